@@ -1,0 +1,66 @@
+"""What can be wrong, and whose doing it is.
+
+NnstretchError
+├── BrokenGraph        a graph that contradicts itself (our doing, or a broken model file)
+├── CannotCapture      a network whose work is not one fixed graph of tensors
+├── UnsupportedOp      an operator that a step has no rule for; never silently zero
+├── BadPlan            a plan that does not fit its network or its hardware
+├── UnknownName        a model, cut, processor, SoC or file that is not there
+├── BrokenFile         a file that is truncated, changed or not of its kind
+├── BadInput           a tensor or setting of the wrong shape, type or range
+├── NoPlan             constraints that no plan satisfies
+├── Mismatch           exported numbers that differ from the module's
+├── Stuck              a schedule in which nothing can move any more
+└── ProcessorFailed    a processor that stopped answering and could not be replaced
+
+Every message is one line that reads WHAT, WHERE, WHY and carries its numbers: the command
+line prints it behind `nnstretch: ` and exits with status 1.
+"""
+
+
+class NnstretchError(Exception):
+    """The tool refuses; the message names the culprit."""
+
+
+class BrokenGraph(NnstretchError):
+    pass
+
+
+class CannotCapture(NnstretchError):
+    pass
+
+
+class UnsupportedOp(NnstretchError):
+    pass
+
+
+class BadPlan(NnstretchError):
+    pass
+
+
+class UnknownName(NnstretchError):
+    pass
+
+
+class BrokenFile(NnstretchError):
+    pass
+
+
+class BadInput(NnstretchError):
+    pass
+
+
+class NoPlan(NnstretchError):
+    pass
+
+
+class Mismatch(NnstretchError):
+    pass
+
+
+class Stuck(NnstretchError):
+    pass
+
+
+class ProcessorFailed(NnstretchError):
+    pass

@@ -1,0 +1,184 @@
+"""The captured network: a frozen list of nodes in execution order.
+
+A Graph knows shapes, work and the names of its weights; it knows neither PyTorch nor
+processors. Rewrites build a new Graph; nothing here is ever mutated. Operators carry the
+names PyTorch gives them (`conv2d`, `add.Tensor`), because that vocabulary is documented.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import prod
+
+from nnstretch.errors import BrokenGraph
+
+ELEMENT_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int8": 1, "uint8": 1, "bool": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """Shape and element type of one tensor, never its values."""
+
+    shape: tuple[int, ...]
+    """NCHW for feature maps, NLC for tokens, NC after the head."""
+
+    dtype: str = "float32"
+
+    @property
+    def elements(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def size_bytes(self) -> int:
+        return self.elements * ELEMENT_BYTES.get(self.dtype, 4)
+
+    def __str__(self) -> str:
+        return "x".join(map(str, self.shape)) or "scalar"
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A value or a weight that a node reads, by name."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"%{self.name}"
+
+
+Argument = int | float | bool | str | None | Ref | tuple["Argument", ...]
+
+
+def refs(argument: Argument) -> Iterator[str]:
+    """Names of everything an argument reads, in order."""
+    if isinstance(argument, Ref):
+        yield argument.name
+    elif isinstance(argument, tuple):
+        for item in argument:
+            yield from refs(item)
+
+
+def renamed(argument: Argument, names: dict[str, str]) -> Argument:
+    """The same argument, reading other names."""
+    if isinstance(argument, Ref):
+        return Ref(names.get(argument.name, argument.name))
+    if isinstance(argument, tuple):
+        return tuple(renamed(item, names) for item in argument)
+    return argument
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """A parameter, a buffer or a constant tensor that stays with the network."""
+
+    name: str
+    """Dotted path in the module, as `state_dict` spells it."""
+    spec: TensorSpec
+    trainable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One operator call: reads values and weights, writes the value `name`."""
+
+    name: str
+    op: str
+    """PyTorch's operator name with its overload: `conv2d`, `add.Tensor`, `getitem`."""
+    args: tuple[Argument, ...]
+    outputs: tuple[TensorSpec, ...]
+    """One tensor, or several for `chunk`, `split`, `unbind`, which `getitem` picks from."""
+    module: str = ""
+    """Dotted path of the innermost module that made the call; empty at the top."""
+    kwargs: tuple[tuple[str, Argument], ...] = ()
+    macs: int = 0
+    """Multiply-accumulates for one forward pass at this batch size."""
+    inputs: tuple[str, ...] = field(init=False)
+    """Everything it reads, values and weights, in order, each once."""
+
+    def __post_init__(self) -> None:
+        names = dict.fromkeys(refs(self.args)) | dict.fromkeys(refs(tuple(value for _, value in self.kwargs)))
+        object.__setattr__(self, "inputs", tuple(names))
+
+    @property
+    def output(self) -> TensorSpec:
+        return self.outputs[0]
+
+    @property
+    def kind(self) -> str:
+        """The operator without its overload: `add` for `add.Tensor`."""
+        return self.op.split(".")[0]
+
+    def __str__(self) -> str:
+        shapes = ", ".join(map(str, self.outputs))
+        args = [spell(a) for a in self.args] + [f"{key}={spell(a)}" for key, a in self.kwargs]
+        return f"%{self.name}<{shapes}> = {self.op}({', '.join(args)})"
+
+
+def spell(argument: Argument) -> str:
+    if isinstance(argument, tuple):
+        return f"[{', '.join(map(spell, argument))}]"
+    return str(argument)
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A named tensor that enters a graph."""
+
+    name: str
+    spec: TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Nodes in execution order; everything read is a graph input, a weight or an earlier node."""
+
+    name: str
+    inputs: tuple[Value, ...]
+    weights: tuple[Weight, ...]
+    nodes: tuple[Node, ...]
+    outputs: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        known = {value.name for value in self.inputs} | {weight.name for weight in self.weights}
+        for node in self.nodes:
+            if missing := [i for i in node.inputs if i not in known]:
+                raise BrokenGraph(f"{self.name}: {node.name} reads {missing} before they exist")
+            if node.name in known:
+                raise BrokenGraph(f"{self.name}: value {node.name} is written twice")
+            known.add(node.name)
+        if dangling := [o for o in self.outputs if o not in known]:
+            raise BrokenGraph(f"{self.name}: outputs {dangling} are never written")
+
+    @property
+    def macs(self) -> int:
+        return sum(node.macs for node in self.nodes)
+
+    @property
+    def params(self) -> int:
+        """Trainable elements; a weight that several nodes share counts once."""
+        return sum(weight.spec.elements for weight in self.weights if weight.trainable)
+
+    @property
+    def weight_bytes(self) -> int:
+        return sum(weight.spec.size_bytes for weight in self.weights)
+
+    def specs(self) -> dict[str, TensorSpec]:
+        """Shape of every input, weight and single-output value, by name."""
+        known = {value.name: value.spec for value in self.inputs}
+        known |= {weight.name: weight.spec for weight in self.weights}
+        return known | {node.name: node.output for node in self.nodes}
+
+    def consumers(self) -> dict[str, tuple[Node, ...]]:
+        """Who reads each name; names that nobody reads are absent."""
+        readers: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            for name in node.inputs:
+                readers.setdefault(name, []).append(node)
+        return {name: tuple(nodes) for name, nodes in readers.items()}
+
+    def __str__(self) -> str:
+        """One node per line: the form golden tests and error messages use."""
+        heads = ", ".join(f"%{value.name}<{value.spec}>" for value in self.inputs)
+        body = "".join(f"  {node}\n" for node in self.nodes)
+        return f"graph {self.name}({heads}) {{\n{body}  return {', '.join('%' + o for o in self.outputs)}\n}}"

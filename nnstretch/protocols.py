@@ -1,0 +1,116 @@
+"""The seams of the house, and the values that cross them. Think twice before adding one.
+
+Predictor   what a kernel costs on one processor
+Policy      which ready task goes to which free processor now
+Executor    who runs it, and what time it is
+Backend     who computes a sub-graph's true numbers
+Constraint  why a trial is refused, or None
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from nnstretch.soc import Processor
+    from nnstretch.trace import Span, Task
+    from nnstretch.trial import Trial, Violation
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One launch on a processor: an operator with the cheap ones fused behind it."""
+
+    name: str
+    """Name of the first node in it."""
+    kind: str
+    """conv, gconv, dwconv, linear, pool, gap, add, mul, concat, norm, activation, matmul, softmax, reshape, or the operator's own name."""
+    cin: int
+    cout: int
+    hw_in: int
+    """Input pixels (height times width) or tokens; 1 after the head."""
+    hw_out: int
+    kernel: int
+    """Side of the window, the larger where it is not square; 1 where there is none."""
+    stride: int
+    groups: int
+    batch: int
+    macs: int
+    read_elements: int
+    """Activations read; weights apart."""
+    write_elements: int
+    weight_elements: int
+    nodes: tuple[str, ...] = ()
+    """Everything fused into it, in execution order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A latency, and how far it is usually off."""
+
+    latency_us: float
+    error_us: float
+    """Root-mean-square error on cases that the predictor was not fitted on."""
+
+
+class Predictor(Protocol):
+    """Estimates one kernel on one processor, from its description alone."""
+
+    @property
+    def processor(self) -> str:
+        """Name of the `Processor` that was measured."""
+        ...
+
+    def estimate(self, kernel: Kernel, /) -> Estimate:
+        """Raise `UnsupportedOp` for a kind never measured; never guess zero."""
+        ...
+
+
+class Constraint(Protocol):
+    """A pure question about a trial whose answer is None or the reason."""
+
+    def __call__(self, trial: Trial, /) -> Violation | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What a policy may look at when it chooses."""
+
+    now_us: float
+    ready: tuple[Task, ...]
+    free: tuple[Processor, ...]
+
+
+class Policy(Protocol):
+    """Chooses among ready tasks; the loop asks again until it declines."""
+
+    def pick(self, moment: Moment, /) -> tuple[Task, Processor] | None: ...
+
+
+class Executor(Protocol):
+    """Runs tasks on processors under a clock, virtual or real."""
+
+    @property
+    def now_us(self) -> float: ...
+
+    def free(self) -> tuple[Processor, ...]:
+        """Processors whose bounded queue has room."""
+        ...
+
+    def submit(self, task: Task, processor: Processor, /) -> None: ...
+
+    def wait(self) -> Span | None:
+        """The next span to end; None when nothing is in flight. Raises what a task raised."""
+        ...
+
+
+class Backend(Protocol):
+    """Computes one sub-graph; called from the thread of the processor that owns it."""
+
+    def run(self, inputs: Mapping[str, np.ndarray], /) -> Sequence[np.ndarray]:
+        """Outputs in the order of the sub-graph's output names."""
+        ...

@@ -1,0 +1,83 @@
+"""The chip: processors, what crossing between them costs, and who predicts each one.
+
+All costs are microseconds and bytes as the deployed network sees them (`dtype`), so a chip
+that was measured with int8 networks moves one byte per element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import combinations
+
+from nnstretch.errors import UnknownName
+from nnstretch.graph import ELEMENT_BYTES
+from nnstretch.protocols import Predictor
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What it costs to hand a tensor over in one direction."""
+
+    fixed_us: float = 0.0
+    us_per_kib: float = 0.0
+
+    def cost_us(self, size_bytes: float) -> float:
+        return self.fixed_us + self.us_per_kib * size_bytes / 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Processor:
+    """One processor, fed through a queue of its own."""
+
+    name: str
+    kind: str
+    """cpu, gpu, dsp or npu."""
+    queue_depth: int
+    """Tasks it accepts before its producer has to wait."""
+    copy_in: Link = Link()
+    """Host memory to this processor, paid once per branch."""
+    copy_out: Link = Link()
+    sync_us: float = 0.0
+    """What a meeting point waits for this processor beyond its compute and copies."""
+    asynchronous: bool = True
+    """True for a queue like OpenCL's; False for a call that a helper thread must make."""
+    memory_bytes: int | None = None
+    """Weights and activations it can hold; None where no limit is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Soc:
+    """A chip: its processors in order of preference, and a predictor for each."""
+
+    name: str
+    processors: tuple[Processor, ...]
+    dtype: str
+    """Element type of the deployed network whose latency was measured."""
+    predictors: Mapping[str, Predictor]
+    merge: Link = Link()
+    """Concatenating branch outputs at a meeting point, on the host."""
+    contention: Mapping[frozenset[str], float] = field(default_factory=dict)
+    """Factor on compute while exactly these processors run at once; 1 where absent."""
+    calibrated: bool = True
+    """False where no latency of this chip was ever published: derived from specifications."""
+    provenance: str = ""
+    """What was measured, by whom, and the held-out error, in one sentence."""
+
+    def processor(self, name: str) -> Processor:
+        for processor in self.processors:
+            if processor.name == name:
+                return processor
+        names = ", ".join(p.name for p in self.processors)
+        raise UnknownName(f"unknown processor {name!r}, SoC {self.name}, it has {names}")
+
+    @property
+    def element_bytes(self) -> int:
+        return ELEMENT_BYTES[self.dtype]
+
+    def slowdown(self, names: frozenset[str]) -> float:
+        """Contention factor when these run at once: the published set, else the worst pair in it."""
+        if names in self.contention:
+            return self.contention[names]
+        pairs = (frozenset(pair) for pair in combinations(sorted(names), 2))
+        return max((self.contention.get(pair, 1.0) for pair in pairs), default=1.0)

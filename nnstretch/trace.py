@@ -1,0 +1,59 @@
+"""What ran where and when. Predicted and measured traces are one type, so they subtract."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One sub-graph for one input, and what it needs first."""
+
+    name: str
+    subgraph: str
+    needs: frozenset[str] = frozenset()
+    """Names of the tasks that must end before it starts."""
+    processor: str | None = None
+    """Where its plan placed it; None leaves the choice to the policy."""
+    request: int = 0
+    """Which input it belongs to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One task on one processor."""
+
+    start_us: float
+    end_us: float
+    task: str
+    processor: str
+
+    @property
+    def duration_us(self) -> float:
+        return self.end_us - self.start_us
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Spans in the order in which they ended."""
+
+    spans: tuple[Span, ...]
+
+    @property
+    def makespan_us(self) -> float:
+        """From the first start to the last end; zero for an empty trace."""
+        if not self.spans:
+            return 0.0
+        return max(span.end_us for span in self.spans) - min(span.start_us for span in self.spans)
+
+    def busy_us(self, processor: str) -> float:
+        return sum(span.duration_us for span in self.spans if span.processor == processor)
+
+    @property
+    def processors(self) -> tuple[str, ...]:
+        """Every processor that ran something, in order of first use."""
+        return tuple(dict.fromkeys(span.processor for span in sorted(self.spans, key=lambda s: s.start_us)))
+
+    def __str__(self) -> str:
+        rows = (f"  {s.start_us:10.1f} {s.end_us:10.1f}  {s.processor:<6} {s.task}" for s in self.spans)
+        return "\n".join([f"trace {self.makespan_us:.1f} us", *rows])

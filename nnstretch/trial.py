@@ -1,0 +1,76 @@
+"""A plan with every number predicted, and why one is refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nnstretch.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class BranchCost:
+    """The terms of one branch, in microseconds, contention included."""
+
+    processor: str
+    transfer_in_us: float
+    compute_us: float
+    transfer_out_us: float
+    error_us: float
+    macs: int
+    params: int
+
+    @property
+    def latency_us(self) -> float:
+        return self.transfer_in_us + self.compute_us + self.transfer_out_us
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentCost:
+    """max over branches (transfer in + compute + transfer out) + synchronise + merge."""
+
+    start: str
+    end: str
+    branches: tuple[BranchCost, ...]
+    sync_us: float
+    merge_us: float
+    original_us: float
+    """The original layers of this segment on the fastest of the plan's processors."""
+    original_macs: int
+
+    @property
+    def latency_us(self) -> float:
+        return max(branch.latency_us for branch in self.branches) + self.sync_us + self.merge_us
+
+    @property
+    def communication_us(self) -> float:
+        """What meeting costs: everything but compute, on the branch that pays most."""
+        copies = max(branch.transfer_in_us + branch.transfer_out_us for branch in self.branches)
+        return copies + self.sync_us + self.merge_us
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A plan and what it is predicted to cost."""
+
+    plan: Plan
+    segments: tuple[SegmentCost, ...]
+    macs: int
+    params: int
+
+    @property
+    def latency_us(self) -> float:
+        return sum(segment.latency_us for segment in self.segments)
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """Why a trial is refused, in numbers that a reader can check."""
+
+    rule: str
+    where: str
+    demand: float
+    limit: float
+    unit: str
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.where} needs {self.demand:.4g} {self.unit}, limit {self.limit:.4g} {self.unit}"
