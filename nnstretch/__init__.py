@@ -18,7 +18,7 @@ _HOMES = {
     "export": "nnstretch.export",
     "Session": "nnstretch.run",
 }
-__all__ = ["Session", "capture", "export", "load_soc", "search", "stretch"]  # noqa: F822
+__all__ = ["Session", "capture", "export", "load_soc", "search", "stretch"]
 
 
 def __getattr__(name: str) -> Any:

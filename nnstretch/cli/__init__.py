@@ -1,0 +1,73 @@
+"""`nnstretch VERB ... [--json]`: one file per verb in this folder; this one is what they share.
+
+A verb is a module with SUMMARY, `arguments(parser)`, `main(args) -> dict` (the JSON object of
+the contract) and `show(result, console)` (the same for people). Exit status: 0 done, 1 refused
+with one line, 2 wrong usage, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from importlib import import_module
+from types import ModuleType
+
+from nnstretch.errors import NnstretchError
+
+VERBS = ("inspect", "import", "predict", "search", "train", "export", "run", "report")
+"""In the order of the story; each is a module of this package (`import` is `import_`)."""
+
+
+def verb_module(verb: str) -> ModuleType:
+    return import_module(f"nnstretch.cli.{verb}{'_' if verb == 'import' else ''}")
+
+
+def parser_of(verb: str) -> argparse.ArgumentParser:
+    module = verb_module(verb)
+    parser = argparse.ArgumentParser(
+        prog=f"nnstretch {verb}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    module.arguments(parser)
+    parser.add_argument("--json", action="store_true", help="print exactly one JSON object on standard output")
+    return parser
+
+
+def overview() -> str:
+    lines = [f"  {verb:<9} {verb_module(verb).SUMMARY}" for verb in VERBS]
+    return "usage: nnstretch VERB ... [--json]\n\n" + "\n".join(lines) + "\n\n`nnstretch VERB --help` teaches each one."
+
+
+def main(argv: list[str] | None = None) -> int:
+    argv = sys.argv[1:] if argv is None else argv
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(overview())
+        return 0 if argv else 2
+    if argv[0] == "--version":
+        from nnstretch import __version__
+
+        print(f"nnstretch {__version__}")
+        return 0
+    if argv[0] not in VERBS:
+        print(f"nnstretch: unknown verb {argv[0]!r}, it is one of {', '.join(VERBS)}", file=sys.stderr)
+        return 2
+    return run_verb(argv[0], argv[1:])
+
+
+def run_verb(verb: str, argv: list[str]) -> int:
+    module, args = verb_module(verb), parser_of(verb).parse_args(argv)
+    try:
+        result = module.main(args)
+    except NnstretchError as refusal:
+        print(f"nnstretch: {' '.join(str(refusal).split())}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("nnstretch: interrupted", file=sys.stderr)
+        return 130
+    if args.json:
+        print(json.dumps(result, allow_nan=False))
+    else:
+        from rich.console import Console
+
+        module.show(result, Console())
+    return 0

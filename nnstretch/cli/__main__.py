@@ -1,0 +1,5 @@
+import sys
+
+from nnstretch.cli import main
+
+sys.exit(main())
