@@ -1,0 +1,259 @@
+"""Graph -> torch.nn.Module of ordinary layers, trainable and exportable again.
+
+Convolutions, linear and norm layers become nn.Conv2d, nn.BatchNorm2d, ... under the names they had;
+every other operator is called as PyTorch itself calls it. The result is a torch.fx.GraphModule, so
+`print(module.code)` shows a plain Python forward.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from nnstretch.errors import UnsupportedOp
+from nnstretch.graph import Argument, Graph, Node, Ref, TensorSpec
+
+PYTHON: dict[str, Callable[..., Any]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "floordiv": operator.floordiv,
+    "mod": operator.mod,
+}
+
+
+def build(graph: Graph, weights: Mapping[str, torch.Tensor] | None = None) -> fx.GraphModule:
+    """The module a graph describes; weights named there are copied in, the rest start as PyTorch starts them."""
+    builder = Builder(graph)
+    for node in graph.nodes:
+        builder.add(node)
+    module = builder.finish()
+    if weights:
+        load(module, graph, weights)
+    return module
+
+
+def load(module: nn.Module, graph: Graph, weights: Mapping[str, torch.Tensor]) -> None:
+    own = dict(module.named_parameters()) | dict(module.named_buffers())
+    with torch.no_grad():
+        for weight in graph.weights:
+            if weight.name in weights:
+                own[safe(weight.name)].copy_(weights[weight.name])
+
+
+def safe(path: str) -> str:
+    """A weight's path as an attribute path: PyTorch forbids a module and a tensor of one name, exporters use odd signs."""
+    return ".".join(part if part.isidentifier() or part.isdigit() else "w_" + "".join(c if c.isalnum() else "_" for c in part) for part in path.split("."))
+
+
+class Builder:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.root = nn.Module()
+        self.fx_graph = fx.Graph()
+        self.values: dict[str, fx.Node] = {}
+        self.weights = {weight.name: weight for weight in graph.weights}
+        self.specs = graph.specs()
+        self.readers = graph.consumers()
+        self.owned: set[str] = set()
+        for value in graph.inputs:
+            self.values[value.name] = self.fx_graph.placeholder(identifier(value.name))
+
+    def add(self, node: Node) -> None:
+        layer = make_layer(node, self)
+        if layer is not None:
+            path, module, reads = layer
+            put(self.root, path, module)
+            args = tuple(self.value(name) for name in reads)
+            self.values[node.name] = self.fx_graph.call_module(path, args)
+            return
+        target = resolve(node)
+        args = tuple(self.argument(a) for a in node.args)
+        kwargs = {key: self.argument(a) for key, a in node.kwargs}
+        self.values[node.name] = self.fx_graph.call_function(target, args, kwargs)
+
+    def argument(self, argument: Argument) -> Any:
+        if isinstance(argument, Ref):
+            return self.value(argument.name)
+        if isinstance(argument, tuple):
+            return [self.argument(item) for item in argument]
+        if isinstance(argument, str) and argument.startswith("torch."):
+            return getattr(torch, argument.removeprefix("torch."))
+        return argument
+
+    def value(self, name: str) -> fx.Node:
+        """A computed value, or a weight that is read as a tensor."""
+        if name not in self.values:
+            weight = self.weights[name]
+            path = safe(name)
+            tensor = torch.zeros(weight.spec.shape, dtype=getattr(torch, weight.spec.dtype))
+            if weight.trainable:
+                if tensor.dim() > 1:
+                    nn.init.trunc_normal_(tensor, std=0.02)
+                put_tensor(self.root, path, nn.Parameter(tensor))
+            else:
+                put_tensor(self.root, path, tensor)
+            self.values[name] = self.fx_graph.get_attr(path)
+        return self.values[name]
+
+    def owns(self, *names: str | None) -> bool:
+        """Whether a layer may hold these weights: named, and read by nobody else."""
+        return all(n is None or (n in self.weights and len(self.readers[n]) == 1) for n in names)
+
+    def finish(self) -> fx.GraphModule:
+        outputs = tuple(self.value(name) for name in self.graph.outputs)
+        self.fx_graph.output(outputs[0] if len(outputs) == 1 else outputs)
+        module = fx.GraphModule(self.root, self.fx_graph, class_name="Network")
+        return module
+
+
+def resolve(node: Node) -> Callable[..., Any]:
+    """The PyTorch function behind an operator's name."""
+    if node.op == "getitem":
+        return operator.getitem
+    if node.op.startswith("py."):
+        return PYTHON[node.op.removeprefix("py.")]
+    namespace, _, rest = node.op.rpartition("::")
+    base, _, overload = rest.partition(".")
+    try:
+        return getattr(getattr(getattr(torch.ops, namespace or "aten"), base), overload or "default")  # type: ignore[no-any-return]
+    except AttributeError as error:
+        raise UnsupportedOp(f"no operator {node.op}, node {node.name}, this PyTorch does not have it") from error
+
+
+def make_layer(node: Node, builder: Builder) -> tuple[str, nn.Module, tuple[str, ...]] | None:
+    """The layer of a node, its path and the values it reads; None where a plain function call says it better."""
+    make = LAYERS.get(node.kind)
+    if make is None or not isinstance(node.args[0], Ref):
+        return None
+    names = weight_names(node)
+    if not builder.owns(*(n for n in names.values() if n is not None)):
+        return None
+    paths = {n.rpartition(".")[0] for n in names.values() if n is not None}
+    if len(paths) > 1 or any(names[k] is not None and names[k].rpartition(".")[2] != k for k in names):  # type: ignore[union-attr]
+        return None
+    module = make(node, builder.specs)
+    if module is None:
+        return None
+    path = safe(paths.pop()) if paths else identifier(node.name)
+    if not path or path in builder.owned:
+        return None
+    builder.owned.add(path)
+    return path, module, (node.args[0].name,)
+
+
+WEIGHT_ARGUMENTS = {
+    "conv": {"weight": 1, "bias": 2},
+    "linear": {"weight": 1, "bias": 2},
+    "batch_norm": {"weight": 1, "bias": 2, "running_mean": 3, "running_var": 4},
+    "layer_norm": {"weight": 2, "bias": 3},
+    "group_norm": {"weight": 2, "bias": 3},
+    "prelu": {"weight": 1},
+}
+
+
+def weight_names(node: Node) -> dict[str, str | None]:
+    """Which weight fills which role of a layer, by the argument it is passed as."""
+    family = "conv" if node.kind.startswith("conv") else node.kind
+    roles = WEIGHT_ARGUMENTS.get(family, {})
+    found: dict[str, str | None] = {}
+    for role, position in roles.items():
+        argument = node.args[position] if position < len(node.args) else None
+        found[role] = argument.name if isinstance(argument, Ref) else None
+    return found
+
+
+def default(node: Node, position: int, otherwise: Any) -> Any:
+    return node.args[position] if position < len(node.args) else otherwise
+
+
+def make_conv(node: Node, specs: Mapping[str, TensorSpec]) -> nn.Module | None:
+    weight, bias = node.args[1], default(node, 2, None)
+    if not isinstance(weight, Ref):
+        return None
+    cout, cin_per_group, *kernel = specs[weight.name].shape
+    groups = int(default(node, 6, 1))
+    padding = default(node, 4, 0)
+    make = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}[len(kernel)]
+    return make(
+        cin_per_group * groups,
+        cout,
+        tuple(kernel),  # type: ignore[arg-type]
+        stride=default(node, 3, 1),
+        padding=padding,
+        dilation=default(node, 5, 1),
+        groups=groups,
+        bias=bias is not None,
+    )
+
+
+def make_linear(node: Node, specs: Mapping[str, TensorSpec]) -> nn.Module | None:
+    weight = node.args[1]
+    if not isinstance(weight, Ref):
+        return None
+    cout, cin = specs[weight.name].shape
+    return nn.Linear(cin, cout, bias=default(node, 2, None) is not None)
+
+
+def make_batch_norm(node: Node, specs: Mapping[str, TensorSpec]) -> nn.Module | None:
+    weight, bias, mean, variance = node.args[1:5]
+    if not (isinstance(mean, Ref) and isinstance(variance, Ref)) or (weight is None) != (bias is None):
+        return None
+    make = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}[len(node.output.shape)]
+    return make(specs[mean.name].shape[0], eps=float(node.args[7]), momentum=float(node.args[6]), affine=weight is not None)  # type: ignore[arg-type]
+
+
+def make_layer_norm(node: Node, specs: Mapping[str, TensorSpec]) -> nn.Module | None:
+    shape = node.args[1]
+    affine = isinstance(default(node, 2, None), Ref)
+    if affine and not isinstance(default(node, 3, None), Ref):
+        return None
+    return nn.LayerNorm(tuple(shape), eps=float(default(node, 4, 1e-5)), elementwise_affine=affine)  # type: ignore[arg-type]
+
+
+def make_dropout(node: Node, specs: Mapping[str, TensorSpec]) -> nn.Module | None:
+    return nn.Dropout(float(node.args[1]))  # type: ignore[arg-type]
+
+
+LAYERS: dict[str, Callable[[Node, Mapping[str, TensorSpec]], nn.Module | None]] = {
+    "conv1d": make_conv,
+    "conv2d": make_conv,
+    "conv3d": make_conv,
+    "linear": make_linear,
+    "batch_norm": make_batch_norm,
+    "layer_norm": make_layer_norm,
+    "dropout": make_dropout,
+}
+
+
+def identifier(name: str) -> str:
+    cleaned = "".join(c if c.isalnum() or c == "_" else "_" for c in name)
+    return cleaned if cleaned.isidentifier() else f"v_{cleaned}"
+
+
+def put(root: nn.Module, path: str, module: nn.Module) -> None:
+    """Set a submodule, making the containers on the way."""
+    *parents, last = path.split(".")
+    for part in parents:
+        if part not in root._modules:
+            root.add_module(part, nn.Module())
+        root = root._modules[part]  # type: ignore[assignment]
+    for name, child in root._modules[last].named_children() if last in root._modules else ():  # type: ignore[union-attr]
+        module.add_module(name, child)
+    root.add_module(last, module)
+
+
+def put_tensor(root: nn.Module, path: str, tensor: torch.Tensor) -> None:
+    *parents, last = path.split(".")
+    for part in parents:
+        if part not in root._modules:
+            root.add_module(part, nn.Module())
+        root = root._modules[part]  # type: ignore[assignment]
+    if isinstance(tensor, nn.Parameter):
+        root.register_parameter(last, tensor)
+    else:
+        root.register_buffer(last, tensor)

@@ -1,0 +1,139 @@
+"""What a MODEL on the command line names, and how it becomes an nn.Module."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+import torch
+import yaml
+from torch import nn
+
+from nnstretch.capture.torch_export import quiet
+from nnstretch.errors import BadInput, BrokenFile, NnstretchError, UnknownName
+
+DEFAULT_INPUT = (1, 3, 224, 224)
+
+
+def load_model(spec: str) -> nn.Module:
+    """`torchvision:NAME`, `timm:NAME` or `FILE.py:FACTORY`, each with `?key=value&...` for its factory; or `FILE.onnx`, `FILE.pt2`.
+
+    Weights are random but the same every time (seed 0); a factory in a file may load its own.
+    Raises UnknownName, BrokenFile or BadInput with the part of `spec` that is at fault.
+    """
+    source, _, query = spec.partition("?")
+    settings: dict[str, Any] = {key: yaml.safe_load(value) for key, value in parse_qsl(query)}
+    prefix, _, name = source.partition(":")
+    with quiet(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        if prefix == "torchvision" and name:
+            return from_torchvision(name, settings)
+        if prefix == "timm" and name:
+            return from_timm(name, settings)
+        if source.endswith(".onnx"):
+            return from_onnx(source)
+        if source.endswith(".pt2"):
+            return from_pt2(source)
+        if ".py:" in source:
+            path, _, factory = source.rpartition(":")
+            return from_file(Path(path), factory, settings)
+    raise UnknownName(f"unknown model {spec!r}, expected torchvision:NAME, timm:NAME, FILE.py:FACTORY, FILE.pt2, FILE.onnx or a plan FILE.yaml")
+
+
+def from_torchvision(name: str, settings: dict[str, Any]) -> nn.Module:
+    import torchvision
+
+    if name not in torchvision.models.list_models():
+        raise UnknownName(f"unknown model 'torchvision:{name}', torchvision has no such network{closest(name, torchvision.models.list_models())}")
+    settings = {**auxiliary_off(torchvision.models.get_model_builder(name)), **settings}
+    return call(f"torchvision:{name}", torchvision.models.get_model, {"weights": None, **settings}, name)
+
+
+def auxiliary_off(builder: Any) -> dict[str, Any]:
+    """GoogLeNet and Inception carry training-only heads that evaluation never calls."""
+    extra = {"init_weights": False} if builder.__name__ in ("googlenet", "inception_v3") else {}
+    return {"aux_logits": False, **extra} if extra else {}
+
+
+def from_timm(name: str, settings: dict[str, Any]) -> nn.Module:
+    import timm
+
+    if not timm.is_model(name):
+        raise UnknownName(f"unknown model 'timm:{name}', timm has no such network{closest(name, timm.list_models())}")
+    return call(f"timm:{name}", timm.create_model, {"pretrained": False, **settings}, name)
+
+
+def from_file(path: Path, factory: str, settings: dict[str, Any]) -> nn.Module:
+    """Runs the file: a FILE.py is the user's own program, not data."""
+    if not path.is_file():
+        raise UnknownName(f"no model file {path}, it does not exist")
+    module_spec = importlib.util.spec_from_file_location(f"nnstretch_model_{path.stem}", path)
+    assert module_spec is not None
+    assert module_spec.loader is not None
+    module = importlib.util.module_from_spec(module_spec)
+    sys.path.insert(0, str(path.parent.resolve()))
+    try:
+        module_spec.loader.exec_module(module)
+    except NnstretchError:
+        raise
+    except Exception as error:
+        raise BrokenFile(f"cannot run model file {path}, {type(error).__name__}, {error}") from error
+    finally:
+        sys.path.pop(0)
+    if not callable(make := getattr(module, factory, None)):
+        raise UnknownName(f"no factory {factory!r}, model file {path}, it defines {', '.join(k for k in vars(module) if not k.startswith('_'))}")
+    network = call(f"{path}:{factory}", make, settings)
+    if not isinstance(network, nn.Module):
+        raise BadInput(f"no network from {path}:{factory}, it returned a {type(network).__name__}, not a torch.nn.Module")
+    return network
+
+
+def from_onnx(source: str) -> nn.Module:
+    from nnstretch.capture.build import build
+    from nnstretch.capture.onnx_file import read_onnx
+
+    captured = read_onnx(Path(source))
+    return build(captured.graph, captured.weights)
+
+
+def from_pt2(source: str) -> nn.Module:
+    """A program that torch.export saved; its weights and graph, rebuilt as ordinary layers."""
+    from nnstretch.capture.build import build
+    from nnstretch.capture.pt2_file import read_pt2
+
+    captured = read_pt2(Path(source))
+    return build(captured.graph, captured.weights)
+
+
+def call(what: str, make: Any, settings: dict[str, Any], *args: Any) -> nn.Module:
+    try:
+        return make(*args, **settings)  # type: ignore[no-any-return]
+    except NnstretchError:
+        raise
+    except Exception as error:
+        given = ", ".join(f"{k}={v}" for k, v in settings.items()) or "no settings"
+        reason = " ".join(str(error).split())[:300]
+        raise BadInput(f"cannot make {what}, called with {given}, {type(error).__name__}: {reason}") from error
+
+
+def closest(name: str, names: list[str]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, names, n=3)
+    return f"; close to it: {', '.join(near)}" if near else ""
+
+
+def default_input(spec: str, module: nn.Module) -> tuple[int, ...]:
+    """The shape a network is made for, batch 1: what timm or the module says of itself, else 1x3x224x224."""
+    size = getattr(module, "input_shape", None) or (getattr(module, "default_cfg", None) or {}).get("input_size")
+    if size and len(size) == 3:
+        return (1, *size)
+    if size and len(size) == 4:
+        return tuple(size)
+    return DEFAULT_INPUT
+
+
+__all__ = ["DEFAULT_INPUT", "default_input", "load_model"]

@@ -1,0 +1,174 @@
+"""Width scaling: from a branch's width to the ratio of every channel group in it.
+
+Rules, in order:
+- pinned groups keep their size; the input group follows the tensor the branch reads;
+- the end of the branch gets the width asked for;
+- a middle that is squeezed between equals (squeeze-and-excitation, a bottleneck inside a residual
+  block) follows them; a middle wider than its end follows its beginning (inverted bottleneck);
+- everything else follows the branch: width asked for over original width.
+Ratios that leave a channel fractional go to the nearest multiple of the hardware's granule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from math import lcm
+
+from nnstretch.errors import BadPlan
+from nnstretch.graph import Graph, Node, Ref
+from nnstretch.structure.channels import Channels, Dim, Part
+from nnstretch.work import WEIGHTED
+
+GRANULE = 8
+"""Channels come in eights on every processor of interest (NN-Stretch rounds so, too)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interior:
+    """A free group inside a branch, and what its width follows."""
+
+    root: int
+    width: int
+    follows: int | None
+    """Another root, or None for the branch's own ratio."""
+    direct: bool
+    """Whether it is a bottleneck or expansion over pixels, not the squeeze of a gate."""
+    expands: bool
+    """Whether it is measured against its beginning."""
+
+
+def round_to_granule(width: float, granule: int = GRANULE) -> int:
+    """Nearest multiple, at least one; one more where rounding lost over a tenth (`round8` of NN-Stretch)."""
+    rounded = max(granule, int(width + granule / 2) // granule * granule)
+    return rounded + granule if rounded < 0.9 * width else rounded
+
+
+def interiors(graph: Graph, channels: Channels, ends: set[int]) -> tuple[Interior, ...]:
+    """Free groups that are neither the input's nor the output's, in execution order."""
+    writers, readers = weighted(graph, channels)
+    found: dict[int, Interior] = {}
+    for node, source, target in writers:
+        for root in target - ends - channels.pinned.keys() - found.keys():
+            width = channel_width(channels, graph, root)
+            next_roots = set().union(*(out for _, into, out in readers if root in into)) if readers else set()
+            before = next(iter(sorted(source)), None)
+            squeezed = before is not None and before in next_roots
+            wide = max((channel_width(channels, graph, r) for r in next_roots), default=0)
+            narrow = channel_width(channels, graph, before) if before is not None else 0
+            expands = before is not None and width > wide > 0 and narrow > 0 and width % narrow == 0 and width > narrow
+            pixels = len(node.output.shape) == 4 and max(node.output.shape[2:]) > 1
+            found[root] = Interior(root, width, before if squeezed or expands else None, pixels, expands and not squeezed)
+    return tuple(found.values())
+
+
+def weighted(graph: Graph, channels: Channels) -> tuple[list[tuple[Node, set[int], set[int]]], list[tuple[Node, set[int], set[int]]]]:
+    """Layers with the roots of what they read and write."""
+    rows: list[tuple[Node, set[int], set[int]]] = []
+    for node in graph.nodes:
+        if node.kind not in WEIGHTED or not isinstance(node.args[1], Ref) or node.args[1].name not in channels.shapes:
+            continue
+        weight = channels.shapes[node.args[1].name][0]
+        rows.append((node, channels.roots(weight[1]), channels.roots(weight[0])))
+    return rows, rows
+
+
+def channel_width(channels: Channels, graph: Graph, root: int) -> int:
+    """Channels of a group at the original size: what its first writer writes."""
+    for name in channels.weights_of.get(root, ()):
+        return sum(p.size for p in channels.shapes[name][0][0] if p.group is not None and channels.root[p.group] == root)
+    entry = channels.shapes[graph.inputs[0].name][0]
+    for dim in entry:
+        for part in dim:
+            if part.group is not None and channels.root[part.group] == root:
+                return part.size
+    return channels.quanta[root]
+
+
+def steps(channels: Channels, root: int, width: int, ratio: Fraction) -> Fraction:
+    """The feasible scale nearest to `ratio`: exact where every part stays whole, else on the granule."""
+    quanta = channels.quanta[root]
+    exact = ratio * quanta
+    if exact.denominator == 1 and exact > 0:
+        return ratio
+    step = Fraction(width, quanta)
+    unit = lcm(int(step), GRANULE) if step.denominator == 1 and width * ratio >= 2 * GRANULE else step
+    count = max(1, round(width * ratio / unit))
+    return Fraction(count * unit) / width
+
+
+def solve_end(dim: Dim, channels: Channels, scales: dict[int, Fraction], width: int, where: str) -> None:
+    """Give the end's free groups scales that sum to `width`; raise BadPlan with what is reachable."""
+    settled = Fraction(0)
+    free: dict[int, int] = {}
+    for part in dim:
+        root = None if part.group is None else channels.root[part.group]
+        if root is None or root in channels.pinned or root in scales:
+            settled += part.size * (Fraction(1) if root is None else scales.get(root, Fraction(1)))
+        else:
+            free[root] = free.get(root, 0) + part.size
+    if not free:
+        if settled != width:
+            raise BadPlan(f"width {width} is impossible, {where}, its width is {settled} and {why_fixed(dim, channels)}")
+        return
+    left = width - settled
+    ratio = Fraction(left) / sum(free.values())
+    if ratio <= 0:
+        raise BadPlan(f"width {width} is impossible, {where}, {settled} of its channels do not scale")
+    chosen = share_channels(free, channels, left, ratio)
+    if sum(free[r] * s for r, s in chosen.items()) != left:
+        nearest = settled + sum(free[r] * s for r, s in chosen.items())
+        raise BadPlan(f"width {width} is impossible, {where}, channels come in whole groups, {nearest} is the nearest")
+    scales.update(chosen)
+
+
+def share_channels(free: Mapping[int, int], channels: Channels, left: Fraction, ratio: Fraction) -> dict[int, Fraction]:
+    """Largest-remainder shares of `left` channels in whole steps of each group."""
+    step = {root: Fraction(size, channels.quanta[root]) for root, size in free.items()}
+    if len(free) > 1 and all(size % GRANULE == 0 for size in free.values()) and left % GRANULE == 0:
+        step = {root: Fraction(lcm(int(s), GRANULE)) if s.denominator == 1 else s for root, s in step.items()}
+    count = {root: max(1, int(free[root] * ratio / step[root])) for root in free}
+    for _ in range(10_000):
+        spare = left - sum(count[r] * step[r] for r in free)
+        fitting = [r for r in free if 0 < step[r] <= spare]
+        if not fitting:
+            break
+        neediest = max(fitting, key=lambda r: free[r] * ratio - count[r] * step[r])
+        count[neediest] += 1
+    return {root: count[root] * step[root] / free[root] for root in free}
+
+
+def why_fixed(dim: Dim, channels: Channels) -> str:
+    reasons = [channels.pinned[channels.root[p.group]] for p in dim if p.group is not None and channels.root[p.group] in channels.pinned]
+    return reasons[0] if reasons else "nothing in it scales"
+
+
+def fill(found: tuple[Interior, ...], channels: Channels, scales: dict[int, Fraction], ratio: Fraction, inner: float | None, width: int) -> None:
+    """Scales of the interior groups; `inner` overrides the bottleneck or expansion factor."""
+    for interior in found:
+        if interior.root in scales:
+            continue
+        base = scales.get(interior.follows, ratio) if interior.follows is not None else ratio
+        if inner is not None and interior.direct:
+            wanted = reference(interior, channels, scales, width) * inner
+            base = Fraction(round(wanted), interior.width)
+        scales[interior.root] = steps(channels, interior.root, interior.width, base)
+
+
+def reference(interior: Interior, channels: Channels, scales: Mapping[int, Fraction], width: int) -> Fraction:
+    """What an overriding factor multiplies: the beginning's width for an expansion, else the branch's."""
+    if not interior.expands or interior.follows is None:
+        return Fraction(width)
+    size = max((s for name in channels.weights_of.get(interior.follows, ()) for s in [part_size(channels, name, interior.follows)]), default=0)
+    if not size:
+        size = max(p.size for shapes in channels.shapes.values() for shape in shapes for d in shape for p in d if on(channels, p, interior.follows))
+    return size * scales.get(interior.follows, Fraction(1))
+
+
+def part_size(channels: Channels, name: str, root: int) -> int:
+    return sum(p.size for p in channels.shapes[name][0][0] if on(channels, p, root))
+
+
+def on(channels: Channels, part: Part, root: int) -> bool:
+    return part.group is not None and channels.root[part.group] == root
