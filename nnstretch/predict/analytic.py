@@ -1,0 +1,130 @@
+"""A latency from nine physical rates: launches, arithmetic, traffic, and what keeps a processor from its peak.
+
+    latency = launch + arithmetic / rate + traffic / bandwidth + groups + patches + element-wise
+
+Terms add, so nothing is assumed to overlap: every term is a cost that can be read on its own, and more work
+is never faster. Narrow operators leave vector lanes idle (`half_channels`) and small outputs leave
+cores idle (`fill_outputs`): that is why wide operators reach a processor's peak and branches do not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from nnstretch.errors import UnsupportedOp
+from nnstretch.graph import ELEMENT_BYTES
+from nnstretch.protocols import Estimate, Kernel
+
+DENSE = frozenset({"conv", "gconv", "linear", "matmul"})
+DEPTHWISE = "dwconv"
+MEMORY_BOUND = frozenset({"pool", "gap", "add", "mul", "concat", "norm", "activation", "softmax", "reshape"})
+KINDS = DENSE | {DEPTHWISE} | MEMORY_BOUND
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """One processor, as fitted from whole networks and single kernels."""
+
+    launch_us: float
+    dense_macs_per_us: float
+    """Peak of convolutions and linear layers that are wide and large."""
+    depthwise_macs_per_us: float
+    half_channels: float
+    """Channels per group, in or out, at which half of the vector lanes are idle."""
+    fill_outputs: float
+    """Outputs at which half of the cores are idle, because each output is one thread's work."""
+    bytes_per_us: float
+    group_us: float
+    """Each group of a grouped convolution, which is deployed as split, one convolution per group, concatenation."""
+    patch_us_per_kib: float
+    """Copying the windows of a convolution side by side before it is multiplied (im2col)."""
+    elementwise_us_per_kib: float
+    """A sum or product of two tensors beyond its traffic, where it runs on one thread."""
+
+
+class Features(NamedTuple):
+    """The quantities that rates multiply; numbers for one kernel, arrays for many."""
+
+    dense_macs: float
+    inverse_width: float
+    """1 / channels in + 1 / channels out, per group."""
+    inverse_area: float
+    """Product of the two."""
+    reduction: float
+    """Multiply-accumulates per output, summed over groups, which run one after another."""
+    depthwise_macs: float
+    traffic_bytes: float
+    groups: float
+    patch_kib: float
+    elementwise_kib: float
+
+
+def describe(kernel: Kernel, element_bytes: int) -> Features:
+    """A kernel as the deployed network runs it."""
+    moved = kernel.read_elements + kernel.write_elements
+    kind = kernel.kind
+    if kind == "add" or kind == "mul":
+        return memory(moved, kernel.weight_elements, kernel.write_elements, element_bytes)
+    if kind in MEMORY_BOUND:
+        return memory(moved, kernel.weight_elements, 0, element_bytes)
+    residual = max(0, kernel.read_elements - kernel.cin * kernel.hw_in * kernel.batch) if kind != "matmul" else 0
+    if kind == DEPTHWISE:
+        traffic = (moved + kernel.weight_elements) * element_bytes
+        return Features(0.0, 0.0, 0.0, 0.0, kernel.macs, traffic, 0.0, 0.0, residual * element_bytes / 1024)
+    if kind not in DENSE:
+        raise UnsupportedOp(f"kind {kind!r} was never measured, kernel {kernel.name}, known are {', '.join(sorted(KINDS))}")
+    groups = kernel.groups if kind == "gconv" else 1
+    narrow_in, narrow_out = groups / max(1, kernel.cin), groups / max(1, kernel.cout)
+    reduction = kernel.macs / max(1, kernel.cout * kernel.hw_out * kernel.batch)
+    split = 2 * moved if groups > 1 else 0
+    patch = reduction * groups * kernel.hw_out * kernel.batch if kernel.kernel > 1 else 0.0
+    return Features(
+        kernel.macs,
+        narrow_in + narrow_out,
+        narrow_in * narrow_out,
+        reduction * groups,
+        0.0,
+        (moved + split + kernel.weight_elements) * element_bytes,
+        groups if groups > 1 else 0.0,
+        patch * element_bytes / 1024,
+        residual * element_bytes / 1024,
+    )
+
+
+def memory(moved: int, weights: int, combined: int, element_bytes: int) -> Features:
+    return Features(0.0, 0.0, 0.0, 0.0, 0.0, (moved + weights) * element_bytes, 0.0, 0.0, combined * element_bytes / 1024)
+
+
+def latency_us(rates: Rates, features: Features) -> float:
+    """Works on arrays of features as it does on one; `scripts/calibrate_mi9.py` fits it so."""
+    half = rates.half_channels
+    padded = features.dense_macs * (1 + half * features.inverse_width + half * half * features.inverse_area)
+    arithmetic = (padded + rates.fill_outputs * features.reduction) / rates.dense_macs_per_us
+    return (
+        rates.launch_us
+        + arithmetic
+        + features.depthwise_macs / rates.depthwise_macs_per_us
+        + features.traffic_bytes / rates.bytes_per_us
+        + rates.group_us * features.groups
+        + rates.patch_us_per_kib * features.patch_kib
+        + rates.elementwise_us_per_kib * features.elementwise_kib
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Analytic:
+    """A `Predictor` that is nothing but its rates."""
+
+    processor: str
+    dtype: str
+    rates: Rates
+    relative_error: float
+    """Root-mean-square error on networks that the rates were not fitted on, as a share of the estimate."""
+
+    def estimate(self, kernel: Kernel, /) -> Estimate:
+        try:
+            latency = latency_us(self.rates, describe(kernel, ELEMENT_BYTES[self.dtype]))
+        except UnsupportedOp as error:
+            raise UnsupportedOp(f"{error}, processor {self.processor}") from None
+        return Estimate(latency, self.relative_error * latency)

@@ -1,0 +1,89 @@
+"""Numbers as people read them: three significant digits, a unit, and a dash where nothing is known."""
+
+from __future__ import annotations
+
+from math import ceil, floor, log10
+
+NBSP = "\u00a0"
+UNKNOWN = "–"
+
+
+def digits(value: float, significant: int = 3) -> str:
+    """1234.5 -> 1,234, 7.214 -> 7.21, 0.04321 -> 0.0432, 0 -> 0; never scientific notation between 1e-4 and 1e15."""
+    if value == 0:
+        return "0"
+    if not 1e-4 <= abs(value) < 1e15:
+        return f"{value:.{significant - 1}e}"
+    rounded = round(value, significant - 1 - floor(log10(abs(value))))
+    decimals = max(significant - 1 - floor(log10(abs(rounded))), 0)
+    return f"{value:,.{decimals}f}"
+
+
+def with_unit(value: float | None, unit: str, significant: int = 3) -> str:
+    return UNKNOWN if value is None else f"{digits(value, significant)}{NBSP}{unit}"
+
+
+def ms(value: float | None) -> str:
+    return with_unit(value, "ms")
+
+
+def plain_ms(value: float | None) -> str:
+    """For a table column whose head carries the unit: equal decimals, so that columns align."""
+    return UNKNOWN if value is None else f"{value:,.3f}"
+
+
+def times(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.2f}×"
+
+
+def percent(share: float | None, decimals: int = 1) -> str:
+    return UNKNOWN if share is None else f"{100 * share:.{decimals}f}{NBSP}%"
+
+
+def signed_percent(share: float) -> str:
+    sign = "+" if share >= 0 else "−"
+    return f"{sign}{abs(100 * share):.1f}{NBSP}%"
+
+
+def accuracy(value: float | None) -> str:
+    """A share of right answers; a number above 1 is a percentage already."""
+    return UNKNOWN if value is None else percent(value if value <= 1 else value / 100)
+
+
+def count(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:,.0f}"
+
+
+def amount(value: float | None) -> str:
+    """1.81 G, 11.7 M, 512."""
+    if value is None:
+        return UNKNOWN
+    for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= 0.9995 * size:
+            return f"{digits(value / size)}{NBSP}{letter}"
+    return digits(value)
+
+
+def seconds(value: float | None) -> str:
+    if value is None or value >= 0.1 or value == 0:
+        return with_unit(value, "s")
+    return with_unit(1000 * value, "ms")
+
+
+def tick(value: float) -> str:
+    return f"{value:,.6g}"
+
+
+def step_for(span: float, wanted: int) -> float:
+    """The step 1, 2 or 5 times a power of ten that divides `span` into at most `wanted` parts."""
+    if span <= 0:
+        return 1.0
+    power = 10.0 ** floor(log10(span / wanted))
+    return next(power * m for m in (1, 2, 5, 10, 20) if span / (power * m) <= wanted)
+
+
+def ticks(low: float, high: float, wanted: int = 6) -> tuple[float, ...]:
+    """Round numbers from `low` to `high`."""
+    step = step_for(high - low, wanted)
+    first, last = ceil(low / step - 1e-9), floor(high / step + 1e-9)
+    return tuple(round(i * step, 12) for i in range(first, last + 1))

@@ -1,0 +1,226 @@
+"""Graph -> kernels: which nodes become one launch on a processor.
+
+A convolution or linear layer takes the batch norm, the activation and the residual sum behind it
+along, as every mobile runtime does; what only renames data is free. A rule never looks at module
+names. An operator without a rule becomes a kernel of its own name, so that a predictor refuses it
+instead of counting it as zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from math import prod
+
+from nnstretch.graph import Argument, Graph, Node, Ref, TensorSpec, refs
+from nnstretch.protocols import Kernel
+from nnstretch.work import CONVOLUTIONS
+
+SHAPE_ONLY = frozenset({"sym_size", "size", "dim", "numel"})
+"""They read a shape, not data, so they neither cost anything nor keep two nodes from fusing."""
+
+FREE = SHAPE_ONLY | {
+    *("view", "_unsafe_view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "expand", "expand_as", "getitem"),
+    *("dropout", "feature_dropout", "alpha_dropout", "contiguous", "alias", "detach", "identity", "lift_fresh_copy", "to", "_to_copy"),
+    *("type_as", "view_as", "reshape_as", "clone", "ones", "zeros", "full", "arange", "empty", "scalar_tensor"),
+}  # fmt: skip
+ACTIVATIONS = frozenset({
+    *("relu", "relu6", "hardtanh", "silu", "hardswish", "hardsigmoid", "sigmoid", "gelu", "elu", "selu", "celu", "leaky_relu"),
+    *("prelu", "mish", "tanh", "softplus", "softsign", "clamp", "clamp_min", "clamp_max", "exp", "sqrt", "rsqrt", "neg", "pow"),
+})  # fmt: skip
+KINDS = {
+    **dict.fromkeys(ACTIVATIONS, "activation"),
+    **dict.fromkeys(("linear", "addmm"), "linear"),
+    **dict.fromkeys(("max_pool1d", "max_pool2d", "max_pool2d_with_indices", "avg_pool1d", "avg_pool2d", "adaptive_max_pool2d"), "pool"),
+    **dict.fromkeys(("adaptive_avg_pool2d", "adaptive_avg_pool1d"), "pool"),
+    **dict.fromkeys(("mean", "sum", "amax"), "gap"),
+    **dict.fromkeys(("add", "sub", "rsub"), "add"),
+    **dict.fromkeys(("mul", "div"), "mul"),
+    **dict.fromkeys(("cat", "concat", "stack"), "concat"),
+    **dict.fromkeys(("batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm", "linalg_vector_norm"), "norm"),
+    **dict.fromkeys(("matmul", "bmm", "mm", "einsum", "scaled_dot_product_attention"), "matmul"),
+    **dict.fromkeys(("softmax", "_softmax", "log_softmax"), "softmax"),
+    **dict.fromkeys(("permute", "transpose", "t", "chunk", "split", "split_with_sizes", "slice", "unbind", "select"), "reshape"),
+    **dict.fromkeys(("roll", "pad", "constant_pad_nd", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "repeat", "flip"), "reshape"),
+    **dict.fromkeys(("index_select", "index", "unfold", "im2col", "numpy_T", "swapaxes", "movedim", "tile"), "reshape"),
+    "upsample_nearest2d": "reshape",
+}
+WEIGHTED = frozenset({"conv", "gconv", "dwconv", "linear"})
+TAKES_ACTIVATION = WEIGHTED | {"add", "mul", "norm", "matmul"}
+
+
+@dataclass(slots=True)
+class Launch:
+    """A kernel while it still grows."""
+
+    kind: str
+    nodes: list[Node]
+    tail: str
+    """The value it ends in; only what reads exactly this can still join."""
+    work: list[Node] = field(default_factory=list)
+    """Its nodes without the free ones."""
+
+
+def kernels(graph: Graph) -> tuple[Kernel, ...]:
+    """Every node that works on data, in exactly one kernel; kernels in an order in which they can run."""
+    return Fusion(graph).run()
+
+
+class Fusion:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.specs = graph.specs()
+        self.weights = {weight.name for weight in graph.weights}
+        """And what is computed from weights alone, once and for all before deployment."""
+        self.readers = {
+            name: sum(reader.kind not in SHAPE_ONLY for reader in readers) for name, readers in graph.consumers().items()
+        }
+        self.launches: list[Launch] = []
+        self.home: dict[str, int] = {}
+        """Which launch writes a value; graph inputs and weights have none."""
+
+    def run(self) -> tuple[Kernel, ...]:
+        for node in self.graph.nodes:
+            self.place(node)
+        return tuple(self.describe(launch) for launch in self.launches)
+
+    def place(self, node: Node) -> None:
+        values = [name for name in node.inputs if name not in self.weights]
+        if not values:
+            self.weights.add(node.name)
+            return
+        free = is_free(node)
+        latest = max((self.home[name] for name in values if name in self.home), default=None)
+        if free and latest is None:
+            return
+        if latest is not None and (free or self.joins(node, values, latest)):
+            self.join(node, values, latest, free)
+            return
+        self.home[node.name] = len(self.launches)
+        self.launches.append(Launch(self.kind(node), [node], node.name, [node]))
+
+    def join(self, node: Node, values: list[str], home: int, free: bool) -> None:
+        launch = self.launches[home]
+        if not free or (launch.tail in values and self.only_reader(launch.tail)):
+            launch.tail = launch.tail if node.kind in SHAPE_ONLY else node.name
+        launch.nodes.append(node)
+        if not free:
+            launch.work.append(node)
+        self.home[node.name] = home
+
+    def only_reader(self, value: str) -> bool:
+        return self.readers.get(value, 0) == 1 and value not in self.graph.outputs
+
+    def joins(self, node: Node, values: list[str], home: int) -> bool:
+        """Whether the latest launch can go on with this node: everything else it reads exists by then."""
+        launch = self.launches[home]
+        if launch.tail not in values or not self.only_reader(launch.tail):
+            return False
+        others = [name for name in values if name != launch.tail]
+        if any(self.home.get(name) == home for name in others) or node.output.shape != self.specs[launch.tail].shape:
+            return False
+        kind = self.kind(node)
+        if kind == "norm":
+            return node.kind == "batch_norm" and launch.kind in WEIGHTED and not others
+        if kind == "activation" or (kind in ("add", "mul") and not others and refs_once(node)):
+            return launch.kind in TAKES_ACTIVATION and not others
+        same = all(self.specs[name].shape == node.output.shape for name in others)
+        return kind == "add" and launch.kind in WEIGHTED and len(others) == 1 and same
+
+    def kind(self, node: Node) -> str:
+        if node.kind in CONVOLUTIONS:
+            groups, cin = conv_groups(node), self.specs[node.inputs[0]].shape[1]
+            return "conv" if groups == 1 else "dwconv" if groups == cin else "gconv"
+        if node.kind == "einsum" and "." in str(node.args[0]):
+            return node.op
+        kind = KINDS.get(node.kind, node.op)
+        if kind == "pool" and node.kind.startswith("adaptive") and prod(node.output.shape[2:]) == 1:
+            return "gap"
+        return kind
+
+    def describe(self, launch: Launch) -> Kernel:
+        first, last = launch.work[0], launch.work[-1]
+        own = {node.name for node in launch.nodes}
+        values = dict.fromkeys(name for node in launch.work for name in node.inputs if name not in self.weights | own)
+        kernel = Kernel(
+            name=first.name, kind=launch.kind, **self.dimensions(first, launch.kind), batch=batch_of(first.output),
+            macs=sum(node.macs for node in launch.work),
+            read_elements=sum(self.specs[name].elements for name in values),
+            write_elements=sum(spec.elements for spec in last.outputs),
+            weight_elements=self.weight_elements(launch.work),
+            nodes=tuple(node.name for node in launch.nodes),
+        )  # fmt: skip
+        return replace(kernel, macs=kernel.macs + product_macs(first, self.specs)) if launch.kind == "matmul" else kernel
+
+    def dimensions(self, node: Node, kind: str) -> dict[str, int]:
+        """Channels, pixels and window of the node that gives a kernel its kind."""
+        source = self.specs[next((name for name in node.inputs if name not in self.weights), node.inputs[0])]
+        window, stride, groups = 1, 1, 1
+        cin, cout = channels(source), channels(node.output)
+        if kind in ("conv", "gconv", "dwconv"):
+            window, stride = max(self.specs[node.inputs[1]].shape[2:]), largest(argument(node, 3), 1)
+            groups, cin, cout = conv_groups(node), source.shape[1], node.output.shape[1]
+        elif kind in ("linear", "matmul"):
+            cin, cout = source.shape[-1], node.output.shape[-1]
+        elif kind == "pool":
+            window = largest(argument(node, 1), 1) if "adaptive" not in node.kind else 1
+            stride = largest(argument(node, 2), window) if "adaptive" not in node.kind else 1
+        hw_in, hw_out = pixels(source, cin), pixels(node.output, cout)
+        return {"cin": cin, "cout": cout, "hw_in": hw_in, "hw_out": hw_out, "kernel": window, "stride": stride, "groups": groups}
+
+    def weight_elements(self, nodes: list[Node]) -> int:
+        """As deployed: a batch norm behind a convolution leaves only one bias per channel."""
+        names = dict.fromkeys(n for node in nodes if node.kind != "batch_norm" for n in node.inputs if n in self.weights)
+        biased = {node.kind for node in nodes} & CONVOLUTIONS and len(nodes[0].inputs) > 2
+        folded = sum(node.output.shape[1] for node in nodes if node.kind == "batch_norm" and not biased)
+        return sum(self.specs[name].elements for name in names) + folded
+
+
+def is_free(node: Node) -> bool:
+    """Views, and Python arithmetic on shapes."""
+    return node.kind in FREE or node.op.startswith(("py.", "sym_"))
+
+
+def refs_once(node: Node) -> bool:
+    """False for `x + x`, which reads one value through two arguments."""
+    return sum(isinstance(item, Ref) for item in node.args) == len(node.inputs)
+
+
+def argument(node: Node, position: int) -> Argument:
+    return node.args[position] if position < len(node.args) else None
+
+
+def conv_groups(node: Node) -> int:
+    groups = argument(node, 6)
+    return groups if isinstance(groups, int) else 1
+
+
+def largest(value: Argument, otherwise: int) -> int:
+    """The larger side of a window or stride that may be one number, a pair, or missing."""
+    sides = [side for side in (value if isinstance(value, tuple) else (value,)) if isinstance(side, int)]
+    return max(sides, default=otherwise) or otherwise
+
+
+def batch_of(spec: TensorSpec) -> int:
+    return spec.shape[0] if spec.shape else 1
+
+
+def channels(spec: TensorSpec) -> int:
+    """Of NCHW maps, NLC tokens and NC vectors."""
+    return spec.shape[1] if len(spec.shape) >= 4 else spec.shape[-1] if spec.shape else 1
+
+
+def pixels(spec: TensorSpec, width: int) -> int:
+    return max(1, spec.elements // max(1, batch_of(spec) * width))
+
+
+def product_macs(node: Node, specs: dict[str, TensorSpec]) -> int:
+    """Work of a product of two activations, which MAC counts by convention leave out."""
+    if node.kind == "einsum":
+        letters = str(node.args[0]).replace(" ", "").split("->")[0].split(",")
+        operands = [name for item in node.args[1:] for name in refs(item)]
+        terms = [zip(term, specs[name].shape, strict=True) for term, name in zip(letters, operands, strict=True)]
+        return prod({letter: size for term in terms for letter, size in term}.values())
+    if node.kind == "scaled_dot_product_attention":
+        query, key, value = (specs[name] for name in (node.inputs * 3)[:3])
+        return query.elements * key.shape[-2] + prod(query.shape[:-1]) * key.shape[-2] * value.shape[-1]
+    return node.output.elements * specs[node.inputs[0]].shape[-1]
