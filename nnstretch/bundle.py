@@ -6,11 +6,24 @@ unpickled, and every file's sha256 is checked before a byte of it is used.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+import zipfile
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
-from nnstretch.graph import TensorSpec
+from nnstretch.bundlefile import check_name, decode, digest, member, parse_json, sealed, write_sealed
+from nnstretch.errors import BrokenFile, UnknownName
+from nnstretch.files import replacing
+from nnstretch.graph import ELEMENT_BYTES, TensorSpec
 
 FORMAT = 1
+MANIFEST = "manifest.json"
+MAX_MANIFEST_BYTES = 16 << 20
+MAX_TIME_US = 1e12
+"""Eleven days: longer than any sub-graph takes, short enough to add up without overflow."""
+ROLES = ("branch", "merge")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +75,158 @@ class Manifest:
     plan: str = ""
     """The plan as YAML, for readers and reports."""
     format: int = FORMAT
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A manifest and the bytes it speaks of, all in memory and checked."""
+
+    manifest: Manifest
+    files: Mapping[str, bytes]
+    """By `Subgraph.file`."""
+    name: str = "bundle"
+    """Where it was read from, for messages."""
+
+
+def meeting_points(manifest: Manifest) -> dict[int, str]:
+    """Which sub-graph ends each segment and pays for its synchronisation: the merge, else the only branch."""
+    members: dict[int, list[Subgraph]] = {}
+    for sub in manifest.subgraphs:
+        members.setdefault(sub.segment, []).append(sub)
+    ends = {segment: [s.name for s in subs if s.role == "merge" or len(subs) == 1] for segment, subs in members.items()}
+    return {segment: names[-1] for segment, names in ends.items() if names}
+
+
+def write_bundle(path: Path, manifest: Manifest, files: Mapping[str, bytes]) -> None:
+    """Write one `.nns`; equal contents make equal files, and what could not be read back is not written."""
+    try:
+        text = json.dumps(asdict(manifest), indent=1, allow_nan=False).encode()
+        check_manifest(decode_manifest(text))
+        promised = {sub.file: sub for sub in manifest.subgraphs}
+        if promised.keys() != files.keys():
+            raise ValueError(f"member {min(promised.keys() ^ files.keys())}, not both promised and given")
+        for name, sub in promised.items():
+            if (len(files[name]), digest(files[name])) != (sub.size_bytes, sub.sha256):
+                raise ValueError(f"member {name}, {len(files[name])} bytes that differ from the manifest's size or sha256")
+    except (ValueError, TypeError) as error:
+        raise BrokenFile(f"cannot write bundle {path}, {error}") from error
+    members = {MANIFEST: text, **{name: files[name] for name in promised}}
+    with replacing(path) as aside:
+        write_sealed(aside, members)
+
+
+def read_bundle(path: Path | str) -> Bundle:
+    """Read and check a `.nns`; the file may be anyone's, so every refusal is one BrokenFile line."""
+    path = Path(path)
+    if not path.is_file():
+        raise UnknownName(f"unknown bundle {path}, {'a folder' if path.is_dir() else 'no such file'}, expected a .nns file")
+    try:
+        with sealed(path) as archive:
+            return _read(archive, str(path))
+    except (ValueError, OSError) as error:
+        raise BrokenFile(f"broken bundle {path}, {error}") from error
+
+
+def _read(archive: zipfile.ZipFile, name: str) -> Bundle:
+    entry = archive.NameToInfo.get(MANIFEST)
+    if entry is None:
+        raise ValueError(f"member {MANIFEST}, it is missing")
+    if entry.file_size > MAX_MANIFEST_BYTES:
+        raise ValueError(f"member {MANIFEST}, {entry.file_size} bytes, limit {MAX_MANIFEST_BYTES}")
+    manifest = decode_manifest(archive.read(entry))
+    check_manifest(manifest)
+    promised = {sub.file: sub for sub in manifest.subgraphs}
+    if extra := sorted(set(archive.namelist()) - promised.keys() - {MANIFEST}):
+        raise ValueError(f"member {extra[0]}, the manifest does not know it")
+    return Bundle(manifest, {f: member(archive, f, sub.size_bytes, sub.sha256) for f, sub in promised.items()}, name)
+
+
+def decode_manifest(text: bytes) -> Manifest:
+    """Raise ValueError for anything that is not exactly a manifest of this format."""
+    try:
+        value = parse_json(text)
+    except ValueError as error:
+        raise ValueError(f"member {MANIFEST}, not JSON ({error})") from error
+    found = value.get("format") if isinstance(value, dict) else None
+    if type(found) is not int or found != FORMAT:
+        raise ValueError(f"member {MANIFEST}, unknown format {str(found)[:20]}, this version reads format {FORMAT}")
+    manifest: Manifest = decode(Manifest, value, f"member {MANIFEST}")
+    return manifest
+
+
+def check_manifest(manifest: Manifest) -> None:
+    """Raise ValueError unless every name is one thing, every input has a source and times are times."""
+    _check_ports(f"member {MANIFEST}", manifest.inputs)
+    for sub in manifest.subgraphs:
+        _check_subgraph(sub)
+    _check_unique("sub-graph", [sub.name for sub in manifest.subgraphs])
+    _check_files(manifest)
+    written = [*manifest.inputs, *(port for sub in manifest.subgraphs for port in sub.outputs)]
+    _check_unique("tensor", [port.name for port in written])
+    if not (manifest.inputs and manifest.outputs and manifest.subgraphs):
+        raise ValueError(f"member {MANIFEST}, a network needs inputs, outputs and sub-graphs")
+    _check_wiring(manifest, {port.name: port.spec for port in written})
+    _check_times(manifest)
+
+
+def _check_subgraph(sub: Subgraph) -> None:
+    where = f"member {MANIFEST}, sub-graph {sub.name[:80]!r}"
+    check_name(sub.file)
+    if sub.file == MANIFEST:
+        raise ValueError(f"{where}, its file is the manifest itself")
+    if not (sub.name and sub.processor and sub.outputs):
+        raise ValueError(f"{where}, it needs a name, a processor and outputs")
+    if sub.role not in ROLES:
+        raise ValueError(f"{where}, unknown role {sub.role[:40]!r}, it is one of {', '.join(ROLES)}")
+    if sub.size_bytes < 0 or sub.segment < 0:
+        raise ValueError(f"{where}, negative size {sub.size_bytes} or segment {sub.segment}")
+    _check_ports(where, (*sub.inputs, *sub.outputs))
+
+
+def _check_ports(where: str, ports: tuple[Port, ...]) -> None:
+    for port in ports:
+        if port.spec.dtype not in ELEMENT_BYTES or min(port.spec.shape, default=1) < 1:
+            raise ValueError(f"{where}, tensor {port.name[:80]!r} of impossible shape {port.spec} or type {port.spec.dtype[:40]!r}")
+
+
+def _check_files(manifest: Manifest) -> None:
+    """Sub-graphs may share a file, but then they agree on what is in it."""
+    contents: dict[str, tuple[int, str]] = {}
+    for sub in manifest.subgraphs:
+        if contents.setdefault(sub.file, (sub.size_bytes, sub.sha256)) != (sub.size_bytes, sub.sha256):
+            raise ValueError(f"member {MANIFEST}, sub-graph {sub.name[:80]!r} expects other contents of {sub.file} than an earlier one")
+
+
+def _check_unique(what: str, names: list[str]) -> None:
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise ValueError(f"member {MANIFEST}, {what} {twice[0][:80]!r} is defined {names.count(twice[0])} times")
+
+
+def _check_wiring(manifest: Manifest, written: Mapping[str, TensorSpec]) -> None:
+    """Every tensor that is read was written before, with the same shape and type."""
+    known = {port.name for port in manifest.inputs}
+    readers: list[tuple[str, tuple[Port, ...]]] = [(f"sub-graph {sub.name!r}", sub.inputs) for sub in manifest.subgraphs]
+    writes = [sub.outputs for sub in manifest.subgraphs] + [()]
+    for (reader, ports), outputs in zip([*readers, ("the network's output", manifest.outputs)], writes, strict=True):
+        for port in ports:
+            if port.name not in written:
+                raise ValueError(f"member {MANIFEST}, {reader} reads {port.name[:80]!r}, which nothing writes")
+            if port.name not in known:
+                raise ValueError(f"member {MANIFEST}, {reader} reads {port.name[:80]!r} before it is written, a cycle or a wrong order")
+            if port.spec != written[port.name]:
+                raise ValueError(
+                    f"member {MANIFEST}, {reader} reads {port.name[:80]!r} as {port.spec} {port.spec.dtype}, "
+                    f"it is written as {written[port.name]} {written[port.name].dtype}"
+                )
+        known |= {port.name for port in outputs}
+
+
+def _check_times(manifest: Manifest) -> None:
+    tables = [(f"sub-graph {sub.name!r}", table) for sub in manifest.subgraphs for table in (sub.predicted_us, sub.error_us)]
+    sync = {str(segment): time_us for segment, time_us in manifest.sync_us.items()}
+    for where, table in [*tables, ("sync_us", sync)]:
+        if wrong := [(key, time_us) for key, time_us in table.items() if not 0 <= time_us < MAX_TIME_US]:
+            raise ValueError(f"member {MANIFEST}, {where}, {wrong[0][1]} us for {wrong[0][0][:40]!r} is no time")
+    ends = meeting_points(manifest)
+    if lost := sorted(segment for segment, time_us in manifest.sync_us.items() if time_us and segment not in ends):
+        raise ValueError(f"member {MANIFEST}, sync_us of segment {lost[0]}, no merge there to charge it to")

@@ -1,0 +1,27 @@
+"""Which task runs where and when: the one loop, policies, and the clocks that stand behind it.
+
+    tasks.py     a bundle's manifest as tasks with needs and durations
+    loop.py      the loop: ready tasks go to free processors until nothing is left
+    policies.py  who goes first
+    virtual.py   the executor whose processors take exactly the predicted time
+    threads.py   the executor with one thread and one bounded queue per processor
+"""
+
+from nnstretch.schedule.loop import run
+from nnstretch.schedule.policies import Placed
+from nnstretch.schedule.tasks import critical_path_us, durations_of, in_turn, placed_us, subgraph_of, tasks_of
+from nnstretch.schedule.threads import Threads
+from nnstretch.schedule.virtual import VirtualClock
+
+__all__ = [
+    "Placed",
+    "Threads",
+    "VirtualClock",
+    "critical_path_us",
+    "durations_of",
+    "in_turn",
+    "placed_us",
+    "run",
+    "subgraph_of",
+    "tasks_of",
+]

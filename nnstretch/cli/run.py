@@ -1,0 +1,196 @@
+"""Run a bundle's branches at once, or one after another, on a virtual or a real clock.
+
+    nnstretch run net.nns --soc mi9                                the predicted timeline, true numbers
+    nnstretch run net.nns --soc mi9 --clock real --repeat 50       the same on threads, played in real time
+    nnstretch run net.nns --input x.npy --output y.npy --trace t.json
+
+The real clock slows the chip down by `dilation` where this host computes slower than the chip is
+predicted to, and divides all times by it again; dispatch_overhead_us alone is the host's own.
+max_abs_error compares with the sub-graphs run one after another on one thread.
+Open the trace in ui.perfetto.dev.
+"""
+
+from __future__ import annotations
+
+import argparse
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nnstretch.errors import BadInput, BrokenFile, UnknownName
+
+if TYPE_CHECKING:
+    import numpy as np
+    from rich.console import Console
+
+    from nnstretch.run import Session
+    from nnstretch.trace import Trace
+
+SUMMARY = "run a bundle's branches at once, on a virtual or a real clock"
+SEQUENTIAL_REPEATS = 10
+NPY_ERRORS = (ValueError, OSError, EOFError, SyntaxError, MemoryError, OverflowError, TypeError, zipfile.BadZipFile)
+QUIET_S = 2.0
+"""Shorter runs show no progress."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("bundle", metavar="BUNDLE", type=Path, help="a .nns file of `nnstretch export`")
+    parser.add_argument("--soc", help="chip: a name under latency_predictors/ or a folder; the bundle's own processors where absent")
+    parser.add_argument("--mode", choices=("spatial", "sequential"), default="spatial", help="branches at once, or one after another")
+    parser.add_argument("--clock", choices=("real", "virtual"), help="virtual where the bundle has predicted times, else real")
+    parser.add_argument("--repeat", type=_count, default=10, metavar="N", help="how often to run (10)")
+    parser.add_argument("--input", type=Path, metavar="FILE.npy", help="random numbers where absent")
+    parser.add_argument("--output", type=Path, metavar="FILE.npy", help="where to write the network's output")
+    parser.add_argument("--trace", type=Path, metavar="FILE.json", help="where to write the timeline, Chrome/Perfetto JSON")
+    parser.add_argument("--seed", type=_seed, default=0, help="of the random input (0)")
+
+
+def main(args: argparse.Namespace) -> dict[str, Any]:
+    from nnstretch.bundle import read_bundle
+    from nnstretch.run import Session
+    from nnstretch.run.measures import max_abs_error
+
+    bundle = read_bundle(args.bundle)
+    predicted = any(sub.predicted_us for sub in bundle.manifest.subgraphs)
+    with Session(bundle, _soc(args.soc), args.mode, args.clock or ("virtual" if predicted else "real")) as session:
+        inputs = session.network.random_inputs(args.seed) if args.input is None else session.network.inputs(_load(args.input))
+        _check_output(args.output, session)
+        output, traces, late = _repeat(session, inputs, args.repeat)
+        result = {"bundle": str(args.bundle), **_times(session, traces, late)}
+        result["max_abs_error"] = max_abs_error(output, session.network.in_order(inputs))
+        result["compared_with"] = "the sub-graphs of this bundle run one after another"
+        sequential_us, result["sequential_is"] = _sequential_us(bundle, session, inputs)
+        result["sequential_throughput_per_s"] = 1e6 / sequential_us if sequential_us else 0.0
+        if args.output:
+            _save(args.output, output)
+        if args.trace:
+            _write_trace(args.trace, session, traces)
+    return result
+
+
+def _times(session: Session, traces: list[Trace], late: int) -> dict[str, Any]:
+    from nnstretch.run import measure
+
+    measures = measure(session.manifest, session.tasks, traces, session.dilation)
+    timing = "measured" if not session.emulated else "predicted" if session.clock == "virtual" else "emulated"
+    return {
+        **{"model": session.manifest.model, "mode": session.mode, "clock": session.clock, "timing": timing},
+        "repeats": len(traces),
+        "latency_ms": {name: time_us / 1e3 for name, time_us in measures.latency_us.items()},
+        "virtual_ms": session.predicted().makespan_us / 1e3 if session.emulated else None,
+        "dilation": session.dilation,
+        "late_tasks": late,
+        "critical_path_ms": measures.critical_path_us / 1e3,
+        "overlap_efficiency": measures.overlap_efficiency,
+        "dispatch_overhead_us": measures.dispatch_overhead_us,
+        "throughput_per_s": measures.throughput_per_s,
+        **{"replaced": 0, "lost": 0},
+        "processors": {n: {"busy_ms": measures.busy_us[n] / 1e3, "utilisation": measures.utilisation[n]} for n in measures.busy_us},
+    }
+
+
+def show(result: dict[str, Any], console: Console) -> None:
+    from rich.table import Table
+
+    times = result["latency_ms"]
+    table = Table(title=f"{result['model']}, {result['mode']}, {result['clock']} clock, times {result['timing']}", show_header=False)
+    others = ", ".join(f"{name} {times[name]:.3f}" for name in ("min", "p90", "p99"))
+    table.add_row("latency", f"median {times['median']:.3f} ms ({others})")
+    if result["virtual_ms"] is not None:
+        table.add_row("latency on the virtual clock", f"{result['virtual_ms']:.3f} ms")
+    table.add_row("critical path", f"{result['critical_path_ms']:.3f} ms, overlap efficiency {result['overlap_efficiency']:.3f}")
+    table.add_row("throughput", f"{result['throughput_per_s']:.1f} /s")
+    table.add_row(f"throughput one after another, {result['sequential_is']}", f"{result['sequential_throughput_per_s']:.1f} /s")
+    table.add_row("dispatch per meeting point", f"{result['dispatch_overhead_us']:.0f} us of this host")
+    table.add_row("clock slowed down by", f"{result['dilation']:.2f}, {result['late_tasks']} tasks late in {result['repeats']} runs")
+    table.add_row("largest difference from the sequential run", f"{result['max_abs_error']:.2g}")
+    for name, use in result["processors"].items():
+        table.add_row(f"{name} busy", f"{use['busy_ms']:.3f} ms, {use['utilisation']:.0%}")
+    console.print(table)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 1_000_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a count from 1 to 1000000")
+    return int(text)
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a count from 0")
+    return int(text)
+
+
+def _soc(name: str | None) -> Any:
+    if name is None:
+        return None
+    from nnstretch.predict import load_soc
+
+    return load_soc(name)
+
+
+def _repeat(session: Session, inputs: Any, count: int) -> tuple[Any, list[Trace], int]:
+    """The last output, every trace and how many tasks were late; progress goes to standard error."""
+    from rich.console import Console
+    from rich.progress import track
+
+    output, traces, late = session.run(inputs), [session.trace], session.late
+    expected_s = count * session.latency_us * session.dilation / 1e6
+    console = Console(stderr=True)
+    for _ in track(range(count - 1), "running", console=console, transient=True, disable=expected_s < QUIET_S or not console.is_terminal):
+        output = session.run(inputs)
+        traces.append(session.trace)
+        late += session.late
+    return output, traces, late
+
+
+def _sequential_us(bundle: Any, session: Session, inputs: Any) -> tuple[float, str]:
+    """One input with the branches one after another: predicted where anything is, else measured on this host."""
+    from nnstretch.run import Session
+    from nnstretch.run.measures import mean_latency_us
+
+    with Session(bundle, None, "sequential", session.clock) as alone:
+        if alone.emulated:
+            return alone.predicted().makespan_us, "predicted"
+        alone.run(inputs)
+        return mean_latency_us(_repeat(alone, inputs, SEQUENTIAL_REPEATS)[1]), "measured"
+
+
+def _load(path: Path) -> np.ndarray:
+    import numpy as np
+
+    if not path.is_file():
+        raise UnknownName(f"unknown input {path}, no such file, expected a .npy array")
+    try:
+        array = np.load(path, allow_pickle=False)
+    except NPY_ERRORS as error:
+        raise BrokenFile(f"broken input {path}, not a .npy array of plain numbers, {error or type(error).__name__}") from error
+    if not isinstance(array, np.ndarray):
+        raise BrokenFile(f"broken input {path}, an archive of arrays, expected one .npy array")
+    return array
+
+
+def _write_trace(path: Path, session: Session, traces: list[Trace]) -> None:
+    """The prediction, and beside it the run of median latency where there was a real clock."""
+    from nnstretch.run import write_perfetto
+    from nnstretch.run.measures import typical
+
+    forecast = {"predicted": session.predicted()} if session.emulated else {}
+    played = {"measured": typical(traces)} if session.clock == "real" else {}
+    write_perfetto(path, forecast | played, session.manifest)
+
+
+def _check_output(path: Path | None, session: Session) -> None:
+    """Refuse before the work what could not be written after it."""
+    if path and len(session.manifest.outputs) > 1:
+        names = [port.name for port in session.manifest.outputs]
+        raise BadInput(f"cannot write {path}, {session.manifest.model} has {len(names)} outputs ({', '.join(names)}), a .npy holds one")
+
+
+def _save(path: Path, output: np.ndarray) -> None:
+    import numpy as np
+
+    from nnstretch.files import replacing
+
+    with replacing(path) as aside, aside.open("wb") as file:
+        np.save(file, output, allow_pickle=False)

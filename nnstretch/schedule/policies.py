@@ -1,0 +1,35 @@
+"""Who goes first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nnstretch.errors import UnknownName
+from nnstretch.protocols import Moment
+from nnstretch.soc import Processor
+from nnstretch.trace import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Algorithm 1 of NN-Stretch: every task where its plan put it, accelerators before the CPU.
+
+    An accelerator's queue is filled before the CPU starts on its own branch, so that both work
+    at once; the meeting point is a task that needs all branches, so it waits for the slowest.
+    """
+
+    processors: tuple[str, ...]
+    """All of the chip's, so that a task placed nowhere is told from one whose processor is busy."""
+
+    def pick(self, moment: Moment, /) -> tuple[Task, Processor] | None:
+        free = {processor.name: processor for processor in moment.free}
+        choice = None
+        for task in moment.ready:
+            if task.processor not in self.processors:
+                raise UnknownName(f"unknown processor {task.processor!r}, task {task.name}, it is one of {', '.join(self.processors)}")
+            if (processor := free.get(task.processor)) is None:
+                continue
+            if processor.kind != "cpu":
+                return task, processor
+            choice = choice or (task, processor)
+        return choice

@@ -1,0 +1,60 @@
+"""A bundle's manifest as data for the loop: tasks with needs, durations, and bounds on what is possible."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from nnstretch.bundle import Manifest, meeting_points
+from nnstretch.trace import Task
+
+
+def tasks_of(manifest: Manifest, request: int = 0) -> tuple[Task, ...]:
+    """One task per sub-graph; it needs whoever writes what it reads. Named `SUBGRAPH#REQUEST`."""
+    writers = {port.name: sub.name for sub in manifest.subgraphs for port in sub.outputs}
+    return tuple(
+        Task(
+            name=f"{sub.name}#{request}",
+            subgraph=sub.name,
+            needs=frozenset(f"{writers[port.name]}#{request}" for port in sub.inputs if port.name in writers),
+            processor=sub.processor,
+            request=request,
+        )
+        for sub in manifest.subgraphs
+    )
+
+
+def subgraph_of(task: str) -> str:
+    """The sub-graph behind a name that `tasks_of` gave."""
+    return task.rpartition("#")[0]
+
+
+def in_turn(tasks: Iterable[Task]) -> tuple[Task, ...]:
+    """The same tasks one after another, for comparison: each also needs the one before it."""
+    chain: list[Task] = []
+    for task in tasks:
+        chain.append(replace(task, needs=task.needs | {chain[-1].name}) if chain else task)
+    return tuple(chain)
+
+
+def durations_of(manifest: Manifest) -> dict[tuple[str, str], float]:
+    """Microseconds by (sub-graph, processor): the prediction, and at a meeting point its synchronisation."""
+    sync_us = {name: manifest.sync_us.get(segment, 0.0) for segment, name in meeting_points(manifest).items()}
+    return {
+        (sub.name, processor): time_us + sync_us.get(sub.name, 0.0)
+        for sub in manifest.subgraphs
+        for processor, time_us in sub.predicted_us.items()
+    }
+
+
+def critical_path_us(tasks: Iterable[Task], duration_us: Callable[[Task], float]) -> float:
+    """The longest chain of needs: no schedule ends earlier. Tasks come after what they need."""
+    ends_us: dict[str, float] = {}
+    for task in tasks:
+        ends_us[task.name] = max((ends_us[need] for need in task.needs), default=0.0) + duration_us(task)
+    return max(ends_us.values(), default=0.0)
+
+
+def placed_us(durations_us: Mapping[tuple[str, str], float]) -> Callable[[Task], float]:
+    """How long a task takes where its plan put it."""
+    return lambda task: durations_us[task.subgraph, task.processor or ""]

@@ -1,0 +1,207 @@
+"""The loop, its policy and both executors: any DAG becomes a schedule, and nothing stays behind."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+from bundles import branched_bundle, branched_latency_us
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nnstretch.errors import Stuck, UnknownName
+from nnstretch.protocols import Moment
+from nnstretch.schedule import Placed, Threads, VirtualClock, critical_path_us, durations_of, in_turn, placed_us, run, subgraph_of, tasks_of
+from nnstretch.soc import Processor
+from nnstretch.trace import Task, Trace
+
+CPU, DSP, GPU = Processor("cpu", "cpu", 2), Processor("dsp", "dsp", 2), Processor("gpu", "gpu", 1)
+PHONE = (CPU, DSP, GPU)
+PLACED = Placed(("cpu", "dsp", "gpu"))
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_stays_behind() -> Iterator[None]:
+    before, allowed = threading.active_count(), os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+    yield
+    assert threading.active_count() == before
+    assert allowed is None or os.sched_getaffinity(0) == allowed
+
+
+@st.composite
+def task_graphs(draw: st.DrawFn) -> tuple[tuple[Task, ...], dict[tuple[str, str], float]]:
+    """A random DAG of placed tasks, in any order, and the time of each."""
+    tasks: list[Task] = []
+    for i in range(draw(st.integers(0, 12))):
+        needs = draw(st.frozensets(st.sampled_from([t.name for t in tasks]), max_size=3)) if tasks else frozenset[str]()
+        tasks.append(Task(f"t{i}", f"g{i}", needs, draw(st.sampled_from(["cpu", "dsp", "gpu"]))))
+    times_us = {(task.subgraph, task.processor or ""): float(draw(st.integers(0, 1_000))) for task in tasks}
+    return tuple(tasks), times_us
+
+
+def check_is_a_schedule(trace: Trace, tasks: tuple[Task, ...]) -> None:
+    """The three things that make a trace a schedule, whoever produced it."""
+    by_name = {span.task: span for span in trace.spans}
+    assert len(by_name) == len(trace.spans) == len(tasks), "every task runs exactly once"
+    for task in tasks:
+        assert by_name[task.name].processor == task.processor
+        for need in task.needs:
+            assert by_name[need].end_us <= by_name[task.name].start_us, f"{task.name} overtook {need}"
+    for processor in {span.processor for span in trace.spans}:
+        mine = sorted((span.start_us, span.end_us) for span in trace.spans if span.processor == processor)
+        for earlier, later in pairwise(mine):
+            assert earlier[1] <= later[0], f"two tasks at once on {processor}"
+
+
+@settings(deadline=None)
+@given(task_graphs())
+def test_any_dag_becomes_a_valid_and_repeatable_schedule(case: tuple) -> None:
+    tasks, times_us = case
+    first, second = (run(tasks, PLACED, VirtualClock(PHONE, times_us)) for _ in range(2))
+
+    check_is_a_schedule(first, tasks)
+    assert first == second
+    lower = critical_path_us(tasks, placed_us(times_us))
+    assert lower <= max((span.end_us for span in first.spans), default=0.0) <= sum(times_us.values())
+
+
+@settings(deadline=None, max_examples=30)
+@given(task_graphs(), st.sampled_from([None, "cpu"]))
+def test_real_threads_make_a_schedule_of_any_dag(case: tuple, caller: str | None) -> None:
+    tasks, _ = case
+    done: list[str] = []
+    with Threads(PHONE, lambda task: done.append(task.name), caller=caller) as threads:
+        check_is_a_schedule(run(tasks, PLACED, threads), tasks)
+    assert sorted(done) == sorted(task.name for task in tasks)
+
+
+@settings(deadline=None)
+@given(task_graphs())
+def test_in_turn_nothing_overlaps(case: tuple) -> None:
+    tasks, times_us = case
+    trace = run(in_turn(tasks), PLACED, VirtualClock(PHONE, times_us))
+    assert [span.task for span in trace.spans] == [task.name for task in tasks]
+    assert trace.makespan_us == sum(times_us.values())
+
+
+def test_accelerators_are_served_before_the_cpu() -> None:
+    tasks = tuple(Task(f"on {p}", p, processor=p) for p in ("cpu", "gpu", "dsp"))
+    order = []
+    while tasks:
+        choice = PLACED.pick(Moment(0.0, tasks, PHONE))
+        assert choice is not None
+        order.append(choice[0].processor)
+        tasks = tuple(task for task in tasks if task is not choice[0])
+    assert order == ["gpu", "dsp", "cpu"]
+    assert PLACED.pick(Moment(0.0, (Task("t", "g", processor="gpu"),), (CPU,))) is None
+    with pytest.raises(UnknownName, match="unknown processor 'npu', task t"):
+        PLACED.pick(Moment(0.0, (Task("t", "g", processor="npu"),), PHONE))
+
+
+def test_a_queue_takes_no_more_than_its_depth() -> None:
+    clock = VirtualClock((GPU,), {("g", "gpu"): 5.0})
+    clock.submit(Task("a", "g"), GPU)
+    assert clock.free() == ()
+    with pytest.raises(Stuck, match="b does not fit the queue of gpu, 1 tasks"):
+        clock.submit(Task("b", "g"), GPU)
+    with pytest.raises(UnknownName, match="unknown time of h on gpu"):
+        clock.submit(Task("c", "h"), GPU)
+
+
+def test_a_queue_starts_its_tasks_in_order_and_back_to_back() -> None:
+    tasks = tuple(Task(f"t{i}", "g", processor="dsp") for i in range(4))
+    trace = run(tasks, PLACED, VirtualClock(PHONE, {("g", "dsp"): 10.0}))
+    assert [(span.task, span.start_us) for span in trace.spans] == [("t0", 0.0), ("t1", 10.0), ("t2", 20.0), ("t3", 30.0)]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "message"),
+    [
+        ((Task("a", "g", frozenset("b"), "cpu"), Task("b", "g", frozenset("a"), "cpu")), "2 tasks never ran, a, b,"),
+        ((Task("a", "g", frozenset("z"), "cpu"),), "task a needs z, which is not among the 1 tasks"),
+        ((Task("a", "g", processor="cpu"), Task("a", "g", processor="cpu")), "task a is there 2 times"),
+        ((Task("a", "g", processor="gpu"),), "1 tasks never ran, a,"),
+    ],
+)
+def test_what_cannot_move_is_named(tasks: tuple[Task, ...], message: str) -> None:
+    with pytest.raises(Stuck, match=message):
+        run(tasks, PLACED, VirtualClock((CPU,), {("g", "cpu"): 1.0}))
+
+
+def test_a_failing_task_is_raised_in_the_caller_and_leaves_no_thread() -> None:
+    def work(task: Task) -> None:
+        if task.name == "bad":
+            raise RuntimeError("out of luck")
+
+    for processor, caller in (("dsp", None), ("dsp", "cpu"), ("cpu", "cpu")):
+        others = tuple(Task(f"o{i}", "g", processor="gpu") for i in range(5))
+        tasks = (Task("bad", "g", processor=processor), Task("next", "g", frozenset({"bad"}), "cpu"), *others)
+        threads = Threads(PHONE, work, caller=caller)
+        with pytest.raises(RuntimeError, match="out of luck"):
+            run(tasks, PLACED, threads)
+        with pytest.raises(Stuck, match="late cannot start, the threads have been closed"):
+            threads.submit(Task("late", "g"), CPU)
+        threads.close()
+
+
+def test_an_interrupted_caller_joins_its_threads() -> None:
+    def work(task: Task) -> None:
+        if task.processor == "cpu":
+            raise KeyboardInterrupt
+
+    tasks = (Task("a", "g", processor="dsp"), Task("b", "g", processor="cpu"))
+    with pytest.raises(KeyboardInterrupt), Threads(PHONE, work, caller="cpu") as threads:
+        run(tasks, PLACED, threads)
+
+
+def test_a_timetable_is_never_ahead_of_itself() -> None:
+    tasks = (Task("a", "g", processor="dsp"), Task("b", "g", frozenset({"a"}), "cpu"))
+    times_us = {("g", "dsp"): 200.0, ("g", "cpu"): 100.0}
+    with Threads(PHONE, lambda task: None, times_us, dilation=3.0, caller="cpu") as threads:
+        trace = run(tasks, PLACED, threads)
+    check_is_a_schedule(trace, tasks)
+    assert all(span.duration_us >= times_us["g", span.processor] - 1e-6 for span in trace.spans)
+
+
+def test_a_machine_without_affinity_is_fine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    with Threads(PHONE, lambda task: None, caller="cpu") as threads:
+        assert len(run((Task("a", "g", processor="gpu"),), PLACED, threads).spans) == 1
+
+
+def test_a_refused_pin_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "sched_setaffinity", refuse, raising=False)
+    with Threads((CPU, DSP), lambda task: None) as threads:
+        assert len(run((Task("a", "g", processor="dsp"),), PLACED, threads).spans) == 1
+
+
+def test_tasks_need_whoever_writes_what_they_read() -> None:
+    tasks = {task.name: task for task in tasks_of(branched_bundle().manifest, request=3)}
+    assert tasks["s1_merge#3"].needs == {"s1_cpu#3", "s1_dsp#3"}
+    assert tasks["s1_dsp#3"] == Task("s1_dsp#3", "s1_dsp", frozenset({"stem#3"}), "dsp", 3)
+    assert subgraph_of("odd#name#3") == "odd#name"
+
+
+@pytest.mark.parametrize("segments", [0, 1, 4])
+def test_the_virtual_clock_adds_up_the_segments(segments: int) -> None:
+    manifest = branched_bundle(segments).manifest
+    trace = run(tasks_of(manifest), PLACED, VirtualClock(PHONE, durations_of(manifest)))
+    assert trace.makespan_us == branched_latency_us(segments)
+
+
+def test_golden_trace_of_two_branches() -> None:
+    manifest = branched_bundle().manifest
+    trace = run(tasks_of(manifest), PLACED, VirtualClock(PHONE, durations_of(manifest)))
+    assert str(trace).split("\n") == [
+        "trace 1400.0 us",
+        "         0.0      300.0  cpu    stem#0",
+        "       300.0     1200.0  cpu    s1_cpu#0",
+        "       300.0     1300.0  dsp    s1_dsp#0",
+        "      1300.0     1400.0  cpu    s1_merge#0",
+    ]
