@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import nn
 
@@ -51,10 +53,14 @@ def stretch(module: nn.Module, plan: Plan, inherit: bool = True) -> StretchedNet
     the network is no fixed graph.
     """
     captured = trace(module, torch.zeros(plan.input_shape), plan.model)
-    lowered = lower(captured.graph, plan)
+    return assemble(lower(captured.graph, plan), captured.weights if inherit else None)
+
+
+def assemble(lowered: Stretched, weights: Mapping[str, torch.Tensor] | None = None) -> StretchedNetwork:
+    """The network of a lowered plan, in training mode; it inherits from `weights`, the original's, where they are given."""
     network = StretchedNetwork(lowered)
-    if inherit:
-        for meeting, segment, values in zip(network.segments, lowered.segments, inherited(lowered, captured.weights), strict=True):
+    if weights is not None:
+        for meeting, segment, values in zip(network.segments, lowered.segments, inherited(lowered, weights), strict=True):
             for built, branch, starting in zip(meeting.branches, segment.branches, values, strict=True):
                 load(built, branch.graph, starting)
     return network.train()

@@ -74,7 +74,7 @@ class Resizer:
         if node.kind == "split_with_sizes":
             return (args[0], tuple(o.shape[axis] for o in outputs), *args[2:])
         size = sum(part.size for part in shape[axis])
-        if node.output.shape[axis] == size or len(args) < 3 or not isinstance(args[2], int | None):
+        if node.output.shape[axis] == size or len(args) < 3 or not isinstance(args[2], int | None) or args[4:] not in ((), (1,)):
             return args
         start = args[2] or 0
         start += size if start < 0 else 0

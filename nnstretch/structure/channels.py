@@ -7,39 +7,24 @@ parameters to its input; concatenation lays parts side by side, `chunk` and `spl
 `flatten` multiplies them, a channel shuffle interleaves them. Groups that are tied scale by one
 common ratio. What an operator cannot follow is pinned to its size, with the reason.
 
-The rules of the single operators are in rules.py.
+A weight whose channels are cut later (`x[:, :64]` and `x[:, 64:]` go different ways) is first taken
+for one group; then the walk is done again with the weight in two groups, which scale apart unless
+something ties them, and the finer answer is kept if it pins nothing more.
+
+The walk is in analyst.py, the rules of the single operators in rules.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from math import gcd
 
-from nnstretch.graph import Graph, Node, Ref, TensorSpec
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A stretch of one dimension."""
-
-    group: int | None
-    """None for a size that never changes."""
-    size: int
-
-
-Dim = tuple[Part, ...]
-Shape = tuple[Dim, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Junction:
-    """An addition that meets the section's own input: where the ends disagree, a 1x1 convolution goes in."""
-
-    node: str
-    argument: int
-    """Which operand carries the input."""
+from nnstretch.graph import Graph
+from nnstretch.structure.analyst import Analyst, Dim, Junction, Part, Shape
+from nnstretch.structure.cuts import depends_on_input
+from nnstretch.work import CONVOLUTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,137 +55,80 @@ class Channels:
         return {self.root[part.group] for part in dim if part.group is not None}
 
 
-@dataclass
-class Analyst:
-    """The walk over a graph: union-find over groups, with what each operator demands."""
-
-    graph: Graph
-    parent: list[int] = field(default_factory=list)
-    sizes: list[set[int]] = field(default_factory=list)
-    reasons: dict[int, str] = field(default_factory=dict)
-    shapes: dict[str, tuple[Shape, ...]] = field(default_factory=dict)
-    consumed: set[int] = field(default_factory=set)
-    junctions: list[Junction] = field(default_factory=list)
-    inputs: set[int] = field(default_factory=set)
-    specs: dict[str, TensorSpec] = field(default_factory=dict)
-
-    def new_group(self, size: int) -> Dim:
-        if size <= 1:
-            return (Part(None, size),)
-        self.parent.append(len(self.parent))
-        self.sizes.append({size})
-        return (Part(len(self.parent) - 1, size),)
-
-    def find(self, group: int) -> int:
-        while self.parent[group] != group:
-            self.parent[group] = self.parent[self.parent[group]]
-            group = self.parent[group]
-        return group
-
-    def tie(self, a: int, b: int) -> None:
-        a, b = self.find(a), self.find(b)
-        if a == b:
-            return
-        self.parent[b] = a
-        self.sizes[a] |= self.sizes[b]
-        if b in self.reasons:
-            self.reasons.setdefault(a, self.reasons[b])
-
-    def need_whole(self, group: int, size: int) -> None:
-        """This many steps must stay whole at every scale."""
-        self.sizes[self.find(group)].add(size)
-
-    def pin(self, dims: Iterable[Dim], reason: str) -> None:
-        for dim in dims:
-            for part in dim:
-                if part.group is not None:
-                    self.reasons.setdefault(self.find(part.group), reason)
-
-    def is_pinned(self, group: int) -> bool:
-        return self.find(group) in self.reasons
-
-    def unify(self, a: Dim, b: Dim, where: str) -> None:
-        """Two dimensions that must stay equal; parts that straddle a border are tied in proportion."""
-        a, b = tuple(p for p in a if p.size), tuple(p for p in b if p.size)
-        i = j = 0
-        left, right = (a[0].size if a else 0), (b[0].size if b else 0)
-        while i < len(a) and j < len(b):
-            step = min(left, right)
-            self.meet(a[i], b[j], step, where)
-            left, right = left - step, right - step
-            if not left:
-                i += 1
-                left = a[i].size if i < len(a) else 0
-            if not right:
-                j += 1
-                right = b[j].size if j < len(b) else 0
-
-    def meet(self, a: Part, b: Part, overlap: int, where: str) -> None:
-        for part, other in ((a, b), (b, a)):
-            if part.group is not None:
-                self.need_whole(part.group, overlap)
-                if other.group is None:
-                    self.pin([(part,)], f"{where}: tied to a size that does not scale")
-        if a.group is not None and b.group is not None:
-            self.tie(a.group, b.group)
-
-    def uniform(self, dim: Dim) -> None:
-        """All parts of this dimension scale alike."""
-        groups = [part.group for part in dim if part.group is not None]
-        for group in groups[1:]:
-            self.tie(groups[0], group)
-        if groups and len(groups) < len(dim):
-            self.pin([dim], "mixed with a size that does not scale")
-
-    def cut(self, dim: Dim, start: int, stop: int) -> Dim:
-        """The parts between two positions; a part that is cut must stay divisible there."""
-        taken: list[Part] = []
-        at = 0
-        for part in dim:
-            low, high = max(start, at), min(stop, at + part.size)
-            if low < high:
-                if part.group is not None and high - low != part.size:
-                    self.need_whole(part.group, high - low)
-                    self.need_whole(part.group, low - at or high - low)
-                taken.append(Part(part.group, high - low))
-            at += part.size
-        return tuple(taken) or ((Part(None, 0)),)
-
-    def shape_of(self, name: str) -> Shape:
-        """Parts of a value or weight; a weight's dimensions are groups of their own until an operator ties them."""
-        if name not in self.shapes:
-            spec = self.specs[name]
-            trainable = any(w.name == name and w.trainable for w in self.graph.weights)
-            fixed = not trainable and not name.endswith(("running_mean", "running_var"))
-            self.shapes[name] = (tuple(((Part(None, d),) if fixed else self.new_group(d)) for d in spec.shape),)
-        return self.shapes[name][0]
-
-    def arg(self, node: Node, position: int) -> Shape | None:
-        """Parts of a tensor argument; None where it is absent or no tensor."""
-        argument = node.args[position] if position < len(node.args) else None
-        if not isinstance(argument, Ref) or not self.is_tensor(argument.name):
-            return None
-        return self.shape_of(argument.name)
-
-    def is_tensor(self, name: str) -> bool:
-        return name in self.shapes or name in self.specs
-
-    def fixed(self, spec: TensorSpec) -> Shape:
-        return tuple((Part(None, d),) for d in spec.shape)
+ROUNDS = 4
+"""Times the walk is repeated at most; a finer split may uncover another."""
 
 
 def channels(graph: Graph) -> Channels:
     """Analyse one graph (usually a section between two cuts)."""
+    walked = walk(graph, {})
+    for _ in range(ROUNDS):
+        splits = finer(walked)
+        if splits == walked.splits:
+            break
+        again = walk(graph, splits)
+        if not set(pinned_weights(again)) <= set(pinned_weights(walked)):
+            break
+        walked = again
+    return conclude(walked)
+
+
+def walk(graph: Graph, splits: Mapping[tuple[str, int], frozenset[int]]) -> Analyst:
     from nnstretch.structure.rules import apply
 
-    analyst = Analyst(graph, specs=graph.specs())
+    trainable = {weight.name for weight in graph.weights if weight.trainable}
+    analyst = Analyst(graph, specs=graph.specs(), carriers=depends_on_input(graph), trainable=trainable, splits=splits)
     for value in graph.inputs:
         shape = tuple(analyst.new_group(d) if i else (Part(None, d),) for i, d in enumerate(value.spec.shape))
         analyst.shapes[value.name] = (shape,)
         analyst.inputs |= {part.group for dim in shape for part in dim if part.group is not None}
+    for name in kernels(graph):
+        analyst.pin(analyst.shape_of(name)[2:], "window of a convolution")
     for node in graph.nodes:
         analyst.shapes[node.name] = apply(analyst, node)
-    return conclude(analyst)
+    return analyst
+
+
+def kernels(graph: Graph) -> Iterator[str]:
+    """Weights that become a convolution's kernel, directly or through operators (weight standardisation)."""
+    weights = {weight.name: weight.spec.shape for weight in graph.weights}
+    writers = {node.name: node for node in graph.nodes}
+    for node in graph.nodes:
+        if node.kind not in CONVOLUTIONS or len(node.inputs) < 2 or node.inputs[1] in weights:
+            continue
+        rank = len(writers[node.inputs[1]].output.shape)
+        todo, seen = [node.inputs[1]], set()
+        while todo:
+            name = todo.pop()
+            if len(weights.get(name, ())) == rank:
+                yield name
+            if name in writers and name not in seen:
+                seen.add(name)
+                todo += writers[name].inputs
+
+
+def finer(analyst: Analyst) -> Mapping[tuple[str, int], frozenset[int]]:
+    """Where weights begin new groups, when every group that was cut whole becomes two."""
+    cut_at: dict[tuple[int, int], set[int]] = {}
+    for group, offset in analyst.marks:
+        cut_at.setdefault((analyst.find(group), analyst.base[group]), set()).add(offset)
+    splits = dict(analyst.splits)
+    for name in analyst.weights & analyst.shapes.keys():
+        for axis, dim in enumerate(analyst.shapes[name][0]):
+            at = 0
+            for part in dim:
+                offsets = set() if part.group is None else cut_at.get((analyst.find(part.group), part.size), set())
+                if offsets:
+                    splits[name, axis] = splits.get((name, axis), frozenset()) | {at + offset for offset in offsets}
+                at += part.size
+    return splits
+
+
+def pinned_weights(analyst: Analyst) -> Iterator[tuple[str, int]]:
+    for name in analyst.weights & analyst.shapes.keys():
+        for axis, dim in enumerate(analyst.shapes[name][0]):
+            if any(part.group is not None and analyst.is_pinned(part.group) for part in dim):
+                yield name, axis
 
 
 def conclude(analyst: Analyst) -> Channels:
@@ -247,3 +175,6 @@ def size_at(dim: Dim, channels_: Channels, scales: Mapping[int, Fraction]) -> in
         total += part.size if part.group is None else part.size * scales.get(channels_.root[part.group], Fraction(1))
     assert total.denominator == 1, f"fractional dimension {total}"
     return int(total)
+
+
+__all__ = ["Channels", "Dim", "Junction", "Part", "Shape", "channels", "size_at"]
