@@ -1,0 +1,31 @@
+"""Training with PyTorch Lightning: a recipe, its data, and `fit`.
+
+Names load on first use, so that reading a recipe or the command line's help costs no torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_HOMES = {
+    "Epoch": "records",
+    "Recipe": "recipe",
+    "TrainResult": "fitting",
+    "evaluate": "fitting",
+    "fit": "fitting",
+    "held_out": "data",
+    "load_recipe": "recipe",
+    "load_weights": "weights",
+    "recipe_yaml": "recipe",
+    "save_weights": "weights",
+    "unfit": "weights",
+}
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'nnstretch.train' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"nnstretch.train.{_HOMES[name]}"), name)
+    return value

@@ -1,0 +1,57 @@
+"""Turn a published NN-Stretch configuration (AnyNet YAML of its pycls fork) into a plan.
+
+The plan stretches the same network of torchvision or timm and has exactly the published parameters
+and MACs; a configuration that contradicts itself is refused with the numbers that disagree.
+
+  nnstretch import R-34-CD.yaml --out plan.yaml
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from nnstretch.cli.subjects import writable
+
+SUMMARY = "a published NN-Stretch configuration becomes a plan"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("config", metavar="CONFIG.yaml", help="a published configuration")
+    parser.add_argument("--out", metavar="PLAN.yaml", default=None, help="where to write the plan")
+
+
+def main(args: argparse.Namespace) -> dict[str, Any]:
+    import torch
+
+    from nnstretch.capture import load_model
+    from nnstretch.capture.torch_export import capture
+    from nnstretch.planfile import segment_data, write_plan
+    from nnstretch.stretch.anynet import check, family_of, import_plan, read_config
+    from nnstretch.stretch.lower import Stretcher, lower
+
+    out = writable(args.out)
+    config = read_config(args.config)
+    family = family_of(config)
+    check(config, family)
+    stretcher = Stretcher(capture(load_model(family.model), torch.zeros(1, 3, 224, 224), family.model))
+    plan = import_plan(config, stretcher, family)
+    lowered = lower(stretcher, plan)
+    if out is not None:
+        write_plan(out, plan)
+    return {
+        "model": plan.model,
+        "segments": [segment_data(segment) for segment in plan.segments],
+        "macs": lowered.macs,
+        "params": lowered.params,
+        "plan": str(out) if out else None,
+    }
+
+
+def show(result: dict[str, Any], console: Any) -> None:
+    console.print(f"[bold]{result['model']}[/bold]  {result['macs'] / 1e6:,.1f} MMACs  {result['params'] / 1e6:,.2f} M parameters")
+    for segment in result["segments"]:
+        branches = " | ".join(f"{b['processor']} {b.get('depth', '=')} x {b.get('width', '=')}" for b in segment["branches"])
+        console.print(f"  {segment['start']} -> {segment['end']}  \\[{branches}]")
+    if result["plan"]:
+        console.print(f"plan written to {result['plan']}")

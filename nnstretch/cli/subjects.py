@@ -1,0 +1,127 @@
+"""What the verbs have in common: MODEL, SOC, shapes, quantities and progress on the command line."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nnstretch.errors import BadInput, BadPlan
+from nnstretch.plan import Plan
+from nnstretch.planfile import read_plan
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from nnstretch.graph import Graph
+    from nnstretch.soc import Soc
+    from nnstretch.stretch import Stretcher
+
+MODEL_HELP = "torchvision:NAME, timm:NAME, FILE.py:FACTORY (each may end in ?key=value&...), FILE.pt2, FILE.onnx, or a plan FILE.yaml"
+SOC_HELP = "a chip: a name under latency_predictors/ (mi9) or a folder of that form"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A network named on the command line; with its plan, if a plan was named."""
+
+    spec: str
+    module: nn.Module
+    """The original, also where a plan was named."""
+    graph: Graph
+    plan: Plan | None
+
+    @property
+    def stretcher(self) -> Stretcher:
+        from nnstretch.stretch import Stretcher
+
+        return Stretcher(self.graph)
+
+
+def is_plan(spec: str) -> bool:
+    return spec.endswith((".yaml", ".yml"))
+
+
+def load_subject(spec: str, input_shape: tuple[int, ...] | None = None) -> Subject:
+    """Raises UnknownName, BrokenFile, BadInput, BadPlan or CannotCapture with the culprit."""
+    import torch
+
+    from nnstretch.capture import default_input, load_model
+    from nnstretch.capture.torch_export import capture
+
+    plan = read_plan(spec) if is_plan(spec) else None
+    if plan is not None and is_plan(plan.model):
+        raise BadPlan(f"plan {spec} stretches {plan.model}, another plan, it must name a network")
+    model = plan.model if plan else spec
+    module = load_model(model)
+    shape = plan.input_shape if plan else input_shape or default_input(model, module)
+    return Subject(spec, module, capture(module, torch.zeros(shape), model), plan)
+
+
+def load_soc_of(name: str) -> Soc:
+    from nnstretch.predict import load_soc
+
+    return load_soc(name)
+
+
+def shape_of(text: str) -> tuple[int, ...]:
+    """`1,3,224,224` as an argparse type."""
+    try:
+        shape = tuple(int(part) for part in text.replace("x", ",").split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no shape, write 1,3,224,224") from None
+    if not shape or min(shape) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no shape, every size must be at least 1")
+    return shape
+
+
+def names_of(text: str) -> tuple[str, ...]:
+    names = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not names:
+        raise argparse.ArgumentTypeError("name at least one processor, as in cpu,dsp")
+    return names
+
+
+def quantity(text: str | None, original: float, option: str, otherwise: float) -> float:
+    """`1.6e9` is absolute, `0.885x` a share of the original's. Raises BadInput."""
+    if text is None:
+        return otherwise
+    try:
+        value = float(text[:-1]) * original if text.endswith("x") else float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise BadInput(f"{option} is {text!r}, command line, write a number or a ratio such as 0.885x")
+    return value
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help=MODEL_HELP)
+
+
+def writable(path: str | None) -> Path | None:
+    """An output path whose folder exists, checked before any long work. Raises BadInput."""
+    if path is None:
+        return None
+    out = Path(path)
+    if not out.parent.is_dir():
+        raise BadInput(f"cannot write {out}, no folder {out.parent}, create it first")
+    if out.is_dir():
+        raise BadInput(f"cannot write {out}, it is a folder, name a file")
+    return out
+
+
+@contextmanager
+def progress(label: str) -> Iterator[Any]:
+    """A bar on standard error; yields a function of (done, total)."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:.0f}/{task.total:.0f}"), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=1)
+        yield lambda done, total, *_: bar.update(task, completed=done, total=total)

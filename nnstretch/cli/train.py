@@ -1,0 +1,123 @@
+"""Train a network by a recipe: the original, or a branched one that starts from the original's weights.
+
+  nnstretch train digits --out original
+  nnstretch train digits --plan plan.yaml --weights original/weights.safetensors --trainer.max_epochs 3 --out branched
+
+A recipe is a YAML file or the name of a shipped one; every key in it can be overridden by its dotted name.
+The folder receives weights.safetensors, training.json (the curve) and recipe.yaml (what was really used).
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nnstretch.errors import BadInput
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from torch import nn
+
+    from nnstretch.train.recipe import Recipe
+
+SUMMARY = "train a network, original or branched, by a recipe"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    from nnstretch.train.recipe import settings
+
+    parser.add_argument("recipe", metavar="RECIPE", help="RECIPE.yaml, or the name of a shipped one: digits")
+    parser.add_argument("--plan", help="branched network to train: PLAN.yaml")
+    parser.add_argument("--weights", metavar="CKPT", help="weights to start from: the network's own, or the original's")
+    parser.add_argument("--out", metavar="FOLDER", type=Path, default=Path("trained"), help="where the result goes (trained)")
+    parser.add_argument("--resume", action="store_true", help="continue the interrupted training in FOLDER")
+    parser.add_argument("--print_config", action="store_true", help="print the resolved recipe and train nothing")
+    group = parser.add_argument_group("recipe keys")
+    for key, default in settings():
+        help_text = "the network, instead of the recipe's or the plan's" if key == "model" else f"default {default}"
+        group.add_argument(f"--{key}", dest=f"set {key}", metavar="MODEL" if key == "model" else "VALUE", help=help_text.replace("%", "%%"))
+
+
+def main(args: argparse.Namespace) -> dict[str, Any]:
+    from nnstretch.train.recipe import load_recipe
+
+    given = {key.removeprefix("set "): value for key, value in vars(args).items() if key.startswith("set ") and value is not None}
+    plan_file = args.plan
+    if str(given.get("model", "")).endswith((".yaml", ".yml")):
+        plan_file = given.pop("model")
+    recipe = load_recipe(args.recipe, [f"{key}={value}" for key, value in given.items()])
+    if args.print_config:
+        return {"recipe": asdict(recipe)}
+    module, teacher = networks(recipe, plan_file, given.get("model"), args.weights)
+    return trained(module, teacher, recipe, args)
+
+
+def trained(module: nn.Module, teacher: nn.Module | None, recipe: Recipe, args: argparse.Namespace) -> dict[str, Any]:
+    from nnstretch.train import fit
+
+    result = fit(module, recipe, args.out, teacher=teacher, resume=args.resume)
+    return {
+        "checkpoint": str(result.checkpoint),
+        "epochs": result.epochs,
+        "val_accuracy": result.val_accuracy,
+        "images_per_s": result.images_per_s,
+        "history": [asdict(epoch) for epoch in result.history],
+    }
+
+
+def networks(recipe: Recipe, plan_file: str | None, model: str | None, weights: str | None) -> tuple[nn.Module, nn.Module | None]:
+    """What is trained, and the original as its teacher where the recipe distils."""
+    from nnstretch.capture import load_model
+    from nnstretch.train import load_weights
+
+    if plan_file is not None:
+        return branched(recipe, plan_file, model, weights)
+    if recipe.loss.distill > 0:
+        raise BadInput(f"loss.distill is {recipe.loss.distill}, no teacher, give --plan and --weights of the original")
+    module = load_model(recipe.model)
+    if weights is not None:
+        load_weights(module, weights)
+    return module, None
+
+
+def branched(recipe: Recipe, plan_file: str, model: str | None, weights: str | None) -> tuple[nn.Module, nn.Module | None]:
+    from nnstretch.capture import load_model
+    from nnstretch.stretch import read_plan, stretch
+    from nnstretch.train import load_weights
+
+    plan = read_plan(Path(plan_file))
+    original = load_model(model or plan.model)
+    inherits = weights is not None and fits(original, weights)
+    if weights is not None and inherits:
+        load_weights(original, weights)
+    if recipe.loss.distill > 0 and not inherits:
+        raise BadInput(f"loss.distill is {recipe.loss.distill}, no teacher, give --weights of the original {plan.model}")
+    module = stretch(copy.deepcopy(original), plan, inherit=True)
+    if weights is not None and not inherits:
+        load_weights(module, weights)
+    return module, original if recipe.loss.distill > 0 else None
+
+
+def fits(module: nn.Module, weights: str) -> bool:
+    from nnstretch.train.weights import read_tensors, unfit
+
+    return unfit(module, read_tensors(Path(weights))[0]) is None
+
+
+def show(result: dict[str, Any], console: Console) -> None:
+    if "recipe" in result:
+        import yaml
+
+        console.out(yaml.safe_dump(result["recipe"], sort_keys=False), end="", highlight=False)
+        return
+    from rich.table import Table
+
+    table = Table("epoch", "train loss", "held-out loss", "held-out accuracy", "learning rate", "images/s", "seconds")
+    for e in result["history"]:
+        numbers = (f"{e['train_loss']:.4f}", f"{e['val_loss']:.4f}", f"{e['val_accuracy']:.2%}", f"{e['learning_rate']:.4g}")
+        table.add_row(str(e["epoch"]), *numbers, f"{e['images_per_s']:.0f}", f"{e['seconds']:.1f}")
+    console.print(table)
+    console.print(f"weights in {result['checkpoint']}", soft_wrap=True)

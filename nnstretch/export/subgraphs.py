@@ -1,0 +1,102 @@
+"""One module -> one ONNX file, checked against the module it came from."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import onnx
+import torch
+from onnx import TensorProto, helper
+from torch import nn
+
+from nnstretch.bundle import Port
+from nnstretch.errors import Mismatch, UnsupportedOp
+from nnstretch.graph import TensorSpec
+
+OPSET = 20
+TOLERANCE = 1e-4
+"""Largest difference from the module, over the largest magnitude it writes (or 1)."""
+
+
+@contextlib.contextmanager
+def silent() -> Iterator[None]:
+    """The exporter narrates on both streams; what matters comes back as an error."""
+    level = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)
+
+
+def to_onnx(module: nn.Module, example: torch.Tensor, source: Port, target: Port, notes: Mapping[str, str]) -> bytes:
+    """An ONNX file (opset 20, weights inside) whose input and output are named as the ports are.
+
+    Raises UnsupportedOp with PyTorch's first reason where an operator has no ONNX form.
+    """
+    try:
+        with silent(), torch.no_grad():
+            program = torch.onnx.export(
+                module.eval(), (example,), dynamo=True, external_data=False, opset_version=OPSET, optimize=True, verbose=False
+            )
+    except Exception as error:
+        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise UnsupportedOp(f"cannot export {target.name} to ONNX, {type(error).__name__}, {reason[:200]}") from error
+    assert program is not None
+    model = program.model_proto
+    rename(model, source.name, target.name)
+    for key, value in notes.items():
+        model.metadata_props.add(key=key, value=value)
+    return bytes(model.SerializeToString(deterministic=True))
+
+
+def rename(model: onnx.ModelProto, source: str, target: str) -> None:
+    """Give the one input and the one output their names in the whole network."""
+    graph = model.graph
+    names = {graph.input[0].name: source, graph.output[0].name: target}
+    graph.input[0].name, graph.output[0].name = source, target
+    for node in graph.node:
+        for edge in (node.input, node.output):
+            for i, name in enumerate(edge):
+                edge[i] = names.get(name, name)
+
+
+def merge_onnx(sources: Sequence[Port], target: Port, axis: int) -> bytes:
+    """What a meeting point computes: outputs side by side."""
+    inputs = [helper.make_tensor_value_info(p.name, TensorProto.FLOAT, p.spec.shape) for p in sources]
+    output = helper.make_tensor_value_info(target.name, TensorProto.FLOAT, target.spec.shape)
+    node = helper.make_node("Concat", [p.name for p in sources], [target.name], name="merge", axis=axis)
+    model = helper.make_model(helper.make_graph([node], "merge", inputs, [output]), opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9)
+    return bytes(model.SerializeToString(deterministic=True))
+
+
+def run_onnx(data: bytes, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    return np.asarray(session.run(None, dict(inputs))[0])
+
+
+def difference(expected: np.ndarray, actual: np.ndarray, what: str) -> float:
+    """Largest absolute difference; raise Mismatch where it is more than rounding explains."""
+    if expected.shape != actual.shape:
+        raise Mismatch(f"{what} writes {actual.shape}, the module writes {expected.shape}")
+    error = float(np.abs(expected - actual).max(initial=0.0))
+    scale = max(1.0, float(np.abs(expected).max(initial=0.0)))
+    if not error <= TOLERANCE * scale:
+        raise Mismatch(f"{what} differs from the module by {error:.3g}, allowed are {TOLERANCE * scale:.3g}")
+    return error
+
+
+def spec_of(tensor: torch.Tensor) -> TensorSpec:
+    return TensorSpec(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
