@@ -3,6 +3,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
+# Threads that spin while they wait hurt whoever shares the cores.
+export OMP_WAIT_POLICY := passive
+
 .PHONY: install test lint demo bench clean
 
 install: $(STAMP)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import operator
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,8 @@ ARITHMETIC = {operator.add: "add", operator.sub: "sub", operator.mul: "mul", ope
 """What Python does with batch sizes between tensor operators."""
 SHAPED_AFTER = frozenset({torch.ops.aten.new_zeros.default, torch.ops.aten.new_ones.default, torch.ops.aten.new_full.default})
 """They read a tensor for its type only."""
+WRAPPERS = frozenset({"wrap_with_autocast", "wrap_with_set_grad_enabled"})
+"""Calls of a nested graph that change no value when evaluated in float32."""
 EXPORT_BATCH = 2
 """torch.export takes 0 and 1 for constants, so a batch that may vary is traced with 2."""
 
@@ -79,23 +82,44 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Export explains itself at length on standard error; our own error says what matters."""
-    level = logging.getLogger("torch").level
-    logging.getLogger("torch").setLevel(logging.CRITICAL)
+    """Export explains itself at length on standard error and in logs; our own error says what matters."""
+    level = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.getLogger("torch").setLevel(level)
+        logging.disable(level)
 
 
 def read_program(program: Any, batch: int, name: str) -> Captured:
     """An ExportedProgram as a Graph with every varying batch set to `batch`."""
     reader = Reader(program, batch, name)
-    for fx_node in program.graph.nodes:
+    for fx_node in inlined(program).nodes:
         reader.read(fx_node)
     return reader.result()
+
+
+def inlined(program: Any) -> torch.fx.Graph:
+    """The program's nodes, with blocks that only switch autocast or gradients off written out in place."""
+    graph: torch.fx.Graph = program.graph
+    for fx_node in list(graph.nodes):
+        if fx_node.op != "call_function" or getattr(fx_node.target, "_name", fx_node.target.__name__) not in WRAPPERS:
+            continue
+        at = next(i for i, arg in enumerate(fx_node.args) if isinstance(arg, torch.fx.Node) and arg.op == "get_attr")
+        holder = fx_node.args[at]
+        inner = getattr(program.graph_module, holder.target).graph
+        places = [n for n in inner.nodes if n.op == "placeholder"]
+        with graph.inserting_before(fx_node):
+            outputs = graph.graph_copy(inner, dict(zip(places, fx_node.args[at + 1 :], strict=True)))
+        for reader in list(fx_node.users):
+            reader.replace_all_uses_with(outputs[reader.args[1]])
+            graph.erase_node(reader)
+        graph.erase_node(fx_node)
+        if not holder.users:
+            graph.erase_node(holder)
+    return graph
 
 
 class Reader:
@@ -143,12 +167,13 @@ class Reader:
             self.weights[path] = Weight(path, spec, path in self.trainable)
 
     def call(self, fx_node: Any) -> None:
-        op, in_place = operator_name(fx_node.target)
-        if self.folds(fx_node):
+        if is_assertion(fx_node.target) or self.folds(fx_node):
             return
+        op, in_place = operator_name(fx_node.target)
         outputs = self.output_specs(fx_node.meta.get("val"), op)
         args = tuple(self.argument(a, fx_node.name) for a in fx_node.args)
-        kwargs = tuple((k, self.argument(v, fx_node.name)) for k, v in fx_node.kwargs.items() if k not in ("device", "pin_memory", "layout"))
+        kept = {k: v for k, v in fx_node.kwargs.items() if k not in ("device", "pin_memory", "layout")}
+        kwargs = tuple((k, self.argument(v, fx_node.name)) for k, v in kept.items())
         macs = macs_of(op.split(".")[0], args, outputs[0], self.specs)
         node = Node(fx_node.name, op, args, outputs, module_path(fx_node), kwargs, macs)
         self.nodes.append(node)
@@ -215,6 +240,8 @@ class Reader:
             return self.size(value)
         if isinstance(value, (torch.dtype, torch.memory_format)):
             return str(value)
+        if isinstance(value, torch.device):
+            return value.type
         raise CannotCapture(f"cannot capture {self.name}, {where} is called with a {type(value).__name__}")
 
     def result(self) -> Captured:
@@ -243,6 +270,12 @@ def operator_name(target: Any) -> tuple[str, bool]:
 
 def is_random(target: Any) -> bool:
     return isinstance(target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in target.tags
+
+
+def is_assertion(target: Any) -> bool:
+    """Checks on types and shapes that export leaves behind; they compute nothing."""
+    name = target._schema.name.rpartition("::")[2] if isinstance(target, torch._ops.OpOverload) else ""
+    return name.startswith(("_assert", "sym_constrain_range"))
 
 
 def module_path(fx_node: Any) -> str:

@@ -1,0 +1,101 @@
+"""Names that survive: an ONNX file's free-form strings become module paths and unique attribute paths."""
+
+from __future__ import annotations
+
+import ast
+
+import onnx
+from torch import nn
+
+SCOPES = "pkg.torch.onnx.name_scopes"
+"""Where torch.onnx's dynamo exporter writes the modules around a call, outermost first, the call's own name last."""
+
+
+def module_path(node: onnx.NodeProto) -> str:
+    """Dotted path of the module that made the call; empty where the exporter did not say."""
+    for prop in node.metadata_props:
+        if prop.key == SCOPES:
+            return scoped(prop.value)
+    if node.name.startswith("/"):
+        return slashed(node.name)
+    return ""
+
+
+def scoped(text: str) -> str:
+    """`['', 'layer1', 'layer1.0', 'layer1.0.conv1', 'conv2d']` -> `layer1.0.conv1`."""
+    try:
+        scopes = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return ""
+    if not isinstance(scopes, list) or len(scopes) < 2 or not isinstance(scopes[-2], str):
+        return ""
+    return clean(scopes[-2]) if scopes[-2] else ""
+
+
+def slashed(name: str) -> str:
+    """`/layer1/layer1.0/conv1/Conv` -> `layer1.0.conv1`: a child of a container repeats the container's name."""
+    path: list[str] = []
+    for part in name.strip("/").split("/")[:-1]:
+        if path and part.startswith(f"{path[-1]}."):
+            path[-1] = part
+        elif part:
+            path.append(part)
+    return clean(".".join(path)) if path else ""
+
+
+def clean(name: str) -> str:
+    """The same name as a dotted path of attributes that a module can have."""
+    return ".".join(attribute(part) for part in name.strip("./:").split(".") if part) or "value"
+
+
+def attribute(part: str) -> str:
+    word = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in part)
+    if not (word.isdigit() or word.isidentifier()):
+        word = f"v_{word}"
+    return f"{word}_" if word in RESERVED else word
+
+
+RESERVED = frozenset(dir(nn.Module())) | frozenset("False None True and as assert async await break class continue def del elif else".split()) | frozenset(
+    "except finally for from global if import in is lambda nonlocal not or pass raise return try while with yield".split()
+)
+"""Attributes every module has already, and Python's own words."""
+
+
+def value_name(name: str) -> str:
+    """`/layer1/layer1.0/Add_output_0` -> `layer1_layer1_0_Add`: a flat name, as PyTorch gives values."""
+    stem, _, tail = name.rpartition("_output_")
+    flat = clean(stem if stem and tail.isdigit() else name).replace(".", "_")
+    return f"v_{flat}" if flat[0].isdigit() else flat
+
+
+class Names:
+    """Hands every name out once; a tensor's path is never also a module's."""
+
+    def __init__(self) -> None:
+        self.leaves: set[str] = set()
+        self.parents: set[str] = set()
+
+    def unique(self, wanted: str) -> str:
+        name, count = wanted, 0
+        while not self.free(name):
+            count += 1
+            name = f"{wanted}_{count}"
+        self.leaves.add(name)
+        self.parents.update(prefixes(name))
+        return name
+
+    def free(self, name: str) -> bool:
+        return name not in self.leaves and name not in self.parents and not any(p in self.leaves for p in prefixes(name))
+
+    def layer(self, wanted: str, roles: tuple[str, ...]) -> str:
+        """A module path under which every role is still free."""
+        path, count = wanted, 0
+        while not all(self.free(f"{path}.{role}") for role in roles):
+            count += 1
+            path = f"{wanted}_{count}"
+        return path
+
+
+def prefixes(path: str) -> list[str]:
+    parts = path.split(".")
+    return [".".join(parts[:n]) for n in range(1, len(parts))]

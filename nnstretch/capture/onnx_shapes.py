@@ -1,0 +1,320 @@
+"""ONNX operators that move, pick or reshape numbers, with the batch kept open where it can be."""
+
+from __future__ import annotations
+
+from math import prod
+
+import torch
+
+from nnstretch.capture.onnx_walk import BATCH, Call, FixedBatch, Value, elements, fixed
+
+INT_MAX = 2**31 - 1
+LONGEST_RANGE = 2**24
+Sizes = tuple[int, ...]
+
+
+def shape(call: Call) -> Value:
+    x = call.input(0)
+    start, end = call.attr("start", 0), call.attr("end", None)
+    return Value(tuple(torch.tensor(p.shape[start:end], dtype=torch.int64) for p in x.probes), True)
+
+
+def size(call: Call) -> Value:
+    return Value(tuple(torch.tensor(p.numel()) for p in call.input(0).probes), True)
+
+
+def reshape(call: Call) -> Value:
+    x = call.input(0)
+    given = call.optional(1)
+    if given is None:
+        target = call.walker.constant(torch.tensor(call.attr("shape", ()), dtype=torch.int64))
+    else:
+        target = call.known(given)
+    wanted = [resolved(call, p.tolist(), tuple(v.shape)) for p, v in zip(target.probes, x.probes, strict=True)]
+    told = target.varies or (call.walker.open_batch and -1 in target.probes[0].tolist())
+    return reshaped(call, x, wanted, constant_target=not told)
+
+
+def resolved(call: Call, target: list[int], source: Sizes) -> Sizes:
+    """Without ONNX's 0 (copied) and -1 (what is left)."""
+    if not call.attr("allowzero", 0):
+        target = [source[i] if d == 0 and i < len(source) else d for i, d in enumerate(target)]
+    known = prod(d for d in target if d != -1)
+    rest = elements(source) // known if known else 0
+    return tuple(rest if d == -1 else d for d in target)
+
+
+def reshaped(call: Call, x: Value, wanted: list[Sizes], constant_target: bool) -> Value:
+    first = wanted[0]
+    start = flattens(x, first)
+    if start is not None and start > 0:
+        return call.emit("flatten.using_ints", x, start)
+    if x.constant and x.varies:
+        raise FixedBatch(f"{call.where} reshapes a constant that depends on the batch")
+    if x.constant or len(wanted) == 1 or all(p.shape == x.probes[0].shape for p in x.probes):
+        return call.emit("reshape", x, first)
+    at = open_dim(x, first) if constant_target else None
+    if at is None:
+        differing = [i for i, pair in enumerate(zip(*wanted, strict=True)) if len(set(pair)) > 1]
+        if len(differing) != 1:
+            raise FixedBatch(f"{call.where} reshapes to {wanted}")
+        at = differing[0]
+    return call.emit("reshape", x, (*first[:at], -1, *first[at + 1 :]))
+
+
+def flattens(x: Value, wanted: Sizes) -> int | None:
+    """From which dimension on the target is one run of the source, if it is and the batch lies before it."""
+    start = len(wanted) - 1
+    if any(p.shape[start:] != x.probes[0].shape[start:] for p in x.probes):
+        return None
+    if 0 <= start < x.rank - 1 and x.shape[:start] == wanted[:start] and wanted[start] == elements(x.shape[start:]):
+        return start
+    return None
+
+
+def open_dim(x: Value, wanted: Sizes) -> int | None:
+    """Which dimension of a target that is spelled in numbers carries the batch.
+
+    The one behind as many elements as in the source; where dimensions were merged, the batch went into the one before.
+    """
+    batch = next(i for i, pair in enumerate(zip(*(p.shape for p in x.probes), strict=True)) if len(set(pair)) > 1)
+    before, after = elements(x.shape[:batch]), elements(x.shape[batch + 1 :])
+    at = next((k for k in range(len(wanted)) if elements(wanted[:k]) == before), None)
+    if at and len(wanted) < x.rank and elements(wanted[at:]) == after:
+        at -= 1
+    return at if elements(wanted) == elements(x.shape) else None
+
+
+def flatten(call: Call) -> Value:
+    x = call.input(0)
+    axis = call.attr("axis", 1)
+    axis = axis + x.rank if axis < 0 else axis
+    if axis == 1 and x.rank > 1:
+        return call.emit("flatten.using_ints", x, 1)
+    wanted = [(elements(tuple(p.shape[:axis])), elements(tuple(p.shape[axis:]))) for p in x.probes]
+    return reshaped(call, x, list(wanted), constant_target=False)
+
+
+def squeeze(call: Call) -> Value:
+    x = call.input(0)
+    axes = call.ints(1, "axes")
+    if axes is None:
+        if any(1 in p.shape[:1] for p in x.probes) and not x.constant:
+            raise call.refuse("without axes it would also drop a batch of one")
+        axes = tuple(i for i, d in enumerate(x.shape) if d == 1)
+    return call.emit("squeeze.dims", x, axes) if axes else x
+
+
+def unsqueeze(call: Call) -> Value:
+    x = call.input(0)
+    axes = call.ints(1, "axes") or ()
+    for axis in sorted(a % (x.rank + len(axes)) for a in axes):
+        x = call.emit("unsqueeze", x, axis)
+    return x
+
+
+def transpose(call: Call) -> Value:
+    x = call.input(0)
+    order = tuple(call.attr("perm", tuple(reversed(range(x.rank)))))
+    return call.emit("permute", x, order)
+
+
+def concat(call: Call) -> Value:
+    """A constant beside a batch (a class token that the exporter already expanded) is repeated for every input."""
+    values = [call.input(i) for i in range(len(call.node.input)) if call.node.input[i]]
+    values = [v for v in values if v.shape != (0,)] or values[:1]
+    moving = next((v for v in values if not v.constant), None)
+    axis = call.attr("axis") % values[0].rank
+    if moving is not None:
+        fixed(moving, axis, call.where)
+    if moving is not None:
+        values = [repeated(call, v, moving, axis) if v.constant and not v.varies else v for v in values]
+    return call.emit("cat", tuple(values), axis)
+
+
+def repeated(call: Call, value: Value, beside: Value, axis: int) -> Value:
+    open_at = [i for i, pair in enumerate(zip(*(p.shape for p in beside.probes), strict=True)) if len(set(pair)) > 1 and i != axis]
+    if len(beside.probes) == 1 or not open_at:
+        return value
+    if value.shape[open_at[0]] != 1:
+        value = one_of(call, value, open_at[0])
+    return call.emit("expand", value, tuple(BATCH if i == open_at[0] else -1 for i in range(value.rank)))
+
+
+def one_of(call: Call, value: Value, axis: int) -> Value:
+    """A constant that holds the same numbers for every input of the batch, once."""
+    first = call.emit("slice.Tensor", value, axis, 0, 1)
+    if not torch.equal(first.data.expand_as(value.data), value.data):
+        raise FixedBatch(f"{call.where} joins a constant that differs between inputs")
+    return call.emit("clone", first)
+
+
+def expand(call: Call) -> Value:
+    x, target = call.input(0), call.known(call.input(1))
+    wanted = [tuple(torch.broadcast_shapes(v.shape, tuple(p.tolist()))) for p, v in zip(target.probes, x.probes, strict=True)]
+    if x.constant and not target.varies:
+        return call.emit("clone", call.emit("expand", x, wanted[0])) if x.shape != wanted[0] else x
+    if all(v.shape == w for v, w in zip(x.probes, wanted, strict=True)):
+        return x
+    assert call.walker.input is not None
+    batches = tuple(p.shape[0] for p in call.walker.input.probes)
+    lead = len(wanted[0]) - x.rank
+    sizes: list[object] = []
+    for i, column in enumerate(zip(*wanted, strict=True)):
+        kept = i >= lead and all(p.shape[i - lead] == d for p, d in zip(x.probes, column, strict=True))
+        if not kept and len(set(column)) > 1 and column != batches:
+            raise FixedBatch(f"{call.where} expands to {wanted}")
+        sizes.append(-1 if kept else BATCH if len(set(column)) > 1 else column[0])
+    return call.emit("expand", x, tuple(sizes))
+
+
+def split(call: Call) -> tuple[Value, ...]:
+    x, axis = call.input(0), call.attr("axis", 0)
+    axis %= x.rank
+    fixed(x, axis, call.where)
+    sizes = call.ints(1, "split")
+    count = call.attr("num_outputs", len(call.node.output))
+    total = x.shape[axis]
+    if sizes is None or (len(set(sizes)) == 1 and sum(sizes) == total):
+        whole = total // count if total % count == 0 else total // count + 1
+        if sizes is not None or len(range(0, total, whole)) == count:
+            return call.emit_all("chunk", x, len(sizes) if sizes else count, axis)
+    if sizes is None or sum(sizes) != total:
+        raise call.refuse(f"{list(sizes or ())} does not divide {total} into {count}")
+    return call.emit_all("split_with_sizes", x, sizes, axis)
+
+
+def slice_(call: Call) -> Value:
+    x = call.input(0)
+    starts, ends = call.ints(1, "starts"), call.ints(2, "ends")
+    axes, steps = call.ints(3, "axes"), call.ints(4, "steps")
+    if starts is None or ends is None:
+        raise call.refuse("without starts or ends")
+    axes = axes if axes is not None else tuple(range(len(starts)))
+    for axis, start, end, step in zip(axes, starts, ends, steps or (1,) * len(starts), strict=True):
+        x = sliced(call, x, axis % x.rank, start, end, step)
+    return x
+
+
+def sliced(call: Call, x: Value, axis: int, start: int, end: int, step: int) -> Value:
+    total = x.shape[axis]
+    if step < 0:
+        picked = list(range(total))[start : end if end >= -total else None : step]
+        if picked != list(range(total))[::-1]:
+            return call.emit("index_select", x, axis, call.walker.constant(torch.tensor(picked)))
+        return call.emit("flip", x, (axis,))
+    if start == 0 and end >= total and step == 1:
+        return x
+    fixed(x, axis, call.where)
+    return call.emit("slice.Tensor", x, axis, start, min(end, INT_MAX), step)
+
+
+def gather(call: Call) -> Value:
+    x, index = call.input(0), call.input(1)
+    axis = call.attr("axis", 0) % x.rank
+    if x.constant and not index.constant:
+        if axis or x.rank != 2:
+            raise call.refuse(f"indices from the input along dimension {axis} of {list(x.shape)}")
+        return call.emit("embedding", x, index)
+    if (whole := everything(call, x, index)) is not None:
+        return whole
+    fixed(x, axis, call.where)
+    where = call.known(index).data
+    if where.dim() == 0:
+        return call.emit("select.int", x, axis, int(where))
+    where = torch.where(where < 0, where + x.shape[axis], where)
+    picked = call.emit("index_select", x, axis, call.walker.constant(where.flatten()))
+    if where.dim() == 1:
+        return picked
+    return reshaped(call, picked, [(*p.shape[:axis], *where.shape, *p.shape[axis + 1 :]) for p in x.probes], constant_target=False)
+
+
+def everything(call: Call, x: Value, index: Value) -> Value | None:
+    """A gather of all numbers in order is a reshape: so torch.onnx spells as_strided."""
+    if x.rank != 1 or x.constant or not index.constant:
+        return None
+    wanted = [tuple(p.shape) for p in index.probes]
+    for probe in index.probes if index.varies else index.probes[:1]:
+        if not torch.equal(probe.flatten(), torch.arange(probe.numel())):
+            return None
+    if elements(wanted[0]) != x.shape[0]:
+        return None
+    return reshaped(call, x, wanted, constant_target=not index.varies)
+
+
+def scatter_nd(call: Call) -> Value:
+    """Only for constants: masks that the exporter writes region by region."""
+    x, where, updates = (call.known(call.input(i)) for i in range(3))
+    if call.attr("reduction", "none") != "none":
+        raise call.refuse(f"reduction {call.attr('reduction')}")
+    return call.emit("index_put", x, list(call.emit_all("unbind.int", where, -1)), updates)
+
+
+def tile(call: Call) -> Value:
+    return call.emit("repeat", call.input(0), call.ints(1, "repeats") or ())
+
+
+def pad(call: Call) -> Value:
+    x, mode = call.input(0), call.attr("mode", "constant")
+    pads = call.ints(1, "pads") or call.attr("paddings") or ()
+    axes = call.ints(3, "axes") or tuple(range(x.rank))
+    pairs = {a % x.rank: (pads[i], pads[i + len(axes)]) for i, a in enumerate(axes)}
+    if not any(any(pair) for pair in pairs.values()):
+        return x
+    lowest = min(axis for axis, pair in pairs.items() if any(pair))
+    flat = [side for axis in range(x.rank - 1, lowest - 1, -1) for side in pairs.get(axis, (0, 0))]
+    if mode == "constant":
+        return call.emit("constant_pad_nd", x, flat, call.number(2, "value", 0.0))
+    if mode not in ("reflect", "edge") or lowest < 2 or x.rank != 4:
+        raise call.refuse(f"mode {mode} from dimension {lowest} on")
+    flat = [*flat, 0, 0][:4]
+    return call.emit("reflection_pad2d" if mode == "reflect" else "replication_pad2d", x, flat)
+
+
+def constant_of_shape(call: Call) -> Value:
+    sizes = call.known(call.input(0))
+    fill = call.attr("value")
+    fill = torch.zeros(1) if fill is None else fill
+    one = call.walker.constant(fill.reshape(()))
+    if not sizes.varies:
+        return call.emit("clone", call.emit("expand", one, tuple(sizes.data.tolist())))
+    return Value(tuple(fill.reshape(()).expand(tuple(p.tolist())).clone() for p in sizes.probes), True)
+
+
+def range_(call: Call) -> Value:
+    bounds = [call.known(call.input(i)).probes for i in range(3)]
+    found: list[torch.Tensor] = []
+    for low, high, step in zip(*bounds, strict=True):
+        if not step or abs((high - low) / step) > LONGEST_RANGE:
+            raise call.refuse(f"a range from {low.item()} to {high.item()} in steps of {step.item()}")
+        found.append(torch.arange(low.item(), high.item(), step.item(), dtype=low.dtype))
+    return Value(tuple(found), True)
+
+
+def depth_to_space(call: Call) -> Value:
+    x, block = call.input(0), call.attr("blocksize")
+    if call.attr("mode", "DCR") != "CRD":
+        raise call.refuse("mode DCR")
+    return call.emit("pixel_shuffle", x, block)
+
+
+SHAPES = {
+    "Shape": shape,
+    "Size": size,
+    "Reshape": reshape,
+    "Flatten": flatten,
+    "Squeeze": squeeze,
+    "Unsqueeze": unsqueeze,
+    "Transpose": transpose,
+    "Concat": concat,
+    "Expand": expand,
+    "Split": split,
+    "Slice": slice_,
+    "Gather": gather,
+    "ScatterND": scatter_nd,
+    "Tile": tile,
+    "Pad": pad,
+    "ConstantOfShape": constant_of_shape,
+    "Range": range_,
+    "DepthToSpace": depth_to_space,
+}
