@@ -133,7 +133,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("demo"), help="folder for everything the demo makes (default demo)")
     parser.add_argument("--epochs", type=int, default=5, help="epochs of the original (default 5)")
-    parser.add_argument("--retrain-epochs", type=int, default=4, help="epochs of the branched network (default 4)")
+    parser.add_argument("--retrain-epochs", type=int, default=3, help="epochs of the branched network (default 3)")
     parser.add_argument("--repeat", type=int, default=30, help="emulated inferences (default 30)")
     args = parser.parse_args()
     began = time.perf_counter()

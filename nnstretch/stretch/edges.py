@@ -70,16 +70,15 @@ class Edges:
         """The original layers on one processor."""
         space, soc = self.space, self.space.pricer.soc
         full = self.specs[end.value].shape[self.axis(end)]
-        depth = space.stretcher.depth(start, end)
+        alone = space.single(start, end, width_in)
+        if alone is None:
+            return []
         rows: list[Choices] = []
         for name in space.processors:
-            cost = space.branch(start, end, name, depth, full, width_in)
-            if cost is None:
-                continue
             processor = soc.processor(name)
             moved = processor.copy_in.cost_us(float(self.bytes_of(start, width_in))) + processor.copy_out.cost_us(float(self.bytes_of(end, full)))
-            total = moved + cost[0] + processor.sync_us
-            rows.append(Choices(np.array([total]), np.array([cost[1]]), np.array([cost[2]]), np.array([full]), Alone(name)))
+            total = moved + alone.compute_us[name] + processor.sync_us
+            rows.append(Choices(np.array([total]), np.array([alone.macs]), np.array([alone.params]), np.array([full]), Alone(name)))
         return rows
 
     def pairs(

@@ -114,18 +114,38 @@ def hopeful(label: Label, togo: ToGo, bounds: Bounds, ceiling: float) -> bool:
 
 
 def thinned(choices: Choices, bounds: Bounds, top: int) -> np.ndarray:
-    """Indices of choices that no `top` others of the same width dominate, fastest first."""
+    """Indices of choices that fewer than `top` others of the same width dominate."""
+    order = np.lexsort((choices.latency_us, choices.width))
+    if not len(order):
+        return order
+    width = choices.width[order]
+    first = np.concatenate([[True], width[1:] != width[:-1]])
+    rank = np.arange(len(order)) - np.maximum.accumulate(np.where(first, np.arange(len(order)), 0))
+    if not bounds.any:
+        return order[rank < top]
+    return np.array(staircase(choices, bounds, top, order.tolist(), first.tolist()), dtype=int)
+
+
+def staircase(choices: Choices, bounds: Bounds, top: int, order: list[int], first: list[bool]) -> list[int]:
+    """Within each width, fastest first: what is slower must offer more of what is bounded."""
     picks: list[int] = []
-    order = np.argsort(choices.latency_us, kind="stable")
-    by_width: dict[int, list[int]] = {}
-    for k in order.tolist():
-        held = by_width.setdefault(int(choices.width[k]), [])
-        row = (int(choices.macs[k]), int(choices.params[k]))
-        better = sum(dominates((int(choices.macs[h]), int(choices.params[h])), row, bounds) for h in held)
-        if better < top:
-            held.append(k)
+    fronts: list[list[tuple[int, int]]] = []
+    macs, params = choices.macs.tolist(), choices.params.tolist()
+    for k, opens in zip(order, first, strict=True):
+        if opens:
+            fronts = [[] for _ in range(top)]
+        if enters(fronts, (int(macs[k]), int(params[k])), bounds):
             picks.append(k)
-    return np.array(picks, dtype=int)
+    return picks
+
+
+def enters(fronts: list[list[tuple[int, int]]], row: tuple[int, int], bounds: Bounds) -> bool:
+    """Put a row into the first front that does not dominate it; False where all of them do."""
+    for front in fronts:
+        if not any(dominates(held, row, bounds) for held in front):
+            front[:] = [held for held in front if not dominates(row, held, bounds)] + [row]
+            return True
+    return False
 
 
 def dominates(held: tuple[int, int], other: tuple[int, int], bounds: Bounds) -> bool:
@@ -142,12 +162,8 @@ def pareto(labels: list[Label], bounds: Bounds, top: int) -> tuple[list[Label], 
     kept: list[Label] = []
     fronts: list[list[tuple[int, int]]] = [[] for _ in range(top)]
     for label in sorted(labels, key=lambda one: one.latency_us):
-        row = (label.macs, label.params)
-        for front in fronts:
-            if not any(dominates(held, row, bounds) for held in front):
-                front[:] = [held for held in front if not dominates(row, held, bounds)] + [row]
-                kept.append(label)
-                break
+        if enters(fronts, (label.macs, label.params), bounds):
+            kept.append(label)
     return kept[:MOST_LABELS], len(kept) <= MOST_LABELS
 
 

@@ -1,8 +1,9 @@
 """The space a search covers: meeting points, depths, widths; and what every branch in it costs.
 
-A branch's cost splits into a front, which reads the merged tensor and so depends on its width, and a
-rest, which does not; fronts are shared by all branches that start at one cut with one width, so the
-space of 10^20 plans and more is priced from some thousand small graphs.
+A branch is a front, which reads the merged tensor and so depends on its width, and a rest, which does
+not. Fronts are shared by all branches that start at one cut with one width, and their kernels grow
+linearly with the width they read. A repeat that is dropped takes its kernels with it, so one priced
+graph a width gives every depth. That is how 10^20 plans and more are priced from some hundred graphs.
 """
 
 from __future__ import annotations
@@ -18,16 +19,20 @@ from nnstretch.graph import Graph
 from nnstretch.plan import Branch
 from nnstretch.protocols import Kernel
 from nnstretch.stretch.constraints import Limits
-from nnstretch.stretch.depth import local_stages
+from nnstretch.stretch.depth import local_stages, share_out
 from nnstretch.stretch.lower import Stretcher, scaled
+from nnstretch.stretch.meetings import meeting_points
 from nnstretch.stretch.pricing import Pricer, key_of
 from nnstretch.stretch.scales import GRANULE, round_to_granule
 from nnstretch.structure.cuts import INPUT, Cut
 from nnstretch.structure.kernels import kernels
 
 Array = np.ndarray
-LARGEST_GRID = 32
-"""Meeting points considered at most; beyond, those that end a stage or a resolution come first."""
+Cost = Mapping[str, float]
+"""Microseconds by processor."""
+COUNTS = ("cin", "cout", "groups", "macs", "read_elements", "write_elements", "weight_elements")
+SAMPLES = (16 * GRANULE, 25 * GRANULE, 49 * GRANULE, 64 * GRANULE)
+"""Input widths at which a front is priced to find its straight line, and to check it."""
 
 
 @dataclass(frozen=True)
@@ -41,30 +46,28 @@ class Options:
     params: Array
 
 
-Row = tuple[tuple[Kernel, ...], int, int]
-"""Kernels, MACs and parameters of one graph."""
-COUNTS = ("cin", "cout", "groups", "macs", "read_elements", "write_elements", "weight_elements")
-
-
 @dataclass(frozen=True)
-class Rest:
-    """A branch behind its front."""
+class Priced:
+    """A graph's work and its time on every processor."""
 
-    front_depth: int
-    front_width: int
-    compute_us: Mapping[str, float]
+    compute_us: Cost
     macs: int
     params: int
+
+    def minus(self, other: Priced) -> Priced:
+        rest = {p: us - other.compute_us[p] for p, us in self.compute_us.items()}
+        return Priced(rest, self.macs - other.macs, self.params - other.params)
 
 
 @dataclass(frozen=True)
 class Line:
-    """Every count of every kernel grows linearly with the width that a front reads."""
+    """A front whose kernels' counts all grow linearly with the width it reads."""
 
     low_width: int
     high_width: int
-    low: Row
-    high: Row
+    low: tuple[Kernel, ...]
+    high: tuple[Kernel, ...]
+    params: tuple[int, int]
 
     def between(self, a: int, b: int, width: int) -> int:
         return a + (b - a) * (width - self.low_width) // (self.high_width - self.low_width)
@@ -72,18 +75,27 @@ class Line:
     def kernels(self, width: int) -> list[Kernel]:
         return [
             replace(a, **{name: self.between(getattr(a, name), getattr(b, name), width) for name in COUNTS})  # type: ignore[arg-type]
-            for a, b in zip(self.low[0], self.high[0], strict=True)
+            for a, b in zip(self.low, self.high, strict=True)
         ]
 
-    def fits(self, width: int, row: Row) -> bool:
-        if not len(self.low[0]) == len(self.high[0]) == len(row[0]):
+    def fits(self, width: int, found: tuple[Kernel, ...], params: int) -> bool:
+        if not len(self.low) == len(self.high) == len(found):
             return False
-        same = all(key_of(a) == key_of(b) for a, b in zip(self.kernels(width), row[0], strict=True))
-        return same and self.between(self.low[1], self.high[1], width) == row[1] and self.between(self.low[2], self.high[2], width) == row[2]
+        same = all(key_of(a) == key_of(b) for a, b in zip(self.kernels(width), found, strict=True))
+        return same and self.between(*self.params, width) == params
 
-    def at(self, width: int, processor: str, pricer: Pricer) -> tuple[float, int, int]:
-        cost_us = sum(pricer.kernel(kernel, processor).latency_us for kernel in self.kernels(width))
-        return cost_us, self.between(self.low[1], self.high[1], width), self.between(self.low[2], self.high[2], width)
+
+@dataclass(frozen=True)
+class Rests:
+    """All depths and widths of one segment, without their fronts."""
+
+    front_end: Cut | None
+    depth: Array
+    width: Array
+    front_width: Array
+    compute_us: Mapping[str, Array]
+    macs: Array
+    params: Array
 
 
 @dataclass
@@ -95,15 +107,13 @@ class Space:
     processors: tuple[str, ...]
     limits: Limits
     width_steps: int = 10
-    fronts: dict[tuple[object, ...], tuple[float, int, int]] = field(default_factory=dict)
-    rests: dict[tuple[object, ...], Rest | None] = field(default_factory=dict)
-    front_cuts: dict[tuple[int, int], Cut | None] = field(default_factory=dict)
-    lines: dict[tuple[object, ...], Line | None] = field(default_factory=dict)
+    priced: dict[tuple[int, ...], Priced | None] = field(default_factory=dict)
+    lines: dict[tuple[int, ...], Line | None] = field(default_factory=dict)
+    rests: dict[tuple[int, int], Rests] = field(default_factory=dict)
 
     def cuts(self) -> tuple[Cut, ...]:
-        """The input, every cut that ends a block with weighted work, and the output."""
-        start = Cut(INPUT, self.stretcher.graph.inputs[0].name, -1)
-        return (start, *meeting_points(self.stretcher))
+        """The input, every cut that ends a block, and the output."""
+        return (Cut(INPUT, self.stretcher.graph.inputs[0].name, -1), *meeting_points(self.stretcher))
 
     def depths(self, start: Cut, end: Cut) -> tuple[int, ...]:
         full = self.stretcher.depth(start, end)
@@ -111,97 +121,144 @@ class Space:
         return tuple(range(max(fewest, ceil(self.limits.min_depth * full - 1e-9)), full + 1))
 
     def widths(self, start: Cut, end: Cut) -> tuple[int, ...]:
-        """Evenly spaced shares of the original width, rounded to the hardware's granule."""
+        """Evenly spaced shares of the original width, rounded to the hardware's granule; the original's own is the last."""
         full = self.stretcher.piece(start, end, None).width_out
-        steps = (self.limits.min_width + (1 - self.limits.min_width) * i / (self.width_steps - 1) for i in range(self.width_steps))
-        return tuple(sorted({min(full, round_to_granule(full * s)) if full >= 2 * GRANULE else max(1, round(full * s)) for s in steps}))
+        steps = [self.limits.min_width + (1 - self.limits.min_width) * i / (self.width_steps - 1) for i in range(self.width_steps)]
+        rounded = {round_to_granule(full * s) if full >= 2 * GRANULE else max(1, round(full * s)) for s in steps}
+        return (*sorted(w for w in rounded if w < full), full)
 
     def branches(self, start: Cut, end: Cut, processor: str, width_in: int) -> Options | None:
-        """None where this stretch cannot be scaled or has no work to share."""
-        rows: list[tuple[int, int, float, int, int]] = []
-        for depth in self.depths(start, end):
-            for width in self.widths(start, end):
-                cost = self.branch(start, end, processor, depth, width, width_in)
-                if cost is not None:
-                    rows.append((depth, width, *cost))
+        """None where this stretch cannot be scaled."""
+        rests = self.segment(start, end)
+        if not len(rests.depth):
+            return None
+        if rests.front_end is None:
+            return self.unsplit(start, end, processor, width_in, rests)
+        fronts = {int(w): self.front(start, rests.front_end, int(w), width_in) for w in np.unique(rests.front_width)}
+        keep = np.array([fronts[int(w)] is not None for w in rests.front_width])
+        if not keep.any():
+            return None
+        chosen = [found for w, k in zip(rests.front_width, keep, strict=True) if k and (found := fronts[int(w)]) is not None]
+        return Options(
+            rests.depth[keep],
+            rests.width[keep],
+            rests.compute_us[processor][keep] + np.array([f.compute_us[processor] for f in chosen]),
+            rests.macs[keep] + np.array([f.macs for f in chosen]),
+            rests.params[keep] + np.array([f.params for f in chosen]),
+        )
+
+    def unsplit(self, start: Cut, end: Cut, processor: str, width_in: int, rests: Rests) -> Options | None:
+        """Where everything depends on the input's width, every branch is priced as a whole."""
+        pairs = zip(rests.depth.tolist(), rests.width.tolist(), strict=True)
+        rows = [(d, w, found) for d, w in pairs if (found := self.whole(start, end, d, w, width_in)) is not None]
         if not rows:
             return None
-        depth, width, compute, macs, params = zip(*rows, strict=True)
-        return Options(np.array(depth), np.array(width), np.array(compute), np.array(macs), np.array(params))
+        return Options(
+            np.array([d for d, _, _ in rows]),
+            np.array([w for _, w, _ in rows]),
+            np.array([f.compute_us[processor] for _, _, f in rows]),
+            np.array([f.macs for _, _, f in rows]),
+            np.array([f.params for _, _, f in rows]),
+        )
 
-    def branch(self, start: Cut, end: Cut, processor: str, depth: int, width: int, width_in: int) -> tuple[float, int, int] | None:
-        """compute_us, MACs and parameters; None where this depth and width cannot be built."""
-        front_end = self.front_end(start, end)
-        if front_end is None:
-            return self.exact(start, end, processor, depth, width, width_in)
-        rest = self.rest(start, end, front_end, depth, width)
-        if rest is None:
-            return None
-        front = self.front(start, front_end, processor, rest, width_in)
-        if front is None:
-            return None
-        return front[0] + rest.compute_us[processor], front[1] + rest.macs, front[2] + rest.params
-
-    def rest(self, start: Cut, end: Cut, front_end: Cut, depth: int, width: int) -> Rest | None:
-        """What follows the front, which no input width changes: the whole branch less its front, at the original input."""
-        key = (start.position, end.position, depth, width)
+    def segment(self, start: Cut, end: Cut) -> Rests:
+        key = (start.position, end.position)
         if key not in self.rests:
-            self.rests[key] = self.split(start, end, front_end, depth, width)
+            front_end = self.front_end(start, end)
+            self.rests[key] = self.listed(start, end) if front_end is None else self.split(start, end, front_end)
         return self.rests[key]
 
-    def split(self, start: Cut, end: Cut, front_end: Cut, depth: int, width: int) -> Rest | None:
+    def listed(self, start: Cut, end: Cut) -> Rests:
+        pairs = [(d, w) for d in self.depths(start, end) for w in self.widths(start, end)]
+        depth, width = np.array([d for d, _ in pairs], dtype=int), np.array([w for _, w in pairs], dtype=int)
+        none = np.zeros(len(pairs))
+        return Rests(None, depth, width, width, dict.fromkeys(self.processors, none), none, none)
+
+    def split(self, start: Cut, end: Cut, front_end: Cut) -> Rests:
+        """Whole branches at the original input, less their fronts; one graph a width gives every depth."""
         width_in = self.stretcher.piece(start, end, None).width_in
-        whole = self.lowered(start, end, depth, width, width_in)
-        if whole is None:
-            return None
-        specs = whole.specs()
         axis = self.stretcher.whole.axis(front_end.value)
-        if front_end.value not in specs:
-            return None
-        front_width = specs[front_end.value].shape[axis]
-        front_depth = self.stretcher.depth(start, front_end)
-        front = self.lowered(start, front_end, front_depth, front_width, width_in)
-        if front is None:
-            return None
-        costs = {p: self.pricer.graph(whole, p).latency_us - self.pricer.graph(front, p).latency_us for p in self.processors}
-        return Rest(front_depth, front_width, costs, whole.macs - front.macs, whole.params - front.params)
+        rows: list[tuple[int, int, int, Priced]] = []
+        for width in self.widths(start, end):
+            graph = self.lowered(start, end, self.stretcher.depth(start, end), width, width_in)
+            if graph is None:
+                continue
+            front_width = graph.specs()[front_end.value].shape[axis]
+            front = self.whole(start, front_end, self.stretcher.depth(start, front_end), front_width, width_in)
+            if front is not None:
+                rows += [(d, width, front_width, rest.minus(front)) for d, rest in self.by_depth(graph, start, end)]
+        return Rests(
+            front_end,
+            np.array([r[0] for r in rows], dtype=int),
+            np.array([r[1] for r in rows], dtype=int),
+            np.array([r[2] for r in rows], dtype=int),
+            {p: np.array([r[3].compute_us[p] for r in rows]) for p in self.processors},
+            np.array([r[3].macs for r in rows], dtype=int),
+            np.array([r[3].params for r in rows], dtype=int),
+        )
 
-    def front(self, start: Cut, end: Cut, processor: str, rest: Rest, width_in: int) -> tuple[float, int, int] | None:
-        """The part that reads the merged tensor, at this width of it."""
-        depth, width = rest.front_depth, rest.front_width
-        key = (start.position, end.position, depth, width)
-        if key not in self.lines:
-            self.lines[key] = self.line(start, end, depth, width)
-        line = self.lines[key]
-        if line is None or width_in == width or width_in % GRANULE:
-            return self.exact(start, end, processor, depth, width, width_in)
-        return line.at(width_in, processor, self.pricer)
-
-    def line(self, start: Cut, end: Cut, depth: int, width: int) -> Line | None:
-        """Kernels as straight lines over the input's width; None where they are none (checked at a third width)."""
-        found = self.stretcher.piece(start, end, None).channels
-        entry = found.shapes[self.stretcher.piece(start, end, None).graph.inputs[0].name][0][self.stretcher.piece(start, end, None).axis_in]
-        roots = found.roots(entry)
-        if len(roots) != 1 or roots & found.pinned.keys() or found.quanta[next(iter(roots))] != sum(p.size for p in entry):
-            return None
-        samples = [w for w in (16 * GRANULE, 25 * GRANULE, 49 * GRANULE, 64 * GRANULE) if w != width][:3]
-        graphs = [self.lowered(start, end, depth, width, w) for w in samples]
-        rows = [None if g is None else (tuple(kernels(g)), g.macs, g.params) for g in graphs]
-        if any(row is None for row in rows):
-            return None
-        low, high, check = rows
-        line = Line(samples[0], samples[1], low, high)  # type: ignore[arg-type]
-        return line if line.fits(samples[2], check) else None  # type: ignore[arg-type]
-
-    def exact(self, start: Cut, end: Cut, processor: str, depth: int, width: int, width_in: int) -> tuple[float, int, int] | None:
-        key = (start.position, end.position, depth, width, width_in)
-        if (processor, *key) not in self.fronts:
-            graph = self.lowered(start, end, depth, width, width_in)
+    def by_depth(self, graph: Graph, start: Cut, end: Cut) -> list[tuple[int, Priced]]:
+        """What a branch costs at every depth: repeats that are dropped take their kernels, MACs and weights with them."""
+        stages = local_stages(self.stretcher.stages, start, end)
+        owner = {n.name: (s, r) for s, stage in enumerate(stages) for r, rep in enumerate(stage.repeats) for u in rep.units for n in u.nodes}
+        kernel_us: dict[tuple[int, int] | None, dict[str, float]] = {}
+        for kernel in kernels(graph):
+            row = kernel_us.setdefault(owner.get(kernel.name), dict.fromkeys(self.processors, 0.0))
             for p in self.processors:
-                cost = (np.inf, 0, 0) if graph is None else (self.pricer.graph(graph, p).latency_us, graph.macs, graph.params)
-                self.fronts[(p, *key)] = cost
-        cost = self.fronts[(processor, *key)]
-        return None if cost[0] == np.inf else cost
+                row[p] += self.pricer.kernel(kernel, p).latency_us
+        sizes = {w.name: w.spec.elements for w in graph.weights if w.trainable}
+        counts: dict[tuple[int, int] | None, tuple[int, int]] = {}
+        for node in graph.nodes:
+            macs, params = counts.get(owner.get(node.name), (0, 0))
+            counts[owner.get(node.name)] = (macs + node.macs, params + sum(sizes.pop(name, 0) for name in node.inputs))
+        found: list[tuple[int, Priced]] = []
+        for depth in self.depths(start, end):
+            kept = {(s, r) for s, n in enumerate(share_out(depth, stages)) for r in range(n)} if stages else set()
+            keys = [None, *kept]
+            us = {p: sum(kernel_us[k][p] for k in keys if k in kernel_us) for p in self.processors}
+            found.append((depth, Priced(us, sum(counts.get(k, (0, 0))[0] for k in keys), sum(counts.get(k, (0, 0))[1] for k in keys))))
+        return found
+
+    def front(self, start: Cut, end: Cut, width: int, width_in: int) -> Priced | None:
+        """The part that reads the merged tensor, at this width of it."""
+        key = (start.position, end.position, width)
+        if key not in self.lines:
+            self.lines[key] = self.line(start, end, width)
+        line, depth = self.lines[key], self.stretcher.depth(start, end)
+        if line is None or width_in == width or width_in % GRANULE:
+            return self.whole(start, end, depth, width, width_in)
+        cached = (*key, depth, width_in)
+        if cached not in self.priced:
+            found = line.kernels(width_in)
+            self.priced[cached] = self.price(found, sum(k.macs for k in found), line.between(*line.params, width_in))
+        return self.priced[cached]
+
+    def line(self, start: Cut, end: Cut, width: int) -> Line | None:
+        """None where a front is no straight line: checked at a third width."""
+        piece = self.stretcher.piece(start, end, None)
+        found = piece.channels
+        entry = found.shapes[piece.graph.inputs[0].name][0][piece.axis_in]
+        roots = found.roots(entry)
+        if len(roots) != 1 or roots & found.pinned.keys() or found.quanta[next(iter(roots))] != piece.width_in:
+            return None
+        samples = [w for w in SAMPLES if w != width][:3]
+        graphs = [self.lowered(start, end, self.stretcher.depth(start, end), width, w) for w in samples]
+        if any(g is None or g.macs != sum(k.macs for k in kernels(g)) for g in graphs):
+            return None
+        low, high, check = (g for g in graphs if g is not None)
+        line = Line(samples[0], samples[1], kernels(low), kernels(high), (low.params, high.params))
+        return line if line.fits(samples[2], kernels(check), check.params) else None
+
+    def whole(self, start: Cut, end: Cut, depth: int, width: int, width_in: int) -> Priced | None:
+        """One branch, built and priced; None where it cannot be built."""
+        key = (start.position, end.position, width, depth, width_in)
+        if key not in self.priced:
+            graph = self.lowered(start, end, depth, width, width_in)
+            self.priced[key] = None if graph is None else self.price(kernels(graph), graph.macs, graph.params)
+        return self.priced[key]
+
+    def price(self, found: tuple[Kernel, ...] | list[Kernel], macs: int, params: int) -> Priced:
+        return Priced({p: sum(self.pricer.kernel(k, p).latency_us for k in found) for p in self.processors}, macs, params)
 
     def lowered(self, start: Cut, end: Cut, depth: int, width: int, width_in: int) -> Graph | None:
         try:
@@ -212,14 +269,13 @@ class Space:
         return graph
 
     def front_end(self, start: Cut, end: Cut) -> Cut | None:
-        """The nearest cut behind which nothing depends on the input's width and no depth choice is hidden; None if there is none before `end`."""
-        key = (start.position, end.position)
-        if key not in self.front_cuts:
-            self.front_cuts[key] = next((c for c in self.stretcher.cuts if start.position < c.position < end.position and self.seals(start, end, c)), None)
-        return self.front_cuts[key]
+        """The nearest cut behind which nothing depends on the input's width; None if there is none before `end`."""
+        between = (c for c in self.stretcher.cuts if start.position < c.position < end.position)
+        return next((c for c in between if self.seals(start, end, c)), None)
 
     def seals(self, start: Cut, end: Cut, cut: Cut) -> bool:
-        if any(r.end == cut for stage in self.stretcher.stages for r in stage.repeats):
+        stages = local_stages(self.stretcher.stages, start, end)
+        if any(r.units[0].start.position < cut.position <= r.end.position for stage in stages for r in stage.repeats):
             return False
         piece = self.stretcher.piece(start, cut, None)
         found = piece.channels
@@ -227,37 +283,18 @@ class Space:
         out = found.roots(found.shapes[piece.graph.outputs[0]][0][piece.axis_out])
         return bool(out) and not (into & out) and self.stretcher.depth(start, cut) <= 1
 
-
-def meeting_points(stretcher: Stretcher) -> tuple[Cut, ...]:
-    """Cuts that end a block: a stage's first block, a repeat, or work outside stages; the output last."""
-    ends = {stage.first_end.position for stage in stretcher.stages}
-    ends |= {repeat.end.position for stage in stretcher.stages for repeat in stage.repeats}
-    inside = first_blocks(stretcher)
-    found = [c for c in stretcher.cuts[:-1] if c.position in ends or not any(low < c.position < high for low, high in inside)]
-    found = [c for c in found if spatial(stretcher, c)]
-    if len(found) > LARGEST_GRID:
-        major = {stage.repeats[-1].end.position if stage.repeats else stage.first_end.position for stage in stretcher.stages}
-        found = sorted(sorted(found, key=lambda c: (c.position not in major, c.position))[:LARGEST_GRID], key=lambda c: c.position)
-    return (*found, stretcher.cuts[-1])
-
-
-def first_blocks(stretcher: Stretcher) -> list[tuple[int, int]]:
-    """Node ranges of first blocks that hold cuts of their own (expand, depthwise, project of an inverted bottleneck)."""
-    ranges: list[tuple[int, int]] = []
-    floor = -1
-    for stage in stretcher.stages:
-        prefix = module_of(stretcher, stage.first_end)
-        low = next((i for i, n in enumerate(stretcher.graph.nodes) if i > floor and prefix and n.module.startswith(prefix)), stage.first_end.position)
-        ranges.append((low - 1, stage.first_end.position))
-        floor = stage.repeats[-1].end.position if stage.repeats else stage.first_end.position
-    return ranges
-
-
-def module_of(stretcher: Stretcher, cut: Cut) -> str:
-    return cut.name if any(n.module.startswith(cut.name) for n in stretcher.graph.nodes) else ""
-
-
-def spatial(stretcher: Stretcher, cut: Cut) -> bool:
-    """Meeting behind the global pool would share out a classifier of almost no work."""
-    shape = stretcher.graph.specs()[cut.value].shape
-    return len(shape) == 3 or (len(shape) == 4 and max(shape[1:3] if stretcher.whole.axis(cut.value) == 3 else shape[2:]) > 1)
+    def single(self, start: Cut, end: Cut, width_in: int) -> Priced | None:
+        """The original layers, reading a tensor of `width_in` channels."""
+        full, depth = self.stretcher.piece(start, end, None).width_out, self.stretcher.depth(start, end)
+        rests = self.segment(start, end)
+        if rests.front_end is None:
+            return self.whole(start, end, depth, full, width_in)
+        row = np.nonzero((rests.depth == depth) & (rests.width == full))[0]
+        if not len(row):
+            return self.whole(start, end, depth, full, width_in)
+        k = int(row[0])
+        front = self.front(start, rests.front_end, int(rests.front_width[k]), width_in)
+        if front is None:
+            return None
+        us = {p: front.compute_us[p] + float(rests.compute_us[p][k]) for p in self.processors}
+        return Priced(us, front.macs + int(rests.macs[k]), front.params + int(rests.params[k]))
