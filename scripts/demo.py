@@ -147,7 +147,9 @@ def main() -> int:
         print(f"nnstretch: {refusal}", file=sys.stderr)
         return 1
     CONSOLE.print(table(told))
-    CONSOLE.print(f"predicted speed-up: {told['speedup_vs_fastest']:.2f}x over the fastest single processor, {told['speedup_vs_iso_mac']:.2f}x over equal MACs")
+    CONSOLE.print(
+        f"predicted speed-up: {told['speedup_vs_fastest']:.2f}x over the fastest single processor, {told['speedup_vs_iso_mac']:.2f}x over equal MACs"
+    )
     for note in told["notes"]:
         CONSOLE.print(f"[dim]{note}[/dim]")
     CONSOLE.print(f"report: {story.path('report.html')}   ({time.perf_counter() - began:.0f} s)")

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from nnstretch.cli import VERBS, main, overview
 
 DATA = Path(__file__).parent / "data" / "nn_stretch"
@@ -144,7 +145,11 @@ def test_predict_a_network_and_operator_lists(capsys: pytest.CaptureFixture[str]
 
 
 def test_bad_input_is_one_line_that_names_the_culprit(capsys: pytest.CaptureFixture[str], work: Path) -> None:
-    good = "format: 1\nmodel: {model}\ninput_shape: [1, 3, 32, 32]\nsegments:\n- {{start: input, end: {cut}, branches: [{{processor: {p}, width: {w}}}, {{processor: dsp, width: 64}}]}}\n- {{start: {cut}, end: output, branches: [{{processor: cpu}}]}}\n"
+    good = (
+        "format: 1\nmodel: {model}\ninput_shape: [1, 3, 32, 32]\nsegments:\n"
+        "- {{start: input, end: {cut}, branches: [{{processor: {p}, width: {w}}}, {{processor: dsp, width: 64}}]}}\n"
+        "- {{start: {cut}, end: output, branches: [{{processor: cpu}}]}}\n"
+    )
 
     def plan(name: str, cut: str = "stage1", p: str = "cpu", w: object = 64) -> str:
         (work / name).write_text(good.format(model=f"{work}/net.py:make", cut=cut, p=p, w=w))

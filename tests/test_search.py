@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from nnstretch.errors import BadInput, NoPlan, UnknownName, UnsupportedOp
 from nnstretch.graph import Graph, Node, Ref, TensorSpec, Value, Weight
 from nnstretch.protocols import Estimate, Kernel
@@ -76,7 +77,9 @@ def residual(blocks: tuple[tuple[int, int], ...], px: int = 16) -> Graph:
     weights.append(Weight("fc.weight", TensorSpec((10, cin))))
     args = (Ref("pool"), Ref("fc.weight"), None)
     nodes.append(Node("fc", "linear", args, (TensorSpec((1, 10)),), "fc", macs=10 * cin))
-    return Graph("toy", (Value("x", TensorSpec((1, 3, 2 ** len(blocks) * px, 2 ** len(blocks) * px))),), tuple(weights), tuple(nodes), ("fc",))
+    return Graph(
+        "toy", (Value("x", TensorSpec((1, 3, 2 ** len(blocks) * px, 2 ** len(blocks) * px))),), tuple(weights), tuple(nodes), ("fc",)
+    )
 
 
 NETWORK = residual(((32, 3), (64, 2)))
@@ -92,7 +95,9 @@ def brute_force(net: Net, bounds: Bounds) -> float:
         found = math.inf
         for j, choices in net.edges.get((i, width), ()):
             for k in range(len(choices)):
-                reached = best(j, int(choices.width[k]), latency + choices.latency_us[k], macs + int(choices.macs[k]), params + int(choices.params[k]))
+                reached = best(
+                    j, int(choices.width[k]), latency + choices.latency_us[k], macs + int(choices.macs[k]), params + int(choices.params[k])
+                )
                 found = min(found, reached)
         return found
 
@@ -132,7 +137,13 @@ def edge_tables(draw: st.DrawFn) -> tuple[tuple[Cut, ...], dict[tuple[int, int],
             continue
         for j in range(i + 1, last + 1):
             n = draw(st.integers(0, 4))
-            rows = draw(st.lists(st.tuples(st.integers(1, 30), st.integers(0, 9), st.integers(0, 9), st.sampled_from(list(widths))), min_size=n, max_size=n))
+            rows = draw(
+                st.lists(
+                    st.tuples(st.integers(1, 30), st.integers(0, 9), st.integers(0, 9), st.sampled_from(list(widths))),
+                    min_size=n,
+                    max_size=n,
+                )
+            )
             columns = list(zip(*rows, strict=True)) if rows else [(), (), (), ()]
             arrays = [np.array(c, dtype=float if m == 0 else int) for m, c in enumerate(columns)]
             edges.setdefault((i, width), []).append((j, Choices(arrays[0], arrays[1], arrays[2], arrays[3], lambda k: ())))

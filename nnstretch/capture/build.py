@@ -46,8 +46,16 @@ def load(module: nn.Module, graph: Graph, weights: Mapping[str, torch.Tensor]) -
 
 
 def safe(path: str) -> str:
-    """A weight's path as an attribute path: PyTorch forbids a module and a tensor of one name, exporters use odd signs."""
-    return ".".join(part if part.isidentifier() or part.isdigit() else "w_" + "".join(c if c.isalnum() else "_" for c in part) for part in path.split("."))
+    """A weight's path as an attribute path: exporters use odd signs, and a module's own methods (`to`) are taken."""
+    return ".".join(part if usable(part) else f"w_{underscored(part)}" for part in path.split("."))
+
+
+def usable(part: str) -> bool:
+    return part.isdigit() or (part.isidentifier() and not hasattr(nn.Module, part))
+
+
+def underscored(name: str) -> str:
+    return "".join(c if c.isalnum() or c == "_" else "_" for c in name)
 
 
 class Builder:
@@ -107,8 +115,7 @@ class Builder:
     def finish(self) -> fx.GraphModule:
         outputs = tuple(self.value(name) for name in self.graph.outputs)
         self.fx_graph.output(outputs[0] if len(outputs) == 1 else outputs)
-        module = fx.GraphModule(self.root, self.fx_graph, class_name="Network")
-        return module
+        return fx.GraphModule(self.root, self.fx_graph, class_name="Network")
 
 
 def resolve(node: Node) -> Callable[..., Any]:
@@ -231,7 +238,7 @@ LAYERS: dict[str, Callable[[Node, Mapping[str, TensorSpec]], nn.Module | None]] 
 
 
 def identifier(name: str) -> str:
-    cleaned = "".join(c if c.isalnum() or c == "_" else "_" for c in name)
+    cleaned = underscored(name)
     return cleaned if cleaned.isidentifier() else f"v_{cleaned}"
 
 

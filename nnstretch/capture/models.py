@@ -12,7 +12,7 @@ import torch
 import yaml
 from torch import nn
 
-from nnstretch.capture.torch_export import quiet
+from nnstretch.capture.torch_export import Captured, quiet
 from nnstretch.errors import BadInput, BrokenFile, NnstretchError, UnknownName
 
 DEFAULT_INPUT = (1, 3, 224, 224)
@@ -92,20 +92,26 @@ def from_file(path: Path, factory: str, settings: dict[str, Any]) -> nn.Module:
 
 
 def from_onnx(source: str) -> nn.Module:
-    from nnstretch.capture.build import build
     from nnstretch.capture.onnx_file import read_onnx
 
-    captured = read_onnx(Path(source))
-    return build(captured.graph, captured.weights)
+    return from_graph(read_onnx(Path(source)))
 
 
 def from_pt2(source: str) -> nn.Module:
     """A program that torch.export saved; its weights and graph, rebuilt as ordinary layers."""
-    from nnstretch.capture.build import build
     from nnstretch.capture.pt2_file import read_pt2
 
-    captured = read_pt2(Path(source))
-    return build(captured.graph, captured.weights)
+    return from_graph(read_pt2(Path(source)))
+
+
+def from_graph(captured: Captured) -> nn.Module:
+    """The module of a graph that came from a file; it remembers the graph, whose module names a new capture would lose."""
+    from nnstretch.capture.build import build
+
+    module = build(captured.graph, captured.weights)
+    module.captured_graph = captured.graph
+    module.input_shape = captured.graph.inputs[0].spec.shape
+    return module
 
 
 def call(what: str, make: Any, settings: dict[str, Any], *args: Any) -> nn.Module:

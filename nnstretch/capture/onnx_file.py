@@ -13,11 +13,12 @@ from pathlib import Path
 import onnx
 import torch
 
+from nnstretch.capture.onnx_call import Call
 from nnstretch.capture.onnx_fuse import fused
 from nnstretch.capture.onnx_load import attributes, load, opset_of, to_torch
 from nnstretch.capture.onnx_names import clean
 from nnstretch.capture.onnx_ops import ONNX_TYPES, RULES
-from nnstretch.capture.onnx_walk import Call, FixedBatch, Value, Walker, spec_of
+from nnstretch.capture.onnx_walk import FixedBatch, Value, Walker, spec_of
 from nnstretch.capture.torch_export import Captured, live
 from nnstretch.errors import BadInput, BrokenFile, CannotCapture, UnsupportedOp
 from nnstretch.graph import Graph

@@ -8,7 +8,8 @@ from math import ceil, inf, prod
 
 import torch
 
-from nnstretch.capture.onnx_walk import Call, Value
+from nnstretch.capture.onnx_call import Call
+from nnstretch.capture.onnx_walk import Value
 from nnstretch.graph import Ref
 
 Rule = Callable[[Call], Value | tuple[Value, ...]]
@@ -119,7 +120,8 @@ def layer_norm(call: Call) -> Value:
     if any(name for name in call.node.output[1:]):
         raise call.refuse("it also writes mean and deviation")
     scale, shift = call.input(1), call.optional(2)
-    weight, bias = call.walker.layer_weights(call.path(scale), {"weight": full(call, scale, shape), "bias": shift and full(call, shift, shape)})
+    roles = {"weight": full(call, scale, shape), "bias": None if shift is None else full(call, shift, shape)}
+    weight, bias = call.walker.layer_weights(call.path(scale), roles)
     return call.emit("layer_norm", x, shape, weight, bias, call.attr("epsilon", 1e-5), False)
 
 
@@ -189,7 +191,9 @@ def add_bias(call: Call, x: Value, bias: Value) -> Value | None:
     walker = call.walker
     node = walker.nodes.get(x.name or "")
     source = next((n for n in call.node.input if walker.values.get(n) is x), "")
-    if node is None or node.kind not in ("linear", "conv2d") or node.args[2] is not None or walker.readers[source] != 1 or not bias.constant:
+    if node is None or node.kind not in ("linear", "conv2d") or node.args[2] is not None:
+        return None
+    if walker.readers[source] != 1 or not bias.constant:
         return None
     channel = x.rank - 1 if node.kind == "linear" else 1
     aligned = (1,) * (x.rank - bias.rank) + bias.shape

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
+import onnx.inliner
 import torch
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import external_data_helper, numpy_helper
 
 from nnstretch.errors import BrokenFile, CannotCapture, UnknownName, UnsupportedOp
@@ -62,7 +63,8 @@ def refuse_early(model: onnx.ModelProto, path: Path) -> None:
         if node.op_type in CONTROL_FLOW and node.domain in HOME:
             raise CannotCapture(f"cannot capture {path}, {node.op_type} {node.name or node.output[0]!r}, control flow inside the network")
         if node.domain not in HOME and (node.domain, node.op_type) not in own:
-            raise UnsupportedOp(f"unsupported operator {node.domain}.{node.op_type} {node.name!r} in {path.name}, only ONNX's own are known")
+            what = f"{node.domain}.{node.op_type} {node.name or node.output[0]!r}"
+            raise UnsupportedOp(f"unsupported operator {what} in {path.name}, only ONNX's own are known")
 
 
 def tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:

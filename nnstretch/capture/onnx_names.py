@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+from keyword import kwlist
 
 import onnx
+import torch
 from torch import nn
 
 SCOPES = "pkg.torch.onnx.name_scopes"
@@ -55,10 +57,16 @@ def attribute(part: str) -> str:
     return f"{word}_" if word in RESERVED else word
 
 
-RESERVED = frozenset(dir(nn.Module())) | frozenset("False None True and as assert async await break class continue def del elif else".split()) | frozenset(
-    "except finally for from global if import in is lambda nonlocal not or pass raise return try while with yield".split()
-)
+RESERVED = frozenset(dir(nn.Module())) | frozenset(kwlist)
 """Attributes every module has already, and Python's own words."""
+
+
+def weight_name(name: str) -> str:
+    """A weight at the top that is called like an operator (`expand_3`) would clash with that operator's value."""
+    path = clean(name)
+    word, _, number = path.rpartition("_")
+    stem = word if number.isdigit() else path
+    return f"constants.{path}" if "." not in path and hasattr(torch.ops.aten, stem) else path
 
 
 def value_name(name: str) -> str:

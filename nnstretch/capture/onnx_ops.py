@@ -6,9 +6,11 @@ from math import isclose
 
 import torch
 
+from nnstretch.capture.onnx_call import Call
 from nnstretch.capture.onnx_layers import LAYERS, Rule, add_bias
+from nnstretch.capture.onnx_picks import PICKS
 from nnstretch.capture.onnx_shapes import SHAPES
-from nnstretch.capture.onnx_walk import Call, Value, fixed
+from nnstretch.capture.onnx_walk import Value, fixed
 
 ONNX_TYPES = {
     **{1: torch.float32, 2: torch.uint8, 3: torch.int8, 5: torch.int16, 6: torch.int32, 7: torch.int64, 9: torch.bool},
@@ -206,9 +208,10 @@ def constant(call: Call) -> Value:
 RULES: dict[str, Rule] = {
     **LAYERS,
     **SHAPES,
+    **PICKS,
     **{name: unary(name.lower()) for name in ("Relu", "Sigmoid", "Tanh", "Erf", "Exp", "Log", "Sqrt", "Neg", "Abs", "Reciprocal", "Floor")},
     **{name: unary(name.lower()) for name in ("Ceil", "Round", "Sin", "Cos", "Softplus", "Selu", "Mish", "HardSwish", "Sign")},
-    **{name: identity for name in ("Identity", "Dropout")},
+    **dict.fromkeys(("Identity", "Dropout"), identity),
     **{"LeakyRelu": slope("leaky_relu", "alpha", 0.01), "Elu": slope("elu", "alpha", 1.0), "Celu": slope("celu", "alpha", 1.0)},
     **{"Clip": clip, "HardSigmoid": hard_sigmoid, "Gelu": gelu, "PRelu": prelu, "Swish": swish},
     **{"Softmax": softmax("softmax"), "LogSoftmax": softmax("log_softmax")},

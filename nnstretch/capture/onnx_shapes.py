@@ -1,4 +1,4 @@
-"""ONNX operators that move, pick or reshape numbers, with the batch kept open where it can be."""
+"""ONNX operators that only reshape or repeat, with the batch kept open where it can be."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from math import prod
 
 import torch
 
-from nnstretch.capture.onnx_walk import BATCH, Call, FixedBatch, Value, elements, fixed
+from nnstretch.capture.onnx_call import Call
+from nnstretch.capture.onnx_walk import BATCH, FixedBatch, Value, elements, fixed
 
-INT_MAX = 2**31 - 1
 LONGEST_RANGE = 2**24
 Sizes = tuple[int, ...]
 
@@ -53,7 +53,8 @@ def reshaped(call: Call, x: Value, wanted: list[Sizes], constant_target: bool) -
         raise FixedBatch(f"{call.where} reshapes a constant that depends on the batch")
     if x.constant or len(wanted) == 1 or all(p.shape == x.probes[0].shape for p in x.probes):
         return call.emit("reshape", x, first)
-    at = open_dim(x, first) if constant_target else None
+    assert call.walker.input is not None
+    at = open_dim(x, first, call.walker.input.shape[0]) if constant_target else None
     if at is None:
         differing = [i for i, pair in enumerate(zip(*wanted, strict=True)) if len(set(pair)) > 1]
         if len(differing) != 1:
@@ -72,17 +73,24 @@ def flattens(x: Value, wanted: Sizes) -> int | None:
     return None
 
 
-def open_dim(x: Value, wanted: Sizes) -> int | None:
+def open_dim(x: Value, wanted: Sizes, batch: int) -> int | None:
     """Which dimension of a target that is spelled in numbers carries the batch.
 
-    The one behind as many elements as in the source; where dimensions were merged, the batch went into the one before.
+    The one behind as many elements as in the source. Where dimensions are merged, the batch goes into
+    the one before it; where a merged one is divided, it comes out as the part of the batch's own size.
     """
-    batch = next(i for i, pair in enumerate(zip(*(p.shape for p in x.probes), strict=True)) if len(set(pair)) > 1)
-    before, after = elements(x.shape[:batch]), elements(x.shape[batch + 1 :])
-    at = next((k for k in range(len(wanted)) if elements(wanted[:k]) == before), None)
-    if at and len(wanted) < x.rank and elements(wanted[at:]) == after:
-        at -= 1
-    return at if elements(wanted) == elements(x.shape) else None
+    if elements(wanted) != elements(x.shape):
+        return None
+    at = next(i for i, pair in enumerate(zip(*(p.shape for p in x.probes), strict=True)) if len(set(pair)) > 1)
+    before, after = elements(x.shape[:at]), elements(x.shape[at + 1 :])
+    heads = [elements(wanted[:k]) for k in range(len(wanted))]
+    inside = [k for k, head in enumerate(heads) if before <= head <= before * x.shape[at] and wanted[k] == batch]
+    if len(wanted) > x.rank and inside:
+        return inside[0]
+    found = heads.index(before) if before in heads else None
+    if found and len(wanted) < x.rank and elements(wanted[found:]) == after:
+        return found - 1
+    return found
 
 
 def flatten(call: Call) -> Value:
@@ -149,9 +157,13 @@ def one_of(call: Call, value: Value, axis: int) -> Value:
     return call.emit("clone", first)
 
 
+def broadcast(one: Sizes, other: list[int]) -> Sizes:
+    return tuple(torch.broadcast_shapes(one, tuple(other)))  # type: ignore[no-untyped-call]
+
+
 def expand(call: Call) -> Value:
     x, target = call.input(0), call.known(call.input(1))
-    wanted = [tuple(torch.broadcast_shapes(v.shape, tuple(p.tolist()))) for p, v in zip(target.probes, x.probes, strict=True)]
+    wanted = [broadcast(tuple(v.shape), p.tolist()) for p, v in zip(target.probes, x.probes, strict=True)]
     if x.constant and not target.varies:
         return call.emit("clone", call.emit("expand", x, wanted[0])) if x.shape != wanted[0] else x
     if all(v.shape == w for v, w in zip(x.probes, wanted, strict=True)):
@@ -166,109 +178,6 @@ def expand(call: Call) -> Value:
             raise FixedBatch(f"{call.where} expands to {wanted}")
         sizes.append(-1 if kept else BATCH if len(set(column)) > 1 else column[0])
     return call.emit("expand", x, tuple(sizes))
-
-
-def split(call: Call) -> tuple[Value, ...]:
-    x, axis = call.input(0), call.attr("axis", 0)
-    axis %= x.rank
-    fixed(x, axis, call.where)
-    sizes = call.ints(1, "split")
-    count = call.attr("num_outputs", len(call.node.output))
-    total = x.shape[axis]
-    if sizes is None or (len(set(sizes)) == 1 and sum(sizes) == total):
-        whole = total // count if total % count == 0 else total // count + 1
-        if sizes is not None or len(range(0, total, whole)) == count:
-            return call.emit_all("chunk", x, len(sizes) if sizes else count, axis)
-    if sizes is None or sum(sizes) != total:
-        raise call.refuse(f"{list(sizes or ())} does not divide {total} into {count}")
-    return call.emit_all("split_with_sizes", x, sizes, axis)
-
-
-def slice_(call: Call) -> Value:
-    x = call.input(0)
-    starts, ends = call.ints(1, "starts"), call.ints(2, "ends")
-    axes, steps = call.ints(3, "axes"), call.ints(4, "steps")
-    if starts is None or ends is None:
-        raise call.refuse("without starts or ends")
-    axes = axes if axes is not None else tuple(range(len(starts)))
-    for axis, start, end, step in zip(axes, starts, ends, steps or (1,) * len(starts), strict=True):
-        x = sliced(call, x, axis % x.rank, start, end, step)
-    return x
-
-
-def sliced(call: Call, x: Value, axis: int, start: int, end: int, step: int) -> Value:
-    total = x.shape[axis]
-    if step < 0:
-        picked = list(range(total))[start : end if end >= -total else None : step]
-        if picked != list(range(total))[::-1]:
-            return call.emit("index_select", x, axis, call.walker.constant(torch.tensor(picked)))
-        return call.emit("flip", x, (axis,))
-    if start == 0 and end >= total and step == 1:
-        return x
-    fixed(x, axis, call.where)
-    return call.emit("slice.Tensor", x, axis, start, min(end, INT_MAX), step)
-
-
-def gather(call: Call) -> Value:
-    x, index = call.input(0), call.input(1)
-    axis = call.attr("axis", 0) % x.rank
-    if x.constant and not index.constant:
-        if axis or x.rank != 2:
-            raise call.refuse(f"indices from the input along dimension {axis} of {list(x.shape)}")
-        return call.emit("embedding", x, index)
-    if (whole := everything(call, x, index)) is not None:
-        return whole
-    fixed(x, axis, call.where)
-    where = call.known(index).data
-    if where.dim() == 0:
-        return call.emit("select.int", x, axis, int(where))
-    where = torch.where(where < 0, where + x.shape[axis], where)
-    picked = call.emit("index_select", x, axis, call.walker.constant(where.flatten()))
-    if where.dim() == 1:
-        return picked
-    return reshaped(call, picked, [(*p.shape[:axis], *where.shape, *p.shape[axis + 1 :]) for p in x.probes], constant_target=False)
-
-
-def everything(call: Call, x: Value, index: Value) -> Value | None:
-    """A gather of all numbers in order is a reshape: so torch.onnx spells as_strided."""
-    if x.rank != 1 or x.constant or not index.constant:
-        return None
-    wanted = [tuple(p.shape) for p in index.probes]
-    for probe in index.probes if index.varies else index.probes[:1]:
-        if not torch.equal(probe.flatten(), torch.arange(probe.numel())):
-            return None
-    if elements(wanted[0]) != x.shape[0]:
-        return None
-    return reshaped(call, x, wanted, constant_target=not index.varies)
-
-
-def scatter_nd(call: Call) -> Value:
-    """Only for constants: masks that the exporter writes region by region."""
-    x, where, updates = (call.known(call.input(i)) for i in range(3))
-    if call.attr("reduction", "none") != "none":
-        raise call.refuse(f"reduction {call.attr('reduction')}")
-    return call.emit("index_put", x, list(call.emit_all("unbind.int", where, -1)), updates)
-
-
-def tile(call: Call) -> Value:
-    return call.emit("repeat", call.input(0), call.ints(1, "repeats") or ())
-
-
-def pad(call: Call) -> Value:
-    x, mode = call.input(0), call.attr("mode", "constant")
-    pads = call.ints(1, "pads") or call.attr("paddings") or ()
-    axes = call.ints(3, "axes") or tuple(range(x.rank))
-    pairs = {a % x.rank: (pads[i], pads[i + len(axes)]) for i, a in enumerate(axes)}
-    if not any(any(pair) for pair in pairs.values()):
-        return x
-    lowest = min(axis for axis, pair in pairs.items() if any(pair))
-    flat = [side for axis in range(x.rank - 1, lowest - 1, -1) for side in pairs.get(axis, (0, 0))]
-    if mode == "constant":
-        return call.emit("constant_pad_nd", x, flat, call.number(2, "value", 0.0))
-    if mode not in ("reflect", "edge") or lowest < 2 or x.rank != 4:
-        raise call.refuse(f"mode {mode} from dimension {lowest} on")
-    flat = [*flat, 0, 0][:4]
-    return call.emit("reflection_pad2d" if mode == "reflect" else "replication_pad2d", x, flat)
 
 
 def constant_of_shape(call: Call) -> Value:
@@ -291,13 +200,6 @@ def range_(call: Call) -> Value:
     return Value(tuple(found), True)
 
 
-def depth_to_space(call: Call) -> Value:
-    x, block = call.input(0), call.attr("blocksize")
-    if call.attr("mode", "DCR") != "CRD":
-        raise call.refuse("mode DCR")
-    return call.emit("pixel_shuffle", x, block)
-
-
 SHAPES = {
     "Shape": shape,
     "Size": size,
@@ -308,13 +210,6 @@ SHAPES = {
     "Transpose": transpose,
     "Concat": concat,
     "Expand": expand,
-    "Split": split,
-    "Slice": slice_,
-    "Gather": gather,
-    "ScatterND": scatter_nd,
-    "Tile": tile,
-    "Pad": pad,
     "ConstantOfShape": constant_of_shape,
     "Range": range_,
-    "DepthToSpace": depth_to_space,
 }

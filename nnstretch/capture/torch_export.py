@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-import io
-import logging
-import operator
-import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import nn
 
+from nnstretch.capture.program import (
+    evaluating,
+    export_program,
+    inlined,
+    is_assertion,
+    is_random,
+    is_view,
+    module_path,
+    operator_name,
+    quiet,
+    read_after,
+)
 from nnstretch.errors import CannotCapture
 from nnstretch.graph import Argument, Graph, Node, Ref, TensorSpec, Value, Weight
 from nnstretch.work import macs_of
 
-ARITHMETIC = {operator.add: "add", operator.sub: "sub", operator.mul: "mul", operator.floordiv: "floordiv", operator.mod: "mod"}
-"""What Python does with batch sizes between tensor operators."""
+SCATTERS = {"slice.Tensor": "slice_scatter", "select.int": "select_scatter"}
+"""How to write a slice back into the tensor it was taken from."""
 SHAPED_AFTER = frozenset({torch.ops.aten.new_zeros.default, torch.ops.aten.new_ones.default, torch.ops.aten.new_full.default})
 """They read a tensor for its type only."""
-WRAPPERS = frozenset({"wrap_with_autocast", "wrap_with_set_grad_enabled"})
-"""Calls of a nested graph that change no value when evaluated in float32."""
-EXPORT_BATCH = 2
-"""torch.export takes 0 and 1 for constants, so a batch that may vary is traced with 2."""
 
 
 @dataclass(frozen=True)
@@ -48,49 +52,21 @@ def trace(module: nn.Module, example_input: torch.Tensor | tuple[torch.Tensor, .
     """Capture together with the weights; see `capture`."""
     examples = example_input if isinstance(example_input, tuple) else (example_input,)
     batch = examples[0].shape[0] if examples[0].dim() else 1
+    if (known := remembered(module, examples, name)) is not None:
+        return known
     with evaluating(module), quiet(), torch.no_grad():
         return read_program(export_program(module, examples, name), batch, name)
 
 
-def export_program(module: nn.Module, examples: tuple[torch.Tensor, ...], name: str) -> Any:
-    """An ExportedProgram whose batch may vary where the network allows it."""
-    varied = tuple(torch.zeros((EXPORT_BATCH, *e.shape[1:]), dtype=e.dtype) for e in examples)
-    try:
-        # Broad on purpose: torch.export raises dozens of private types, and each means "not with a varying batch".
-        return torch.export.export(module, varied, dynamic_shapes=tuple({0: torch.export.Dim.AUTO} for _ in varied))
-    except Exception:
-        pass
-    try:
-        return torch.export.export(module, examples)
-    except Exception as error:
-        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        shapes = ", ".join("x".join(map(str, e.shape)) for e in examples)
-        raise CannotCapture(f"cannot capture {name} at input {shapes}, torch.export refuses: {reason[:300]}") from error
+def remembered(module: nn.Module, examples: tuple[torch.Tensor, ...], name: str) -> Captured | None:
+    """The graph that a module was built from, at the same shape, with the weights it has now."""
+    graph = getattr(module, "captured_graph", None)
+    if not isinstance(graph, Graph) or [tuple(e.shape) for e in examples] != [v.spec.shape for v in graph.inputs]:
+        return None
+    from nnstretch.capture.build import safe
 
-
-@contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode inside, every module's own mode afterwards."""
-    modes = {m: m.training for m in module.modules()}
-    module.eval()
-    try:
-        yield
-    finally:
-        for m, training in modes.items():
-            m.training = training
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Export explains itself at length on standard error and in logs; our own error says what matters."""
-    level = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(level)
+    own = dict(module.named_parameters()) | dict(module.named_buffers())
+    return Captured(replace(graph, name=name), {w.name: own[safe(w.name)].detach() for w in graph.weights})
 
 
 def read_program(program: Any, batch: int, name: str) -> Captured:
@@ -99,27 +75,6 @@ def read_program(program: Any, batch: int, name: str) -> Captured:
     for fx_node in inlined(program).nodes:
         reader.read(fx_node)
     return reader.result()
-
-
-def inlined(program: Any) -> torch.fx.Graph:
-    """The program's nodes, with blocks that only switch autocast or gradients off written out in place."""
-    graph: torch.fx.Graph = program.graph
-    for fx_node in list(graph.nodes):
-        if fx_node.op != "call_function" or getattr(fx_node.target, "_name", fx_node.target.__name__) not in WRAPPERS:
-            continue
-        at = next(i for i, arg in enumerate(fx_node.args) if isinstance(arg, torch.fx.Node) and arg.op == "get_attr")
-        holder = fx_node.args[at]
-        inner = getattr(program.graph_module, holder.target).graph
-        places = [n for n in inner.nodes if n.op == "placeholder"]
-        with graph.inserting_before(fx_node):
-            outputs = graph.graph_copy(inner, dict(zip(places, fx_node.args[at + 1 :], strict=True)))
-        for reader in list(fx_node.users):
-            reader.replace_all_uses_with(outputs[reader.args[1]])
-            graph.erase_node(reader)
-        graph.erase_node(fx_node)
-        if not holder.users:
-            graph.erase_node(holder)
-    return graph
 
 
 class Reader:
@@ -139,6 +94,8 @@ class Reader:
         self.names: dict[str, str] = {}
         self.constants: dict[str, torch.Tensor] = {}
         self.specs: dict[str, TensorSpec] = {}
+        self.views: dict[str, Any] = {}
+        """Nodes that show the memory of their first argument."""
 
     def read(self, fx_node: Any) -> None:
         if fx_node.op == "placeholder":
@@ -179,8 +136,50 @@ class Reader:
         self.nodes.append(node)
         self.names[fx_node.name] = fx_node.name
         self.specs[fx_node.name] = outputs[0]
+        if is_view(fx_node):
+            self.views[fx_node.name] = fx_node
         if in_place and isinstance(args[0], Ref):
-            self.names = {k: fx_node.name if v == args[0].name else v for k, v in self.names.items()}
+            self.refuse_stale_views(fx_node)
+            self.rename(args[0].name, fx_node.name)
+            self.write_through(fx_node)
+
+    def rename(self, old: str, new: str) -> None:
+        """Who read the old value reads the new one from here on."""
+        self.names = {k: new if v == old else v for k, v in self.names.items()}
+
+    def write_through(self, fx_node: Any) -> None:
+        """An in-place operator on a slice also writes into the tensor behind it, if that is read again."""
+        chain = self.shown(fx_node.args[0])
+        while len(chain) > 1 and not read_after(chain[-1], fx_node):
+            chain.pop()
+        value = fx_node.name
+        for view, behind in pairwise(chain):
+            op, _ = operator_name(view.target)
+            if op not in SCATTERS:
+                raise self.overwritten(fx_node, f"{view.name}, a view of {behind.name} that is read later")
+            old, name = self.names[behind.name], f"{value}_in_{behind.name}"
+            rest = tuple(self.argument(a, view.name) for a in view.args[1:])
+            self.nodes.append(Node(name, SCATTERS[op], (Ref(old), Ref(value), *rest), (self.specs[old],), module_path(fx_node)))
+            self.specs[name] = self.specs[old]
+            self.rename(old, name)
+            value = name
+
+    def shown(self, fx_node: Any) -> list[Any]:
+        """A tensor, the tensor whose memory it shows, and so on to the one that owns it."""
+        chain = [fx_node]
+        while chain[-1].name in self.views:
+            chain.append(chain[-1].args[0])
+        return chain
+
+    def refuse_stale_views(self, fx_node: Any) -> None:
+        """Views that were taken before their tensor is written into would have to change with it."""
+        target = fx_node.args[0]
+        for view in self.views.values():
+            if view is not target and target in self.shown(view) and read_after(view, fx_node):
+                raise self.overwritten(fx_node, f"{target.name}, of which the view {view.name} is read later")
+
+    def overwritten(self, fx_node: Any, what: str) -> CannotCapture:
+        return CannotCapture(f"cannot capture {self.name}, {fx_node.name} writes into {what}")
 
     def folds(self, fx_node: Any) -> bool:
         """Compute now what depends on no input and no parameter: masks, index tables, coordinate grids.
@@ -253,37 +252,6 @@ class Reader:
         return Captured(graph, {weight.name: self.tensors[weight.name].detach() for weight in weights})
 
 
-def operator_name(target: Any) -> tuple[str, bool]:
-    """PyTorch's name without the namespace `aten` and the overload `default`; and whether it wrote in place."""
-    if target in ARITHMETIC:
-        return f"py.{ARITHMETIC[target]}", False
-    if target is operator.getitem:
-        return "getitem", False
-    if not isinstance(target, torch._ops.OpOverload):
-        raise CannotCapture(f"cannot capture {target}, it is neither a PyTorch operator nor batch arithmetic")
-    namespace, _, base = target._schema.name.partition("::")
-    in_place = base.endswith("_") and not base.endswith("__")
-    base = base.rstrip("_") if in_place else base
-    overload = "" if target._overloadname == "default" else f".{target._overloadname}"
-    return ("" if namespace == "aten" else f"{namespace}::") + base + overload, in_place
-
-
-def is_random(target: Any) -> bool:
-    return isinstance(target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in target.tags
-
-
-def is_assertion(target: Any) -> bool:
-    """Checks on types and shapes that export leaves behind; they compute nothing."""
-    name = target._schema.name.rpartition("::")[2] if isinstance(target, torch._ops.OpOverload) else ""
-    return name.startswith(("_assert", "sym_constrain_range"))
-
-
-def module_path(fx_node: Any) -> str:
-    stack = [path for path, _ in (fx_node.meta.get("nn_module_stack") or {}).values()]
-    path = stack[-1] if stack else ""
-    return "" if path.startswith("_empty") else str(path).partition("@")[0]
-
-
 def live(nodes: list[Node], outputs: tuple[str, ...]) -> set[str]:
     """Names of the nodes that an output depends on."""
     needed = set(outputs)
@@ -291,3 +259,6 @@ def live(nodes: list[Node], outputs: tuple[str, ...]) -> set[str]:
         if node.name in needed:
             needed.update(node.inputs)
     return needed
+
+
+__all__ = ["Captured", "capture", "live", "quiet", "read_program", "trace"]

@@ -22,7 +22,9 @@ FORMATS = ("onnx",)
 def arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("--out", metavar="FILE.nns", required=True, help="the bundle to write")
-    parser.add_argument("--weights", metavar="CKPT", default=None, help="safetensors of the network, or of the stretched network for a plan")
+    parser.add_argument(
+        "--weights", metavar="CKPT", default=None, help="safetensors of the network, or of the stretched network for a plan"
+    )
     parser.add_argument("--format", choices=FORMATS, default="onnx", help="file format of sub-graphs (default onnx)")
     parser.add_argument("--soc", default=None, help=SOC_HELP + "; default: the plan's own, if it names one")
     parser.add_argument("--processor", default=None, help="where a network without a plan runs (default: the chip's first, or cpu)")

@@ -69,7 +69,9 @@ def show(result: dict[str, Any], console: Any) -> None:
     from rich.table import Table
 
     shape = "x".join(map(str, result["input_shape"]))
-    console.print(f"[bold]{result['model']}[/bold]  input {shape}  {result['macs'] / 1e6:,.1f} MMACs  {result['params'] / 1e6:,.2f} M parameters")
+    console.print(
+        f"[bold]{result['model']}[/bold]  input {shape}  {result['macs'] / 1e6:,.1f} MMACs  {result['params'] / 1e6:,.2f} M parameters"
+    )
     if result["unused_params"]:
         console.print(f"{result['unused_params']:,} parameters of the module take no part in evaluation")
     table = Table("unit ends at", "MMACs", "parameters", "repeat of")

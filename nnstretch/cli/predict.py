@@ -78,7 +78,9 @@ def kernel_rows(graphs: list[tuple[Any, tuple[str, ...]]], pricer: Any) -> tuple
                 except UnsupportedOp:
                     continue
                 ms = estimate.latency_us / 1000
-                rows.append({"name": kernel.name, "kind": kernel.kind, "processor": name, "latency_ms": ms, "error_ms": estimate.error_us / 1000})
+                rows.append(
+                    {"name": kernel.name, "kind": kernel.kind, "processor": name, "latency_ms": ms, "error_ms": estimate.error_us / 1000}
+                )
                 total_ms[name] = total_ms.get(name, 0.0) + ms
     return rows, total_ms
 
@@ -113,7 +115,9 @@ def show(result: dict[str, Any], console: Any) -> None:
         for name, ms in result["plans"].items():
             table.add_row(name, f"{ms:.2f}")
     elif "plan_latency_ms" in result:
-        console.print(f"[bold]{result['model']}[/bold] on {result['soc']}: {result['plan_latency_ms']:.2f} ms ± {result['error_ms']:.2f} predicted")
+        console.print(
+            f"[bold]{result['model']}[/bold] on {result['soc']}: {result['plan_latency_ms']:.2f} ms ± {result['error_ms']:.2f} predicted"
+        )
         table = Table("segment", "ms", "sync", "merge", "branches (in + compute + out, ms)")
         for s in result["segments"]:
             parts = "  |  ".join(

@@ -29,7 +29,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--processors", type=names_of, default=("cpu", "dsp"), help="default cpu,dsp")
     parser.add_argument("--input", type=shape_of, default=None, help="input shape, NCHW")
     parser.add_argument("--top", type=int, default=1, metavar="K", help="how many plans to list")
-    parser.add_argument("--alpha", type=float, default=0.5, help="communication of a segment over its original latency, at most (default 0.5)")
+    parser.add_argument(
+        "--alpha", type=float, default=0.5, help="communication of a segment over its original latency, at most (default 0.5)"
+    )
     parser.add_argument("--beta", type=float, default=0.8, help="latency of a branch over the original segment's, at most (default 0.8)")
     parser.add_argument("--min-depth", type=float, default=0.3, help="share of blocks that a branch keeps, at least (default 0.3)")
     parser.add_argument("--min-width", type=float, default=0.2, help="share of channels that a branch keeps, at least (default 0.2)")

@@ -40,7 +40,14 @@ class Piece:
 
 
 def export(
-    module: nn.Module, plan: Plan, path: Path | str, *, trial: Trial | None = None, soc: Soc | None = None, seed: int = 0, progress: Progress | None = None
+    module: nn.Module,
+    plan: Plan,
+    path: Path | str,
+    *,
+    trial: Trial | None = None,
+    soc: Soc | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
 ) -> Manifest:
     """Write a stretched network (`nnstretch.stretch(...)`) as a bundle and return its manifest.
 
@@ -50,7 +57,9 @@ def export(
     """
     segments = list(getattr(module, "segments", ()))
     if len(segments) != len(plan.segments):
-        raise BadInput(f"module has {len(segments)} segments and its plan {len(plan.segments)}, export of {plan.model}, stretch the module with this plan first")
+        raise BadInput(
+            f"module has {len(segments)} segments and its plan {len(plan.segments)}, export of {plan.model}, stretch the module with this plan first"
+        )
     modes = {m: m.training for m in module.modules()}
     module.eval()
     try:
@@ -62,7 +71,14 @@ def export(
 
 
 def written(
-    segments: list[Meeting], module: nn.Module, plan: Plan, path: Path, trial: Trial | None, soc: Soc | None, seed: int, progress: Progress | None
+    segments: list[Meeting],
+    module: nn.Module,
+    plan: Plan,
+    path: Path,
+    trial: Trial | None,
+    soc: Soc | None,
+    seed: int,
+    progress: Progress | None,
 ) -> Manifest:
     example = torch.randn(plan.input_shape, generator=torch.Generator().manual_seed(seed))
     host = host_of(plan, soc)
@@ -123,15 +139,37 @@ def segment_pieces(
         data = to_onnx(module, x, source, target, notes)
         name = f"s{number}.{branch.processor}"
         error = difference(y.numpy(), run_onnx(data, {source.name: x.numpy()}), f"sub-graph {name}")
-        yield piece_of(name, branch.processor, data, (source,), target, number, "branch", predicted, cost.branches[i].error_us if cost else None, error)
+        yield piece_of(
+            name, branch.processor, data, (source,), target, number, "branch", predicted, cost.branches[i].error_us if cost else None, error
+        )
     if segment.branched:
         merged = meeting(x)
         data = merge_onnx(outputs, Port(end, spec_of(merged)), meeting.axis)
-        yield piece_of(f"s{number}.merge", host, data, tuple(outputs), Port(end, spec_of(merged)), number, "merge", cost.merge_us if cost else None, 0.0, 0.0)
+        yield piece_of(
+            f"s{number}.merge",
+            host,
+            data,
+            tuple(outputs),
+            Port(end, spec_of(merged)),
+            number,
+            "merge",
+            cost.merge_us if cost else None,
+            0.0,
+            0.0,
+        )
 
 
 def piece_of(
-    name: str, processor: str, data: bytes, inputs: tuple[Port, ...], output: Port, segment: int, role: str, predicted: float | None, off: float | None, error: float
+    name: str,
+    processor: str,
+    data: bytes,
+    inputs: tuple[Port, ...],
+    output: Port,
+    segment: int,
+    role: str,
+    predicted: float | None,
+    off: float | None,
+    error: float,
 ) -> Piece:
     subgraph = Subgraph(
         name=name,
@@ -148,5 +186,3 @@ def piece_of(
         max_abs_error=error,
     )
     return Piece(subgraph, data)
-
-

@@ -73,7 +73,9 @@ def merge_onnx(sources: Sequence[Port], target: Port, axis: int) -> bytes:
     inputs = [helper.make_tensor_value_info(p.name, TensorProto.FLOAT, p.spec.shape) for p in sources]
     output = helper.make_tensor_value_info(target.name, TensorProto.FLOAT, target.spec.shape)
     node = helper.make_node("Concat", [p.name for p in sources], [target.name], name="merge", axis=axis)
-    model = helper.make_model(helper.make_graph([node], "merge", inputs, [output]), opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9)
+    model = helper.make_model(
+        helper.make_graph([node], "merge", inputs, [output]), opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9
+    )
     return bytes(model.SerializeToString(deterministic=True))
 
 

@@ -22,7 +22,18 @@ _LAZY = {
     "SearchResult": "nnstretch.stretch.optimum",
 }
 callable_verb(__name__)
-__all__ = ["SearchResult", "Stretched", "StretchedNetwork", "Stretcher", "lower", "read_plan", "search", "stretch", "unbranched", "write_plan"]
+__all__ = [
+    "SearchResult",
+    "Stretched",
+    "StretchedNetwork",
+    "Stretcher",
+    "lower",
+    "read_plan",
+    "search",
+    "stretch",
+    "unbranched",
+    "write_plan",
+]
 
 
 def __getattr__(name: str) -> Any:

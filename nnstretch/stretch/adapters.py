@@ -24,10 +24,12 @@ def adapter(label: str, source: str, spec: TensorSpec, width: int, axis: int, re
 def conv_adapter(module: str, source: str, spec: TensorSpec, width: int, result: str) -> tuple[list[Node], list[Weight]]:
     kernel = Weight(f"{module}.conv.weight", TensorSpec((width, spec.shape[1], 1, 1), spec.dtype))
     channel = TensorSpec((width,), spec.dtype)
-    norm = [Weight(f"{module}.norm.{leaf}", channel, leaf in ("weight", "bias")) for leaf in ("weight", "bias", "running_mean", "running_var")]
+    leaves = {"weight": True, "bias": True, "running_mean": False, "running_var": False}
+    norm = [Weight(f"{module}.norm.{leaf}", channel, trainable) for leaf, trainable in leaves.items()]
     output = TensorSpec((spec.shape[0], width, *spec.shape[2:]), spec.dtype)
     args = (Ref(source), Ref(kernel.name), None, (1, 1), (0, 0), (1, 1), 1)
-    conv = Node(f"{module}_conv", "conv2d", args, (output,), f"{module}.conv", macs=macs_of("conv2d", args, output, {source: spec, kernel.name: kernel.spec}))
+    macs = macs_of("conv2d", args, output, {source: spec, kernel.name: kernel.spec})
+    conv = Node(f"{module}_conv", "conv2d", args, (output,), f"{module}.conv", macs=macs)
     refs = tuple(Ref(w.name) for w in norm)
     bn = Node(result, "batch_norm", (Ref(conv.name), *refs, False, 0.1, 1e-5, False), (output,), f"{module}.norm")
     return [conv, bn], [kernel, *norm]
@@ -39,7 +41,7 @@ def linear_adapter(module: str, source: str, spec: TensorSpec, width: int, axis:
     cin = spec.shape[axis]
     weights = [Weight(f"{module}.weight", TensorSpec((width, cin), spec.dtype)), Weight(f"{module}.bias", TensorSpec((width,), spec.dtype))]
     nodes: list[Node] = []
-    order = tuple(i for i in range(rank) if i != axis) + (axis,)
+    order = (*(i for i in range(rank) if i != axis), axis)
     if axis != rank - 1:
         spec = TensorSpec(tuple(spec.shape[i] for i in order), spec.dtype)
         nodes.append(Node(f"{module}_last", "permute", (Ref(source), order), (spec,)))

@@ -76,13 +76,21 @@ class Edges:
         rows: list[Choices] = []
         for name in space.processors:
             processor = soc.processor(name)
-            moved = processor.copy_in.cost_us(float(self.bytes_of(start, width_in))) + processor.copy_out.cost_us(float(self.bytes_of(end, full)))
+            moved = processor.copy_in.cost_us(float(self.bytes_of(start, width_in))) + processor.copy_out.cost_us(
+                float(self.bytes_of(end, full))
+            )
             total = moved + alone.compute_us[name] + processor.sync_us
             rows.append(Choices(np.array([total]), np.array([alone.macs]), np.array([alone.params]), np.array([full]), Alone(name)))
         return rows
 
     def pairs(
-        self, pair: tuple[str, str], options: dict[str, Options | None], where: tuple[Cut, Cut, int], original: tuple[float, int], found: list[Choices], counting: bool
+        self,
+        pair: tuple[str, str],
+        options: dict[str, Options | None],
+        where: tuple[Cut, Cut, int],
+        original: tuple[float, int],
+        found: list[Choices],
+        counting: bool,
     ) -> None:
         """Two branches at once: every depth and width of one with every depth and width of the other."""
         one, two = options[pair[0]], options[pair[1]]
@@ -112,7 +120,9 @@ class Edges:
         params = one.params[rows] + two.params[columns]
         found.append(Choices(latency, macs[rows, columns], params, width[rows, columns], Both(pair, one, two, rows, columns)))
 
-    def allowed(self, slowest: Array, communication: Array, macs: Array, largest: Array, original: tuple[float, int], counting: bool) -> Array:
+    def allowed(
+        self, slowest: Array, communication: Array, macs: Array, largest: Array, original: tuple[float, int], counting: bool
+    ) -> Array:
         """The constraints of constraints.py over whole arrays; each refusal is counted under the first rule that makes it."""
         limits, (original_us, original_macs) = self.space.limits, original
         rules = {

@@ -11,7 +11,7 @@ merge convolutions start as selections: they pass on exactly the channels that b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -30,14 +30,16 @@ Index = torch.Tensor
 
 def inherited(stretched: Stretched, weights: Weights) -> list[list[dict[str, torch.Tensor]]]:
     """Per segment and branch: a starting value for every weight that has an ancestor or is a selection."""
+    return list(inheriting(stretched, weights))
+
+
+def inheriting(stretched: Stretched, weights: Weights) -> Iterator[list[dict[str, torch.Tensor]]]:
+    """The same, one segment at a time: a huge network need not be in memory once more."""
     entry = stretched.graph.inputs[0].spec.shape
     incoming = torch.arange(entry[1] if len(entry) > 1 else 1)
-    result: list[list[dict[str, torch.Tensor]]] = []
     for segment in stretched.segments:
-        values, outgoing = inherit_segment(segment, weights, incoming)
-        result.append(values)
-        incoming = outgoing
-    return result
+        values, incoming = inherit_segment(segment, weights, incoming)
+        yield values
 
 
 def inherit_segment(segment: LoweredSegment, weights: Weights, incoming: Index) -> tuple[list[dict[str, torch.Tensor]], Index]:
@@ -147,18 +149,32 @@ class Heir:
         score, voters = torch.zeros(width), 0
         for name in self.channels.weights_of.get(root, ()):
             tensor = self.weights.get(original_weight(name))
-            if tensor is not None and tensor.dim() > 1 and tensor.shape[0] == width:
-                norm = tensor.float().flatten(1).norm(dim=1)
+            if tensor is None or tensor.dim() < 2:
+                continue
+            norm = tensor.float().flatten(1).norm(dim=1)[self.rows(name, root)]
+            if len(norm) == width:
                 score += norm / norm.mean().clamp_min(1e-12)
                 voters += 1
         return score / max(1, voters)
+
+    def rows(self, name: str, root: int) -> Index:
+        """Where a group lies among the filters of a weight that writes other groups, too."""
+        mine: list[int] = []
+        at = 0
+        for part in self.channels.shapes[name][0][0]:
+            if part.group is not None and self.channels.root[part.group] == root:
+                mine += range(at, at + part.size)
+            at += part.size
+        return torch.tensor(mine, dtype=torch.long)
 
     def values(self) -> dict[str, torch.Tensor]:
         """Starting values of the branch's weights."""
         found: dict[str, torch.Tensor] = {}
         for weight in self.branch.graph.weights:
-            if weight.name in self.channels.shapes and original_weight(weight.name) in self.weights:
-                found[weight.name] = self.sliced(weight.name, weight.spec.shape)
+            ancestor = self.weights.get(original_weight(weight.name))
+            if ancestor is not None:
+                tracked = weight.name in self.channels.shapes
+                found[weight.name] = self.sliced(weight.name, weight.spec.shape) if tracked else ancestor.clone()
         return found | self.selections()
 
     def sliced(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:

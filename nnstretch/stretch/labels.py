@@ -188,12 +188,17 @@ def completions(edges: Mapping[tuple[int, int], Sequence[tuple[int, Choices, np.
                     )
         if rows:
             found[key] = ToGo(
-                min(r.latency_us for r in rows), max(r.most_macs for r in rows), min(r.least_macs for r in rows), max(r.most_params for r in rows)
+                min(r.latency_us for r in rows),
+                max(r.most_macs for r in rows),
+                min(r.least_macs for r in rows),
+                max(r.most_params for r in rows),
             )
     return found
 
 
-def incumbent(edges: Mapping[tuple[int, int], Sequence[tuple[int, Choices, np.ndarray]]], start: tuple[int, int], last: int, bounds: Bounds) -> float:
+def incumbent(
+    edges: Mapping[tuple[int, int], Sequence[tuple[int, Choices, np.ndarray]]], start: tuple[int, int], last: int, bounds: Bounds
+) -> float:
     """Latency of a good plan within the bounds, found by weighing MACs and parameters against time; infinite if none is met."""
     best = math.inf
     for weight in (0.0, *(10.0 ** (p / 2) for p in range(-18, -3))):
@@ -205,7 +210,11 @@ def incumbent(edges: Mapping[tuple[int, int], Sequence[tuple[int, Choices, np.nd
 
 
 def weighed(
-    edges: Mapping[tuple[int, int], Sequence[tuple[int, Choices, np.ndarray]]], start: tuple[int, int], last: int, per_mac: float, per_param: float
+    edges: Mapping[tuple[int, int], Sequence[tuple[int, Choices, np.ndarray]]],
+    start: tuple[int, int],
+    last: int,
+    per_mac: float,
+    per_param: float,
 ) -> Label | None:
     """The path of least latency less what MACs and parameters are worth, in microseconds each."""
     best: dict[tuple[int, int], tuple[float, Label]] = {start: (0.0, Label(0.0, 0, 0))}

@@ -16,31 +16,12 @@ from nnstretch.graph import Graph, TensorSpec
 from nnstretch.plan import Branch, Plan, Segment
 from nnstretch.stretch.activations import with_activation
 from nnstretch.stretch.adapters import MARK, with_back, with_front
-from nnstretch.stretch.depth import depth_of, with_depth
-from nnstretch.stretch.rewrite import rewrite
-from nnstretch.stretch.scales import Interior, fill, interiors, round_to_granule, solve_end, steps
+from nnstretch.stretch.depth import depth_of, local_stages, with_depth
+from nnstretch.stretch.pieces import Piece, entered, nearest_width, scaled
+from nnstretch.stretch.scales import interiors, round_to_granule, wanted_width
 from nnstretch.structure.blocks import Stage, stages
 from nnstretch.structure.channels import Channels, channels
 from nnstretch.structure.cuts import INPUT, OUTPUT, Cut, cut_named, cuts, section
-
-
-@dataclass(frozen=True)
-class Piece:
-    """One section at one depth, analysed: everything about it that does not depend on width."""
-
-    graph: Graph
-    channels: Channels
-    axis_in: int
-    axis_out: int
-    interiors: tuple[Interior, ...]
-
-    @property
-    def width_in(self) -> int:
-        return self.graph.inputs[0].spec.shape[self.axis_in]
-
-    @property
-    def width_out(self) -> int:
-        return self.graph.specs()[self.graph.outputs[0]].shape[self.axis_out]
 
 
 @dataclass(frozen=True)
@@ -153,6 +134,10 @@ class Stretcher:
     def projected(self, segment: Segment, branch: Branch, piece: Piece, width_in: int, width: int, share: int, where: str) -> LoweredBranch:
         """1x1 convolutions in and out keep the original width (MB_VER 1 of NN-Stretch)."""
         inside = branch.width_in or round_to_granule(width / piece.width_out * width_in)
+        into, _ = entered(piece, inside, width)
+        if branch.width_in and into != inside:
+            raise BadPlan(f"width_in {inside} is impossible, {where}, {into} is the nearest")
+        inside = into
         graph, scales = scaled(piece, branch, inside, width, where)
         graph = with_front(graph, segment.end, width_in, piece.axis_in)
         out = branch.width_out or share
@@ -161,6 +146,20 @@ class Stretcher:
         depth = branch.depth or self.depth(self.cut(segment.start), self.cut(segment.end))
         return LoweredBranch(replace(branch, depth=depth, width=width, width_in=inside, width_out=out), graph, piece, scales)
 
+    def absolute(self, segment: Segment, branch: Branch, width_in: int) -> Branch:
+        """A branch whose depth and width are numbers: a ratio (`0.5x`) becomes the nearest that can be had."""
+        start, end = self.cut(segment.start), self.cut(segment.end)
+        depth, width = branch.depth, branch.width
+        if isinstance(depth, str):
+            fewest = max(1, len(local_stages(self.stages, start, end)))
+            depth = max(fewest, int(self.depth(start, end) * share(depth) + 0.5))
+        if isinstance(width, str):
+            piece = self.piece(start, end, depth, branch.activation)
+            width = wanted_width(piece.width_out, share(width))
+            inside = piece.width_in if segment.merge == "project" else width_in
+            width = nearest_width(piece, inside, width)
+        return replace(branch, depth=depth, width=width)
+
     def segment(self, segment: Segment, entry: TensorSpec) -> LoweredSegment:
         start, end = self.cut(segment.start), self.cut(segment.end)
         original = section(self.graph, start, end)
@@ -168,6 +167,7 @@ class Stretcher:
         axis = self.piece(start, end, None).axis_out
         width_in = entry.shape[axis_in]
         full = original.specs()[original.outputs[0]].shape[axis] if original.specs()[original.outputs[0]].shape else 1
+        segment = replace(segment, branches=tuple(self.absolute(segment, branch, width_in) for branch in segment.branches))
         shares = equal_shares(full, len(segment.branches))
         lowered = tuple(self.branch(segment, b, width_in, share) for b, share in zip(segment.branches, shares, strict=True))
         first = lowered[0].output
@@ -176,43 +176,13 @@ class Stretcher:
         return LoweredSegment(segment, lowered, entry, TensorSpec(shape, first.dtype), axis, original)
 
 
+def share(ratio: str) -> float:
+    return float(ratio.removesuffix("x"))
+
+
 def equal_shares(width: int, branches: int) -> list[int]:
     """Slices of the original width; the first ones take what does not divide."""
     return [width // branches + (i < width % branches) for i in range(branches)]
-
-
-def scaled(piece: Piece, branch: Branch, width_in: int, width: int, where: str) -> tuple[Graph, dict[int, Fraction]]:
-    """The piece at a width, behind an adapter where its input cannot simply be read at `width_in`."""
-    found = piece.channels
-    entry = found.shapes[piece.graph.inputs[0].name][0][piece.axis_in]
-    end = found.shapes[piece.graph.outputs[0]][0][piece.axis_out]
-    scales: dict[int, Fraction] = {root: Fraction(1) for root in found.pinned}
-    ratio = Fraction(width, piece.width_out)
-    into = readable(piece, entry, end, width_in, ratio, width)
-    for root in found.roots(entry) - found.pinned.keys():
-        scales[root] = Fraction(into, piece.width_in)
-    solve_end(end, found, scales, width, where)
-    fill(piece.interiors, found, scales, ratio, branch.inner_ratio, width)
-    graph = rewrite(piece.graph, found, scales, branch.group_width)
-    if into != width_in:
-        graph = with_front(graph, piece.graph.outputs[0], width_in, piece.axis_in)
-    return graph, scales
-
-
-def readable(piece: Piece, entry: tuple[object, ...], end: tuple[object, ...], width_in: int, ratio: Fraction, width: int) -> int:
-    """The width at which the piece itself is entered: `width_in` where it can be, else what an adapter must make."""
-    found = piece.channels
-    roots = found.roots(entry)  # type: ignore[arg-type]
-    if roots & found.pinned.keys() or not roots:
-        return piece.width_in
-    tied = roots & found.roots(end)  # type: ignore[arg-type]
-    if tied and all(getattr(part, "group", None) is not None and found.root[part.group] in tied for part in end):  # type: ignore[attr-defined]
-        return int(piece.width_in * ratio) if (piece.width_in * ratio).denominator == 1 else piece.width_in
-    root = next(iter(roots))
-    wanted = Fraction(width_in, piece.width_in)
-    if (wanted * found.quanta[root]).denominator == 1:
-        return width_in
-    return int(steps(found, root, piece.width_in, wanted) * piece.width_in)
 
 
 def check_chain(stretcher: Stretcher, plan: Plan) -> None:
@@ -227,7 +197,8 @@ def check_chain(stretcher: Stretcher, plan: Plan) -> None:
             raise BadPlan(f"segment {number} ends at {segment.end!r}, plan of {plan.model}, which is not after its start {segment.start!r}")
         used = [branch.processor for branch in segment.branches]
         if len(set(used)) != len(used):
-            raise BadPlan(f"segment {segment.start} -> {segment.end} has two branches on one processor, {', '.join(used)}, they would only run one after the other")
+            names = ", ".join(used)
+            raise BadPlan(f"segment {segment.start} -> {segment.end} has two branches on one processor, {names}, they would run in turn")
         at = segment.end
     if stretcher.cut(at).name != OUTPUT:
         raise BadPlan(f"plan ends at {at!r}, plan of {plan.model}, it must end at 'output'")
@@ -237,7 +208,8 @@ def lower(graph: Graph | Stretcher, plan: Plan) -> Stretched:
     """Raises BadPlan where plan and network disagree."""
     stretcher = graph if isinstance(graph, Stretcher) else Stretcher(graph)
     if len(stretcher.graph.inputs) != 1 or not stretcher.cuts:
-        raise BadPlan(f"cannot stretch {plan.model}, it has {len(stretcher.graph.inputs)} inputs and {len(stretcher.cuts)} cuts, one input and one output are needed")
+        counts = f"{len(stretcher.graph.inputs)} inputs and {len(stretcher.cuts)} cuts"
+        raise BadPlan(f"cannot stretch {plan.model}, it has {counts}, one input and one output are needed")
     check_chain(stretcher, plan)
     entry = stretcher.graph.inputs[0].spec
     lowered: list[LoweredSegment] = []
@@ -260,4 +232,4 @@ def unbranched(graph: Graph, model: str, processor: str) -> Plan:
     return Plan(model, shape, (Segment(INPUT, OUTPUT, (Branch(processor),)),))
 
 
-__all__ = ["MARK", "LoweredBranch", "LoweredSegment", "Piece", "Stretched", "Stretcher", "lower", "unbranched"]
+__all__ = ["MARK", "LoweredBranch", "LoweredSegment", "Piece", "Stretched", "Stretcher", "lower", "nearest_width", "scaled", "unbranched"]

@@ -10,7 +10,7 @@ from torch import nn
 from nnstretch.capture import build, trace
 from nnstretch.capture.build import load
 from nnstretch.plan import Plan
-from nnstretch.stretch.inherit import inherited
+from nnstretch.stretch.inherit import inheriting
 from nnstretch.stretch.lower import LoweredSegment, Stretched, lower
 
 
@@ -60,7 +60,7 @@ def assemble(lowered: Stretched, weights: Mapping[str, torch.Tensor] | None = No
     """The network of a lowered plan, in training mode; it inherits from `weights`, the original's, where they are given."""
     network = StretchedNetwork(lowered)
     if weights is not None:
-        for meeting, segment, values in zip(network.segments, lowered.segments, inherited(lowered, weights), strict=True):
+        for meeting, segment, values in zip(network.segments, lowered.segments, inheriting(lowered, weights), strict=True):
             for built, branch, starting in zip(meeting.branches, segment.branches, values, strict=True):
                 load(built, branch.graph, starting)
     return network.train()

@@ -14,8 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from nnstretch.errors import BadInput, NoPlan
 from nnstretch.graph import Graph
 from nnstretch.plan import Branch, Plan, Segment
@@ -30,7 +28,7 @@ from nnstretch.stretch.uniform import Uniform, equal_macs
 from nnstretch.structure.cuts import Cut
 from nnstretch.trial import Trial
 
-SPARE = 4
+SPARE = 2
 """Paths per plan asked for: the same plan may be cut up in several ways where nothing branches."""
 Progress = Callable[[int, int], None]
 

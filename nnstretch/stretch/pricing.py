@@ -39,7 +39,9 @@ class Pricer:
         estimate = self.graph(branch.graph, branch.branch.processor)
         width = self.soc.element_bytes
         bytes_in, bytes_out = branch.graph.inputs[0].spec.elements * width, branch.output.elements * width
-        return BranchWork(branch.branch.processor, estimate.latency_us, estimate.error_us, bytes_in, bytes_out, branch.graph.macs, branch.graph.params)
+        return BranchWork(
+            branch.branch.processor, estimate.latency_us, estimate.error_us, bytes_in, bytes_out, branch.graph.macs, branch.graph.params
+        )
 
     def segment(self, lowered: LoweredSegment, stay: Stay, processors: Sequence[str]) -> SegmentCost:
         fastest_us = min(self.graph(lowered.original, p).latency_us for p in processors)

@@ -55,11 +55,21 @@ class Resizer:
             return (*args[:2], resized(args[2], outputs[0].shape[axis:]), *args[3:])
         if node.kind in ("split", "split_with_sizes", "slice"):
             return self.cutting(node, outputs)
+        if node.kind == "slice_scatter" and isinstance(args[1], Ref):
+            return self.scattering(node, specs[args[1].name].shape)
         if node.kind == "layer_norm":
             return (args[0], (outputs[0].shape[-1],), *args[2:])
         if node.kind in CONVOLUTIONS and len(args) > 6 and args[6] != 1 and isinstance(args[0], Ref) and isinstance(args[1], Ref):
             return (*args[:6], specs[args[0].name].shape[1] // specs[args[1].name].shape[1], *args[7:])
         return args
+
+    def scattering(self, node: Node, slice_shape: tuple[int, ...]) -> tuple[Argument, ...]:
+        """Where a slice is written back, at the new sizes."""
+        args, shape = node.args, self.input_shape(node)
+        axis = int(str(args[2])) % len(shape) if len(args) > 2 else 0
+        start = args[3] if len(args) > 3 and isinstance(args[3], int) else 0
+        low = self.size(leading(shape[axis], start + (sum(part.size for part in shape[axis]) if start < 0 else 0)))
+        return (*args[:2], axis, low, low + slice_shape[axis], *args[5:])
 
     def input_shape(self, node: Node) -> Shape:
         assert isinstance(node.args[0], Ref)
@@ -126,7 +136,7 @@ def grouped_weights(graph: Graph, group_width: int) -> dict[str, int]:
     specs = graph.specs()
     found: dict[str, int] = {}
     for node in graph.nodes:
-        if node.kind in CONVOLUTIONS and len(node.args) > 6 and node.args[6] != 1 and isinstance(node.args[1], Ref):
-            if specs[node.args[1].name].shape[1] > 1:
-                found[node.args[1].name] = group_width
+        grouped = node.kind in CONVOLUTIONS and len(node.args) > 6 and node.args[6] != 1
+        if grouped and isinstance(weight := node.args[1], Ref) and specs[weight.name].shape[1] > 1:
+            found[weight.name] = group_width
     return found

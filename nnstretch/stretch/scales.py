@@ -14,15 +14,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from math import lcm
+from math import ceil, lcm
 
 from nnstretch.errors import BadPlan
 from nnstretch.graph import Graph, Node, Ref
+from nnstretch.stretch.shares import GRANULE, nearest_sum, share_channels
 from nnstretch.structure.channels import Channels, Dim, Part
 from nnstretch.work import WEIGHTED
-
-GRANULE = 8
-"""Channels come in eights on every processor of interest (NN-Stretch rounds so, too)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +41,11 @@ def round_to_granule(width: float, granule: int = GRANULE) -> int:
     """Nearest multiple, at least one; one more where rounding lost over a tenth (`round8` of NN-Stretch)."""
     rounded = max(granule, int(width + granule / 2) // granule * granule)
     return rounded + granule if rounded < 0.9 * width else rounded
+
+
+def wanted_width(full: int, ratio: float) -> int:
+    """A share of an original width on the granule; narrow ones are too few for that."""
+    return round_to_granule(full * ratio) if full >= 2 * GRANULE else max(1, ceil(full * ratio))
 
 
 def interiors(graph: Graph, channels: Channels, ends: set[int]) -> tuple[Interior, ...]:
@@ -98,8 +101,19 @@ def steps(channels: Channels, root: int, width: int, ratio: Fraction) -> Fractio
     return Fraction(count * unit) / width
 
 
-def solve_end(dim: Dim, channels: Channels, scales: dict[int, Fraction], width: int, where: str) -> None:
-    """Give the end's free groups scales that sum to `width`; raise BadPlan with what is reachable."""
+@dataclass(frozen=True, slots=True)
+class End:
+    """A branch's last dimension: what of it is settled, and the groups that still scale."""
+
+    settled: Fraction
+    free: Mapping[int, int]
+    """Root -> channels at the original size."""
+
+    def ratio(self, width: int) -> Fraction:
+        return (width - self.settled) / sum(self.free.values())
+
+
+def end_of(dim: Dim, channels: Channels, scales: Mapping[int, Fraction]) -> End:
     settled = Fraction(0)
     free: dict[int, int] = {}
     for part in dim:
@@ -108,35 +122,31 @@ def solve_end(dim: Dim, channels: Channels, scales: dict[int, Fraction], width: 
             settled += part.size * (Fraction(1) if root is None else scales.get(root, Fraction(1)))
         else:
             free[root] = free.get(root, 0) + part.size
-    if not free:
-        if settled != width:
-            raise BadPlan(f"width {width} is impossible, {where}, its width is {settled} and {why_fixed(dim, channels)}")
+    return End(settled, free)
+
+
+def nearest_end(dim: Dim, channels: Channels, scales: Mapping[int, Fraction], width: int) -> int:
+    """The width nearest to the one asked for that the end can have."""
+    end = end_of(dim, channels, scales)
+    steps_ = [size // channels.quanta[root] for root, size in end.free.items()]
+    return int(end.settled) + (nearest_sum(steps_, width - end.settled) if steps_ else 0)
+
+
+def solve_end(dim: Dim, channels: Channels, scales: dict[int, Fraction], width: int, where: str) -> None:
+    """Give the end's free groups scales that sum to `width`; raise BadPlan with what is reachable."""
+    end = end_of(dim, channels, scales)
+    if not end.free:
+        if end.settled != width:
+            raise BadPlan(f"width {width} is impossible, {where}, its width is {end.settled} and {why_fixed(dim, channels)}")
         return
-    left = width - settled
-    ratio = Fraction(left) / sum(free.values())
-    if ratio <= 0:
-        raise BadPlan(f"width {width} is impossible, {where}, {settled} of its channels do not scale")
-    chosen = share_channels(free, channels, left, ratio)
-    if sum(free[r] * s for r, s in chosen.items()) != left:
-        nearest = settled + sum(free[r] * s for r, s in chosen.items())
+    if width <= end.settled:
+        nearest = nearest_end(dim, channels, scales, width)
+        raise BadPlan(f"width {width} is impossible, {where}, {end.settled} of its channels do not scale, {nearest} is the nearest")
+    chosen = share_channels(end.free, channels, width - end.settled, end.ratio(width))
+    if end.settled + sum(end.free[r] * s for r, s in chosen.items()) != width:
+        nearest = nearest_end(dim, channels, scales, width)
         raise BadPlan(f"width {width} is impossible, {where}, channels come in whole groups, {nearest} is the nearest")
     scales.update(chosen)
-
-
-def share_channels(free: Mapping[int, int], channels: Channels, left: Fraction, ratio: Fraction) -> dict[int, Fraction]:
-    """Largest-remainder shares of `left` channels in whole steps of each group."""
-    step = {root: Fraction(size, channels.quanta[root]) for root, size in free.items()}
-    if len(free) > 1 and all(size % GRANULE == 0 for size in free.values()) and left % GRANULE == 0:
-        step = {root: Fraction(lcm(int(s), GRANULE)) if s.denominator == 1 else s for root, s in step.items()}
-    count = {root: max(1, int(free[root] * ratio / step[root])) for root in free}
-    for _ in range(10_000):
-        spare = left - sum(count[r] * step[r] for r in free)
-        fitting = [r for r in free if 0 < step[r] <= spare]
-        if not fitting:
-            break
-        neediest = max(fitting, key=lambda r: free[r] * ratio - count[r] * step[r])
-        count[neediest] += 1
-    return {root: count[root] * step[root] / free[root] for root in free}
 
 
 def why_fixed(dim: Dim, channels: Channels) -> str:
@@ -144,7 +154,9 @@ def why_fixed(dim: Dim, channels: Channels) -> str:
     return reasons[0] if reasons else "nothing in it scales"
 
 
-def fill(found: tuple[Interior, ...], channels: Channels, scales: dict[int, Fraction], ratio: Fraction, inner: float | None, width: int) -> None:
+def fill(
+    found: tuple[Interior, ...], channels: Channels, scales: dict[int, Fraction], ratio: Fraction, inner: float | None, width: int
+) -> None:
     """Scales of the interior groups; `inner` overrides the bottleneck or expansion factor."""
     for interior in found:
         if interior.root in scales:
@@ -160,10 +172,15 @@ def reference(interior: Interior, channels: Channels, scales: Mapping[int, Fract
     """What an overriding factor multiplies: the beginning's width for an expansion, else the branch's."""
     if not interior.expands or interior.follows is None:
         return Fraction(width)
-    size = max((s for name in channels.weights_of.get(interior.follows, ()) for s in [part_size(channels, name, interior.follows)]), default=0)
-    if not size:
-        size = max(p.size for shapes in channels.shapes.values() for shape in shapes for d in shape for p in d if on(channels, p, interior.follows))
-    return size * scales.get(interior.follows, Fraction(1))
+    root = interior.follows
+    size = max((part_size(channels, name, root) for name in channels.weights_of.get(root, ())), default=0)
+    return (size or widest(channels, root)) * scales.get(root, Fraction(1))
+
+
+def widest(channels: Channels, root: int) -> int:
+    """The largest stretch of any dimension that belongs to a group."""
+    dims = [dim for shapes in channels.shapes.values() for shape in shapes for dim in shape]
+    return max(part.size for dim in dims for part in dim if on(channels, part, root))
 
 
 def part_size(channels: Channels, name: str, root: int) -> int:

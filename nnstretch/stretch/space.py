@@ -200,7 +200,9 @@ class Space:
     def by_depth(self, graph: Graph, start: Cut, end: Cut) -> list[tuple[int, Priced]]:
         """What a branch costs at every depth: repeats that are dropped take their kernels, MACs and weights with them."""
         stages = local_stages(self.stretcher.stages, start, end)
-        owner = {n.name: (s, r) for s, stage in enumerate(stages) for r, rep in enumerate(stage.repeats) for u in rep.units for n in u.nodes}
+        owner = {
+            n.name: (s, r) for s, stage in enumerate(stages) for r, rep in enumerate(stage.repeats) for u in rep.units for n in u.nodes
+        }
         kernel_us: dict[tuple[int, int] | None, dict[str, float]] = {}
         for kernel in kernels(graph):
             row = kernel_us.setdefault(owner.get(kernel.name), dict.fromkeys(self.processors, 0.0))

@@ -10,7 +10,8 @@ from nnstretch.graph import TensorSpec
 from nnstretch.plan import Branch, Plan, Segment
 from nnstretch.stretch.depth import local_stages
 from nnstretch.stretch.lower import LoweredSegment, Stretcher
-from nnstretch.stretch.scales import round_to_granule
+from nnstretch.stretch.pieces import nearest_width
+from nnstretch.stretch.scales import wanted_width
 from nnstretch.structure.cuts import INPUT, Cut
 
 
@@ -36,43 +37,93 @@ def boundaries(stretcher: Stretcher) -> tuple[Cut, ...]:
     return (*found, stretcher.cuts[-1])
 
 
+def resolutions(stretcher: Stretcher) -> tuple[Cut, ...]:
+    """The boundaries at which the number of pixels changes, and the output."""
+    specs = stretcher.graph.specs()
+    found = boundaries(stretcher)
+    after = {cut.position: following for cut, following in zip(stretcher.cuts, stretcher.cuts[1:], strict=False)}
+    pixels = [specs[cut.value].shape[2:] != specs[after[cut.position].value].shape[2:] for cut in found[:-1]]
+    return (*(cut for cut, differs in zip(found[:-1], pixels, strict=True) if differs), found[-1])
+
+
 def two_branches(stretcher: Stretcher, model: str, processors: tuple[str, str], depths: tuple[float, float], width: float) -> Survey:
-    """Every stretch between neighbouring boundaries as two branches where the rules allow it."""
+    """Every stretch of one resolution as two branches where the rules allow it, else its stretches of one width."""
+    request = Request(stretcher, processors, depths, width)
+    fine = [cut.name for cut in boundaries(stretcher)]
     entry = stretcher.graph.inputs[0].spec
     segments: list[Segment] = []
     refused: list[str] = []
     macs = 0
     start = INPUT
-    for end in boundaries(stretcher):
-        plain = Segment(start, end.name, (Branch(processors[0]),))
-        chosen, lowered, reason = attempt(stretcher, plain, entry, processors, depths, width)
-        if reason:
-            refused.append(reason)
-        else:
-            macs += lowered.original.macs
-        segments.append(chosen)
-        entry, start = lowered.output, end.name
+    for coarse in resolutions(stretcher):
+        whole = request.attempt(start, coarse.name, entry)
+        inner = fine[fine.index(start) + 1 if start in fine else 0 : fine.index(coarse.name) + 1]
+        tried = [whole]
+        if whole.reason and len(inner) > 1:
+            tried = []
+            for end in inner:
+                tried.append(request.attempt(start, end, tried[-1].lowered.output if tried else entry))
+                start = end
+        segments += [attempt.lowered.segment for attempt in tried]
+        refused += [attempt.reason for attempt in tried if attempt.reason]
+        macs += sum(attempt.lowered.original.macs for attempt in tried if not attempt.reason)
+        entry, start = tried[-1].lowered.output, coarse.name
     plan = Plan(model, stretcher.graph.inputs[0].spec.shape, tuple(segments))
     return Survey(plan, macs, tuple(refused))
 
 
-def attempt(
-    stretcher: Stretcher, plain: Segment, entry: TensorSpec, processors: tuple[str, str], depths: tuple[float, float], width: float
-) -> tuple[Segment, LoweredSegment, str]:
-    sequential = stretcher.segment(plain, entry)
-    if stretcher.cut(plain.end) == stretcher.cuts[-1]:
-        return plain, sequential, f"{plain.start} -> {plain.end}: the output keeps its width"
-    if sequential.original.macs == 0:
-        return plain, sequential, f"{plain.start} -> {plain.end}: no weighted work to share"
-    start, end = stretcher.cut(plain.start), stretcher.cut(plain.end)
-    full, fewest = stretcher.depth(start, end), max(1, len(local_stages(stretcher.stages, start, end)))
-    try:
-        piece = stretcher.piece(start, end, None)
-        target = round_to_granule(piece.width_out * width) if piece.width_out >= 16 else max(1, ceil(piece.width_out * width))
-        branches = tuple(
-            Branch(p, max(fewest, ceil(full * d)), target) for p, d in zip(processors, depths, strict=True)
-        )
-        segment = replace(plain, branches=branches)
-        return segment, stretcher.segment(segment, entry), ""
-    except (BadPlan, BrokenGraph) as refusal:
-        return plain, sequential, f"{plain.start} -> {plain.end}: {refusal}"
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    lowered: LoweredSegment
+    """Branched, or sequential where there is a reason."""
+    reason: str
+
+
+OUTPUT_SHARE = 0.1
+"""Of the MACs: a last segment that holds less is sequential, whatever is in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What every segment is asked for."""
+
+    stretcher: Stretcher
+    processors: tuple[str, str]
+    depths: tuple[float, float]
+    width: float
+
+    def attempt(self, start: str, end: str, entry: TensorSpec) -> Attempt:
+        plain = Segment(start, end, (Branch(self.processors[0]),))
+        sequential = self.stretcher.segment(plain, entry)
+        last = self.stretcher.cut(end) == self.stretcher.cuts[-1]
+        if sequential.original.macs == 0:
+            return Attempt(sequential, f"{start} -> {end}: no weighted work to share")
+        if last and sequential.original.macs < OUTPUT_SHARE * self.stretcher.graph.macs:
+            return Attempt(sequential, f"{start} -> {end}: the output keeps its width")
+        try:
+            lowered = self.stretcher.segment(replace(plain, branches=self.branches(plain, entry, last)), entry)
+            if last and lowered.output.shape != sequential.output.shape:
+                return Attempt(sequential, f"{start} -> {end}: the output keeps its width")
+            return Attempt(lowered, "")
+        except (BadPlan, BrokenGraph) as refusal:
+            return Attempt(sequential, f"{start} -> {end}: {refusal}")
+
+    def branches(self, plain: Segment, entry: TensorSpec, last: bool) -> tuple[Branch, ...]:
+        """Depths rounded up to what the stages allow, widths to the nearest that can be had."""
+        start, end = self.stretcher.cut(plain.start), self.stretcher.cut(plain.end)
+        full, fewest = self.stretcher.depth(start, end), max(1, len(local_stages(self.stretcher.stages, start, end)))
+        branches = []
+        for number, (processor, share) in enumerate(zip(self.processors, self.depths, strict=True)):
+            depth = max(fewest, ceil(full * share))
+            piece = self.stretcher.piece(start, end, depth)
+            wanted = self.wanted(piece.width_out, last, number)
+            width = nearest_width(piece, entry.shape[piece.axis_in], wanted)
+            if abs(width - wanted) > piece.width_out / 4:
+                raise BadPlan(f"width {wanted} is impossible, {processor}, {width} of {piece.width_out} is the nearest")
+            branches.append(Branch(processor, depth, width))
+        return tuple(branches)
+
+    def wanted(self, full: int, last: bool, number: int) -> int:
+        if last:
+            return (full + 1 - number) // 2
+        return wanted_width(full, self.width)

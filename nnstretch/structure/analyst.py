@@ -150,7 +150,8 @@ class Analyst:
         """Parts of a value or weight; a weight's dimensions are groups of their own until an operator ties them."""
         if name not in self.shapes:
             scales = name in self.trainable or name.endswith(("running_mean", "running_var"))
-            self.shapes[name] = (tuple(self.weight_dim(name, i, d) if scales else (Part(None, d),) for i, d in enumerate(self.specs[name].shape)),)
+            sizes = enumerate(self.specs[name].shape)
+            self.shapes[name] = (tuple(self.weight_dim(name, i, size) if scales else (Part(None, size),) for i, size in sizes),)
         return self.shapes[name][0]
 
     def weight_dim(self, name: str, axis: int, size: int) -> Dim:

@@ -170,11 +170,18 @@ def channel_dim(entry: Shape, root: tuple[int, ...], consumed: frozenset[int]) -
 
 def size_at(dim: Dim, channels_: Channels, scales: Mapping[int, Fraction]) -> int:
     """A dimension's size when every root scales as told; roots not named keep their size."""
-    total = Fraction(0)
+    total, loose = 0, Fraction(0)
     for part in dim:
-        total += part.size if part.group is None else part.size * scales.get(channels_.root[part.group], Fraction(1))
-    assert total.denominator == 1, f"fractional dimension {total}"
-    return int(total)
+        scale = None if part.group is None else scales.get(channels_.root[part.group])
+        if scale is None:
+            total += part.size
+            continue
+        whole, rest = divmod(part.size * scale.numerator, scale.denominator)
+        total += whole
+        if rest:
+            loose += Fraction(rest, scale.denominator)
+    assert loose.denominator == 1, f"fractional dimension {total + loose}"
+    return total + int(loose)
 
 
 __all__ = ["Channels", "Dim", "Junction", "Part", "Shape", "channels", "size_at"]

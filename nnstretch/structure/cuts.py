@@ -17,7 +17,7 @@ from nnstretch.graph import Graph, Node, Ref, Value
 INPUT, OUTPUT = "input", "output"
 WRITERS = frozenset({"conv1d", "conv2d", "conv3d", "conv_transpose2d", "linear"})
 ACTIVATIONS = frozenset(
-    "relu relu6 hardtanh silu gelu hardswish leaky_relu elu selu mish tanh sigmoid hardsigmoid prelu softplus".split()
+    "relu relu6 hardtanh silu gelu hardswish leaky_relu elu selu mish tanh sigmoid hardsigmoid prelu softplus".split()  # noqa: SIM905
 )
 PASSING = frozenset({"dropout", "feature_dropout", "clone", "contiguous", "alias", "detach"})
 """They change no value in evaluation mode."""
@@ -43,20 +43,21 @@ def cuts(graph: Graph) -> tuple[Cut, ...]:
 
 
 def separators(graph: Graph) -> Iterator[tuple[int, str]]:
-    """Positions after which exactly one tensor is alive, with the cut's name."""
+    """Positions after which exactly one tensor is alive, with the cut's name; nobody meets where a batch is folded into pixels."""
     if len(graph.outputs) != 1 or len(graph.inputs) != 1:
         return
     carriers = depends_on_input(graph)
     last_read = {name: i for i, node in enumerate(graph.nodes) for name in node.inputs if name in carriers}
     ends = module_ends(graph)
     end = next(i for i, node in enumerate(graph.nodes) if node.name == graph.outputs[0])
-    horizon = 0 if graph.inputs[0].name not in last_read else last_read[graph.inputs[0].name]
+    horizon = last_read.get(graph.inputs[0].name, 0)
+    batch = graph.inputs[0].spec.shape[:1]
     for i, node in enumerate(graph.nodes[: end + 1]):
         if node.name not in carriers:
             continue
         if i == end:
             yield i, OUTPUT
-        elif i >= horizon and len(node.outputs) == 1 and node.name in last_read:
+        elif i >= horizon and len(node.outputs) == 1 and node.name in last_read and node.output.shape[:1] == batch:
             yield i, ends.get(i, node.name)
         horizon = max(horizon, last_read.get(node.name, i))
 

@@ -8,12 +8,10 @@ from nnstretch.structure.analyst import Analyst, Dim, Shape, pinned, total, unkn
 
 def conv(a: Analyst, node: Node) -> tuple[Shape, ...]:
     x, weight, bias = a.arg(node, 0), a.arg(node, 1), a.arg(node, 2)
-    assert x is not None
-    assert weight is not None
-    a.pin(x[2:], f"{node.name}: pixels")
-    a.pin(weight[2:], f"{node.name}: window")
     groups = node.args[6] if len(node.args) > 6 else 1
-    assert isinstance(groups, int)
+    if x is None or weight is None or not isinstance(groups, int):
+        return unknown(a, node)
+    a.pin(weight[2:], f"{node.name}: window")
     if groups == 1:
         a.unify(x[1], weight[1], node.name)
         consume(a, x[1])
@@ -21,7 +19,16 @@ def conv(a: Analyst, node: Node) -> tuple[Shape, ...]:
         grouped(a, node, x[1], weight, groups)
     if bias is not None:
         a.unify(bias[0], weight[0], node.name)
-    return ((x[0], weight[0], *a.fixed(node.output)[2:]),)
+    return ((x[0], weight[0], *pixels(a, node, x)),)
+
+
+def pixels(a: Analyst, node: Node, x: Shape) -> Shape:
+    """Pixels keep their number; a window along channels themselves (efficient channel attention) passes them."""
+    kept = all(total(dim) == size for dim, size in zip(x[2:], node.output.shape[2:], strict=True))
+    if node.kind == "conv1d" and kept and node.args[3:4] in ((), ((1,),)):
+        return x[2:]
+    a.pin(x[2:], f"{node.name}: pixels")
+    return a.fixed(node.output)[2:]
 
 
 def grouped(a: Analyst, node: Node, x: Dim, weight: Shape, groups: int) -> None:
@@ -125,7 +132,7 @@ def matmul(a: Analyst, node: Node) -> tuple[Shape, ...]:
     for left, right in zip(x[:-2], y[:-2], strict=True):
         if total(left) == total(right) > 1:
             a.unify(left, right, node.name)
-    return ((*(l if total(l) > 1 else r for l, r in zip(x[:-2], y[:-2], strict=True)), x[-2], y[-1]),)
+    return ((*(left if total(left) > 1 else right for left, right in zip(x[:-2], y[:-2], strict=True)), x[-2], y[-1]),)
 
 
 def attention(a: Analyst, node: Node) -> tuple[Shape, ...]:

@@ -48,8 +48,8 @@ def binary(a: Analyst, node: Node) -> tuple[Shape, ...]:
 
 
 def joined(a: Analyst, node: Node, left: Dim, right: Dim) -> Dim:
-    """Equal dimensions; a shortcut from the section's own input stays free of the main path."""
-    if node.kind == "add":
+    """Equal dimensions; a shortcut from the section's own input stays free of the main path, never of a mere weight."""
+    if node.kind == "add" and all(name in a.carriers for name in node.inputs):
         mine, other = carries_input(a, left), carries_input(a, right)
         if mine != other:
             a.junctions.append(Junction(node.name, 0 if mine else 1))
@@ -93,7 +93,8 @@ def reduction(a: Analyst, node: Node) -> tuple[Shape, ...]:
 
 POINTWISE = ACTIVATIONS | PASSING | frozenset(
     """neg abs exp log sqrt rsqrt square reciprocal erf sin cos floor clamp clamp_min clamp_max softmax log_softmax pow to _to_copy
-    type_as roll flip log_sigmoid logical_not bernoulli normalize lift_fresh_copy celu threshold rrelu""".split()
+    type_as roll flip log_sigmoid logical_not bernoulli normalize lift_fresh_copy celu threshold rrelu zero fill
+    zeros_like ones_like""".split()  # noqa: SIM905
 )
 RULES: dict[str, Rule] = {
     **dict.fromkeys(POINTWISE, same),
@@ -108,17 +109,21 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("matmul", "bmm"), layers.matmul),
     **dict.fromkeys(
         """max_pool2d avg_pool2d adaptive_avg_pool2d adaptive_max_pool2d max_pool1d avg_pool1d adaptive_avg_pool1d max_pool2d_with_indices
-        upsample_nearest2d upsample_bilinear2d upsample_bicubic2d lp_pool2d max_pool3d avg_pool3d adaptive_avg_pool3d""".split(),
+        upsample_nearest2d upsample_bilinear2d upsample_bicubic2d lp_pool2d max_pool3d avg_pool3d adaptive_avg_pool3d""".split(),  # noqa: SIM905
         pooling,
     ),
     "linear": layers.linear,
     "group_norm": layers.group_norm,
     "layer_norm": layers.layer_norm,
+    "reshape_as": shapes.reshape_as,
+    "view_as": shapes.reshape_as,
+    "expand_as": shapes.expand_as,
     "cat": shapes.cat,
     "getitem": shapes.getitem,
     "unbind": shapes.unbind,
     "select": shapes.select,
     "slice": shapes.slice_,
+    "slice_scatter": shapes.slice_scatter,
     "permute": shapes.permute,
     "transpose": shapes.transpose,
     "unsqueeze": shapes.unsqueeze,

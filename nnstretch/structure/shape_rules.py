@@ -35,7 +35,7 @@ def pieces(a: Analyst, node: Node) -> tuple[Shape, ...]:
     at = 0
     for output in node.outputs:
         size = output.shape[axis]
-        shapes.append((*x[:axis], a.cut(x[axis], at, at + size), *x[axis + 1 :]))
+        shapes.append((*x[:axis], a.cut(x[axis], at, at + size, mark=unequal(node, axis)), *x[axis + 1 :]))
         at += size
     if node.kind != "split_with_sizes":
         for shape in shapes[1:]:
@@ -44,6 +44,10 @@ def pieces(a: Analyst, node: Node) -> tuple[Shape, ...]:
             else:
                 a.pin([shapes[0][axis], shape[axis]], f"{node.name}: unequal pieces")
     return tuple(shapes)
+
+
+def unequal(node: Node, axis: int) -> bool:
+    return len({output.shape[axis] for output in node.outputs}) > 1
 
 
 def getitem(a: Analyst, node: Node) -> tuple[Shape, ...]:
@@ -82,7 +86,20 @@ def slice_(a: Analyst, node: Node) -> tuple[Shape, ...]:
         a.pin([x[axis]], f"{node.name}: sliced in steps")
         return ((*x[:axis], (Part(None, node.output.shape[axis]),), *x[axis + 1 :]),)
     low = 0 if start is None else start + (size if start < 0 else 0)
-    return ((*x[:axis], a.cut(x[axis], low, low + node.output.shape[axis]), *x[axis + 1 :]),)
+    return ((*x[:axis], a.cut(x[axis], low, low + node.output.shape[axis], mark=True), *x[axis + 1 :]),)
+
+
+def slice_scatter(a: Analyst, node: Node) -> tuple[Shape, ...]:
+    """A tensor with a slice of it replaced: the new slice is as long as the old one."""
+    x, source = a.arg(node, 0), a.arg(node, 1)
+    axis, start, _, step = (node.args[2:] + (0, None, None, 1)[len(node.args) - 2 :])[:4]
+    if x is None or source is None or step != 1 or not isinstance(start, int | None) or not isinstance(axis, int):
+        return unknown(a, node)
+    axis %= len(x)
+    low = 0 if start is None else start + (total(x[axis]) if start < 0 else 0)
+    for i, (mine, new) in enumerate(zip(x, source, strict=True)):
+        a.unify(a.cut(mine, low, low + total(new), mark=True) if i == axis else mine, new, node.name)
+    return (x,)
 
 
 def permute(a: Analyst, node: Node) -> tuple[Shape, ...]:
@@ -122,13 +139,36 @@ def reshape(a: Analyst, node: Node) -> tuple[Shape, ...]:
     return (tuple(out),)
 
 
+def reshape_as(a: Analyst, node: Node) -> tuple[Shape, ...]:
+    """A reshape whose sizes another tensor spells: both must scale alike."""
+    other = a.arg(node, 1)
+    shape = reshape(a, node)[0]
+    if other is None:
+        return unknown(a, node)
+    for left, right in zip(shape, other, strict=True):
+        if total(left) > 1:
+            a.unify(left, right, node.name)
+    return (other,)
+
+
+def expand_as(a: Analyst, node: Node) -> tuple[Shape, ...]:
+    """Dimensions of size 1 take the other tensor's, the rest agree with it."""
+    x, other = a.arg(node, 0), a.arg(node, 1)
+    if x is None or other is None:
+        return unknown(a, node)
+    for left, right in zip(x, other[len(other) - len(x) :], strict=True):
+        if total(left) > 1:
+            a.unify(left, right, node.name)
+    return (other,)
+
+
 def runs(old: list[int], new: list[int]) -> list[tuple[int, list[int]]]:
     """Shortest runs: how many old dimensions, and which new sizes, multiply to the same number."""
     found: list[tuple[int, list[int]]] = []
     i = j = 0
     while i < len(old) or j < len(new):
-        count, run = 0, []
-        left = right = 1
+        run: list[int] = []
+        count, left, right = 0, 1, 1
         while True:
             if count == 0 and i < len(old):
                 left, count, i = left * old[i], 1, i + 1
@@ -147,7 +187,7 @@ def runs(old: list[int], new: list[int]) -> list[tuple[int, list[int]]]:
 
 
 def regroup(a: Analyst, node: Node, olds: Shape, news: list[int], first: bool) -> list[Dim]:
-    tracked = [dim for dim in olds if any(part.group is not None for part in dim)]
+    tracked = [dim for dim in olds if any(part.group is not None and not a.is_pinned(part.group) for part in dim)]
     wide = [size for size in news if size > 1]
     if not tracked:
         return [(Part(None, size),) for size in news]
@@ -170,14 +210,15 @@ def merge(a: Analyst, olds: Shape, tracked: Dim, news: list[int]) -> list[Dim]:
 
 
 def divide(a: Analyst, node: Node, tracked: Dim, news: list[int]) -> list[Dim]:
-    """One dimension becomes several: the largest of them carries the channels, the others keep their size."""
+    """One dimension becomes several: the one that was merged into it carries the channels, else the largest."""
     a.uniform(tracked)
     part = tracked[0]
-    largest = max(range(len(news)), key=lambda i: news[i])
     if part.group is None:
         return [(Part(None, size),) for size in news]
-    a.need_whole(part.group, news[largest])
-    return [(Part(part.group, size),) if i == largest else (Part(None, size),) for i, size in enumerate(news)]
+    natural = a.base[part.group] if part.size > a.base[part.group] else 0
+    carrier = news.index(natural) if natural in news else max(range(len(news)), key=lambda i: news[i])
+    a.need_whole(part.group, news[carrier])
+    return [(Part(part.group, size),) if i == carrier else (Part(None, size),) for i, size in enumerate(news)]
 
 
 def expand(a: Analyst, node: Node) -> tuple[Shape, ...]:

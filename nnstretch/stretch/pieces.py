@@ -1,0 +1,94 @@
+"""One section of a network at one depth, and the same section at another width."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from nnstretch.graph import Graph
+from nnstretch.plan import Branch
+from nnstretch.stretch.adapters import with_front
+from nnstretch.stretch.rewrite import rewrite
+from nnstretch.stretch.scales import Interior, end_of, fill, nearest_end, solve_end, steps
+from nnstretch.structure.channels import Channels, Dim
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One section at one depth, analysed: everything about it that does not depend on width."""
+
+    graph: Graph
+    channels: Channels
+    axis_in: int
+    axis_out: int
+    interiors: tuple[Interior, ...]
+
+    @property
+    def entry(self) -> Dim:
+        return self.channels.shapes[self.graph.inputs[0].name][0][self.axis_in]
+
+    @property
+    def end(self) -> Dim:
+        return self.channels.shapes[self.graph.outputs[0]][0][self.axis_out]
+
+    @property
+    def width_in(self) -> int:
+        return self.graph.inputs[0].spec.shape[self.axis_in]
+
+    @property
+    def width_out(self) -> int:
+        return self.graph.specs()[self.graph.outputs[0]].shape[self.axis_out]
+
+
+def scaled(piece: Piece, branch: Branch, width_in: int, width: int, where: str) -> tuple[Graph, dict[int, Fraction]]:
+    """The piece at a width, behind an adapter where its input cannot simply be read at `width_in`."""
+    found = piece.channels
+    into, scales = entered(piece, width_in, width)
+    solve_end(piece.end, found, scales, width, where)
+    fill(piece.interiors, found, scales, Fraction(width, piece.width_out), branch.inner_ratio, width)
+    graph = rewrite(piece.graph, found, scales, branch.group_width)
+    if into != width_in:
+        graph = with_front(graph, piece.graph.outputs[0], width_in, piece.axis_in)
+    return graph, scales
+
+
+def nearest_width(piece: Piece, width_in: int, width: int) -> int:
+    """The width nearest to the one asked for that a branch reading `width_in` channels can have."""
+    return nearest_end(piece.end, piece.channels, entered(piece, width_in, width)[1], width)
+
+
+def entered(piece: Piece, width_in: int, width: int) -> tuple[int, dict[int, Fraction]]:
+    """The width at which the piece itself is entered, and the scales that this and the pinned groups settle."""
+    into = readable(piece, width_in, width)
+    scales = {root: Fraction(1) for root in piece.channels.pinned}
+    for root in piece.channels.roots(piece.entry) - piece.channels.pinned.keys():
+        scales[root] = Fraction(into, piece.width_in)
+    return into, scales
+
+
+def readable(piece: Piece, width_in: int, width: int) -> int:
+    """`width_in` where the piece can be entered at it, else what an adapter must make of it.
+
+    An input that is the whole end (a residual stage) must have the end's ratio. One that is a part of it
+    (a concatenation) is read as it is, unless that would leave the rest less than half of its share.
+    """
+    found = piece.channels
+    roots = found.roots(piece.entry)
+    if roots & found.pinned.keys() or not roots:
+        return piece.width_in
+    ratio = Fraction(width, piece.width_out)
+    if roots & found.roots(piece.end):
+        end = end_of(piece.end, found, dict.fromkeys(found.pinned, Fraction(1)) | dict.fromkeys(roots, Fraction(width_in, piece.width_in)))
+        if not end.free:
+            return int(piece.width_in * ratio) if (piece.width_in * ratio).denominator == 1 else piece.width_in
+        if 2 * end.ratio(width) < ratio:
+            return near(piece, roots, ratio)
+    wanted = Fraction(width_in, piece.width_in)
+    if all((wanted * found.quanta[root]).denominator == 1 for root in roots):
+        return width_in
+    return near(piece, roots, wanted)
+
+
+def near(piece: Piece, roots: set[int], ratio: Fraction) -> int:
+    """The whole number of channels at which the input's groups stay whole, nearest to a ratio."""
+    return int(steps(piece.channels, min(roots, key=lambda root: piece.channels.quanta[root]), piece.width_in, ratio) * piece.width_in)
