@@ -26,7 +26,7 @@ SUMMARY = "the proven fastest branched structure for a chip"
 def arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("--soc", required=True, help=SOC_HELP)
-    parser.add_argument("--processors", type=names_of, default=("cpu", "dsp"), help="default cpu,dsp")
+    parser.add_argument("--processors", type=names_of, default=("cpu", "dsp"), help="default cpu,dsp; of more than two, every pair is tried per segment")
     parser.add_argument("--input", type=shape_of, default=None, help="input shape, NCHW")
     parser.add_argument("--top", type=int, default=1, metavar="K", help="how many plans to list")
     parser.add_argument(

@@ -117,10 +117,11 @@ def writable(path: str | None) -> Path | None:
 
 @contextmanager
 def progress(label: str) -> Iterator[Any]:
-    """A bar on standard error; yields a function of (done, total)."""
+    """A bar on standard error, where that is a terminal; yields a function of (done, total)."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+    console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -128,6 +129,6 @@ def progress(label: str) -> Iterator[Any]:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(label, total=1)
         yield lambda done, total, *_: bar.update(task, completed=done, total=total)

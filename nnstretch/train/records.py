@@ -78,7 +78,8 @@ class Bar(lightning.Callback):
     def __init__(self, records: Records) -> None:
         self._records = records
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-        self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
+        console = Console(stderr=True)
+        self._progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
     def on_train_start(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
         self._task = self._progress.add_task("training", total=int(trainer.estimated_stepping_batches), completed=trainer.global_step)
