@@ -19,7 +19,10 @@ def replacing(path: Path) -> Iterator[Path]:
         raise BadInput(f"cannot write {path}, no folder {path.parent}, create it first")
     if path.is_dir():
         raise BadInput(f"cannot write {path}, it is a folder, name a file")
-    handle, aside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        handle, aside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:
+        raise BadInput(f"cannot write {path}, folder {path.parent}, {error.strerror or error}") from error
     os.close(handle)
     try:
         yield Path(aside)

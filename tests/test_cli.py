@@ -185,3 +185,46 @@ def test_import_gives_the_published_counts_and_refuses_contradictions(capsys: py
     line = refused(capsys, "import", str(work / "bad.yaml"))
     assert "300" in line
     assert "144 + 160 = 304" in line
+
+
+ODD = """
+import torch
+from torch import nn
+class Id(nn.Module):
+    def forward(self, x):
+        return x
+class Const(nn.Module):
+    def forward(self, x):
+        return torch.zeros(1, 4)
+def leaving():
+    raise SystemExit(5)
+def chatty():
+    print("hello from the factory")
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten())
+"""
+
+
+def test_odd_models_are_refused_or_read_in_silence(capsys: pytest.CaptureFixture[str], work: Path) -> None:
+    (work / "odd.py").write_text(ODD)
+    assert "does not depend on its input" in refused(capsys, "inspect", f"{work}/odd.py:Const", "--input", "1,3,8,8")
+    assert "leaving" in refused(capsys, "inspect", f"{work}/odd.py:leaving")
+    status, out, _ = called(capsys, "inspect", f"{work}/odd.py:chatty", "--input", "1,3,8,8", "--json")
+    assert status == 0
+    assert json.loads(out)["macs"] == 8 * 36 * 28
+    status, out, _ = called(capsys, "inspect", f"{work}/odd.py:Id", "--input", "1,3,8,8", "--json")
+    assert json.loads(out)["cuts"] == []
+    assert "too large" in refused(capsys, "inspect", f"{work}/odd.py:Id", "--input", "1,3,99999999999,64")
+
+
+def test_an_output_never_replaces_the_commands_own_input(capsys: pytest.CaptureFixture[str], work: Path) -> None:
+    model = work / "own.py"
+    model.write_text(NET)
+    assert "own input" in refused(capsys, "search", f"{model}:make", "--soc", "mi9", "--out", str(model))
+    assert "own input" in refused(capsys, "import", str(DATA / "example_R-34-CD.yaml"), "--out", str(DATA / "example_R-34-CD.yaml"))
+    assert model.read_text() == NET
+
+
+def test_contradictory_settings_are_named(capsys: pytest.CaptureFixture[str], work: Path) -> None:
+    model = f"{work}/net.py:make"
+    assert "name each once" in refused(capsys, "predict", model, "--soc", "mi9", "--processors", "cpu,cpu")
+    assert "cannot be at least" in refused(capsys, "search", model, "--soc", "mi9", "--min-macs", "0.9x", "--max-macs", "0.5x")

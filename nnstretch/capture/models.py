@@ -79,7 +79,7 @@ def from_file(path: Path, factory: str, settings: dict[str, Any]) -> nn.Module:
         module_spec.loader.exec_module(module)
     except NnstretchError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise BrokenFile(f"cannot run model file {path}, {type(error).__name__}, {error}") from error
     finally:
         sys.path.pop(0)
@@ -119,7 +119,7 @@ def call(what: str, make: Any, settings: dict[str, Any], *args: Any) -> nn.Modul
         return make(*args, **settings)  # type: ignore[no-any-return]
     except NnstretchError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         given = ", ".join(f"{k}={v}" for k, v in settings.items()) or "no settings"
         reason = " ".join(str(error).split())[:300]
         raise BadInput(f"cannot make {what}, called with {given}, {type(error).__name__}: {reason}") from error

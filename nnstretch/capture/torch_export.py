@@ -104,7 +104,10 @@ class Reader:
             self.call(fx_node)
         elif fx_node.op == "output":
             leaves = torch.utils._pytree.tree_leaves(fx_node.args)
-            self.outputs = tuple(self.names[leaf.name] for leaf in leaves if isinstance(leaf, torch.fx.Node))
+            tensors = [leaf for leaf in leaves if isinstance(leaf, torch.fx.Node)]
+            if constant := [leaf.name for leaf in tensors if leaf.name not in self.names]:
+                raise CannotCapture(f"cannot capture {self.name}, its output {constant[0]} does not depend on its input")
+            self.outputs = tuple(self.names[leaf.name] for leaf in tensors)
         else:
             raise CannotCapture(f"cannot capture {self.name}, {fx_node.name} is {fx_node.op}, control flow inside the network")
 

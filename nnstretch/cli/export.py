@@ -37,7 +37,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     from nnstretch.stretch.lower import lower
     from nnstretch.stretch.pricing import price
 
-    out = writable(args.out)
+    out = writable(args.out, args.model, args.weights)
     assert out is not None
     subject = load_subject(args.model, args.input)
     name = args.soc or (subject.plan.soc if subject.plan else None)

@@ -30,7 +30,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     from nnstretch.stretch.anynet import check, family_of, import_plan, read_config
     from nnstretch.stretch.lower import Stretcher, lower
 
-    out = writable(args.out)
+    out = writable(args.out, args.config)
     config = read_config(args.config)
     family = family_of(config)
     check(config, family)

@@ -34,6 +34,8 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     if (args.model is None) == (args.ops is None):
         raise BadInput("predict needs either MODEL or --ops, command line, give one of them")
     soc = load_soc_of(args.soc)
+    if args.processors and len(set(args.processors)) != len(args.processors):
+        raise BadInput(f"--processors is {','.join(args.processors)}, command line, name each once")
     for name in args.processors or ():
         soc.processor(name)
     if args.ops is not None:
@@ -41,6 +43,8 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
 
         return {"soc": soc.name, "plans": predict_ops(args.ops, soc), "provenance": soc.provenance}
     subject = load_subject(args.model, args.input)
+    if subject.plan is not None and args.processors:
+        raise BadInput(f"--processors is {','.join(args.processors)}, command line, {args.model} is a plan and places its own branches")
     return network(subject, soc, args.processors) if subject.plan is None else plan_terms(subject, soc)
 
 

@@ -17,6 +17,7 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nnstretch.cli.subjects import writable
 from nnstretch.errors import BadInput, BrokenFile, UnknownName
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     from nnstretch.run import Session
     from nnstretch.run.measures import max_abs_error
 
+    for path in (args.output, args.trace):
+        writable(path, args.bundle, args.input)
     bundle = read_bundle(args.bundle)
     predicted = any(sub.predicted_us for sub in bundle.manifest.subgraphs)
     with Session(bundle, _soc(args.soc), args.mode, args.clock or ("virtual" if predicted else "real")) as session:

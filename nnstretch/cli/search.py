@@ -47,7 +47,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     from nnstretch.stretch.constraints import Limits
     from nnstretch.stretch.optimum import search
 
-    out = writable(args.out)
+    out = writable(args.out, args.model)
     soc = load_soc_of(args.soc)
     limits = Limits(args.alpha, args.beta, args.min_depth, args.min_width)
     for name in args.processors:

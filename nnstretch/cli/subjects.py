@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -59,7 +60,11 @@ def load_subject(spec: str, input_shape: tuple[int, ...] | None = None) -> Subje
     model = plan.model if plan else spec
     module = load_model(model)
     shape = plan.input_shape if plan else input_shape or default_input(model, module)
-    return Subject(spec, module, capture(module, torch.zeros(shape), model), plan)
+    try:
+        example = torch.zeros(shape)
+    except RuntimeError as error:
+        raise BadInput(f"input {'x'.join(map(str, shape))} is too large, {spec}, {str(error).splitlines()[0][:120]}") from error
+    return Subject(spec, module, capture(module, example, model), plan)
 
 
 def load_soc_of(name: str) -> Soc:
@@ -103,8 +108,8 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help=MODEL_HELP)
 
 
-def writable(path: str | None) -> Path | None:
-    """An output path whose folder exists, checked before any long work. Raises BadInput."""
+def writable(path: str | Path | None, *sources: str | Path | None) -> Path | None:
+    """An output path that can be written and is none of the command's inputs, checked before any long work. Raises BadInput."""
     if path is None:
         return None
     out = Path(path)
@@ -112,7 +117,18 @@ def writable(path: str | None) -> Path | None:
         raise BadInput(f"cannot write {out}, no folder {out.parent}, create it first")
     if out.is_dir():
         raise BadInput(f"cannot write {out}, it is a folder, name a file")
+    if not os.access(out.parent, os.W_OK) or (out.exists() and not os.access(out, os.W_OK)):
+        raise BadInput(f"cannot write {out}, no permission")
+    for source in sources:
+        if source is not None and out.exists() and is_same(out, str(source)):
+            raise BadInput(f"cannot write {out}, it is the command's own input {source}, name another file")
     return out
+
+
+def is_same(out: Path, source: str) -> bool:
+    """Whether an input is the file itself, or a factory in it."""
+    candidates = (Path(source.partition("?")[0]), Path(source.rpartition(":")[0] or source))
+    return any(c.is_file() and out.samefile(c) for c in candidates)
 
 
 @contextmanager

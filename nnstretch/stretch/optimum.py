@@ -83,6 +83,8 @@ def search(
     """
     began = time.perf_counter()
     check_settings(soc, processors, top, width_steps)
+    if min_macs > max_macs:
+        raise BadInput(f"MACs cannot be at least {min_macs:.4g} and at most {max_macs:.4g}, search bounds")
     stretcher = graph if isinstance(graph, Stretcher) else Stretcher(graph)
     pricer = Pricer(soc)
     space = Space(stretcher, pricer, tuple(processors), limits or Limits(), width_steps)

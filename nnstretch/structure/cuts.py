@@ -49,7 +49,9 @@ def separators(graph: Graph) -> Iterator[tuple[int, str]]:
     carriers = depends_on_input(graph)
     last_read = {name: i for i, node in enumerate(graph.nodes) for name in node.inputs if name in carriers}
     ends = module_ends(graph)
-    end = next(i for i, node in enumerate(graph.nodes) if node.name == graph.outputs[0])
+    end = next((i for i, node in enumerate(graph.nodes) if node.name == graph.outputs[0]), -1)
+    if end < 0:
+        return
     horizon = last_read.get(graph.inputs[0].name, 0)
     batch = graph.inputs[0].spec.shape[:1]
     for i, node in enumerate(graph.nodes[: end + 1]):
