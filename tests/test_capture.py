@@ -138,6 +138,19 @@ def test_writing_into_a_slice_writes_into_the_tensor_behind_it() -> None:
     assert {"slice_scatter", "select_scatter"} <= {node.kind for node in graph.nodes}
 
 
+def test_a_copy_into_a_slice_can_be_trained_through() -> None:
+    def copying(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        y = layer(x).clone()
+        y[:, :2] = y[:, 2:] * 2
+        return y
+
+    captured = trace(module := Of(copying), x := torch.randn(2, 4), "net")
+    built = build(captured.graph, captured.weights)
+    built(x).square().sum().backward()
+    assert rebuilt(module, x)[1] <= 1e-6
+    assert all(p.grad is not None for p in built.parameters())
+
+
 def test_writing_into_another_view_that_is_read_again_is_refused() -> None:
     def flattened(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
         y = layer(x)

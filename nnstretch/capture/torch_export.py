@@ -135,7 +135,8 @@ class Reader:
         kept = {k: v for k, v in fx_node.kwargs.items() if k not in ("device", "pin_memory", "layout")}
         kwargs = tuple((k, self.argument(v, fx_node.name)) for k, v in kept.items())
         macs = macs_of(op.split(".")[0], args, outputs[0], self.specs)
-        node = Node(fx_node.name, op, args, outputs, module_path(fx_node), kwargs, macs)
+        called = self.differentiable(op, args)
+        node = Node(fx_node.name, *called, outputs, module_path(fx_node), kwargs, macs)
         self.nodes.append(node)
         self.names[fx_node.name] = fx_node.name
         self.specs[fx_node.name] = outputs[0]
@@ -145,6 +146,14 @@ class Reader:
             self.refuse_stale_views(fx_node)
             self.rename(args[0].name, fx_node.name)
             self.write_through(fx_node)
+
+    def differentiable(self, op: str, args: tuple[Argument, ...]) -> tuple[str, tuple[Argument, ...]]:
+        """PyTorch cannot train through its pure `copy`; of one type, what is written is the source at the target's shape."""
+        if op == "copy" and len(args) == 2 and all(isinstance(a, Ref) and a.name in self.specs for a in args):
+            target, source = (self.specs[a.name] for a in args if isinstance(a, Ref))
+            if target.dtype == source.dtype:
+                return "expand_as", (args[1], args[0])
+        return op, args
 
     def rename(self, old: str, new: str) -> None:
         """Who read the old value reads the new one from here on."""
