@@ -14,10 +14,10 @@ class Branch:
     """What one processor executes alone between two meeting points."""
 
     processor: str
-    depth: int | None = None
-    """Blocks in a row: one for the first of a stage plus the repeats kept; None keeps the original's."""
-    width: int | None = None
-    """Channels at its end, before a `project` merge; inner widths scale alike. None keeps the original's."""
+    depth: int | str | None = None
+    """Blocks in a row: one for the first of a stage plus the repeats kept; `0.5x` a share; None keeps the original's."""
+    width: int | str | None = None
+    """Channels at its end, before a `project` merge; inner widths scale alike. `0.5x` a share; None keeps the original's."""
     inner_ratio: float | None = None
     """Bottleneck or expansion factor of its blocks; None keeps the original's."""
     group_width: int | None = None
