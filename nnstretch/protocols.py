@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
     from nnstretch.soc import Processor
     from nnstretch.trace import Span, Task
     from nnstretch.trial import Trial, Violation
+
+
+key_of = attrgetter(
+    "kind", "op", "epilogue", "cin", "cout", "hw_in", "hw_out", "kernel", "stride", "groups", "batch", "macs",
+    "read_elements", "write_elements", "weight_elements", "shapes_in", "shape_out",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +53,18 @@ class Kernel:
     weight_elements: int
     nodes: tuple[str, ...] = ()
     """Everything fused into it, in execution order."""
+    op: str = ""
+    """PyTorch's name of the operator that gives it its kind: `conv2d`, `hardswish`, `max_pool2d`; empty where unknown."""
+    epilogue: tuple[str, ...] = ()
+    """Operators fused behind it, in order; a batch norm folded into the weights is not there any more."""
+    shapes_in: tuple[tuple[int, ...], ...] = ()
+    """Activations it reads, in the order of its arguments; empty where unknown."""
+    shape_out: tuple[int, ...] = ()
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What its latency depends on: everything but the names in the network."""
+        return key_of(self)
 
 
 @dataclass(frozen=True, slots=True)

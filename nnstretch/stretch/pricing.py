@@ -24,7 +24,7 @@ class Pricer:
 
     def kernel(self, kernel: Kernel, processor: str) -> Estimate:
         """Raise UnsupportedOp, naming the kernel, where its kind was never measured."""
-        key = (processor, *key_of(kernel))
+        key = (processor, *kernel.key)
         if key not in self.estimates:
             self.soc.processor(processor)
             self.estimates[key] = self.soc.predictors[processor].estimate(kernel)
@@ -54,13 +54,6 @@ class Pricer:
             original_us=fastest_us,
             original_macs=lowered.original.macs,
         )
-
-
-def key_of(kernel: Kernel) -> tuple[object, ...]:
-    return (
-        kernel.kind, kernel.cin, kernel.cout, kernel.hw_in, kernel.hw_out, kernel.kernel, kernel.stride, kernel.groups,
-        kernel.batch, kernel.macs, kernel.read_elements, kernel.write_elements, kernel.weight_elements,
-    )  # fmt: skip
 
 
 def price(stretched: Stretched, soc: Soc, pricer: Pricer | None = None) -> Trial:

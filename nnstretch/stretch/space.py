@@ -22,7 +22,7 @@ from nnstretch.stretch.constraints import Limits
 from nnstretch.stretch.depth import local_stages, share_out
 from nnstretch.stretch.lower import Stretcher, scaled
 from nnstretch.stretch.meetings import meeting_points
-from nnstretch.stretch.pricing import Pricer, key_of
+from nnstretch.stretch.pricing import Pricer
 from nnstretch.stretch.scales import GRANULE, round_to_granule
 from nnstretch.structure.cuts import INPUT, Cut
 from nnstretch.structure.kernels import kernels
@@ -72,16 +72,23 @@ class Line:
     def between(self, a: int, b: int, width: int) -> int:
         return a + (b - a) * (width - self.low_width) // (self.high_width - self.low_width)
 
+    def shape(self, a: tuple[int, ...], b: tuple[int, ...], width: int) -> tuple[int, ...]:
+        return tuple(self.between(x, y, width) for x, y in zip(a, b, strict=True))
+
+    def shapes(self, a: tuple[tuple[int, ...], ...], b: tuple[tuple[int, ...], ...], width: int) -> tuple[tuple[int, ...], ...]:
+        return tuple(self.shape(x, y, width) for x, y in zip(a, b, strict=True))
+
     def kernels(self, width: int) -> list[Kernel]:
         return [
-            replace(a, **{name: self.between(getattr(a, name), getattr(b, name), width) for name in COUNTS})  # type: ignore[arg-type]
+            replace(a, shapes_in=self.shapes(a.shapes_in, b.shapes_in, width), shape_out=self.shape(a.shape_out, b.shape_out, width),
+                    **{name: self.between(getattr(a, name), getattr(b, name), width) for name in COUNTS})  # type: ignore[arg-type]  # fmt: skip
             for a, b in zip(self.low, self.high, strict=True)
         ]
 
     def fits(self, width: int, found: tuple[Kernel, ...], params: int) -> bool:
         if not len(self.low) == len(self.high) == len(found):
             return False
-        same = all(key_of(a) == key_of(b) for a, b in zip(self.kernels(width), found, strict=True))
+        same = all(a.key == b.key for a, b in zip(self.kernels(width), found, strict=True))
         return same and self.between(*self.params, width) == params
 
 

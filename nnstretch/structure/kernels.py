@@ -1,9 +1,9 @@
 """Graph -> kernels: which nodes become one launch on a processor.
 
-A convolution or linear layer takes the batch norm, the activation and the residual sum behind it
-along, as every mobile runtime does; what only renames data is free. A rule never looks at module
-names. An operator without a rule becomes a kernel of its own name, so that a predictor refuses it
-instead of counting it as zero.
+What joins a kernel is data (`FusionRules`): mobile runtimes let a convolution take the batch norm, the
+activation and the residual sum behind it along. What only renames data is free. A rule never looks at
+module names. An operator without a rule becomes a kernel of its own name, so that a predictor refuses
+it instead of counting it as zero.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from math import prod
 
+from nnstretch.fusion import ACTIVATIONS, MOBILE, WEIGHTED, FusionRules
 from nnstretch.graph import Argument, Graph, Node, Ref, TensorSpec, refs
 from nnstretch.protocols import Kernel
+from nnstretch.structure.layouts import with_reorders
 from nnstretch.work import CONVOLUTIONS
 
 SHAPE_ONLY = frozenset({"sym_size", "size", "dim", "numel"})
@@ -23,10 +25,6 @@ FREE = SHAPE_ONLY | {
     *("dropout", "feature_dropout", "alpha_dropout", "contiguous", "alias", "detach", "identity", "lift_fresh_copy", "to", "_to_copy"),
     *("type_as", "view_as", "reshape_as", "clone", "ones", "zeros", "full", "arange", "empty", "scalar_tensor"),
 }  # fmt: skip
-ACTIVATIONS = frozenset({
-    *("relu", "relu6", "hardtanh", "silu", "hardswish", "hardsigmoid", "sigmoid", "gelu", "elu", "selu", "celu", "leaky_relu"),
-    *("prelu", "mish", "tanh", "softplus", "softsign", "clamp", "clamp_min", "clamp_max", "exp", "sqrt", "rsqrt", "neg", "pow"),
-})  # fmt: skip
 KINDS = {
     **dict.fromkeys(ACTIVATIONS, "activation"),
     **dict.fromkeys(("linear", "addmm"), "linear"),
@@ -44,9 +42,6 @@ KINDS = {
     **dict.fromkeys(("index_select", "index", "unfold", "im2col", "numpy_T", "swapaxes", "movedim", "tile"), "reshape"),
     "upsample_nearest2d": "reshape",
 }
-WEIGHTED = frozenset({"conv", "gconv", "dwconv", "linear"})
-TAKES_ACTIVATION = WEIGHTED | {"add", "mul", "norm", "matmul"}
-
 
 @dataclass(slots=True)
 class Launch:
@@ -60,14 +55,19 @@ class Launch:
     """Its nodes without the free ones."""
 
 
-def kernels(graph: Graph) -> tuple[Kernel, ...]:
-    """Every node that works on data, in exactly one kernel; kernels in an order in which they can run."""
-    return Fusion(graph).run()
+def kernels(graph: Graph, rules: FusionRules = MOBILE) -> tuple[Kernel, ...]:
+    """Every node that works on data, in exactly one kernel; kernels in an order in which they can run.
+
+    Where the rules know a blocked layout, copies between layouts are kernels, too, without a node of their own.
+    """
+    found = Fusion(graph, rules).run()
+    return with_reorders(graph, found, rules.blocked) if rules.blocked else found
 
 
 class Fusion:
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, rules: FusionRules = MOBILE) -> None:
         self.graph = graph
+        self.rules = rules
         self.specs = graph.specs()
         self.weights = {weight.name for weight in graph.weights}
         """And what is computed from weights alone, once and for all before deployment."""
@@ -118,13 +118,15 @@ class Fusion:
         others = [name for name in values if name != launch.tail]
         if any(self.home.get(name) == home for name in others) or node.output.shape != self.specs[launch.tail].shape:
             return False
+        if not self.rules.after_activation and any(member.kind in ACTIVATIONS for member in launch.work):
+            return False
         kind = self.kind(node)
-        if kind == "norm":
-            return node.kind == "batch_norm" and launch.kind in WEIGHTED and not others
-        if kind == "activation" or (kind in ("add", "mul") and not others and refs_once(node)):
-            return launch.kind in TAKES_ACTIVATION and not others
+        if kind in ("activation", "norm"):
+            return not others and self.rules.fuses(launch.kind, node.kind)
+        if kind in ("add", "mul") and not others and refs_once(node):
+            return self.rules.fuses(launch.kind, "shift" if kind == "add" else "scale")
         same = all(self.specs[name].shape == node.output.shape for name in others)
-        return kind == "add" and launch.kind in WEIGHTED and len(others) == 1 and same
+        return kind == "add" and len(others) == 1 and same and self.rules.fuses(launch.kind, "add")
 
     def kind(self, node: Node) -> str:
         if node.kind in CONVOLUTIONS:
@@ -147,9 +149,16 @@ class Fusion:
             read_elements=sum(self.specs[name].elements for name in values),
             write_elements=sum(spec.elements for spec in last.outputs),
             weight_elements=self.weight_elements(launch.work),
-            nodes=tuple(node.name for node in launch.nodes),
+            nodes=tuple(node.name for node in launch.nodes), op=first.kind,
+            epilogue=tuple(self.follower(node) for node in launch.work[1:] if node.kind != "batch_norm"),
+            shapes_in=tuple(self.specs[name].shape for name in values), shape_out=last.output.shape,
         )  # fmt: skip
         return replace(kernel, macs=kernel.macs + product_macs(first, self.specs)) if launch.kind == "matmul" else kernel
+
+    def follower(self, node: Node) -> str:
+        """`add` for a residual sum; a sum with a number or a weight is a `shift`, a product with one a `scale`."""
+        kind, tensors = self.kind(node), sum(name not in self.weights for name in node.inputs)
+        return {"add": "shift", "mul": "scale"}.get(kind, node.kind) if tensors == 1 and refs_once(node) else node.kind
 
     def dimensions(self, node: Node, kind: str) -> dict[str, int]:
         """Channels, pixels and window of the node that gives a kernel its kind."""

@@ -1,0 +1,42 @@
+"""The seam between profiling and backends: who can run kernels here, and how long they take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from nnstretch.protocols import Kernel
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+
+class Meter(Protocol):
+    """One backend with one thread, on the core its process is pinned to."""
+
+    @property
+    def name(self) -> str:
+        """As `--backend` spells it: onnxruntime, litert, openvino, torch."""
+        ...
+
+    @property
+    def dtype(self) -> str:
+        """Element type of the kernels it runs: float32 or int8."""
+        ...
+
+    @property
+    def version(self) -> str: ...
+
+    def measure(self, chains: Sequence[tuple[Kernel, ...]], rounds: int, /) -> list[tuple[float, ...]]:
+        """Microseconds of every chain in every round, without what the harness adds; () where the backend refuses one.
+
+        A chain is one kernel, or several where each reads what the one before wrote. All chains of a call take turns, so
+        that between two runs of one its weights leave the near caches as they do in a network; what it reads was
+        just written, as in a network.
+        """
+        ...
+
+    def network(self, module: nn.Module, example: torch.Tensor, /) -> Callable[[], None]:
+        """One inference of a whole network, deployed as `nnstretch export` deploys it; calls to it are timed."""
+        ...
