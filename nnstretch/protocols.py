@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 key_of = attrgetter(
     "kind", "op", "epilogue", "cin", "cout", "hw_in", "hw_out", "kernel", "stride", "groups", "batch", "macs",
-    "read_elements", "write_elements", "weight_elements", "shapes_in", "shape_out",
+    "read_elements", "write_elements", "weight_elements", "shapes_in", "shape_out", "layout",
 )  # fmt: skip
 
 
@@ -60,6 +60,8 @@ class Kernel:
     shapes_in: tuple[tuple[int, ...], ...] = ()
     """Activations it reads, in the order of its arguments; empty where unknown."""
     shape_out: tuple[int, ...] = ()
+    layout: str = ""
+    """`blocked` where it works on blocks of channels (NCHWc); empty for plain tensors."""
 
     @property
     def key(self) -> tuple[object, ...]:

@@ -2,7 +2,7 @@
 
     python scripts/calibrate_mi9.py [--data tests/data/nn_stretch] [--out latency_predictors/mi9]
 
-Three sources: 24 whole-network latencies, 26 single GPU kernels, and the waits around a meeting point.
+Three sources: 24 whole-network latencies, 26 single GPU kernels, and the waits around four meeting points.
 Crossing to the GPU and merging are read off the waits directly; everything else is one
 least-squares fit of log ratios, bounded and lightly pulled towards its start so that the few
 networks decide only what they can decide. Deterministic: fixed start, no random numbers.
@@ -11,28 +11,27 @@ networks decide only what they can decide. Deterministic: fixed start, no random
 from __future__ import annotations
 
 import argparse
-import csv
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from calibration_card import card
+from calibration_card import Errors, card
+from calibration_data import PROCESSORS, RATES, Crossing, Evidence, gather, rounded
+from calibration_files import write_soc
 from scipy.optimize import least_squares  # type: ignore[import-untyped]
 
 from nnstretch.files import write_text
-from nnstretch.predict.analytic import Analytic, Features, Rates, describe, latency_us
-from nnstretch.predict.ops import Branch, Part, costs, read_ops
-from nnstretch.protocols import Kernel
+from nnstretch.predict.analytic import Analytic, Rates, latency_us
+from nnstretch.predict.ops import Branch, costs
 from nnstretch.soc import Link, Processor, Soc
 
 ROOT = Path(__file__).parents[1]
-ELEMENT_BYTES = 1
 KERNEL_WEIGHT = 0.2
-"""26 kernels of one network must not outvote 24 networks."""
-PULL = 0.06
+"""26 kernels of one network must not outvote 24 networks; the same for their sum in each of its stages."""
+STAGE_WEIGHTS = {"kernels": KERNEL_WEIGHT, "rest": 0.2, "host": 0.1, "dsp": 0.1}
+"""Terms of four meeting points, from two profiled runs."""
+PULL = 0.1
 """Weight of the pull towards the start, per factor of e."""
 DOUBTED = {"EN-L4-CD": 0.3}
 """Weight of rows whose measured graph may differ from the listed one."""
@@ -54,124 +53,36 @@ PARAMETERS = (
     Parameter("cpu.launch_us", 5, 1, 100),
     Parameter("cpu.dense_macs_per_us", 250e3, 60e3, 323e3, 0.5),  # 32 MACs a cycle on cores of 2.84 and 3 x 2.42 GHz: 323e3 is the peak
     Parameter("cpu.depthwise_macs_per_us", 20e3, 3e3, 200e3),
-    Parameter("cpu.half_channels", 4, 0.1, 100),
+    Parameter("cpu.fill_outputs", 3000, 10, 100e3),
     Parameter("cpu.bytes_per_us", 5000, 100, 20e3),
     Parameter("cpu.group_us", 20, 0.5, 200),
+    Parameter("cpu.piece_us_per_thousand", 5, 0.2, 100),  # a call that copies 24 to 40 bytes takes some 5 ns
     Parameter("cpu.patch_us_per_kib", 0.1, 1e-3, 10),  # one thread copies some 10 GB/s
     Parameter("cpu.elementwise_us_per_kib", 1, 0.01, 3),  # one thread requantises some 1 element a nanosecond
+    Parameter("cpu.out_us_per_kib", 1, 0.01, 3),  # so does whatever brings a branch to the scale of the concatenation
     Parameter("gpu.launch_us", 15, 1, 80, 0.7),
     Parameter("gpu.dense_macs_per_us", 142e3, 40e3, 400e3, 0.5),
     Parameter("gpu.depthwise_macs_per_us", 20e3, 3e3, 200e3),
     Parameter("gpu.fill_outputs", 20e3, 100, 200e3),
-    Parameter("gpu.bytes_per_us", 10e3, 200, 30e3),
+    Parameter("gpu.bytes_per_us", 10e3, 200, 17e3),  # half floats through 34 GB/s: 17e3 elements
     Parameter("gpu.group_us", 30, 0.5, 300),
+    Parameter("gpu.piece_us_per_thousand", 2, 0.1, 100),
     Parameter("dsp.launch_us", 10, 1, 100),
     Parameter("dsp.dense_macs_per_us", 300e3, 60e3, 1500e3, 0.5),
     Parameter("dsp.depthwise_macs_per_us", 20e3, 3e3, 200e3),
     Parameter("dsp.half_channels", 8, 0.1, 100),
     Parameter("dsp.bytes_per_us", 5000, 200, 30e3),
     Parameter("dsp.group_us", 30, 0.5, 300),
+    Parameter("dsp.piece_us_per_thousand", 2, 0.1, 100),
     Parameter("gpu.sync_us", 500, 50, 2000, 0.5),
     Parameter("dsp.fixed_us", 150, 10, 1000),
     Parameter("dsp.us_per_kib", 0.5, 0.05, 5),
-    Parameter("cpu+gpu", 1.1, 1, 2, 0.3),
-    Parameter("cpu+dsp", 1.1, 1, 2, 0.3),
+    Parameter("cpu+gpu", 1.1, 1, 2),
+    Parameter("cpu+dsp", 1.1, 1, 2),
 )
 NAMES = tuple(p.name for p in PARAMETERS)
 START, LOW, HIGH, SPREAD = (np.array([getattr(p, key) for p in PARAMETERS], float) for key in ("start", "low", "high", "spread"))
-RATES = tuple(Rates.__dataclass_fields__)
-PROCESSORS = ("cpu", "gpu", "dsp")
 QUEUE_DEPTH = {"cpu": 1, "gpu": 4, "dsp": 1}
-
-
-@dataclass(frozen=True, slots=True)
-class Crossing:
-    """Read off the waits of R-34-DG, not fitted."""
-
-    gpu_in: Link
-    gpu_out: Link
-    merge: Link
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """Everything measured, and the kernels behind it as arrays."""
-
-    networks: Mapping[str, tuple[Part, ...]]
-    measured_us: Mapping[str, float]
-    model: Mapping[str, str]
-    kernel_us: np.ndarray
-    stage: np.ndarray
-    crossing: Crossing
-    features: Mapping[str, Features]
-    spans: Mapping[int, tuple[str, int, int]]
-    """Where the kernels of a branch lie in the arrays of its processor."""
-    gpu_kernels: Features
-
-
-def rows(path: Path) -> list[dict[str, str]]:
-    return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
-
-
-def line(x: Sequence[float], y: Sequence[float]) -> Link:
-    """Straight line through waits over KiB, both ends at least zero."""
-    slope, fixed = np.polyfit(x, y, 1)
-    return Link(rounded(max(0.0, float(fixed))), rounded(max(0.0, float(slope))))
-
-
-def crossing(timed: list[dict[str, str]]) -> Crossing:
-    """Launch gap over KiB in, output gap over KiB out, time beyond the wait over KiB merged, by stage and run."""
-    stages = [row for row in timed if row["kernel_index"] == "1"]
-    last = {(r["run"], r["stage"]): int(r["cout"]) * int(r["hw_out"]) ** 2 / 1024 for r in timed if r["role"] == "conv2"}
-    merged = {"1": 96 * 56**2, "2": 144 * 28**2, "3": 304 * 14**2, "4": 576 * 7**2}
-    return Crossing(
-        line([int(r["cin"]) * int(r["hw_in"]) ** 2 / 1024 for r in stages], [float(r["launch_gap_us"]) for r in stages]),
-        line([last[r["run"], r["stage"]] for r in stages], [float(r["out_gap_us"]) for r in stages]),
-        line([merged[r["stage"]] / 1024 for r in stages], [float(r["concat_minus_wait_us"]) for r in stages]),
-    )
-
-
-def kernel_of(row: dict[str, str]) -> Kernel:
-    """The second convolution of a block carries the residual sum along."""
-    cin, cout, hw_in, hw_out, k = (int(row[key]) for key in ("cin", "cout", "hw_in", "hw_out", "k"))
-    read, write = cin * hw_in**2, cout * hw_out**2
-    residual = write if row["role"] == "conv2" else 0
-    return Kernel(
-        name=row["role"], kind="conv", cin=cin, cout=cout, hw_in=hw_in**2, hw_out=hw_out**2, kernel=k, stride=int(row["s"]), groups=1,
-        batch=1, macs=int(row["macs"]), read_elements=read + residual, write_elements=write, weight_elements=k * k * cin * cout + cout,
-    )  # fmt: skip
-
-
-def stacked(kernels: Sequence[Kernel]) -> Features:
-    columns = zip(*(describe(kernel, ELEMENT_BYTES) for kernel in kernels), strict=True)
-    return Features(*(np.array(column, float) for column in columns))  # type: ignore[arg-type]
-
-
-def gather(data: Path) -> Evidence:
-    latencies = rows(data / "latency_mi9.csv")
-    bare = Soc("mi9", tuple(Processor(name, name, 1) for name in PROCESSORS), "int8", {})
-    networks = read_ops(data / "ops_mi9.csv", bare)
-    kernels: dict[str, list[Kernel]] = {name: [] for name in PROCESSORS}
-    spans: dict[int, tuple[str, int, int]] = {}
-    for branch in (b for parts in networks.values() for part in parts for b in part.branches):
-        first = len(kernels[branch.processor])
-        kernels[branch.processor] += branch.kernels
-        spans[id(branch)] = (branch.processor, first, first + len(branch.kernels))
-    timed = [row for row in rows(data / "kernels_r34dg.csv") if row["run"] != "warmup"]
-    single: dict[tuple[str, str], list[dict[str, str]]] = {}
-    for row in timed:
-        single.setdefault((row["stage"], row["kernel_index"]), []).append(row)
-    return Evidence(
-        networks=networks,
-        measured_us={row["config"]: float(row["latency_us"]) for row in latencies},
-        model={row["config"]: row["model"] for row in latencies},
-        kernel_us=np.array([np.mean([float(run["kernel_us"]) for run in runs]) for runs in single.values()]),
-        stage=np.array([int(stage) for stage, _ in single]),
-        crossing=crossing(timed),
-        features={name: stacked(many) for name, many in kernels.items()},
-        spans=spans,
-        gpu_kernels=stacked([kernel_of(runs[0]) for runs in single.values()]),
-    )
 
 
 def rates_of(values: Mapping[str, float], processor: str) -> Rates:
@@ -184,7 +95,7 @@ def soc_of(values: Mapping[str, float], across: Crossing, errors: Mapping[str, f
     return Soc(
         name="mi9",
         processors=(
-            Processor("cpu", "cpu", QUEUE_DEPTH["cpu"], asynchronous=False),
+            Processor("cpu", "cpu", QUEUE_DEPTH["cpu"], Link(), Link(0.0, values["cpu.out_us_per_kib"]), asynchronous=False),
             Processor("gpu", "gpu", QUEUE_DEPTH["gpu"], across.gpu_in, across.gpu_out, values["gpu.sync_us"]),
             Processor("dsp", "dsp", QUEUE_DEPTH["dsp"], dsp, Link(0.0, dsp.us_per_kib), asynchronous=False),
         ),
@@ -212,34 +123,71 @@ def predict_kernels(values: Mapping[str, float], evidence: Evidence) -> np.ndarr
     return np.asarray(latency_us(rates_of(values, "gpu"), evidence.gpu_kernels))
 
 
-def fit(evidence: Evidence, configs: Sequence[str], with_kernels: bool) -> dict[str, float]:
+def predict_stages(values: Mapping[str, float], evidence: Evidence) -> dict[str, np.ndarray]:
+    """The terms of every meeting point of R-34-DG, as `segment_cost` prices them."""
+    across, dsp = evidence.crossing, rates_of(values, "dsp")
+    kernels = np.bincount(evidence.stage, predict_kernels(values, evidence))
+    launch, output, merge = (
+        np.array([link.cost_us(1024 * kib) for kib in moved])
+        for link, moved in (
+            (across.gpu_in, [s.kib_in for s in evidence.stages]),
+            (across.gpu_out, [s.gpu_kib_out for s in evidence.stages]),
+            (across.merge, [s.gpu_kib_out + s.dsp_kib_out for s in evidence.stages]),
+        )
+    )
+    moved_kib = np.array([s.kib_in + s.dsp_kib_out for s in evidence.stages])
+    there = values["dsp.fixed_us"] + values["dsp.us_per_kib"] * moved_kib
+    rest = np.full(len(kernels), values["gpu.sync_us"])
+    return {
+        "kernels": kernels, "launch": launch, "output": output, "rest": rest, "host": launch + kernels + output + rest,
+        "merge": merge, "dsp": there + [float(np.sum(latency_us(dsp, s.dsp_kernels))) for s in evidence.stages],
+    }  # fmt: skip
+
+
+def measured_stages(evidence: Evidence) -> dict[str, np.ndarray]:
+    keys = {"kernels": "kernels_us", "launch": "launch_us", "output": "output_us", "rest": "rest_us", "merge": "merge_us", "dsp": "dsp_us"}
+    found = {name: np.array([getattr(s, key) for s in evidence.stages]) for name, key in keys.items()}
+    return found | {"host": np.array([s.enqueue_us + s.wait_us for s in evidence.stages])}
+
+
+def stage_residuals(values: Mapping[str, float], evidence: Evidence) -> np.ndarray:
+    predicted, measured = predict_stages(values, evidence), measured_stages(evidence)
+    single = KERNEL_WEIGHT * np.log(predict_kernels(values, evidence) / evidence.kernel_us)
+    return np.concatenate([single, *(weight * np.log(predicted[name] / measured[name]) for name, weight in STAGE_WEIGHTS.items())])
+
+
+def fit(evidence: Evidence, configs: Sequence[str], with_stages: bool = True) -> dict[str, float]:
     weights = np.array([DOUBTED.get(config, 1.0) for config in configs])
     measured = np.array([evidence.measured_us[config] for config in configs])
 
     def residuals(logs: np.ndarray) -> np.ndarray:
         values = dict(zip(NAMES, np.exp(logs), strict=True))
         networks = weights * np.log(np.array(list(predict(values, evidence, configs).values())) / measured)
-        kernels = KERNEL_WEIGHT * np.log(predict_kernels(values, evidence) / evidence.kernel_us) if with_kernels else np.zeros(0)
-        return np.concatenate([networks, kernels, PULL * (logs - np.log(START)) / SPREAD])
+        stages = stage_residuals(values, evidence) if with_stages else np.zeros(0)
+        return np.concatenate([networks, stages, PULL * (logs - np.log(START)) / SPREAD])
 
-    bounds = (np.log(LOW) - 1e-9, np.log(HIGH))
-    found = least_squares(residuals, np.log(START), bounds=bounds, max_nfev=200)
-    return {name: rounded(max(low, float(value))) for name, value, low in zip(NAMES, np.exp(found.x), LOW, strict=True)}
-
-
-def rounded(value: float) -> float:
-    """Four digits: more than the data knows, few enough to be the same on every machine."""
-    return float(f"{value:.4g}")
+    bounds = (np.log(LOW) - 1e-9, np.log(HIGH) + 1e-9)
+    found = least_squares(residuals, np.log(START), bounds=bounds, max_nfev=60)
+    return {p.name: min(p.high, max(p.low, rounded(float(value)))) for p, value in zip(PARAMETERS, np.exp(found.x), strict=True)}
 
 
-def held_out(evidence: Evidence) -> dict[str, float]:
-    """Error of every row, fitted without any row of its network; R-34 also without its kernels."""
+def network_left_out(evidence: Evidence) -> dict[str, float]:
+    """Error of every row, fitted without any row of its network; R-34 also without its kernels and waits."""
     errors: dict[str, float] = {}
     for model in dict.fromkeys(evidence.model.values()):
         held = [config for config, owner in evidence.model.items() if owner == model]
-        values = fit(evidence, [config for config in evidence.measured_us if config not in held], with_kernels=model != "R-34")
+        values = fit(evidence, [config for config in evidence.measured_us if config not in held], with_stages=model != "R-34")
         errors |= relative(predict(values, evidence, held), evidence.measured_us)
     return {config: errors[config] for config in evidence.measured_us}
+
+
+def row_left_out(evidence: Evidence) -> dict[str, float]:
+    """Error of every branched row, fitted on all others: its network is known on single processors only."""
+    errors: dict[str, float] = {}
+    for config in (name for name in evidence.measured_us if len(name.rsplit("-", 1)[1]) > 1):
+        values = fit(evidence, [other for other in evidence.measured_us if other != config])
+        errors |= relative(predict(values, evidence, [config]), evidence.measured_us)
+    return errors
 
 
 def relative(predicted: Mapping[str, float], measured: Mapping[str, float]) -> dict[str, float]:
@@ -252,44 +200,26 @@ def without_stages(values: Mapping[str, float], evidence: Evidence) -> float:
     return relative(predict(values, replace(evidence, networks=parts), ["EN-L4-CD"]), evidence.measured_us)["EN-L4-CD"]
 
 
-def document(soc: Soc, out: Path) -> None:
-    """The chip and its processors as the loader reads them."""
-    for name, predictor in soc.predictors.items():
-        assert isinstance(predictor, Analytic)
-        data = {"format": 1, "processor": name, "form": "analytic", "dtype": soc.dtype, "relative_error": predictor.relative_error}
-        write_json(out / f"{name}.json", data | {"rates": {key: getattr(predictor.rates, key) for key in RATES}})
-    processors = [
-        {"name": p.name, "kind": p.kind, "queue_depth": p.queue_depth, "asynchronous": p.asynchronous, "copy_in": link(p.copy_in)}
-        | {"copy_out": link(p.copy_out), "sync_us": p.sync_us, "memory_bytes": p.memory_bytes}
-        for p in soc.processors
-    ]
-    together = [{"processors": sorted(names), "factor": factor} for names, factor in soc.contention.items()]
-    head = {"format": 1, "name": soc.name, "dtype": soc.dtype, "calibrated": soc.calibrated, "provenance": soc.provenance}
-    write_json(out / "soc.json", head | {"processors": processors, "merge": link(soc.merge), "contention": together})
-
-
-def link(value: Link) -> dict[str, float]:
-    return {"fixed_us": value.fixed_us, "us_per_kib": value.us_per_kib}
-
-
-def write_json(path: Path, data: Any) -> None:
-    write_text(path, json.dumps(data, indent=2) + "\n")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=ROOT / "tests/data/nn_stretch")
     parser.add_argument("--out", type=Path, default=ROOT / "latency_predictors/mi9")
     args = parser.parse_args()
     evidence = gather(args.data)
-    values = fit(evidence, list(evidence.measured_us), with_kernels=True)
-    fitted = relative(predict(values, evidence, list(evidence.measured_us)), evidence.measured_us)
-    held = held_out(evidence)
-    letters = {"cpu": "-C", "gpu": "-G", "dsp": "-D"}
+    values = fit(evidence, list(evidence.measured_us))
+    errors = Errors(
+        fitted=relative(predict(values, evidence, list(evidence.measured_us)), evidence.measured_us),
+        network_left_out=network_left_out(evidence),
+        row_left_out=row_left_out(evidence),
+        kernels=predict_kernels(values, evidence) / evidence.kernel_us - 1,
+        stages_measured=measured_stages(evidence),
+        stages_predicted=predict_stages(values, evidence),
+        without_stages=without_stages(values, evidence),
+    )
+    held, letters = errors.network_left_out, {"cpu": "-C", "gpu": "-G", "dsp": "-D"}
     rms = {p: rounded(float(np.sqrt(np.mean([e**2 for c, e in held.items() if c.endswith(s)])))) for p, s in letters.items()}
-    text, provenance = card(values, evidence, fitted, held, predict_kernels(values, evidence), without_stages(values, evidence))
-    args.out.mkdir(parents=True, exist_ok=True)
-    document(soc_of(values, evidence.crossing, rms, provenance), args.out)
+    text, provenance = card(values, evidence, errors)
+    write_soc(soc_of(values, evidence.crossing, rms, provenance), args.out)
     write_text(args.out / "CARD.md", text)
     print(text)
 

@@ -1,10 +1,10 @@
-"""A latency from nine physical rates: launches, arithmetic, traffic, and what keeps a processor from its peak.
+"""A latency from ten physical rates: launches, arithmetic, traffic, and what keeps a processor from its peak.
 
-    latency = launch + arithmetic / rate + traffic / bandwidth + groups + patches + element-wise
+    latency = launch + arithmetic / rate + traffic / bandwidth + groups + pieces + patches + element-wise
 
 Terms add, so nothing is assumed to overlap: every term is a cost that can be read on its own, and more work
-is never faster. Narrow operators leave vector lanes idle (`half_channels`) and small outputs leave
-cores idle (`fill_outputs`): that is why wide operators reach a processor's peak and branches do not.
+is never faster. Narrow operators leave vector lanes idle (`half_channels`), and too few outputs leave cores
+idle (`fill_outputs`): that is why wide operators reach a processor's peak and branches do not.
 """
 
 from __future__ import annotations
@@ -33,10 +33,12 @@ class Rates:
     half_channels: float
     """Channels per group, in or out, at which half of the vector lanes are idle."""
     fill_outputs: float
-    """Outputs at which half of the cores are idle, because each output is one thread's work."""
+    """Outputs below which cores are idle, because each output is one thread's work: time stops falling there."""
     bytes_per_us: float
     group_us: float
     """Each group of a grouped convolution, which is deployed as split, one convolution per group, concatenation."""
+    piece_us_per_thousand: float
+    """Split and concatenation move, for every pixel, one short run of channels per group."""
     patch_us_per_kib: float
     """Copying the windows of a convolution side by side before it is multiplied (im2col)."""
     elementwise_us_per_kib: float
@@ -56,6 +58,8 @@ class Features(NamedTuple):
     depthwise_macs: float
     traffic_bytes: float
     groups: float
+    thousand_pieces: float
+    """Runs of channels that a split takes apart and a concatenation puts together again."""
     patch_kib: float
     elementwise_kib: float
 
@@ -71,42 +75,46 @@ def describe(kernel: Kernel, element_bytes: int) -> Features:
     residual = max(0, kernel.read_elements - kernel.cin * kernel.hw_in * kernel.batch) if kind != "matmul" else 0
     if kind == DEPTHWISE:
         traffic = (moved + kernel.weight_elements) * element_bytes
-        return Features(0.0, 0.0, 0.0, 0.0, kernel.macs, traffic, 0.0, 0.0, residual * element_bytes / 1024)
+        return Features(0.0, 0.0, 0.0, 0.0, kernel.macs, traffic, 0.0, 0.0, 0.0, residual * element_bytes / 1024)
     if kind not in DENSE:
         raise UnsupportedOp(f"kind {kind!r} was never measured, kernel {kernel.name}, known are {', '.join(sorted(KINDS))}")
     groups = kernel.groups if kind == "gconv" else 1
     narrow_in, narrow_out = groups / max(1, kernel.cin), groups / max(1, kernel.cout)
     reduction = kernel.macs / max(1, kernel.cout * kernel.hw_out * kernel.batch)
-    split = 2 * moved if groups > 1 else 0
-    patch = reduction * groups * kernel.hw_out * kernel.batch if kernel.kernel > 1 else 0.0
+    pieces = groups * (kernel.hw_in + kernel.hw_out) * kernel.batch if groups > 1 else 0
+    gathers = kernel.kernel > 1 or kernel.stride > 1
+    patch = reduction * groups * kernel.hw_out * kernel.batch if gathers else 0.0
     return Features(
         kernel.macs,
         narrow_in + narrow_out,
         narrow_in * narrow_out,
         reduction * groups,
         0.0,
-        (moved + split + kernel.weight_elements) * element_bytes,
+        (moved + kernel.weight_elements) * element_bytes,
         groups if groups > 1 else 0.0,
+        pieces / 1000,
         patch * element_bytes / 1024,
         residual * element_bytes / 1024,
     )
 
 
 def memory(moved: int, weights: int, combined: int, element_bytes: int) -> Features:
-    return Features(0.0, 0.0, 0.0, 0.0, 0.0, (moved + weights) * element_bytes, 0.0, 0.0, combined * element_bytes / 1024)
+    return Features(0.0, 0.0, 0.0, 0.0, 0.0, (moved + weights) * element_bytes, 0.0, 0.0, 0.0, combined * element_bytes / 1024)
 
 
 def latency_us(rates: Rates, features: Features) -> float:
     """Works on arrays of features as it does on one; `scripts/calibrate_mi9.py` fits it so."""
     half = rates.half_channels
     padded = features.dense_macs * (1 + half * features.inverse_width + half * half * features.inverse_area)
-    arithmetic = (padded + rates.fill_outputs * features.reduction) / rates.dense_macs_per_us
+    alone = rates.fill_outputs * features.reduction  # the work of a full processor in the time that one output takes
+    arithmetic = (padded * padded + alone * alone) ** 0.5 / rates.dense_macs_per_us
     return (
         rates.launch_us
         + arithmetic
         + features.depthwise_macs / rates.depthwise_macs_per_us
         + features.traffic_bytes / rates.bytes_per_us
         + rates.group_us * features.groups
+        + rates.piece_us_per_thousand * features.thousand_pieces
         + rates.patch_us_per_kib * features.patch_kib
         + rates.elementwise_us_per_kib * features.elementwise_kib
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from nnstretch.fusion import Blocked
 from nnstretch.protocols import Kernel
 
 if TYPE_CHECKING:
@@ -27,6 +28,10 @@ class Meter(Protocol):
 
     @property
     def version(self) -> str: ...
+
+    def blocked(self) -> Blocked | None:
+        """Where it keeps feature maps in blocks of channels, as seen in what it runs; None where it does not."""
+        ...
 
     def measure(self, chains: Sequence[tuple[Kernel, ...]], rounds: int, /) -> list[tuple[float, ...]]:
         """Microseconds of every chain in every round, without what the harness adds; () where the backend refuses one.

@@ -75,15 +75,13 @@ class Line:
     def shape(self, a: tuple[int, ...], b: tuple[int, ...], width: int) -> tuple[int, ...]:
         return tuple(self.between(x, y, width) for x, y in zip(a, b, strict=True))
 
-    def shapes(self, a: tuple[tuple[int, ...], ...], b: tuple[tuple[int, ...], ...], width: int) -> tuple[tuple[int, ...], ...]:
-        return tuple(self.shape(x, y, width) for x, y in zip(a, b, strict=True))
-
     def kernels(self, width: int) -> list[Kernel]:
-        return [
-            replace(a, shapes_in=self.shapes(a.shapes_in, b.shapes_in, width), shape_out=self.shape(a.shape_out, b.shape_out, width),
-                    **{name: self.between(getattr(a, name), getattr(b, name), width) for name in COUNTS})  # type: ignore[arg-type]  # fmt: skip
-            for a, b in zip(self.low, self.high, strict=True)
-        ]
+        return [self.kernel(a, b, width) for a, b in zip(self.low, self.high, strict=True)]
+
+    def kernel(self, a: Kernel, b: Kernel, width: int) -> Kernel:
+        counts = {name: self.between(getattr(a, name), getattr(b, name), width) for name in COUNTS}
+        shapes_in = tuple(self.shape(x, y, width) for x, y in zip(a.shapes_in, b.shapes_in, strict=True))
+        return replace(a, shapes_in=shapes_in, shape_out=self.shape(a.shape_out, b.shape_out, width), **counts)  # type: ignore[arg-type]
 
     def fits(self, width: int, found: tuple[Kernel, ...], params: int) -> bool:
         if not len(self.low) == len(self.high) == len(found):

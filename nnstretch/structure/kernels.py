@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from nnstretch.fusion import ACTIVATIONS, MOBILE, WEIGHTED, FusionRules
+from nnstretch.fusion import ACTIVATIONS, MOBILE, FusionRules
 from nnstretch.graph import Argument, Graph, Node, Ref, TensorSpec, refs
 from nnstretch.protocols import Kernel
 from nnstretch.structure.layouts import with_reorders

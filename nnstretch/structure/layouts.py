@@ -7,6 +7,7 @@ the layout they find; everything else wants plain tensors.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 from nnstretch.fusion import Blocked
@@ -36,7 +37,7 @@ def with_reorders(graph: Graph, kernels: tuple[Kernel, ...], blocked: Blocked) -
         reads, writes = modes(kernel, [layout.get(v, PLAIN) for v in values], blocked)
         for value in values:
             copy(value, reads)
-        found.append(kernel)
+        found.append(replace(kernel, layout=writes) if writes == BLOCKED else kernel)
         for name in kernel.nodes:
             layout[name] = writes
         if writes == BLOCKED and any(specs[name].shape != kernel.shape_out for name in kernel.nodes[-1:]):
@@ -65,7 +66,7 @@ def modes(kernel: Kernel, found: list[str], blocked: Blocked) -> tuple[str, str]
     if kernel.kind == "pool" and "adaptive" not in kernel.op:
         return (BLOCKED, BLOCKED) if kernel.cin % blocked.block == 0 else (PLAIN, PLAIN)
     if kernel.kind == "concat":
-        whole = all(len(shape) == 4 and shape[1] % blocked.block == 0 for shape in kernel.shapes_in)
+        whole = kernel.op != "stack" and all(len(shape) == 4 and shape[1] % blocked.block == 0 for shape in kernel.shapes_in)
         return (BLOCKED, BLOCKED) if whole and all(layout == BLOCKED for layout in found) else (PLAIN, PLAIN)
     if kernel.op in blocked.ops and all(layout == BLOCKED for layout in found) and len(set(kernel.shapes_in)) == 1:
         return BLOCKED, BLOCKED

@@ -1,0 +1,190 @@
+"""A latency learned from thousands of measured kernels: an analytic part that can be read, boosted trees on top, an interval around both.
+
+    latency = analytic ** power x exp(trees)          analytic = sum of rate x amount of work
+
+Rates are not negative and amounts never fall with size, so the analytic part is monotone; the trees may only rise with size, too.
+A power below 1 leaves them room: efficiency may grow with size although neither factor ever falls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnstretch.errors import UnsupportedOp
+from nnstretch.graph import ELEMENT_BYTES
+from nnstretch.predict.analytic import Analytic, Features, describe, latency_us
+from nnstretch.predict.features import Batch, Form, Numbers, batch
+from nnstretch.predict.trees import Forest
+from nnstretch.protocols import Estimate, Kernel
+
+FAR = 4.0
+"""Beyond this factor outside of what was measured, an interval is `WIDER` times as wide (in logarithms)."""
+WIDER = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One way in which work takes time."""
+
+    column: str
+    """Of `features.COLUMNS`."""
+    us_per_unit: float
+    above: float = 0.0
+    """Only what exceeds this counts: traffic that a cache of this many bytes no longer holds."""
+    only: str = ""
+    """`op:NAME` or `then:NAME`: only kernels of that operator, or with it fused behind."""
+
+    def amount(self, kernels: Batch) -> Numbers:
+        found = kernels.column(self.column)
+        found = np.maximum(found - self.above, 0.0) if self.above else found
+        return found * kernels.flag(self.only) if self.only else found
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How far estimates were off on kernels they were not fitted on, by size of the analytic part."""
+
+    above_us: tuple[float, ...]
+    """Where each class of sizes starts; the first at 0."""
+    low: tuple[float, ...]
+    """log(measured / estimated) that 5% of the kernels stay below; for each class."""
+    high: tuple[float, ...]
+    """And that 5% exceed."""
+    error: tuple[float, ...]
+    """Root-mean-square relative error."""
+
+    def classes(self, analytic_us: Numbers) -> NDArray[np.intp]:
+        return np.searchsorted(np.array(self.above_us[1:]), analytic_us, side="right")
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Kernels that share one model."""
+
+    terms: tuple[Term, ...]
+    floor_us: float
+    """The least that the analytic part answers."""
+    ops: tuple[str, ...]
+    """Operators that were measured, the commonest first."""
+    followers: tuple[str, ...]
+    """Operators that were measured fused behind one."""
+    macs: tuple[float, float]
+    """Least and most that were measured."""
+    working_bytes: tuple[float, float]
+    analytic_us: tuple[float, float]
+    spread: Spread
+    power: float = 1.0
+    inputs: tuple[str, ...] = ()
+    """What the trees look at: columns, and `op:` and `then:` flags."""
+    forest: Forest | None = None
+
+    def analytic(self, kernels: Batch) -> Numbers:
+        """Microseconds, without the trees."""
+        found: Numbers = reduce(lambda total, term: total + term.us_per_unit * term.amount(kernels), self.terms, np.zeros(len(kernels.form)))
+        return np.maximum(found, self.floor_us)
+
+    def latency(self, kernels: Batch, analytic_us: Numbers) -> Numbers:
+        """Microseconds. Outside of what was measured the trees stand still, and the analytic part goes on alone."""
+        if self.forest is None:
+            return analytic_us
+        low, high = self.analytic_us
+        inside = np.clip(analytic_us, low, high)
+        columns = [kernels.flag(name) if ":" in name else kernels.column(name) for name in self.inputs]
+        return np.asarray(analytic_us / inside * inside**self.power * np.exp(self.forest.predict(columns)))
+
+    def far(self, kernels: Batch) -> Numbers:
+        """1 where nothing like it was measured, else 0."""
+        macs, moved = kernels.column("macs"), kernels.column("working_bytes")
+        strange = np.array([not set(form[2]) <= set(self.followers) for form in kernels.forms])[kernels.form]
+        for found, (low, high) in ((macs, self.macs), (moved, self.working_bytes)):
+            strange = strange | (found > FAR * high) | (found * FAR < low)
+        return strange.astype(np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimates:
+    """Many estimates, in microseconds, in the order of the kernels."""
+
+    latency_us: Numbers
+    low_us: Numbers
+    """90% of the latencies lie between this and `high_us`."""
+    high_us: Numbers
+    error_us: Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """A `Predictor` fitted by `nnstretch.profile.fit`."""
+
+    processor: str
+    dtype: str
+    families: Mapping[str, Family]
+    relative_error: float
+    """Root-mean-square error on kernels that it was not fitted on, as a share of the estimate."""
+
+    def estimate(self, kernel: Kernel, /) -> Estimate:
+        """Raise UnsupportedOp for a kind or an operator that was never measured."""
+        found = self.estimate_many((kernel,))
+        low, high = float(found.low_us[0]), float(found.high_us[0])
+        return Estimate(float(found.latency_us[0]), float(found.error_us[0]), (low, high))
+
+    def estimate_many(self, kernels: Sequence[Kernel], /) -> Estimates:
+        """All at once. Raises UnsupportedOp, naming the first kernel that was never measured."""
+        everything = batch(kernels, ELEMENT_BYTES[self.dtype])
+        names = [family_of(form) for form in everything.forms]
+        for index, (form, name) in enumerate(zip(everything.forms, names, strict=True)):
+            if reason := self.refusal(form, name):
+                kernel = kernels[int(np.argmax(everything.form == index))]
+                raise UnsupportedOp(f"{reason} was never measured, kernel {kernel.name}, processor {self.processor}")
+        found = np.empty((4, len(kernels)))
+        for name in dict.fromkeys(names):
+            chosen = np.array([other == name for other in names])
+            rows = np.flatnonzero(chosen[everything.form])
+            part = everything if len(rows) == len(kernels) else everything.take(rows)
+            found[:, rows] = priced(self.families[name], part)
+        return Estimates(*found)
+
+    def refusal(self, form: Form, name: str) -> str | None:
+        kind, op, epilogue, _ = form
+        if name not in self.families:
+            return f"kind {kind!r}"
+        if op and op not in self.families[name].ops:
+            return f"kind {kind!r} of operator {op!r}"
+        known = {follower for family in self.families.values() for follower in family.followers}
+        unknown = [follower for follower in epilogue if follower not in known]
+        return f"operator {unknown[0]!r} fused behind {kind!r}" if unknown else None
+
+
+def family_of(form: Form) -> str:
+    """Convolutions of one pixel are products of matrices; wider windows are not."""
+    kind, _, _, kernel = form
+    return f"{kind}1x1" if kind == "conv" and kernel == 1 else kind
+
+
+def priced(family: Family, kernels: Batch) -> Numbers:
+    """Rows: latency, low, high, error."""
+    forms = tuple((kind, op or family.ops[0], epilogue, kernel) for kind, op, epilogue, kernel in kernels.forms)
+    kernels = Batch(kernels.columns, forms, kernels.form)
+    analytic = family.analytic(kernels)
+    latency = family.latency(kernels, analytic)
+    spread, classes, width = family.spread, family.spread.classes(analytic), 1.0 + (WIDER - 1.0) * family.far(kernels)
+    low, high, error = (np.array(values)[classes] * width for values in (spread.low, spread.high, spread.error))
+    return np.stack([latency, latency * np.exp(low), latency * np.exp(high), latency * error])
+
+
+def estimate_many(predictor: Any, kernels: Sequence[Kernel]) -> Estimates:
+    """Any predictor over many kernels, vectorised where it can be. Raises UnsupportedOp as `estimate` does."""
+    if isinstance(predictor, Learned):
+        return predictor.estimate_many(kernels)
+    if isinstance(predictor, Analytic):
+        return analytic_many(predictor, kernels)
+    found = [predictor.estimate(kernel) for kernel in kernels]
+    ends = [one.interval_us or (one.latency_us - one.error_us, one.latency_us + one.error_us) for one in found]
+    rows = [(one.latency_us, low, high, one.error_us) for one, (low, high) in zip(found, ends, strict=True)]
+    return Estimates(*np.array(rows, dtype=np.float64).reshape(-1, 4).T)
