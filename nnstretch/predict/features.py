@@ -20,13 +20,21 @@ Numbers = NDArray[np.float64]
 
 BLOCK = 16
 """Channels that vector units take at once; narrower operators pay for whole blocks."""
+TILE = 4 * BLOCK
+"""Output channels that stay in registers while the input is read once."""
+PANEL = 8 * BLOCK
+"""Input channels whose partial sums are added up before outputs are written back."""
+NARROW = "narrow"
+STEP = 6
+"""Pixels of a row that are computed together."""
 
 GIVEN = (
     "cin", "cout", "hw_in", "hw_out", "kernel", "stride", "groups", "batch", "macs", "read_elements", "write_elements", "weight_elements",
 )  # fmt: skip
 DERIVED = (
     "one", "inputs", "read_bytes", "write_bytes", "weight_bytes", "moved_bytes", "working_bytes", "cin_per_group", "cout_per_group",
-    "padded_macs", "row_macs", "windows", "patches", "taps", "reduction", "rows", "partial",
+    "padded_macs", "row_macs", "tile_macs", "step_macs", "windows", "patches", "taps", "block_writes", "block_taps", "step_taps", "reduction", "rows", "read_sweeps", "write_sweeps",
+    "weight_sweeps", "lines", "calls", "partial",
 )  # fmt: skip
 COLUMNS = GIVEN + DERIVED
 POSITION = {name: i for i, name in enumerate(COLUMNS)}
@@ -36,11 +44,11 @@ FIXED = frozenset({"kernel", "stride", "groups", "partial", "one"})
 GROWS = frozenset(COLUMNS) - FIXED
 
 given_of = attrgetter(*GIVEN)
-shapes_of = attrgetter("shapes_in")
-form_of = attrgetter("kind", "op", "epilogue", "kernel")
+shapes_of = attrgetter("shapes_in", "shape_out")
+form_of = attrgetter("kind", "op", "epilogue", "kernel", "layout")
 
-Form = tuple[str, str, tuple[str, ...], int]
-"""Kind, operator, what is fused behind it, side of its window."""
+Form = tuple[str, str, tuple[str, ...], int, str]
+"""Kind, operator, what is fused behind it, side of its window, layout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +69,9 @@ class Batch:
         return Batch(self.columns[:, rows], self.forms, self.form[rows])
 
     def flag(self, name: str) -> Numbers:
-        """1 where `op:NAME` is the operator, where `then:NAME` is fused behind it; else 0."""
+        """1 where `op:NAME` is the operator, `then:NAME` is fused behind it, `layout:NAME` is how it keeps its tensors; else 0."""
         what, _, value = name.partition(":")
-        held = [(value == op) if what == "op" else (value in epilogue) for _, op, epilogue, _ in self.forms]
+        held = [value in {"op": (op,), "then": then, "layout": (layout,)}[what] for _, op, then, _, layout in self.forms]
         return np.array(held, dtype=np.float64)[self.form]
 
 
@@ -76,16 +84,26 @@ def batch(kernels: Sequence[Kernel], element_bytes: int) -> Batch:
     """Read every kernel once; the rest is arithmetic on whole columns."""
     count = len(kernels)
     given = np.fromiter(chain.from_iterable(map(given_of, kernels)), np.float64, count * len(GIVEN)).reshape(count, len(GIVEN))
-    inputs = np.fromiter(map(len, map(shapes_of, kernels)), np.float64, count)
+    shapes = chain.from_iterable((len(read) or 1, wrote[-1] if len(wrote) == 4 else 0) for read, wrote in map(shapes_of, kernels))
+    inputs, width = np.fromiter(shapes, np.float64, 2 * count).reshape(count, 2).T
     columns = np.empty((len(COLUMNS), count))
     columns[: len(GIVEN)] = given.T
-    derive(columns, np.maximum(inputs, 1.0), element_bytes)
+    derive(columns, inputs, np.where(width > 0, width, np.sqrt(columns[GIVEN.index("hw_out")])), element_bytes)
     index: dict[Form, int] = {}
     form = np.fromiter((index.setdefault(key, len(index)) for key in map(form_of, kernels)), np.intp, count)
+    set_narrow_apart(index, form, columns[GIVEN.index("cin")] < BLOCK)
     return Batch(columns, tuple(index), form)
 
 
-def derive(columns: Numbers, inputs: Numbers, element_bytes: int) -> None:
+def set_narrow_apart(index: dict[Form, int], form: NDArray[np.intp], narrow: NDArray[np.bool_]) -> None:
+    """A blocked convolution of less than one block of input channels reads plain tensors: another program."""
+    for key in [key for key in index if key[0] == "conv" and key[-1]]:
+        rows = narrow & (form == index[key])
+        if rows.any():
+            form[rows] = index.setdefault((*key[:-1], NARROW), len(index))
+
+
+def derive(columns: Numbers, inputs: Numbers, width: Numbers, element_bytes: int) -> None:
     """Fill the columns behind the given ones, in place."""
     cin, cout, _, hw_out, kernel, _, groups, count, macs, read, write, weights = columns[: len(GIVEN)]
     slots = dict(zip(DERIVED, columns[len(GIVEN) :], strict=True))
@@ -101,12 +119,23 @@ def derive(columns: Numbers, inputs: Numbers, element_bytes: int) -> None:
     slots["patches"][:] = macs / cout_per_group
     slots["row_macs"][:] = slots["patches"] * blocks(cout_per_group)
     slots["padded_macs"][:] = slots["row_macs"] / cin_per_group * blocks(cin_per_group)
+    slots["tile_macs"][:] = slots["patches"] * blocks(cout_per_group, TILE)
+    slots["step_macs"][:] = slots["row_macs"] / width * blocks(width, STEP)
     slots["taps"][:] = write * kernel * kernel
+    slots["block_writes"][:] = hw_out * count * blocks(cout)
+    slots["block_taps"][:] = slots["block_writes"] * kernel * kernel
+    slots["step_taps"][:] = slots["block_taps"] / width * blocks(width, STEP)
     slots["reduction"][:] = macs / np.maximum(cout * hw_out * count, 1.0)
     slots["rows"][:] = hw_out * count
+    tiles, height = blocks(cout_per_group, TILE) / TILE * groups, hw_out / width * count
+    slots["read_sweeps"][:] = slots["read_bytes"] * tiles / groups
+    slots["write_sweeps"][:] = slots["write_bytes"] * blocks(cin_per_group, PANEL) / PANEL
+    slots["weight_sweeps"][:] = slots["weight_bytes"] * height
+    slots["lines"][:] = height * blocks(cout) / BLOCK
+    slots["calls"][:] = height * tiles * blocks(cin_per_group) / BLOCK
     slots["partial"][:] = (cin % BLOCK > 0) | (cout % BLOCK > 0)
 
 
-def blocks(channels: Numbers) -> Numbers:
-    """Channels, rounded up to whole blocks."""
-    return np.ceil(channels / BLOCK) * BLOCK
+def blocks(values: Numbers, size: int = BLOCK) -> Numbers:
+    """Rounded up to whole blocks."""
+    return np.ceil(values / size) * size

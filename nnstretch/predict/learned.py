@@ -23,6 +23,8 @@ from nnstretch.predict.features import Batch, Form, Numbers, batch
 from nnstretch.predict.trees import Forest
 from nnstretch.protocols import Estimate, Kernel
 
+LAID_OUT = frozenset({"conv", "gconv", "dwconv", "pool"})
+"""Kinds that are other programs on blocks of channels than on plain tensors."""
 FAR = 4.0
 """Beyond this factor outside of what was measured, an interval is `WIDER` times as wide (in logarithms)."""
 WIDER = 3.0
@@ -38,7 +40,7 @@ class Term:
     above: float = 0.0
     """Only what exceeds this counts: traffic that a cache of this many bytes no longer holds."""
     only: str = ""
-    """`op:NAME` or `then:NAME`: only kernels of that operator, or with it fused behind."""
+    """`op:NAME`, `then:NAME` or `layout:NAME`: only kernels of that operator, with it fused behind, in that layout."""
 
     def amount(self, kernels: Batch) -> Numbers:
         found = kernels.column(self.column)
@@ -151,7 +153,7 @@ class Learned:
         return Estimates(*found)
 
     def refusal(self, form: Form, name: str) -> str | None:
-        kind, op, epilogue, _ = form
+        kind, op, epilogue, _, _ = form
         if name not in self.families:
             return f"kind {kind!r}"
         if op and op not in self.families[name].ops:
@@ -162,14 +164,15 @@ class Learned:
 
 
 def family_of(form: Form) -> str:
-    """Convolutions of one pixel are products of matrices; wider windows are not."""
-    kind, _, _, kernel = form
-    return f"{kind}1x1" if kind == "conv" and kernel == 1 else kind
+    """Convolutions of one pixel are products of matrices, wider windows are not; on blocks of channels they are other programs."""
+    kind, _, _, kernel, layout = form
+    name = f"{kind}1x1" if kind == "conv" and kernel == 1 else kind
+    return f"{name}.{layout}" if layout and kind in LAID_OUT else name
 
 
 def priced(family: Family, kernels: Batch) -> Numbers:
     """Rows: latency, low, high, error."""
-    forms = tuple((kind, op or family.ops[0], epilogue, kernel) for kind, op, epilogue, kernel in kernels.forms)
+    forms = tuple((kind, op or family.ops[0], *rest) for kind, op, *rest in kernels.forms)
     kernels = Batch(kernels.columns, forms, kernels.form)
     analytic = family.analytic(kernels)
     latency = family.latency(kernels, analytic)
@@ -188,3 +191,15 @@ def estimate_many(predictor: Any, kernels: Sequence[Kernel]) -> Estimates:
     ends = [one.interval_us or (one.latency_us - one.error_us, one.latency_us + one.error_us) for one in found]
     rows = [(one.latency_us, low, high, one.error_us) for one, (low, high) in zip(found, ends, strict=True)]
     return Estimates(*np.array(rows, dtype=np.float64).reshape(-1, 4).T)
+
+
+def analytic_many(predictor: Analytic, kernels: Sequence[Kernel]) -> Estimates:
+    """`describe` one by one, arithmetic all at once."""
+    width = ELEMENT_BYTES[predictor.dtype]
+    try:
+        rows = np.array([describe(kernel, width) for kernel in kernels], dtype=np.float64).reshape(-1, len(Features._fields))
+    except UnsupportedOp as error:
+        raise UnsupportedOp(f"{error}, processor {predictor.processor}") from None
+    latency = np.asarray(latency_us(predictor.rates, Features(*rows.T)), dtype=np.float64)  # type: ignore[arg-type]
+    error_us = predictor.relative_error * latency
+    return Estimates(latency, np.maximum(latency - error_us, 0.0), latency + error_us, error_us)

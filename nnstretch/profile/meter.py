@@ -33,6 +33,10 @@ class Meter(Protocol):
         """Where it keeps feature maps in blocks of channels, as seen in what it runs; None where it does not."""
         ...
 
+    def launches(self, chain: tuple[Kernel, ...], /) -> int | None:
+        """Kernels it really launches for a chain, copies between layouts apart; None where it does not say."""
+        ...
+
     def measure(self, chains: Sequence[tuple[Kernel, ...]], rounds: int, /) -> list[tuple[float, ...]]:
         """Microseconds of every chain in every round, without what the harness adds; () where the backend refuses one.
 

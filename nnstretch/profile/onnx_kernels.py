@@ -1,8 +1,9 @@
 """Chains of kernels -> one ONNX model, in which each chain reads its own inputs between a head and a tail.
 
-The head (`Neg`, never fused) writes what the chain reads, so that it lies in the near caches as it does
-behind a producer in a network, and its name in the runtime's records says where a chain begins. The tail keeps
-one element, so that buffers are used again as they are in a network.
+A sweep over a scratch tensor pushes weights and old buffers out of the near caches, as the rest of a network does.
+The head (a sum, never fused) then writes what the chain reads, so that it is as near as behind a producer in a
+network, and its name in the runtime's records says where a chain begins. The tail keeps one element, so that
+buffers are used again as they are in a network.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from nnstretch.errors import UnsupportedOp
 from nnstretch.protocols import Kernel
 
 OPSET = 20
-HEAD, TAIL, CARRIER = "head", "tail", "carrier"
+HEAD, TAIL, CARRIER, SWEEP = "head", "tail", "carrier", "sweep"
 """Names of what is built around a chain and not counted."""
 
 CONVOLUTIONS = ("conv", "gconv", "dwconv")
@@ -73,14 +74,19 @@ class Model:
         return bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9).SerializeToString())
 
 
+SWEPT = 2**20
+"""Elements of the scratch tensor: 1 MiB read and 1 MiB written, the near cache of a core or about half of it."""
+
+
 def build(chains: Sequence[tuple[Kernel, ...]]) -> bytes:
     """All chains side by side. Raises UnsupportedOp, naming the kernel, for a kind that has no ONNX form here."""
     model = Model()
+    scratch = model.read((1, SWEPT))
     for index, chain in enumerate(chains):
-        value = ""
+        value, swept = "", sweep(model, scratch, index)
         for position, kernel in enumerate(chain):
             fresh = [
-                carried(model, kernel, shape, model.add("Neg", model.read(shape), name=f"{HEAD}{index}.{position}.{i}"), f"{index}.{position}.{i}")
+                carried(model, kernel, shape, model.add("Add", model.read(shape), swept, name=f"{HEAD}{index}.{position}.{i}"), f"{index}.{position}.{i}")
                 for i, shape in enumerate(inputs_of(kernel))
                 if i or not position
             ]
@@ -89,6 +95,13 @@ def build(chains: Sequence[tuple[Kernel, ...]]) -> bytes:
         zeros, ones = model.constant(np.zeros(rank, np.int64)), model.constant(np.ones(rank, np.int64))
         model.write(model.add("Slice", value, zeros, ones, name=f"{TAIL}{index}"))
     return model.bytes()
+
+
+def sweep(model: Model, scratch: str, index: int) -> str:
+    """One element that depends on all of the scratch tensor having been written."""
+    written = model.add("Neg", scratch, name=f"{SWEEP}{index}")
+    zero, one, axis = (model.constant(np.array([n])) for n in (0, 1, 1))
+    return model.add("Slice", written, zero, one, axis, name=f"{SWEEP}{index}.slice")
 
 
 def carried(model: Model, kernel: Kernel, shape: tuple[int, ...], value: str, label: str) -> str:

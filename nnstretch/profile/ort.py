@@ -13,7 +13,10 @@ import numpy as np
 import onnxruntime  # type: ignore[import-untyped]
 
 from nnstretch.errors import UnsupportedOp
-from nnstretch.profile.onnx_kernels import CARRIER, HEAD, TAIL, Model, build
+from nnstretch.fusion import Blocked
+from nnstretch.profile.describe import Recipe, described
+from nnstretch.profile.onnx_kernels import CARRIER, HEAD, SWEEP, TAIL, Model, build
+from nnstretch.profile.ort_layout import blocked_of
 from nnstretch.protocols import Kernel
 
 if TYPE_CHECKING:
@@ -59,6 +62,27 @@ class OnnxRuntime:
         found = [self.total(events, first.op if first.kind == "reorder" else "") for events in runs]
         return tuple(max(LEAST_US, us) for us in found if us is not None) if None not in found else ()
 
+    def blocked(self) -> Blocked | None:
+        """Block and alignment as this build of the runtime uses them; they differ between AVX2, AVX-512 and Arm."""
+        return blocked_of(self.copies)
+
+    def copies(self, chain: tuple[Kernel, ...]) -> int | None:
+        """Copies between layouts around a chain."""
+        found = self.operators(chain)
+        return None if found is None else sum(op in REORDERS for op in found)
+
+    def launches(self, chain: tuple[Kernel, ...], /) -> int | None:
+        found = self.operators(chain)
+        return None if found is None else sum(op not in REORDERS for op in found)
+
+    def operators(self, chain: tuple[Kernel, ...]) -> list[str] | None:
+        """What ran for a chain, without head, tail and carriers; None where the runtime refuses it."""
+        try:
+            events = self.records(build([chain]), 1)[0].get(0, [])
+        except Exception:
+            return None
+        return [e["args"]["op_name"] for e in events if not e["name"].startswith((CARRIER, TAIL, SWEEP))]
+
     def wrapped(self, chain: tuple[Kernel, ...]) -> tuple[Kernel, ...] | None:
         """The chain as it is built: a reorder shows itself around a convolution. None where a kernel has no ONNX form."""
         if chain[0].kind == "reorder":
@@ -71,7 +95,7 @@ class OnnxRuntime:
 
     def total(self, events: list[dict[str, Any]], reorder: str) -> float | None:
         """Microseconds of a chain in one round; None where what was asked for did not run."""
-        events = [event for event in events if not event["name"].startswith((CARRIER, TAIL))]
+        events = [event for event in events if not event["name"].startswith((CARRIER, TAIL, SWEEP))]
         names = [REORDERS.get(event["args"]["op_name"], "") for event in events]
         picked = [event["dur"] - self.recording_us for event, name in zip(events, names, strict=True) if name == reorder]
         return sum(picked) if picked else None
@@ -121,13 +145,11 @@ class OnnxRuntime:
 
 
 def carrier(kernel: Kernel) -> Kernel:
-    """A depthwise 1x1 convolution over the same map, which the runtime wraps in both copies."""
-    elements = kernel.write_elements
-    return Kernel(
-        name=kernel.name, kind="dwconv", cin=kernel.cin, cout=kernel.cin, hw_in=kernel.hw_in, hw_out=kernel.hw_out, kernel=1, stride=1,
-        groups=kernel.cin, batch=kernel.batch, macs=elements, read_elements=elements, write_elements=elements, weight_elements=2 * kernel.cin,
-        op="conv2d", shapes_in=kernel.shapes_in, shape_out=kernel.shape_out,
-    )  # fmt: skip
+    """A narrow 1x1 convolution that writes the map, or a depthwise one that reads it: the runtime adds the copy."""
+    shape, pixels = kernel.shape_out, kernel.shape_out[2:]
+    if kernel.op == "to_plain":
+        return described(Recipe("conv", "conv2d", ((shape[0], 16, *pixels),), shape), kernel.name)
+    return described(Recipe("dwconv", "conv2d", (shape,), shape, groups=shape[1]), kernel.name)
 
 
 def settings() -> onnxruntime.SessionOptions:

@@ -22,17 +22,23 @@ FOLDED = ("scale", "shift", "batch_norm")
 """What the converter multiplies into the weights of the operator before it."""
 
 
-def build(chain: Sequence[Kernel], dtype: str) -> bytes:
+def build(chain: Sequence[Kernel], dtype: str, copies: int = 1) -> bytes:
     """A model of kernels that each read what the one before wrote; everything else they read is an input.
 
+    Copies run one after the other, each with weights of its own, on the same inputs. Of what a copy writes, one number is kept:
+    nothing else needs the memory any more, so the next copy writes there, as kernels of a network do.
     Raises UnsupportedOp for a kernel without a TFLite form.
     """
-    model, value = Model(dtype), None
-    for kernel in chain:
-        if not kernel.shapes_in or not kernel.shape_out:
-            raise UnsupportedOp(f"cannot build {kernel.kind} for LiteRT, kernel {kernel.name}, its shapes are not known")
-        value = append(model, kernel, value)
-    model.outputs.append(value) if value is not None and not model.outputs else None
+    model = Model(dtype)
+    for _ in range(copies):
+        model.reread()
+        value: int | None = None
+        for kernel in chain:
+            if not kernel.shapes_in or not kernel.shape_out:
+                raise UnsupportedOp(f"cannot build {kernel.kind} for LiteRT, kernel {kernel.name}, its shapes are not known")
+            value = append(model, kernel, value)
+        assert value is not None, "a chain has at least one kernel"
+        model.outputs.append(value if copies == 1 else model.first(value))
     return model.bytes()
 
 

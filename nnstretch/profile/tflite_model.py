@@ -32,12 +32,19 @@ class Model:
         self.codes: dict[str, int] = {}
         self.inputs: list[int] = []
         self.outputs: list[int] = []
+        self.unread = 0
+        """Which input the next `read` gives."""
 
     def read(self, shape: Sequence[int]) -> int:
-        """An input of the model."""
-        value = self.activation(shape)
-        self.inputs.append(value)
-        return value
+        """The next input of the model, made where there is none yet."""
+        if self.unread == len(self.inputs):
+            self.inputs.append(self.activation(shape))
+        self.unread += 1
+        return self.inputs[self.unread - 1]
+
+    def reread(self) -> None:
+        """Another copy of the kernels reads the same inputs from the first one on."""
+        self.unread = 0
 
     def op(self, name: str, inputs: Sequence[int], shape: Sequence[int], options: str = "", like: int | None = None,
            scale: tuple[float, int] | None = None, second: bool = False, **fields: Any) -> int:  # fmt: skip
@@ -92,6 +99,11 @@ class Model:
         if self.dtype == "int8":
             tensor.quantization = steps([abs(value) / 127 if value else SCALE], [0])
         return len(self.tensors) - 1
+
+    def first(self, value: int) -> int:
+        """Its first number."""
+        one = [1] * len(self.shape(value))
+        return self.op("SLICE", (value, self.integers([0] * len(one)), self.integers(one)), one, "SliceOptions", like=value)
 
     def lowest(self, like: int) -> int:
         """What a maximum ignores, in the scale of another value."""
