@@ -76,6 +76,8 @@ class Estimate:
     latency_us: float
     error_us: float
     """Root-mean-square error on cases that the predictor was not fitted on."""
+    interval_us: tuple[float, float] | None = None
+    """90% of the latencies lie between these; None where nobody counted."""
 
 
 class Predictor(Protocol):

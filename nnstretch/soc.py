@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 from nnstretch.errors import UnknownName
+from nnstretch.fusion import MOBILE, FusionRules
 from nnstretch.graph import ELEMENT_BYTES
 from nnstretch.protocols import Predictor
 
@@ -63,6 +64,8 @@ class Soc:
     """False where no latency of this chip was ever published: derived from specifications."""
     provenance: str = ""
     """What was measured, by whom, and the held-out error, in one sentence."""
+    fusion: Mapping[str, FusionRules] = field(default_factory=dict)
+    """What each processor's backend fuses, where it is not `MOBILE`."""
 
     def processor(self, name: str) -> Processor:
         for processor in self.processors:
@@ -70,6 +73,10 @@ class Soc:
                 return processor
         names = ", ".join(p.name for p in self.processors)
         raise UnknownName(f"unknown processor {name!r}, SoC {self.name}, it has {names}")
+
+    def rules(self, processor: str) -> FusionRules:
+        """What the backend of a processor fuses."""
+        return self.fusion.get(processor, MOBILE)
 
     @property
     def element_bytes(self) -> int:

@@ -3,7 +3,7 @@
     python scripts/make_prior.py NETWORK [NETWORK ...] --out nnstretch/profile/prior.csv
 
 One row is one operator with its shapes and how often the networks use it. Networks named in
-scripts/validate_predictor.py are refused: what is to be predicted must not be sampled.
+nnstretch/profile/validation.py are refused: what is to be predicted must not be sampled.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from collections import Counter
 from pathlib import Path
 
 import torch
-from validate_predictor import NETWORKS
 
 from nnstretch.capture import default_input, load_model
 from nnstretch.capture.torch_export import capture
 from nnstretch.files import write_text
 from nnstretch.fusion import WEIGHTED, FusionRules
 from nnstretch.profile.describe import Recipe, recipe_of
+from nnstretch.profile.validation import NETWORKS
 from nnstretch.structure.kernels import kernels
 
 UNFUSED = FusionRules(frozenset((kind, "batch_norm") for kind in WEIGHTED))

@@ -13,11 +13,12 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from nnstretch.cli.subjects import MODEL_HELP, SOC_HELP, Subject, load_soc_of, load_subject, names_of, shape_of
+from nnstretch.cli.subjects import MODEL_HELP, SOC_HELP, Subject, add_fallback, load_soc_of, load_subject, names_of, shape_of
 from nnstretch.errors import BadInput, UnsupportedOp
 
 if TYPE_CHECKING:
     from nnstretch.soc import Soc
+    from nnstretch.stretch.pricing import Pricer
 
 SUMMARY = "latency of a network, a plan or operator lists on a chip"
 
@@ -27,6 +28,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ops", metavar="OPS.csv", help="operator lists as deployed, instead of MODEL")
     parser.add_argument("--soc", required=True, help=SOC_HELP)
     parser.add_argument("--processors", type=names_of, default=None, help="e.g. cpu,gpu (default: all of the chip, or the plan's)")
+    add_fallback(parser)
     parser.add_argument("--input", type=shape_of, default=None, help="input shape, NCHW")
 
 
@@ -45,15 +47,17 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     subject = load_subject(args.model, args.input)
     if subject.plan is not None and args.processors:
         raise BadInput(f"--processors is {','.join(args.processors)}, command line, {args.model} is a plan and places its own branches")
-    return network(subject, soc, args.processors) if subject.plan is None else plan_terms(subject, soc)
+    if subject.plan is None:
+        return network(subject, soc, args.processors, args.fallback)
+    return plan_terms(subject, soc, args.fallback)
 
 
-def network(subject: Subject, soc: Soc, processors: tuple[str, ...] | None) -> dict[str, Any]:
+def network(subject: Subject, soc: Soc, processors: tuple[str, ...] | None, fallback: str | None) -> dict[str, Any]:
     from nnstretch.stretch.lower import lower, unbranched
     from nnstretch.stretch.pricing import Pricer, price, uncovered
 
     names = processors or tuple(p.name for p in soc.processors)
-    pricer = Pricer(soc)
+    pricer = Pricer(soc, fallback)
     missing = uncovered(subject.graph, soc, names, pricer)
     rows, latency_ms = kernel_rows([(subject.graph, names)], pricer)
     for name in names:
@@ -64,38 +68,36 @@ def network(subject: Subject, soc: Soc, processors: tuple[str, ...] | None) -> d
     error_ms = {name: sum(row["error_ms"] for row in rows if row["processor"] == name) for name in names}
     return {
         "model": subject.spec, "soc": soc.name, "latency_ms": latency_ms, "error_ms": error_ms, "kernels": rows,
-        "uncovered": list(missing), "provenance": soc.provenance, "calibrated": soc.calibrated,
+        "uncovered": list(missing), "fallbacks": pricer.replaced, "provenance": soc.provenance, "calibrated": soc.calibrated,
     }  # fmt: skip
 
 
-def kernel_rows(graphs: list[tuple[Any, tuple[str, ...]]], pricer: Any) -> tuple[list[dict[str, Any]], dict[str, float]]:
-    """One row a kernel and processor; what is uncovered has no row and no share in the sum."""
-    from nnstretch.structure.kernels import kernels
-
+def kernel_rows(graphs: list[tuple[Any, tuple[str, ...]]], pricer: Pricer) -> tuple[list[dict[str, Any]], dict[str, float]]:
+    """One row a kernel and processor, as its backend fuses them; what is uncovered has no row and no share in the sum."""
     rows: list[dict[str, Any]] = []
     total_ms: dict[str, float] = {}
-    for graph, names in graphs:
-        for kernel in kernels(graph):
-            for name in names:
-                try:
-                    estimate = pricer.kernel(kernel, name)
-                except UnsupportedOp:
-                    continue
-                ms = estimate.latency_us / 1000
-                rows.append(
-                    {"name": kernel.name, "kind": kernel.kind, "processor": name, "latency_ms": ms, "error_ms": estimate.error_us / 1000}
-                )
-                total_ms[name] = total_ms.get(name, 0.0) + ms
+    for graph, name in ((graph, name) for graph, names in graphs for name in names):
+        for kernel in pricer.kernels(graph, name):
+            try:
+                estimate = pricer.kernel(kernel, name)
+            except UnsupportedOp:
+                continue
+            ms = estimate.latency_us / 1000
+            row = {"name": kernel.name, "kind": kernel.kind, "processor": name, "latency_ms": ms, "error_ms": estimate.error_us / 1000}
+            if estimate.interval_us is not None:
+                row["interval_ms"] = [bound / 1000 for bound in estimate.interval_us]
+            rows.append(row)
+            total_ms[name] = total_ms.get(name, 0.0) + ms
     return rows, total_ms
 
 
-def plan_terms(subject: Subject, soc: Soc) -> dict[str, Any]:
+def plan_terms(subject: Subject, soc: Soc, fallback: str | None) -> dict[str, Any]:
     from nnstretch.cli.tables import segments_json
     from nnstretch.stretch.lower import lower
     from nnstretch.stretch.pricing import Pricer, price
 
     assert subject.plan is not None
-    pricer = Pricer(soc)
+    pricer = Pricer(soc, fallback)
     for name in subject.plan.processors:
         soc.processor(name)
     lowered = lower(subject.stretcher, subject.plan)
@@ -107,7 +109,7 @@ def plan_terms(subject: Subject, soc: Soc) -> dict[str, Any]:
         "model": subject.spec, "soc": soc.name, "plan_latency_ms": trial.latency_us / 1000,
         "error_ms": sum(max(s["branches"], key=lambda b: b["latency_ms"])["error_ms"] for s in segments),
         "macs": lowered.macs, "params": lowered.params, "segments": segments, "kernels": rows, "uncovered": [],
-        "provenance": soc.provenance, "calibrated": soc.calibrated,
+        "fallbacks": pricer.replaced, "provenance": soc.provenance, "calibrated": soc.calibrated,
     }  # fmt: skip
 
 
@@ -135,6 +137,8 @@ def show(result: dict[str, Any], console: Any) -> None:
     console.print(table)
     if result.get("uncovered"):
         console.print(f"[red]not counted, never measured:[/red] {', '.join(result['uncovered'])}")
+    for name, kind in result.get("fallbacks", {}).items():
+        console.print(f"[yellow]never measured, priced as the nearest kind ({kind}):[/yellow] {name}")
     if result.get("calibrated") is False:
         console.print("[yellow]this chip is not calibrated: numbers derive from public specifications[/yellow]")
     console.print(f"source: {result['provenance']}")

@@ -14,7 +14,18 @@ import argparse
 import math
 from typing import TYPE_CHECKING, Any
 
-from nnstretch.cli.subjects import SOC_HELP, add_model, load_soc_of, load_subject, names_of, progress, quantity, shape_of, writable
+from nnstretch.cli.subjects import (
+    SOC_HELP,
+    add_fallback,
+    add_model,
+    load_soc_of,
+    load_subject,
+    names_of,
+    progress,
+    quantity,
+    shape_of,
+    writable,
+)
 from nnstretch.errors import BadInput
 
 if TYPE_CHECKING:
@@ -39,6 +50,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-macs", default=None, metavar="N|Rx", help="MACs of the whole plan at most")
     parser.add_argument("--min-params", default=None, metavar="N|Rx", help="parameters of the whole plan at least")
     parser.add_argument("--width-steps", type=int, default=10, metavar="N", help="widths tried per branch (default 10)")
+    add_fallback(parser)
     parser.add_argument("--out", metavar="PLAN.yaml", default=None, help="where to write the best plan")
 
 
@@ -69,6 +81,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
             top=args.top,
             width_steps=args.width_steps,
             progress=tick,
+            fallback=args.fallback,
         )
     if out is not None:
         write_plan(out, result.plans[0].trial.plan)
@@ -90,6 +103,7 @@ def as_json(result: SearchResult, stretcher: Any, soc: Any, model: str) -> dict[
             "fastest": result.fastest,
         },
         "space": {"log10_size": result.log10_size, "refused": result.refused},
+        "fallbacks": dict(result.fallbacks),
         "limits": {"alpha": result.limits.alpha, "beta": result.limits.beta},
         "optimal": result.optimal,
         "lower_bound_ms": result.lower_bound_us / 1000,

@@ -108,6 +108,13 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help=MODEL_HELP)
 
 
+def add_fallback(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--fallback", choices=("nearest",), default=None,
+        help="price kernels that were never measured as the nearest kind that was (default: refuse them)",
+    )  # fmt: skip
+
+
 def writable(path: str | Path | None, *sources: str | Path | None) -> Path | None:
     """An output path that can be written and is none of the command's inputs, checked before any long work. Raises BadInput."""
     if path is None:
@@ -148,3 +155,23 @@ def progress(label: str) -> Iterator[Any]:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(label, total=1)
         yield lambda done, total, *_: bar.update(task, completed=done, total=total)
+
+
+@contextmanager
+def stages() -> Iterator[Any]:
+    """A bar for work of several stages; yields a function of (what, done, total).
+
+    It is drawn only when it is told something: a thread that redraws would disturb what is measured.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:.0f}/{task.total:.0f}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal, auto_refresh=False) as bar:
+        task = bar.add_task("", total=1)
+
+        def tell(what: str, done: float, total: float) -> None:
+            bar.update(task, description=what, completed=done, total=max(total, 1e-9), refresh=True)
+
+        yield tell

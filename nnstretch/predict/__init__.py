@@ -3,5 +3,6 @@
 from nnstretch.predict.analytic import Analytic, Rates
 from nnstretch.predict.load import known_socs, load_soc
 from nnstretch.predict.ops import predict_ops
+from nnstretch.predict.save import save_soc
 
-__all__ = ["Analytic", "Rates", "known_socs", "load_soc", "predict_ops"]
+__all__ = ["Analytic", "Rates", "known_socs", "load_soc", "predict_ops", "save_soc"]

@@ -1,7 +1,7 @@
 """Kernels -> a table of numbers: what a latency can depend on, one row a kernel, one column a quantity.
 
-Every column named in `GROWS` never falls when a kernel gets more channels, pixels or inputs; a model that only
-rises in these never calls more work faster.
+Columns in `GROWS` never fall when a kernel gets more channels, pixels or inputs and keeps its layout; a model that only rises in
+these never calls more work faster. Whether channels suit a blocked layout is another matter: 12 may well be slower than 16.
 """
 
 from __future__ import annotations
@@ -24,31 +24,38 @@ TILE = 4 * BLOCK
 """Output channels that stay in registers while the input is read once."""
 PANEL = 8 * BLOCK
 """Input channels whose partial sums are added up before outputs are written back."""
-NARROW = "narrow"
 STEP = 6
 """Pixels of a row that are computed together."""
+NARROW = "narrow"
+"""Layout of blocked convolutions that read less than a block."""
 
 GIVEN = (
     "cin", "cout", "hw_in", "hw_out", "kernel", "stride", "groups", "batch", "macs", "read_elements", "write_elements", "weight_elements",
 )  # fmt: skip
 DERIVED = (
     "one", "inputs", "read_bytes", "write_bytes", "weight_bytes", "moved_bytes", "working_bytes", "cin_per_group", "cout_per_group",
-    "padded_macs", "row_macs", "tile_macs", "step_macs", "windows", "patches", "taps", "block_writes", "block_taps", "step_taps", "reduction", "rows", "read_sweeps", "write_sweeps",
-    "weight_sweeps", "lines", "calls", "partial",
+    "padded_macs", "row_macs", "tile_macs", "step_macs", "windows", "patches", "taps", "block_writes", "block_taps", "step_taps",
+    "reduction", "rows", "read_sweeps", "write_sweeps", "weight_sweeps", "lines", "calls",
 )  # fmt: skip
 COLUMNS = GIVEN + DERIVED
 POSITION = {name: i for i, name in enumerate(COLUMNS)}
 
-FIXED = frozenset({"kernel", "stride", "groups", "partial", "one"})
-"""What describes a kernel's form, not its size."""
-GROWS = frozenset(COLUMNS) - FIXED
+GROWS = frozenset(COLUMNS) - {"stride", "one"}
+"""All but the form of a kernel; a wider stride is less work."""
 
 given_of = attrgetter(*GIVEN)
-shapes_of = attrgetter("shapes_in", "shape_out")
+read_of, wrote_of = attrgetter("shapes_in"), attrgetter("shape_out")
 form_of = attrgetter("kind", "op", "epilogue", "kernel", "layout")
 
 Form = tuple[str, str, tuple[str, ...], int, str]
 """Kind, operator, what is fused behind it, side of its window, layout."""
+
+
+class Numbering(dict[Form, int]):
+    """Numbers what it is asked for, in the order in which it first is."""
+
+    def __missing__(self, key: Form) -> int:
+        return self.setdefault(key, len(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +70,17 @@ class Batch:
     """Which of `forms` each kernel has."""
 
     def column(self, name: str) -> Numbers:
-        return self.columns[POSITION[name]]
+        return np.asarray(self.columns[POSITION[name]])
 
     def take(self, rows: NDArray[np.intp]) -> Batch:
-        return Batch(self.columns[:, rows], self.forms, self.form[rows])
+        """Some of the kernels."""
+        return Batch(self.columns[:, rows], *held(self.forms, self.form[rows]))
 
     def flag(self, name: str) -> Numbers:
         """1 where `op:NAME` is the operator, `then:NAME` is fused behind it, `layout:NAME` is how it keeps its tensors; else 0."""
         what, _, value = name.partition(":")
-        held = [value in {"op": (op,), "then": then, "layout": (layout,)}[what] for _, op, then, _, layout in self.forms]
-        return np.array(held, dtype=np.float64)[self.form]
+        found = [value in {"op": (op,), "then": then, "layout": (layout,)}[what] for _, op, then, _, layout in self.forms]
+        return np.array(found, dtype=np.float64)[self.form]
 
 
 def table(kernels: Sequence[Kernel], element_bytes: int) -> Numbers:
@@ -84,23 +92,30 @@ def batch(kernels: Sequence[Kernel], element_bytes: int) -> Batch:
     """Read every kernel once; the rest is arithmetic on whole columns."""
     count = len(kernels)
     given = np.fromiter(chain.from_iterable(map(given_of, kernels)), np.float64, count * len(GIVEN)).reshape(count, len(GIVEN))
-    shapes = chain.from_iterable((len(read) or 1, wrote[-1] if len(wrote) == 4 else 0) for read, wrote in map(shapes_of, kernels))
-    inputs, width = np.fromiter(shapes, np.float64, 2 * count).reshape(count, 2).T
+    inputs = np.fromiter(map(len, map(read_of, kernels)), np.float64, count)
+    width = np.fromiter([shape[-1] if len(shape) == 4 else 0 for shape in map(wrote_of, kernels)], np.float64, count)
     columns = np.empty((len(COLUMNS), count))
     columns[: len(GIVEN)] = given.T
-    derive(columns, inputs, np.where(width > 0, width, np.sqrt(columns[GIVEN.index("hw_out")])), element_bytes)
-    index: dict[Form, int] = {}
-    form = np.fromiter((index.setdefault(key, len(index)) for key in map(form_of, kernels)), np.intp, count)
-    set_narrow_apart(index, form, columns[GIVEN.index("cin")] < BLOCK)
-    return Batch(columns, tuple(index), form)
+    pixels = columns[POSITION["hw_out"]]
+    derive(columns, np.maximum(inputs, 1.0), np.where(width > 0, np.minimum(width, pixels), np.sqrt(pixels)), element_bytes)
+    index = Numbering()
+    form = np.fromiter(map(index.__getitem__, map(form_of, kernels)), np.intp, count)
+    set_narrow_apart(index, form, columns[POSITION["cin"]] < BLOCK)
+    return Batch(columns, *held(tuple(index), form))
 
 
-def set_narrow_apart(index: dict[Form, int], form: NDArray[np.intp], narrow: NDArray[np.bool_]) -> None:
+def held(forms: tuple[Form, ...], form: NDArray[np.intp]) -> tuple[tuple[Form, ...], NDArray[np.intp]]:
+    """Without the forms that no kernel has."""
+    kept = np.bincount(form, minlength=len(forms)) > 0
+    return tuple(one for one, keep in zip(forms, kept.tolist(), strict=True) if keep), (np.cumsum(kept) - 1)[form]
+
+
+def set_narrow_apart(index: Numbering, form: NDArray[np.intp], narrow: NDArray[np.bool_]) -> None:
     """A blocked convolution of less than one block of input channels reads plain tensors: another program."""
     for key in [key for key in index if key[0] == "conv" and key[-1]]:
         rows = narrow & (form == index[key])
         if rows.any():
-            form[rows] = index.setdefault((*key[:-1], NARROW), len(index))
+            form[rows] = index[*key[:-1], NARROW]
 
 
 def derive(columns: Numbers, inputs: Numbers, width: Numbers, element_bytes: int) -> None:
@@ -133,7 +148,6 @@ def derive(columns: Numbers, inputs: Numbers, width: Numbers, element_bytes: int
     slots["weight_sweeps"][:] = slots["weight_bytes"] * height
     slots["lines"][:] = height * blocks(cout) / BLOCK
     slots["calls"][:] = height * tiles * blocks(cin_per_group) / BLOCK
-    slots["partial"][:] = (cin % BLOCK > 0) | (cout % BLOCK > 0)
 
 
 def blocks(values: Numbers, size: int = BLOCK) -> Numbers:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,8 @@ LAID_OUT = frozenset({"conv", "gconv", "dwconv", "pool"})
 FAR = 4.0
 """Beyond this factor outside of what was measured, an interval is `WIDER` times as wide (in logarithms)."""
 WIDER = 3.0
+MOST = 0.99
+"""Share of an estimate that its error is said to be at most; the interval says the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,9 @@ class Family:
 
     def analytic(self, kernels: Batch) -> Numbers:
         """Microseconds, without the trees."""
-        found: Numbers = reduce(lambda total, term: total + term.us_per_unit * term.amount(kernels), self.terms, np.zeros(len(kernels.form)))
+        found = np.zeros(len(kernels.form))
+        for term in self.terms:
+            found += term.us_per_unit * term.amount(kernels)
         return np.maximum(found, self.floor_us)
 
     def latency(self, kernels: Batch, analytic_us: Numbers) -> Numbers:
@@ -128,7 +131,7 @@ class Learned:
     dtype: str
     families: Mapping[str, Family]
     relative_error: float
-    """Root-mean-square error on kernels that it was not fitted on, as a share of the estimate."""
+    """Root-mean-square error on kernels that it was not fitted on, each counted by its time, as a share of the estimate."""
 
     def estimate(self, kernel: Kernel, /) -> Estimate:
         """Raise UnsupportedOp for a kind or an operator that was never measured."""
@@ -148,14 +151,16 @@ class Learned:
         for name in dict.fromkeys(names):
             chosen = np.array([other == name for other in names])
             rows = np.flatnonzero(chosen[everything.form])
+            if not len(rows):
+                continue
             part = everything if len(rows) == len(kernels) else everything.take(rows)
             found[:, rows] = priced(self.families[name], part)
         return Estimates(*found)
 
     def refusal(self, form: Form, name: str) -> str | None:
-        kind, op, epilogue, _, _ = form
+        kind, op, epilogue, _, layout = form
         if name not in self.families:
-            return f"kind {kind!r}"
+            return f"kind {kind!r} ({layout})" if layout else f"kind {kind!r}"
         if op and op not in self.families[name].ops:
             return f"kind {kind!r} of operator {op!r}"
         known = {follower for family in self.families.values() for follower in family.followers}
@@ -172,13 +177,13 @@ def family_of(form: Form) -> str:
 
 def priced(family: Family, kernels: Batch) -> Numbers:
     """Rows: latency, low, high, error."""
-    forms = tuple((kind, op or family.ops[0], *rest) for kind, op, *rest in kernels.forms)
+    forms = tuple((kind, op or family.ops[0], then, window, layout) for kind, op, then, window, layout in kernels.forms)
     kernels = Batch(kernels.columns, forms, kernels.form)
     analytic = family.analytic(kernels)
     latency = family.latency(kernels, analytic)
     spread, classes, width = family.spread, family.spread.classes(analytic), 1.0 + (WIDER - 1.0) * family.far(kernels)
     low, high, error = (np.array(values)[classes] * width for values in (spread.low, spread.high, spread.error))
-    return np.stack([latency, latency * np.exp(low), latency * np.exp(high), latency * error])
+    return np.stack([latency, latency * np.exp(low), latency * np.exp(high), latency * np.minimum(error, MOST)])
 
 
 def estimate_many(predictor: Any, kernels: Sequence[Kernel]) -> Estimates:
@@ -200,6 +205,6 @@ def analytic_many(predictor: Analytic, kernels: Sequence[Kernel]) -> Estimates:
         rows = np.array([describe(kernel, width) for kernel in kernels], dtype=np.float64).reshape(-1, len(Features._fields))
     except UnsupportedOp as error:
         raise UnsupportedOp(f"{error}, processor {predictor.processor}") from None
-    latency = np.asarray(latency_us(predictor.rates, Features(*rows.T)), dtype=np.float64)  # type: ignore[arg-type]
+    latency = np.asarray(latency_us(predictor.rates, Features(*rows.T)), dtype=np.float64)
     error_us = predictor.relative_error * latency
     return Estimates(latency, np.maximum(latency - error_us, 0.0), latency + error_us, error_us)

@@ -1,27 +1,34 @@
 """`latency_predictors/NAME/` -> Soc: `soc.json` and one file per processor, read strictly.
 
-An unknown key is refused as loudly as a missing one: a misspelt setting that is ignored costs days.
+Predictor files of format 1 hold analytic predictors without units or fusion rules: microseconds, bytes, and `MOBILE`.
 """
 
 from __future__ import annotations
 
-import json
-import math
+import re
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from nnstretch.errors import BrokenFile, UnknownName
+from nnstretch.fusion import MOBILE, FusionRules
 from nnstretch.graph import ELEMENT_BYTES
 from nnstretch.places import shipped
 from nnstretch.predict.analytic import Analytic, Rates
+from nnstretch.predict.fields import choice, flag, formatted, items, keyed, number, read_json, text
+from nnstretch.predict.rules_file import rules_of
+from nnstretch.protocols import Predictor
 from nnstretch.soc import Link, Processor, Soc
 
-FORMAT = 1
+SOC_FORMAT = 1
+PREDICTOR_FORMAT = 2
+UNIT = {"latency": "us", "size": "bytes"}
 SOC_KEYS = ("format", "name", "dtype", "calibrated", "provenance", "processors", "merge", "contention")
 PROCESSOR_KEYS = ("name", "kind", "queue_depth", "asynchronous", "copy_in", "copy_out", "sync_us", "memory_bytes")
-PREDICTOR_KEYS = ("format", "processor", "form", "dtype", "relative_error", "rates")
+FIRST_KEYS = ("format", "processor", "form", "dtype", "relative_error", "rates")
+PREDICTOR_KEYS = ("format", "processor", "form", "dtype", "unit", "relative_error", "fusion")
+BODIES = {"analytic": "rates", "learned": "model"}
 PROCESSOR_KINDS = ("cpu", "gpu", "dsp", "npu")
 POSITIVE = ("dense_macs_per_us", "depthwise_macs_per_us", "bytes_per_us", "launch_us")
 
@@ -39,41 +46,72 @@ def load_soc(name: str | Path) -> Soc:
         known = ", ".join(known_socs()) or "none"
         raise UnknownName(f"unknown SoC {str(name)!r}, no soc.json in {folder}, known are {known}, or name a folder")
     where = str(folder / "soc.json")
-    data = read_json(folder / "soc.json", SOC_KEYS)
+    data = read_json(folder / "soc.json")
+    formatted(data, folder / "soc.json", (SOC_FORMAT,))
+    data = keyed(data, SOC_KEYS, where)
     processors = tuple(processor(item, f"{where} processors[{i}]") for i, item in enumerate(items(data, "processors", where)))
     names = [one.name for one in processors]
     if not names or len(set(names)) != len(names):
         raise BrokenFile(f"processors are {names}, {where}, needed is at least 1, each named once")
     dtype = choice(data, "dtype", tuple(ELEMENT_BYTES), where)
+    loaded = {one.name: load_predictor(folder / f"{one.name}.json", one.name, dtype) for one in processors}
     return Soc(
         name=text(data, "name", where),
         processors=processors,
         dtype=dtype,
-        predictors={one.name: load_predictor(folder / f"{one.name}.json", one.name, dtype) for one in processors},
+        predictors={one: predictor for one, (predictor, _) in loaded.items()},
         merge=link(data, "merge", where),
         contention=dict(contention(item, names, f"{where} contention[{i}]") for i, item in enumerate(items(data, "contention", where))),
         calibrated=flag(data, "calibrated", where),
         provenance=text(data, "provenance", where),
+        fusion={one: rules for one, (_, rules) in loaded.items() if rules != MOBILE},
     )
 
 
-def load_predictor(path: Path, expected: str, dtype: str) -> Analytic:
-    data = read_json(path, PREDICTOR_KEYS)
+def load_predictor(path: Path, expected: str, dtype: str) -> tuple[Predictor, FusionRules]:
+    """One processor's predictor and what its backend fuses. Raises BrokenFile."""
+    data, where = read_json(path), str(path)
+    first = formatted(data, path, (1, PREDICTOR_FORMAT)) == 1
+    form = "analytic" if not isinstance(data, dict) else choice(keyed_somewhere(data, "form", where), "form", tuple(BODIES), where)
+    data = keyed(data, FIRST_KEYS if first else (*PREDICTOR_KEYS, BODIES[form]), where)
     if data["processor"] != expected or data["dtype"] != dtype:
         raise BrokenFile(f"processor {data['processor']!r} with {data['dtype']!r}, {path}, the chip expects {expected!r} with {dtype!r}")
-    choice(data, "form", ("analytic",), str(path))
-    where = f"{path} rates"
+    if not first:
+        check_unit(data["unit"], f"{where} unit")
+    rules = MOBILE if first else rules_of(data["fusion"], where)
+    error = number(data, "relative_error", where)
+    if form == "analytic":
+        return Analytic(expected, dtype, rates_of(data["rates"], f"{where} rates"), error), rules
+    from nnstretch.predict.learned_file import learned_of  # numpy: only who has such a file needs it
+
+    return learned_of(data["model"], expected, dtype, error, f"{where} model"), rules
+
+
+def keyed_somewhere(data: dict[str, Any], name: str, where: str) -> dict[str, Any]:
+    if name not in data:
+        raise BrokenFile(f"field {name!r} is missing, {where}, needed are {', '.join(PREDICTOR_KEYS)}")
+    return data
+
+
+def check_unit(data: Any, where: str) -> None:
+    """Another unit is refused, not converted: nobody writes one on purpose."""
+    for key, unit in UNIT.items():
+        choice(keyed(data, tuple(UNIT), where), key, (unit,), where)
+
+
+def rates_of(data: Any, where: str) -> Rates:
     names = tuple(field.name for field in fields(Rates))
-    rates = keyed(data["rates"], names, where)
-    values = {name: number(rates, name, where, 1e-9 if name in POSITIVE else 0.0) for name in names}
-    return Analytic(expected, dtype, Rates(**values), number(data, "relative_error", str(path)))
+    rates = keyed(data, names, where)
+    return Rates(**{name: number(rates, name, where, 1e-9 if name in POSITIVE else 0.0) for name in names})
 
 
 def processor(data: Any, where: str) -> Processor:
     data = keyed(data, PROCESSOR_KEYS, where)
     memory = data["memory_bytes"]
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", text(data, "name", where)):
+        raise BrokenFile(f"field 'name' is {data['name']!r}, {where}, needed are letters, digits, _, . and -: it names a file")
     return Processor(
-        name=text(data, "name", where),
+        name=data["name"],
         kind=choice(data, "kind", PROCESSOR_KINDS, where),
         queue_depth=int(number(data, "queue_depth", where, 1)),
         copy_in=link(data, "copy_in", where),
@@ -87,7 +125,7 @@ def processor(data: Any, where: str) -> Processor:
 def contention(data: Any, names: list[str], where: str) -> tuple[frozenset[str], float]:
     data = keyed(data, ("processors", "factor"), where)
     together = items(data, "processors", where)
-    if len(together) < 2 or not set(together) <= set(names):
+    if len(together) < 2 or any(one not in names for one in together):
         raise BrokenFile(f"processors are {together}, {where}, needed are at least 2 of {names}")
     return frozenset(together), number(data, "factor", where, 1.0)
 
@@ -96,60 +134,3 @@ def link(data: Mapping[str, Any], key: str, where: str) -> Link:
     where = f"{where} {key}"
     ends = keyed(data[key], ("fixed_us", "us_per_kib"), where)
     return Link(number(ends, "fixed_us", where), number(ends, "us_per_kib", where))
-
-
-def read_json(path: Path, names: tuple[str, ...]) -> dict[str, Any]:
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise BrokenFile(f"file is missing, {path}, soc.json names this processor") from None
-    except json.JSONDecodeError as error:
-        raise BrokenFile(f"not JSON, {path} line {error.lineno} column {error.colno}, {error.msg}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise BrokenFile(f"cannot be read, {path}, {error}") from None
-    data = keyed(data, names, str(path))
-    if data["format"] != FORMAT:
-        raise BrokenFile(f"format {data['format']!r}, {path}, this version reads format {FORMAT}")
-    return data
-
-
-def keyed(data: Any, names: tuple[str, ...], where: str) -> dict[str, Any]:
-    """An object with exactly these keys."""
-    if not isinstance(data, dict):
-        raise BrokenFile(f"a {type(data).__name__}, {where}, needed is an object with {', '.join(names)}")
-    if missing := [name for name in names if name not in data]:
-        raise BrokenFile(f"field {missing[0]!r} is missing, {where}, needed are {', '.join(names)}")
-    if unknown := [name for name in data if name not in names]:
-        raise BrokenFile(f"field {unknown[0]!r} is unknown, {where}, known are {', '.join(names)}")
-    return data
-
-
-def number(data: Mapping[str, Any], key: str, where: str, least: float = 0.0) -> float:
-    value = data[key]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < least:
-        raise BrokenFile(f"field {key!r} is {value!r}, {where}, needed is a number of at least {least:g}")
-    return float(value)
-
-
-def text(data: Mapping[str, Any], key: str, where: str) -> str:
-    if not isinstance(data[key], str):
-        raise BrokenFile(f"field {key!r} is {data[key]!r}, {where}, needed is text")
-    return str(data[key])
-
-
-def choice(data: Mapping[str, Any], key: str, allowed: tuple[str, ...], where: str) -> str:
-    if data[key] not in allowed:
-        raise BrokenFile(f"field {key!r} is {data[key]!r}, {where}, needed is one of {', '.join(allowed)}")
-    return str(data[key])
-
-
-def flag(data: Mapping[str, Any], key: str, where: str) -> bool:
-    if not isinstance(data[key], bool):
-        raise BrokenFile(f"field {key!r} is {data[key]!r}, {where}, needed is true or false")
-    return bool(data[key])
-
-
-def items(data: Mapping[str, Any], key: str, where: str) -> list[Any]:
-    if not isinstance(data[key], list):
-        raise BrokenFile(f"field {key!r} is {data[key]!r}, {where}, needed is a list")
-    return list(data[key])

@@ -62,7 +62,7 @@ class Forest:
 
     def predict(self, columns: Sequence[Numbers]) -> Numbers:
         """One value a row; `columns` are the features, each an array over all rows."""
-        count = len(columns[0]) if columns else 0
+        count = len(columns[0]) if len(columns) else 0
         found = np.empty(count)
         for start in range(0, count, CHUNK):
             rows = slice(start, min(start + CHUNK, count))

@@ -5,7 +5,7 @@ Deterministic: folds are dealt by rank of size, and the trees grow from a fixed 
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -19,7 +19,7 @@ from nnstretch.graph import ELEMENT_BYTES
 from nnstretch.predict.features import GROWS, Batch, Numbers, batch
 from nnstretch.predict.learned import Family, Learned, Spread, Term, family_of
 from nnstretch.predict.trees import Forest, Tree
-from nnstretch.protocols import Kernel
+from nnstretch.profile.sample import Sample
 
 MIB = 2.0**20
 FOLDS = 5
@@ -28,8 +28,16 @@ NOISE = 0.04
 ROUNDS = 5
 OUTLIER = 0.2
 """Error from which a sample's weight falls."""
-FEW = 60
-"""Samples below which a family has no trees."""
+FEW = 20
+"""Samples below which a family has the plainest terms and no fold decides anything."""
+SOME = 60
+"""Samples below which it has only the commonest terms."""
+MANY = 100
+"""Samples that trees need."""
+FLAGGED = 5
+"""Samples that an operator or a follower needs for more than one term of its own."""
+BETTER = 0.98
+"""Share of the error without trees that trees must get below."""
 CLASS = 40
 """Samples that one class of sizes needs for an interval of its own."""
 COVERED = 0.9
@@ -44,46 +52,31 @@ WORK = (
     Term("moved_bytes", 1, MIB / 4), Term("moved_bytes", 1, MIB),
 )  # fmt: skip
 """Ways in which work may take time; the fit drops what does not."""
+COMMON = tuple(
+    Term(name, 1) for name in ("one", "inputs", "macs", "padded_macs", "read_bytes", "write_bytes", "weight_bytes", "cout", "taps")
+)
 PLAIN = (Term("one", 1), Term("moved_bytes", 1), Term("macs", 1))
-"""For families of few samples."""
 SEEN = (
     "cin", "cout", "hw_in", "hw_out", "kernel", "stride", "groups", "batch", "macs", "padded_macs", "windows", "patches", "taps", "inputs",
-    "read_bytes", "write_bytes", "weight_bytes", "working_bytes", "cin_per_group", "cout_per_group", "rows", "reduction", "partial",
+    "read_bytes", "write_bytes", "weight_bytes", "working_bytes", "cin_per_group", "cout_per_group", "rows", "reduction",
 )  # fmt: skip
 """What the trees may look at."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One measured kernel."""
-
-    kernel: Kernel
-    latencies_us: tuple[float, ...]
-    """One a round."""
-
-    @property
-    def latency_us(self) -> float:
-        """Mean of the faster half: a quiet machine, but not its luckiest moment, and finer than the clock's ticks."""
-        fastest = sorted(self.latencies_us)[: (len(self.latencies_us) + 1) // 2]
-        return float(np.mean(fastest))
-
-    @property
-    def spread(self) -> float:
-        """Between the quartiles, as a share of the latency."""
-        low, high = np.percentile(self.latencies_us, (25, 75))
-        return float(high / low - 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
     """How the trees grow, and how much they are left to explain."""
 
-    power: float = 0.6
-    trees: int = 150
+    power: float
+    trees: int = 80
     leaves: int = 8
     rate: float = 0.1
-    least: int = 5
+    least: int = 10
     """Samples in a leaf."""
+
+
+GROWTHS = (Growth(0.85), Growth(0.95))
+"""What is tried, beside no trees at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,69 +91,88 @@ class Data:
         return Data(self.kernels.take(rows), self.latency_us[rows], self.weight[rows])
 
 
-def fit(samples: Sequence[Sample], processor: str, dtype: str, growth: Growth = Growth()) -> Learned:  # noqa: B008
+def fit(samples: Sequence[Sample], processor: str, dtype: str, growths: Sequence[Growth] = GROWTHS) -> Learned:
     """Seconds for thousands of samples. Raises BadInput where there is none, or one that took no time."""
     if not samples:
         raise BadInput(f"0 samples, processor {processor}, needed is at least 1")
-    latency = np.array([sample.latency_us for sample in samples])
-    if not (np.isfinite(latency) & (latency > 0)).all():
-        odd = samples[int(np.argmin(np.isfinite(latency) & (latency > 0)))]
-        raise BadInput(f"latency {odd.latency_us} us, kernel {odd.kernel.name}, needed is a positive number")
+    for sample in samples:
+        if not sample.latencies_us or not np.isfinite(sample.latencies_us).all() or min(sample.latencies_us) <= 0:
+            raise BadInput(f"latencies {sample.latencies_us} us, kernel {sample.kernel.name}, needed are positive numbers")
     weight = 1 / np.sqrt(NOISE**2 + np.array([sample.spread for sample in samples]) ** 2)
-    data = Data(batch([sample.kernel for sample in samples], ELEMENT_BYTES[dtype]), latency, weight / weight.max())
+    kernels = batch([sample.kernel for sample in samples], ELEMENT_BYTES[dtype])
+    data = Data(kernels, np.array([sample.latency_us for sample in samples]), weight / weight.max())
     names = np.array([family_of(form) for form in data.kernels.forms])[data.kernels.form]
-    found, wrong = {}, []
-    for name in sorted(set(names)):
-        part = data.take(np.flatnonzero(names == name))
-        found[name], residual = family(part, growth)
+    found, wrong, time_us = {}, [], []
+    for name in sorted(set(names.tolist())):
+        rows = np.flatnonzero(names == name)
+        found[name], residual = family(data.take(rows), growths)
         wrong.append(residual)
-    return Learned(processor, dtype, found, rms(np.concatenate(wrong)))
+        time_us.append(data.latency_us[rows])
+    everything = np.concatenate(wrong)
+    lonely = [name for name, residual in zip(found, wrong, strict=True) if len(residual) < FOLDS]
+    for name in lonely:  # too few to be left out one after the other
+        found[name] = replace(found[name], spread=spread_of(2 * everything, everything, most=1))
+    return Learned(processor, dtype, found, rms(everything, np.concatenate(time_us)))
 
 
-def family(data: Data, growth: Growth) -> tuple[Family, Numbers]:
-    """One model, and log(measured / estimated) of every sample when it was left out."""
-    growth = replace(growth, trees=0) if len(data.latency_us) < FEW else growth
-    full = model(data, growth)
-    residual, size = np.empty(len(data.latency_us)), full.analytic(data.kernels)
-    fold = folds(size)
+def family(data: Data, growths: Sequence[Growth]) -> tuple[Family, Numbers]:
+    """The model that is best on what is left out, and its log(measured / estimated) there."""
+    tried: list[Growth | None] = [None, *(growths if len(data.latency_us) >= MANY else ())]
+    residuals = [left_out(data, growth) for growth in tried]
+    errors = [float(np.mean(np.abs(residual))) for residual in residuals]
+    best = int(np.argmin([errors[0] * BETTER, *errors[1:]]))
+    full = model(data, tried[best])
+    return replace(full, spread=spread_of(residuals[best], full.analytic(data.kernels))), residuals[best]
+
+
+def left_out(data: Data, growth: Growth | None) -> Numbers:
+    """log(measured / estimated) of every sample by a model that never saw it."""
+    residual, fold = np.zeros(len(data.latency_us)), folds(data.latency_us)
     for one in range(fold.max() + 1):
-        rest, left = data.take(np.flatnonzero(fold != one)), np.flatnonzero(fold == one)
-        partial = model(rest, growth) if len(rest.latency_us) else full
-        residual[left] = np.log(data.latency_us[left] / estimated(partial, data.take(left)))
-    return replace(full, spread=spread_of(residual, size)), residual
+        left, rest = np.flatnonzero(fold == one), np.flatnonzero(fold != one)
+        found = model(data.take(rest if len(rest) else left), growth)
+        part = data.take(left)
+        residual[left] = np.log(part.latency_us / found.latency(part.kernels, found.analytic(part.kernels)))
+    return residual
 
 
 def folds(size: Numbers) -> NDArray[np.intp]:
     """Neighbours in size go to different folds."""
     fold = np.empty(len(size), dtype=np.intp)
-    fold[np.argsort(size, kind="stable")] = np.random.default_rng(0).permuted(
-        np.resize(np.arange(FOLDS), (-(-len(size) // FOLDS), FOLDS)), axis=1
-    ).reshape(-1)[: len(size)]
+    deals = np.tile(np.arange(FOLDS), (-(-len(size) // FOLDS), 1))
+    fold[np.argsort(size, kind="stable")] = np.random.default_rng(0).permuted(deals, axis=1).reshape(-1)[: len(size)]
     return fold
 
 
-def estimated(found: Family, data: Data) -> Numbers:
-    return found.latency(data.kernels, found.analytic(data.kernels))
-
-
-def model(data: Data, growth: Growth) -> Family:
+def model(data: Data, growth: Growth | None) -> Family:
     """The analytic part, then the trees on what it leaves."""
-    ops = Counter(data.kernels.forms[i][1] for i in data.kernels.form)
-    thens = sorted({then for i in np.unique(data.kernels.form) for then in data.kernels.forms[i][2]})
-    layouts = sorted({data.kernels.forms[i][4] for i in np.unique(data.kernels.form)} - {""})
-    flags = [*(f"op:{op}" for op in ops if len(ops) > 1), *(f"then:{then}" for then in thens), *(f"layout:{one}" for one in layouts)]
-    extra = [Term(column, 1, only=flag) for flag in flags for column in ("one", "write_bytes")]
-    extra += [Term(column, 1, only=flag) for flag in flags if not flag.startswith("then:") for column in ("read_bytes", "taps", "cout")]
-    few = len(data.latency_us) < 20
+    forms = [data.kernels.forms[index] for index in data.kernels.form]
+    ops, thens = Counter(form[1] for form in forms), Counter(then for form in forms for then in form[2])
     analytic = Family(
-        terms=rates([*PLAIN, *extra] if few else [*WORK, *extra], data), floor_us=float(data.latency_us.min() / 4),
-        ops=tuple(op for op, _ in ops.most_common()), followers=tuple(thens),
+        terms=rates(terms_for(data), data), floor_us=float(data.latency_us.min() / 4),
+        ops=tuple(op for op, _ in ops.most_common()), followers=tuple(sorted(thens)),
         macs=range_of(data.kernels.column("macs")), working_bytes=range_of(data.kernels.column("working_bytes")),
         analytic_us=(1.0, 1.0), spread=Spread((0.0,), (0.0,), (0.0,), (0.0,)),
     )  # fmt: skip
     size = analytic.analytic(data.kernels)
-    analytic = replace(analytic, analytic_us=range_of(size))
-    return grown(analytic, data, size, tuple(flags), growth) if growth.trees else analytic
+    return grown(replace(analytic, analytic_us=range_of(size)), data, size, growth) if growth else analytic
+
+
+def flags_of(data: Data) -> dict[str, int]:
+    """What tells kernels of one family apart, and how many samples have it."""
+    forms = [data.kernels.forms[index] for index in data.kernels.form]
+    counts = Counter(flag for form in forms for flag in (f"op:{form[1]}", *(f"then:{then}" for then in set(form[2])), f"layout:{form[4]}"))
+    return {flag: count for flag, count in sorted(counts.items()) if count < len(forms) and not flag.endswith(":")}
+
+
+def terms_for(data: Data) -> list[Term]:
+    """The fewer the samples, the fewer the ways in which they can differ."""
+    count = len(data.latency_us)
+    found = list(PLAIN if count < FEW else COMMON if count < SOME else WORK)
+    for flag, held in flags_of(data).items() if count >= FEW else ():
+        columns = ("one", "write_bytes") if flag.startswith("then:") else ("one", "write_bytes", "read_bytes", "taps", "cout")
+        found += [Term(column, 1, only=flag) for column in (columns if held >= FLAGGED else ("write_bytes",))]
+    return found
 
 
 def rates(terms: Sequence[Term], data: Data) -> tuple[Term, ...]:
@@ -177,8 +189,10 @@ def rates(terms: Sequence[Term], data: Data) -> tuple[Term, ...]:
     return tuple(replace(term, us_per_unit=float(rate)) for term, rate in zip(terms, found / unit, strict=True) if rate > 0)
 
 
-def grown(found: Family, data: Data, size: Numbers, flags: tuple[str, ...], growth: Growth) -> Family:
-    columns = {name: data.kernels.column(name) for name in SEEN} | {name: data.kernels.flag(name) for name in flags}
+def grown(found: Family, data: Data, size: Numbers, growth: Growth) -> Family:
+    columns = {name: data.kernels.column(name) for name in SEEN} | {
+        name: data.kernels.flag(name) for name, held in flags_of(data).items() if held >= FLAGGED
+    }
     inputs = tuple(name for name, values in columns.items() if values.min() < values.max())
     if not inputs:
         return found
@@ -205,9 +219,9 @@ def tree_of(nodes: NDArray[np.void]) -> Tree:
     )  # fmt: skip
 
 
-def spread_of(residual: Numbers, size: Numbers) -> Spread:
+def spread_of(residual: Numbers, size: Numbers, most: int = 6) -> Spread:
     """Quantiles of left-out errors, in classes of equally many sizes."""
-    classes = max(1, min(6, len(size) // CLASS))
+    classes = max(1, min(most, len(size) // CLASS))
     edges = np.quantile(size, np.arange(1, classes) / classes)
     where = np.searchsorted(edges, size, side="right")
     parts = [residual[where == one] for one in range(classes)]
@@ -220,22 +234,13 @@ def ends(residual: Numbers) -> tuple[float, float]:
     count = len(residual)
     rank = (count + 1) * (1 - COVERED) / 2
     low, high = np.interp((rank, count + 1 - rank), np.arange(1, count + 1), np.sort(residual))
-    short = min(1.0, rank)
-    return float(low) / short if low < 0 else float(low), float(high) / short if high > 0 else float(high)
+    short = min(1.0, rank)  # fewer than 19 kernels cannot show their own 5%: reach beyond the worst of them
+    return min(float(low), 0.0) / short, max(float(high), 0.0) / short
 
 
-def rms(residual: Numbers) -> float:
-    return float(np.sqrt(np.mean(np.expm1(residual) ** 2)))
+def rms(residual: Numbers, weight: Numbers | None = None) -> float:
+    return float(np.sqrt(np.average(np.expm1(residual) ** 2, weights=weight)))
 
 
 def range_of(values: Numbers) -> tuple[float, float]:
     return float(values.min()), float(values.max())
-
-
-def by_family(learned: Learned, kernels: Sequence[Kernel]) -> dict[str, list[int]]:
-    """Positions of kernels, by the family that prices them."""
-    found: dict[str, list[int]] = defaultdict(list)
-    everything = batch(kernels, ELEMENT_BYTES[learned.dtype])
-    for position, index in enumerate(everything.form):
-        found[family_of(everything.forms[index])].append(position)
-    return dict(found)

@@ -24,10 +24,18 @@ class Journal:
     head: dict[str, Any]
     """Backend, version, element type, core: what must be the same for samples to belong together."""
     spent_s: float = 0.0
+    """Seconds that all runs together took for this."""
+    unwritten_s: float = 0.0
+
+    def spend(self, spent_s: float) -> None:
+        """Time that brought no sample: drawing, probing, looking for doubts. It is written with the next batch."""
+        self.spent_s += spent_s
+        self.unwritten_s += spent_s
 
     def append(self, cluster: int, samples: list[Sample], spent_s: float) -> None:
-        self.spent_s += spent_s
-        rows = [{"cluster": cluster, "spent_s": round(spent_s, 4), "samples": [row(sample) for sample in samples]}]
+        self.spend(spent_s)
+        rows = [{"cluster": cluster, "spent_s": round(self.unwritten_s, 4), "samples": [row(sample) for sample in samples]}]
+        self.unwritten_s = 0.0
         if not self.path.exists():
             rows.insert(0, {"format": FORMAT} | self.head)
         with self.path.open("a", encoding="utf-8") as file:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from nnstretch.fusion import Blocked
+from nnstretch.fusion import Blocked, FusionRules
 from nnstretch.protocols import Kernel
 
 if TYPE_CHECKING:
@@ -28,6 +28,16 @@ class Meter(Protocol):
 
     @property
     def version(self) -> str: ...
+
+    @property
+    def rules(self) -> FusionRules | None:
+        """Where fusion is decided by the converter that writes the files; None where the runtime decides, so that it is tested."""
+        ...
+
+    @property
+    def call_us(self) -> float:
+        """What one call of a deployed sub-graph costs beside its kernels."""
+        ...
 
     def blocked(self) -> Blocked | None:
         """Where it keeps feature maps in blocks of channels, as seen in what it runs; None where it does not."""

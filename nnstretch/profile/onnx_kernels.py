@@ -74,7 +74,7 @@ class Model:
         return bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9).SerializeToString())
 
 
-SWEPT = 2**20
+SWEPT = 2**18
 """Elements of the scratch tensor: 1 MiB read and 1 MiB written, the near cache of a core or about half of it."""
 
 
@@ -85,11 +85,10 @@ def build(chains: Sequence[tuple[Kernel, ...]]) -> bytes:
     for index, chain in enumerate(chains):
         value, swept = "", sweep(model, scratch, index)
         for position, kernel in enumerate(chain):
-            fresh = [
-                carried(model, kernel, shape, model.add("Add", model.read(shape), swept, name=f"{HEAD}{index}.{position}.{i}"), f"{index}.{position}.{i}")
-                for i, shape in enumerate(inputs_of(kernel))
-                if i or not position
-            ]
+            fresh = []
+            for i, shape in enumerate(inputs_of(kernel)[bool(position) :]):
+                label = f"{index}.{position}.{i}"
+                fresh.append(carried(model, kernel, shape, model.add("Add", model.read(shape), swept, name=HEAD + label), label))
             value = emit(model, kernel, [value, *fresh] if position else fresh)
         rank = len(chain[-1].shape_out) or 4
         zeros, ones = model.constant(np.zeros(rank, np.int64)), model.constant(np.ones(rank, np.int64))
@@ -123,7 +122,8 @@ def inputs_of(kernel: Kernel) -> tuple[tuple[int, ...], ...]:
     if kernel.shapes_in:
         return kernel.shapes_in
     side = isqrt(kernel.hw_in)
-    shape = (kernel.batch, kernel.cin) if kernel.hw_in == 1 and kernel.kind == "linear" else (kernel.batch, kernel.cin, side, kernel.hw_in // side)
+    vector = kernel.hw_in == 1 and kernel.kind == "linear"
+    shape = (kernel.batch, kernel.cin) if vector else (kernel.batch, kernel.cin, side, kernel.hw_in // side)
     return (shape,) * max(1, round(kernel.read_elements / prod(shape)))
 
 
@@ -158,8 +158,8 @@ def conv(model: Model, kernel: Kernel, values: list[str]) -> str:
     if len(inputs_of(kernel)[0]) != 4:
         raise UnsupportedOp(f"a convolution over {inputs_of(kernel)[0]} cannot be measured, kernel {kernel.name}, it must be over maps")
     weight = model.weight(kernel.cout, kernel.cin // kernel.groups, window, window)
-    pads = padding(kernel)
-    return model.add("Conv", values[0], weight, model.weight(kernel.cout), group=kernel.groups, kernel_shape=[window] * 2, pads=pads, strides=[kernel.stride] * 2)
+    shape = {"kernel_shape": [window] * 2, "pads": padding(kernel), "strides": [kernel.stride] * 2}
+    return model.add("Conv", values[0], weight, model.weight(kernel.cout), group=kernel.groups, **shape)
 
 
 def padding(kernel: Kernel) -> list[int]:

@@ -4,25 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import openvino  # type: ignore[import-untyped]
+import openvino
+from openvino import Layout
+from openvino.preprocess import PrePostProcessor
 
 from nnstretch.errors import BadInput, UnsupportedOp
-from nnstretch.fusion import Blocked
-from nnstretch.profile.onnx_kernels import Model, emit, inputs_of
-from nnstretch.profile.turns import LEAST_US, in_turns, wall_us
+from nnstretch.fusion import Blocked, FusionRules
+from nnstretch.profile.onnx_kernels import CONVOLUTIONS, Model, axis_of, emit, inputs_of
+from nnstretch.profile.turns import LEAST_US, WARM_UP, in_turns, wall_us
 from nnstretch.protocols import Kernel
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
-FRAMED = 200
-"""Inferences behind the cost of one that computes next to nothing."""
-LAUNCHES = 32
 COPIES = frozenset({"Reorder", "Convert"})
+CALLS = 200
+CARRIER = "GroupConvolution"
+SPLITS = frozenset({"chunk", "split", "split_with_sizes"})
+ALIGNED = 16
+"""Elements between which tensors start: 64 bytes."""
+MAPS = frozenset({*CONVOLUTIONS, "pool", "gap", "add", "mul", "concat"})
+"""Kinds that OpenVINO runs on maps whose channels lie last, so that lone ones are fed such maps."""
 
 
 class OpenVino:
@@ -34,47 +41,65 @@ class OpenVino:
     def __init__(self, device: str = "CPU") -> None:
         """Raises BadInput where OpenVINO finds no such device."""
         self.core, self.device = openvino.Core(), device
-        if (found := self.core.available_devices) and device not in found:
-            raise BadInput(f"no device {device!r}, OpenVINO {openvino.__version__}, it finds {', '.join(found)}")
+        found = self.core.available_devices
+        if device not in found:
+            raise BadInput(f"no device {device!r}, OpenVINO {openvino.__version__}, it finds {', '.join(found) or 'none'}")
         self.version = f"openvino {openvino.__version__.split('-')[0]}"
+
+    @property
+    def rules(self) -> FusionRules | None:
+        return None
+
+    @cached_property
+    def call_us(self) -> float:
+        """One inference of next to nothing."""
+        model = Model()
+        model.write(model.add("Softmax", model.read((1, 4)), axis=-1))
+        tiny = Loaded(self.compiled(self.core.read_model(model.bytes()), records=False), COPIES)
+        lend([tiny])
+        return float(np.median([wall_us(tiny.infer) for _ in range(CALLS)]))
 
     def blocked(self) -> Blocked | None:
         return None
 
+    def launches(self, chain: tuple[Kernel, ...], /) -> int | None:
+        found = self.loaded(chain)
+        if found is None:
+            return None
+        lend([found])
+        found.infer()
+        return len(found.launched())
+
     def measure(self, chains: Sequence[tuple[Kernel, ...]], rounds: int, /) -> list[tuple[float, ...]]:
         """Microseconds of every chain in every round; see `Meter`.
 
-        The share of the copies between layouts that OpenVINO wraps around a lone chain is taken out: between two
-        convolutions of a network there is none.
+        What is counted is the mean of the runtime's records, spread over the rounds as the inferences themselves were:
+        neither the call around a launch nor a copy between layouts that a lone chain is wrapped in and a network is not.
         """
         loaded = [self.loaded(chain) for chain in chains]
-        runs = [one and one.infer for one in loaded]
-        times = in_turns(runs, [one.feed if one else nothing for one in loaded], rounds, self.framing_us)
-        return [
-            tuple(max(LEAST_US, us * one.own_share()) for us in found) if one else () for one, found in zip(loaded, times, strict=True)
-        ]
+        lend([one for one in loaded if one])
+        times = in_turns([one.infer if one else None for one in loaded], [one.feed if one else nothing for one in loaded], rounds)
+        return [one.own_us(walls) if one else () for one, walls in zip(loaded, times, strict=True)]
 
     def loaded(self, chain: tuple[Kernel, ...]) -> Loaded | None:
         """None where the chain has no ONNX form, or OpenVINO refuses it."""
+        copies = COPIES if any(kernel.kind == "reshape" for kernel in chain) else COPIES | {"Transpose"}
         try:
-            return self.load(onnx_of(chain), records=True)
+            if wants_carrier(chain):
+                return self.load(onnx_of(chain, carried=True), True, COPIES | {"Transpose", CARRIER})
+            return self.load(onnx_of(chain), all(kernel.kind in MAPS for kernel in chain), copies)
         except (UnsupportedOp, RuntimeError, ValueError):
             return None
 
-    def load(self, model: bytes, records: bool) -> Loaded:
+    def load(self, model: bytes, channels_last: bool, copies: frozenset[str]) -> Loaded:
+        read = self.core.read_model(model)
+        return Loaded(self.compiled(fed_channels_last(read) if channels_last else read, records=True), copies)
+
+    def compiled(self, model: openvino.Model, records: bool) -> openvino.CompiledModel:
         settings: dict[str, Any] = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32", "PERF_COUNT": records}
         if self.device == "CPU":
             settings |= {"INFERENCE_NUM_THREADS": 1, "ENABLE_CPU_PINNING": False}
-        return Loaded(self.core.compile_model(self.core.read_model(model), self.device, settings))
-
-    @cached_property
-    def framing_us(self) -> float:
-        """What an inference costs before it launches anything: one tiny launch, less what one launch in a row of many costs."""
-        one_us, many_us = (
-            float(np.median([wall_us(tiny.infer) for _ in range(FRAMED)]))
-            for tiny in (self.load(row(1), records=True), self.load(row(LAUNCHES), records=True))
-        )
-        return max(0.0, one_us - max(0.0, many_us - one_us) / (LAUNCHES - 1))
+        return self.core.compile_model(model, self.device, settings)
 
     def network(self, module: nn.Module, example: torch.Tensor, /) -> Callable[[], None]:
         """One inference of the exported module, on one input that stays the same. Raises UnsupportedOp with the reason."""
@@ -82,58 +107,124 @@ class OpenVino:
 
         model = to_onnx(module, example)
         try:
-            return self.load(model, records=False).infer
+            found = Loaded(self.compiled(self.core.read_model(model), records=False), COPIES)
         except RuntimeError as error:
-            reason = str(error).strip().splitlines()[-1][:200]
+            reason = " ".join(str(error).split())[-200:]
             raise UnsupportedOp(f"cannot compile {type(module).__name__} for OpenVINO, device {self.device}, {reason}") from error
+        lend((found,))
+        found.feed()
+        return found.infer
 
 
 class Loaded:
-    """A compiled model with numbers in its inputs."""
+    """A compiled model, and views of the memory that it reads and writes."""
 
-    def __init__(self, compiled: openvino.CompiledModel) -> None:
-        rng = np.random.default_rng(0)
-        self.request = compiled.create_infer_request()
-        self.fed = [rng.standard_normal(tuple(port.shape), dtype=np.float32) for port in compiled.inputs]
-        self.data = [data.copy() for data in self.fed]
+    def __init__(self, compiled: openvino.CompiledModel, copies: frozenset[str]) -> None:
+        self.request, self.copies = compiled.create_infer_request(), copies
+        self.reads = [tuple(port.shape) for port in compiled.inputs]
+        self.writes = [tuple(port.shape) for port in compiled.outputs]
+        self.fed: list[np.ndarray] = []
+        self.data: list[np.ndarray] = []
+        self.outputs: list[np.ndarray] = []
+        self.runs = 0
+        self.warm_us = 0.0
+
+    @property
+    def elements(self) -> int:
+        return sum(room(shape) for shape in self.reads + self.writes)
+
+    def borrow(self, memory: np.ndarray, noise: np.ndarray) -> None:
+        self.data = views(noise, self.reads)
+        found = views(memory, self.reads + self.writes)
+        self.fed, self.outputs = found[: len(self.reads)], found[len(self.reads) :]
         for index, data in enumerate(self.fed):
             self.request.set_input_tensor(index, openvino.Tensor(data, shared_memory=True))
+        for index, data in enumerate(self.outputs):
+            self.request.set_output_tensor(index, openvino.Tensor(data, shared_memory=True))
 
     def feed(self) -> None:
+        """In a network what a kernel reads was just written, and what it writes was in use before."""
+        for data in self.outputs:
+            data.fill(0)
         for fed, data in zip(self.fed, self.data, strict=True):
             np.copyto(fed, data)
 
+        if self.runs == WARM_UP:
+            self.warm_us = self.recorded_us()
+
     def infer(self) -> None:
+        self.runs += 1
         self.request.infer(share_outputs=True)
 
-    def own_share(self) -> float:
-        """Of the time of all launches, that of those which are no copies; 0 where the runtime launches nothing at all."""
-        ran = [one for one in self.request.profiling_info if one.status == one.Status.EXECUTED]
-        spent_us = [one.real_time.total_seconds() * 1e6 for one in ran]
-        if all(one.node_type not in COPIES for one in ran):
-            return float(bool(ran))
-        return sum(us for us, one in zip(spent_us, ran, strict=True) if one.node_type not in COPIES) / max(1e-9, sum(spent_us))
+    def recorded_us(self) -> float:
+        """All launches so far but copies; the runtime keeps means, cut to whole microseconds."""
+        return self.runs * sum(one.real_time.total_seconds() * 1e6 + 0.5 for one in self.launched())
+
+    def launched(self) -> list[Any]:
+        """The records of what ran and is neither a copy nor a carrier."""
+        return [one for one in self.request.profiling_info if one.status == one.Status.EXECUTED and one.node_type not in self.copies]
+
+    def own_us(self, walls_us: Sequence[float]) -> tuple[float, ...]:
+        """Least where the runtime launches nothing at all."""
+        spent_us = sum(walls_us)
+        share = min(1.0, max(0.0, self.recorded_us() - self.warm_us) / spent_us) if spent_us else 0.0
+        return tuple(max(LEAST_US, us * share) for us in walls_us)
 
 
-def onnx_of(chain: Sequence[Kernel]) -> bytes:
-    """Nothing but the chain, all that its last kernel writes as outputs. Raises UnsupportedOp, naming the kernel, where it has no ONNX form."""
+def lend(models: Sequence[Loaded]) -> None:
+    """One memory for all, as the layers of a network have."""
+    size = max((model.elements for model in models), default=0)
+    memory, noise = np.zeros(size + ALIGNED, np.float32), np.random.default_rng(0).standard_normal(size + ALIGNED, dtype=np.float32)
+    skipped = -memory.ctypes.data // memory.itemsize % ALIGNED
+    for model in models:
+        model.borrow(memory[skipped:], noise)
+
+
+def views(memory: np.ndarray, shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
+    starts = np.cumsum([0, *map(room, shapes)])
+    return [memory[at : at + prod(shape)].reshape(shape) for at, shape in zip(starts, shapes, strict=False)]
+
+
+def room(shape: tuple[int, ...]) -> int:
+    return -(-prod(shape) // ALIGNED) * ALIGNED
+
+
+def fed_channels_last(model: openvino.Model) -> openvino.Model:
+    steps = PrePostProcessor(model)
+    for ports, side in ((model.inputs, steps.input), (model.outputs, steps.output)):
+        for index, port in enumerate(ports):
+            if len(port.partial_shape) == 4:
+                side(index).tensor().set_layout(Layout("NHWC"))
+                side(index).model().set_layout(Layout("NCHW"))
+    return steps.build()
+
+
+def wants_carrier(chain: Sequence[Kernel]) -> bool:
+    """Maps that a lone kernel would read plain, or find side by side already, and in a network reads with their channels last."""
+    kernel = chain[0]
+    if len(chain) > 1 or len(inputs_of(kernel)[0]) != 4:
+        return False
+    return kernel.kind in ("pool", "gap") or ((kernel.kind == "concat" or kernel.op in SPLITS) and axis_of(kernel) == 1)
+
+
+def onnx_of(chain: Sequence[Kernel], carried: bool = False) -> bytes:
+    """The chain, all that its last kernel writes as outputs; where it is carried, behind depthwise convolutions that write what it reads.
+
+    Raises UnsupportedOp, naming the kernel, where it has no ONNX form.
+    """
     model, value = Model(), ""
     for position, kernel in enumerate(chain):
-        fresh = [model.read(shape) for i, shape in enumerate(inputs_of(kernel)) if i or not position]
+        fresh = [carry(model, shape) if carried else model.read(shape) for i, shape in enumerate(inputs_of(kernel)) if i or not position]
         value = emit(model, kernel, [value, *fresh] if position else fresh)
     for name in model.nodes[-1].output:
         model.write(name)
     return model.bytes()
 
 
-def row(launches: int) -> bytes:
-    """Softmaxes over a few numbers, which no runtime fuses."""
-    model = Model()
-    value = model.read((1, 4))
-    for _ in range(launches):
-        value = model.add("Softmax", value, axis=-1)
-    model.write(value)
-    return model.bytes()
+def carry(model: Model, shape: tuple[int, ...]) -> str:
+    channels = shape[1]
+    weights = model.weight(channels, 1, 3, 3), model.weight(channels)
+    return model.add("Conv", model.read(shape), *weights, group=channels, kernel_shape=[3, 3], pads=[1] * 4)
 
 
 def nothing() -> None:

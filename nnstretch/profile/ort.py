@@ -35,6 +35,7 @@ class OnnxRuntime:
     name = "onnxruntime"
     dtype = "float32"
     version = f"onnxruntime {onnxruntime.__version__}"
+    rules = None
 
     def measure(self, chains: Sequence[tuple[Kernel, ...]], rounds: int, /) -> list[tuple[float, ...]]:
         """Reorders that the runtime wraps around a lone chain are not counted; a chain of one reorder is nothing else."""
@@ -112,6 +113,15 @@ class OnnxRuntime:
                 session.run(None, feeds)
             events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
         return by_round(events)[WARM_UP:]
+
+    @cached_property
+    def call_us(self) -> float:
+        """One session run of one tiny launch."""
+        model = Model()
+        model.write(model.add("Elu", model.read((1, 16))))
+        session = onnxruntime.InferenceSession(model.bytes(), settings(), providers=["CPUExecutionProvider"])
+        feeds = inputs_for(session)
+        return quartile([timed(lambda: session.run(None, feeds)) for _ in range(200)])
 
     @cached_property
     def recording_us(self) -> float:

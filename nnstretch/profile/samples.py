@@ -178,5 +178,8 @@ def varied_map(shape: Shape, rng: random.Random) -> Shape:
 
 
 def rounded(channels: float) -> int:
-    """Mostly whole blocks, as networks have them; multiples of 4 and of 8 in between keep their share."""
+    """Multiples of 8, as most networks have them; narrow ones multiples of 4. One in eight is any even number."""
+    whole = int(channels / 2) * 2
+    if whole % 16 == 2:
+        return max(2, whole)
     return max(8, int(channels / 8 + 0.5) * 8) if channels >= 12 else max(4, int(channels / 4 + 0.5) * 4)

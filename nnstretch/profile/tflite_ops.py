@@ -54,7 +54,8 @@ def norm(model: Model, kernel: Kernel, value: int, clamp: int) -> int:
     shape = model.shape(value)
     if kernel.op == "batch_norm":
         sides = (*(1 for _ in shape[:-1]), shape[-1]) if len(shape) == 4 else (1, kernel.cin, *(1 for _ in shape[2:]))
-        value = model.op("MUL", (value, model.constant(sides)), shape, "MulOptions")
+        for name in ("SUB", "MUL", "MUL"):
+            value = model.op(name, (value, model.constant(sides)), shape, f"{name.capitalize()}Options")
         return model.op("ADD", (value, model.constant(sides)), shape, "AddOptions", fusedActivationFunction=clamp)
     if kernel.op == "layer_norm" and not clamp:
         return layer_norm(model, value)
@@ -62,7 +63,7 @@ def norm(model: Model, kernel: Kernel, value: int, clamp: int) -> int:
 
 
 def layer_norm(model: Model, value: int) -> int:
-    """Along the last axis; statistics have one number a row."""
+    """Along the last axis; statistics have one number a row. Its gain and offset go into the linear layer that nearly always follows."""
     shape, width = model.shape(value), model.shape(value)[-1]
     rows = prod(shape[:-1])
     flat = (1, rows, width)
@@ -82,8 +83,6 @@ def layer_norm(model: Model, value: int) -> int:
     offset = model.op("SUB", (model.constant((), 0.001), offset), (rows,), "SubOptions")
     value = model.op("MUL", (source, per_row(inverse)), flat, "MulOptions")
     value = model.op("ADD", (value, per_row(offset)), flat, "AddOptions")
-    value = model.op("MUL", (value, model.constant((width,))), flat, "MulOptions")
-    value = model.op("ADD", (value, model.constant((width,))), flat, "AddOptions")
     return reshaped(model, value, shape)
 
 
@@ -102,7 +101,7 @@ def product(model: Model, kernel: Kernel, values: list[int], shape: tuple[int, .
     """Batched products of matrices; attention is two of them around a softmax."""
     if kernel.op == "scaled_dot_product_attention":
         query, key, content = (values * 3)[:3]
-        query = scaled(model, query, 0.125)
+        query, key = scaled(model, query, 0.35), scaled(model, key, 0.35)
         rank = len(model.shape(key))
         scores = batched(model, query, transposed(model, key, (*range(rank - 2), rank - 1, rank - 2)))
         weights = model.op("SOFTMAX", (scores,), model.shape(scores), "SoftmaxOptions", scale=(1 / 256, -128), beta=1.0)
@@ -125,8 +124,10 @@ def reshape(model: Model, kernel: Kernel, value: int, shape: tuple[int, ...]) ->
     size = model.shape(value)
     if kernel.op in ("permute", "transpose", "t", "swapaxes", "movedim", "numpy_T"):
         return permuted(model, kernel, value)
-    if kernel.op in ("chunk", "split", "split_with_sizes", "slice", "unbind", "select") and len(size) == len(shape):
+    if kernel.op in ("chunk", "split", "split_with_sizes", "slice") and len(size) == len(shape):
         return slices(model, kernel, value, shape)
+    if kernel.op in ("unbind", "select"):
+        return picks(model, kernel, value, shape)
     if kernel.op in ("pad", "constant_pad_nd"):
         amounts = [[(b - a) // 2, b - a - (b - a) // 2] for a, b in zip(size, shape, strict=True)]
         if min(map(min, amounts)) >= 0:
@@ -147,6 +148,16 @@ def slices(model: Model, kernel: Kernel, value: int, shape: tuple[int, ...]) -> 
         start[axis] = min(piece * shape[axis], size[axis] - shape[axis])
         found.append(model.op("SLICE", (value, model.integers(start), model.integers(shape)), shape, "SliceOptions", like=value))
     return found[0]
+
+
+def picks(model: Model, kernel: Kernel, value: int, shape: tuple[int, ...]) -> int:
+    """Slices one long along an axis that is gone afterwards."""
+    size = kernel.shapes_in[0]
+    axis = next((i for i in range(len(size)) if (*size[:i], *size[i + 1 :]) == kernel.shape_out), None)
+    if axis is None:
+        raise UnsupportedOp(f"cannot build {kernel.op} for LiteRT, kernel {kernel.name}, {size} does not become {kernel.shape_out}")
+    piece = (*size[:axis], 1, *size[axis + 1 :])
+    return reshaped(model, slices(model, kernel, reshaped(model, value, size), piece), shape)
 
 
 def permuted(model: Model, kernel: Kernel, value: int) -> int:

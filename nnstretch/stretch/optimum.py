@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nnstretch.errors import BadInput, NoPlan
+from nnstretch.errors import BadInput, NoPlan, UnsupportedOp
 from nnstretch.graph import Graph
 from nnstretch.plan import Branch, Plan, Segment
 from nnstretch.soc import Soc
@@ -22,7 +22,7 @@ from nnstretch.stretch.constraints import Limits, constraints_of
 from nnstretch.stretch.edges import Choices, Edges
 from nnstretch.stretch.labels import Bounds, Label, best_labels
 from nnstretch.stretch.lower import Stretcher, lower, unbranched
-from nnstretch.stretch.pricing import Pricer, price
+from nnstretch.stretch.pricing import Pricer, price, uncovered
 from nnstretch.stretch.space import Space
 from nnstretch.stretch.uniform import Uniform, equal_macs
 from nnstretch.structure.cuts import Cut
@@ -58,6 +58,8 @@ class SearchResult:
     lower_bound_us: float
     search_s: float
     limits: Limits = field(default_factory=Limits)
+    fallbacks: Mapping[str, str] = field(default_factory=dict)
+    """Kernels that were never measured, and the kind they were priced as."""
 
     @property
     def fastest(self) -> str:
@@ -75,18 +77,22 @@ def search(
     top: int = 1,
     width_steps: int = 10,
     progress: Progress | None = None,
+    fallback: str | None = None,
 ) -> SearchResult:
     """The `top` fastest plans of a network on a chip. `min_macs`, `max_macs`, `min_params` are absolute counts.
 
     Raises NoPlan where no plan satisfies the bounds, UnknownName for a processor the chip lacks,
-    UnsupportedOp where a kernel was never measured.
+    UnsupportedOp where a kernel was never measured and no `fallback` (`nearest`) is allowed.
     """
     began = time.perf_counter()
     check_settings(soc, processors, top, width_steps)
     if min_macs > max_macs:
         raise BadInput(f"MACs cannot be at least {min_macs:.4g} and at most {max_macs:.4g}, search bounds")
     stretcher = graph if isinstance(graph, Stretcher) else Stretcher(graph)
-    pricer = Pricer(soc)
+    pricer = Pricer(soc, fallback)
+    if missing := uncovered(stretcher.graph, soc, processors, pricer):
+        named = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
+        raise UnsupportedOp(f"{len(missing)} kernels were never measured ({named}), {stretcher.graph.name} on {soc.name}, allow --fallback nearest")
     space = Space(stretcher, pricer, tuple(processors), limits or Limits(), width_steps)
     originals = {p: price(lower(stretcher, unbranched(stretcher.graph, stretcher.graph.name, p)), soc, pricer) for p in processors}
     net = Net(space)
@@ -109,6 +115,7 @@ def search(
         lower_bound_us=min(bound_us, found[0].trial.latency_us) if not complete else found[0].trial.latency_us,
         search_s=time.perf_counter() - began,
         limits=space.limits,
+        fallbacks=dict(pricer.replaced),
     )
 
 

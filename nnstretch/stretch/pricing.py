@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from nnstretch.errors import UnsupportedOp
 from nnstretch.graph import Graph
@@ -14,26 +14,66 @@ from nnstretch.structure.cost import BranchWork, Stay, segment_cost, stays
 from nnstretch.structure.kernels import kernels
 from nnstretch.trial import SegmentCost, Trial
 
+FALLBACKS = ("nearest",)
+"""How a kernel nobody measured may be priced where the user allows it."""
+
 
 @dataclass
 class Pricer:
-    """Latency of graphs on one chip; equal kernels are estimated once."""
+    """Latency of graphs on one chip; equal kernels are estimated once, new ones all together."""
 
     soc: Soc
+    fallback: str | None = None
+    """`nearest` prices a kernel never measured as the nearest kind that was; None refuses it."""
     estimates: dict[tuple[object, ...], Estimate] = field(default_factory=dict)
+    replaced: dict[str, str] = field(default_factory=dict)
+    """Kernels that a fallback priced, and as what."""
+
+    def kernels(self, graph: Graph, processor: str) -> tuple[Kernel, ...]:
+        """As the backend of this processor fuses the graph."""
+        return kernels(graph, self.soc.rules(processor))
 
     def kernel(self, kernel: Kernel, processor: str) -> Estimate:
-        """Raise UnsupportedOp, naming the kernel, where its kind was never measured."""
+        """Raise UnsupportedOp, naming the kernel, where its kind was never measured and no fallback is allowed."""
         key = (processor, *kernel.key)
         if key not in self.estimates:
             self.soc.processor(processor)
-            self.estimates[key] = self.soc.predictors[processor].estimate(kernel)
+            self.estimates[key] = self.estimated(kernel, processor)
         return self.estimates[key]
 
+    def estimated(self, kernel: Kernel, processor: str) -> Estimate:
+        predictor = self.soc.predictors[processor]
+        try:
+            return predictor.estimate(kernel)
+        except UnsupportedOp:
+            if self.fallback is None:
+                raise
+        known = nearest(kernel)
+        self.replaced[kernel.name] = known.kind
+        return predictor.estimate(known)
+
+    def price(self, found: Sequence[Kernel], processor: str) -> Estimate:
+        """Sum over kernels; errors of one predictor do not cancel, so they add up, too."""
+        self.learn(found, processor)
+        estimates = [self.kernel(kernel, processor) for kernel in found]
+        return Estimate(sum(e.latency_us for e in estimates), sum(e.error_us for e in estimates))
+
+    def learn(self, found: Iterable[Kernel], processor: str) -> None:
+        """Estimate what is new all at once, where the predictor can; what it refuses is left to `kernel`."""
+        many = getattr(self.soc.predictors.get(processor), "estimate_many", None)
+        fresh = {key: k for k in found if (key := (processor, *k.key)) not in self.estimates} if many else {}
+        if not many or len(fresh) < 2:
+            return
+        try:
+            numbers = many(tuple(fresh.values()))
+        except UnsupportedOp:
+            return
+        rows = zip(numbers.latency_us.tolist(), numbers.error_us.tolist(), numbers.low_us.tolist(), numbers.high_us.tolist(), strict=True)
+        for key, (latency_us, error_us, low_us, high_us) in zip(fresh, rows, strict=True):
+            self.estimates[key] = Estimate(latency_us, error_us, (low_us, high_us))
+
     def graph(self, graph: Graph, processor: str) -> Estimate:
-        """Sum over its kernels; errors of one predictor do not cancel, so they add up, too."""
-        found = [self.kernel(kernel, processor) for kernel in kernels(graph)]
-        return Estimate(sum(e.latency_us for e in found), sum(e.error_us for e in found))
+        return self.price(self.kernels(graph, processor), processor)
 
     def work(self, branch: LoweredBranch) -> BranchWork:
         estimate = self.graph(branch.graph, branch.branch.processor)
@@ -65,14 +105,22 @@ def price(stretched: Stretched, soc: Soc, pricer: Pricer | None = None) -> Trial
     return Trial(stretched.plan, costs, stretched.macs, stretched.params)
 
 
+def nearest(kernel: Kernel) -> Kernel:
+    """The kind measured everywhere that does the same amount of work: arithmetic as a linear layer, the rest as a sum."""
+    plain = replace(kernel, epilogue=(), layout="", groups=1, kernel=1, stride=1)
+    if kernel.macs:
+        return replace(plain, kind="linear", op="linear", shapes_in=kernel.shapes_in[:1])
+    return replace(plain, kind="add", op="add", shapes_in=(kernel.shape_out,) * 2 if kernel.shape_out else ())
+
+
 def uncovered(graph: Graph, soc: Soc, processors: Sequence[str], pricer: Pricer | None = None) -> tuple[str, ...]:
     """Kernels that some processor's predictor refuses, by name."""
     pricer = pricer or Pricer(soc)
-    names: list[str] = []
-    for kernel in kernels(graph):
-        try:
-            for processor in processors:
+    names: dict[str, None] = {}
+    for processor in processors:
+        for kernel in pricer.kernels(graph, processor):
+            try:
                 pricer.kernel(kernel, processor)
-        except UnsupportedOp:
-            names.append(kernel.name)
+            except UnsupportedOp:
+                names[kernel.name] = None
     return tuple(names)

@@ -8,8 +8,8 @@ graph a width gives every depth. That is how 10^20 plans and more are priced fro
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from math import ceil
 
 import numpy as np
@@ -20,6 +20,7 @@ from nnstretch.plan import Branch
 from nnstretch.protocols import Kernel
 from nnstretch.stretch.constraints import Limits
 from nnstretch.stretch.depth import local_stages, share_out
+from nnstretch.stretch.line import Line
 from nnstretch.stretch.lower import Stretcher, scaled
 from nnstretch.stretch.meetings import meeting_points
 from nnstretch.stretch.pricing import Pricer
@@ -30,7 +31,6 @@ from nnstretch.structure.kernels import kernels
 Array = np.ndarray
 Cost = Mapping[str, float]
 """Microseconds by processor."""
-COUNTS = ("cin", "cout", "groups", "macs", "read_elements", "write_elements", "weight_elements")
 SAMPLES = (16 * GRANULE, 25 * GRANULE, 49 * GRANULE, 64 * GRANULE)
 """Input widths at which a front is priced to find its straight line, and to check it."""
 
@@ -57,37 +57,6 @@ class Priced:
     def minus(self, other: Priced) -> Priced:
         rest = {p: us - other.compute_us[p] for p, us in self.compute_us.items()}
         return Priced(rest, self.macs - other.macs, self.params - other.params)
-
-
-@dataclass(frozen=True)
-class Line:
-    """A front whose kernels' counts all grow linearly with the width it reads."""
-
-    low_width: int
-    high_width: int
-    low: tuple[Kernel, ...]
-    high: tuple[Kernel, ...]
-    params: tuple[int, int]
-
-    def between(self, a: int, b: int, width: int) -> int:
-        return a + (b - a) * (width - self.low_width) // (self.high_width - self.low_width)
-
-    def shape(self, a: tuple[int, ...], b: tuple[int, ...], width: int) -> tuple[int, ...]:
-        return tuple(self.between(x, y, width) for x, y in zip(a, b, strict=True))
-
-    def kernels(self, width: int) -> list[Kernel]:
-        return [self.kernel(a, b, width) for a, b in zip(self.low, self.high, strict=True)]
-
-    def kernel(self, a: Kernel, b: Kernel, width: int) -> Kernel:
-        counts = {name: self.between(getattr(a, name), getattr(b, name), width) for name in COUNTS}
-        shapes_in = tuple(self.shape(x, y, width) for x, y in zip(a.shapes_in, b.shapes_in, strict=True))
-        return replace(a, shapes_in=shapes_in, shape_out=self.shape(a.shape_out, b.shape_out, width), **counts)  # type: ignore[arg-type]
-
-    def fits(self, width: int, found: tuple[Kernel, ...], params: int) -> bool:
-        if not len(self.low) == len(self.high) == len(found):
-            return False
-        same = all(a.key == b.key for a, b in zip(self.kernels(width), found, strict=True))
-        return same and self.between(*self.params, width) == params
 
 
 @dataclass(frozen=True)
@@ -209,22 +178,29 @@ class Space:
             n.name: (s, r) for s, stage in enumerate(stages) for r, rep in enumerate(stage.repeats) for u in rep.units for n in u.nodes
         }
         kernel_us: dict[tuple[int, int] | None, dict[str, float]] = {}
-        for kernel in kernels(graph):
-            row = kernel_us.setdefault(owner.get(kernel.name), dict.fromkeys(self.processors, 0.0))
-            for p in self.processors:
+        for p, found in self.fused(graph).items():
+            self.pricer.learn(found, p)
+            for kernel in found:
+                node = kernel.name.split(".to_")[0] if kernel.kind == "reorder" else kernel.name
+                row = kernel_us.setdefault(owner.get(node), dict.fromkeys(self.processors, 0.0))
                 row[p] += self.pricer.kernel(kernel, p).latency_us
         sizes = {w.name: w.spec.elements for w in graph.weights if w.trainable}
         counts: dict[tuple[int, int] | None, tuple[int, int]] = {}
         for node in graph.nodes:
             macs, params = counts.get(owner.get(node.name), (0, 0))
             counts[owner.get(node.name)] = (macs + node.macs, params + sum(sizes.pop(name, 0) for name in node.inputs))
-        found: list[tuple[int, Priced]] = []
+        rows: list[tuple[int, Priced]] = []
         for depth in self.depths(start, end):
             kept = {(s, r) for s, n in enumerate(share_out(depth, stages)) for r in range(n)} if stages else set()
             keys = [None, *kept]
             us = {p: sum(kernel_us[k][p] for k in keys if k in kernel_us) for p in self.processors}
-            found.append((depth, Priced(us, sum(counts.get(k, (0, 0))[0] for k in keys), sum(counts.get(k, (0, 0))[1] for k in keys))))
-        return found
+            rows.append((depth, Priced(us, sum(counts.get(k, (0, 0))[0] for k in keys), sum(counts.get(k, (0, 0))[1] for k in keys))))
+        return rows
+
+    def fused(self, graph: Graph) -> dict[str, tuple[Kernel, ...]]:
+        """Its kernels on every processor; processors whose backends fuse alike share them."""
+        by_rules = {rules: kernels(graph, rules) for rules in {self.pricer.soc.rules(p) for p in self.processors}}
+        return {p: by_rules[self.pricer.soc.rules(p)] for p in self.processors}
 
     def front(self, start: Cut, end: Cut, width: int, width_in: int) -> Priced | None:
         """The part that reads the merged tensor, at this width of it."""
@@ -237,11 +213,14 @@ class Space:
         cached = (*key, depth, width_in)
         if cached not in self.priced:
             found = line.kernels(width_in)
-            self.priced[cached] = self.price(found, sum(k.macs for k in found), line.between(*line.params, width_in))
+            macs = sum(k.macs for k in found[self.processors[0]])
+            self.priced[cached] = self.price(found, macs, line.between(*line.params, width_in))
         return self.priced[cached]
 
     def line(self, start: Cut, end: Cut, width: int) -> Line | None:
-        """None where a front is no straight line: checked at a third width."""
+        """None where a front is no straight line: checked at a third width. Copies between layouts come and go with the width."""
+        if any(self.pricer.soc.rules(p).blocked for p in self.processors):
+            return None
         piece = self.stretcher.piece(start, end, None)
         found = piece.channels
         entry = found.shapes[piece.graph.inputs[0].name][0][piece.axis_in]
@@ -253,19 +232,19 @@ class Space:
         if any(g is None or g.macs != sum(k.macs for k in kernels(g)) for g in graphs):
             return None
         low, high, check = (g for g in graphs if g is not None)
-        line = Line(samples[0], samples[1], kernels(low), kernels(high), (low.params, high.params))
-        return line if line.fits(samples[2], kernels(check), check.params) else None
+        line = Line(samples[0], samples[1], self.fused(low), self.fused(high), (low.params, high.params))
+        return line if line.fits(samples[2], self.fused(check), check.params) else None
 
     def whole(self, start: Cut, end: Cut, depth: int, width: int, width_in: int) -> Priced | None:
         """One branch, built and priced; None where it cannot be built."""
         key = (start.position, end.position, width, depth, width_in)
         if key not in self.priced:
             graph = self.lowered(start, end, depth, width, width_in)
-            self.priced[key] = None if graph is None else self.price(kernels(graph), graph.macs, graph.params)
+            self.priced[key] = None if graph is None else self.price(self.fused(graph), graph.macs, graph.params)
         return self.priced[key]
 
-    def price(self, found: tuple[Kernel, ...] | list[Kernel], macs: int, params: int) -> Priced:
-        return Priced({p: sum(self.pricer.kernel(k, p).latency_us for k in found) for p in self.processors}, macs, params)
+    def price(self, found: Mapping[str, Sequence[Kernel]], macs: int, params: int) -> Priced:
+        return Priced({p: self.pricer.price(found[p], p).latency_us for p in self.processors}, macs, params)
 
     def lowered(self, start: Cut, end: Cut, depth: int, width: int, width_in: int) -> Graph | None:
         try:

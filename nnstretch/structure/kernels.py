@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from math import prod
+from typing import Any
 
 from nnstretch.fusion import ACTIVATIONS, MOBILE, FusionRules
 from nnstretch.graph import Argument, Graph, Node, Ref, TensorSpec, refs
@@ -88,7 +89,7 @@ class Fusion:
         if not values:
             self.weights.add(node.name)
             return
-        free = is_free(node)
+        free = is_free(node) or self.changes_nothing(node)
         latest = max((self.home[name] for name in values if name in self.home), default=None)
         if free and latest is None:
             return
@@ -97,6 +98,10 @@ class Fusion:
             return
         self.home[node.name] = len(self.launches)
         self.launches.append(Launch(self.kind(node), [node], node.name, [node]))
+
+    def changes_nothing(self, node: Node) -> bool:
+        """An adaptive pool over a map that has its size already."""
+        return node.kind.startswith("adaptive") and node.output.shape == self.specs[node.inputs[0]].shape
 
     def join(self, node: Node, values: list[str], home: int, free: bool) -> None:
         launch = self.launches[home]
@@ -160,7 +165,7 @@ class Fusion:
         kind, tensors = self.kind(node), sum(name not in self.weights for name in node.inputs)
         return {"add": "shift", "mul": "scale"}.get(kind, node.kind) if tensors == 1 and refs_once(node) else node.kind
 
-    def dimensions(self, node: Node, kind: str) -> dict[str, int]:
+    def dimensions(self, node: Node, kind: str) -> dict[str, Any]:
         """Channels, pixels and window of the node that gives a kernel its kind."""
         source = self.specs[next((name for name in node.inputs if name not in self.weights), node.inputs[0])]
         window, stride, groups = 1, 1, 1

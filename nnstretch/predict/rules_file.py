@@ -1,0 +1,44 @@
+"""Fusion rules of one processor as JSON: `"mobile"`, or an object with its pairs spelt `conv+relu`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nnstretch.errors import BrokenFile
+from nnstretch.fusion import MOBILE, Blocked, FusionRules
+from nnstretch.predict.fields import flag, keyed, texts, whole
+
+PAIRS = 10_000
+NAMED = {"mobile": MOBILE}
+
+
+def rules_document(rules: FusionRules) -> Any:
+    for name, known in NAMED.items():
+        if rules == known:
+            return name
+    blocked = rules.blocked
+    return {
+        "pairs": sorted(f"{kind}+{follower}" for kind, follower in rules.pairs),
+        "after_activation": rules.after_activation,
+        "blocked": None if blocked is None else {"block": blocked.block, "align": blocked.align, "ops": sorted(blocked.ops)},
+    }
+
+
+def rules_of(data: Any, where: str) -> FusionRules:
+    """Raises BrokenFile."""
+    if isinstance(data, str) and data in NAMED:
+        return NAMED[data]
+    if isinstance(data, str):
+        raise BrokenFile(f"field 'fusion' is {data!r}, {where}, known are {', '.join(NAMED)} and objects with pairs")
+    where = f"{where} fusion"
+    data = keyed(data, ("pairs", "after_activation", "blocked"), where)
+    pairs = [tuple(one.split("+")) for one in texts(data, "pairs", where, PAIRS)]
+    if odd := [pair for pair in pairs if len(pair) != 2 or not all(pair)]:
+        raise BrokenFile(f"field 'pairs' holds {'+'.join(odd[0])!r}, {where}, needed is KIND+FOLLOWER")
+    blocked = None if data["blocked"] is None else blocked_of(data["blocked"], f"{where} blocked")
+    return FusionRules(frozenset((kind, follower) for kind, follower in pairs), flag(data, "after_activation", where), blocked)
+
+
+def blocked_of(data: Any, where: str) -> Blocked:
+    data = keyed(data, ("block", "align", "ops"), where)
+    return Blocked(whole(data, "block", where, 1), whole(data, "align", where, 1), frozenset(texts(data, "ops", where)))

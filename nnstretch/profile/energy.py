@@ -1,0 +1,128 @@
+"""Measured energy where the platform gives it: Intel RAPL for the processor packages, NVML for one GPU. Elsewhere None, never a guess."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from nnstretch.errors import BadInput, BrokenFile
+
+POWERCAP = Path("/sys/class/powercap")
+
+
+class EnergyMeter(Protocol):
+    """A counter of energy that only grows."""
+
+    @property
+    def source(self) -> str:
+        """Whose energy it is, and who counts it."""
+        ...
+
+    def joules(self) -> float:
+        """Since some moment in the past; only differences mean something."""
+        ...
+
+
+def find(root: Path = POWERCAP, gpu_uuid: str = "") -> EnergyMeter | None:
+    """The counters of all packages, or those of one GPU (`GPU-...`, as NVML names it); None where there are none to read."""
+    return nvml(gpu_uuid) if gpu_uuid else rapl(root)
+
+
+def measured(meter: EnergyMeter, run: Callable[[], object], times: int = 1) -> float:
+    """Joules of one call, the mean of `times`: counters move about every millisecond, so short calls want many.
+
+    It is all that the package or GPU takes meanwhile, idle power and other processes included.
+    """
+    if times < 1:
+        raise BadInput(f"cannot measure energy over {times} calls, {meter.source}, it takes at least 1")
+    before = meter.joules()
+    for _ in range(times):
+        run()
+    return (meter.joules() - before) / times
+
+
+@dataclass
+class Package:
+    """One RAPL zone, and what it counted so far."""
+
+    folder: Path
+    range_uj: int
+    """Where its counter starts again from zero."""
+    last_uj: int
+    total_uj: int = 0
+
+    def advance(self) -> int:
+        """Microjoules since it was found. Right while it is read at least once per wrap-around: tens of minutes at full load."""
+        now_uj = number(self.folder / "energy_uj")
+        self.total_uj += now_uj - self.last_uj + (self.range_uj if now_uj < self.last_uj else 0)
+        self.last_uj = now_uj
+        return self.total_uj
+
+
+@dataclass(frozen=True)
+class Rapl:
+    """All processor packages of the machine together."""
+
+    source: str
+    packages: tuple[Package, ...] = field(repr=False)
+
+    def joules(self) -> float:
+        """Raises BrokenFile where a counter can no longer be read."""
+        return sum(package.advance() for package in self.packages) / 1e6
+
+
+@dataclass(frozen=True)
+class Nvml:
+    """One GPU with its memory."""
+
+    source: str
+    library: Any = field(repr=False)
+    handle: Any = field(repr=False)
+
+    def joules(self) -> float:
+        return float(self.library.nvmlDeviceGetTotalEnergyConsumption(self.handle)) / 1e3
+
+
+def rapl(root: Path) -> Rapl | None:
+    """None where a single package cannot be read: a sum over some of them would be too small.
+
+    Zones in zones (cores, memory) are part of their package; `psys` counts the whole platform again.
+    """
+    found = []
+    try:
+        for folder in sorted(root.glob("intel-rapl:*")):
+            if folder.name.count(":") == 1 and (folder / "name").read_text(encoding="ascii").startswith("package"):
+                found.append(Package(folder, number(folder / "max_energy_range_uj"), number(folder / "energy_uj")))
+    except (OSError, ValueError, BrokenFile):
+        return None
+    return Rapl(f"RAPL, {len(found)} package{'s' * (len(found) > 1)}", tuple(found)) if found else None
+
+
+def number(path: Path) -> int:
+    """A counter of microjoules. Raises BrokenFile where there is none."""
+    try:
+        text = path.read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        raise BrokenFile(f"cannot read {path}, energy counter, {type(error).__name__}") from error
+    if not text.isdecimal():
+        raise BrokenFile(f"cannot read {path}, energy counter, {text[:20]!r} is no number of microjoules")
+    return int(text)
+
+
+def nvml(uuid: str) -> Nvml | None:
+    """None without NVML's Python binding, its driver, this GPU, or a counter in it (before Volta)."""
+    try:
+        import pynvml  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        name = pynvml.nvmlDeviceGetName(handle)
+        found = Nvml(f"NVML, {name.decode() if isinstance(name, bytes) else name}", pynvml, handle)
+        found.joules()
+    except pynvml.NVMLError:
+        return None
+    return found

@@ -1,0 +1,29 @@
+"""A busy neighbour: `python -m nnstretch.profile.neighbour BACKEND DTYPE CORE` runs kernels on one core until it is killed.
+
+Kernels come as one line of JSON on standard input; `busy` on standard output says that they run.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from nnstretch.profile.journal import sample_of
+from nnstretch.profile.machine import pinned
+from nnstretch.profile.meters import meter_for
+
+
+def main() -> None:
+    backend, dtype, core = sys.argv[1:]
+    kernels = [sample_of({"kernel": data, "us": []}).kernel for data in json.loads(sys.stdin.readline())]
+    with pinned(int(core)):
+        meter = meter_for(backend, dtype)
+        chains = [(kernel,) for kernel in kernels]
+        meter.measure(chains, 1)
+        print("busy", flush=True)
+        while True:
+            meter.measure(chains, 100)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""What lies around kernels on this machine: handing over, merging, and processors that share a memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from queue import SimpleQueue
+from threading import Thread
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+
+from nnstretch.profile.describe import Recipe, described
+from nnstretch.profile.machine import pinned
+from nnstretch.profile.meter import Meter
+from nnstretch.protocols import Kernel
+from nnstretch.soc import Link
+
+ROUND_TRIPS = 400
+ROUNDS = 12
+MET = ((1, 64, 56, 56), (1, 128, 28, 28), (1, 256, 14, 14), (1, 256, 56, 56), (1, 512, 7, 7))
+"""What two branches bring to a meeting point, each."""
+
+
+def handover_us(caller: int, worker: int) -> float:
+    """To a worker thread pinned to another core and back through two queues, at the median."""
+    to: SimpleQueue[bool] = SimpleQueue()
+    back: SimpleQueue[bool] = SimpleQueue()
+
+    def serve() -> None:
+        if hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, {worker})
+        while to.get():
+            back.put(True)
+
+    thread = Thread(target=serve, daemon=True)
+    thread.start()
+    times = []
+    with pinned(caller):
+        for _ in range(ROUND_TRIPS):
+            start = perf_counter_ns()
+            to.put(True)
+            back.get()
+            times.append((perf_counter_ns() - start) / 1000)
+    to.put(False)
+    thread.join()
+    return float(np.median(times[ROUND_TRIPS // 10 :]))
+
+
+def merge_link(meter: Meter, element_bytes: int, call_us: float) -> Link:
+    """A straight line through concatenations of two branches, over the KiB they bring; and one call of the runtime."""
+    recipes = [Recipe("concat", "cat", (shape, shape), (shape[0], 2 * shape[1], *shape[2:])) for shape in MET]
+    kernels = [described(recipe, f"merge{i}") for i, recipe in enumerate(recipes)]
+    times = meter.measure([(kernel,) for kernel in kernels], ROUNDS)
+    points = [
+        (kernel.write_elements * element_bytes / 1024, float(np.percentile(found, 25)))
+        for kernel, found in zip(kernels, times, strict=True)
+        if found
+    ]
+    if len(points) < 2:
+        return Link(call_us, 0.0)
+    slope, fixed = np.polyfit([kib for kib, _ in points], [us for _, us in points], 1)
+    return Link(round(call_us + max(0.0, float(fixed)), 3), round(max(0.0, float(slope)), 6))
+
+
+def contention(meter: Meter, kernels: Sequence[Kernel], other: int) -> float:
+    """How much slower these kernels are, all together, while a second process runs the same ones on another core; at least 1."""
+    chains = [(kernel,) for kernel in kernels]
+    alone = total_us(meter.measure(chains, ROUNDS))
+    command = [sys.executable, "-m", "nnstretch.profile.neighbour", meter.name, meter.dtype, str(other)]
+    neighbour = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert neighbour.stdin is not None
+    assert neighbour.stdout is not None
+    try:
+        neighbour.stdin.write(json.dumps([asdict(kernel) for kernel in kernels]) + "\n")
+        neighbour.stdin.flush()
+        if neighbour.stdout.readline().strip() != "busy":
+            return 1.0
+        beside = total_us(meter.measure(chains, ROUNDS))
+    except BrokenPipeError:
+        return 1.0
+    finally:
+        neighbour.kill()
+        neighbour.wait()
+    return round(max(1.0, beside / alone), 4) if alone else 1.0
+
+
+def total_us(times: list[tuple[float, ...]]) -> float:
+    return sum(float(np.median(found)) for found in times if found)
+
+
+def fitting(samples: Sequence[Any], count: int = 16) -> list[Kernel]:
+    """Kernels of the sizes that most of a network's time goes to, evenly over them."""
+    order = sorted((s for s in samples if 100 <= s.latency_us <= 3000 and s.kernel.kind != "reorder"), key=lambda s: s.latency_us)
+    return [sample.kernel for sample in order[:: max(1, len(order) // count)]][:count]

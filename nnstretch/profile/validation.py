@@ -1,0 +1,97 @@
+"""Whole networks that the profile never saw, predicted and measured in one run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter, perf_counter_ns
+
+import numpy as np
+
+from nnstretch.errors import NnstretchError
+from nnstretch.fusion import FusionRules
+from nnstretch.predict.learned import Learned
+from nnstretch.profile.meter import Meter
+from nnstretch.structure.kernels import kernels
+
+NETWORKS = (
+    "torchvision:resnet34", "torchvision:resnet50", "torchvision:resnext50_32x4d", "torchvision:regnet_x_1_6gf",
+    "torchvision:regnet_y_800mf", "torchvision:mobilenet_v2", "torchvision:mobilenet_v3_large", "torchvision:mnasnet1_0",
+    "torchvision:efficientnet_b0", "timm:efficientnet_lite0", "torchvision:densenet121", "torchvision:vgg13",
+    "torchvision:squeezenet1_1", "torchvision:googlenet", "torchvision:shufflenet_v2_x1_0", "timm:ghostnet_100",
+    "timm:hrnet_w18_small", "timm:dla34", "timm:repvgg_a0", "timm:fbnetc_100",
+)  # fmt: skip
+"""None of them is in prior.csv."""
+FEW = (
+    "torchvision:resnet50", "torchvision:mobilenet_v3_large", "torchvision:efficientnet_b0", "torchvision:regnet_x_1_6gf",
+    "torchvision:googlenet",
+)  # fmt: skip
+WARM_UP = 3
+LEAST_RUNS, LEAST_S = 20, 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One network: what was predicted, then what was measured."""
+
+    network: str
+    predicted_ms: float
+    measured_ms: float
+    """Lower quartile of the runs."""
+    fastest_ms: float
+    spread: float
+    """Between the quartiles, as a share."""
+    kernels: int
+
+    @property
+    def error(self) -> float:
+        return self.predicted_ms / self.measured_ms - 1
+
+
+def validate(
+    meter: Meter, learned: Learned, rules: FusionRules, names: Sequence[str], progress: Callable[[int, int, str], None]
+) -> tuple[list[Held], dict[str, str]]:
+    """Held-out networks, and why some could not be told: an operator without an estimate, a file that cannot be written."""
+    rows, refused = [], {}
+    for done, name in enumerate(names):
+        progress(done, len(names), name)
+        try:
+            rows.append(held(meter, learned, rules, name))
+        except NnstretchError as error:
+            refused[name] = str(error)
+    progress(len(names), len(names), "")
+    return rows, refused
+
+
+def held(meter: Meter, learned: Learned, rules: FusionRules, name: str) -> Held:
+    import torch
+
+    from nnstretch.capture import default_input, load_model
+    from nnstretch.capture.torch_export import capture
+
+    module = load_model(name).eval()
+    torch.manual_seed(0)
+    example = torch.randn(default_input(name, module))
+    found = kernels(capture(module, example, name), rules)
+    predicted_us = float(learned.estimate_many(found).latency_us.sum())
+    times = durations_us(meter.network(module, example))
+    low, high = np.percentile(times, (25, 75))
+    return Held(name, predicted_us / 1000, low / 1000, min(times) / 1000, float(high / low - 1), len(found))
+
+
+def durations_us(run: Callable[[], None]) -> list[float]:
+    for _ in range(WARM_UP):
+        run()
+    times: list[float] = []
+    started = perf_counter()
+    while len(times) < LEAST_RUNS or perf_counter() - started < LEAST_S:
+        begin = perf_counter_ns()
+        run()
+        times.append((perf_counter_ns() - begin) / 1000)
+    return times
+
+
+def summary(rows: Sequence[Held]) -> dict[str, float]:
+    """Mean absolute error and the share of networks within a tenth; empty where nothing was measured."""
+    errors = np.abs([row.error for row in rows])
+    return {"mape": float(errors.mean()), "within_10_percent": float((errors <= 0.1).mean())} if len(rows) else {}
