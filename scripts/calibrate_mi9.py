@@ -18,12 +18,12 @@ from pathlib import Path
 import numpy as np
 from calibration_card import Errors, card
 from calibration_data import PROCESSORS, RATES, Crossing, Evidence, gather, rounded
-from calibration_files import write_soc
 from scipy.optimize import least_squares  # type: ignore[import-untyped]
 
 from nnstretch.files import write_text
 from nnstretch.predict.analytic import Analytic, Rates, latency_us
 from nnstretch.predict.ops import Branch, costs
+from nnstretch.predict.save import save_soc
 from nnstretch.soc import Link, Processor, Soc
 
 ROOT = Path(__file__).parents[1]
@@ -219,7 +219,7 @@ def main() -> None:
     held, letters = errors.network_left_out, {"cpu": "-C", "gpu": "-G", "dsp": "-D"}
     rms = {p: rounded(float(np.sqrt(np.mean([e**2 for c, e in held.items() if c.endswith(s)])))) for p, s in letters.items()}
     text, provenance = card(values, evidence, errors)
-    write_soc(soc_of(values, evidence.crossing, rms, provenance), args.out)
+    save_soc(soc_of(values, evidence.crossing, rms, provenance), args.out)
     write_text(args.out / "CARD.md", text)
     print(text)
 

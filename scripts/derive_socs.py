@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from calibration_data import rounded
-from calibration_files import write_soc
 
 from nnstretch.files import write_text
 from nnstretch.predict import load_soc
 from nnstretch.predict.analytic import Analytic, Rates
+from nnstretch.predict.save import save_soc
 from nnstretch.soc import Link, Processor, Soc
 
 ROOT = Path(__file__).parents[1]
@@ -201,7 +201,7 @@ def main() -> None:
     mi9 = load_soc("mi9")
     for name, chip in SPECIFICATIONS.items():
         soc = derived(mi9, name, chip)
-        write_soc(soc, args.out / name)
+        save_soc(soc, args.out / name)
         write_text(args.out / name / "CARD.md", card(soc, chip))
         print(f"{name}: {args.out / name}")
 
