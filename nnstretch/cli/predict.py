@@ -13,7 +13,17 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from nnstretch.cli.subjects import MODEL_HELP, SOC_HELP, Subject, add_fallback, load_soc_of, load_subject, names_of, shape_of
+from nnstretch.cli.subjects import (
+    MODEL_HELP,
+    SOC_HELP,
+    Subject,
+    add_fallback,
+    load_soc_of,
+    load_subject,
+    names_of,
+    shape_of,
+    warn_uncalibrated,
+)
 from nnstretch.errors import BadInput, UnsupportedOp
 
 if TYPE_CHECKING:
@@ -43,7 +53,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     if args.ops is not None:
         from nnstretch.predict import predict_ops
 
-        return {"soc": soc.name, "plans": predict_ops(args.ops, soc), "provenance": soc.provenance}
+        return {"soc": soc.name, "plans": predict_ops(args.ops, soc), "provenance": soc.provenance, "calibrated": soc.calibrated}
     subject = load_subject(args.model, args.input)
     if subject.plan is not None and args.processors:
         raise BadInput(f"--processors is {','.join(args.processors)}, command line, {args.model} is a plan and places its own branches")
@@ -139,6 +149,5 @@ def show(result: dict[str, Any], console: Any) -> None:
         console.print(f"[red]not counted, never measured:[/red] {', '.join(result['uncovered'])}")
     for name, kind in result.get("fallbacks", {}).items():
         console.print(f"[yellow]never measured, priced as the nearest kind ({kind}):[/yellow] {name}")
-    if result.get("calibrated") is False:
-        console.print("[yellow]this chip is not calibrated: numbers derive from public specifications[/yellow]")
+    warn_uncalibrated(result, console)
     console.print(f"source: {result['provenance']}")

@@ -17,7 +17,7 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnstretch.cli.subjects import writable
+from nnstretch.cli.subjects import warn_uncalibrated, writable
 from nnstretch.errors import BadInput, BrokenFile, UnknownName
 
 if TYPE_CHECKING:
@@ -55,11 +55,14 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
         writable(path, args.bundle, args.input)
     bundle = read_bundle(args.bundle)
     predicted = any(sub.predicted_us for sub in bundle.manifest.subgraphs)
-    with Session(bundle, _soc(args.soc), args.mode, args.clock or ("virtual" if predicted else "real")) as session:
+    soc = _soc(args.soc)
+    with Session(bundle, soc, args.mode, args.clock or ("virtual" if predicted else "real")) as session:
         inputs = session.network.random_inputs(args.seed) if args.input is None else session.network.inputs(_load(args.input))
         _check_output(args.output, session)
         output, traces, late = _repeat(session, inputs, args.repeat)
         result = {"bundle": str(args.bundle), **_times(session, traces, late)}
+        if soc is not None:
+            result |= {"calibrated": soc.calibrated, "provenance": soc.provenance}
         result["max_abs_error"] = max_abs_error(output, session.network.in_order(inputs))
         result["compared_with"] = "the sub-graphs of this bundle run one after another"
         sequential_us, result["sequential_is"] = _sequential_us(bundle, session, inputs)
@@ -110,6 +113,7 @@ def show(result: dict[str, Any], console: Console) -> None:
     for name, use in result["processors"].items():
         table.add_row(f"{name} busy", f"{use['busy_ms']:.3f} ms, {use['utilisation']:.0%}")
     console.print(table)
+    warn_uncalibrated(result, console)
 
 
 def _count(text: str) -> int:

@@ -24,11 +24,13 @@ from nnstretch.cli.subjects import (
     progress,
     quantity,
     shape_of,
+    warn_uncalibrated,
     writable,
 )
 from nnstretch.errors import BadInput
 
 if TYPE_CHECKING:
+    from nnstretch.soc import Soc
     from nnstretch.stretch.optimum import Found, SearchResult
 
 SUMMARY = "the proven fastest branched structure for a chip"
@@ -37,7 +39,12 @@ SUMMARY = "the proven fastest branched structure for a chip"
 def arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("--soc", required=True, help=SOC_HELP)
-    parser.add_argument("--processors", type=names_of, default=("cpu", "dsp"), help="default cpu,dsp; of more than two, every pair is tried per segment")
+    parser.add_argument(
+        "--processors",
+        type=names_of,
+        default=None,
+        help="default cpu,dsp, or the chip's first two; of more than two, every pair is tried per segment",
+    )
     parser.add_argument("--input", type=shape_of, default=None, help="input shape, NCHW")
     parser.add_argument("--top", type=int, default=1, metavar="K", help="how many plans to list")
     parser.add_argument(
@@ -62,7 +69,8 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     out = writable(args.out, args.model)
     soc = load_soc_of(args.soc)
     limits = Limits(args.alpha, args.beta, args.min_depth, args.min_width)
-    for name in args.processors:
+    processors = args.processors or usual(soc)
+    for name in processors:
         soc.processor(name)
     subject = load_subject(args.model, args.input)
     if subject.plan is not None:
@@ -73,7 +81,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
         result = search(
             stretcher,
             soc,
-            args.processors,
+            processors,
             limits,
             min_macs=quantity(args.min_macs, graph.macs, "--min-macs", 0.0),
             max_macs=quantity(args.max_macs, graph.macs, "--max-macs", math.inf),
@@ -86,6 +94,12 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     if out is not None:
         write_plan(out, result.plans[0].trial.plan)
     return as_json(result, stretcher, soc, args.model)
+
+
+def usual(soc: Soc) -> tuple[str, ...]:
+    """The pair that wins on phones, where the chip has it; else its first two."""
+    names = tuple(processor.name for processor in soc.processors)
+    return ("cpu", "dsp") if {"cpu", "dsp"} <= set(names) else names[:2]
 
 
 def as_json(result: SearchResult, stretcher: Any, soc: Any, model: str) -> dict[str, Any]:
@@ -154,4 +168,7 @@ def show(result: dict[str, Any], console: Any) -> None:
         branches = " | ".join(f"{b['processor']} {b['depth']} x {b['width']}" for b in segment["branches"])
         console.print(f"  {segment['start']} -> {segment['end']}  \\[{branches}]  {segment['latency_ms']:.2f} ms")
     refused = ", ".join(f"{name} {count:,}" for name, count in result["space"]["refused"].items())
+    for name, kind in result["fallbacks"].items():
+        console.print(f"[yellow]never measured, priced as the nearest kind ({kind}):[/yellow] {name}")
+    warn_uncalibrated(result, console)
     console.print(f"refused: {refused or 'nothing'}\nsource: {result['provenance']}")

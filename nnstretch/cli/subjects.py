@@ -73,6 +73,12 @@ def load_soc_of(name: str) -> Soc:
     return load_soc(name)
 
 
+def warn_uncalibrated(result: dict[str, Any], console: Any) -> None:
+    """Every table of a chip that nobody measured says so."""
+    if result.get("calibrated") is False:
+        console.print("[yellow]this chip is not calibrated: numbers derive from public specifications[/yellow]")
+
+
 def shape_of(text: str) -> tuple[int, ...]:
     """`1,3,224,224` as an argparse type."""
     try:

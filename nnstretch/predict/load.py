@@ -39,9 +39,11 @@ def known_socs() -> tuple[str, ...]:
 
 
 def load_soc(name: str | Path) -> Soc:
-    """A chip by name, or from a folder of the same form."""
-    ours = shipped("latency_predictors") / str(name)
-    folder = ours if str(name) in known_socs() or not Path(name).is_dir() else Path(name)
+    """A chip by name, as shipped or under `latency_predictors/` of the working folder, or from any folder of the same form."""
+    ours, here = shipped("latency_predictors") / str(name), Path("latency_predictors") / str(name)
+    folder = ours
+    if str(name) not in known_socs():
+        folder = next((path for path in (Path(name), here) if path.is_dir()), ours)
     if not (folder / "soc.json").is_file():
         known = ", ".join(known_socs()) or "none"
         raise UnknownName(f"unknown SoC {str(name)!r}, no soc.json in {folder}, known are {known}, or name a folder")

@@ -28,7 +28,14 @@ def headline(story: Story) -> Markup:
         drawing,
         class_="hero" if bars else None,
     )
-    return tag("section", shown, _honest(), id="headline", aria_label="Headline")
+    return tag("section", shown, _uncalibrated(story), _honest(), id="headline", aria_label="Headline")
+
+
+def _uncalibrated(story: Story) -> Markup | None:
+    if not (story.search and story.search.calibrated is False):
+        return None
+    says = f"The chip {story.search.soc or ''} is not calibrated: no latency of it was ever published, its numbers derive from specifications."
+    return tag("p", tag("strong", says), class_="absent")
 
 
 def _honest() -> Markup:

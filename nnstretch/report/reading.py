@@ -76,6 +76,7 @@ def search_from(place: Place) -> Search:
         soc=place.at("soc").maybe_text(),
         processors=place.at("processors").texts(),
         provenance=tuple(_flat(place.at("provenance"), "")),
+        calibrated=place.at("calibrated").maybe_flag(),
         original_macs=_inside(original, "macs").maybe_size(),
         original_params=_inside(original, "params").maybe_size(),
         original_ms=_sizes(_inside(original, "latency_ms")),

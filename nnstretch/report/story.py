@@ -76,6 +76,8 @@ class Search:
     processors: tuple[str, ...]
     provenance: tuple[tuple[str, str], ...]
     """(what, text) pairs, flattened."""
+    calibrated: bool | None
+    """False where no latency of the chip was ever published."""
     original_macs: float | None
     original_params: float | None
     original_ms: dict[str, float]
