@@ -11,6 +11,10 @@ ACTIVATIONS = (
 )  # fmt: skip
 
 
+PADDED = "padded"
+"""Layout of a kernel that pads its input in a copy of its own."""
+
+
 @dataclass(frozen=True, slots=True)
 class Blocked:
     """A runtime that keeps feature maps in blocks of channels (NCHWc), and copies where an operator wants them plain."""
@@ -31,6 +35,8 @@ class FusionRules:
     """(kind of the kernel, operator that follows)."""
     after_activation: bool = True
     blocked: Blocked | None = None
+    copies_padding: bool = False
+    """Whether a strided window that PyTorch pads alike on both ends is copied into a padded map first."""
 
     def fuses(self, kind: str, follower: str) -> bool:
         return (kind, follower) in self.pairs

@@ -68,6 +68,7 @@ RULES = st.builds(
     st.frozensets(st.tuples(NAMES, NAMES), max_size=20),
     st.booleans(),
     st.none() | st.builds(Blocked, st.integers(1, 64), st.integers(1, 64), st.frozensets(NAMES, max_size=5)),
+    st.booleans(),
 )
 
 
@@ -79,7 +80,9 @@ def test_rules_are_the_same_after_a_round_through_json(rules: FusionRules) -> No
 def test_rules_have_one_printed_form() -> None:
     assert rules_document(MOBILE) == "mobile"
     blocked = {"block": 16, "align": 4, "ops": ["add", "relu"]}
-    assert rules_document(ORT) == {"pairs": ["conv+add", "conv+relu"], "after_activation": False, "blocked": blocked}
+    assert rules_document(ORT) == {
+        "pairs": ["conv+add", "conv+relu"], "after_activation": False, "copies_padding": False, "blocked": blocked,
+    }  # fmt: skip
 
 
 def drop(*path: Any) -> Callable[[Any], None]:

@@ -22,7 +22,7 @@ from nnstretch.profile.journal import NAME, opened
 from nnstretch.profile.machine import Place, clusters, places
 from nnstretch.profile.probe import FOLDED, fused_pairs
 from nnstretch.profile.profiling import Profile, Wanted
-from nnstretch.profile.sample import Sample
+from nnstretch.profile.sample import Sample, steadied
 from nnstretch.profile.samples import MOST_MACS, draws, load_prior, near
 from nnstretch.profile.validation import NETWORKS
 
@@ -136,6 +136,13 @@ def test_adaptive_draws_stand_near_what_is_told_badly(tmp_path: Path) -> None:
     chosen = found.adapted(iter(some(300, seed=7)), lambda samples: [1.0 if s.kernel.kind == "linear" else 0.0 for s in samples])
     assert sum(k.kind == "linear" and k.name.startswith("near") for k in chosen) > 10
     assert len({k.key for k in chosen}) > len(chosen) - 5
+
+
+def test_samples_of_slow_moments_are_steadied() -> None:
+    kernel = some(1)[0]
+    samples = [Sample(kernel, (10.0,), 100.0)] * 8 + [Sample(kernel, (13.0,), 130.0), Sample(kernel, (9.9,), 99.0), Sample(kernel, (40.0,), 400.0)]
+    assert [round(s.latency_us, 2) for s in steadied(samples)] == [10.0] * 9 + [9.9, 26.67]
+    assert steadied([*samples[:1], Sample(kernel, (5.0,))])[1].latency_us == 5.0
 
 
 def test_a_journal_goes_on_where_a_kill_left_it(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ GIVEN = (
 )  # fmt: skip
 DERIVED = (
     "one", "inputs", "read_bytes", "write_bytes", "weight_bytes", "moved_bytes", "working_bytes", "cin_per_group", "cout_per_group",
-    "padded_macs", "row_macs", "tile_macs", "step_macs", "windows", "patches", "taps", "block_writes", "block_taps", "step_taps",
+    "padded_macs", "row_macs", "tile_macs", "square_macs", "step_macs", "windows", "patches", "taps", "block_writes", "block_taps", "step_taps",
     "reduction", "rows", "read_sweeps", "write_sweeps", "weight_sweeps", "lines", "calls",
 )  # fmt: skip
 COLUMNS = GIVEN + DERIVED
@@ -135,6 +135,7 @@ def derive(columns: Numbers, inputs: Numbers, width: Numbers, element_bytes: int
     slots["row_macs"][:] = slots["patches"] * blocks(cout_per_group)
     slots["padded_macs"][:] = slots["row_macs"] / cin_per_group * blocks(cin_per_group)
     slots["tile_macs"][:] = slots["patches"] * blocks(cout_per_group, TILE)
+    slots["square_macs"][:] = slots["tile_macs"] / cin_per_group * blocks(cin_per_group, TILE)
     slots["step_macs"][:] = slots["row_macs"] / width * blocks(width, STEP)
     slots["taps"][:] = write * kernel * kernel
     slots["block_writes"][:] = hw_out * count * blocks(cout)

@@ -20,6 +20,7 @@ def rules_document(rules: FusionRules) -> Any:
     return {
         "pairs": sorted(f"{kind}+{follower}" for kind, follower in rules.pairs),
         "after_activation": rules.after_activation,
+        "copies_padding": rules.copies_padding,
         "blocked": None if blocked is None else {"block": blocked.block, "align": blocked.align, "ops": sorted(blocked.ops)},
     }
 
@@ -31,12 +32,13 @@ def rules_of(data: Any, where: str) -> FusionRules:
     if isinstance(data, str):
         raise BrokenFile(f"field 'fusion' is {data!r}, {where}, known are {', '.join(NAMED)} and objects with pairs")
     where = f"{where} fusion"
-    data = keyed(data, ("pairs", "after_activation", "blocked"), where)
+    data = keyed(data, ("pairs", "after_activation", "copies_padding", "blocked"), where)
     pairs = [tuple(one.split("+")) for one in texts(data, "pairs", where, PAIRS)]
     if odd := [pair for pair in pairs if len(pair) != 2 or not all(pair)]:
         raise BrokenFile(f"field 'pairs' holds {'+'.join(odd[0])!r}, {where}, needed is KIND+FOLLOWER")
     blocked = None if data["blocked"] is None else blocked_of(data["blocked"], f"{where} blocked")
-    return FusionRules(frozenset((kind, follower) for kind, follower in pairs), flag(data, "after_activation", where), blocked)
+    joins = frozenset((kind, follower) for kind, follower in pairs)
+    return FusionRules(joins, flag(data, "after_activation", where), blocked, flag(data, "copies_padding", where))
 
 
 def blocked_of(data: Any, where: str) -> Blocked:

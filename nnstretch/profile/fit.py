@@ -23,6 +23,8 @@ from nnstretch.profile.sample import Sample
 
 MIB = 2.0**20
 FOLDS = 5
+BEYOND = 40
+"""Samples beyond a threshold before what exceeds it may count: a few would say anything about what lies further out."""
 NOISE = 0.04
 """Relative spread below which one measurement counts no more than another."""
 ROUNDS = 5
@@ -45,7 +47,7 @@ COVERED = 0.9
 WORK = (
     Term("one", 1), Term("macs", 1), Term("padded_macs", 1), Term("row_macs", 1), Term("windows", 1), Term("patches", 1),
     Term("read_bytes", 1), Term("write_bytes", 1), Term("weight_bytes", 1), Term("groups", 1), Term("taps", 1), Term("inputs", 1),
-    Term("rows", 1), Term("cout", 1), Term("tile_macs", 1), Term("step_macs", 1), Term("read_sweeps", 1), Term("write_sweeps", 1),
+    Term("rows", 1), Term("cout", 1), Term("tile_macs", 1), Term("square_macs", 1), Term("step_macs", 1), Term("read_sweeps", 1), Term("write_sweeps", 1),
     Term("weight_sweeps", 1), Term("lines", 1), Term("calls", 1), Term("block_writes", 1), Term("block_taps", 1), Term("step_taps", 1),
     Term("working_bytes", 1, MIB), Term("working_bytes", 1, 4 * MIB), Term("working_bytes", 1, 16 * MIB),
     Term("weight_bytes", 1, MIB / 2), Term("weight_bytes", 1, 2 * MIB),
@@ -57,8 +59,9 @@ COMMON = tuple(
 )
 PLAIN = (Term("one", 1), Term("moved_bytes", 1), Term("macs", 1))
 SEEN = (
-    "cin", "cout", "hw_in", "hw_out", "kernel", "stride", "groups", "batch", "macs", "padded_macs", "windows", "patches", "taps", "inputs",
-    "read_bytes", "write_bytes", "weight_bytes", "working_bytes", "cin_per_group", "cout_per_group", "rows", "reduction",
+    "cin", "cout", "hw_in", "hw_out", "kernel", "stride", "groups", "batch", "macs", "padded_macs", "tile_macs", "square_macs", "windows",
+    "patches", "taps", "inputs", "read_bytes", "write_bytes", "weight_bytes", "working_bytes", "cin_per_group", "cout_per_group", "rows",
+    "reduction",
 )  # fmt: skip
 """What the trees may look at."""
 
@@ -168,7 +171,8 @@ def flags_of(data: Data) -> dict[str, int]:
 def terms_for(data: Data) -> list[Term]:
     """The fewer the samples, the fewer the ways in which they can differ."""
     count = len(data.latency_us)
-    found = list(PLAIN if count < FEW else COMMON if count < SOME else WORK)
+    terms = PLAIN if count < FEW else COMMON if count < SOME else WORK
+    found = [term for term in terms if not term.above or np.count_nonzero(term.amount(data.kernels)) >= BEYOND]
     for flag, held in flags_of(data).items() if count >= FEW else ():
         columns = ("one", "write_bytes") if flag.startswith("then:") else ("one", "write_bytes", "read_bytes", "taps", "cout")
         found += [Term(column, 1, only=flag) for column in (columns if held >= FLAGGED else ("write_bytes",))]

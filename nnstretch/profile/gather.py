@@ -1,8 +1,8 @@
 """Measure kernels until the budget is spent: first what networks use, then more of what is still told badly.
 
 Kernels of one size take turns in a medley, because the small ones of a network run beside other small ones: how warm
-the caches are depends on what runs in between. Every medley carries one reference kernel; where it runs slower than
-it can, the machine was disturbed and the medley is measured again.
+the caches are depends on what runs in between. Every medley carries two reference kernels; where they run slower than
+they can, the machine was disturbed and the medley is measured again. What stays slow is corrected by them (`steadied`).
 """
 
 from __future__ import annotations
@@ -20,20 +20,25 @@ from nnstretch.fusion import FusionRules
 from nnstretch.profile.describe import Recipe, described
 from nnstretch.profile.journal import Journal
 from nnstretch.profile.meter import Meter
-from nnstretch.profile.sample import Sample
+from nnstretch.profile.sample import QUIET, Sample
 from nnstretch.profile.samples import Prior, draws, near
 from nnstretch.protocols import Kernel
 
 MEDLEY = 24
 CHUNK = 10 * MEDLEY
+MOST_TOGETHER = 3e8
+"""Elements and thirtieths of multiply-accumulates in a medley."""
 ROUNDS = 12
 DISTURBED = 1.12
-"""Times the usual latency of the reference above which a medley is measured again."""
+"""Times the reference's latency on a quiet machine above which a medley is measured again."""
 RETRIES = 2
 PRIOR_SHARE = 0.55
 """Of the budget, before kernels are chosen by how badly they are told."""
 BAD = 0.10
-REFERENCE = described(Recipe("conv", "conv2d", ((1, 64, 28, 28),), (1, 64, 28, 28), 3), "reference")
+REFERENCES = (
+    described(Recipe("conv", "conv2d", ((1, 128, 28, 28),), (1, 128, 28, 28), 3), "arithmetic"),
+    described(Recipe("add", "add", ((1, 256, 56, 56),) * 2, (1, 256, 56, 56)), "traffic"),
+)
 Progress = Callable[[float, float, int], None]
 """Seconds spent, seconds allowed, kernels measured."""
 Doubts = Callable[[Sequence[Sample]], Sequence[float]]
@@ -94,18 +99,18 @@ class Gathering:
         best: list[tuple[float, ...]] = []
         best_us = float("inf")
         for attempt in range(1 + RETRIES):
-            reference, *times = self.quietly([(REFERENCE,), *((kernel,) for kernel in medley)])
-            reference_us = float(np.percentile(reference, 25)) if reference else 0.0
+            found = self.quietly([*((kernel,) for kernel in REFERENCES), *((kernel,) for kernel in medley)])
+            reference_us = sum(Sample(k, t).latency_us for k, t in zip(REFERENCES, found, strict=False) if t)
             self.references_us.append(reference_us)
             if reference_us < best_us:
-                best, best_us = times, reference_us
-            if best_us <= DISTURBED * float(np.median(self.references_us[-200:])):
+                best, best_us = found[len(REFERENCES) :], reference_us
+            if best_us <= DISTURBED * float(np.percentile(self.references_us[-200:], QUIET)):
                 break
             self.disturbed += attempt == 0
         for kernel in (kernel for kernel, times in zip(medley, best, strict=True) if not times):
             label = f"{kernel.kind} {kernel.op}".strip()
             self.refused[label] = self.refused.get(label, 0) + 1
-        return [Sample(kernel, times) for kernel, times in zip(medley, best, strict=True) if times]
+        return [Sample(kernel, times, best_us) for kernel, times in zip(medley, best, strict=True) if times]
 
     def quietly(self, chains: list[tuple[Kernel, ...]]) -> list[tuple[float, ...]]:
         gc.disable()
@@ -116,9 +121,15 @@ class Gathering:
 
 
 def medleys(kernels: Sequence[Kernel]) -> list[list[Kernel]]:
-    """Kernels of about one size together; the order of the medleys mixes the sizes, should the budget end early."""
-    order = sorted(kernels, key=size)
-    found = [order[at : at + MEDLEY] for at in range(0, len(order), MEDLEY)]
+    """Kernels of about one size together; the order of the medleys mixes the sizes, should the budget end early.
+
+    Very large ones are fewer, so that a medley fits into memory.
+    """
+    found: list[list[Kernel]] = []
+    for kernel in sorted(kernels, key=size):
+        if not found or len(found[-1]) == MEDLEY or sum(map(size, found[-1])) + size(kernel) > MOST_TOGETHER:
+            found.append([])
+        found[-1].append(kernel)
     random.Random(len(kernels)).shuffle(found)
     return found
 

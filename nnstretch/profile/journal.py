@@ -45,7 +45,8 @@ class Journal:
 
 
 def row(sample: Sample) -> dict[str, Any]:
-    return {"kernel": asdict(sample.kernel), "us": [round(us, 2) for us in sample.latencies_us]}
+    times = [round(us, 2) for us in sample.latencies_us]
+    return {"kernel": asdict(sample.kernel), "us": times, "reference_us": round(sample.reference_us, 2)}
 
 
 def opened(folder: Path, head: dict[str, Any]) -> tuple[Journal, dict[int, list[Sample]]]:
@@ -92,4 +93,4 @@ def sample_of(data: dict[str, Any]) -> Sample:
     kernel = {key: value for key, value in data["kernel"].items() if key in known}
     kernel |= {key: tuple(kernel.get(key, ())) for key in ("nodes", "epilogue", "shape_out")}
     kernel["shapes_in"] = tuple(tuple(map(int, shape)) for shape in kernel.get("shapes_in", ()))
-    return Sample(Kernel(**kernel), tuple(map(float, data["us"])))
+    return Sample(Kernel(**kernel), tuple(map(float, data["us"])), float(data.get("reference_us", 0.0)))

@@ -29,6 +29,7 @@ RULES = FusionRules(
         | {(kind, op) for kind in CLAMPED for op in ("relu", "relu6", "hardtanh")}
     ),
     after_activation=False,
+    copies_padding=True,
 )
 """Read off converted networks: clamps are attributes of the operator before them, sums and all other activations launch alone."""
 WARM_UP = 2

@@ -26,7 +26,7 @@ from nnstretch.profile.journal import Journal, opened
 from nnstretch.profile.machine import Place, clusters, description, pinned, places
 from nnstretch.profile.meter import Meter
 from nnstretch.profile.probe import fused_pairs
-from nnstretch.profile.sample import Sample
+from nnstretch.profile.sample import Sample, steadied
 from nnstretch.profile.samples import load_prior
 from nnstretch.profile.validation import Held, summary, validate
 from nnstretch.soc import Link, Processor, Soc
@@ -116,7 +116,7 @@ class Profile:
         return rules
 
     def doubts(self, samples: Sequence[Sample]) -> Sequence[float]:
-        return doubts(samples, self.meter.dtype).tolist()
+        return doubts(steadied(samples), self.meter.dtype).tolist()
 
     def tell(self, what: str, done: float, total: float, _: int | str) -> None:
         self.progress(what, done, total)
@@ -133,7 +133,7 @@ class Profile:
                 few = f"{len(found)} kernels measured, {self.wanted.out}"
                 raise BadInput(f"{few}, at least {LEAST_SAMPLES} are needed; give a larger --budget-s")
             self.progress("fitting", 0, 1)
-            by_cluster[index] = fit(found, "", self.meter.dtype)
+            by_cluster[index] = fit(steadied(found), "", self.meter.dtype)
         return {place.name: replace(by_cluster[place.cluster], processor=place.name) for place in chosen}
 
     def surrounded(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,6 +16,8 @@ class Sample:
 
     kernel: Kernel
     latencies_us: tuple[float, ...]
+    reference_us: float = 0.0
+    """What the reference kernels of its medley took together; 0 where there were none."""
 
     @property
     def latency_us(self) -> float:
@@ -27,3 +30,19 @@ class Sample:
         """Between the quartiles, as a share of the latency."""
         low, high = np.percentile(self.latencies_us, (25, 75))
         return float(high / low - 1)
+
+
+QUIET = 20
+"""Percentile of the references that stands for an undisturbed machine."""
+MOST = 1.5
+"""Nobody believes a correction beyond this."""
+
+
+def steadied(samples: Sequence[Sample]) -> list[Sample]:
+    """As if the machine had been as quiet all the time as in its quieter moments: divided by how slow the reference was."""
+    references = [sample.reference_us for sample in samples if sample.reference_us > 0]
+    if not references:
+        return list(samples)
+    quiet_us = float(np.percentile(references, QUIET))
+    factors = [min(max(sample.reference_us / quiet_us, 1.0), MOST) for sample in samples]
+    return [replace(s, latencies_us=tuple(us / factor for us in s.latencies_us)) for s, factor in zip(samples, factors, strict=True)]

@@ -10,10 +10,11 @@ import csv
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from importlib.resources import files
 from math import prod
 
-from nnstretch.fusion import FusionRules
+from nnstretch.fusion import PADDED, FusionRules
 from nnstretch.profile.describe import CONVOLUTIONS, Recipe, Shape, described, recipe_of
 from nnstretch.protocols import Kernel
 from nnstretch.structure.layouts import BLOCKED, modes, reorder
@@ -25,16 +26,28 @@ SHARES = {
 """Of every hundred draws, by kind: about what each adds to the latency of networks, and how hard it is to tell."""
 MOST_MACS = 1.2e9
 MOST_ELEMENTS = 8e6
+MOST_WEIGHTS = 1.1e8
+"""The first linear layer of a VGG."""
+STEMS = 0.08
+"""Share of convolutions that read an image: every network has one, and it is among its most expensive kernels."""
+NEAR = 1.25
+"""Most that a neighbour's channels differ by."""
 CHANGED = 0.7
 """Share of draws that are no operator of the zoo."""
+GROUP_WIDTHS = (2, 4, 8, 16, 24, 32, 40, 48, 64)
 SIDES = (4, 5, 6, 7, 8, 10, 12, 13, 14, 16, 19, 20, 24, 28, 32, 38, 40, 48, 56, 64, 75, 80, 96, 112, 128)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Prior:
     """Operators of a zoo, by kind."""
 
     recipes: dict[str, tuple[Recipe, ...]]
+
+    @cached_property
+    def stems(self) -> tuple[Recipe, ...]:
+        """Convolutions over images."""
+        return tuple(r for r in self.recipes["conv"] if r.shapes_in[0][1] <= 4)
 
 
 def load_prior() -> Prior:
@@ -67,31 +80,42 @@ def near(kernel: Kernel, rules: FusionRules, rng: random.Random, name: str) -> K
     """A kernel like this one; None where the change makes none."""
     if kernel.kind == "reorder":
         return sized(reorder(name, varied_map(kernel.shape_out, rng), kernel.op.removeprefix("to_")))
-    recipe = varied(recipe_of(kernel), rng, 0.8, 1.25)
+    recipe = varied(recipe_of(kernel), rng, 1 / NEAR, NEAR)
     return None if recipe is None else sized(dressed(recipe, rules, rng, name))
 
 
 def draw(prior: Prior, kind: str, rules: FusionRules, rng: random.Random, name: str) -> Kernel | None:
     if kind == "reorder":
         return sized(reorder(name, varied_map(rng.choice(prior.recipes["conv"]).shape_out, rng), rng.choice(["blocked", "plain"])))
-    recipe = rng.choice(prior.recipes[kind])
+    stem = kind == "conv" and rng.random() < STEMS
+    recipe = rng.choice(prior.stems if stem else prior.recipes[kind])
     changed = varied(recipe, rng, 0.4, 1.7) if rng.random() < CHANGED else recipe
     return None if changed is None else sized(dressed(changed, rules, rng, name))
 
 
 def sized(kernel: Kernel) -> Kernel | None:
     fits = kernel.macs <= MOST_MACS and kernel.read_elements + kernel.write_elements <= MOST_ELEMENTS
-    return kernel if fits and kernel.weight_elements <= 3 * MOST_ELEMENTS else None
+    return kernel if fits and kernel.weight_elements <= MOST_WEIGHTS else None
 
 
 def dressed(recipe: Recipe, rules: FusionRules, rng: random.Random, name: str) -> Kernel:
     epilogue = choose_epilogue(recipe, rules, rng)
     kernel = described(recipe, name, epilogue)
+    if rules.copies_padding and can_pad(recipe) and rng.random() < (0.6 if recipe.kind == "pool" else 0.85):
+        return replace(kernel, layout=PADDED)
     if rules.blocked is None:
         return kernel
     found = BLOCKED if rng.random() < 0.75 else "plain"
     _, writes = modes(kernel, [found] * len(recipe.shapes_in), rules.blocked)
     return replace(kernel, layout=writes) if writes == BLOCKED and len(recipe.shapes_in[0]) == 4 else kernel
+
+
+def can_pad(recipe: Recipe) -> bool:
+    """Whether a strided window reaches over the map's edge on one end only, as PyTorch's padding makes it."""
+    if recipe.kind not in (*CONVOLUTIONS, "pool") or recipe.stride < 2 or len(recipe.shape_out) != 4 or recipe.kernel < 2:
+        return False
+    needed = (recipe.shape_out[-1] - 1) * recipe.stride + recipe.kernel - recipe.shapes_in[0][-1]
+    return needed > 0 and needed % 2 == 1
 
 
 def choose_epilogue(recipe: Recipe, rules: FusionRules, rng: random.Random) -> tuple[str, ...]:
@@ -114,7 +138,7 @@ def varied(recipe: Recipe, rng: random.Random, low: float, high: float) -> Recip
     if recipe.kind in CONVOLUTIONS:
         return varied_convolution(recipe, rng, low, high)
     if recipe.kind == "linear" and len(first) == 2:
-        cin, cout = (rounded(size * rng.uniform(low, high)) for size in (first[1], out[1]))
+        cin, cout = (rounded(size * rng.uniform(low, high), rng) for size in (first[1], out[1]))
         return replace(recipe, shapes_in=((first[0], cin),), shape_out=(out[0], cout))
     if len(first) != 4 or recipe.kind in ("reshape", "matmul", "softmax"):
         return recipe
@@ -125,13 +149,17 @@ def varied_convolution(recipe: Recipe, rng: random.Random, low: float, high: flo
     (batch, cin, height, width), out = recipe.shapes_in[0], recipe.shape_out
     groups, cout = recipe.groups, out[1]
     if recipe.kind == "dwconv":
-        cin = cout = groups = rounded(cin * rng.uniform(low, high))
+        cin = cout = groups = rounded(cin * rng.uniform(low, high), rng)
     elif recipe.kind == "gconv":
+        each = (cin // groups, cout // groups)
+        if high > NEAR and rng.random() < 0.5:
+            each = (rng.choice(GROUP_WIDTHS),) * 2
+            groups = max(2, round(cin / each[0]))
         groups = max(2, round(groups * rng.uniform(low, high)))
-        cin, cout = recipe.shapes_in[0][1] // recipe.groups * groups, out[1] // recipe.groups * groups
+        cin, cout = each[0] * groups, each[1] * groups
     else:
-        cin = cin if cin <= 4 else rounded(cin * rng.uniform(low, high))
-        cout = rounded(cout * rng.uniform(low, high))
+        cin = cin if cin <= 4 else rounded(cin * rng.uniform(low, high), rng)
+        cout = rounded(cout * rng.uniform(low, high), rng)
     side = height if height != width or height <= 2 else varied_side(height, rng)
     other = width if height != width else side
     shrink = [-(-size // recipe.stride) for size in (side, other)]
@@ -147,9 +175,11 @@ def varied_maps(recipe: Recipe, rng: random.Random, low: float, high: float) -> 
     if side < recipe.kernel:
         return None
 
+    widths = {channels: rounded(channels * factor, rng) for channels in sorted({s[1] for s in (*recipe.shapes_in, recipe.shape_out)})}
+
     def changed(shape: Shape) -> Shape:
         height, width = (max(1, round(size * side / old)) if size > 1 else 1 for size in shape[2:])
-        return (shape[0], rounded(shape[1] * factor), height, width)
+        return (shape[0], widths[shape[1]], height, width)
 
     shapes = tuple(changed(s) for s in recipe.shapes_in)
     if recipe.kind == "concat":
@@ -174,12 +204,15 @@ def varied_map(shape: Shape, rng: random.Random) -> Shape:
     if len(shape) != 4:
         return (1, 64, 28, 28)
     side = varied_side(shape[2], rng)
-    return (shape[0], rounded(shape[1] * rng.uniform(0.5, 1.5)), side, side)
+    return (shape[0], rounded(shape[1] * rng.uniform(0.5, 1.5), rng), side, side)
 
 
-def rounded(channels: float) -> int:
-    """Multiples of 8, as most networks have them; narrow ones multiples of 4. One in eight is any even number."""
-    whole = int(channels / 2) * 2
-    if whole % 16 == 2:
-        return max(2, whole)
+def rounded(channels: float, rng: random.Random) -> int:
+    """Multiples of 8 mostly, as networks have them; of 32 and 64 often where they are wide; any even number sometimes."""
+    chance = rng.random()
+    if chance < 0.12:
+        return max(2, int(channels / 2) * 2)
+    if chance < 0.5 and channels >= 48:
+        step = 64 if channels >= 96 else 32
+        return max(step, int(channels / step + 0.5) * step)
     return max(8, int(channels / 8 + 0.5) * 8) if channels >= 12 else max(4, int(channels / 4 + 0.5) * 4)

@@ -8,11 +8,11 @@ attributes of the operator before them. Shapes come in PyTorch's order and go ou
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from nnstretch.errors import UnsupportedOp
-from nnstretch.fusion import WEIGHTED
+from nnstretch.fusion import PADDED, WEIGHTED
 from nnstretch.profile.tflite_model import Model
 from nnstretch.profile.tflite_ops import CLAMPS, activation, norm, product, reshape, scaled
 from nnstretch.protocols import Kernel
@@ -135,6 +135,11 @@ def padding(size: int, window: int, stride: int, out: int) -> Padding:
     for side in dict.fromkeys(((window - 1) // 2, 0, *range(window))):
         if (size + 2 * side - window) // stride + 1 == out and size + 2 * side >= window:
             return Padding(side, side)
+    return ending(size, window, stride, out)
+
+
+def ending(size: int, window: int, stride: int, out: int) -> Padding:
+    """No more than the windows need, the odd one at the end: pools in ceil mode, and networks made for TensorFlow."""
     total = max(0, (out - 1) * stride + window - size)
     return Padding(total // 2, total - total // 2)
 
@@ -145,10 +150,13 @@ def is_same(size: int, window: int, stride: int, out: int, pad: Padding) -> bool
     return out == -(-size // stride) and (pad.before, pad.after) == (total // 2, total - total // 2)
 
 
-def windowed(model: Model, value: int, window: tuple[int, int], stride: int, out: tuple[int, ...], lowest: bool = False) -> tuple[int, int]:
+def windowed(model: Model, value: int, window: tuple[int, int], kernel: Kernel, out: tuple[int, ...]) -> tuple[int, int]:
     """The value to slide over, and SAME or VALID; a PAD where neither says what PyTorch pads."""
     batch, height, width, channels = model.shape(value)
-    pads = [padding(size, w, stride, o) for size, w, o in zip((height, width), window, out[1:3], strict=True)]
+    stride, lowest = max(1, kernel.stride), kernel.kind == "pool" and "max" in kernel.op
+    alike = stride == 1 or kernel.layout == PADDED
+    found = padding if alike else ending
+    pads = [found(size, w, stride, o) for size, w, o in zip((height, width), window, out[1:3], strict=True)]
     if all(pad == Padding(0, 0) for pad in pads):
         return value, VALID
     if all(is_same(s, w, stride, o, p) for s, w, o, p in zip((height, width), window, out[1:3], pads, strict=True)):
@@ -175,7 +183,7 @@ def window_of(kernel: Kernel) -> tuple[int, int]:
 
 def convolution(model: Model, kernel: Kernel, value: int, shape: tuple[int, ...], clamp: int) -> int:
     window = window_of(kernel)
-    source, kind = windowed(model, value, window, kernel.stride, shape)
+    source, kind = windowed(model, value, window, kernel, shape)
     slide = {"padding": kind, "strideH": kernel.stride, "strideW": kernel.stride, "dilationHFactor": 1, "dilationWFactor": 1}
     if kernel.kind == "dwconv":
         weight = model.weight((1, *window, kernel.cout), 3)
@@ -201,7 +209,7 @@ def pool(model: Model, kernel: Kernel, value: int, shape: tuple[int, ...], clamp
             raise UnsupportedOp(f"cannot build {kernel.op} for LiteRT, kernel {kernel.name}, {kernel.shapes_in[0]} has no equal windows")
         window = stride = model.shape(value)[1] // shape[1]
     largest = "max" in kernel.op
-    source, kind = windowed(model, value, (window, window), stride, shape, lowest=largest)
+    source, kind = windowed(model, value, (window, window), replace(kernel, stride=stride), shape)
     return model.op("MAX_POOL_2D" if largest else "AVERAGE_POOL_2D", (source,), shape, "Pool2DOptions", like=value, padding=kind,
                     strideH=stride, strideW=stride, filterHeight=window, filterWidth=window, fusedActivationFunction=clamp)  # fmt: skip
 

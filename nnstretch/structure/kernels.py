@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
-from nnstretch.fusion import ACTIVATIONS, MOBILE, FusionRules
+from nnstretch.fusion import ACTIVATIONS, MOBILE, PADDED, FusionRules
 from nnstretch.graph import Argument, Graph, Node, Ref, TensorSpec, refs
 from nnstretch.protocols import Kernel
 from nnstretch.structure.layouts import with_reorders
@@ -158,6 +158,8 @@ class Fusion:
             epilogue=tuple(self.follower(node) for node in launch.work[1:] if node.kind != "batch_norm"),
             shapes_in=tuple(self.specs[name].shape for name in values), shape_out=last.output.shape,
         )  # fmt: skip
+        if self.rules.copies_padding and is_padded(first, kernel):
+            return replace(kernel, layout=PADDED)
         return replace(kernel, macs=kernel.macs + product_macs(first, self.specs)) if launch.kind == "matmul" else kernel
 
     def follower(self, node: Node) -> str:
@@ -201,6 +203,15 @@ def refs_once(node: Node) -> bool:
 
 def argument(node: Node, position: int) -> Argument:
     return node.args[position] if position < len(node.args) else None
+
+
+def is_padded(node: Node, kernel: Kernel) -> bool:
+    """A strided window with more padding than it needs on one end; where both ends need it, runtimes pad as they go."""
+    if kernel.kind not in ("conv", "gconv", "dwconv", "pool") or kernel.stride < 2 or len(kernel.shape_out) != 4:
+        return False
+    padding = largest(argument(node, 3 if kernel.kind == "pool" else 4), 0)
+    needed = (kernel.shape_out[-1] - 1) * kernel.stride + kernel.kernel - kernel.shapes_in[0][-1]
+    return padding > 0 and needed != 2 * padding
 
 
 def conv_groups(node: Node) -> int:
