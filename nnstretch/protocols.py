@@ -61,7 +61,7 @@ class Kernel:
     """Activations it reads, in the order of its arguments; empty where unknown."""
     shape_out: tuple[int, ...] = ()
     layout: str = ""
-    """`blocked` where it works on blocks of channels (NCHWc); empty for plain tensors."""
+    """`blocked` where it works on blocks of channels (NCHWc), `padded` where it pads in a copy of its own; empty otherwise."""
 
     @property
     def key(self) -> tuple[object, ...]:

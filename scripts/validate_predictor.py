@@ -27,7 +27,7 @@ on other devices: the figures stand beside ours for scale, not as a race.
 
 def profiled(backend: str, dtype: str, folder: Path, budget_s: float, networks: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "nnstretch.cli", "profile", "--out", str(folder / f"host_{backend}"), "--backend", backend]
-    command += ["--dtype", dtype, "--budget-s", str(budget_s), "--validate", networks, "--json"]
+    command += ["--dtype", dtype, "--budget-s", str(budget_s), "--validate", networks, "--fresh", "--json"]
     found: dict[str, Any] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
     return found
 

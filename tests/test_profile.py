@@ -140,9 +140,10 @@ def test_adaptive_draws_stand_near_what_is_told_badly(tmp_path: Path) -> None:
 
 def test_samples_of_slow_moments_are_steadied() -> None:
     kernel = some(1)[0]
-    samples = [Sample(kernel, (10.0,), 100.0)] * 8 + [Sample(kernel, (13.0,), 130.0), Sample(kernel, (9.9,), 99.0), Sample(kernel, (40.0,), 400.0)]
-    assert [round(s.latency_us, 2) for s in steadied(samples)] == [10.0] * 9 + [9.9, 26.67]
-    assert steadied([*samples[:1], Sample(kernel, (5.0,))])[1].latency_us == 5.0
+    usual = [Sample(kernel, (10.0,), 100.0)] * 9
+    slow = [Sample(kernel, (10.5,), 105.0), Sample(kernel, (14.0,), 140.0), Sample(kernel, (40.0,), 400.0)]
+    assert [round(s.latency_us, 2) for s in steadied([*usual, *slow])] == [10.0] * 9 + [10.5, 11.2, 26.67]
+    assert steadied([usual[0], Sample(kernel, (5.0,))])[1].latency_us == 5.0
 
 
 def test_a_journal_goes_on_where_a_kill_left_it(tmp_path: Path) -> None:
@@ -164,6 +165,14 @@ def test_a_journal_of_another_backend_is_refused(tmp_path: Path) -> None:
     opened(tmp_path, HEAD)[0].append(0, [Sample(some(1)[0], (1.0,))], 1.0)
     with pytest.raises(BrokenFile, match=r"^backend is 'fake', .*samples\.jsonl line 1, this profile has 'litert'; take another folder or --fresh$"):
         opened(tmp_path, HEAD | {"backend": "litert"})
+
+
+def test_a_journal_whose_first_line_was_cut_off_starts_anew(tmp_path: Path) -> None:
+    (tmp_path / NAME).write_text('{"format": 1, "back')
+    journal, found = opened(tmp_path, HEAD)
+    assert found == {}
+    journal.append(0, [Sample(some(1)[0], (1.0,))], 1.0)
+    assert len(opened(tmp_path, HEAD)[1][0]) == 1
 
 
 @pytest.mark.parametrize("line", ["nonsense\n", "[]\n", '{"cluster": 0}\n', '{"cluster": 0, "spent_s": 1, "samples": [{"kernel": {}}]}\n'])
@@ -202,7 +211,18 @@ def test_a_machine_that_tells_nothing_has_one_cluster(tmp_path: Path) -> None:
     assert [p.name for p in places(None, (only,))] == ["cpu0", "cpu1"]
 
 
-@pytest.mark.parametrize("spec", ["a=9", "a", "a=0,a=1", "a=0,b=0", "=0", "a=-1", ""])
+def test_a_cuda_device_is_a_processor_where_there_is_one(tmp_path: Path) -> None:
+    core(tmp_path, 0)
+    (only,) = clusters(tmp_path, (0,))
+    assert places(None, (only,), cuda=1) == (Place("cpu0", 0, 0), Place("gpu", 0, 1000, "cuda:0"))
+    assert places("fast=cuda:1,host=0", (only,), cuda=2) == (Place("host", 0, 0), Place("fast", 0, 1001, "cuda:1"))
+    with pytest.raises(BadInput, match=r"cores among 0; no CUDA device is at hand$"):
+        places("cpu0=0,gpu=cuda", (only,))
+    with pytest.raises(BadInput, match=r"at least one must be a core: it feeds the others$"):
+        places("gpu=cuda", (only,), cuda=1)
+
+
+@pytest.mark.parametrize("spec", ["a=9", "a", "a=0,a=1", "a=0,b=0", "=0", "a=-1", "", "a=\u00b2", "soc=0", "../x=0", "a/b=0", "a=cuda"])
 def test_processors_that_are_not_there_are_refused(tmp_path: Path, spec: str) -> None:
     core(tmp_path, 0)
     core(tmp_path, 1)

@@ -69,11 +69,11 @@ def network(subject: Subject, soc: Soc, processors: tuple[str, ...] | None, fall
     names = processors or tuple(p.name for p in soc.processors)
     pricer = Pricer(soc, fallback)
     missing = uncovered(subject.graph, soc, names, pricer)
-    rows, latency_ms = kernel_rows([(subject.graph, names)], pricer)
+    rows = kernel_rows([(subject.graph, names)], pricer)
+    gone = {name: uncovered(subject.graph, soc, (name,), pricer) for name in names}
+    latency_ms: dict[str, float | None] = dict.fromkeys(names)
     for name in names:
-        if missing:
-            latency_ms.setdefault(name, 0.0)
-        else:
+        if not gone[name]:
             latency_ms[name] = price(lower(subject.stretcher, unbranched(subject.graph, subject.spec, name)), soc, pricer).latency_us / 1000
     error_ms = {name: sum(row["error_ms"] for row in rows if row["processor"] == name) for name in names}
     return {
@@ -82,10 +82,9 @@ def network(subject: Subject, soc: Soc, processors: tuple[str, ...] | None, fall
     }  # fmt: skip
 
 
-def kernel_rows(graphs: list[tuple[Any, tuple[str, ...]]], pricer: Pricer) -> tuple[list[dict[str, Any]], dict[str, float]]:
-    """One row a kernel and processor, as its backend fuses them; what is uncovered has no row and no share in the sum."""
+def kernel_rows(graphs: list[tuple[Any, tuple[str, ...]]], pricer: Pricer) -> list[dict[str, Any]]:
+    """One row a kernel and processor, as its backend fuses them; what is uncovered has no row."""
     rows: list[dict[str, Any]] = []
-    total_ms: dict[str, float] = {}
     for graph, name in ((graph, name) for graph, names in graphs for name in names):
         for kernel in pricer.kernels(graph, name):
             try:
@@ -97,8 +96,7 @@ def kernel_rows(graphs: list[tuple[Any, tuple[str, ...]]], pricer: Pricer) -> tu
             if estimate.interval_us is not None:
                 row["interval_ms"] = [bound / 1000 for bound in estimate.interval_us]
             rows.append(row)
-            total_ms[name] = total_ms.get(name, 0.0) + ms
-    return rows, total_ms
+    return rows
 
 
 def plan_terms(subject: Subject, soc: Soc, fallback: str | None) -> dict[str, Any]:
@@ -113,7 +111,7 @@ def plan_terms(subject: Subject, soc: Soc, fallback: str | None) -> dict[str, An
     lowered = lower(subject.stretcher, subject.plan)
     trial = price(lowered, soc, pricer)
     graphs = [(b.graph, (b.branch.processor,)) for s in lowered.segments for b in s.branches]
-    rows, _ = kernel_rows(graphs, pricer)
+    rows = kernel_rows(graphs, pricer)
     segments = segments_json(trial, lowered)
     return {
         "model": subject.spec, "soc": soc.name, "plan_latency_ms": trial.latency_us / 1000,
@@ -143,7 +141,7 @@ def show(result: dict[str, Any], console: Any) -> None:
     else:
         table = Table("processor", "predicted ms", "± ms")
         for name, ms in result["latency_ms"].items():
-            table.add_row(name, f"{ms:.2f}", f"{result['error_ms'][name]:.2f}")
+            table.add_row(name, *(("-", "-") if ms is None else (f"{ms:.2f}", f"{result['error_ms'][name]:.2f}")))
     console.print(table)
     if result.get("uncovered"):
         console.print(f"[red]not counted, never measured:[/red] {', '.join(result['uncovered'])}")

@@ -32,30 +32,34 @@ def seconds(text: str) -> float:
     return value
 
 
+def count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and 100 <= int(text) <= 1_000_000):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of kernels, write one between 100 and 1000000")
+    return int(text)
+
+
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="FOLDER", required=True, help="where the chip is written; its name is the chip's name")
     parser.add_argument("--backend", default="onnxruntime", help="onnxruntime (default), litert, openvino or torch")
     parser.add_argument("--dtype", default=None, help="float32, or int8 for litert (the default there)")
     parser.add_argument("--budget-s", type=seconds, default=420.0, help="seconds of measuring, all processors together (default 420)")
-    parser.add_argument("--processors", default=None, help="NAME=CORE,... (default: two equal cores, or one core of each cluster)")
+    parser.add_argument("--processors", default=None, help="NAME=CORE or, with torch, NAME=cuda:N, ... (default: two equal cores, or one of each cluster)")
     parser.add_argument("--validate", default="few", help="networks to check on afterwards: few (default), all, none, or names with commas")
-    parser.add_argument("--device", default="cpu", help="cpu (default), or cuda with --backend torch")
     parser.add_argument("--fresh", action="store_true", help="forget what was measured into this folder before")
-    parser.add_argument("--kernels", type=int, default=20_000, help="most kernels to measure on one core (default 20000)")
+    parser.add_argument("--kernels", type=count, default=20_000, help="most kernels to measure on one core (default 20000)")
     parser.add_argument("--seed", type=int, default=0, help="of the draw of kernels")
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
     from nnstretch.cli.subjects import stages
-    from nnstretch.profile.journal import NAME
     from nnstretch.profile.meters import meter_for
-    from nnstretch.profile.profiling import Profile, Wanted
 
-    out = Path(args.out)
-    meter = meter_for(args.backend, args.dtype, args.device)
-    if args.fresh:
-        (out / NAME).unlink(missing_ok=True)
-    wanted = Wanted(out, args.budget_s, args.processors, networks(args.validate), args.seed, args.kernels)
+    meter = meter_for(args.backend, args.dtype)
+    try:
+        from nnstretch.profile.profiling import Profile, Wanted
+    except ImportError as error:
+        raise BadInput(f"profiling is not installed ({error}), command line, pip install 'nnstretch[profile]'") from error
+    wanted = Wanted(Path(args.out), args.budget_s, args.processors, networks(args.validate), args.seed, args.fresh, args.kernels)
     with stages() as progress:
         return document(Profile(wanted, meter, progress).run())
 
@@ -81,7 +85,7 @@ def document(result: Result) -> dict[str, Any]:
     ]
     return {
         "soc": result.soc.name, "kernels": result.kernels, "held_out": summary(result.rows), "networks": rows,
-        "refused": result.refused, "seconds": result.seconds, "provenance": result.soc.provenance,
+        "refused": result.refused, "power_w": result.power_w, "seconds": result.seconds, "provenance": result.soc.provenance,
     }  # fmt: skip
 
 

@@ -157,6 +157,11 @@ class Learned:
             found[:, rows] = priced(self.families[name], part)
         return Estimates(*found)
 
+    def covers(self, kernel: Kernel, /) -> bool:
+        """Whether a kernel of its kind and operators was measured."""
+        (form,) = batch((kernel,), ELEMENT_BYTES[self.dtype]).forms
+        return self.refusal(form, family_of(form)) is None
+
     def refusal(self, form: Form, name: str) -> str | None:
         kind, op, epilogue, _, layout = form
         if name not in self.families:

@@ -81,7 +81,7 @@ def load_predictor(path: Path, expected: str, dtype: str) -> tuple[Predictor, Fu
     if not first:
         check_unit(data["unit"], f"{where} unit")
     rules = MOBILE if first else rules_of(data["fusion"], where)
-    error = number(data, "relative_error", where)
+    error = number(data, "relative_error", where, 0.0)
     if form == "analytic":
         return Analytic(expected, dtype, rates_of(data["rates"], f"{where} rates"), error), rules
     from nnstretch.predict.learned_file import learned_of  # numpy: only who has such a file needs it

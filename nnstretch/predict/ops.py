@@ -21,6 +21,8 @@ from nnstretch.trial import SegmentCost
 COLUMNS = ("config", "part", "branch", "device", "name", "kind", "k", "s", "groups", "cin", "cout", "hw_in", "hw_out", "macs", "params")
 COUNTED = ("branch", "k", "s", "groups", "cin", "cout", "hw_in", "hw_out", "macs", "params")
 KINDS = {"conv": "conv", "dwconv": "dwconv", "fc": "linear", "maxpool": "pool", "gap": "gap", "add": "add", "concat": "concat"}
+MOST = 2**53
+"""Counts beyond this are no counts: they would not even be exact."""
 FUSED_BEHIND = frozenset({"conv", "gconv", "dwconv", "linear"})
 
 
@@ -198,6 +200,6 @@ def whole(row: dict[str, str], name: str, where: str) -> int:
         value = int(row[name])
     except ValueError:
         raise BrokenFile(f"column {name!r} is {row[name]!r}, {where}, needed is a whole number") from None
-    if value < least:
-        raise BrokenFile(f"column {name!r} is {value}, {where}, needed is at least {least}")
+    if not least <= value <= MOST:
+        raise BrokenFile(f"column {name!r} is {row[name][:40]}, {where}, needed is at least {least} and at most {MOST}")
     return value

@@ -43,8 +43,9 @@ def card(facts: Facts) -> str:
         f"Measured by `nnstretch profile` on {date.today()}.\n",
         "## Measured\n",
         f"{count} kernels in {facts.spent_s:.0f} s" + (f", {facts.earlier_s:.0f} s of it in earlier runs" if facts.earlier_s else "") + ".",
-        "Kernels of one size take turns, so that their caches are as warm as in a network; the latency of one is the lower quartile",
-        "of its rounds. Every medley carries a reference kernel; where that was slow, the medley was measured again.\n",
+        "Kernels of one size take turns, so that their caches are as warm as in a network; the latency of one is the mean of the faster half",
+        "of its rounds. Every medley carries two reference kernels. A medley in which they were slow was measured again, and what stayed",
+        "slow was divided by how slow, at most by 1.5.\n",
         "".join(f"- {note}\n" for note in facts.notes),
         table("kind | kernels | from us | to us", by_kind(facts.samples)),
         table("processor | core | clock | hand over and back us", processors(facts)),
@@ -68,13 +69,15 @@ def by_kind(samples: Mapping[int, Sequence[Sample]]) -> Iterable[str]:
 
 def processors(facts: Facts) -> Iterable[str]:
     for place, processor in zip(facts.places, facts.soc.processors, strict=True):
-        khz = facts.clusters[place.cluster].max_khz
-        yield f"{place.name} | {place.core} | {f'{khz / 1e6:.2f} GHz' if khz else 'not told'} | {processor.sync_us:.1f}"
+        on_cpu = place.device == "cpu"
+        khz = facts.clusters[place.cluster].max_khz if on_cpu else None
+        clock = f"{khz / 1e6:.2f} GHz" if khz else "not told"
+        yield f"{place.name} | {place.core if on_cpu else place.device} | {clock} | {processor.sync_us:.1f}"
 
 
 def beside(soc: Soc) -> str:
     parts = [f"{' beside '.join(sorted(names))}: {factor:.3f}" for names, factor in soc.contention.items()]
-    return f"Slower while both compute: {', '.join(parts)}.\n" if parts else "One processor only: no contention was measured.\n"
+    return f"Slower while both compute: {', '.join(parts)}.\n" if parts else "Contention was not measured.\n"
 
 
 def power(power_w: float | None) -> str:
@@ -83,6 +86,7 @@ def power(power_w: float | None) -> str:
 
 def fusion(facts: Facts) -> str:
     tested = "found by the two-operator test, T1 + T2 - T12 > 0.5 min(T1, T2), or by counted launches"
+    tested += "; a batch norm, a scale or a shift behind a convolution is taken to fold into its weights"
     how = "read off converted files" if facts.meter.rules else tested
     by_kind: dict[str, list[str]] = {}
     for kind, op in sorted(facts.rules.pairs):

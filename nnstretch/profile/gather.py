@@ -20,7 +20,7 @@ from nnstretch.fusion import FusionRules
 from nnstretch.profile.describe import Recipe, described
 from nnstretch.profile.journal import Journal
 from nnstretch.profile.meter import Meter
-from nnstretch.profile.sample import QUIET, Sample
+from nnstretch.profile.sample import TOLERATED, Sample
 from nnstretch.profile.samples import Prior, draws, near
 from nnstretch.protocols import Kernel
 
@@ -29,8 +29,6 @@ CHUNK = 10 * MEDLEY
 MOST_TOGETHER = 3e8
 """Elements and thirtieths of multiply-accumulates in a medley."""
 ROUNDS = 12
-DISTURBED = 1.12
-"""Times the reference's latency on a quiet machine above which a medley is measured again."""
 RETRIES = 2
 PRIOR_SHARE = 0.55
 """Of the budget, before kernels are chosen by how badly they are told."""
@@ -65,6 +63,7 @@ class Gathering:
     def run(self, until_s: float, most: int, doubts: Doubts, progress: Progress) -> None:
         """Until the journal has spent so many seconds, or there are so many samples; a medley that was begun is finished."""
         first_s = self.journal.spent_s
+        self.references_us = list(dict.fromkeys(s.reference_us for s in self.samples if s.reference_us > 0))
         fresh = draws(self.prior, self.rules, self.seed + len(self.samples))
         seen = {sample.kernel.key for sample in self.samples}
         fresh = (kernel for kernel in fresh if kernel.key not in seen)
@@ -104,7 +103,7 @@ class Gathering:
             self.references_us.append(reference_us)
             if reference_us < best_us:
                 best, best_us = found[len(REFERENCES) :], reference_us
-            if best_us <= DISTURBED * float(np.percentile(self.references_us[-200:], QUIET)):
+            if best_us <= TOLERATED * float(np.median(self.references_us[-200:])):
                 break
             self.disturbed += attempt == 0
         for kernel in (kernel for kernel, times in zip(medley, best, strict=True) if not times):

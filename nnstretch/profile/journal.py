@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from nnstretch.errors import BrokenFile
+from nnstretch.errors import BadInput, BrokenFile
 from nnstretch.profile.sample import Sample
 from nnstretch.protocols import Kernel
 
 FORMAT = 1
 NAME = "samples.jsonl"
+COUNTED = (
+    "cin", "cout", "hw_in", "hw_out", "kernel", "stride", "groups", "batch", "macs", "read_elements", "write_elements", "weight_elements",
+)  # fmt: skip
+MOST = 2**53
 
 
 @dataclass
@@ -36,12 +41,15 @@ class Journal:
         self.spend(spent_s)
         rows = [{"cluster": cluster, "spent_s": round(self.unwritten_s, 4), "samples": [row(sample) for sample in samples]}]
         self.unwritten_s = 0.0
-        if not self.path.exists():
+        if not self.path.exists() or not self.path.stat().st_size:
             rows.insert(0, {"format": FORMAT} | self.head)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.writelines(json.dumps(one) + "\n" for one in rows)
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.writelines(json.dumps(one) + "\n" for one in rows)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise BadInput(f"cannot write {self.path}, {error.strerror}, what was measured before is kept") from None
 
 
 def row(sample: Sample) -> dict[str, Any]:
@@ -56,41 +64,59 @@ def opened(folder: Path, head: dict[str, Any]) -> tuple[Journal, dict[int, list[
     """
     path = folder / NAME
     journal, found = Journal(path, head), dict[int, list[Sample]]()
-    if not path.exists():
+    lines = whole_lines(path)
+    if not lines:
         return journal, found
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-    first = parsed(lines[0], path, 1) if lines and lines[0].endswith("\n") else {}
-    wanted = {"format": FORMAT} | head
-    for key, value in wanted.items():
+    first = parsed(lines[0], path, 1)
+    for key, value in ({"format": FORMAT} | head).items():
         if first.get(key) != value:
             raise BrokenFile(f"{key} is {first.get(key)!r}, {path} line 1, this profile has {value!r}; take another folder or --fresh")
-    whole = [line for line in lines if line.endswith("\n")]
-    if len(whole) < len(lines):
-        path.write_text("".join(whole), encoding="utf-8")
-    for at, line in enumerate(whole[1:], 2):
+    for at, line in enumerate(lines[1:], 2):
         data = parsed(line, path, at)
         try:
             cluster, samples, spent_s = int(data["cluster"]), [sample_of(item) for item in data["samples"]], float(data["spent_s"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise BrokenFile(f"not a batch of samples, {path} line {at}, {type(error).__name__}: {error}") from None
+            if not 0 <= spent_s < math.inf:
+                raise ValueError(f"spent_s is {spent_s}")
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+            raise BrokenFile(f"not a batch of samples, {path} line {at}, {type(error).__name__}: {str(error)[:100]}") from None
         found.setdefault(cluster, []).extend(samples)
         journal.spent_s += spent_s
     return journal, found
 
 
+def whole_lines(path: Path) -> list[str]:
+    """Without the one that a kill cut off, which goes from the file, too."""
+    try:
+        data = path.read_bytes() if path.exists() else b""
+        end = data.rfind(b"\n") + 1
+        if end < len(data):
+            with path.open("r+b") as file:
+                file.truncate(end)
+    except OSError as error:
+        raise BadInput(f"cannot read {path}, {error.strerror}") from None
+    return data[:end].decode("utf-8", errors="replace").splitlines()
+
+
 def parsed(line: str, path: Path, at: int) -> dict[str, Any]:
     try:
         data = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise BrokenFile(f"not JSON, {path} line {at}, {error.msg}") from None
+    except (ValueError, RecursionError) as error:
+        raise BrokenFile(f"not JSON, {path} line {at}, {type(error).__name__}") from None
     if not isinstance(data, dict):
         raise BrokenFile(f"a {type(data).__name__}, {path} line {at}, needed is an object")
     return data
 
 
 def sample_of(data: dict[str, Any]) -> Sample:
+    """Raises KeyError, TypeError or ValueError for what no meter wrote."""
     known = {field.name for field in fields(Kernel)}
     kernel = {key: value for key, value in data["kernel"].items() if key in known}
     kernel |= {key: tuple(kernel.get(key, ())) for key in ("nodes", "epilogue", "shape_out")}
     kernel["shapes_in"] = tuple(tuple(map(int, shape)) for shape in kernel.get("shapes_in", ()))
-    return Sample(Kernel(**kernel), tuple(map(float, data["us"])), float(data.get("reference_us", 0.0)))
+    for key in COUNTED:
+        if type(kernel[key]) is not int or not 0 <= kernel[key] <= MOST:
+            raise ValueError(f"{key} is {kernel[key]!r}")
+    times, reference_us = tuple(map(float, data["us"])), float(data.get("reference_us", 0.0))
+    if not all(0 < us < math.inf for us in times) or not 0 <= reference_us < math.inf:
+        raise ValueError("times are not positive numbers")
+    return Sample(Kernel(**kernel), times, reference_us)

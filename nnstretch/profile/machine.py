@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,7 +31,9 @@ class Place:
     name: str
     core: int
     cluster: int
-    """Places of one cluster share their measurements."""
+    """Places of one cluster share their measurements; every accelerator is one of its own, counted from `ACCELERATORS`."""
+    device: str = "cpu"
+    """`cpu`, or `cuda:N` fed from that core."""
 
 
 def allowed_cores() -> tuple[int, ...]:
@@ -59,26 +62,46 @@ def number(path: Path) -> int:
         return 0
 
 
-def places(spec: str | None, found: tuple[Cluster, ...]) -> tuple[Place, ...]:
-    """`big=4,little=0` names cores; without it the first two equal cores, or one core of each cluster.
+ACCELERATORS = 1000
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,30}")
+"""A processor's name becomes the name of its file; `soc` is taken."""
 
-    Raises BadInput for a core that is not there or a name that comes twice.
+
+def places(spec: str | None, found: tuple[Cluster, ...], cuda: int = 0) -> tuple[Place, ...]:
+    """`big=4,little=0` names cores and `gpu=cuda:0` a CUDA device, of which there are so many.
+
+    Without it the first two equal cores, or one core of each cluster, and every CUDA device.
+    Raises BadInput for a core or device that is not there or a name that comes twice.
     """
-    owner = {core: index for index, cluster in enumerate(found) for core in cluster.cores}
     if spec is None:
-        if len(found) > 1:
-            return tuple(Place(f"cpu{i}", cluster.cores[0], i) for i, cluster in enumerate(found))
-        return tuple(Place(f"cpu{i}", core, 0) for i, core in enumerate(found[0].cores[:2]))
-    chosen = []
-    for part in spec.split(","):
-        name, _, core = part.strip().partition("=")
-        if not name or not core.isdigit() or int(core) not in owner:
-            known = ", ".join(map(str, sorted(owner)))
-            raise BadInput(f"--processors is {spec!r}, command line, write NAME=CORE,... with cores among {known}")
-        chosen.append(Place(name, int(core), owner[int(core)]))
-    if len({p.name for p in chosen}) < len(chosen) or len({p.core for p in chosen}) < len(chosen):
-        raise BadInput(f"--processors is {spec!r}, command line, every name and every core may come once")
-    return tuple(chosen)
+        several = tuple(Place(f"cpu{i}", cluster.cores[0], i) for i, cluster in enumerate(found))
+        equal = tuple(Place(f"cpu{i}", core, 0) for i, core in enumerate(found[0].cores[:2]))
+        return (several if len(found) > 1 else equal) + tuple(accelerator(f"gpu{i}" if cuda > 1 else "gpu", i, found) for i in range(cuda))
+    chosen = tuple(place(part.strip(), spec, found, cuda) for part in spec.split(","))
+    cores = [p.core for p in chosen if p.device == "cpu"]
+    devices = [p.device for p in chosen if p.device != "cpu"]
+    if any(len(set(one)) < len(one) for one in ([p.name for p in chosen], cores, devices)):
+        raise BadInput(f"--processors is {spec!r}, command line, every name, core and device may come once")
+    if not cores:
+        raise BadInput(f"--processors is {spec!r}, command line, at least one must be a core: it feeds the others")
+    return tuple(sorted(chosen, key=lambda p: p.device != "cpu"))
+
+
+def place(part: str, spec: str, found: tuple[Cluster, ...], cuda: int) -> Place:
+    """One `NAME=CORE` or `NAME=cuda:N`."""
+    owner = {core: index for index, cluster in enumerate(found) for core in cluster.cores}
+    name, _, where = part.partition("=")
+    _, _, index = where.partition(":")
+    if NAME.fullmatch(name) and name != "soc" and re.fullmatch(r"cuda(:[0-9]{1,3})?", where) and int(index or 0) < cuda:
+        return accelerator(name, int(index or 0), found)
+    if not NAME.fullmatch(name) or name == "soc" or not (where.isascii() and where.isdecimal() and int(where) in owner):
+        known = ", ".join(map(str, sorted(owner))) + (f" and devices cuda:0 to cuda:{cuda - 1}" if cuda else "; no CUDA device is at hand")
+        raise BadInput(f"--processors is {spec!r}, command line, write NAME=CORE,... with cores among {known}")
+    return Place(name, int(where), owner[int(where)])
+
+
+def accelerator(name: str, index: int, found: tuple[Cluster, ...]) -> Place:
+    return Place(name, found[0].cores[0], ACCELERATORS + index, f"cuda:{index}")
 
 
 @contextmanager

@@ -17,12 +17,19 @@ def meter_for(backend: str, dtype: str | None = None, device: str = "cpu") -> Me
     dtype = dtype or BACKENDS[backend][0]
     if dtype not in BACKENDS[backend]:
         raise UnknownName(f"unknown element type {dtype!r}, backend {backend}, it has {', '.join(BACKENDS[backend])}")
-    if device != "cpu" and backend != "torch":
-        raise BadInput(f"device {device} with backend {backend}, command line, only torch measures devices other than the CPU")
     try:
         return built(backend, dtype, device)
     except ImportError as error:
         raise BadInput(f"backend {backend} is not installed ({error}), command line, pip install 'nnstretch[{EXTRAS[backend]}]'") from error
+
+
+def cuda_devices(backend: str) -> int:
+    """How many CUDA devices a backend can measure here: torch's alone."""
+    if backend != "torch":
+        return 0
+    import torch
+
+    return torch.cuda.device_count()
 
 
 def built(backend: str, dtype: str, device: str) -> Meter:

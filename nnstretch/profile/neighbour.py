@@ -1,4 +1,4 @@
-"""A busy neighbour: `python -m nnstretch.profile.neighbour BACKEND DTYPE CORE` runs kernels on one core until it is killed.
+"""A busy neighbour: `python -m nnstretch.profile.neighbour BACKEND DTYPE CORE` runs kernels on one core until it is killed or orphaned.
 
 Kernels come as one line of JSON on standard input; `busy` on standard output says that they run.
 """
@@ -6,6 +6,7 @@ Kernels come as one line of JSON on standard input; `busy` on standard output sa
 from __future__ import annotations
 
 import json
+import os
 import sys
 
 from nnstretch.profile.journal import sample_of
@@ -14,6 +15,7 @@ from nnstretch.profile.meters import meter_for
 
 
 def main() -> None:
+    parent = os.getppid()
     backend, dtype, core = sys.argv[1:]
     kernels = [sample_of({"kernel": data, "us": []}).kernel for data in json.loads(sys.stdin.readline())]
     with pinned(int(core)):
@@ -21,8 +23,8 @@ def main() -> None:
         chains = [(kernel,) for kernel in kernels]
         meter.measure(chains, 1)
         print("busy", flush=True)
-        while True:
-            meter.measure(chains, 100)
+        while os.getppid() == parent:
+            meter.measure(chains, 20)
 
 
 if __name__ == "__main__":

@@ -22,9 +22,10 @@ from nnstretch.profile.card import Facts, card
 from nnstretch.profile.doubts import doubts
 from nnstretch.profile.fit import fit
 from nnstretch.profile.gather import Gathering
-from nnstretch.profile.journal import Journal, opened
+from nnstretch.profile.journal import NAME, Journal, opened
 from nnstretch.profile.machine import Place, clusters, description, pinned, places
 from nnstretch.profile.meter import Meter
+from nnstretch.profile.meters import cuda_devices, meter_for
 from nnstretch.profile.probe import fused_pairs
 from nnstretch.profile.sample import Sample, steadied
 from nnstretch.profile.samples import load_prior
@@ -32,6 +33,12 @@ from nnstretch.profile.validation import Held, summary, validate
 from nnstretch.soc import Link, Processor, Soc
 
 LEAST_SAMPLES = 50
+PER_CORE = ("recording_us", "harness_us", "framing_us", "call_us")
+"""What meters remember of the harness; another core has its own."""
+QUEUED = 4
+"""Sub-graphs that may wait on an accelerator's stream."""
+Rules = dict[int, FusionRules]
+"""By cluster."""
 Progress = Callable[[str, float, float], None]
 """What is being done, how far, of how much."""
 
@@ -46,6 +53,8 @@ class Wanted:
     networks: tuple[str, ...] = ()
     """To validate on; none of them is sampled."""
     seed: int = 0
+    fresh: bool = False
+    """Forget what was measured into the folder before."""
     most: int = 20_000
     """Kernels on one core; more take longer to fit than they tell."""
 
@@ -59,6 +68,8 @@ class Result:
     rows: list[Held]
     refused: dict[str, str]
     seconds: float
+    power_w: float | None
+    """Mean while kernels were measured; None where the platform does not tell."""
 
     @property
     def kernels(self) -> int:
@@ -77,41 +88,57 @@ class Profile:
         """Raises BadInput for a folder that cannot be used or a budget too short to fit anything, BrokenFile for a foreign journal."""
         started = perf_counter()
         found = clusters()
-        chosen = places(self.wanted.processors, found)
+        chosen = places(self.wanted.processors, found, cuda_devices(self.meter.name))
         folder, machine = prepared(self.wanted.out), description()
-        head = {"backend": self.meter.name, "version": self.meter.version, "dtype": self.meter.dtype, "machine": machine}
+        cores = [[cluster.max_khz, *cluster.cores] for cluster in found]
+        head = {"backend": self.meter.name, "version": self.meter.version, "dtype": self.meter.dtype, "machine": machine, "cores": cores}
+        if self.wanted.fresh:
+            forget(folder)
         journal, samples = opened(folder, head)
         earlier_s, joules = journal.spent_s, energy.find()
         before_j, before_s = joules.joules() if joules else 0.0, perf_counter()
         rules, notes = self.gathered(journal, samples, chosen)
-        power_w = (joules.joules() - before_j) / (perf_counter() - before_s) if joules else None
+        power_w = (joules.joules() - before_j) / (perf_counter() - before_s) if joules and journal.spent_s > earlier_s else None
+        samples = {place.cluster: samples[place.cluster] for place in chosen}
+        count = sum(map(len, samples.values()))
         predictors = self.fitted(samples, chosen)
         soc = self.surrounded(predictors, rules, samples, chosen)
-        rows, refused = self.validated(predictors[chosen[0].name], rules, chosen[0].core)
-        soc = replace(soc, provenance=provenance(self.meter, machine, predictors, rows, sum(map(len, samples.values()))))
+        soc = replace(soc, provenance=provenance(self.meter, machine, predictors, [], count))
         save_soc(soc, folder)
-        facts = Facts(soc, self.meter, machine, found, chosen, rules, samples, rows, refused, notes, journal.spent_s, earlier_s, power_w)
+        rows, refused = self.validated(predictors[chosen[0].name], rules[chosen[0].cluster], chosen[0].core)
+        soc = replace(soc, provenance=provenance(self.meter, machine, predictors, rows, count))
+        save_soc(soc, folder)
+        facts = Facts(soc, self.meter, machine, found, chosen, rules[chosen[0].cluster], samples, rows, refused, notes, journal.spent_s, earlier_s, power_w)
         write_text(folder / "CARD.md", card(facts))
-        return Result(soc, samples, rows, refused, perf_counter() - started)
+        return Result(soc, samples, rows, refused, perf_counter() - started, power_w)
 
-    def gathered(self, journal: Journal, samples: dict[int, list[Sample]], chosen: Sequence[Place]) -> tuple[FusionRules, list[str]]:
+    def gathered(self, journal: Journal, samples: dict[int, list[Sample]], chosen: Sequence[Place]) -> tuple[Rules, list[str]]:
         """Every cluster gets an equal share of the budget that is left."""
-        first = {place.cluster: place.core for place in reversed(chosen)}
+        first = {place.cluster: place for place in reversed(chosen)}
         left_s = max(0.0, self.wanted.budget_s - journal.spent_s) / len(first)
-        rules, notes = FusionRules(frozenset()), []
-        for cluster, core in first.items():
-            until_s = journal.spent_s + left_s
-            with pinned(core):
-                rules = self.probed(journal)
-                gathering = Gathering(self.meter, rules, load_prior(), journal, cluster, samples.setdefault(cluster, []), self.wanted.seed)
-                gathering.run(until_s, self.wanted.most, self.doubts, partial(self.tell, f"measuring kernels on core {core}"))
-            notes.append(quality(core, gathering))
+        rules: Rules = {}
+        notes = []
+        for place in reversed(first.values()):
+            until_s, meter = journal.spent_s + left_s, self.meter_of(place)
+            where = f"core {place.core}" if place.device == "cpu" else place.device
+            with pinned(place.core):
+                for cached in PER_CORE:
+                    vars(meter).pop(cached, None)
+                rules[place.cluster] = self.probed(meter, journal)
+                held = samples.setdefault(place.cluster, [])
+                gathering = Gathering(meter, rules[place.cluster], load_prior(), journal, place.cluster, held, self.wanted.seed)
+                gathering.run(until_s, self.wanted.most, self.doubts, partial(self.tell, f"measuring kernels on {where}"))
+            notes.append(quality(where, gathering))
         return rules, notes
 
-    def probed(self, journal: Journal) -> FusionRules:
+    def meter_of(self, place: Place) -> Meter:
+        """The one at hand, or one of the same backend for an accelerator."""
+        return self.meter if place.device == "cpu" else meter_for(self.meter.name, self.meter.dtype, place.device)
+
+    def probed(self, meter: Meter, journal: Journal) -> FusionRules:
         started = perf_counter()
-        self.progress(f"probing what {self.meter.name} fuses", 0, 1)
-        rules = self.meter.rules or fused_pairs(self.meter)
+        self.progress(f"probing what {meter.name} fuses", 0, 1)
+        rules = meter.rules or fused_pairs(meter)
         journal.spend(perf_counter() - started)
         return rules
 
@@ -137,7 +164,7 @@ class Profile:
         return {place.name: replace(by_cluster[place.cluster], processor=place.name) for place in chosen}
 
     def surrounded(
-        self, predictors: dict[str, Learned], rules: FusionRules, samples: dict[int, list[Sample]], chosen: Sequence[Place]
+        self, predictors: dict[str, Learned], rules: Rules, samples: dict[int, list[Sample]], chosen: Sequence[Place]
     ) -> Soc:
         """The chip around the predictors; its first processor is the caller, which hands over to the others."""
         first, contention = chosen[0], {}
@@ -145,17 +172,26 @@ class Profile:
         with pinned(first.core):
             self.progress("measuring what lies around kernels", 0, 1)
             merge = surroundings.merge_link(self.meter, ELEMENT_BYTES[self.meter.dtype], self.meter.call_us)
-            for other in chosen[1:]:
-                contention[frozenset((first.name, other.name))] = surroundings.contention(self.meter, kernels, other.core)
+            for other in (place for place in chosen[1:] if place.device == "cpu"):
+                factor = surroundings.contention(self.meter, kernels, other.core)
+                if factor is not None:
+                    contention[frozenset((first.name, other.name))] = factor
         call = Link(round(self.meter.call_us, 3), 0.0)
         processors = [Processor(first.name, "cpu", 1, call, asynchronous=False)]
-        for other in chosen[1:]:
-            sync_us = round(surroundings.handover_us(first.core, other.core), 3)
-            processors.append(Processor(other.name, "cpu", 1, call, sync_us=sync_us, asynchronous=False))
+        processors += [self.processor(place, first, call) for place in chosen[1:]]
         return Soc(
-            name=self.wanted.out.name, processors=tuple(processors), dtype=self.meter.dtype, predictors=predictors, merge=merge,
-            contention=contention, fusion={place.name: rules for place in chosen},
+            name=self.wanted.out.resolve().name, processors=tuple(processors), dtype=self.meter.dtype, predictors=predictors, merge=merge,
+            contention=contention, fusion={place.name: rules[place.cluster] for place in chosen},
         )  # fmt: skip
+
+
+    def processor(self, place: Place, first: Place, call: Link) -> Processor:
+        """One that the first hands over to: through a queue and another core, or through copies and a stream."""
+        if place.device == "cpu":
+            sync_us = round(surroundings.handover_us(first.core, place.core), 3)
+            return Processor(place.name, "cpu", 1, call, sync_us=sync_us, asynchronous=False)
+        copy_in, copy_out = surroundings.copies(place.device)
+        return Processor(place.name, "gpu", QUEUED, copy_in, copy_out, round(self.meter_of(place).call_us, 3))
 
 
 def prepared(out: Path) -> Path:
@@ -171,11 +207,19 @@ def prepared(out: Path) -> Path:
     return out
 
 
-def quality(core: int, gathering: Gathering) -> str:
+def forget(folder: Path) -> None:
+    """Remove the journal. Raises BadInput."""
+    try:
+        (folder / NAME).unlink(missing_ok=True)
+    except OSError as error:
+        raise BadInput(f"cannot remove {folder / NAME}, {error.strerror}, --fresh asks for it") from None
+
+
+def quality(where: str, gathering: Gathering) -> str:
     """How quiet the machine was, in one sentence."""
     spreads = [sample.spread for sample in gathering.samples]
     spread = f", median spread between the quartiles {np.median(spreads):.1%}" if spreads else ""
-    text = f"core {core}: {len(spreads)} kernels{spread}, {gathering.disturbed} medleys measured again"
+    text = f"{where}: {len(spreads)} kernels{spread}, {gathering.disturbed} medleys measured again"
     if gathering.refused:
         text += "; refused by the backend: " + ", ".join(f"{label} ({count})" for label, count in sorted(gathering.refused.items()))
     return text

@@ -32,17 +32,17 @@ class Sample:
         return float(high / low - 1)
 
 
-QUIET = 20
-"""Percentile of the references that stands for an undisturbed machine."""
+TOLERATED = 1.12
+"""Times the usual reference within which a medley counts as undisturbed: what a reference takes also depends on its company."""
 MOST = 1.5
 """Nobody believes a correction beyond this."""
 
 
 def steadied(samples: Sequence[Sample]) -> list[Sample]:
-    """As if the machine had been as quiet all the time as in its quieter moments: divided by how slow the reference was."""
+    """What was measured while the machine was clearly slower than usual, divided by how much slower the reference was."""
     references = [sample.reference_us for sample in samples if sample.reference_us > 0]
     if not references:
         return list(samples)
-    quiet_us = float(np.percentile(references, QUIET))
-    factors = [min(max(sample.reference_us / quiet_us, 1.0), MOST) for sample in samples]
+    usual_us = float(np.median(references))
+    factors = [min(max(sample.reference_us / usual_us / TOLERATED, 1.0), MOST) for sample in samples]
     return [replace(s, latencies_us=tuple(us / factor for us in s.latencies_us)) for s, factor in zip(samples, factors, strict=True)]

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from queue import SimpleQueue
 from threading import Thread
@@ -64,12 +64,48 @@ def merge_link(meter: Meter, element_bytes: int, call_us: float) -> Link:
     ]
     if len(points) < 2:
         return Link(call_us, 0.0)
+    line = straight(points)
+    return Link(round(call_us + line.fixed_us, 3), line.us_per_kib)
+
+
+def copies(device: str) -> tuple[Link, Link]:
+    """To a CUDA device and back: straight lines through copies of pinned memory, over the KiB copied."""
+    import torch
+
+    sizes = (1 << 12, 1 << 16, 1 << 20, 1 << 22)
+    there: list[tuple[float, float]] = []
+    back: list[tuple[float, float]] = []
+    for size in sizes:
+        host, far = torch.empty(size, dtype=torch.uint8).pin_memory(), torch.empty(size, dtype=torch.uint8, device=device)
+        there.append((size / 1024, fastest_us(lambda far=far, host=host: far.copy_(host), device)))
+        back.append((size / 1024, fastest_us(lambda far=far, host=host: host.copy_(far), device)))
+    return straight(there), straight(back)
+
+
+def fastest_us(run: Callable[[], object], device: str) -> float:
+    """Lower quartile of calls, each until the device has finished it."""
+    import torch
+
+    times = []
+    for _ in range(30):
+        start = perf_counter_ns()
+        run()
+        torch.cuda.synchronize(device)
+        times.append((perf_counter_ns() - start) / 1000)
+    return float(np.percentile(times, 25))
+
+
+def straight(points: Sequence[tuple[float, float]]) -> Link:
+    """Microseconds over KiB, neither end below zero."""
     slope, fixed = np.polyfit([kib for kib, _ in points], [us for _, us in points], 1)
-    return Link(round(call_us + max(0.0, float(fixed)), 3), round(max(0.0, float(slope)), 6))
+    return Link(round(max(0.0, float(fixed)), 3), round(max(0.0, float(slope)), 6))
 
 
-def contention(meter: Meter, kernels: Sequence[Kernel], other: int) -> float:
-    """How much slower these kernels are, all together, while a second process runs the same ones on another core; at least 1."""
+def contention(meter: Meter, kernels: Sequence[Kernel], other: int) -> float | None:
+    """How much slower these kernels are, all together, while a second process runs the same ones on another core; at least 1.
+
+    None where it could not be measured.
+    """
     chains = [(kernel,) for kernel in kernels]
     alone = total_us(meter.measure(chains, ROUNDS))
     command = [sys.executable, "-m", "nnstretch.profile.neighbour", meter.name, meter.dtype, str(other)]
@@ -80,14 +116,14 @@ def contention(meter: Meter, kernels: Sequence[Kernel], other: int) -> float:
         neighbour.stdin.write(json.dumps([asdict(kernel) for kernel in kernels]) + "\n")
         neighbour.stdin.flush()
         if neighbour.stdout.readline().strip() != "busy":
-            return 1.0
+            return None
         beside = total_us(meter.measure(chains, ROUNDS))
-    except BrokenPipeError:
-        return 1.0
+    except OSError:
+        return None
     finally:
         neighbour.kill()
         neighbour.wait()
-    return round(max(1.0, beside / alone), 4) if alone else 1.0
+    return round(max(1.0, beside / alone), 4) if alone and beside else None
 
 
 def total_us(times: list[tuple[float, ...]]) -> float:

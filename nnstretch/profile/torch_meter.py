@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -35,7 +36,7 @@ class Torch:
     def __init__(self, device: str = "cpu") -> None:
         """Raises BadInput for anything but `cpu` and a CUDA device that is there."""
         kind, _, index = device.partition(":")
-        if kind not in ("cpu", "cuda") or (index and not index.isdecimal()):
+        if not re.fullmatch(r"cpu|cuda(:[0-9]{1,3})?", device):
             raise BadInput(f"no device {device!r}, torch {torch.__version__}, it must be cpu, cuda or cuda:INDEX")
         if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
             raise BadInput(f"no CUDA device, {device!r} asked for, torch {torch.__version__} finds {torch.cuda.device_count()}")

@@ -59,6 +59,8 @@ def validate(
             rows.append(held(meter, learned, rules, name))
         except NnstretchError as error:
             refused[name] = str(error)
+        except Exception as error:  # runtimes and converters raise what they like: the profile itself must not be lost
+            refused[name] = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
     progress(len(names), len(names), "")
     return rows, refused
 
@@ -73,7 +75,7 @@ def held(meter: Meter, learned: Learned, rules: FusionRules, name: str) -> Held:
     torch.manual_seed(0)
     example = torch.randn(default_input(name, module))
     found = kernels(capture(module, example, name), rules)
-    predicted_us = float(learned.estimate_many(found).latency_us.sum())
+    predicted_us = meter.call_us + float(learned.estimate_many(found).latency_us.sum())
     times = durations_us(meter.network(module, example))
     low, high = np.percentile(times, (25, 75))
     return Held(name, predicted_us / 1000, low / 1000, min(times) / 1000, float(high / low - 1), len(found))

@@ -26,6 +26,7 @@ class Pricer:
     fallback: str | None = None
     """`nearest` prices a kernel never measured as the nearest kind that was; None refuses it."""
     estimates: dict[tuple[object, ...], Estimate] = field(default_factory=dict)
+    fallen: dict[tuple[object, ...], str] = field(default_factory=dict)
     replaced: dict[str, str] = field(default_factory=dict)
     """Kernels that a fallback priced, and as what."""
 
@@ -38,10 +39,12 @@ class Pricer:
         key = (processor, *kernel.key)
         if key not in self.estimates:
             self.soc.processor(processor)
-            self.estimates[key] = self.estimated(kernel, processor)
+            self.estimates[key] = self.estimated(kernel, processor, key)
+        if key in self.fallen:
+            self.replaced[kernel.name] = self.fallen[key]
         return self.estimates[key]
 
-    def estimated(self, kernel: Kernel, processor: str) -> Estimate:
+    def estimated(self, kernel: Kernel, processor: str, key: tuple[object, ...]) -> Estimate:
         predictor = self.soc.predictors[processor]
         try:
             return predictor.estimate(kernel)
@@ -49,7 +52,7 @@ class Pricer:
             if self.fallback is None:
                 raise
         known = nearest(kernel)
-        self.replaced[kernel.name] = known.kind
+        self.fallen[key] = known.kind
         return predictor.estimate(known)
 
     def price(self, found: Sequence[Kernel], processor: str) -> Estimate:

@@ -181,8 +181,9 @@ class Space:
         for p, found in self.fused(graph).items():
             self.pricer.learn(found, p)
             for kernel in found:
-                node = kernel.name.split(".to_")[0] if kernel.kind == "reorder" else kernel.name
-                row = kernel_us.setdefault(owner.get(node), dict.fromkeys(self.processors, 0.0))
+                copied = kernel.name.rpartition(".to_")[0] if kernel.kind == "reorder" else ""
+                key = None if copied in graph.outputs else owner.get(copied or kernel.name)
+                row = kernel_us.setdefault(key, dict.fromkeys(self.processors, 0.0))
                 row[p] += self.pricer.kernel(kernel, p).latency_us
         sizes = {w.name: w.spec.elements for w in graph.weights if w.trainable}
         counts: dict[tuple[int, int] | None, tuple[int, int]] = {}
