@@ -1,8 +1,9 @@
 """Measure kernels until the budget is spent: first what networks use, then more of what is still told badly.
 
-Kernels of one size take turns in a medley, because the small ones of a network run beside other small ones: how warm
-the caches are depends on what runs in between. Every medley carries two reference kernels; where they run slower than
-they can, the machine was disturbed and the medley is measured again. What stays slow is corrected by them (`steadied`).
+Kernels over maps of one size take turns in a medley, because they stand side by side in networks, too: large maps push
+weights out of the near caches, small ones do not, so how long a kernel takes depends on its company. Every medley carries
+two reference kernels; where they run slower than they can, the machine was disturbed and the medley is measured again.
+What stays slow is corrected by them (`steadied`).
 """
 
 from __future__ import annotations
@@ -120,12 +121,12 @@ class Gathering:
 
 
 def medleys(kernels: Sequence[Kernel]) -> list[list[Kernel]]:
-    """Kernels of about one size together; the order of the medleys mixes the sizes, should the budget end early.
+    """Kernels over maps of about one size together; the order of the medleys mixes them, should the budget end early.
 
     Very large ones are fewer, so that a medley fits into memory.
     """
     found: list[list[Kernel]] = []
-    for kernel in sorted(kernels, key=size):
+    for kernel in sorted(kernels, key=lambda k: (k.read_elements + k.write_elements, k.macs)):
         if not found or len(found[-1]) == MEDLEY or sum(map(size, found[-1])) + size(kernel) > MOST_TOGETHER:
             found.append([])
         found[-1].append(kernel)

@@ -36,7 +36,7 @@ WARM_UP = 2
 LEAST_US = 0.05
 """A launch that costs less than an inference of nothing varies."""
 HARNESS_ROUNDS = 200
-NETWORK_BYTES = {"float32": 24 << 20, "int8": 6 << 20}
+NETWORK_BYTES = {"float32": 24 << 20, "int8": 3 << 20}
 """What chains that take turns hold together: about what a network holds, so that weights come from as far as in one."""
 MOST_COPIES = 8
 COPIED_OPERATIONS = 40_000_000
