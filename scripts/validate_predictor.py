@@ -54,12 +54,13 @@ def main() -> None:
     parser.add_argument("--budget-s", type=float, default=420)
     parser.add_argument("--folder", type=Path, default=Path("profiles"), help="where the profiled chips go")
     parser.add_argument("--networks", default="all", help="as `nnstretch profile --validate`")
+    parser.add_argument("--backend", action="append", choices=[name for name, _ in BACKENDS], help="only these (default: both)")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     args.folder.mkdir(exist_ok=True)
     head = f"# Predictors of this machine, validated\n\n`python scripts/validate_predictor.py --budget-s {args.budget_s:g} --out {args.out}`\n{NN_METER}"
     parts = [head]
-    for backend, dtype in BACKENDS:
+    for backend, dtype in [pair for pair in BACKENDS if not args.backend or pair[0] in args.backend]:
         parts.append(section(backend, dtype, profiled(backend, dtype, args.folder, args.budget_s, args.networks)))
         write_text(args.out, "\n".join(parts))
     print("\n".join(parts))

@@ -44,7 +44,7 @@ def card(facts: Facts) -> str:
         "## Measured\n",
         f"{count} kernels in {facts.spent_s:.0f} s" + (f", {facts.earlier_s:.0f} s of it in earlier runs" if facts.earlier_s else "") + ".",
         "Kernels over maps of one size take turns, so that their caches are as warm as in a network; the latency of one is the",
-        "mean of the faster half of its rounds. Every medley carries two reference kernels. A medley in which they were slow was",
+        "mean of the faster half of its rounds. Every medley carries a reference kernel. A medley in which it was slow was",
         "measured again, and what stayed slow was divided by how slow, at most by 1.5.\n",
         "".join(f"- {note}\n" for note in facts.notes),
         table("kind | kernels | from us | to us", by_kind(facts.samples)),

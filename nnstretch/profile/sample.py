@@ -17,7 +17,7 @@ class Sample:
     kernel: Kernel
     latencies_us: tuple[float, ...]
     reference_us: float = 0.0
-    """What the reference kernels of its medley took together; 0 where there were none."""
+    """What the reference kernel of its medley took; 0 where there was none."""
 
     @property
     def latency_us(self) -> float:
