@@ -51,6 +51,8 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     for name in args.processors or ():
         soc.processor(name)
     if args.ops is not None:
+        if args.processors or args.input or args.fallback:
+            raise BadInput("--ops stands alone, command line, an operator list names its own devices and shapes")
         from nnstretch.predict import predict_ops
 
         return {"soc": soc.name, "plans": predict_ops(args.ops, soc), "provenance": soc.provenance, "calibrated": soc.calibrated}

@@ -13,6 +13,7 @@ from itertools import groupby
 from pathlib import Path
 
 from nnstretch.errors import BrokenFile, UnknownName
+from nnstretch.fusion import FusionRules
 from nnstretch.protocols import Kernel
 from nnstretch.soc import Soc
 from nnstretch.structure.cost import BranchWork, segment_cost, stays
@@ -23,7 +24,6 @@ COUNTED = ("branch", "k", "s", "groups", "cin", "cout", "hw_in", "hw_out", "macs
 KINDS = {"conv": "conv", "dwconv": "dwconv", "fc": "linear", "maxpool": "pool", "gap": "gap", "add": "add", "concat": "concat"}
 MOST = 2**53
 """Counts beyond this are no counts: they would not even be exact."""
-FUSED_BEHIND = frozenset({"conv", "gconv", "dwconv", "linear"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def read_ops(path: str | Path, soc: Soc) -> dict[str, tuple[Part, ...]]:
     for config, ops in groupby(rows, key=lambda op: op.config):
         if config in networks:
             raise BrokenFile(f"configuration {config} starts a second time, {path}, its rows must follow one another")
-        networks[config] = tuple(parts_of(ops, path))
+        networks[config] = tuple(parts_of(ops, path, soc))
         if not networks[config]:
             raise BrokenFile(f"configuration {config} has no operator to run, {path}, it needs at least 1")
     if not networks:
@@ -115,12 +115,12 @@ def read_ops(path: str | Path, soc: Soc) -> dict[str, tuple[Part, ...]]:
     return networks
 
 
-def parts_of(ops: Iterator[Op], path: Path) -> Iterator[Part]:
+def parts_of(ops: Iterator[Op], path: Path, soc: Soc) -> Iterator[Part]:
     """Runs of branches become one part; shared operators become parts of their own; a concat is the merge."""
     for (part, shared), group in groupby(ops, key=lambda op: (op.part, op.branch < 0)):
         branches = []
         for _, run in groupby(group, key=lambda op: op.branch):
-            if branch := branch_of([op for op in run if op.kind != "concat" or op.branch >= 0], path):
+            if branch := branch_of([op for op in run if op.kind != "concat" or op.branch >= 0], path, soc):
                 branches.append(branch)
         names = [branch.processor for branch in branches]
         if not shared and len(set(names)) != len(names):
@@ -129,22 +129,22 @@ def parts_of(ops: Iterator[Op], path: Path) -> Iterator[Part]:
             yield Part(part, tuple(branches))
 
 
-def branch_of(ops: list[Op], path: Path) -> Branch | None:
+def branch_of(ops: list[Op], path: Path, soc: Soc) -> Branch | None:
     if not ops:
         return None
     for op in ops:
         if op.device != ops[0].device:
             raise BrokenFile(f"device {op.device} in a branch on {ops[0].device}, {path} line {op.line}, one branch runs on one processor")
     first, last = ops[0], ops[-1]
-    return Branch(first.device, tuple(fused(ops)), first.cin * first.hw_in**2, last.cout * last.hw_out**2)
+    return Branch(first.device, tuple(fused(ops, soc.rules(first.device))), first.cin * first.hw_in**2, last.cout * last.hw_out**2)
 
 
-def fused(ops: list[Op]) -> Iterator[Kernel]:
-    """A sum joins the kernel before it, as `structure.kernels` joins it in a captured network."""
+def fused(ops: list[Op], rules: FusionRules) -> Iterator[Kernel]:
+    """A sum joins the kernel before it where the backend fuses it, as `structure.kernels` joins it in a captured network."""
     held: Kernel | None = None
     for op in ops:
         size = op.cout * op.hw_out**2
-        if op.kind == "add" and held is not None and held.kind in FUSED_BEHIND and held.write_elements == size:
+        if op.kind == "add" and held is not None and rules.fuses(held.kind, "add") and held.write_elements == size:
             held = replace(held, read_elements=held.read_elements + size, nodes=(*held.nodes, op.name))
             continue
         if held is not None:
