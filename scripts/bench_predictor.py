@@ -18,7 +18,7 @@ import torch
 
 from nnstretch.capture import default_input, load_model
 from nnstretch.capture.torch_export import capture
-from nnstretch.errors import BadPlan
+from nnstretch.errors import BadPlan, UnsupportedOp
 from nnstretch.plan import Branch
 from nnstretch.predict import load_soc
 from nnstretch.predict.learned import estimate_many
@@ -39,7 +39,7 @@ def rate(soc: Soc, processor: str, count: int) -> float:
     for kernel in draws(load_prior(), soc.rules(processor), 0):
         try:
             predictor.estimate(kernel)
-        except Exception:
+        except UnsupportedOp:
             continue
         found.append(kernel)
         if len(found) == count:

@@ -115,8 +115,10 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 
 
 def add_fallback(parser: argparse.ArgumentParser) -> None:
+    from nnstretch.stretch.pricing import FALLBACKS
+
     parser.add_argument(
-        "--fallback", choices=("nearest",), default=None,
+        "--fallback", choices=FALLBACKS, default=None,
         help="price kernels that were never measured as the nearest kind that was (default: refuse them)",
     )  # fmt: skip
 

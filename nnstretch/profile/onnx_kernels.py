@@ -17,13 +17,13 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from nnstretch.errors import UnsupportedOp
+from nnstretch.profile.describe import CONVOLUTIONS
 from nnstretch.protocols import Kernel
 
 OPSET = 20
 HEAD, TAIL, CARRIER, SWEEP = "head", "tail", "carrier", "sweep"
 """Names of what is built around a chain and not counted."""
 
-CONVOLUTIONS = ("conv", "gconv", "dwconv")
 Attributes = dict[str, object]
 ACTIVATIONS: dict[str, tuple[str, Attributes]] = {
     "relu": ("Relu", {}), "sigmoid": ("Sigmoid", {}), "tanh": ("Tanh", {}), "hardswish": ("HardSwish", {}),

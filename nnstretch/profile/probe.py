@@ -13,6 +13,7 @@ import numpy as np
 
 from nnstretch.errors import BadInput
 from nnstretch.fusion import ACTIVATIONS, FusionRules
+from nnstretch.profile.describe import CONVOLUTIONS as FOLDED
 from nnstretch.profile.describe import Recipe, Shape, described
 from nnstretch.profile.meter import Meter
 from nnstretch.protocols import Kernel
@@ -21,7 +22,6 @@ MAP: Shape = (1, 64, 56, 56)
 """Large enough for an activation to cost about as much as the narrow convolution before it."""
 ROUNDS = 15
 BATCH = 24
-FOLDED = ("conv", "gconv", "dwconv")
 
 
 @dataclass(frozen=True, slots=True)
