@@ -2,7 +2,7 @@
 
 A verb is a module with SUMMARY, `arguments(parser)`, `main(args) -> dict` (the JSON object of
 the contract) and `show(result, console)` (the same for people). Exit status: 0 done, 1 refused
-with one line, 2 wrong usage, 130 interrupted.
+with one line, 2 wrong usage, 130 interrupted; a result that says it was `interrupted` is what there is so far.
 """
 
 from __future__ import annotations
@@ -11,16 +11,28 @@ import argparse
 import json
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 
 from nnstretch.errors import NnstretchError
 
-VERBS = ("inspect", "import", "profile", "predict", "search", "train", "export", "run", "report")
+VERBS = ("inspect", "import", "profile", "predict", "search", "study", "train", "export", "run", "report")
 """In the order of the story; each is a module of this package (`import` is `import_`)."""
 
 
+PARTS = {"study capacity": "capacity"}
+"""Verbs of two words, and the module of each."""
+
+
 def verb_module(verb: str) -> ModuleType:
-    return import_module(f"nnstretch.cli.{verb}{'_' if verb == 'import' else ''}")
+    return import_module(f"nnstretch.cli.{PARTS.get(verb, verb)}{'_' if verb == 'import' else ''}")
+
+
+def verb_of(argv: list[str]) -> tuple[str, list[str]]:
+    """The verb, one word or two, and what is left for it."""
+    if " ".join(argv[:2]) in PARTS:
+        return " ".join(argv[:2]), argv[2:]
+    return argv[0], argv[1:]
 
 
 def parser_of(verb: str) -> argparse.ArgumentParser:
@@ -34,7 +46,12 @@ def parser_of(verb: str) -> argparse.ArgumentParser:
 
 
 def overview() -> str:
-    lines = [f"  {verb:<9} {verb_module(verb).SUMMARY}" for verb in VERBS]
+    verbs = [
+        v
+        for verb in VERBS
+        for v in (verb, *(part for part in PARTS if part.startswith(f"{verb} ") and find_spec(f"{__name__}.{PARTS[part]}")))
+    ]
+    lines = [f"  {verb:<14} {verb_module(verb).SUMMARY}" for verb in verbs]
     return "usage: nnstretch VERB ... [--json]\n\n" + "\n".join(lines) + "\n\n`nnstretch VERB --help` teaches each one."
 
 
@@ -51,7 +68,7 @@ def main(argv: list[str] | None = None) -> int:
     if argv[0] not in VERBS:
         print(f"nnstretch: unknown verb {argv[0]!r}, it is one of {', '.join(VERBS)}", file=sys.stderr)
         return 2
-    return run_verb(argv[0], argv[1:])
+    return run_verb(*verb_of(argv))
 
 
 def run_verb(verb: str, argv: list[str]) -> int:
@@ -70,4 +87,4 @@ def run_verb(verb: str, argv: list[str]) -> int:
         from rich.console import Console
 
         module.show(result, Console())
-    return 0
+    return 130 if result.get("interrupted") is True else 0

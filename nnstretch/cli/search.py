@@ -1,19 +1,26 @@
 """Search the fastest branched structure of a network for a chip, and prove it.
 
-Meeting points, depths and widths are chosen together over the whole space. A speed-up is shown
-beside the original on its fastest processor and beside a single-branch network of the same MACs:
-how much is concurrency, and how much is a smaller network.
+Meeting points, processors, depths, widths and merges are chosen together over the whole space. A speed-up is shown beside the
+original on its fastest processor and beside a single-branch network of the same MACs: how much is concurrency, and how much is a
+smaller network. Ctrl-C ends a search with the best plan so far and what nothing can beat (exit status 130).
 
   nnstretch search torchvision:resnet18 --soc mi9 --processors cpu,dsp --out plan.yaml
-  nnstretch search torchvision:resnet50 --soc mi9 --processors cpu,gpu --min-macs 0.885x --top 3
+  nnstretch search torchvision:resnet50 --soc mi9 --processors cpu,gpu,dsp --min-macs 0.885x --top 3
+  nnstretch search torchvision:resnet18 --soc mi9 --explain layer2        # why branches may, or may not, meet there
+  nnstretch search torchvision:resnet18 --soc mi9 --sensitivity           # what alpha and beta change
+  nnstretch search torchvision:resnet18 --soc mi9 --pareto macs,params --picture fronts.svg
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nnstretch.cli.search_tables import as_json, explained_json, front_json, panel_of, sensitivity_json, show
 from nnstretch.cli.subjects import (
     SOC_HELP,
     add_fallback,
@@ -21,52 +28,200 @@ from nnstretch.cli.subjects import (
     load_soc_of,
     load_subject,
     names_of,
-    progress,
     quantity,
     shape_of,
-    warn_uncalibrated,
+    stages,
     writable,
 )
-from nnstretch.errors import BadInput
+from nnstretch.errors import BadInput, NoPlan
 
 if TYPE_CHECKING:
+    from nnstretch.graph import Graph
     from nnstretch.soc import Soc
-    from nnstretch.stretch.optimum import Found, SearchResult
+    from nnstretch.stretch.constraints import Limits
+    from nnstretch.stretch.fronts import Front
+    from nnstretch.stretch.lower import Stretcher
+    from nnstretch.stretch.optimum import SearchResult
 
 SUMMARY = "the proven fastest branched structure for a chip"
+MERGES = {"concat": ("concat",), "project": ("project",), "both": ("concat", "project")}
+MEASURES = ("macs", "params")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("--soc", required=True, help=SOC_HELP)
     parser.add_argument(
-        "--processors",
-        type=names_of,
-        default=None,
-        help="default cpu,dsp, or the chip's first two; of more than two, every pair is tried per segment",
-    )
+        "--processors", type=names_of, default=None,
+        help="any of the chip's (default cpu,dsp, or its first two); a segment may run on one of them, or in branches on any set of them",
+    )  # fmt: skip
     parser.add_argument("--input", type=shape_of, default=None, help="input shape, NCHW")
-    parser.add_argument("--top", type=int, default=1, metavar="K", help="how many plans to list")
     parser.add_argument(
-        "--alpha", type=float, default=0.5, help="communication of a segment over its original latency, at most (default 0.5)"
-    )
-    parser.add_argument("--beta", type=float, default=0.8, help="latency of a branch over the original segment's, at most (default 0.8)")
-    parser.add_argument("--min-depth", type=float, default=0.3, help="share of blocks that a branch keeps, at least (default 0.3)")
-    parser.add_argument("--min-width", type=float, default=0.2, help="share of channels that a branch keeps, at least (default 0.2)")
-    parser.add_argument("--min-macs", default=None, metavar="N|Rx", help="MACs of the whole plan at least, absolute or as 0.885x")
-    parser.add_argument("--max-macs", default=None, metavar="N|Rx", help="MACs of the whole plan at most")
-    parser.add_argument("--min-params", default=None, metavar="N|Rx", help="parameters of the whole plan at least")
-    parser.add_argument("--width-steps", type=int, default=10, metavar="N", help="widths tried per branch (default 10)")
+        "--top", type=int, default=1, metavar="K",
+        help="plans to list: the best, and K - 1 good ones that differ in where they branch, on what, or how they merge",
+    )  # fmt: skip
+    parser.add_argument("--out", metavar="PLAN.yaml", default=None, help="where to write the best plan; also after Ctrl-C")
+    add_space(parser)
+    add_bounds(parser)
     add_fallback(parser)
-    parser.add_argument("--out", metavar="PLAN.yaml", default=None, help="where to write the best plan")
+    add_views(parser)
+
+
+def add_space(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("what is searched")
+    group.add_argument(
+        "--width-steps", type=int, default=None, metavar="N",
+        help="widths tried per branch, evenly spread; faster and coarser (default: every multiple of 8 channels)",
+    )  # fmt: skip
+    group.add_argument(
+        "--merge", choices=sorted(MERGES), default="both",
+        help="how branches meet: concat lines their channels up, so a segment may come out narrower or wider; "
+        "project brings each to its slice of the original width by a 1x1 convolution (default both)",
+    )  # fmt: skip
+    group.add_argument(
+        "--alpha", type=float, default=0.5,
+        help="copies, synchronising and merging of a segment over its original latency, at most (default 0.5); lower is stricter",
+    )  # fmt: skip
+    group.add_argument(
+        "--beta", type=float, default=0.8,
+        help="latency of a branch over the original segment's on the fastest processor, at most (default 0.8); lower is stricter",
+    )  # fmt: skip
+    group.add_argument("--min-depth", type=float, default=0.3, help="share of blocks that a branch keeps, at least (default 0.3)")
+    group.add_argument("--min-width", type=float, default=0.2, help="share of channels that a branch keeps, at least (default 0.2)")
+
+
+def add_bounds(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("what the whole network must keep", "absolute (1.6e9), or a ratio to the original's (0.885x)")
+    group.add_argument("--min-macs", default=None, metavar="N|Rx", help="MACs of the whole plan at least; more of them, more accuracy")
+    group.add_argument("--max-macs", default=None, metavar="N|Rx", help="MACs of the whole plan at most")
+    group.add_argument("--min-params", default=None, metavar="N|Rx", help="parameters of the whole plan at least")
+
+
+def add_views(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("more than the best plan")
+    group.add_argument(
+        "--explain", metavar="CUT", default=None,
+        help="for every segment that ends at this cut: the rule that forbids branches there, with its demand and limit, or how many "
+        "branches are left and how fast the best are; `nnstretch inspect MODEL` lists the cuts",
+    )  # fmt: skip
+    group.add_argument(
+        "--sensitivity", action="store_true", help="best latency for every pair of several alphas and betas: twelve searches"
+    )
+    group.add_argument(
+        "--pareto", type=measures_of, default=(), metavar="macs,params",
+        help="the front of latency against MACs, parameters, or each: one search a step, from 0.5x to 1.2x of the original's",
+    )  # fmt: skip
+    group.add_argument("--pareto-steps", type=int, default=8, metavar="N", help="searches behind a front (default 8)")
+    group.add_argument("--picture", metavar="FILE.svg", default=None, help="draw the fronts of --pareto")
+
+
+def measures_of(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(names_of(text)))
+    if unknown := [name for name in names if name not in MEASURES]:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is no measure of a front, it is macs or params; memory is a column of both")
+    return names
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is searched, everything settled; called, it searches. `settings` replace limits and tighten bounds."""
+
+    stretcher: Stretcher
+    soc: Soc
+    processors: tuple[str, ...]
+    limits: Limits
+    bounds: Mapping[str, float]
+    width_steps: int | None
+    merges: tuple[str, ...]
+    fallback: str | None
+
+    def __call__(self, settings: Mapping[str, float], progress: Any, top: int = 1) -> SearchResult:
+        from nnstretch.stretch.optimum import search
+
+        limits = replace(self.limits, **{name: value for name, value in settings.items() if name not in self.bounds})
+        bounds = {name: max(value, settings.get(name, value)) for name, value in self.bounds.items()}
+        if settings and bounds["min_macs"] > bounds["max_macs"]:
+            raise NoPlan(f"MACs cannot be at least {bounds['min_macs']:.4g} and at most {bounds['max_macs']:.4g}, search bounds")
+        return search(
+            self.stretcher, self.soc, self.processors, limits, top=top, width_steps=self.width_steps, progress=progress,
+            fallback=self.fallback, merges=self.merges, **bounds,
+        )  # fmt: skip
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
     from nnstretch.planfile import write_plan
-    from nnstretch.stretch.constraints import Limits
-    from nnstretch.stretch.optimum import search
 
-    out = writable(args.out, args.model)
+    picture, out = outputs(args)
+    question = question_of(args)
+    if args.explain is not None:
+        question.stretcher.cut(args.explain)  # refused at once, not after a search
+    with stages(ticking=True) as tick:
+        result = question({}, tick, args.top)
+        if out is not None:
+            write_plan(out, result.plans[0].trial.plan)
+        return as_json(result, question.stretcher, question.soc, args.model) | views(args, question, result, picture, tick)
+
+
+def views(args: argparse.Namespace, question: Question, result: SearchResult, picture: Path | None, tick: Any) -> dict[str, Any]:
+    """What was asked for beside the best plan; nothing more after an interrupt."""
+    from nnstretch.stretch.fronts import front, sensitivity
+
+    found: dict[str, Any] = {}
+    stopped = result.interrupted
+    if args.explain is not None and not stopped:
+        tick(f"explaining {args.explain}", 0, 1)
+        try:
+            found["explained"] = explained(args.explain, question)
+        except KeyboardInterrupt:
+            stopped = True
+    if args.sensitivity and not stopped:
+        rows, stopped = sensitivity(question, tick)
+        found["sensitivity"] = [sensitivity_json(row) for row in rows]
+    fronts: list[Front] = []
+    for measure in () if stopped else args.pareto:
+        if not stopped:
+            fronts.append(front(question, measure, getattr(question.stretcher.graph, measure), args.pareto_steps, tick))
+            stopped = fronts[-1].interrupted
+    if args.pareto:
+        found["pareto"] = [front_json(f, result, question.soc) for f in fronts]
+        drawn(fronts, result, question.stretcher.graph, picture)
+    return found | {"interrupted": stopped}
+
+
+def drawn(fronts: list[Front], result: SearchResult, graph: Graph, picture: Path | None) -> None:
+    if picture is not None and any(f.points for f in fronts):
+        from nnstretch.files import write_text
+        from nnstretch.report.front_picture import front_picture
+
+        write_text(picture, front_picture(tuple(panel_of(f, result, graph) for f in fronts if f.points)) + "\n")
+
+
+def explained(cut: str, question: Question) -> list[dict[str, Any]]:
+    from nnstretch.stretch.explain import explain
+    from nnstretch.stretch.pricing import Pricer
+    from nnstretch.stretch.space import Space
+
+    pricer = Pricer(question.soc, question.fallback)
+    space = Space(question.stretcher, pricer, question.processors, question.limits, question.width_steps, question.merges)
+    return explained_json(explain(space, cut))
+
+
+def outputs(args: argparse.Namespace) -> tuple[Path | None, Path | None]:
+    """Where the picture and the plan go. Raises BadInput before any long work."""
+    if args.picture is not None and not args.pareto:
+        raise BadInput(f"cannot draw {args.picture}, there is no front, ask for one with --pareto macs")
+    if args.picture is not None and not args.picture.endswith(".svg"):
+        raise BadInput(f"cannot draw {args.picture}, --picture, its name must end in .svg")
+    if not 2 <= args.pareto_steps <= 1000:
+        raise BadInput(f"--pareto-steps is {args.pareto_steps}, command line, it must be 2 to 1000")
+    if args.picture is not None and args.picture == args.out:
+        raise BadInput(f"cannot write {args.out}, --out and --picture, they need a file each")
+    return writable(args.picture, args.model), writable(args.out, args.model)
+
+
+def question_of(args: argparse.Namespace) -> Question:
+    from nnstretch.stretch.constraints import Limits
+
     soc = load_soc_of(args.soc)
     limits = Limits(args.alpha, args.beta, args.min_depth, args.min_width)
     processors = args.processors or usual(soc)
@@ -76,24 +231,12 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     if subject.plan is not None:
         raise BadInput(f"cannot search {args.model}, it is a plan already, name its network {subject.plan.model}")
     graph = subject.graph
-    stretcher = subject.stretcher
-    with progress("pricing segments") as tick:
-        result = search(
-            stretcher,
-            soc,
-            processors,
-            limits,
-            min_macs=quantity(args.min_macs, graph.macs, "--min-macs", 0.0),
-            max_macs=quantity(args.max_macs, graph.macs, "--max-macs", math.inf),
-            min_params=quantity(args.min_params, graph.params, "--min-params", 0.0),
-            top=args.top,
-            width_steps=args.width_steps,
-            progress=tick,
-            fallback=args.fallback,
-        )
-    if out is not None:
-        write_plan(out, result.plans[0].trial.plan)
-    return as_json(result, stretcher, soc, args.model)
+    bounds = {
+        "min_macs": quantity(args.min_macs, graph.macs, "--min-macs", 0.0),
+        "max_macs": quantity(args.max_macs, graph.macs, "--max-macs", math.inf),
+        "min_params": quantity(args.min_params, graph.params, "--min-params", 0.0),
+    }
+    return Question(subject.stretcher, soc, processors, limits, bounds, args.width_steps, MERGES[args.merge], args.fallback)
 
 
 def usual(soc: Soc) -> tuple[str, ...]:
@@ -102,73 +245,4 @@ def usual(soc: Soc) -> tuple[str, ...]:
     return ("cpu", "dsp") if {"cpu", "dsp"} <= set(names) else names[:2]
 
 
-def as_json(result: SearchResult, stretcher: Any, soc: Any, model: str) -> dict[str, Any]:
-    return {
-        "model": model,
-        "soc": soc.name,
-        "processors": list(result.original_us),
-        "provenance": soc.provenance,
-        "calibrated": soc.calibrated,
-        "original": {
-            "macs": result.original.macs,
-            "params": result.original.params,
-            "latency_ms": {name: us / 1000 for name, us in result.original_us.items()},
-            "error_ms": {name: us / 1000 for name, us in result.original_error_us.items()},
-            "fastest": result.fastest,
-        },
-        "space": {"log10_size": result.log10_size, "refused": result.refused},
-        "fallbacks": dict(result.fallbacks),
-        "limits": {"alpha": result.limits.alpha, "beta": result.limits.beta},
-        "optimal": result.optimal,
-        "lower_bound_ms": result.lower_bound_us / 1000,
-        "search_s": result.search_s,
-        "plans": [plan_json(found, result, stretcher) for found in result.plans],
-    }
-
-
-def plan_json(found: Found, result: SearchResult, stretcher: Any) -> dict[str, Any]:
-    from nnstretch.cli.tables import segments_json
-    from nnstretch.stretch.lower import lower
-
-    trial = found.trial
-    return {
-        "latency_ms": trial.latency_us / 1000,
-        "error_ms": found.error_us / 1000,
-        "macs": trial.macs,
-        "params": trial.params,
-        "speedup_vs_fastest": result.original_us[result.fastest] / trial.latency_us,
-        "iso_mac_latency_ms": found.iso_mac.latency_us / 1000,
-        "iso_mac_processor": found.iso_mac.processor,
-        "speedup_vs_iso_mac": found.iso_mac.latency_us / trial.latency_us,
-        "segments": segments_json(trial, lower(stretcher, trial.plan)),
-    }
-
-
-def show(result: dict[str, Any], console: Any) -> None:
-    from rich.table import Table
-
-    original = result["original"]
-    alone = ", ".join(f"{name} {ms:.2f} ms" for name, ms in original["latency_ms"].items())
-    console.print(f"[bold]{result['model']}[/bold] on {result['soc']}, predicted: original alone {alone}")
-    proof = "proven optimal" if result["optimal"] else f"not proven, lower bound {result['lower_bound_ms']:.2f} ms"
-    console.print(f"10^{result['space']['log10_size']:.1f} plans in {result['search_s']:.1f} s, {proof}")
-    table = Table("plan", "ms", "± ms", "MACs", "parameters", "vs fastest alone", "vs equal MACs")
-    for number, plan in enumerate(result["plans"], 1):
-        table.add_row(
-            str(number),
-            f"{plan['latency_ms']:.2f}",
-            f"{plan['error_ms']:.2f}",
-            f"{plan['macs'] / original['macs']:.3f}x",
-            f"{plan['params'] / original['params']:.3f}x",
-            f"{plan['speedup_vs_fastest']:.2f}x",
-            f"{plan['speedup_vs_iso_mac']:.2f}x",
-        )
-    console.print(table)
-    for segment in result["plans"][0]["segments"]:
-        branches = " | ".join(f"{b['processor']} {b['depth']} x {b['width']}" for b in segment["branches"])
-        console.print(f"  {segment['start']} -> {segment['end']}  \\[{branches}]  {segment['latency_ms']:.2f} ms")
-    refused = ", ".join(f"{name} {count:,}" for name, count in result["space"]["refused"].items())
-    for name, kind in result["fallbacks"].items():
-        console.print(f"[yellow]never measured, priced as the nearest kind ({kind}):[/yellow] {name}")
-    warn_uncalibrated(result, console)
-    console.print(f"refused: {refused or 'nothing'}\nsource: {result['provenance']}")
+__all__ = ["SUMMARY", "arguments", "main", "show", "usual"]

@@ -147,8 +147,11 @@ def is_same(out: Path, source: str) -> bool:
 
 
 @contextmanager
-def progress(label: str) -> Iterator[Any]:
-    """A bar on standard error, where that is a terminal; yields a function of (done, total)."""
+def stages(ticking: bool = False) -> Iterator[Any]:
+    """A bar on standard error, where that is a terminal, for work of several stages; yields a function of (what, done, total).
+
+    It is drawn only when it is told something, since a thread that redraws would disturb what is measured; `ticking` lets its clock run.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -158,28 +161,20 @@ def progress(label: str) -> Iterator[Any]:
         BarColumn(),
         TextColumn("{task.completed:.0f}/{task.total:.0f}"),
         TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        *([TimeRemainingColumn()] if ticking else []),
     )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(label, total=1)
-        yield lambda done, total, *_: bar.update(task, completed=done, total=total)
-
-
-@contextmanager
-def stages() -> Iterator[Any]:
-    """A bar for work of several stages; yields a function of (what, done, total).
-
-    It is drawn only when it is told something: a thread that redraws would disturb what is measured.
-    """
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:.0f}/{task.total:.0f}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal, auto_refresh=False) as bar:
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal, auto_refresh=ticking) as bar:
         task = bar.add_task("", total=1)
 
         def tell(what: str, done: float, total: float) -> None:
             bar.update(task, description=what, completed=done, total=max(total, 1e-9), refresh=True)
 
         yield tell
+
+
+@contextmanager
+def progress(label: str) -> Iterator[Any]:
+    """`stages` for work of one stage; yields a function of (done, total), further arguments are ignored."""
+    with stages(ticking=True) as tell:
+        tell(label, 0, 1)
+        yield lambda done, total, *_: tell(label, done, total)

@@ -10,11 +10,17 @@ idle (`fill_outputs`): that is why wide operators reach a processor's peak and b
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nnstretch.errors import UnsupportedOp
 from nnstretch.graph import ELEMENT_BYTES
 from nnstretch.protocols import Estimate, Kernel
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Numbers = NDArray[np.float64]
 
 DENSE = frozenset({"conv", "gconv", "linear", "matmul"})
 DEPTHWISE = "dwconv"
@@ -65,23 +71,25 @@ class Features(NamedTuple):
 
 
 def describe(kernel: Kernel, element_bytes: int) -> Features:
-    """A kernel as the deployed network runs it."""
+    """A kernel as the deployed network runs it; its counts may be arrays, for many kernels of one form at once."""
+    most = largest_of(kernel)
     moved = kernel.read_elements + kernel.write_elements
     kind = kernel.kind
     if kind == "add" or kind == "mul":
         return memory(moved, kernel.weight_elements, kernel.write_elements, element_bytes)
     if kind in MEMORY_BOUND:
         return memory(moved, kernel.weight_elements, 0, element_bytes)
-    residual = max(0, kernel.read_elements - kernel.cin * kernel.hw_in * kernel.batch) if kind != "matmul" else 0
+    residual = most(0, kernel.read_elements - kernel.cin * kernel.hw_in * kernel.batch) if kind != "matmul" else 0
     if kind == DEPTHWISE:
         traffic = (moved + kernel.weight_elements) * element_bytes
         return Features(0.0, 0.0, 0.0, 0.0, kernel.macs, traffic, 0.0, 0.0, 0.0, residual * element_bytes / 1024)
     if kind not in DENSE:
         raise UnsupportedOp(f"kind {kind!r} was never measured, kernel {kernel.name}, known are {', '.join(sorted(KINDS))}")
     groups = kernel.groups if kind == "gconv" else 1
-    narrow_in, narrow_out = groups / max(1, kernel.cin), groups / max(1, kernel.cout)
-    reduction = kernel.macs / max(1, kernel.cout * kernel.hw_out * kernel.batch)
-    pieces = groups * (kernel.hw_in + kernel.hw_out) * kernel.batch if groups > 1 else 0
+    narrow_in, narrow_out = groups / most(1, kernel.cin), groups / most(1, kernel.cout)
+    reduction = kernel.macs / most(1, kernel.cout * kernel.hw_out * kernel.batch)
+    split = groups * (groups > 1)
+    pieces = split * (kernel.hw_in + kernel.hw_out) * kernel.batch
     gathers = kernel.kernel > 1 or kernel.stride > 1
     patch = reduction * groups * kernel.hw_out * kernel.batch if gathers else 0.0
     return Features(
@@ -91,11 +99,20 @@ def describe(kernel: Kernel, element_bytes: int) -> Features:
         reduction * groups,
         0.0,
         (moved + kernel.weight_elements) * element_bytes,
-        groups if groups > 1 else 0.0,
+        split,
         pieces / 1000,
         patch * element_bytes / 1024,
         residual * element_bytes / 1024,
     )
+
+
+def largest_of(kernel: Kernel) -> Any:
+    """The larger of two numbers, or of each pair in two arrays."""
+    if type(kernel.read_elements) is int and type(kernel.cout) is int:
+        return max
+    import numpy
+
+    return numpy.maximum
 
 
 def memory(moved: int, weights: int, combined: int, element_bytes: int) -> Features:
@@ -136,3 +153,9 @@ class Analytic:
         except UnsupportedOp as error:
             raise UnsupportedOp(f"{error}, processor {self.processor}") from None
         return Estimate(latency, self.relative_error * latency)
+
+    def estimate_grid(self, kernel: Kernel, /) -> Numbers:
+        """Latencies in microseconds of a kernel whose counts are arrays that broadcast against each other."""
+        import numpy
+
+        return numpy.asarray(latency_us(self.rates, describe(kernel, ELEMENT_BYTES[self.dtype])), dtype=numpy.float64)

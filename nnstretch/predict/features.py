@@ -104,6 +104,22 @@ def batch(kernels: Sequence[Kernel], element_bytes: int) -> Batch:
     return Batch(columns, *held(tuple(index), form))
 
 
+def grid(kernel: Kernel, element_bytes: int) -> tuple[Batch, tuple[int, ...]]:
+    """A kernel whose counts are arrays that broadcast against each other, one by one, and the shape they broadcast to."""
+    counts = np.broadcast_arrays(*(np.asarray(value, dtype=np.float64) for value in given_of(kernel)))
+    shape, size = counts[0].shape, counts[0].size
+    columns = np.empty((len(COLUMNS), size))
+    columns[: len(GIVEN)] = [count.ravel() for count in counts]
+    pixels = columns[POSITION["hw_out"]]
+    width = float(kernel.shape_out[-1]) if len(kernel.shape_out) == 4 else 0.0
+    inputs = np.full(size, max(len(kernel.shapes_in), 1.0))
+    derive(columns, inputs, np.minimum(width, pixels) if width > 0 else np.sqrt(pixels), element_bytes)
+    index, form = Numbering(), np.zeros(size, dtype=np.intp)
+    index[form_of(kernel)]
+    set_narrow_apart(index, form, columns[POSITION["cin"]] < BLOCK)
+    return Batch(columns, *held(tuple(index), form)), shape
+
+
 def held(forms: tuple[Form, ...], form: NDArray[np.intp]) -> tuple[tuple[Form, ...], NDArray[np.intp]]:
     """Without the forms that no kernel has."""
     kept = np.bincount(form, minlength=len(forms)) > 0

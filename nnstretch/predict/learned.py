@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from nnstretch.errors import UnsupportedOp
 from nnstretch.graph import ELEMENT_BYTES
 from nnstretch.predict.analytic import Analytic, Features, describe, latency_us
-from nnstretch.predict.features import Batch, Form, Numbers, batch
+from nnstretch.predict.features import Batch, Form, Numbers, batch, grid
 from nnstretch.predict.trees import Forest
 from nnstretch.protocols import Estimate, Kernel
 
@@ -156,6 +156,18 @@ class Learned:
             part = everything if len(rows) == len(kernels) else everything.take(rows)
             found[:, rows] = priced(self.families[name], part)
         return Estimates(*found)
+
+    def estimate_grid(self, kernel: Kernel, /) -> Numbers:
+        """Latencies in microseconds of a kernel whose counts are arrays that broadcast against each other. Raises as `estimate` does."""
+        columns, shape = grid(kernel, ELEMENT_BYTES[self.dtype])
+        name = family_of(columns.forms[0])
+        if reason := self.refusal(columns.forms[0], name):
+            raise UnsupportedOp(f"{reason} was never measured, kernel {kernel.name}, processor {self.processor}")
+        found = np.empty(len(columns.form))
+        for index, form in enumerate(columns.forms):
+            rows = np.flatnonzero(columns.form == index)
+            found[rows] = priced(self.families[family_of(form)], columns.take(rows))[0]
+        return found.reshape(shape)
 
     def covers(self, kernel: Kernel, /) -> bool:
         """Whether a kernel of its kind and operators was measured."""

@@ -1,233 +1,256 @@
-"""Best paths through cuts and widths, with bounds on what a path adds up to."""
+"""Best paths through cuts and widths: labels that carry MACs and parameters along, pruned by proven bounds.
+
+A label is dropped if another at the same cut and width is at least as good in everything that is bounded, or if its bound says
+that no completion can beat the best plan found by more than the gap allowed. Where memory or patience ends first, the labels with the
+worst bounds go. The least bound of all that was dropped is a lower bound on the optimum, so every run ends with its own certificate.
+"""
 
 from __future__ import annotations
 
-import heapq
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from nnstretch.stretch.edges import Choices
-from nnstretch.structure.cuts import Cut
+from nnstretch.stretch.affordable import affordable
+from nnstretch.stretch.bounds import Bounds, Prices, Values
+from nnstretch.stretch.dominance import undominated
+from nnstretch.stretch.lanes import Lane, Picks
+from nnstretch.stretch.space import Array, Space
 
-EdgeTable = Mapping[tuple[int, int], Sequence[tuple[int, Choices]]]
-SLACK = 1.05
-"""With bounds on the whole network, alternatives to the best plan are kept up to this factor of its latency."""
-MOST_LABELS = 20_000
-"""Labels kept at one cut and width; beyond, the result is no longer called optimal."""
+SPARE = 6
+"""Times as many are looked at for dominance as are kept."""
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
-    """What the whole network must keep to."""
+class Effort:
+    """How much a run may keep before it starts to forget."""
 
-    min_macs: float
-    max_macs: float
-    min_params: float
+    labels: int
+    """At one cut."""
+    picks: int
+    """Combinations of branches for one lane and input width."""
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Ways to reach one cut."""
+
+    width: Array
+    latency_us: Array
+    macs: Array
+    params: Array
+    number: Array
+    """Of each label, in the log of steps."""
+
+    def __len__(self) -> int:
+        return len(self.width)
+
+    def take(self, rows: Array) -> Labels:
+        return Labels(self.width[rows], self.latency_us[rows], self.macs[rows], self.params[rows], self.number[rows])
+
+
+@dataclass(frozen=True)
+class Step:
+    """Labels made from one lane at one input width."""
+
+    first: int
+    lane: int
+    parent: Array
+    options: tuple[Array, ...]
+
+
+@dataclass(frozen=True)
+class Path:
+    """A whole plan: lanes and the options of their branches."""
+
+    latency_us: float
+    steps: tuple[tuple[int, tuple[int, ...]], ...]
+
+
+@dataclass
+class Search:
+    """One run over all labels."""
+
+    space: Space
+    lanes: Sequence[Lane]
+    values: Sequence[Values]
+    """At several prices; a label must be hopeful under all of them."""
+    bounds: Bounds
+    effort: Effort
+    gap: float
+    """Relative: plans that could only win by less are not looked for."""
+    best: Path | None = None
+    only: Sequence[int] | None = None
+    """Numbers of the lanes to look at; None looks at all that the values know."""
+    ceiling_us: float = np.inf
+    """Plans above it are not looked for."""
+    dropped_us: float = np.inf
+    """Least bound of anything that was dropped without proof that it cannot win."""
+    log: list[Step] = field(default_factory=list)
+    made: int = 0
+
+    def __post_init__(self) -> None:
+        self.constants = [v.prices.constant(self.bounds) for v in self.values]
+        self.starting: dict[int, list[int]] = {}
+        for number in range(len(self.lanes)) if self.only is None else self.only:
+            self.starting.setdefault(self.lanes[number].i, []).append(number)
 
     @property
-    def any(self) -> bool:
-        return self.min_macs > 0 or self.min_params > 0 or self.max_macs < math.inf
+    def limit_us(self) -> float:
+        """What a bound must stay below to be worth following."""
+        return min(self.ceiling_us, np.inf if self.best is None else self.best.latency_us * (1 - max(self.gap, 1e-12)))
+
+    def run(self, progress: Callable[[int, int], None] | None = None) -> Search:
+        last = len(self.space.cuts) - 1
+        one = np.zeros(1)
+        waiting: dict[int, list[Labels]] = {0: [Labels(np.array([self.space.full(0)]), one, one, one, np.array([-1]))]}
+        for i in range(last):
+            if i in waiting:
+                self.leave(i, self.thinned(i, waiting.pop(i)), waiting)
+            if progress:
+                progress(i + 1, last)
+        if last in waiting:
+            self.finish(joined(waiting.pop(last)))
+        return self
+
+    def thinned(self, i: int, parts: list[Labels]) -> Labels:
+        labels = joined(parts)
+        bound = self.bound(i, labels)
+        labels, bound = self.forget(labels, bound, bound < self.limit_us, self.limit_us)
+        labels, bound = self.fewer(labels, bound, SPARE * self.effort.labels)
+        kept = undominated(labels.width, labels.latency_us, self.resources(labels.macs, labels.params))
+        return self.fewer(labels.take(kept), bound[kept], self.effort.labels)[0]
+
+    def fewer(self, labels: Labels, bound: Array, most: int) -> tuple[Labels, Array]:
+        """Those with the least bounds."""
+        if len(labels) <= most:
+            return labels, bound
+        worst = float(np.partition(bound, most)[most])
+        return self.forget(labels, bound, bound < worst, worst)
+
+    def forget(self, labels: Labels, bound: Array, keep: Array, least: float) -> tuple[Labels, Array]:
+        if not keep.all():
+            self.dropped_us = min(self.dropped_us, max(least, float(bound[~keep].min())))
+        rows = np.flatnonzero(keep)
+        return labels.take(rows), bound[rows]
+
+    def resources(self, macs: Array, params: Array) -> list[Array]:
+        """What dominance looks at beside latency; more is better."""
+        found = [macs] if self.bounds.min_macs > 0 else []
+        found += [-macs] if self.bounds.max_macs < np.inf else []
+        return found + ([params] if self.bounds.min_params > 0 else [])
+
+    def bound(self, i: int, labels: Labels) -> Array:
+        """The best of the bounds under all prices."""
+        rows = np.searchsorted(self.space.entries(i), labels.width)
+        found = [
+            v.prices.reduced(labels.latency_us, labels.macs, labels.params) + v.at[i][rows] + c
+            for v, c in zip(self.values, self.constants, strict=True)
+        ]
+        return np.asarray(np.maximum.reduce(found))
+
+    def leave(self, i: int, labels: Labels, waiting: dict[int, list[Labels]]) -> None:
+        """Every lane from every width at which labels wait, the most promising first."""
+        if not len(labels):
+            return
+        labels = labels.take(np.argsort(labels.width, kind="stable"))
+        widths, starts = np.unique(labels.width, return_index=True)
+        for width, low, high in zip(widths.tolist(), starts.tolist(), [*starts.tolist()[1:], len(labels)], strict=True):
+            group = labels.take(np.arange(low, high))
+            row = int(np.searchsorted(self.space.entries(i), width))
+            reduced = [v.prices.reduced(group.latency_us, group.macs, group.params) for v in self.values]
+            for number in self.starting.get(i, ()):
+                if not all(number in v.lanes and np.isfinite(v.lanes[number][row]) for v in self.values):
+                    continue
+                rows = zip(self.values, self.constants, reduced, strict=True)
+                if any(c + float(r.min()) + v.lanes[number][row] >= self.limit_us for v, c, r in rows):
+                    self.dropped_us = min(self.dropped_us, self.limit_us)
+                    continue
+                picks = self.picks(number, width, reduced)
+                if picks is not None and len(picks):
+                    self.extend(number, group, picks, waiting)
+
+    def picks(self, number: int, width: int, reduced: list[Array]) -> Picks | None:
+        """Combinations of one lane at one width that may still be part of a plan good enough."""
+        lane = self.lanes[number]
+        ahead = self.constants[0] + float(reduced[0].min())
+        options, least = affordable(lane, width, self.values[0], self.values[0].ways[number], self.bounds, self.limit_us - ahead, 16 * self.effort.picks)
+        if np.isfinite(self.limit_us) or np.isfinite(least):
+            self.dropped_us = min(self.dropped_us, max(ahead + least, 0.0) if np.isfinite(least) else self.limit_us, self.limit_us)
+        if options is None:
+            return None
+        found = lane.branches(width)
+        assert found is not None
+        picks = lane.combined(width, found, options)
+        if not len(picks):
+            return picks
+        after = [self.after(v, lane.j, picks) for v in self.values]
+        rooms = [self.limit_us - c - float(r.min()) for c, r in zip(self.constants, reduced, strict=True)]
+        hopeful = np.flatnonzero(np.logical_and.reduce([a < room for a, room in zip(after, rooms, strict=True)]))
+        picks, values = self.least(picks.take(hopeful), after[0][hopeful], ahead, SPARE * self.effort.picks)
+        kept = undominated(picks.width, picks.latency_us, self.resources(picks.macs, picks.params))
+        return self.least(picks.take(kept), values[kept], ahead, self.effort.picks)[0]
+
+    def least(self, picks: Picks, values: Array, ahead: float, most: int) -> tuple[Picks, Array]:
+        if len(picks) <= most:
+            return picks, values
+        order = np.argpartition(values, most)
+        self.dropped_us = min(self.dropped_us, ahead + float(values[order[most]]))
+        return picks.take(order[:most]), values[order[:most]]
+
+    def after(self, values: Values, j: int, picks: Picks) -> Array:
+        """Reduced latency of picks, and a bound on the rest."""
+        reduced = values.prices.reduced(picks.latency_us, picks.macs, picks.params)
+        if j == len(self.space.cuts) - 1:
+            return reduced
+        return reduced + values.at[j][np.searchsorted(self.space.entries(j), picks.width)]
+
+    def extend(self, number: int, group: Labels, picks: Picks, waiting: dict[int, list[Labels]]) -> None:
+        lane = self.lanes[number]
+        shape = (len(group), len(picks))
+        latency = group.latency_us[:, None] + picks.latency_us
+        macs, params = group.macs[:, None] + picks.macs, group.params[:, None] + picks.params
+        made = Labels(np.broadcast_to(picks.width, shape).ravel(), latency.ravel(), macs.ravel(), params.ravel(), np.zeros(0))
+        last = lane.j == len(self.space.cuts) - 1
+        keep = self.bounds.keeps(made.macs, made.params) if last else self.bound(lane.j, made) < self.limit_us
+        if not last and not keep.all() and np.isfinite(self.limit_us):
+            self.dropped_us = min(self.dropped_us, self.limit_us)
+        rows = np.flatnonzero(keep)
+        if not len(rows):
+            return
+        parent, pick = np.divmod(rows, len(picks))
+        self.log.append(Step(self.made, number, group.number[parent], tuple(o[pick] for o in picks.options)))
+        numbers = np.arange(self.made, self.made + len(rows))
+        self.made += len(rows)
+        waiting.setdefault(lane.j, []).append(
+            Labels(made.width[rows], made.latency_us[rows], made.macs[rows], made.params[rows], numbers)
+        )
+
+    def finish(self, labels: Labels) -> None:
+        best = int(labels.latency_us.argmin())
+        if self.best is None or labels.latency_us[best] < self.best.latency_us:
+            self.best = Path(float(labels.latency_us[best]), self.traced(int(labels.number[best])))
+
+    def traced(self, number: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
+        firsts = np.array([step.first for step in self.log])
+        steps: list[tuple[int, tuple[int, ...]]] = []
+        while number >= 0:
+            step = self.log[int(np.searchsorted(firsts, number, side="right")) - 1]
+            at = number - step.first
+            steps.append((step.lane, tuple(int(o[at]) for o in step.options)))
+            number = int(step.parent[at])
+        return tuple(steps[::-1])
+
+    @property
+    def lower_bound_us(self) -> float:
+        return min(self.dropped_us, np.inf if self.best is None else self.best.latency_us)
 
 
-@dataclass(frozen=True, slots=True)
-class Label:
-    """One way to reach a cut at a width."""
-
-    latency_us: float
-    macs: int
-    params: int
-    previous: Label | None = None
-    step: tuple[int, int, Choices, int] | None = None
-
-    def steps(self) -> list[tuple[int, int, Choices, int]]:
-        found: list[tuple[int, int, Choices, int]] = []
-        label: Label | None = self
-        while label is not None and label.step is not None:
-            found.append(label.step)
-            label = label.previous
-        return found[::-1]
+def joined(parts: list[Labels]) -> Labels:
+    if len(parts) == 1:
+        return parts[0]
+    return Labels(*(np.concatenate([getattr(p, n) for p in parts]) for n in ("width", "latency_us", "macs", "params", "number")))
 
 
-@dataclass(frozen=True, slots=True)
-class ToGo:
-    """Best completions from a state: least latency, most and least MACs, most parameters."""
-
-    latency_us: float
-    most_macs: float
-    least_macs: float
-    most_params: float
-
-
-def best_labels(cuts: Sequence[Cut], edges: EdgeTable, bounds: Bounds, top: int) -> tuple[list[Label], float, bool]:
-    """The `top` fastest labels at the output, a lower bound on the fastest, and whether it is proven optimal."""
-    last = len(cuts) - 1
-    kept = {key: [(j, choices, thinned(choices, bounds, top)) for j, choices in rows] for key, rows in edges.items()}
-    togo = completions(kept, last)
-    start = next((key for key in kept if key[0] == 0), None)
-    if start is None or start not in togo:
-        return [], math.inf, True
-    ceiling = incumbent(kept, start, last, bounds) * (SLACK if top > 1 else 1 + 1e-12) if bounds.any else math.inf
-    labels: dict[tuple[int, int], list[Label]] = {start: [Label(0.0, 0, 0)]}
-    complete = True
-    for i in range(last):
-        for key in sorted(k for k in labels if k[0] == i):
-            states, whole = pareto(labels.pop(key), bounds, top)
-            complete &= whole
-            for label, j, choices, k in extensions(states, kept.get(key, ())):
-                reached = (j, int(choices.width[k]))
-                grown = extended(label, i, j, choices, k)
-                if j == last or (reached in togo and hopeful(grown, togo[reached], bounds, ceiling)):
-                    labels.setdefault(reached, []).append(grown)
-    ends = [label for key, found in labels.items() if key[0] == last for label in found if within(label, bounds)]
-    best = heapq.nsmallest(top, ends, key=lambda label: label.latency_us)
-    bound = best[0].latency_us if complete and best else togo[start].latency_us
-    return best, bound, complete
-
-
-def extended(label: Label, i: int, j: int, choices: Choices, k: int) -> Label:
-    macs, params = label.macs + int(choices.macs[k]), label.params + int(choices.params[k])
-    return Label(label.latency_us + float(choices.latency_us[k]), macs, params, label, (i, j, choices, k))
-
-
-def extensions(states: list[Label], rows: Sequence[tuple[int, Choices, np.ndarray]]) -> Iterator[tuple[Label, int, Choices, int]]:
-    for j, choices, picks in rows:
-        for k in picks.tolist():
-            for label in states:
-                yield label, j, choices, k
-
-
-def within(label: Label, bounds: Bounds) -> bool:
-    return bounds.min_macs <= label.macs <= bounds.max_macs and label.params >= bounds.min_params
-
-
-def hopeful(label: Label, togo: ToGo, bounds: Bounds, ceiling: float) -> bool:
-    """Whether some completion may satisfy every bound and still be fast enough."""
-    return (
-        label.latency_us + togo.latency_us <= ceiling
-        and label.macs + togo.most_macs >= bounds.min_macs
-        and label.macs + togo.least_macs <= bounds.max_macs
-        and label.params + togo.most_params >= bounds.min_params
-    )
-
-
-def thinned(choices: Choices, bounds: Bounds, top: int) -> np.ndarray:
-    """Indices of choices that fewer than `top` others of the same width dominate."""
-    order = np.lexsort((choices.latency_us, choices.width))
-    if not len(order):
-        return order
-    width = choices.width[order]
-    first = np.concatenate([[True], width[1:] != width[:-1]])
-    rank = np.arange(len(order)) - np.maximum.accumulate(np.where(first, np.arange(len(order)), 0))
-    if not bounds.any:
-        return order[rank < top]
-    return np.array(staircase(choices, bounds, top, order.tolist(), first.tolist()), dtype=int)
-
-
-def staircase(choices: Choices, bounds: Bounds, top: int, order: list[int], first: list[bool]) -> list[int]:
-    """Within each width, fastest first: what is slower must offer more of what is bounded."""
-    picks: list[int] = []
-    fronts: list[list[tuple[int, int]]] = []
-    macs, params = choices.macs.tolist(), choices.params.tolist()
-    for k, opens in zip(order, first, strict=True):
-        if opens:
-            fronts = [[] for _ in range(top)]
-        if enters(fronts, (int(macs[k]), int(params[k])), bounds):
-            picks.append(k)
-    return picks
-
-
-def enters(fronts: list[list[tuple[int, int]]], row: tuple[int, int], bounds: Bounds) -> bool:
-    """Put a row into the first front that does not dominate it; False where all of them do."""
-    for front in fronts:
-        if not any(dominates(held, row, bounds) for held in front):
-            front[:] = [held for held in front if not dominates(row, held, bounds)] + [row]
-            return True
-    return False
-
-
-def dominates(held: tuple[int, int], other: tuple[int, int], bounds: Bounds) -> bool:
-    """Whether the first, which is no slower, leaves at least as much freedom under the bounds."""
-    if bounds.min_macs > 0 and held[0] < other[0]:
-        return False
-    if bounds.max_macs < math.inf and held[0] > other[0]:
-        return False
-    return not (bounds.min_params > 0 and held[1] < other[1])
-
-
-def pareto(labels: list[Label], bounds: Bounds, top: int) -> tuple[list[Label], bool]:
-    """Labels that fewer than `top` others dominate; False where the limit on their number cut some off."""
-    kept: list[Label] = []
-    fronts: list[list[tuple[int, int]]] = [[] for _ in range(top)]
-    for label in sorted(labels, key=lambda one: one.latency_us):
-        if enters(fronts, (label.macs, label.params), bounds):
-            kept.append(label)
-    return kept[:MOST_LABELS], len(kept) <= MOST_LABELS
-
-
-def completions(edges: Mapping[tuple[int, int], Sequence[tuple[int, Choices, np.ndarray]]], last: int) -> dict[tuple[int, int], ToGo]:
-    """Backwards over all states; a state from which the output cannot be reached is absent."""
-    found: dict[tuple[int, int], ToGo] = {}
-    end = ToGo(0.0, 0.0, 0.0, 0.0)
-    for key in sorted(edges, reverse=True):
-        rows: list[ToGo] = []
-        for j, choices, picks in edges[key]:
-            for k in picks.tolist():
-                after = end if j == last else found.get((j, int(choices.width[k])))
-                if after is not None:
-                    macs = float(choices.macs[k])
-                    rows.append(
-                        ToGo(
-                            after.latency_us + float(choices.latency_us[k]),
-                            after.most_macs + macs,
-                            after.least_macs + macs,
-                            after.most_params + float(choices.params[k]),
-                        )
-                    )
-        if rows:
-            found[key] = ToGo(
-                min(r.latency_us for r in rows),
-                max(r.most_macs for r in rows),
-                min(r.least_macs for r in rows),
-                max(r.most_params for r in rows),
-            )
-    return found
-
-
-def incumbent(
-    edges: Mapping[tuple[int, int], Sequence[tuple[int, Choices, np.ndarray]]], start: tuple[int, int], last: int, bounds: Bounds
-) -> float:
-    """Latency of a good plan within the bounds, found by weighing MACs and parameters against time; infinite if none is met."""
-    best = math.inf
-    for weight in (0.0, *(10.0 ** (p / 2) for p in range(-18, -3))):
-        for other in (0.0, weight * 100) if bounds.min_params > 0 else (0.0,):
-            label = weighed(edges, start, last, weight, other)
-            if label is not None and within(label, bounds):
-                best = min(best, label.latency_us)
-    return best
-
-
-def weighed(
-    edges: Mapping[tuple[int, int], Sequence[tuple[int, Choices, np.ndarray]]],
-    start: tuple[int, int],
-    last: int,
-    per_mac: float,
-    per_param: float,
-) -> Label | None:
-    """The path of least latency less what MACs and parameters are worth, in microseconds each."""
-    best: dict[tuple[int, int], tuple[float, Label]] = {start: (0.0, Label(0.0, 0, 0))}
-    for key in sorted(edges):
-        if key not in best:
-            continue
-        value, label = best[key]
-        for j, choices, picks in edges[key]:
-            if not len(picks):
-                continue
-            scores = value + choices.latency_us[picks] - per_mac * choices.macs[picks] - per_param * choices.params[picks]
-            for k, score in zip(picks.tolist(), scores.tolist(), strict=True):
-                reached = (j, int(choices.width[k])) if j != last else (j, 0)
-                if reached not in best or score < best[reached][0]:
-                    best[reached] = (score, extended(label, key[0], j, choices, k))
-    return best[last, 0][1] if (last, 0) in best else None
+__all__ = ["Effort", "Path", "Prices", "Search"]

@@ -17,8 +17,9 @@ from nnstretch.plan import Branch, Plan, Segment
 from nnstretch.stretch.activations import with_activation
 from nnstretch.stretch.adapters import MARK, with_back, with_front
 from nnstretch.stretch.depth import depth_of, local_stages, with_depth
-from nnstretch.stretch.pieces import Piece, entered, nearest_width, scaled
-from nnstretch.stretch.scales import interiors, round_to_granule, wanted_width
+from nnstretch.stretch.meetings import ends_of_blocks
+from nnstretch.stretch.pieces import Piece, Reach, Waypoint, entered, nearest_width, scaled
+from nnstretch.stretch.scales import end_of, interiors, round_to_granule, wanted_width
 from nnstretch.structure.blocks import Stage, stages
 from nnstretch.structure.channels import Channels, channels
 from nnstretch.structure.cuts import INPUT, OUTPUT, Cut, cut_named, cuts, section
@@ -75,6 +76,7 @@ class Stretcher:
 
     graph: Graph
     pieces: dict[tuple[object, ...], Piece] = field(default_factory=dict)
+    reaches: dict[int, Reach] = field(default_factory=dict)
 
     @cached_property
     def stages(self) -> tuple[Stage, ...]:
@@ -87,6 +89,11 @@ class Stretcher:
     @cached_property
     def whole(self) -> Channels:
         return channels(self.graph)
+
+    @cached_property
+    def block_ends(self) -> tuple[Cut, ...]:
+        """Cuts that end a block, in execution order; the output is the last."""
+        return ends_of_blocks(self.graph, self.cuts, self.stages, self.whole)
 
     def cut(self, name: str) -> Cut:
         for cut in self.cuts:
@@ -108,7 +115,30 @@ class Stretcher:
         axis_in = self.whole.axis(start.value) if start.name != INPUT else found.input_dim
         axis_out = self.whole.axis(end.value)
         outer = found.roots(found.shapes[graph.inputs[0].name][0][axis_in]) | found.roots(found.shapes[graph.outputs[0]][0][axis_out])
-        return Piece(graph, found, axis_in, axis_out, interiors(graph, found, outer))
+        return Piece(graph, found, axis_in, axis_out, interiors(graph, found, outer), self.waypoints(graph, found, start, end))
+
+    def waypoints(self, graph: Graph, found: Channels, start: Cut, end: Cut) -> tuple[Waypoint, ...]:
+        """Ends of blocks inside a section that are still there at its depth; where one cannot scale, the width there is not asked for."""
+        position = {node.name: i for i, node in enumerate(graph.nodes)}
+        last = found.roots(found.shapes[graph.outputs[0]][0][self.whole.axis(end.value)])
+        points = []
+        for cut in self.block_ends:
+            if not start.position < cut.position < end.position or cut.value not in position:
+                continue
+            dim = found.shapes[cut.value][0][self.whole.axis(cut.value)]
+            free = found.roots(dim) - found.pinned.keys()
+            if free and not (free <= last):
+                points.append(Waypoint(position[cut.value], dim, self.reach(cut)))
+        return tuple(points)
+
+    def reach(self, cut: Cut) -> Reach:
+        """Widths that the tensor at a cut can have."""
+        if cut.position not in self.reaches:
+            dim = self.whole.shapes[cut.value][0][self.whole.axis(cut.value)]
+            end = end_of(dim, self.whole, dict.fromkeys(self.whole.pinned, Fraction(1)))
+            steps = tuple(size // self.whole.quanta[root] for root, size in end.free.items())
+            self.reaches[cut.position] = Reach(sum(part.size for part in dim), int(end.settled), steps)
+        return self.reaches[cut.position]
 
     def depth(self, start: Cut, end: Cut) -> int:
         return depth_of(self.stages, start, end)

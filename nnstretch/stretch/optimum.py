@@ -1,16 +1,14 @@
 """The proven best plan of the whole space.
 
-Segments touch only through the merged width, so dynamic programming over (cut, merged width) is
-exact. Where MACs or parameters of the whole network are bounded, labels carry them along: a label
-is dropped only if another at the same cut and width is at least as good in everything that is
-bounded, or if even the best completion cannot reach the bound or beat a plan already found.
+Segments touch only through the merged width, so dynamic programming over (cut, merged width) is exact. Where MACs or parameters
+of the whole network are bounded, labels carry them along. Lower bounds from a Lagrangian relaxation say which of the millions of
+combinations need not be looked at, and in the end what no plan can beat.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -18,19 +16,21 @@ from nnstretch.errors import BadInput, NoPlan, UnsupportedOp
 from nnstretch.graph import Graph
 from nnstretch.plan import Branch, Plan, Segment
 from nnstretch.soc import Soc
+from nnstretch.stretch.bounds import Bounds
 from nnstretch.stretch.constraints import Limits, constraints_of
-from nnstretch.stretch.edges import Choices, Edges
-from nnstretch.stretch.labels import Bounds, Label, best_labels
+from nnstretch.stretch.counts import log10_size, refusals
+from nnstretch.stretch.labels import Path
+from nnstretch.stretch.lanes import Lane, lanes
 from nnstretch.stretch.lower import Stretcher, lower, unbranched
 from nnstretch.stretch.pricing import Pricer, price, uncovered
+from nnstretch.stretch.proof import Proof
 from nnstretch.stretch.space import Space
 from nnstretch.stretch.uniform import Uniform, equal_macs
-from nnstretch.structure.cuts import Cut
 from nnstretch.trial import Trial
 
-SPARE = 2
-"""Paths per plan asked for: the same plan may be cut up in several ways where nothing branches."""
-Progress = Callable[[int, int], None]
+Progress = Callable[[str, int, int], None]
+AGREES = 1e-6
+"""Relative: what tables say of a plan and what the plan, lowered and priced, costs."""
 
 
 @dataclass(frozen=True)
@@ -56,14 +56,22 @@ class SearchResult:
     log10_size: float
     optimal: bool
     lower_bound_us: float
+    """No plan of the space is faster; 0 where nothing is proven, because a runtime that works on blocks of channels copies between layouts
+    at the ends of blocks, which tables only estimate."""
     search_s: float
     limits: Limits = field(default_factory=Limits)
     fallbacks: Mapping[str, str] = field(default_factory=dict)
     """Kernels that were never measured, and the kind they were priced as."""
+    interrupted: bool = False
 
     @property
     def fastest(self) -> str:
         return min(self.original_us, key=lambda name: self.original_us[name])
+
+    @property
+    def gap(self) -> float:
+        """How much faster than the best plan any other can be at most, as a share."""
+        return 1 - self.lower_bound_us / self.plans[0].trial.latency_us
 
 
 def search(
@@ -75,123 +83,104 @@ def search(
     max_macs: float = math.inf,
     min_params: float = 0.0,
     top: int = 1,
-    width_steps: int = 10,
+    width_steps: int | None = None,
     progress: Progress | None = None,
     fallback: str | None = None,
+    merges: Sequence[str] = ("concat", "project"),
 ) -> SearchResult:
-    """The `top` fastest plans of a network on a chip. `min_macs`, `max_macs`, `min_params` are absolute counts.
+    """The fastest plan of a network on a chip, proven, and `top` - 1 others that differ from it in where or on what they branch.
 
+    `min_macs`, `max_macs`, `min_params` are absolute counts. An interrupt (KeyboardInterrupt) ends the search with the best plan so far.
     Raises NoPlan where no plan satisfies the bounds, UnknownName for a processor the chip lacks,
     UnsupportedOp where a kernel was never measured and no `fallback` (`nearest`) is allowed.
     """
     began = time.perf_counter()
-    check_settings(soc, processors, top, width_steps)
+    check_settings(soc, processors, top, width_steps, merges)
     if min_macs > max_macs:
         raise BadInput(f"MACs cannot be at least {min_macs:.4g} and at most {max_macs:.4g}, search bounds")
     stretcher = graph if isinstance(graph, Stretcher) else Stretcher(graph)
     pricer = Pricer(soc, fallback)
-    if missing := uncovered(stretcher.graph, soc, processors, pricer):
-        named = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
-        raise UnsupportedOp(f"{len(missing)} kernels were never measured ({named}), {stretcher.graph.name} on {soc.name}, allow --fallback nearest")
-    space = Space(stretcher, pricer, tuple(processors), limits or Limits(), width_steps)
+    check_covered(stretcher, soc, processors, pricer)
+    space = Space(stretcher, pricer, tuple(processors), limits or Limits(), width_steps, tuple(merges))
     originals = {p: price(lower(stretcher, unbranched(stretcher.graph, stretcher.graph.name, p)), soc, pricer) for p in processors}
-    net = Net(space)
-    net.explore(progress)
-    wanted = 1 if top == 1 else SPARE * top
-    labels, bound_us, complete = best_labels(net.cuts, net.edges, Bounds(min_macs, max_macs, min_params), wanted)
-    if not labels:
-        raise NoPlan(why_none(net, stretcher.graph, min_macs, max_macs, min_params))
-    plans = tuple(dict.fromkeys(net.plan(label) for label in labels))[:top]
-    found = [finished(plan, stretcher, soc, pricer, processors) for plan in plans]
-    found.sort(key=lambda f: f.trial.latency_us)
+    bounds = Bounds(min_macs, max_macs, min_params)
+    every = tuple(lanes(space))
+    proof, interrupted = proven(space, every, bounds, progress)
+    if proof.best is None:
+        raise NoPlan(why_none(space, bounds, interrupted))
+    paths = [proof.best]
+    try:
+        paths += () if interrupted else proof.others(top - 1)
+    except KeyboardInterrupt:
+        interrupted = True
+    found = [finished(plan_of(space, every, path), stretcher, soc, pricer, processors) for path in paths]
+    found = [found[0], *sorted(found[1:], key=lambda f: f.trial.latency_us)] if space.exact else sorted(found, key=lambda f: f.trial.latency_us)
+    agrees = space.exact and abs(found[0].trial.latency_us / proof.best.latency_us - 1) < AGREES
+    best_us = found[0].trial.latency_us
+    optimal = proof.whole and agrees
     return SearchResult(
         plans=tuple(found),
         original=originals[processors[0]],
         original_us={p: t.latency_us for p, t in originals.items()},
         original_error_us={p: error_of(t) for p, t in originals.items()},
-        refused=dict(net.prices.refused),
-        log10_size=net.log10_size(),
-        optimal=complete,
-        lower_bound_us=min(bound_us, found[0].trial.latency_us) if not complete else found[0].trial.latency_us,
+        refused=refusals(space),
+        log10_size=log10_size(space),
+        optimal=optimal,
+        lower_bound_us=best_us if optimal else min(best_us, max(0.0, proof.lower_bound_us)) if agrees else 0.0,
         search_s=time.perf_counter() - began,
         limits=space.limits,
         fallbacks=dict(pricer.replaced),
+        interrupted=interrupted,
     )
 
 
-def check_settings(soc: Soc, processors: Sequence[str], top: int, width_steps: int) -> None:
+def proven(space: Space, every: Sequence[Lane], bounds: Bounds, progress: Progress | None) -> tuple[Proof, bool]:
+    """As far as it came before somebody interrupted it."""
+    proof = Proof(space, every, bounds, 0.0, progress)
+    try:
+        proof.run()
+    except KeyboardInterrupt:
+        if proof.best is None:
+            raise
+        return proof, True
+    return proof, False
+
+
+def check_settings(soc: Soc, processors: Sequence[str], top: int, width_steps: int | None, merges: Sequence[str]) -> None:
     for name in processors:
         soc.processor(name)
     if len(set(processors)) != len(processors) or not processors:
         raise BadInput(f"processors are {', '.join(processors) or 'none'}, search on {soc.name}, name each once")
-    if top < 1 or width_steps < 2:
+    if top < 1 or (width_steps is not None and width_steps < 2):
         raise BadInput(f"top is {top} and width_steps {width_steps}, search settings, they must be at least 1 and 2")
+    if not merges or not set(merges) <= {"concat", "project"}:
+        raise BadInput(f"merges are {', '.join(merges) or 'none'}, search settings, they are concat and project")
 
 
-@dataclass
-class Net:
-    """Cuts and merged widths as nodes, admissible segments as edges."""
+def check_covered(stretcher: Stretcher, soc: Soc, processors: Sequence[str], pricer: Pricer) -> None:
+    if missing := uncovered(stretcher.graph, soc, processors, pricer):
+        named = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
+        where = f"{stretcher.graph.name} on {soc.name}"
+        raise UnsupportedOp(f"{len(missing)} kernels were never measured ({named}), {where}, allow --fallback nearest")
 
-    space: Space
-    edges: dict[tuple[int, int], list[tuple[int, Choices]]] = field(default_factory=dict)
-    """(cut, width) -> choices up to each later cut."""
-    cuts: tuple[Cut, ...] = ()
-    prices: Edges = field(init=False)
-    options: dict[tuple[int, int], int] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        self.prices = Edges(self.space, Counter())
-        self.cuts = self.space.cuts()
-
-    def explore(self, progress: Progress | None) -> None:
-        """Price every segment at every width that can reach it, in execution order."""
-        entry = self.space.stretcher.graph.inputs[0].spec.shape
-        first = entry[self.space.stretcher.piece(self.cuts[0], self.cuts[1], None).axis_in]
-        reachable: list[set[int]] = [{first}] + [set() for _ in self.cuts[1:]]
-        for i in range(len(self.cuts) - 1):
-            for width in sorted(reachable[i]):
-                rows = self.edges.setdefault((i, width), [])
-                for j in range(i + 1, len(self.cuts)):
-                    counting = (i, j) not in self.options
-                    choices = self.prices.choices(self.cuts[i], self.cuts[j], width, counting)
-                    if counting:
-                        self.options[i, j] = self.count(i, j)
-                    rows.append((j, choices))
-                    reachable[j] |= set(choices.width.tolist())
-            if progress:
-                progress(i + 1, len(self.cuts) - 1)
-
-    def count(self, i: int, j: int) -> int:
-        """Settings of one segment before any constraint."""
-        n = len(self.space.processors)
-        if j == len(self.cuts) - 1:
-            return n
-        each = len(self.space.depths(self.cuts[i], self.cuts[j])) * len(self.space.widths(self.cuts[i], self.cuts[j]))
-        return n + n * (n - 1) // 2 * each * each
-
-    def log10_size(self) -> float:
-        """Plans in the space, constraints apart: products over all ways to place meeting points."""
-        ways = [1] + [0] * (len(self.cuts) - 1)
-        for j in range(1, len(self.cuts)):
-            ways[j] = sum(ways[i] * self.options.get((i, j), 0) for i in range(j))
-        return math.log10(ways[-1]) if ways[-1] else 0.0
-
-    def plan(self, label: Label) -> Plan:
-        """The plan behind a label; neighbouring segments alone on one processor are one segment."""
-        graph = self.space.stretcher.graph
-        segments: list[Segment] = []
-        for i, j, choices, k in label.steps():
-            branches = choices.describe(k)
-            before = segments[-1] if segments else None
-            if before and not before.branched and len(branches) == 1 and before.branches == branches:
-                segments[-1] = Segment(before.start, self.cuts[j].name, branches)
-            else:
-                segments.append(Segment(self.cuts[i].name, self.cuts[j].name, branches))
-        return Plan(graph.name, graph.inputs[0].spec.shape, tuple(segments), self.space.pricer.soc.name)
+def plan_of(space: Space, every: Sequence[Lane], path: Path) -> Plan:
+    """The plan behind a path; neighbouring segments alone on one processor are one segment."""
+    graph = space.stretcher.graph
+    segments: list[Segment] = []
+    for number, options in path.steps:
+        lane = every[number]
+        branches, end = lane.describe(options), space.cuts[lane.j].name
+        before = segments[-1] if segments else None
+        if before and not before.branched and len(branches) == 1 and before.branches == branches:
+            segments[-1] = Segment(before.start, end, branches)
+        else:
+            segments.append(Segment(space.cuts[lane.i].name, end, branches, lane.merge))
+    return Plan(graph.name, graph.inputs[0].spec.shape, tuple(segments), space.pricer.soc.name)
 
 
 def finished(plan: Plan, stretcher: Stretcher, soc: Soc, pricer: Pricer, processors: Sequence[str]) -> Found:
-    trial = price(lower(stretcher, plan), soc, pricer)
+    trial = price(lower(stretcher, plan), soc, pricer, processors)
     return Found(trial, error_of(trial), equal_macs(stretcher, soc, pricer, tuple(processors), trial.macs))
 
 
@@ -200,10 +189,12 @@ def error_of(trial: Trial) -> float:
     return sum(max(segment.branches, key=lambda b: b.latency_us).error_us for segment in trial.segments)
 
 
-def why_none(net: Net, graph: Graph, min_macs: float, max_macs: float, min_params: float) -> str:
-    counts = ", ".join(f"{name} {count}" for name, count in net.prices.refused.items()) or "none"
-    bounds = f"MACs {min_macs:.4g} to {max_macs:.4g}, parameters from {min_params:.4g}"
-    return f"no plan for {graph.name}, bounds {bounds} (original {graph.macs} MACs, {graph.params} parameters), refused by constraint: {counts}"
+def why_none(space: Space, bounds: Bounds, interrupted: bool) -> str:
+    graph = space.stretcher.graph
+    counts = ", ".join(f"{name} {count}" for name, count in refusals(space).items()) or "none"
+    wanted = f"MACs {bounds.min_macs:.4g} to {bounds.max_macs:.4g}, parameters from {bounds.min_params:.4g}"
+    ended = ", interrupted" if interrupted else ""
+    return f"no plan for {graph.name}, bounds {wanted} (original {graph.macs} MACs, {graph.params} parameters), refused by constraint: {counts}{ended}"
 
 
 __all__ = ["Branch", "Found", "SearchResult", "constraints_of", "search"]

@@ -9,8 +9,46 @@ from nnstretch.graph import Graph
 from nnstretch.plan import Branch
 from nnstretch.stretch.adapters import with_front
 from nnstretch.stretch.rewrite import rewrite
-from nnstretch.stretch.scales import Interior, end_of, fill, nearest_end, solve_end, steps
+from nnstretch.stretch.scales import Goal, Interior, end_of, fill, nearest_end, solve_end, steps, wanted_width
+from nnstretch.stretch.shares import nearest_sum
 from nnstretch.structure.channels import Channels, Dim
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Which widths a tensor of the network can have, wherever branches start and meet."""
+
+    full: int
+    settled: int
+    """Channels that never scale."""
+    steps: tuple[int, ...]
+    """Smallest step of every group that scales; each group keeps at least one."""
+
+    def nearest(self, wanted: int) -> int:
+        """The nearest width that it can have; the smaller of two."""
+        if not self.steps:
+            return self.settled
+        if len(self.steps) > 1:
+            return self.settled + nearest_sum(self.steps, Fraction(wanted - self.settled))
+        below = max(1, (wanted - self.settled) // self.steps[0]) * self.steps[0] + self.settled
+        return below if wanted - below <= below + self.steps[0] - wanted else below + self.steps[0]
+
+    def share(self, ratio: Fraction) -> int:
+        """A share of the original width, on the hardware's granule."""
+        return self.full if ratio == 1 else self.nearest(wanted_width(self.full, float(ratio)))
+
+
+@dataclass(frozen=True, slots=True)
+class Waypoint:
+    """A cut inside a section that ends a block: its width follows the end's, on the hardware's granule."""
+
+    position: int
+    """Index of the node that writes it."""
+    dim: Dim
+    reach: Reach
+
+    def width(self, ratio: Fraction) -> int:
+        return self.reach.share(ratio)
 
 
 @dataclass(frozen=True)
@@ -22,6 +60,8 @@ class Piece:
     axis_in: int
     axis_out: int
     interiors: tuple[Interior, ...]
+    waypoints: tuple[Waypoint, ...] = ()
+    """Cuts inside the section whose width is settled on the way; those that share all of the end's groups are not among them."""
 
     @property
     def entry(self) -> Dim:
@@ -44,8 +84,14 @@ def scaled(piece: Piece, branch: Branch, width_in: int, width: int, where: str) 
     """The piece at a width, behind an adapter where its input cannot simply be read at `width_in`."""
     found = piece.channels
     into, scales = entered(piece, width_in, width)
+    goals: list[Goal] = []
+    for point in piece.waypoints:
+        here = point.width(Fraction(width, piece.width_out))
+        solve_end(point.dim, found, scales, here, where)
+        goals.append(Goal(point.position, here, point.reach.full))
     solve_end(piece.end, found, scales, width, where)
-    fill(piece.interiors, found, scales, Fraction(width, piece.width_out), branch.inner_ratio, width)
+    goals.append(Goal(len(piece.graph.nodes), width, piece.width_out))
+    fill(piece.interiors, found, scales, branch.inner_ratio, lambda at: next(goal for goal in goals if at <= goal.position))
     graph = rewrite(piece.graph, found, scales, branch.group_width)
     if into != width_in:
         graph = with_front(graph, piece.graph.outputs[0], width_in, piece.axis_in)
@@ -69,7 +115,7 @@ def entered(piece: Piece, width_in: int, width: int) -> tuple[int, dict[int, Fra
 def readable(piece: Piece, width_in: int, width: int) -> int:
     """`width_in` where the piece can be entered at it, else what an adapter must make of it.
 
-    An input that is the whole end (a residual stage) must have the end's ratio. One that is a part of it
+    An input that is the whole end (a residual stage) must have the end's ratio, one that is a whole cut on the way that cut's. One that is a part of it
     (a concatenation) is read as it is, unless that would leave the rest less than half of its share.
     """
     found = piece.channels
@@ -77,6 +123,10 @@ def readable(piece: Piece, width_in: int, width: int) -> int:
     if roots & found.pinned.keys() or not roots:
         return piece.width_in
     ratio = Fraction(width, piece.width_out)
+    for point in piece.waypoints:
+        if roots <= found.roots(point.dim):
+            inside = piece.width_in * Fraction(point.width(ratio), point.reach.full)
+            return int(inside) if inside.denominator == 1 else piece.width_in
     if roots & found.roots(piece.end):
         end = end_of(piece.end, found, dict.fromkeys(found.pinned, Fraction(1)) | dict.fromkeys(roots, Fraction(width_in, piece.width_in)))
         if not end.free:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
 
 from nnstretch.errors import UnsupportedOp
 from nnstretch.graph import Graph
@@ -75,6 +78,30 @@ class Pricer:
         for key, (latency_us, error_us, low_us, high_us) in zip(fresh, rows, strict=True):
             self.estimates[key] = Estimate(latency_us, error_us, (low_us, high_us))
 
+    def grid(self, kernel: Kernel, counts: Mapping[str, Any], processor: str) -> np.ndarray:
+        """Latencies in microseconds where some counts of a kernel are arrays that broadcast against each other."""
+        many = replace(kernel, **counts)
+        predictor: Any = self.soc.predictors[processor]
+        try:
+            if hasattr(predictor, "estimate_grid"):
+                return np.asarray(predictor.estimate_grid(many))
+            return self.one_by_one(kernel, counts, processor)
+        except UnsupportedOp:
+            if self.fallback is None:
+                raise
+        self.replaced[kernel.name] = nearest(kernel).kind
+        return np.asarray(predictor.estimate_grid(nearest(many))) if hasattr(predictor, "estimate_grid") else self.one_by_one(
+            kernel, counts, processor
+        )
+
+    def one_by_one(self, kernel: Kernel, counts: Mapping[str, Any], processor: str) -> np.ndarray:
+        """For predictors that know nothing of arrays; equal kernels are estimated once."""
+        arrays = np.broadcast_arrays(*(np.asarray(count) for count in counts.values()))
+        rows = np.stack([array.ravel() for array in arrays], axis=1).round().astype(np.int64)
+        different, at = np.unique(rows, axis=0, return_inverse=True)
+        found = [replace(kernel, **dict(zip(counts, map(int, row), strict=True))) for row in different]
+        return np.array([self.kernel(one, processor).latency_us for one in found])[at.ravel()].reshape(arrays[0].shape)
+
     def graph(self, graph: Graph, processor: str) -> Estimate:
         return self.price(self.kernels(graph, processor), processor)
 
@@ -99,10 +126,13 @@ class Pricer:
         )
 
 
-def price(stretched: Stretched, soc: Soc, pricer: Pricer | None = None) -> Trial:
-    """The trial of a plan. Raises UnknownName for a processor the chip lacks, UnsupportedOp for a kernel never measured."""
+def price(stretched: Stretched, soc: Soc, pricer: Pricer | None = None, processors: Sequence[str] = ()) -> Trial:
+    """The trial of a plan; its originals run on the fastest of `processors`, by default of the plan's own.
+
+    Raises UnknownName for a processor the chip lacks, UnsupportedOp for a kernel never measured.
+    """
     pricer = pricer or Pricer(soc)
-    processors = stretched.plan.processors
+    processors = processors or stretched.plan.processors
     placements = [[branch.branch.processor for branch in segment.branches] for segment in stretched.segments]
     costs = tuple(pricer.segment(s, stay, processors) for s, stay in zip(stretched.segments, stays(placements), strict=True))
     return Trial(stretched.plan, costs, stretched.macs, stretched.params)
@@ -111,7 +141,7 @@ def price(stretched: Stretched, soc: Soc, pricer: Pricer | None = None) -> Trial
 def nearest(kernel: Kernel) -> Kernel:
     """The kind measured everywhere that does the same amount of work: arithmetic as a linear layer, the rest as a sum."""
     plain = replace(kernel, epilogue=(), layout="", groups=1, kernel=1, stride=1)
-    if kernel.macs:
+    if np.any(kernel.macs):
         return replace(plain, kind="linear", op="linear", shapes_in=kernel.shapes_in[:1])
     return replace(plain, kind="add", op="add", shapes_in=(kernel.shape_out,) * 2 if kernel.shape_out else ())
 

@@ -5,13 +5,14 @@ Rules, in order:
 - the end of the branch gets the width asked for;
 - a middle that is squeezed between equals (squeeze-and-excitation, a bottleneck inside a residual
   block) follows them; a middle wider than its end follows its beginning (inverted bottleneck);
-- everything else follows the branch: width asked for over original width.
+- a cut inside the branch gets its share of the width asked for, on the granule;
+- everything else follows the next cut: its width over the original width there.
 Ratios that leave a channel fractional go to the nearest multiple of the hardware's granule.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, lcm
@@ -35,6 +36,8 @@ class Interior:
     """Whether it is a bottleneck or expansion over pixels, not the squeeze of a gate."""
     expands: bool
     """Whether it is measured against its beginning."""
+    at: int = 0
+    """Index of the node that writes it first."""
 
 
 def round_to_granule(width: float, granule: int = GRANULE) -> int:
@@ -48,10 +51,20 @@ def wanted_width(full: int, ratio: float) -> int:
     return round_to_granule(full * ratio) if full >= 2 * GRANULE else max(1, ceil(full * ratio))
 
 
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A cut or the end of a branch: its width, and its original width."""
+
+    position: int
+    width: int
+    full: int
+
+
 def interiors(graph: Graph, channels: Channels, ends: set[int]) -> tuple[Interior, ...]:
     """Free groups that are neither the input's nor the output's, in execution order."""
     writers, readers = weighted(graph, channels)
     found: dict[int, Interior] = {}
+    position = {node.name: i for i, node in enumerate(graph.nodes)}
     for node, source, target in writers:
         for root in target - ends - channels.pinned.keys() - found.keys():
             width = channel_width(channels, graph, root)
@@ -62,7 +75,7 @@ def interiors(graph: Graph, channels: Channels, ends: set[int]) -> tuple[Interio
             narrow = channel_width(channels, graph, before) if before is not None else 0
             expands = before is not None and width > wide > 0 and narrow > 0 and width % narrow == 0 and width > narrow
             pixels = len(node.output.shape) == 4 and max(node.output.shape[2:]) > 1
-            found[root] = Interior(root, width, before if squeezed or expands else None, pixels, expands and not squeezed)
+            found[root] = Interior(root, width, before if squeezed or expands else None, pixels, expands and not squeezed, position[node.name])
     return tuple(found.values())
 
 
@@ -155,12 +168,14 @@ def why_fixed(dim: Dim, channels: Channels) -> str:
 
 
 def fill(
-    found: tuple[Interior, ...], channels: Channels, scales: dict[int, Fraction], ratio: Fraction, inner: float | None, width: int
+    found: tuple[Interior, ...], channels: Channels, scales: dict[int, Fraction], inner: float | None, leads_to: Callable[[int], Goal]
 ) -> None:
-    """Scales of the interior groups; `inner` overrides the bottleneck or expansion factor."""
+    """Scales of the interior groups; `inner` overrides the bottleneck or expansion factor. `leads_to` tells where a node's work ends."""
     for interior in found:
         if interior.root in scales:
             continue
+        goal = leads_to(interior.at)
+        ratio, width = Fraction(goal.width, goal.full), goal.width
         base = scales.get(interior.follows, ratio) if interior.follows is not None else ratio
         if inner is not None and interior.direct:
             wanted = reference(interior, channels, scales, width) * inner

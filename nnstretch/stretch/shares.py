@@ -13,8 +13,10 @@ GRANULE = 8
 
 
 def share_channels(free: Mapping[int, int], channels: Channels, left: Fraction, ratio: Fraction) -> dict[int, Fraction]:
-    """Scales of the groups whose channels sum to `left`, as near to `ratio` each as whole steps allow; else to the nearest sum."""
+    """Scales of the groups whose channels sum to `left`: one ratio where all stay whole, else as near to it as steps allow, else to the nearest sum."""
     exact = {root: size // channels.quanta[root] for root, size in free.items()}
+    if all((ratio * channels.quanta[root]).denominator == 1 for root in free) and ratio > 0:
+        return dict.fromkeys(free, ratio)
     coarse = exact
     if len(free) > 1 and all(size % GRANULE == 0 for size in free.values()) and left % GRANULE == 0:
         coarse = {root: lcm(step, GRANULE) for root, step in exact.items()}

@@ -1,75 +1,63 @@
 """The space a search covers: meeting points, depths, widths; and what every branch in it costs.
 
-A branch is a front, which reads the merged tensor and so depends on its width, and a rest, which does
-not. Fronts are shared by all branches that start at one cut with one width, and their kernels grow
-linearly with the width they read. A repeat that is dropped takes its kernels with it, so one priced
-graph a width gives every depth. That is how 10^20 plans and more are priced from some hundred graphs.
+A branch is a chain of units. The first reads the merged tensor, so what it costs depends on the width of that; the others
+depend on the branch's own width alone, and a repeat that is dropped takes its cost with it. One table a unit therefore prices
+every branch of every segment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from itertools import combinations
 from math import ceil
 
 import numpy as np
 
-from nnstretch.errors import BadPlan
-from nnstretch.graph import Graph
-from nnstretch.plan import Branch
-from nnstretch.protocols import Kernel
 from nnstretch.stretch.constraints import Limits
 from nnstretch.stretch.depth import local_stages, share_out
-from nnstretch.stretch.line import Line
-from nnstretch.stretch.lower import Stretcher, scaled
-from nnstretch.stretch.meetings import meeting_points
+from nnstretch.stretch.lower import Stretcher
+from nnstretch.stretch.pieces import Reach
 from nnstretch.stretch.pricing import Pricer
 from nnstretch.stretch.scales import GRANULE, round_to_granule
-from nnstretch.structure.cuts import INPUT, Cut
-from nnstretch.structure.kernels import kernels
+from nnstretch.stretch.units import Costs, Ends, Unit, plus, rules_of
+from nnstretch.structure.blocks import Unit as Block
+from nnstretch.structure.blocks import form
+from nnstretch.structure.cuts import INPUT, OUTPUT, Cut
+from nnstretch.structure.kernels import layouts
+from nnstretch.structure.layouts import BLOCKED, PLAIN, reorder
 
 Array = np.ndarray
-Cost = Mapping[str, float]
-"""Microseconds by processor."""
-SAMPLES = (16 * GRANULE, 25 * GRANULE, 49 * GRANULE, 64 * GRANULE)
-"""Input widths at which a front is priced to find its straight line, and to check it."""
+LEAVING = Ends(leave=True)
+PLAIN_WIDTHS = 10
+"""Widths tried where a unit must be priced one width at a time."""
 
 
 @dataclass(frozen=True)
-class Options:
-    """Every branch one segment offers on one processor, at one width of its input."""
+class Rest:
+    """One segment without its first unit: arrays over (depth, width of the branch)."""
 
-    depth: Array
-    width: Array
-    compute_us: Array
+    depths: Array
+    widths: Array
+    first: Array
+    """Index of each width's first unit among the columns of the front."""
+    us: Mapping[str, Array]
     macs: Array
     params: Array
 
 
 @dataclass(frozen=True)
-class Priced:
-    """A graph's work and its time on every processor."""
+class Front:
+    """The first unit of every segment that starts at one cut: arrays over (width it reads, width it writes)."""
 
-    compute_us: Cost
-    macs: int
-    params: int
+    widths_in: Array
+    widths_out: Array
+    costs: Costs
 
-    def minus(self, other: Priced) -> Priced:
-        rest = {p: us - other.compute_us[p] for p, us in self.compute_us.items()}
-        return Priced(rest, self.macs - other.macs, self.params - other.params)
-
-
-@dataclass(frozen=True)
-class Rests:
-    """All depths and widths of one segment, without their fronts."""
-
-    front_end: Cut | None
-    depth: Array
-    width: Array
-    front_width: Array
-    compute_us: Mapping[str, Array]
-    macs: Array
-    params: Array
+    def row(self, width_in: int) -> int:
+        return int(np.searchsorted(self.widths_in, width_in))
 
 
 @dataclass
@@ -80,208 +68,253 @@ class Space:
     pricer: Pricer
     processors: tuple[str, ...]
     limits: Limits
-    width_steps: int = 10
-    priced: dict[tuple[int, ...], Priced | None] = field(default_factory=dict)
-    lines: dict[tuple[int, ...], Line | None] = field(default_factory=dict)
-    rests: dict[tuple[int, int], Rests] = field(default_factory=dict)
+    width_steps: int | None = None
+    """Widths a branch may have at most; None tries every multiple of the granule."""
+    merges: tuple[str, ...] = ("concat", "project")
+    units: dict[int, Unit] = field(default_factory=dict)
+    rests: dict[tuple[int, int], Rest] = field(default_factory=dict)
+    fronts: dict[int, Front] = field(default_factory=dict)
 
+    @cached_property
     def cuts(self) -> tuple[Cut, ...]:
         """The input, every cut that ends a block, and the output."""
-        return (Cut(INPUT, self.stretcher.graph.inputs[0].name, -1), *meeting_points(self.stretcher))
+        return (Cut(INPUT, self.stretcher.graph.inputs[0].name, -1), *self.stretcher.block_ends)
 
-    def depths(self, start: Cut, end: Cut) -> tuple[int, ...]:
-        full = self.stretcher.depth(start, end)
-        fewest = max(1, len(local_stages(self.stretcher.stages, start, end)))
-        return tuple(range(max(fewest, ceil(self.limits.min_depth * full - 1e-9)), full + 1))
+    @cached_property
+    def granule(self) -> int:
+        """Runtimes that work on blocks of channels want whole blocks."""
+        blocks = [rules.blocked.block for p in self.processors if (rules := self.pricer.soc.rules(p)).blocked]
+        return max([GRANULE, *blocks])
 
-    def widths(self, start: Cut, end: Cut) -> tuple[int, ...]:
-        """Evenly spaced shares of the original width, rounded to the hardware's granule; the original's own is the last."""
-        full = self.stretcher.piece(start, end, None).width_out
-        steps = [self.limits.min_width + (1 - self.limits.min_width) * i / (self.width_steps - 1) for i in range(self.width_steps)]
-        rounded = {round_to_granule(full * s) if full >= 2 * GRANULE else max(1, round(full * s)) for s in steps}
-        return (*sorted(w for w in rounded if w < full), full)
+    @property
+    def exact(self) -> bool:
+        """Whether tables tell the cost of whole branches; where runtimes work on blocks of channels, what units copy depends on their neighbours."""
+        return not any(rules.blocked for rules in rules_of(self.pricer, self.processors))
 
-    def branches(self, start: Cut, end: Cut, processor: str, width_in: int) -> Options | None:
-        """None where this stretch cannot be scaled."""
-        rests = self.segment(start, end)
-        if not len(rests.depth):
-            return None
-        if rests.front_end is None:
-            return self.unsplit(start, end, processor, width_in, rests)
-        fronts = {int(w): self.front(start, rests.front_end, int(w), width_in) for w in np.unique(rests.front_width)}
-        keep = np.array([fronts[int(w)] is not None for w in rests.front_width])
-        if not keep.any():
-            return None
-        chosen = [found for w, k in zip(rests.front_width, keep, strict=True) if k and (found := fronts[int(w)]) is not None]
-        return Options(
-            rests.depth[keep],
-            rests.width[keep],
-            rests.compute_us[processor][keep] + np.array([f.compute_us[processor] for f in chosen]),
-            rests.macs[keep] + np.array([f.macs for f in chosen]),
-            rests.params[keep] + np.array([f.params for f in chosen]),
-        )
+    def reach(self, k: int) -> Reach:
+        return self.stretcher.reach(self.cuts[k])
 
-    def unsplit(self, start: Cut, end: Cut, processor: str, width_in: int, rests: Rests) -> Options | None:
-        """Where everything depends on the input's width, every branch is priced as a whole."""
-        pairs = zip(rests.depth.tolist(), rests.width.tolist(), strict=True)
-        rows = [(d, w, found) for d, w in pairs if (found := self.whole(start, end, d, w, width_in)) is not None]
-        if not rows:
-            return None
-        return Options(
-            np.array([d for d, _, _ in rows]),
-            np.array([w for _, w, _ in rows]),
-            np.array([f.compute_us[processor] for _, _, f in rows]),
-            np.array([f.macs for _, _, f in rows]),
-            np.array([f.params for _, _, f in rows]),
-        )
+    def full(self, k: int) -> int:
+        """Channels at a cut in the original network."""
+        if k == 0:
+            piece = self.stretcher.piece(self.cuts[0], self.cuts[1], None)
+            return piece.width_in
+        return self.reach(k).full
 
-    def segment(self, start: Cut, end: Cut) -> Rests:
-        key = (start.position, end.position)
-        if key not in self.rests:
-            front_end = self.front_end(start, end)
-            self.rests[key] = self.listed(start, end) if front_end is None else self.split(start, end, front_end)
-        return self.rests[key]
+    def unit(self, k: int) -> Unit:
+        """Between cut k and the next; units of equal structure share their tables."""
+        if k not in self.units:
+            start, end, graph = self.cuts[k], self.cuts[k + 1], self.stretcher.graph
+            nodes = graph.nodes[start.position + 1 : end.position + 1]
+            key = form(graph, Block(start, end, nodes, 0, 0))
+            if key not in self._alike:
+                self._alike[key] = Unit(self.stretcher.piece(start, end, None), self.pricer, self.processors)
+            self.units[k] = self._alike[key]
+        return self.units[k]
 
-    def listed(self, start: Cut, end: Cut) -> Rests:
-        pairs = [(d, w) for d in self.depths(start, end) for w in self.widths(start, end)]
-        depth, width = np.array([d for d, _ in pairs], dtype=int), np.array([w for _, w in pairs], dtype=int)
-        none = np.zeros(len(pairs))
-        return Rests(None, depth, width, width, dict.fromkeys(self.processors, none), none, none)
+    def __post_init__(self) -> None:
+        self._alike: dict[object, Unit] = {}
+        self._ranged: dict[tuple[int, str, int, bool], tuple[Array, Array, Array]] = {}
+        self._plain: dict[int, Array] = {}
+        self._entries: dict[int, Array] = {}
+        self._layouts: list[dict[str, str]] | None = None
+        self._leaving: dict[int, dict[str, Array]] = {}
+        self._originals: dict[tuple[int, int], tuple[dict[str, float], int]] = {}
 
-    def split(self, start: Cut, end: Cut, front_end: Cut) -> Rests:
-        """Whole branches at the original input, less their fronts; one graph a width gives every depth."""
-        width_in = self.stretcher.piece(start, end, None).width_in
-        axis = self.stretcher.whole.axis(front_end.value)
-        rows: list[tuple[int, int, int, Priced]] = []
-        for width in self.widths(start, end):
-            graph = self.lowered(start, end, self.stretcher.depth(start, end), width, width_in)
-            if graph is None:
+    @cached_property
+    def chains(self) -> dict[int, list[Array]]:
+        """End -> for every cut from 1 to it, the width there of each branch that ends there."""
+        found: dict[int, list[Array]] = {}
+        for j in range(1, len(self.cuts)):
+            ratios = [Fraction(w, self.full(j)) for w in self.widths(j).tolist()]
+            found[j] = [np.array([self.reach(k).share(r) for r in ratios], dtype=np.int64) for k in range(1, j)] + [self.widths(j)]
+        return found
+
+    def widths(self, k: int) -> Array:
+        """What a branch may hand over at a cut; the original's own width is the last."""
+        reach, full = self.reach(k), self.full(k)
+        if k == len(self.cuts) - 1:
+            return np.array([full])
+        step, least = self.granule, self.limits.min_width * full
+        if full < 2 * step:
+            wanted = range(max(1, ceil(least)), full) if full < 2 * GRANULE else range(GRANULE, full, GRANULE)
+        else:
+            wanted = range(max(step, ceil(least / step) * step), full, step)
+        most = self.width_steps or (PLAIN_WIDTHS if self.slow else None)
+        if most is not None and len(wanted) >= most:
+            shares = [self.limits.min_width + (1 - self.limits.min_width) * i / (most - 1) for i in range(most - 1)]
+            wanted = sorted({round_to_granule(full * s, step) for s in shares})
+        return np.array([*sorted({w for w in map(reach.nearest, wanted) if w < full and w >= least - 1e-9}), full], dtype=np.int64)
+
+    @cached_property
+    def slow(self) -> bool:
+        """Whether some unit must be lowered width by width."""
+        return not all(self.unit(k).quick for k in range(len(self.cuts) - 1))
+
+    @cached_property
+    def blocks(self) -> list[Costs]:
+        """For every unit: its cost inside the branches that pass it, in the order of their ends and widths."""
+        found: list[Costs] = []
+        for k in range(len(self.cuts) - 1):
+            ends = list(range(k + 2, len(self.cuts)))
+            if k == 0 or (not ends and k + 1 == len(self.cuts)):
+                found.append(Costs({p: np.zeros(0) for p in self.processors}, np.zeros(0), np.zeros(0)))
                 continue
-            front_width = graph.specs()[front_end.value].shape[axis]
-            front = self.whole(start, front_end, self.stretcher.depth(start, front_end), front_width, width_in)
-            if front is not None:
-                rows += [(d, width, front_width, rest.minus(front)) for d, rest in self.by_depth(graph, start, end)]
-        return Rests(
-            front_end,
-            np.array([r[0] for r in rows], dtype=int),
-            np.array([r[1] for r in rows], dtype=int),
-            np.array([r[2] for r in rows], dtype=int),
-            {p: np.array([r[3].compute_us[p] for r in rows]) for p in self.processors},
-            np.array([r[3].macs for r in rows], dtype=int),
-            np.array([r[3].params for r in rows], dtype=int),
-        )
+            ends = list(range(k + 1, len(self.cuts)))
+            width_in = np.concatenate([self.chains[j][k - 1] for j in ends])
+            width_out = np.concatenate([self.chains[j][k] for j in ends])
+            found.append(self.unit(k).costs(width_in, width_out, Ends(self.blocked(k), leave=True)))
+        return found
 
-    def by_depth(self, graph: Graph, start: Cut, end: Cut) -> list[tuple[int, Priced]]:
-        """What a branch costs at every depth: repeats that are dropped take their kernels, MACs and weights with them."""
+    def block(self, k: int, j: int) -> tuple[list[Array], Array, Array]:
+        """Unit k inside branches that end at cut j: microseconds on each processor, MACs, parameters; over their widths."""
+        low = sum(len(self.widths_at(e)) for e in range(k + 1, j))
+        rows = slice(low, low + len(self.widths_at(j)))
+        costs = self.blocks[k]
+        return [costs.latency_us[p][rows] for p in self.processors], costs.macs[rows], costs.params[rows]
+
+    def widths_at(self, k: int) -> Array:
+        return self.chains[k][-1]
+
+    def depths(self, i: int, j: int) -> list[int]:
+        start, end = self.cuts[i], self.cuts[j]
+        full = self.stretcher.depth(start, end)
+        inside = {self.cuts[k].position for k in range(i + 1, j + 1)}
         stages = local_stages(self.stretcher.stages, start, end)
-        owner = {
-            n.name: (s, r) for s, stage in enumerate(stages) for r, rep in enumerate(stage.repeats) for u in rep.units for n in u.nodes
-        }
-        kernel_us: dict[tuple[int, int] | None, dict[str, float]] = {}
-        for p, found in self.fused(graph).items():
-            self.pricer.learn(found, p)
-            for kernel in found:
-                copied = kernel.name.rpartition(".to_")[0] if kernel.kind == "reorder" else ""
-                key = None if copied in graph.outputs else owner.get(copied or kernel.name)
-                row = kernel_us.setdefault(key, dict.fromkeys(self.processors, 0.0))
-                row[p] += self.pricer.kernel(kernel, p).latency_us
-        sizes = {w.name: w.spec.elements for w in graph.weights if w.trainable}
-        counts: dict[tuple[int, int] | None, tuple[int, int]] = {}
-        for node in graph.nodes:
-            macs, params = counts.get(owner.get(node.name), (0, 0))
-            counts[owner.get(node.name)] = (macs + node.macs, params + sum(sizes.pop(name, 0) for name in node.inputs))
-        rows: list[tuple[int, Priced]] = []
-        for depth in self.depths(start, end):
-            kept = {(s, r) for s, n in enumerate(share_out(depth, stages)) for r in range(n)} if stages else set()
-            keys = [None, *kept]
-            us = {p: sum(kernel_us[k][p] for k in keys if k in kernel_us) for p in self.processors}
-            rows.append((depth, Priced(us, sum(counts.get(k, (0, 0))[0] for k in keys), sum(counts.get(k, (0, 0))[1] for k in keys))))
-        return rows
+        if any(repeat.end.position not in inside for stage in stages for repeat in stage.repeats):
+            return [full]  # a repeat inside a larger unit cannot be dropped alone
+        fewest = max(1, len(local_stages(self.stretcher.stages, start, end)))
+        return list(range(max(fewest, ceil(self.limits.min_depth * full - 1e-9)), full + 1))
 
-    def fused(self, graph: Graph) -> dict[str, tuple[Kernel, ...]]:
-        """Its kernels on every processor; processors whose backends fuse alike share them."""
-        by_rules = {rules: kernels(graph, rules) for rules in {self.pricer.soc.rules(p) for p in self.processors}}
-        return {p: by_rules[self.pricer.soc.rules(p)] for p in self.processors}
+    def rest(self, i: int, j: int) -> Rest:
+        if (i, j) not in self.rests:
+            depths = self.depths(i, j)
+            widths = self.widths_at(j)
+            inner = list(range(i + 1, j))
+            kept = np.array([self.kept(i, j, depth, inner) for depth in depths], dtype=np.float64).reshape(len(depths), len(inner))
+            rows = [self.block(k, j) for k in inner]
+            empty = np.zeros((len(depths), len(widths)))
+            us = {p: kept @ np.array([r[0][n] for r in rows]) if inner else empty for n, p in enumerate(self.processors)}
+            macs = kept @ np.array([r[1] for r in rows]) if inner else empty
+            params = kept @ np.array([r[2] for r in rows]) if inner else empty
+            for number, k in enumerate(inner):
+                stuck = self.chains[j][k - 1] != self.chains[j][k]  # dropping it would leave widths that do not meet
+                for p in us:
+                    us[p][np.ix_(kept[:, number] == 0, stuck)] = np.inf
+            first = np.searchsorted(self.front(i).widths_out, self.chains[j][i])
+            self.rests[i, j] = Rest(np.array(depths), widths, first, us, macs, params)
+        return self.rests[i, j]
 
-    def front(self, start: Cut, end: Cut, width: int, width_in: int) -> Priced | None:
-        """The part that reads the merged tensor, at this width of it."""
-        key = (start.position, end.position, width)
-        if key not in self.lines:
-            self.lines[key] = self.line(start, end, width)
-        line, depth = self.lines[key], self.stretcher.depth(start, end)
-        if line is None or width_in == width or width_in % GRANULE:
-            return self.whole(start, end, depth, width, width_in)
-        cached = (*key, depth, width_in)
-        if cached not in self.priced:
-            found = line.kernels(width_in)
-            macs = sum(k.macs for k in found[self.processors[0]])
-            self.priced[cached] = self.price(found, macs, line.between(*line.params, width_in))
-        return self.priced[cached]
+    def kept(self, i: int, j: int, depth: int, inner: list[int]) -> list[bool]:
+        """Which units behind the first a branch of this depth keeps."""
+        stages = local_stages(self.stretcher.stages, self.cuts[i], self.cuts[j])
+        gone: set[int] = set()
+        if stages and any(stage.repeats for stage in stages):
+            for stage, keep in zip(stages, share_out(depth, stages), strict=True):
+                gone |= {repeat.end.position for repeat in stage.repeats[keep:]}
+        return [self.cuts[k + 1].position not in gone for k in inner]
 
-    def line(self, start: Cut, end: Cut, width: int) -> Line | None:
-        """None where a front is no straight line: checked at a third width. Copies between layouts come and go with the width."""
-        if any(self.pricer.soc.rules(p).blocked for p in self.processors):
-            return None
-        piece = self.stretcher.piece(start, end, None)
-        found = piece.channels
-        entry = found.shapes[piece.graph.inputs[0].name][0][piece.axis_in]
-        roots = found.roots(entry)
-        if len(roots) != 1 or roots & found.pinned.keys() or found.quanta[next(iter(roots))] != piece.width_in:
-            return None
-        samples = [w for w in SAMPLES if w != width][:3]
-        graphs = [self.lowered(start, end, self.stretcher.depth(start, end), width, w) for w in samples]
-        if any(g is None or g.macs != sum(k.macs for k in kernels(g)) for g in graphs):
-            return None
-        low, high, check = (g for g in graphs if g is not None)
-        line = Line(samples[0], samples[1], self.fused(low), self.fused(high), (low.params, high.params))
-        return line if line.fits(samples[2], self.fused(check), check.params) else None
+    def front(self, i: int) -> Front:
+        if i not in self.fronts:
+            ends = range(i + 1, len(self.cuts))
+            widths_out = np.unique(np.concatenate([self.chains[j][i] for j in ends]))
+            widths_in = self.entries(i)
+            self.fronts[i] = Front(widths_in, widths_out, self.unit(i).costs(widths_in[:, None], widths_out[None, :], LEAVING))
+        return self.fronts[i]
 
-    def whole(self, start: Cut, end: Cut, depth: int, width: int, width_in: int) -> Priced | None:
-        """One branch, built and priced; None where it cannot be built."""
-        key = (start.position, end.position, width, depth, width_in)
-        if key not in self.priced:
-            graph = self.lowered(start, end, depth, width, width_in)
-            self.priced[key] = None if graph is None else self.price(self.fused(graph), graph.macs, graph.params)
-        return self.priced[key]
+    def ranged(self, i: int, processor: str, starts: Array, plain: bool) -> tuple[Array, Array, Array]:
+        """A front over ranges of input widths: the least microseconds, the most MACs and parameters.
 
-    def price(self, found: Mapping[str, Sequence[Kernel]], macs: int, params: int) -> Priced:
-        return Priced({p: self.pricer.price(found[p], p).latency_us for p in self.processors}, macs, params)
+        Where widths agree, no adapter is needed; these are told apart (`plain`), since no unit has the time of one and the work of the other.
+        """
+        key = (i, processor, len(starts), plain)
+        if key not in self._ranged:
+            front = self.front(i)
+            if i not in self._plain:
+                self._plain[i] = self.unit(i).plain(front.widths_in[:, None], front.widths_out[None, :])
+            there = self._plain[i] if plain else ~self._plain[i]
+            us = np.minimum.reduceat(np.where(there, front.costs.latency_us[processor], np.inf), starts, axis=0)
+            work = [np.maximum.reduceat(np.where(there, w, 0.0), starts, axis=0) for w in (front.costs.macs, front.costs.params)]
+            self._ranged[key] = us, work[0], work[1]
+        return self._ranged[key]
 
-    def lowered(self, start: Cut, end: Cut, depth: int, width: int, width_in: int) -> Graph | None:
-        try:
-            piece = self.stretcher.piece(start, end, depth if depth != self.stretcher.depth(start, end) else None)
-            graph, _ = scaled(piece, Branch(self.processors[0]), width_in, width, "")
-        except BadPlan:
-            return None
-        return graph
+    def entries(self, i: int) -> Array:
+        """Every width in which branches can meet at a cut."""
+        if i == 0:
+            return np.array([self.full(0)])
+        if i not in self._entries:
+            one = self.widths_at(i)
+            sums, total = {self.full(i)}, set(one.tolist())
+            for _ in range(len(self.processors) - 1):
+                total = {a + b for a in total for b in one.tolist()}
+                sums |= total
+            self._entries[i] = np.array(sorted(sums), dtype=np.int64)
+        return self._entries[i]
 
-    def front_end(self, start: Cut, end: Cut) -> Cut | None:
-        """The nearest cut behind which nothing depends on the input's width; None if there is none before `end`."""
-        between = (c for c in self.stretcher.cuts if start.position < c.position < end.position)
-        return next((c for c in between if self.seals(start, end, c)), None)
+    def projected(self, i: int, j: int) -> Costs:
+        """What opens and first works in the branches of a `project` merge that start from the original width: over their widths."""
+        full, end = self.full(i), self.full(j)
+        widths = self.widths_at(j)
+        inside = np.array([round_to_granule(w / end * full) for w in widths.tolist()], dtype=np.int64)
+        unit, behind = self.unit(i), self.chains[j][i]
+        into = unit.into(inside, behind)
+        inside = inside if into is None else np.broadcast_to(into, inside.shape)
+        work = unit.costs(inside, behind, Ends((True,) * len(unit.rules), leave=True))
+        return plus(unit.adapter.costs(np.array(full), inside, always=True, ends=LEAVING), work)
 
-    def seals(self, start: Cut, end: Cut, cut: Cut) -> bool:
-        stages = local_stages(self.stretcher.stages, start, end)
-        if any(r.units[0].start.position < cut.position <= r.end.position for stage in stages for r in stage.repeats):
-            return False
-        piece = self.stretcher.piece(start, cut, None)
-        found = piece.channels
-        into = found.roots(found.shapes[piece.graph.inputs[0].name][0][piece.axis_in])
-        out = found.roots(found.shapes[piece.graph.outputs[0]][0][piece.axis_out])
-        return bool(out) and not (into & out) and self.stretcher.depth(start, cut) <= 1
+    def closed(self, j: int, share: int) -> Costs:
+        """What hands a branch's output over at a `project` merge: over its widths."""
+        widths = self.widths_at(j)
+        found = self.unit(j - 1).closer.costs(widths, np.array(share), ends=Ends(self.blocked(j)))
+        us = {p: found.latency_us[p] + np.where(widths == share, self.leaving(j)[p], 0.0) for p in self.processors}
+        return Costs(us, found.macs, found.params)
 
-    def single(self, start: Cut, end: Cut, width_in: int) -> Priced | None:
-        """The original layers, reading a tensor of `width_in` channels."""
-        full, depth = self.stretcher.piece(start, end, None).width_out, self.stretcher.depth(start, end)
-        rests = self.segment(start, end)
-        if rests.front_end is None:
-            return self.whole(start, end, depth, full, width_in)
-        row = np.nonzero((rests.depth == depth) & (rests.width == full))[0]
-        if not len(row):
-            return self.whole(start, end, depth, full, width_in)
-        k = int(row[0])
-        front = self.front(start, rests.front_end, int(rests.front_width[k]), width_in)
-        if front is None:
-            return None
-        us = {p: front.compute_us[p] + float(rests.compute_us[p][k]) for p in self.processors}
-        return Priced(us, front.macs + int(rests.macs[k]), front.params + int(rests.params[k]))
+    def blocked(self, k: int) -> tuple[bool, ...]:
+        """Whether the tensor at a cut is in blocks of channels inside a branch, as it is in the original: for each set of rules."""
+        rules = rules_of(self.pricer, self.processors)
+        if self._layouts is None:
+            self._layouts = [layouts(self.stretcher.graph, r) for r in rules]
+        return tuple(found.get(self.cuts[k].value) == BLOCKED for found in self._layouts)
+
+    def leaving(self, j: int) -> dict[str, Array]:
+        """What it takes to hand a branch's output over as a plain tensor, on each processor: over its widths."""
+        if j not in self._leaving:
+            widths, rules = self.widths_at(j), rules_of(self.pricer, self.processors)
+            found = {p: np.zeros(len(widths)) for p in self.processors}
+            for r, blocked in zip(rules, self.blocked(j), strict=True):
+                for p in self.processors:
+                    if blocked and self.pricer.soc.rules(p) == r:
+                        shape = self.stretcher.graph.specs()[self.cuts[j].value].shape
+                        copies = [reorder(self.cuts[j].value, (shape[0], w, *shape[2:]), PLAIN) for w in widths.tolist()]
+                        self.pricer.learn(copies, p)
+                        found[p] = np.array([self.pricer.kernel(copy, p).latency_us for copy in copies])
+            self._leaving[j] = found
+        return self._leaving[j]
+
+    def original(self, i: int, j: int) -> tuple[dict[str, float], int]:
+        """The original layers between two cuts: microseconds on each processor, and MACs."""
+        if (i, j) in self._originals:
+            return self._originals[i, j]
+        us, macs = dict.fromkeys(self.processors, 0.0), 0
+        for k in range(i, j):
+            found, work = self.unit(k).original(LEAVING if k == i else Ends(self.blocked(k), leave=True))
+            macs += work
+            for p in self.processors:
+                us[p] += found[p]
+        for p in self.processors:
+            us[p] += float(self.leaving(j)[p][-1])
+        self._originals[i, j] = us, macs
+        return us, macs
+
+    def channel_bytes(self, k: int) -> float:
+        """What one channel of the tensor at a cut takes, in the chip's element type."""
+        graph = self.stretcher.graph
+        spec = graph.specs()[self.cuts[k].value] if k else graph.inputs[0].spec
+        return spec.elements / self.full(k) * self.pricer.soc.element_bytes
+
+    def teams(self) -> list[tuple[str, ...]]:
+        """Every set of processors that branches can run on."""
+        return [team for size in range(2, len(self.processors) + 1) for team in combinations(self.processors, size)]
+
+
+__all__ = ["OUTPUT", "Front", "Rest", "Space"]

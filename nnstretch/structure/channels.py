@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import gcd
 
+from nnstretch.errors import BadPlan
 from nnstretch.graph import Graph
 from nnstretch.structure.analyst import Analyst, Dim, Junction, Part, Shape
 from nnstretch.structure.cuts import depends_on_input
@@ -180,7 +181,8 @@ def size_at(dim: Dim, channels_: Channels, scales: Mapping[int, Fraction]) -> in
         total += whole
         if rest:
             loose += Fraction(rest, scale.denominator)
-    assert loose.denominator == 1, f"fractional dimension {total + loose}"
+    if loose.denominator != 1:
+        raise BadPlan(f"width {float(total + loose):g} is impossible, inside a branch, channels come in whole groups")
     return total + int(loose)
 
 

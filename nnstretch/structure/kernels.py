@@ -15,7 +15,7 @@ from typing import Any
 from nnstretch.fusion import ACTIVATIONS, MOBILE, PADDED, FusionRules
 from nnstretch.graph import Argument, Graph, Node, Ref, TensorSpec, refs
 from nnstretch.protocols import Kernel
-from nnstretch.structure.layouts import with_reorders
+from nnstretch.structure.layouts import PLAIN, with_reorders
 from nnstretch.work import CONVOLUTIONS
 
 SHAPE_ONLY = frozenset({"sym_size", "size", "dim", "numel"})
@@ -56,13 +56,19 @@ class Launch:
     """Its nodes without the free ones."""
 
 
-def kernels(graph: Graph, rules: FusionRules = MOBILE) -> tuple[Kernel, ...]:
+def kernels(graph: Graph, rules: FusionRules = MOBILE, entry: str = PLAIN, leave: bool = False) -> tuple[Kernel, ...]:
     """Every node that works on data, in exactly one kernel; kernels in an order in which they can run.
 
-    Where the rules know a blocked layout, copies between layouts are kernels, too, without a node of their own.
+    Where the rules know a blocked layout, copies between layouts are kernels, too, without a node of their own: from the layout
+    in which the graph is `entry`d, and back to plain at its outputs unless they are to `leave` as they are.
     """
     found = Fusion(graph, rules).run()
-    return with_reorders(graph, found, rules.blocked) if rules.blocked else found
+    return with_reorders(graph, found, rules.blocked, entry, leave)[0] if rules.blocked else found
+
+
+def layouts(graph: Graph, rules: FusionRules) -> dict[str, str]:
+    """The layout of every value; empty where the rules know one only."""
+    return with_reorders(graph, Fusion(graph, rules).run(), rules.blocked)[1] if rules.blocked else {}
 
 
 class Fusion:

@@ -17,11 +17,16 @@ from nnstretch.protocols import Kernel
 BLOCKED, PLAIN = "blocked", "plain"
 
 
-def with_reorders(graph: Graph, kernels: tuple[Kernel, ...], blocked: Blocked) -> tuple[Kernel, ...]:
-    """The same kernels in the same order, and before each the copies it needs; one copy per value and direction."""
+def with_reorders(
+    graph: Graph, kernels: tuple[Kernel, ...], blocked: Blocked, entry: str = PLAIN, leave: bool = False
+) -> tuple[tuple[Kernel, ...], dict[str, str]]:
+    """The same kernels in the same order, and before each the copies it needs, one per value and direction; and every value's layout.
+
+    `entry` is the layout of the graph's inputs; `leave` hands outputs over in the layout they have.
+    """
     specs, owner = graph.specs(), {name: kernel for kernel in kernels for name in kernel.nodes}
     readers = {node.name: node.inputs for node in graph.nodes}
-    layout: dict[str, str] = {}
+    layout: dict[str, str] = {value.name: entry for value in graph.inputs if len(value.spec.shape) == 4}
     have: set[tuple[str, str]] = set()
     found: list[Kernel] = []
 
@@ -43,9 +48,9 @@ def with_reorders(graph: Graph, kernels: tuple[Kernel, ...], blocked: Blocked) -
         if writes == BLOCKED and any(specs[name].shape != kernel.shape_out for name in kernel.nodes[-1:]):
             copy(kernel.nodes[0], PLAIN)
             layout[kernel.nodes[-1]] = PLAIN
-    for name in graph.outputs:
+    for name in () if leave else graph.outputs:
         copy(name, PLAIN)
-    return tuple(found)
+    return tuple(found), layout
 
 
 def is_input(graph: Graph, name: str) -> bool:

@@ -1,0 +1,300 @@
+"""Lower bounds on what is left to go, by Lagrangian relaxation of everything that ties branches together.
+
+Bounds on MACs and parameters of the whole get a price each; within a lane, the demand for MACs of the segment gets one, too, and the
+value of the merged width becomes a straight line below it. What is left falls apart: for every deadline, each branch takes its most
+rewarding option that keeps it. Every number here is a proven lower bound, whatever the prices; good prices make it tight.
+The relaxation alone would leave a gap: wide operators run more efficiently, so latency over MACs is not convex. labels.py closes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from nnstretch.stretch.lanes import Lane
+from nnstretch.stretch.space import Array, Space
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What the whole network must keep to."""
+
+    min_macs: float = 0.0
+    max_macs: float = np.inf
+    min_params: float = 0.0
+
+    @property
+    def any(self) -> bool:
+        return self.min_macs > 0 or self.min_params > 0 or self.max_macs < np.inf
+
+    def keeps(self, macs: Array, params: Array) -> Array:
+        return (macs >= self.min_macs) & (macs <= self.max_macs) & (params >= self.min_params)
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """Microseconds that a MAC and a parameter are worth; a negative price of MACs serves an upper bound."""
+
+    per_mac: float = 0.0
+    per_param: float = 0.0
+
+    def constant(self, bounds: Bounds) -> float:
+        """What the bounds add to the relaxed latency."""
+        macs = self.per_mac * (bounds.min_macs if self.per_mac >= 0 else bounds.max_macs) if self.per_mac else 0.0
+        return macs + self.per_param * bounds.min_params
+
+    def reduced(self, latency_us: Array, macs: Array, params: Array) -> Array:
+        return latency_us - self.per_mac * macs - self.per_param * params
+
+
+@dataclass(frozen=True)
+class Ways:
+    """Ways to relax one lane, a row each: microseconds for a MAC of the segment, and for a channel of the merged tensor."""
+
+    per_mac: Array
+    per_channel: Array
+
+    def __len__(self) -> int:
+        return len(self.per_mac)
+
+    def take(self, rows: Sequence[int]) -> Ways:
+        return Ways(self.per_mac[rows], self.per_channel[rows])
+
+
+@dataclass(frozen=True)
+class Tail:
+    """What is left to go from one cut, as straight lines below it."""
+
+    slopes: Array
+    bases: Array
+    """base + slope x width is nowhere above the values, but perhaps at the original width."""
+    full: int
+    at_full: float
+
+    def added(self, slopes: Array, least: Array) -> Array:
+        """What merged widths add at the least: `least` is what a lane costs at these slopes, over (slope, ...)."""
+        bases = np.array([self.bases[np.flatnonzero(self.slopes == s)[0]] for s in slopes]).reshape(-1, *([1] * (least.ndim - 1)))
+        other = (least + bases).max(axis=0)
+        whole = (least + self.at_full - (slopes * self.full).reshape(bases.shape)).max(axis=0)
+        return np.asarray(np.minimum(other, whole))
+
+
+@dataclass
+class Values:
+    """A proven bound on the reduced latency from every cut and width to the output."""
+
+    prices: Prices
+    at: dict[int, Array] = field(default_factory=dict)
+    """Cut -> over the widths in which branches can meet there."""
+    tails: dict[int, Tail] = field(default_factory=dict)
+    lanes: dict[int, Array] = field(default_factory=dict)
+    """Lane number -> bound through this lane, over the widths it can read."""
+    ways: dict[int, Ways] = field(default_factory=dict)
+    """Lane number -> the few ways to relax it that bound it best."""
+
+
+@dataclass(frozen=True)
+class Read:
+    """First units on tensors of several ranges of widths: over (range, column of the front), the least time and the most work."""
+
+    us: Array
+    macs: Array
+    params: Array
+    plain: Read | None = None
+    """The same where no adapter is needed; infinite where one always is."""
+
+    def take(self, rows: Array) -> Read:
+        plain = None if self.plain is None else self.plain.take(rows)
+        return Read(self.us[rows], self.macs[rows], self.params[rows], plain if plain is not None and np.isfinite(plain.us).any() else None)
+
+
+def ranges(space: Space, i: int, finest: float) -> Array:
+    """Where ranges of input widths begin among a cut's: each spans a factor of at most `finest`; the original width stands alone."""
+    widths = space.entries(i)
+    full = int(np.searchsorted(widths, space.full(i)))
+    starts = [0]
+    for k in range(1, len(widths)):
+        if k in (full, full + 1) or widths[k] > finest * widths[starts[-1]]:
+            starts.append(k)
+    return np.array(starts)
+
+
+def reads(lane: Lane, starts: Array) -> list[Read] | None:
+    """What each branch of a lane reads, over ranges of input widths; None where it cannot start from any."""
+    widths = lane.space.entries(lane.i)
+    if lane.merge == "project":
+        entries = lane.entries(lane.space.full(lane.i))
+        return None if entries is None else [Read(e.us[None], e.macs[None], e.params[None]) for e in entries]
+    found = []
+    for p, link in zip(lane.team, lane.copies_in, strict=True):
+        copy = (link.fixed_us + link.us_per_kib * lane.bytes_in * widths[starts] / 1024)[:, None]
+        adapted, plain = (lane.space.ranged(lane.i, p, starts, alike) for alike in (False, True))
+        same = Read(lane.slowdown * plain[0] + copy, plain[1], plain[2])
+        found.append(Read(lane.slowdown * adapted[0] + copy, adapted[1], adapted[2], same))
+    return found
+
+
+@dataclass(frozen=True)
+class Race:
+    """All options of a lane's branches in the order of their latency: over (way to relax, range, option)."""
+
+    deadline_us: Array
+    """Over (range, option)."""
+    rewards: list[Array]
+    """For every branch: the best reward of its options that keep each deadline."""
+    able: Array
+    """Over (range, option): whether some combination that keeps the deadline has the MACs that a segment must have."""
+
+    @property
+    def costs(self) -> Array:
+        total: Array | float = 0.0
+        for reward in self.rewards:
+            total = total + reward
+        return np.asarray(np.where(self.able, self.deadline_us - total, np.inf))
+
+
+def race(lane: Lane, read: list[Read], ways: Ways, prices: Prices) -> Race:
+    """For every deadline, what branches cost that all keep it."""
+    us, rewards, work = [], [], []
+    per_mac = (prices.per_mac + ways.per_mac)[:, None, None]
+    per_channel = (ways.per_channel + lane.merge_us_per_channel)[:, None, None]
+    limit = lane.limits_us[1] if lane.branched else np.inf
+    for side, entry in zip(lane.sides, read, strict=True):
+        both = (entry, entry.plain) if entry.plain is not None else (entry,)
+        latency = np.concatenate([one.us[:, side.first] + side.us for one in both], axis=1)
+        macs = np.concatenate([one.macs[:, side.first] + side.macs for one in both], axis=1)
+        reward = per_mac * macs - per_channel * np.tile(side.handed, len(both))
+        if prices.per_param:
+            reward = reward + prices.per_param * np.concatenate([one.params[:, side.first] + side.params for one in both], axis=1)
+        us.append(np.where(latency <= limit, latency, np.inf) if lane.branched else latency)
+        rewards.append(reward)
+        work.append(macs)
+    if not lane.branched:
+        return Race(us[0], rewards, np.ones(us[0].shape, dtype=bool))
+    return raced(lane, us, rewards, work)
+
+
+def raced(lane: Lane, us: list[Array], rewards: list[Array], work: list[Array]) -> Race:
+    every = np.concatenate(us, axis=1)
+    order = np.argsort(every, axis=1)
+    rows = np.arange(len(every))[:, None]
+    owner = np.repeat(np.arange(len(us)), [one.shape[1] for one in us])[order]
+    gained = np.concatenate(rewards, axis=2)[:, rows, order]
+    done = np.concatenate(work, axis=1)[rows, order]
+    mine = [owner == b for b in range(len(us))]
+    best = [np.maximum.accumulate(np.where(m, gained, -np.inf), axis=2) for m in mine]
+    most = [np.maximum.accumulate(np.where(m, done, -np.inf), axis=1) for m in mine]
+    return Race(every[rows, order], best, able(lane, most))
+
+
+def able(lane: Lane, most: Sequence[Array]) -> Array:
+    """Where the largest options together meet the demands on a segment's MACs."""
+    limits, before = lane.space.limits, lane.original[1]
+    total: Array | float = 0.0
+    for one in most:
+        total = total + one
+    return np.asarray((total >= limits.segment_macs * before) & (np.maximum.reduce(list(most)) >= limits.main_macs * before))
+
+
+def constant_of(lane: Lane, ways: Ways) -> Array:
+    """What every combination of a lane pays, over ways to relax it."""
+    demand = lane.space.limits.segment_macs * lane.original[1] if lane.branched else 0.0
+    return np.asarray(lane.sync_us + lane.merge_us + ways.per_mac * demand)
+
+
+def through(lane: Lane, read: list[Read], ways: Ways, values: Values) -> Array:
+    """A bound on the reduced latency from the lane's start to the output: over (way to relax, range of widths)."""
+    least = race(lane, read, ways, values.prices).costs.min(axis=2) + constant_of(lane, ways)[:, None]
+    if lane.j == len(lane.space.cuts) - 1:
+        return least
+    tail = values.tails[lane.j]
+    if lane.branched and lane.merge == "concat":
+        return least
+    return np.asarray(least + tail.at_full - (ways.per_channel * (tail.full if lane.branched else 0))[:, None])
+
+
+def closed(lane: Lane, least: Array, ways: Ways, values: Values) -> Array:
+    """The best bound over all ways, over ranges of widths."""
+    if lane.j == len(lane.space.cuts) - 1 or not lane.branched or lane.merge == "project":
+        return np.asarray(least.max(axis=0))
+    return values.tails[lane.j].added(ways.per_channel, least)
+
+
+def ways_of(lane: Lane, values: Values) -> Ways:
+    """Candidates: a MAC of the segment worth up to one over the sum of rates, a channel what the tail's lines say."""
+    if not lane.branched:
+        return Ways(np.zeros(1), np.zeros(1))
+    us, macs = lane.space.original(lane.i, lane.j)
+    rate = sum(macs / (us[p] * lane.slowdown) for p in lane.team)
+    extra = np.unique(np.maximum(0.0, np.array((0.0, 0.8)) / rate - values.prices.per_mac))
+    slopes = values.tails[lane.j].slopes if lane.merge == "concat" else np.zeros(1)
+    return Ways(np.repeat(extra, len(slopes)), np.tile(slopes, len(extra)))
+
+
+def values_of(space: Space, lanes: Sequence[Lane], prices: Prices, alive: Sequence[int] | None = None, finest: float = 1.05) -> Values:
+    """Backwards from the output, over ranges of input widths that span a factor of `finest`."""
+    values = Values(prices)
+    last = len(space.cuts) - 1
+    by_start: dict[int, list[int]] = {}
+    for number in range(len(lanes)) if alive is None else alive:
+        by_start.setdefault(lanes[number].i, []).append(number)
+    for i in range(last - 1, -1, -1):
+        widths = space.entries(i)
+        starts = ranges(space, i, finest)
+        spread = np.diff(np.append(starts, len(widths)))
+        full = int(np.searchsorted(widths, space.full(i)))
+        best = np.full(len(widths), np.inf)
+        for number in by_start.get(i, ()):
+            lane = lanes[number]
+            found = bounded(number, lane, values, starts, full)
+            if found is None:
+                continue
+            over = np.full(len(widths), np.inf)
+            if lane.merge == "project":
+                over[full] = found[0]
+            else:
+                over[:] = np.repeat(found, spread)
+            values.lanes[number] = over
+            best = np.minimum(best, over)
+        values.at[i] = best
+        values.tails[i] = lines_below(widths, best, space.full(i))
+    return values
+
+
+def bounded(number: int, lane: Lane, values: Values, starts: Array, full: int) -> Array | None:
+    """The lane's bound over ranges: the ways that are best at a few of them, everywhere."""
+    ways = ways_of(lane, values)
+    own = int(np.searchsorted(starts, full, side="right")) - 1
+    near = np.unique([own // 3, own, (2 * own + len(starts)) // 3, len(starts) - 1])
+    read = reads(lane, starts)
+    if read is None:
+        return None
+    few = read if lane.merge == "project" else [r.take(near) for r in read]
+    if len(ways) > 2:
+        least = through(lane, few, ways, values)
+        alone = np.array([closed(lane, least[k : k + 1], ways.take([k]), values) for k in range(len(ways))])
+        ways = ways.take(sorted({int(k) for k in alone.argmax(axis=0)}))
+    values.ways[number] = ways
+    if lane.merge == "project":
+        return closed(lane, through(lane, read, ways, values), ways, values)
+    above = int(np.searchsorted(starts, full, side="right"))
+    parts = [[r.take(rows) for r in read] for rows in (np.arange(above), np.arange(above, len(starts))) if len(rows)]
+    return np.concatenate([closed(lane, through(lane, part, ways, values), ways, values) for part in parts])
+
+
+def lines_below(widths: Array, values: Array, full: int) -> Tail:
+    """Lines nowhere above the values, each close to them around another width."""
+    finite = np.isfinite(values) & (widths != full)
+    whole = float(values[np.searchsorted(widths, full)])
+    if finite.sum() < 2:
+        return Tail(np.zeros(1), np.array([float(values[finite].min(initial=np.inf))]), full, whole)
+    x, y = widths[finite].astype(float), values[finite]
+    slopes = {0.0}
+    for centre in (1.1, 1.6):
+        near = np.abs(x - centre * full) <= 0.35 * full
+        if near.sum() > 1:
+            slopes.add(float(np.polyfit(x[near], y[near], 1)[0]))
+    found = np.array(sorted(slopes))
+    return Tail(found, (y - found[:, None] * x).min(axis=1), full, whole)

@@ -1,0 +1,66 @@
+"""How large a space is, and what each constraint refuses in it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from itertools import product
+
+import numpy as np
+
+from nnstretch.stretch.lanes import Lane
+from nnstretch.stretch.space import Space
+
+RULES = ("cost_amortised", "no_stragglers", "main_branch", "capacity")
+
+
+def log10_size(space: Space) -> float:
+    """Plans in the space, constraints apart: products over all ways to place meeting points."""
+    last, alone = len(space.cuts) - 1, len(space.processors)
+    ways = [1] + [0] * last
+    for j in range(1, last + 1):
+        for i in range(j):
+            options = len(space.depths(i, j)) * len(space.widths_at(j))
+            branched = sum(options ** len(team) for team in space.teams()) * len(space.merges) if j < last and space.original(i, j)[1] else 0
+            ways[j] += ways[i] * (alone + branched)
+    return math.log10(ways[-1])
+
+
+def refusals(space: Space) -> dict[str, int]:
+    """Of all segments and teams, how many each rule leaves no branches for, starting from tensors of the original width.
+
+    `no_stragglers` also counts single branches that are too slow, as `straggling_branches`.
+    """
+    counts: Counter[str] = Counter()
+    last = len(space.cuts) - 1
+    for (i, j), team in product([(a, b) for a in range(last) for b in range(a + 1, last)], space.teams()):
+        if space.original(i, j)[1]:
+            reason, slow = why_refused(Lane(space, i, j, team), space.full(i))
+            counts["straggling_branches"] += slow
+            counts[reason] += reason != ""
+    return {name: counts[name] for name in (*RULES, "straggling_branches") if counts[name]}
+
+
+def why_refused(lane: Lane, width_in: int) -> tuple[str, int]:
+    """The rule that leaves nothing of a lane, if one does, and how many of its branches straggle."""
+    found = lane.branches(width_in)
+    if found is None:
+        return "", 0
+    slow = sum(int(np.isinf(us).sum()) for us, _, _ in found)
+    fast = [np.isfinite(us) for us, _, _ in found]
+    if least_communication_us(lane, width_in) > lane.limits_us[0]:
+        return "cost_amortised", slow
+    if not all(keep.any() for keep in fast):
+        return "no_stragglers", slow
+    most = [float(macs[keep].max()) for (_, macs, _), keep in zip(found, fast, strict=True)]
+    limits, before = lane.space.limits, lane.original[1]
+    if max(most) < limits.main_macs * before:
+        return "main_branch", slow
+    return ("capacity" if sum(most) < limits.segment_macs * before else ""), slow
+
+
+def least_communication_us(lane: Lane, width_in: int) -> float:
+    """What meeting costs at the least, over all branches of a lane."""
+    copies = [link.cost_us(lane.bytes_in * width_in) + float(side.copy_out_us.min()) for link, side in zip(lane.copies_in, lane.sides, strict=True)]
+    handed = sum(int(side.handed.min()) for side in lane.sides)
+    return max(copies) + lane.sync_us + lane.merge_us + lane.merge_us_per_channel * handed

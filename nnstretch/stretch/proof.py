@@ -1,0 +1,270 @@
+"""The best plan of a space, and how sure that is: prices, bounds, fewer lanes, then labels, with more effort until the proof is whole."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from nnstretch.stretch.affordable import affordable
+from nnstretch.stretch.bounds import Bounds, Prices, Values, values_of
+from nnstretch.stretch.labels import Effort, Path, Search
+from nnstretch.stretch.lanes import Lane
+from nnstretch.stretch.space import Space
+
+Progress = Callable[[str, int, int], None]
+EFFORTS = (Effort(60, 24), Effort(300, 100), Effort(3_000, 600), Effort(30_000, 4_000))
+"""Labels a cut and combinations a lane that a run may keep; the next is tried where one forgot too much."""
+FIRST, COARSE, FINE, FINEST = 1.3, 1.15, 1.05, 1.015
+"""Factors that a range of input widths spans: at first, while prices are sought, when they are found, where that does not do."""
+REACH = 0.15
+"""Share of the highest price by which prices change at most from one round to the next."""
+PROMISING = 60
+"""Lanes over which a first good plan is looked for."""
+CLOSE = 0.002
+"""Prices are good enough when others could lift the bound by this share at most."""
+PLAN = ((EFFORTS[0], 0.04), (EFFORTS[1], 0.04), (EFFORTS[2], 0.2))
+LAST = ((EFFORTS[2], 0.2), (EFFORTS[3], 0.5), (EFFORTS[3], math.inf))
+"""With which effort labels are followed, and how far above the bound a plan is looked for, as a share."""
+ABOVE = (0.03, 0.2)
+"""How far above its bound a first good plan is looked for, as shares."""
+ROOMS = (0.002, 0.02, 0.2, math.inf)
+"""Shares of the bound that a descent looks beyond it."""
+
+
+@dataclass
+class Proof:
+    """What is known so far: the best plan, and a bound that no plan can beat."""
+
+    space: Space
+    lanes: Sequence[Lane]
+    bounds: Bounds
+    gap: float
+    """Relative: the proof is whole when nothing can be better by more."""
+    progress: Progress | None = None
+    best: Path | None = None
+    bound_us: float = -math.inf
+    alive: list[int] = field(default_factory=list)
+    used: set[int] = field(default_factory=set)
+    """Lanes of plans so far."""
+    tried: dict[Prices, float] = field(default_factory=dict)
+    planes: list[tuple[float, float, float]] = field(default_factory=list)
+    """Latency, MACs and parameters of plans, whether within the bounds or not."""
+
+    def __post_init__(self) -> None:
+        self.alive = list(range(len(self.lanes)))
+
+    @property
+    def lower_bound_us(self) -> float:
+        return self.bound_us if self.best is None else min(self.bound_us, self.best.latency_us)
+
+    @property
+    def whole(self) -> bool:
+        return self.best is not None and self.lower_bound_us >= self.best.latency_us * (1 - max(self.gap, 1e-9))
+
+    def run(self) -> Proof:
+        """Raises nothing: without a plan within the bounds, `best` stays None."""
+        points = self.priced()
+        for finest, plan in ((FINE, PLAN), (FINEST, LAST)):
+            found: list[Values] = []
+            for n, prices in enumerate(points):
+                if self.whole:
+                    return self
+                found.append(self.evaluate(prices, finest))
+                self.say("tightening bounds", n + 1, len(points))
+            found.sort(key=lambda v: -self.total(v))
+            for effort, near in plan:
+                if self.whole or self.bound_us == math.inf:
+                    return self
+                self.follow(found, effort, near)
+        return self
+
+    def follow(self, found: list[Values], effort: Effort, near: float) -> None:
+        """Labels with this much effort; what they forget bounds what may have been missed."""
+        near_us = self.bound_us + near * abs(self.bound_us)
+        search = Search(self.space, self.lanes, found, self.bounds, effort, self.gap, self.best, ceiling_us=near_us)
+        search.run(lambda done, of: self.say("following labels", done, of))
+        if search.best is not None:
+            self.best = search.best
+        self.bound_us = max(self.bound_us, search.dropped_us)
+
+    def say(self, what: str, done: int, of: int) -> None:
+        if self.progress:
+            self.progress(what, done, of)
+
+    def total(self, values: Values) -> float:
+        return float(values.at[0][0]) + values.prices.constant(self.bounds)
+
+    def evaluate(self, prices: Prices, finest: float) -> Values:
+        """Bounds at these prices; on the way, a plan that suggests itself, and lanes that can be forgotten."""
+        finest = finest if self.bounds.max_macs == math.inf else 1.0  # over a range, work may be overstated but not understated
+        values = values_of(self.space, self.lanes, prices, self.alive, finest)
+        self.bound_us = max(self.bound_us, self.total(values))
+        self.descend(values)
+        self.forget(values)
+        return values
+
+    def priced(self) -> list[Prices]:
+        """Good prices, by cutting planes: every plan says how high the bound at other prices can be at most (Kelley, 1960)."""
+        most_macs, most_params = self.scale()
+        here = Prices(most_macs / 3)
+        if not (self.bounds.min_macs > 0 or self.bounds.max_macs < math.inf):
+            here = replace(here, per_mac=0.0)
+        if not self.bounds.any:
+            here = Prices()
+        rounds = 1 if here == Prices() else 8 if self.bounds.min_params > 0 else 5
+        for n in range(rounds):
+            self.say("pricing", n + 1, rounds)
+            self.quick(here)
+            there, hope = self.proposed(most_macs, most_params)
+            if hope <= self.bound_us * (1 + CLOSE) or there in self.tried:
+                break
+            here = there
+        return sorted(self.tried, key=lambda p: -self.tried[p])[: 1 if rounds == 1 else 3]
+
+    def scale(self) -> tuple[float, float]:
+        """The highest prices considered: three times what a MAC costs when all processors work, and as much for the parameters."""
+        us, macs = self.space.original(0, len(self.space.cuts) - 1)
+        each = 1 / sum(macs / one for one in us.values()) if macs else 0.0
+        return 3 * each, 3 * each * macs / max(1, self.space.stretcher.graph.params)
+
+    def proposed(self, most_macs: float, most_params: float) -> tuple[Prices, float]:
+        """Where the plans seen so far leave most room for the bound, and how much."""
+        low = -most_macs if self.bounds.max_macs < math.inf else 0.0
+        steps = np.linspace(0.0, 1.0, 121)
+        per_mac = low + (most_macs - low) * steps if self.bounds.min_macs > 0 or low else np.zeros(1)
+        per_param = most_params * steps if self.bounds.min_params > 0 else np.zeros(1)
+        if self.tried:  # not far from the best so far: far away, few plans have been seen
+            best = max(self.tried, key=lambda p: self.tried[p])
+            per_mac = per_mac[np.abs(per_mac - best.per_mac) <= REACH * most_macs + 1e-30]
+            per_param = per_param[np.abs(per_param - best.per_param) <= REACH * most_params + 1e-30]
+        room = np.full((len(per_mac), len(per_param)), np.inf)
+        target = np.where(per_mac >= 0, self.bounds.min_macs, min(self.bounds.max_macs, 1e30))[:, None]
+        for latency_us, macs, params in self.planes:
+            room = np.minimum(room, latency_us + per_mac[:, None] * (target - macs) + per_param * (self.bounds.min_params - params))
+        row, column = np.unravel_index(int(room.argmax()), room.shape)
+        return Prices(float(per_mac[row]), float(per_param[column])), float(room.max())
+
+    def quick(self, prices: Prices) -> float:
+        if prices not in self.tried:
+            values = self.evaluate(prices, COARSE if self.tried else FIRST)
+            self.tried[prices] = self.total(values)
+        return self.tried[prices]
+
+    def descend(self, values: Values) -> None:
+        """Follow the bounds to a plan; keep it where it meets the whole network's bounds and is the fastest yet."""
+        i, width, last = 0, self.space.full(0), len(self.space.cuts) - 1
+        steps: list[tuple[int, tuple[int, ...]]] = []
+        latency = macs = params = 0.0
+        while i < last:
+            row = int(np.searchsorted(self.space.entries(i), width))
+            order = sorted((n for n in self.alive if n in values.lanes and self.lanes[n].i == i), key=lambda n: float(values.lanes[n][row]))
+            taken = next((t for n in order[:6] if (t := self.cross(n, width, values)) is not None), None)
+            if taken is None:
+                return
+            number, options, pick = taken
+            steps.append((number, options))
+            latency, macs, params = latency + pick[0], macs + pick[1], params + pick[2]
+            i, width = self.lanes[number].j, int(pick[3])
+        self.planes.append((latency, macs, params))
+        if self.bounds.keeps(np.array(macs), np.array(params)) and (self.best is None or latency < self.best.latency_us):
+            self.best = Path(latency, tuple(steps))
+        self.polish(values, {number for number, _ in steps})
+
+    def polish(self, values: Values, lanes: set[int]) -> None:
+        """A first plan over the lanes of the descents so far and the most promising others, as far as little effort finds one."""
+        if lanes <= self.used or self.best is not None:
+            return
+        self.used |= lanes
+        regrets = self.regrets(values)
+        near = sorted(regrets, key=lambda n: regrets[n])[:PROMISING]
+        only = sorted({n for n in self.used if n in values.lanes} | set(near))
+        for above in ABOVE:
+            ceiling_us = self.total(values) + above * abs(self.bound_us)
+            search = Search(self.space, self.lanes, [values], self.bounds, EFFORTS[0], 0.0, self.best, only, ceiling_us)
+            self.best = search.run().best
+            if self.best is not None:
+                break
+
+    def cross(self, number: int, width: int, values: Values) -> tuple[int, tuple[int, ...], tuple[float, float, float, float]] | None:
+        """The combination of one lane that leads on best."""
+        lane = self.lanes[number]
+        row = int(np.searchsorted(self.space.entries(lane.i), width))
+        bound = float(values.lanes[number][row])
+        if not math.isfinite(bound):
+            return None
+        for share in ROOMS:
+            room = bound + share * max(abs(bound), 1000.0) if share < math.inf else math.inf
+            options, _ = affordable(lane, width, values, values.ways[number], self.bounds, room, 4_000)
+            found = lane.branches(width)
+            if options is None or found is None:
+                continue
+            picks = lane.combined(width, found, options)
+            if len(picks):
+                after = values.prices.reduced(picks.latency_us, picks.macs, picks.params)
+                if lane.j < len(self.space.cuts) - 1:
+                    after = after + values.at[lane.j][np.searchsorted(self.space.entries(lane.j), picks.width)]
+                k = int(after.argmin())
+                numbers = (picks.latency_us[k], picks.macs[k], picks.params[k], picks.width[k])
+                return number, tuple(int(o[k]) for o in picks.options), tuple(map(float, numbers))  # type: ignore[return-value]
+        return None
+
+    def others(self, count: int) -> list[Path]:
+        """The best plans that differ from those before in where they branch, on what, or how they merge (Lawler, 1972).
+
+        Found with limited effort: good alternatives, not proven second and third.
+        """
+        found = [self.best] if self.best is not None else []
+        if not count or not found:
+            return []
+        values = values_of(self.space, self.lanes, max(self.tried, key=lambda p: self.tried[p]), None, COARSE if self.bounds.max_macs == math.inf else 1.0)
+        waiting: list[tuple[float, Path, frozenset[int]]] = []
+        without: frozenset[int] = frozenset()
+        for n in range(count):
+            branched = [number for number, _ in found[-1].steps if self.lanes[number].branched]
+            for k, number in enumerate(branched):
+                self.say("alternatives", n * len(branched) + k + 1, count * len(branched))
+                path = self.lacking(values, without | {number})
+                if path is not None:
+                    waiting.append((path.latency_us, path, without | {number}))
+            waiting.sort(key=lambda w: w[0])
+            waiting = [w for w in waiting if all(skeleton(w[1]) != skeleton(f) for f in found)]
+            if not waiting:
+                break
+            _, path, without = waiting.pop(0)
+            found.append(path)
+        return found[1:]
+
+    def lacking(self, values: Values, without: frozenset[int]) -> Path | None:
+        only = [n for n in values.lanes if n not in without]
+        for above in (*ABOVE, math.inf):
+            ceiling_us = self.total(values) + above * abs(self.bound_us) if above < math.inf else math.inf
+            search = Search(self.space, self.lanes, [values], self.bounds, EFFORTS[0], 0.0, None, only, ceiling_us).run()
+            if search.best is not None:
+                return search.best
+        return None
+
+    def forget(self, values: Values) -> None:
+        """Lanes through which no plan can beat the best one."""
+        if self.best is not None:
+            limit, regrets = self.best.latency_us - self.total(values), self.regrets(values)
+            self.alive = [n for n in self.alive if regrets.get(n, math.inf) < limit]
+
+    def regrets(self, values: Values) -> dict[int, float]:
+        """How much more than the bound every plan through a lane costs at the least."""
+        found: dict[int, float] = {}
+        reach = {0: 0.0}
+        for n in sorted(values.lanes, key=lambda n: self.lanes[n].i):
+            lane = self.lanes[n]
+            there = np.isfinite(values.lanes[n])
+            if lane.i in reach and there.any():
+                found[n] = reach[lane.i] + float((values.lanes[n][there] - values.at[lane.i][there]).min())
+                reach[lane.j] = min(reach.get(lane.j, math.inf), found[n])
+        return found
+
+
+def skeleton(path: Path) -> tuple[int, ...]:
+    """Segments, teams and merges of a plan, whatever its depths and widths."""
+    return tuple(number for number, _ in path.steps)

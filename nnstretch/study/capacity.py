@@ -1,0 +1,199 @@
+"""The preliminary experiment of NN-Stretch on the user's data: how shallow and how narrow may a branch be?
+
+Variants of the network, two branches in every stage, are trained by one recipe, as is the original.
+From scratch unless weights are given: the question is what a structure can learn, and inheritance would
+favour the structures that lie nearest to the original; the published branched networks were trained
+from scratch, too. Original and variants are built by the same code, so they start from the same kind of
+initialisation; seed n means the same batches and augmentation for all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from nnstretch.errors import BadInput, UnknownName
+from nnstretch.study import capacity_rules as rules
+from nnstretch.study.capacity_journal import Journal, Run, opened
+from nnstretch.study.capacity_plans import Candidate, candidates, original
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from nnstretch.capture.torch_export import Captured
+    from nnstretch.train.recipe import Recipe
+
+Progress = Callable[[float, float], object]
+"""Told how many trainings are done, of how many."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is asked."""
+
+    model: str
+    recipe: Recipe
+    out: Path
+    """Folder of the journal."""
+    depths: tuple[float, ...] = rules.DEPTHS
+    widths: tuple[float, ...] = rules.WIDTHS
+    seeds: int = 2
+    tolerance: float = 0.005
+    """Share of images that a variant may lose, before the spread of seeds is added."""
+    weights: Path | None = None
+    """The original's, to start from; None starts everything from scratch."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.seeds <= 1000:
+            raise BadInput(f"seeds is {self.seeds}, capacity study, it must lie between 1 and 1000")
+        if not 0 <= self.tolerance <= 1:
+            raise BadInput(f"tolerance is {100 * self.tolerance:g} points, capacity study, it must lie between 0 and 100")
+        if self.recipe.loss.distill > 0:
+            raise BadInput(f"loss.distill is {self.recipe.loss.distill}, capacity study, the original has no teacher, leave it at 0")
+        rules.shapes(self.depths, self.widths)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A network and its trainings."""
+
+    candidate: Candidate
+    accuracies: tuple[float, ...]
+    """Of every seed, from 0 to 1."""
+    epochs: int
+    """Of each training."""
+    seconds: float
+    """Of all trainings."""
+
+    @property
+    def accuracy(self) -> float:
+        return fmean(self.accuracies)
+
+    @property
+    def spread(self) -> float:
+        return rules.spread(self.accuracies)
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """The table, and the bounds that it supports."""
+
+    wanted: Wanted
+    original: Row
+    rows: tuple[Row, ...]
+    margin: float
+    """How far below the original's accuracy a variant may be: tolerance and seed spread, as a share of images."""
+    bounds: rules.Bounds
+    reused: int
+    """Trainings that were kept from before."""
+    journal: Path
+
+    def holds(self, row: Row) -> bool:
+        return rules.holds(row.accuracy, self.original.accuracy, self.margin)
+
+
+def capacity(wanted: Wanted, progress: Progress | None = None) -> Capacity:
+    """Train what is missing, and judge.
+
+    Every finished training is kept at once in `wanted.out`/capacity.jsonl, an unfinished one by its epochs:
+    the same call goes on where this one was interrupted. Raises NoPlan where nothing can be branched,
+    BadInput where the folder keeps a study of another model or recipe.
+    """
+    from nnstretch.stretch import Stretcher
+
+    captured = network(wanted)
+    stretcher = Stretcher(captured.graph)
+    shapes = rules.shapes(wanted.depths, wanted.widths)
+    wholes = (original(stretcher, wanted.model), *candidates(stretcher, wanted.model, shapes))
+    journal = opened(Path(wanted.out), head_of(wanted, captured))
+    missing = [(one, seed) for one in wholes for seed in seeds_of(wanted) if (one.key, seed) not in journal.runs]
+    total = len(wholes) * wanted.seeds
+    for number, (one, seed) in enumerate(missing):
+        if progress is not None:
+            progress(total - len(missing) + number, total)
+        journal.add(trained(one, seed, wanted, captured))
+        shutil.rmtree(workshop(one, seed, wanted), ignore_errors=True)
+    return judged(wanted, wholes, journal, total - len(missing))
+
+
+def network(wanted: Wanted) -> Captured:
+    """The original at the recipe's image size, with the weights to start from."""
+    import torch
+
+    from nnstretch.capture import load_model, trace
+    from nnstretch.train import load_weights
+
+    module = load_model(wanted.model)
+    if wanted.weights is not None:
+        load_weights(module, wanted.weights)
+    side = wanted.recipe.data.image_px
+    return trace(module, torch.zeros(1, 3, side, side), wanted.model)
+
+
+def head_of(wanted: Wanted, captured: Captured) -> dict[str, Any]:
+    """What must be the same for trainings to belong together. Threads change how long they take, not what they show."""
+    from nnstretch.train.fitting import flat
+
+    recipe = {f"recipe.{key}": value for key, value in flat(asdict(wanted.recipe)).items() if key not in ("model", "trainer.threads")}
+    size = {"macs": captured.graph.macs, "params": captured.graph.params}
+    return {"model": wanted.model, "start": start_of(wanted.weights)} | size | recipe
+
+
+def start_of(weights: Path | None) -> str:
+    if weights is None:
+        return "scratch"
+    try:
+        return f"weights {hashlib.sha256(weights.read_bytes()).hexdigest()}"
+    except OSError as error:
+        raise UnknownName(f"no weights {weights}, {error.strerror}") from None
+
+
+def seeds_of(wanted: Wanted) -> range:
+    return range(wanted.recipe.seed, wanted.recipe.seed + wanted.seeds)
+
+
+def workshop(one: Candidate, seed: int, wanted: Wanted) -> Path:
+    """Where the epochs of one training are kept until it is finished."""
+    return Path(wanted.out) / "unfinished" / f"{hashlib.sha256(one.key.encode()).hexdigest()[:16]}-{seed}"
+
+
+def trained(one: Candidate, seed: int, wanted: Wanted, captured: Captured) -> Run:
+    from nnstretch.train import fit
+    from nnstretch.train.fitting import STATE
+
+    folder = workshop(one, seed, wanted)
+    module = built(one, seed, captured if wanted.weights is not None else None)
+    resume = (folder / STATE).is_file()
+    result = fit(module, replace(wanted.recipe, seed=seed), folder, resume=resume, progress=False)
+    seconds = sum(epoch.seconds for epoch in result.history)
+    return Run(one.key, seed, result.val_accuracy, result.epochs, round(seconds, 3))
+
+
+def built(one: Candidate, seed: int, start: Captured | None) -> nn.Module:
+    """The network, from weights or from the random initialisation that belongs to the seed."""
+    import torch
+
+    from nnstretch.stretch.module import assemble
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return assemble(one.stretched, start.weights if start is not None else None)
+
+
+def judged(wanted: Wanted, wholes: Sequence[Candidate], journal: Journal, reused: int) -> Capacity:
+    """Rows, margin and bounds from what the journal holds."""
+    seeds = seeds_of(wanted)
+    first, *others = [row_of(one, [journal.runs[one.key, seed] for seed in seeds]) for one in wholes]
+    allowed = rules.margin(wanted.tolerance, [row.spread for row in (first, *others)], wanted.seeds)
+    shaped = [(row.candidate.shape, rules.holds(row.accuracy, first.accuracy, allowed)) for row in others]
+    points = [rules.Point(shape.depth, shape.width, held) for shape, held in shaped if shape is not None]
+    return Capacity(wanted, first, tuple(others), allowed, rules.lower_bounds(points), reused, journal.path)
+
+
+def row_of(one: Candidate, runs: Sequence[Run]) -> Row:
+    return Row(one, tuple(run.accuracy for run in runs), runs[0].epochs, sum(run.seconds for run in runs))

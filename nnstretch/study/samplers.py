@@ -1,0 +1,33 @@
+"""Who proposes the next trial, and who stops one early."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from optuna.pruners import BasePruner
+    from optuna.samplers import BaseSampler
+
+SAMPLERS = ("tpe", "nsga2", "gp", "random")
+
+
+def sampler_of(name: str, seed: int | None = None) -> BaseSampler:
+    """Optuna's samplers; `tpe` takes one trial at a time from a joint model of all parameters."""
+    from optuna import samplers
+
+    if name == "nsga2":
+        return samplers.NSGAIISampler(seed=seed)
+    if name == "gp":
+        return samplers.GPSampler(seed=seed, warn_independent_sampling=False)
+    if name == "random":
+        return samplers.RandomSampler(seed=seed)
+    return samplers.TPESampler(seed=seed, multivariate=True)
+
+
+def pruner_of(name: str) -> BasePruner:
+    from optuna import pruners
+
+    return pruners.NopPruner() if name == "none" else pruners.MedianPruner(n_startup_trials=4)
+
+
+PRUNERS = ("median", "none")

@@ -1,0 +1,209 @@
+"""Plan <-> parameters: one flat, fixed list of choices that every sampler understands.
+
+For every candidate meeting point, whether branches meet there; for every candidate start, which
+processors run behind it; for each of them a share of the depth and a share of the width. Choices that
+a plan does not use (what runs behind a cut where nothing meets) stand idle, so the list is the same for
+every trial; where there is no work to share out, the first of the processors runs alone. Depths, widths
+and meeting points are those of the exact search: both cover one space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import combinations
+from math import ceil
+from typing import TYPE_CHECKING
+
+from nnstretch.errors import BadPlan
+from nnstretch.plan import Branch, Plan, Segment
+from nnstretch.stretch.constraints import Limits
+from nnstretch.stretch.depth import local_stages
+from nnstretch.stretch.lower import Stretcher, nearest_width
+from nnstretch.stretch.scales import GRANULE, round_to_granule
+from nnstretch.structure.cuts import INPUT, Cut
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+Value = bool | int | float | str
+LAST = "on the last"
+"""Which processor runs from the last meeting point to the output, where nothing can branch."""
+
+
+def meets(cut: str) -> str:
+    return f"meet at {cut}"
+
+
+def runs(start: str) -> str:
+    return f"on {start}"
+
+
+def deep(start: str, processor: str) -> str:
+    return f"depth {start} {processor}"
+
+
+def wide(start: str, processor: str) -> str:
+    return f"width {start} {processor}"
+
+
+@dataclass(frozen=True)
+class PlanSpace:
+    """Every plan that a study may propose for one network on some processors of one chip."""
+
+    stretcher: Stretcher
+    processors: tuple[str, ...]
+    limits: Limits
+    soc: str | None = None
+    width_steps: int | None = None
+    """Widths a branch may have at most; None tries every multiple of the hardware's granule."""
+    known_widths: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict, compare=False)
+
+    @cached_property
+    def points(self) -> tuple[Cut, ...]:
+        """Candidate meeting points in order; the output is the last."""
+        return self.stretcher.block_ends
+
+    @cached_property
+    def starts(self) -> tuple[Cut, ...]:
+        """Cuts behind which something can branch: all but the last before the output."""
+        return (Cut(INPUT, self.stretcher.graph.inputs[0].name, -1), *self.points[:-2]) if len(self.points) > 1 else ()
+
+    @cached_property
+    def teams(self) -> tuple[str, ...]:
+        """Every set of processors, spelt `cpu+dsp`, small ones first."""
+        sizes = range(1, len(self.processors) + 1)
+        return tuple("+".join(team) for size in sizes for team in combinations(self.processors, size))
+
+    @cached_property
+    def distributions(self) -> dict[str, BaseDistribution]:
+        """Every parameter by name, the same for every trial."""
+        from optuna.distributions import CategoricalDistribution, FloatDistribution
+
+        found: dict[str, BaseDistribution] = {meets(cut.name): CategoricalDistribution((False, True)) for cut in self.points[:-1]}
+        for start in self.starts:
+            found[runs(start.name)] = CategoricalDistribution(self.teams)
+            for processor in self.processors:
+                found[deep(start.name, processor)] = FloatDistribution(0.0, 1.0)
+                found[wide(start.name, processor)] = FloatDistribution(0.0, 1.0)
+        found[LAST] = CategoricalDistribution(self.processors)
+        return found
+
+    @cached_property
+    def idle(self) -> dict[str, Value]:
+        """What parameters say that a plan does not use: the original, unbranched, on the first processor."""
+        found: dict[str, Value] = {meets(cut.name): False for cut in self.points[:-1]}
+        for start in self.starts:
+            found[runs(start.name)] = self.teams[0]
+            for processor in self.processors:
+                found[deep(start.name, processor)] = 1.0
+                found[wide(start.name, processor)] = 1.0
+        return found | {LAST: self.processors[0]}
+
+    def depths(self, start: Cut, end: Cut) -> range:
+        """Blocks that a branch may keep; the original's depth is the last."""
+        full = self.stretcher.depth(start, end)
+        fewest = max(1, len(local_stages(self.stretcher.stages, start, end)))
+        return range(max(fewest, ceil(self.limits.min_depth * full - 1e-9)), full + 1)
+
+    def widths(self, start: Cut, end: Cut) -> tuple[int, ...]:
+        """Channels that a branch may end with: multiples of the granule that can be built; the original's own width is the last."""
+        key = (start.position, end.position)
+        if key not in self.known_widths:
+            piece = self.stretcher.piece(start, end, None)
+            full, least = piece.width_out, self.limits.min_width * piece.width_out
+            step = GRANULE if full >= 2 * GRANULE else 1
+            wanted = list(range(max(step, ceil(least / step) * step), full, step))
+            if self.width_steps is not None and len(wanted) >= self.width_steps:
+                shares = [
+                    self.limits.min_width + (1 - self.limits.min_width) * i / (self.width_steps - 1) for i in range(self.width_steps - 1)
+                ]
+                wanted = [round_to_granule(full * share) for share in shares]
+            possible = {nearest_width(piece, piece.width_in, width) for width in wanted}
+            self.known_widths[key] = (*sorted(w for w in possible if least - 1e-9 <= w < full), full)
+        return self.known_widths[key]
+
+    def cut(self, name: str) -> Cut:
+        for cut in (*self.starts, *self.points):
+            if cut.name == name:
+                return cut
+        raise BadPlan(f"plan meets at {name!r}, {self.stretcher.graph.name}, a study meets at {', '.join(c.name for c in self.points)}")
+
+
+def plan_of(space: PlanSpace, parameters: Mapping[str, Value]) -> Plan:
+    """The plan that parameters spell. It may still break a limit, or have a branch that cannot be built: see judge.py."""
+    ends = [cut for cut in space.points[:-1] if parameters[meets(cut.name)]] + [space.points[-1]]
+    segments: list[Segment] = []
+    for start, end in zip([Cut(INPUT, "", -1), *ends], ends, strict=False):
+        branches = branches_of(space, start, end, parameters)
+        before = segments[-1] if segments else None
+        if before and not before.branched and before.branches == branches:
+            segments[-1] = Segment(before.start, end.name, branches)
+        else:
+            segments.append(Segment(start.name, end.name, branches))
+    graph = space.stretcher.graph
+    return Plan(graph.name, graph.inputs[0].spec.shape, tuple(segments), space.soc)
+
+
+def branches_of(space: PlanSpace, start: Cut, end: Cut, parameters: Mapping[str, Value]) -> tuple[Branch, ...]:
+    if end == space.points[-1]:
+        return (Branch(str(parameters[LAST])),)
+    team = str(parameters[runs(start.name)]).split("+")
+    start = space.cut(start.name)
+    if len(team) == 1 or not space.stretcher.piece(start, end, None).graph.macs:
+        return (Branch(team[0]),)
+    depths, widths = space.depths(start, end), space.widths(start, end)
+    return tuple(
+        Branch(
+            processor,
+            depths[chosen(parameters[deep(start.name, processor)], len(depths))],
+            widths[chosen(parameters[wide(start.name, processor)], len(widths))],
+        )
+        for processor in team
+    )
+
+
+def chosen(share: Value, count: int) -> int:
+    """Which of `count` choices a share from 0 to 1 means."""
+    return round(float(share) * (count - 1))
+
+
+def share_of(index: int, count: int) -> float:
+    return index / (count - 1) if count > 1 else 1.0
+
+
+def parameters_of(space: PlanSpace, plan: Plan) -> dict[str, Value]:
+    """The parameters that spell a plan: `plan_of` gives the same plan back. Raises BadPlan for a plan outside the space."""
+    found = dict(space.idle)
+    for segment in plan.segments:
+        where = f"segment {segment.start} -> {segment.end}"
+        if segment.end != plan.segments[-1].end:
+            found[meets(space.cut(segment.end).name)] = True
+        if segment.merge != "concat":
+            raise BadPlan(f"{where} merges by {segment.merge}, a study tries concat only")
+        if segment.branched:
+            found |= spelt(space, segment, where)
+        elif (branch := segment.branches[0]) != Branch(branch.processor):
+            raise BadPlan(f"{where} is {branch} alone, a study leaves what does not branch as it is")
+        else:
+            found[LAST if segment is plan.segments[-1] else runs(segment.start)] = branch.processor
+    known = {*space.processors} >= {*plan.processors}
+    if not known or plan_of(space, found).segments != plan.segments:
+        raise BadPlan(f"plan of {plan.model} is outside the study's space of {', '.join(space.processors)}")
+    return found
+
+
+def spelt(space: PlanSpace, segment: Segment, where: str) -> dict[str, Value]:
+    """The parameters of one branched segment."""
+    start, end = space.cut(segment.start), space.cut(segment.end)
+    depths, widths = space.depths(start, end), space.widths(start, end)
+    found: dict[str, Value] = {runs(segment.start): "+".join(branch.processor for branch in segment.branches)}
+    for branch in segment.branches:
+        if branch.depth not in depths or branch.width not in widths:
+            raise BadPlan(
+                f"{branch} is outside the study's space, {where}, depth {depths[0]} to {depths[-1]}, width {widths[0]} to {widths[-1]}"
+            )
+        found[deep(segment.start, branch.processor)] = share_of(depths.index(int(branch.depth)), len(depths))
+        found[wide(segment.start, branch.processor)] = share_of(widths.index(int(branch.width)), len(widths))
+    return found

@@ -1,0 +1,126 @@
+"""Where a study is kept: a journal file beside its folder, a database, or a gRPC proxy in front of one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nnstretch.errors import BadInput, UnknownName
+
+if TYPE_CHECKING:
+    from optuna.storages import BaseStorage
+    from optuna.storages.journal import JournalFileBackend
+
+GRPC = "grpc://"
+GRPC_WAIT_S = 10
+BUSY_S = 60
+"""How long a worker waits for a database file that another one is writing."""
+
+
+class KernelLock:
+    """One writer at a time, kept by the operating system: a worker that is killed leaves no lock behind.
+
+    Whoever comes next also cuts off the half-written line that the dead one may have left.
+    """
+
+    def __init__(self, journal: Path) -> None:
+        self.journal = journal
+        self._handle: int | None = None
+
+    def acquire(self) -> bool:
+        import fcntl
+
+        handle = os.open(f"{self.journal}.lock", os.O_CREAT | os.O_RDWR, 0o644)
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        self._handle = handle
+        cut_half_line(self.journal)
+        return True
+
+    def release(self) -> None:
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+
+def cut_half_line(journal: Path) -> None:
+    """Shorten a journal to its last whole line."""
+    with open(journal, "rb+") as file:
+        size = file.seek(0, os.SEEK_END)
+        at = size
+        while at > 0:
+            file.seek(at - 1)
+            if file.read(1) == b"\n":
+                break
+            at -= 1
+        if at < size:
+            file.truncate(at)
+
+
+def open_storage(where: str) -> BaseStorage:
+    """A journal FILE, `grpc://HOST:PORT`, or any URL that SQLAlchemy knows. Raises BadInput or UnknownName with the culprit."""
+    if where.startswith(GRPC):
+        return grpc_storage(where)
+    if "://" in where:
+        return database(where)
+    return journal_storage(Path(where))
+
+
+def journal_storage(path: Path) -> BaseStorage:
+    from optuna.storages import JournalStorage
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return JournalStorage(journal_backend(path))
+    except OSError as error:
+        raise BadInput(f"cannot keep a study in {path}, {error.strerror or error}") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadInput(
+            f"cannot read the study journal {path}, it is no journal or is damaged, {' '.join(str(error).split())[:120]}"
+        ) from None
+
+
+def journal_backend(path: Path) -> JournalFileBackend:
+    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+
+    try:
+        import fcntl  # noqa: F401
+    except ImportError:  # Windows
+        return JournalFileBackend(str(path), JournalFileOpenLock(str(path)))
+    return JournalFileBackend(str(path), KernelLock(path))  # type: ignore[arg-type]  # it asks for two methods and gets them
+
+
+def database(url: str) -> BaseStorage:
+    from optuna.storages import RDBStorage, get_storage
+    from sqlalchemy.exc import SQLAlchemyError
+
+    engine = {"connect_args": {"timeout": BUSY_S}} if url.startswith("sqlite") else {}
+    try:
+        return get_storage(RDBStorage(url, engine_kwargs=engine))
+    except (SQLAlchemyError, ImportError, ValueError) as error:
+        why = " ".join(str(error).split())[:160]
+        raise BadInput(f"cannot open the study database {without_password(url)}, {why}") from None
+
+
+def without_password(url: str) -> str:
+    """A URL as a message may show it."""
+    scheme, _, rest = url.partition("://")
+    user, at, host = rest.rpartition("@")
+    return f"{scheme}://{user.partition(':')[0]}{at}{host}"
+
+
+def grpc_storage(where: str) -> BaseStorage:
+    host, _, port = where.removeprefix(GRPC).rpartition(":")
+    if not host or not port.isdigit():
+        raise BadInput(f"storage is {where!r}, study, write grpc://HOST:PORT")
+    try:
+        import grpc  # noqa: F401
+        from optuna.storages import GrpcStorageProxy
+    except ImportError:
+        raise BadInput(f"cannot reach {where}, package grpcio is missing, install grpcio and protobuf") from None
+    proxy = GrpcStorageProxy(host=host, port=int(port))
+    try:
+        proxy.wait_server_ready(timeout=GRPC_WAIT_S)
+    except ConnectionError:
+        raise UnknownName(f"no storage server at {where}, it did not answer within {GRPC_WAIT_S} s") from None
+    return proxy

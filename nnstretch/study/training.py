@@ -1,0 +1,36 @@
+"""A short training that tells how it goes after every epoch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from nnstretch.study.objective import Report
+from nnstretch.train.classifier import Classifier
+from nnstretch.train.fitting import check_width, quiet, threads, train
+from nnstretch.train.recipe import Recipe
+from nnstretch.train.records import Records
+
+
+class Reporting(Records):
+    """Records that are told on; what `report` raises ends the training."""
+
+    def __init__(self, state_file: str, report: Report) -> None:
+        super().__init__(state_file)
+        self._report = report
+
+    def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
+        super().on_train_epoch_end(trainer, module)
+        self._report(self.epochs[-1].epoch, self.epochs[-1].val_accuracy)
+
+
+def train_reporting(module: nn.Module, recipe: Recipe, folder: Path, report: Report) -> float:
+    """Train in place; share of held-out images after the last epoch. Raises BadInput where network and data do not fit."""
+    check_width(module, recipe)
+    records = Reporting(str(folder / "resume.safetensors"), report)
+    with quiet(), threads(recipe.trainer.threads), torch.random.fork_rng(devices=[]):
+        train(Classifier(module, recipe, None), records, None, progress=False)
+    return records.epochs[-1].val_accuracy

@@ -1,0 +1,175 @@
+"""Optuna's samplers against the exact optimum: how far the best of 100, 300 and 1000 trials is from it.
+
+Every sampler starts cold (no plan of the exact search is among its trials), proposes from the space that the exact
+search covers, and is told each limit by `Trial.set_constraint`. Trials are predicted, so a study takes seconds to minutes;
+a sampler that needs longer than --cap-s for one study is stopped there, and the table says at how many trials.
+
+  OMP_NUM_THREADS=1 python scripts/compare_samplers.py --out docs/samplers.md
+  OMP_NUM_THREADS=1 python scripts/compare_samplers.py --models torchvision:resnet18 --seeds 3 --cap-s 60 --out docs/samplers.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import shlex
+import sys
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import optuna
+
+from nnstretch.cli.subjects import load_subject
+from nnstretch.files import write_text
+from nnstretch.predict import load_soc
+from nnstretch.stretch.constraints import Limits
+from nnstretch.stretch.lower import Stretcher
+from nnstretch.stretch.optimum import search
+from nnstretch.stretch.pricing import Pricer
+from nnstretch.study.judge import Bounds, Judge
+from nnstretch.study.samplers import SAMPLERS, sampler_of
+from nnstretch.study.space import PlanSpace, plan_of
+from nnstretch.study.worker import suggested
+
+MARKS = (100, 300, 1000)
+NAMES = {"tpe": "TPE (multivariate)", "nsga2": "NSGA-II", "gp": "GP", "random": "random"}
+MIN_MACS = 0.885
+WIDTH_STEPS = 10
+"""Widths per branch, in the search and in the studies alike."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One network, and what is proven about it."""
+
+    model: str
+    space: PlanSpace
+    judge: Judge
+    optimum_us: float
+    proof: str
+
+
+@dataclass(frozen=True)
+class Run:
+    """One study: after each trial, the best feasible latency so far (infinite while there is none)."""
+
+    best_us: tuple[float, ...]
+    feasible: tuple[bool, ...]
+    seconds: tuple[float, ...]
+    """Since the study began."""
+
+
+def case_of(model: str, soc_name: str, processors: tuple[str, ...], known_ms: float | None) -> Case:
+    subject, soc = load_subject(model), load_soc(soc_name)
+    stretcher, limits = Stretcher(subject.graph), Limits()
+    bounds = Bounds(min_macs=MIN_MACS * subject.graph.macs)
+    space = PlanSpace(stretcher, processors, limits, soc.name, WIDTH_STEPS)
+    judge = Judge(stretcher, Pricer(soc), processors, limits, bounds)
+    if known_ms is not None:
+        return Case(model, space, judge, known_ms * 1000, "from an earlier search")
+    result = search(stretcher, soc, processors, limits, min_macs=bounds.min_macs, width_steps=WIDTH_STEPS, merges=("concat",))
+    proof = f"{'proven' if result.optimal else 'not proven'}, {result.search_s:.1f} s of exact search"
+    return Case(model, space, judge, result.plans[0].trial.latency_us, proof)
+
+
+def run(case: Case, sampler: str, seed: int, trials: int, cap_s: float) -> Run:
+    study = optuna.create_study(sampler=sampler_of(sampler, seed))
+    best_us, best, feasible, seconds = math.inf, [], [], []
+    began = time.perf_counter()
+    for _ in range(trials):
+        trial = study.ask()
+        verdict = case.judge.verdict(plan_of(case.space, suggested(trial, case.space.distributions)))
+        for name, value in verdict.limits.items():
+            trial.set_constraint(name, value)
+        if verdict.trial is None:
+            study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+        else:
+            study.tell(trial, verdict.trial.latency_us / 1000)
+        if verdict.feasible and verdict.trial is not None:
+            best_us = min(best_us, verdict.trial.latency_us)
+        best.append(best_us)
+        feasible.append(verdict.feasible)
+        seconds.append(time.perf_counter() - began)
+        if seconds[-1] > cap_s:
+            break
+    return Run(tuple(best), tuple(feasible), tuple(seconds))
+
+
+def gap_text(runs: Sequence[Run], mark: int, optimum_us: float) -> str:
+    """Median over seeds; where fewer trials were run than the mark, nothing."""
+    if any(len(r.best_us) < mark for r in runs):
+        return "-"
+    gaps = [r.best_us[mark - 1] / optimum_us - 1 for r in runs]
+    shown = [f"{g:.1%}" if math.isfinite(g) else "none" for g in (median(gaps), min(gaps), max(gaps))]
+    return f"{shown[0]} ({shown[1]} to {shown[2]})"
+
+
+def row(name: str, runs: Sequence[Run], optimum_us: float) -> str:
+    count = [len(r.feasible) for r in runs]
+    share = sum(sum(r.feasible) for r in runs) / sum(count)
+    per_trial = sum(r.seconds[-1] for r in runs) / sum(count)
+    last = [r.best_us[-1] / optimum_us - 1 for r in runs]
+    end = f"{median(last):.1%}" if math.isfinite(median(last)) else "none"
+    reached = f"{min(count)}" if min(count) == max(count) else f"{min(count)} to {max(count)}"
+    cells = [name, *(gap_text(runs, mark, optimum_us) for mark in MARKS), f"{end} at {reached}", f"{share:.0%}", f"{per_trial:.3f}"]
+    return f"| {' | '.join(cells)} |"
+
+
+def section(case: Case, runs: dict[str, list[Run]]) -> list[str]:
+    about = f"{len(case.space.distributions)} parameters, at least {MIN_MACS} of the original's MACs."
+    lines = [f"## {case.model}", "", f"Optimum {case.optimum_us / 1000:.3f} ms ({case.proof}); {about}", ""]
+    lines.append("| sampler | " + " | ".join(f"gap at {mark}" for mark in MARKS) + " | gap at the end | feasible | s per trial |")
+    lines.append("|" + "---|" * (len(MARKS) + 4))
+    return [*lines, *(row(NAMES[name], found, case.optimum_us) for name, found in runs.items()), ""]
+
+
+def page(sections: list[str], command: str, seeds: int, cap_s: float, processors: tuple[str, ...], soc: str) -> str:
+    intro = [
+        "# Samplers against the exact optimum",
+        "",
+        f"Made by `{command}`.",
+        f"Chip {soc}, processors {', '.join(processors)}; predicted latency. Gap: best feasible trial over the exact optimum, less one;",
+        f"median over {seeds} seeds (lowest to highest), `none` where no trial was feasible. No plan of the exact search was given to any",
+        f"sampler. Search and studies share one space ({WIDTH_STEPS} widths per branch). A study that took longer than {cap_s:g} s was",
+        "stopped: `-` stands where at least one seed did not get so far, and the column behind says how far each got. Seconds per",
+        "trial: one core, proposing included.",
+        "",
+    ]
+    return "\n".join([*intro, *sections])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", default="torchvision:resnet18,torchvision:resnet50", help="comma-separated")
+    parser.add_argument("--soc", default="mi9")
+    parser.add_argument("--processors", default="cpu,dsp")
+    parser.add_argument("--samplers", default=",".join(SAMPLERS))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--trials", type=int, default=max(MARKS))
+    parser.add_argument("--cap-s", type=float, default=60.0, help="longest time of one study")
+    parser.add_argument("--optimum-ms", action="append", default=[], metavar="MODEL=MS", help="known from an earlier search: skips it")
+    parser.add_argument("--out", type=Path, default=Path("docs/samplers.md"))
+    args = parser.parse_args()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+    processors, sections = tuple(args.processors.split(",")), []
+    known = {model: float(ms) for model, _, ms in (pair.rpartition("=") for pair in args.optimum_ms)}
+    command = f"OMP_NUM_THREADS=1 python scripts/compare_samplers.py {shlex.join(sys.argv[1:])}".strip()
+    for model in args.models.split(","):
+        case = case_of(model, args.soc, processors, known.get(model))
+        runs: dict[str, list[Run]] = {}
+        for name in args.samplers.split(","):
+            runs[name] = [run(case, name, seed, args.trials, args.cap_s) for seed in range(args.seeds)]
+            print(row(f"{model} {NAMES[name]}", runs[name], case.optimum_us), flush=True)
+            done = [*sections, *section(case, runs)]
+            write_text(args.out, page(done, command, args.seeds, args.cap_s, processors, args.soc))
+        sections = done
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,191 @@
+"""Published configurations and latencies as `reproduce_nn_stretch.py` compares them: read, imported as plans, priced."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import ceil
+from pathlib import Path
+
+import torch
+from reproduce_rows import LETTERS, Original, Published, combination_of
+
+from nnstretch.capture import load_model
+from nnstretch.capture.torch_export import capture
+from nnstretch.errors import BrokenFile, UnknownName
+from nnstretch.soc import Soc
+from nnstretch.stretch import Stretched, Stretcher, lower, unbranched
+from nnstretch.stretch.anynet import Config, Family, family_of, import_plan
+from nnstretch.stretch.anynet_config import DEVICES, plain
+from nnstretch.stretch.constraints import Limits, constraints_of
+from nnstretch.stretch.optimum import error_of
+from nnstretch.stretch.pricing import Pricer, price
+from nnstretch.trial import Trial
+
+DATA = Path(__file__).parents[1] / "tests/data/nn_stretch"
+Record = Mapping[str, str]
+
+
+def records(path: Path) -> list[dict[str, str]]:
+    """Raises UnknownName where the file is not there."""
+    try:
+        return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+    except OSError as error:
+        raise UnknownName(f"cannot read {path}, published data, {error.strerror or error}") from error
+
+
+def configurations(data: Path = DATA) -> dict[str, list[dict[str, str]]]:
+    found: dict[str, list[dict[str, str]]] = {}
+    for row in records(data / "configs.csv"):
+        found.setdefault(row["config"], []).append(row)
+    return found
+
+
+def measured_us(data: Path = DATA) -> dict[str, float]:
+    return {row["config"]: float(row["latency_us"]) for row in records(data / "latency_mi9.csv")}
+
+
+def config_of(rows: Sequence[Record]) -> Config:
+    """A configuration from its rows. Raises BrokenFile that names the configuration."""
+    try:
+        return read_rows(rows)
+    except (KeyError, ValueError) as error:
+        raise BrokenFile(f"configuration {rows[0].get('config', '?')} is unreadable, configs.csv, {error!r}") from error
+
+
+def read_rows(rows: Sequence[Record]) -> Config:
+    first, stages = rows[0], {}
+    for row in rows:
+        if row["branch"] != "-1":
+            stages.setdefault(row["part"], []).append(row)
+    version = int(plain(first["mb_ver"]))
+    devices = [row["device"] for stage in stages.values() for row in stage]
+
+    def whole(key: str) -> tuple[tuple[int, ...], ...]:
+        return tuple(tuple(int(row[key]) for row in stage) for stage in stages.values())
+
+    def merged(stage: Sequence[Record]) -> int:
+        return int(stage[0]["orig_width"]) if version == 1 else sum(int(row["branch_out_w"]) for row in stage)
+
+    body = stages["s1"][0]
+    return Config(
+        where=first["config"],
+        block=first["block"],
+        stem=plain(first["stem_type"]),
+        stem_width=int(first["stem_w"]),
+        head_width=int(first["head_w"] or 0),
+        squeeze=first["se_on"] == "True",
+        version=version,
+        depths=whole("depth"),
+        widths=whole("width"),
+        strides=whole("stride"),
+        inner=tuple(tuple(float(row["bot_mul"]) for row in stage) for stage in stages.values()),
+        group_widths=whole("group_w") if body["group_w"] else None,
+        kernels=tuple(int(stage[0]["kernel"]) for stage in stages.values()) if body["kernel"] else None,
+        merged=tuple(merged(stage) for stage in stages.values()),
+        devices=tuple(DEVICES[name] for name in dict.fromkeys(devices)),
+        stem_device=DEVICES[first["stem_device"]],
+        head_device=DEVICES[first["head_device"]],
+        activations=tuple((first["act_per_branch"] or plain(first["act_model"])).split("/")),
+        image_size=int(first["train_im_size"]),
+    )
+
+
+@dataclass
+class Phone:
+    """Networks captured once, and everything priced on one chip."""
+
+    soc: Soc
+    data: Path = DATA
+    stretchers: dict[str, Stretcher] = field(default_factory=dict)
+    pricers: dict[str, Pricer] = field(default_factory=dict)
+
+    @cached_property
+    def configs(self) -> dict[str, list[dict[str, str]]]:
+        return configurations(self.data)
+
+    @cached_property
+    def measured(self) -> dict[str, float]:
+        return measured_us(self.data)
+
+    @cached_property
+    def networks(self) -> tuple[str, ...]:
+        """From the smallest residual network to the largest mobile one."""
+        names = dict.fromkeys(rows[0]["model"] for rows in self.configs.values())
+        order = {"R-34": 0, "R-50": 1, "RX-1.6": 2, "RX-4": 3, "EN-L4": 4, "EN-B5": 5}
+        return tuple(sorted(names, key=lambda name: (order.get(name, len(order)), name)))
+
+    def family(self, network: str) -> Family:
+        return family_of(config_of(self.configs[f"{network}-C"]))
+
+    def stretcher(self, network: str) -> Stretcher:
+        if network not in self.stretchers:
+            model = self.family(network).model
+            self.stretchers[network] = Stretcher(capture(load_model(model), torch.zeros(1, 3, 224, 224), model))
+            self.pricers[network] = Pricer(self.soc)
+        return self.stretchers[network]
+
+    def trial(self, network: str, lowered: Stretched) -> Trial:
+        return price(lowered, self.soc, self.pricers[network])
+
+    def original(self, network: str) -> Original:
+        stretcher = self.stretcher(network)
+        model = stretcher.graph.name
+        trials = {p: self.trial(network, lower(stretcher, unbranched(stretcher.graph, model, p))) for p in LETTERS.values()}
+        published = {name: f"{network}-{letter}" for letter, name in LETTERS.items()}
+        return Original(
+            network, model, stretcher.graph.macs, stretcher.graph.params,
+            {name: trial.latency_us for name, trial in trials.items()},
+            {name: error_of(trial) for name, trial in trials.items()},
+            {name: self.measured[config] for name, config in published.items() if config in self.measured},
+        )  # fmt: skip
+
+    def published(self, network: str) -> Iterator[Published]:
+        """Every branched configuration of a network."""
+        for config, rows in self.configs.items():
+            combination = combination_of(config) if rows[0]["model"] == network else None
+            if combination is not None:
+                yield self.priced(config, combination, rows)
+
+    def priced(self, config: str, combination: str, rows: Sequence[Record]) -> Published:
+        network, read = rows[0]["model"], config_of(rows)
+        stretcher = self.stretcher(network)
+        lowered = lower(stretcher, import_plan(read, stretcher, family_of(read)))
+        trial = self.trial(network, lowered)
+        return Published(
+            config, network, combination, trial.macs, trial.params, trial.latency_us, error_of(trial), self.measured.get(config),
+            breaks=broken(trial, self.soc), outside=outside(lowered, stretcher), processors=trial.plan.processors,
+            meetings=sum(segment.branched for segment in trial.plan.segments), as_published=rows[0]["config_consistent"] == "True",
+        )  # fmt: skip
+
+
+def broken(trial: Trial, soc: Soc, limits: Limits | None = None) -> tuple[str, ...]:
+    """Names of the constraints that some segment breaks, in the order of the rules."""
+    rules = constraints_of(limits or Limits(), soc)
+    alone = [replace(trial, segments=(segment,)) for segment in trial.segments]
+    found = [violation.rule for rule in rules for one in alone if (violation := rule(one)) is not None]
+    return tuple(dict.fromkeys(found))
+
+
+def outside(lowered: Stretched, stretcher: Stretcher, limits: Limits | None = None) -> tuple[str, ...]:
+    """What of a plan no search can find: it joins by concat, keeps inner ratios and groups, and scales down only."""
+    limits = limits or Limits()
+    found: dict[str, None] = {}
+    for segment in (s for s in lowered.segments if s.segment.branched):
+        start, end = stretcher.cut(segment.segment.start), stretcher.cut(segment.segment.end)
+        full, deep = stretcher.piece(start, end, None).width_out, stretcher.depth(start, end)
+        branches = [one.branch for one in segment.branches]
+        facts = {
+            "merge by projection": segment.segment.merge != "concat",
+            "inner ratio": any(b.inner_ratio is not None for b in branches),
+            "group width": any(b.group_width is not None for b in branches),
+            "other activation": any(b.activation is not None for b in branches),
+            "wider than the original": any(int(b.width or full) > full for b in branches),
+            "deeper than the original": any(int(b.depth or deep) > deep for b in branches),
+            "narrower than min_width": any(int(b.width or full) < limits.min_width * full for b in branches),
+            "shallower than min_depth": any(int(b.depth or deep) < ceil(limits.min_depth * deep - 1e-9) for b in branches),
+        }
+        found |= dict.fromkeys(name for name, true in facts.items() if true)
+    return tuple(found)
