@@ -22,10 +22,10 @@ from nnstretch.graph import Graph
 from nnstretch.plan import Branch, Segment
 from nnstretch.soc import Soc
 from nnstretch.stretch.constraints import Limits
+from nnstretch.stretch.costs import Costs
 from nnstretch.stretch.lower import Stretcher, equal_shares
 from nnstretch.stretch.pricing import Pricer
 from nnstretch.stretch.space import Space
-from nnstretch.stretch.units import Costs
 
 CASES = 30
 """Branches looked at in one space."""

@@ -17,12 +17,13 @@ from math import ceil
 import numpy as np
 
 from nnstretch.stretch.constraints import Limits
+from nnstretch.stretch.costs import Costs, Ends, plus, rules_of
 from nnstretch.stretch.depth import local_stages, share_out
 from nnstretch.stretch.lower import Stretcher
 from nnstretch.stretch.pieces import Reach
 from nnstretch.stretch.pricing import Pricer
 from nnstretch.stretch.scales import GRANULE, round_to_granule
-from nnstretch.stretch.units import Costs, Ends, Unit, plus, rules_of
+from nnstretch.stretch.units import Unit
 from nnstretch.structure.blocks import Unit as Block
 from nnstretch.structure.blocks import form
 from nnstretch.structure.cuts import INPUT, OUTPUT, Cut
