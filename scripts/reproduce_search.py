@@ -109,7 +109,7 @@ def child(task: Task, limits: Mapping[str, float], memory_bytes: int, pipe: Conn
     torch.set_num_threads(1)
     blank = Searched(task.network, task.combination, task.bound.source, dict(limits), code_fingerprint())
     try:
-        done = searched(task, blank, lambda at, total: pipe.send(("at", at, total)))
+        done = searched(task, blank, lambda _what, at, total: pipe.send(("at", at, total)))
     except NnstretchError as error:
         done = replace(blank, refusal=str(error), peak_bytes=memory_peak_bytes())
     # Broad on purpose: whatever one search raises is the end of that row, not of the table.

@@ -1,0 +1,101 @@
+"""What units and adapters cost at many widths at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from nnstretch.fusion import FusionRules
+from nnstretch.graph import Graph, TensorSpec, Value
+from nnstretch.protocols import Kernel
+from nnstretch.stretch.adapters import adapter
+from nnstretch.stretch.forms import Array, Form, fitted
+from nnstretch.stretch.pricing import Pricer
+from nnstretch.structure.kernels import kernels
+from nnstretch.structure.layouts import BLOCKED, PLAIN
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Arrays of one shape: microseconds on every processor, MACs, parameters. Infinite where no such unit can be built."""
+
+    latency_us: Mapping[str, Array]
+    macs: Array
+    params: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """How tensors come and go where runtimes keep maps in blocks of channels; a flag for every set of fusion rules."""
+
+    blocked: tuple[bool, ...] = ()
+    """Which keep what is read in blocks; none where empty."""
+    leave: bool = False
+    """Whether what is written stays in the layout it has."""
+
+    def kernels(self, graph: Graph, rules: Sequence[FusionRules]) -> tuple[tuple[Kernel, ...], ...]:
+        """Under every set of rules."""
+        flags = self.blocked or (False,) * len(rules)
+        return tuple(kernels(graph, r, BLOCKED if b and r.blocked else PLAIN, self.leave) for r, b in zip(rules, flags, strict=True))
+
+
+OUTSIDE = Ends()
+
+
+def rules_of(pricer: Pricer, processors: Sequence[str]) -> tuple[FusionRules, ...]:
+    return tuple(dict.fromkeys(pricer.soc.rules(p) for p in processors))
+
+
+def plus(one: Costs, two: Costs) -> Costs:
+    us = {p: one.latency_us[p] + two.latency_us[p] for p in one.latency_us}
+    return Costs(us, one.macs + two.macs, one.params + two.params)
+
+
+def either(where: Array, one: Costs, two: Costs) -> Costs:
+    us = {p: np.where(where, one.latency_us[p], two.latency_us[p]) for p in one.latency_us}
+    return Costs(us, one.macs, one.params)
+
+
+@dataclass
+class Adapter:
+    """The 1x1 convolution and batch norm that give a tensor other channels; a linear layer for tokens."""
+
+    axis: int
+    spec: TensorSpec
+    pricer: Pricer
+    processors: tuple[str, ...]
+    forms: dict[tuple[int, int, Ends], Form | None] = field(default_factory=dict)
+
+    def costs(self, width_in: Array, width_out: Array, always: bool = False, ends: Ends = OUTSIDE) -> Costs:
+        """Nothing where both widths agree, unless there is `always` one."""
+        width_in, width_out = np.broadcast_arrays(width_in, width_out)
+        there = np.full(width_in.shape, True) if always else width_in != width_out
+        rules = rules_of(self.pricer, self.processors)
+        result = Costs({p: np.zeros(width_in.shape) for p in self.processors}, np.zeros(width_in.shape), np.zeros(width_in.shape))
+        classes = (width_in % 16) * 16 + width_out % 16 if any(r.blocked for r in rules) else np.zeros_like(width_in)
+        for one in np.unique(classes[there]).tolist():
+            rows = (classes == one) & there
+            key = (int(width_in[rows][0]) % 16, int(width_out[rows][0]) % 16)
+            form = self.form(key, rules, ends)
+            steps = form.steps([width_in[rows], width_out[rows]])
+            for p in self.processors:
+                found = form.kernels[rules.index(self.pricer.soc.rules(p))]
+                result.latency_us[p][rows] = sum(self.pricer.grid(k, {n: q.at(steps) for n, q in c.items()}, p) for k, c in found)
+            result.macs[rows], result.params[rows] = form.macs.at(steps), form.params.at(steps)
+        return result
+
+    def form(self, key: tuple[int, int], rules: tuple[FusionRules, ...], ends: Ends) -> Form:
+        def lowered(point: tuple[int, ...]) -> tuple[Graph, tuple[tuple[Kernel, ...], ...]]:
+            shape = tuple(point[0] if i == self.axis else d for i, d in enumerate(self.spec.shape))
+            entry = TensorSpec(shape, self.spec.dtype)
+            nodes, weights = adapter("x", "x", entry, point[1], self.axis)
+            graph = Graph("", (Value("x", entry),), tuple(weights), tuple(nodes), (nodes[-1].name,))
+            return graph, ends.kernels(graph, rules)
+
+        if (*key, ends) not in self.forms:
+            self.forms[*key, ends] = fitted(lowered, (64 + key[0], 256 + key[1]), (16, 16))
+        form = self.forms[*key, ends]
+        assert form is not None, "a 1x1 convolution is no quadratic polynomial"
+        return form
