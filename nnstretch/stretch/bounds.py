@@ -164,11 +164,16 @@ def race(lane: Lane, read: list[Read], ways: Ways, prices: Prices) -> Race:
     for side, entry in zip(lane.sides, read, strict=True):
         both = (entry, entry.plain) if entry.plain is not None else (entry,)
         latency = np.concatenate([one.us[:, side.first] + side.us for one in both], axis=1)
-        macs = np.concatenate([one.macs[:, side.first] + side.macs for one in both], axis=1)
-        reward = per_mac * macs - per_channel * np.tile(side.handed, len(both))
+        keeps = latency <= limit
+        some = np.flatnonzero(keeps.any(axis=0))
+        option, plain = some % len(side.us), some >= len(side.us)
+        first = side.first[option]
+        macs = np.where(plain, both[-1].macs[:, first], entry.macs[:, first]) + side.macs[option]
+        reward = per_mac * macs - per_channel * side.handed[option]
         if prices.per_param:
-            reward = reward + prices.per_param * np.concatenate([one.params[:, side.first] + side.params for one in both], axis=1)
-        us.append(np.where(latency <= limit, latency, np.inf) if lane.branched else latency)
+            params = np.where(plain, both[-1].params[:, first], entry.params[:, first]) + side.params[option]
+            reward = reward + prices.per_param * params
+        us.append(np.where(keeps, latency, np.inf)[:, some])
         rewards.append(reward)
         work.append(macs)
     if not lane.branched:
@@ -178,15 +183,16 @@ def race(lane: Lane, read: list[Read], ways: Ways, prices: Prices) -> Race:
 
 def raced(lane: Lane, us: list[Array], rewards: list[Array], work: list[Array]) -> Race:
     every = np.concatenate(us, axis=1)
-    order = np.argsort(every, axis=1)
+    most = int(np.isfinite(every).sum(axis=1).max(initial=0)) + 1
+    order = np.argsort(every, axis=1)[:, :most]
     rows = np.arange(len(every))[:, None]
     owner = np.repeat(np.arange(len(us)), [one.shape[1] for one in us])[order]
     gained = np.concatenate(rewards, axis=2)[:, rows, order]
     done = np.concatenate(work, axis=1)[rows, order]
     mine = [owner == b for b in range(len(us))]
     best = [np.maximum.accumulate(np.where(m, gained, -np.inf), axis=2) for m in mine]
-    most = [np.maximum.accumulate(np.where(m, done, -np.inf), axis=1) for m in mine]
-    return Race(every[rows, order], best, able(lane, most))
+    largest = [np.maximum.accumulate(np.where(m, done, -np.inf), axis=1) for m in mine]
+    return Race(every[rows, order], best, able(lane, largest))
 
 
 def able(lane: Lane, most: Sequence[Array]) -> Array:
@@ -206,7 +212,7 @@ def constant_of(lane: Lane, ways: Ways) -> Array:
 
 def through(lane: Lane, read: list[Read], ways: Ways, values: Values) -> Array:
     """A bound on the reduced latency from the lane's start to the output: over (way to relax, range of widths)."""
-    least = race(lane, read, ways, values.prices).costs.min(axis=2) + constant_of(lane, ways)[:, None]
+    least = race(lane, read, ways, values.prices).costs.min(axis=2, initial=np.inf) + constant_of(lane, ways)[:, None]
     if lane.j == len(lane.space.cuts) - 1:
         return least
     tail = values.tails[lane.j]
@@ -267,7 +273,7 @@ def bounded(number: int, lane: Lane, values: Values, starts: Array, full: int) -
     """The lane's bound over ranges: the ways that are best at a few of them, everywhere."""
     ways = ways_of(lane, values)
     own = int(np.searchsorted(starts, full, side="right")) - 1
-    near = np.unique([own // 3, own, (2 * own + len(starts)) // 3, len(starts) - 1])
+    near = np.unique([own, (own + len(starts)) // 2])
     read = reads(lane, starts)
     if read is None:
         return None

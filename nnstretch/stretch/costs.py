@@ -44,6 +44,12 @@ class Ends:
 OUTSIDE = Ends()
 
 
+def ends_of(rules: Sequence[FusionRules], blocked: Sequence[bool] = (), leave: bool = False) -> Ends:
+    """Where no runtime works on blocks of channels, all ends are alike."""
+    flags = tuple(b and bool(r.blocked) for r, b in zip(rules, blocked or (False,) * len(rules), strict=True))
+    return Ends(flags if any(flags) else (), leave) if any(r.blocked for r in rules) else OUTSIDE
+
+
 def rules_of(pricer: Pricer, processors: Sequence[str]) -> tuple[FusionRules, ...]:
     return tuple(dict.fromkeys(pricer.soc.rules(p) for p in processors))
 

@@ -7,7 +7,7 @@ every branch of every segment.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -16,8 +16,9 @@ from math import ceil
 
 import numpy as np
 
+from nnstretch.graph import TensorSpec
 from nnstretch.stretch.constraints import Limits
-from nnstretch.stretch.costs import Costs, Ends, plus, rules_of
+from nnstretch.stretch.costs import Costs, Ends, ends_of, plus, rules_of
 from nnstretch.stretch.depth import local_stages, share_out
 from nnstretch.stretch.lower import Stretcher
 from nnstretch.stretch.pieces import Reach
@@ -31,7 +32,6 @@ from nnstretch.structure.kernels import layouts
 from nnstretch.structure.layouts import BLOCKED, PLAIN, reorder
 
 Array = np.ndarray
-LEAVING = Ends(leave=True)
 PLAIN_WIDTHS = 10
 """Widths tried where a unit must be priced one width at a time."""
 
@@ -82,6 +82,10 @@ class Space:
         return (Cut(INPUT, self.stretcher.graph.inputs[0].name, -1), *self.stretcher.block_ends)
 
     @cached_property
+    def specs(self) -> Mapping[str, TensorSpec]:
+        return self.stretcher.graph.specs()
+
+    @cached_property
     def granule(self) -> int:
         """Runtimes that work on blocks of channels want whole blocks."""
         blocks = [rules.blocked.block for p in self.processors if (rules := self.pricer.soc.rules(p)).blocked]
@@ -117,6 +121,8 @@ class Space:
         self._alike: dict[object, Unit] = {}
         self._ranged: dict[tuple[int, str, int, bool], tuple[Array, Array, Array]] = {}
         self._plain: dict[int, Array] = {}
+        self._projected: dict[tuple[int, int], Costs] = {}
+        self._closed: dict[tuple[int, int], Costs] = {}
         self._entries: dict[int, Array] = {}
         self._layouts: list[dict[str, str]] | None = None
         self._leaving: dict[int, dict[str, Array]] = {}
@@ -164,7 +170,7 @@ class Space:
             ends = list(range(k + 1, len(self.cuts)))
             width_in = np.concatenate([self.chains[j][k - 1] for j in ends])
             width_out = np.concatenate([self.chains[j][k] for j in ends])
-            found.append(self.unit(k).costs(width_in, width_out, Ends(self.blocked(k), leave=True)))
+            found.append(self.unit(k).costs(width_in, width_out, self.ends(self.blocked(k))))
         return found
 
     def block(self, k: int, j: int) -> tuple[list[Array], Array, Array]:
@@ -220,7 +226,7 @@ class Space:
             ends = range(i + 1, len(self.cuts))
             widths_out = np.unique(np.concatenate([self.chains[j][i] for j in ends]))
             widths_in = self.entries(i)
-            self.fronts[i] = Front(widths_in, widths_out, self.unit(i).costs(widths_in[:, None], widths_out[None, :], LEAVING))
+            self.fronts[i] = Front(widths_in, widths_out, self.unit(i).costs(widths_in[:, None], widths_out[None, :], self.ends()))
         return self.fronts[i]
 
     def ranged(self, i: int, processor: str, starts: Array, plain: bool) -> tuple[Array, Array, Array]:
@@ -254,21 +260,33 @@ class Space:
 
     def projected(self, i: int, j: int) -> Costs:
         """What opens and first works in the branches of a `project` merge that start from the original width: over their widths."""
+        if (i, j) not in self._projected:
+            self._projected[i, j] = self.opened(i, j)
+        return self._projected[i, j]
+
+    def opened(self, i: int, j: int) -> Costs:
         full, end = self.full(i), self.full(j)
         widths = self.widths_at(j)
         inside = np.array([round_to_granule(w / end * full) for w in widths.tolist()], dtype=np.int64)
         unit, behind = self.unit(i), self.chains[j][i]
         into = unit.into(inside, behind)
         inside = inside if into is None else np.broadcast_to(into, inside.shape)
-        work = unit.costs(inside, behind, Ends((True,) * len(unit.rules), leave=True))
-        return plus(unit.adapter.costs(np.array(full), inside, always=True, ends=LEAVING), work)
+        work = unit.costs(inside, behind, self.ends((True,) * len(unit.rules)))
+        return plus(unit.adapter.costs(np.array(full), inside, always=True, ends=self.ends()), work)
 
     def closed(self, j: int, share: int) -> Costs:
         """What hands a branch's output over at a `project` merge: over its widths."""
+        if (j, share) in self._closed:
+            return self._closed[j, share]
         widths = self.widths_at(j)
-        found = self.unit(j - 1).closer.costs(widths, np.array(share), ends=Ends(self.blocked(j)))
+        found = self.unit(j - 1).closer.costs(widths, np.array(share), ends=ends_of(rules_of(self.pricer, self.processors), self.blocked(j)))
         us = {p: found.latency_us[p] + np.where(widths == share, self.leaving(j)[p], 0.0) for p in self.processors}
-        return Costs(us, found.macs, found.params)
+        self._closed[j, share] = Costs(us, found.macs, found.params)
+        return self._closed[j, share]
+
+    def ends(self, blocked: Sequence[bool] = ()) -> Ends:
+        """Of a unit inside a branch, behind a tensor that is in blocks for some of the sets of rules."""
+        return ends_of(rules_of(self.pricer, self.processors), blocked, leave=True)
 
     def blocked(self, k: int) -> tuple[bool, ...]:
         """Whether the tensor at a cut is in blocks of channels inside a branch, as it is in the original: for each set of rules."""
@@ -285,7 +303,7 @@ class Space:
             for r, blocked in zip(rules, self.blocked(j), strict=True):
                 for p in self.processors:
                     if blocked and self.pricer.soc.rules(p) == r:
-                        shape = self.stretcher.graph.specs()[self.cuts[j].value].shape
+                        shape = self.specs[self.cuts[j].value].shape
                         copies = [reorder(self.cuts[j].value, (shape[0], w, *shape[2:]), PLAIN) for w in widths.tolist()]
                         self.pricer.learn(copies, p)
                         found[p] = np.array([self.pricer.kernel(copy, p).latency_us for copy in copies])
@@ -298,7 +316,7 @@ class Space:
             return self._originals[i, j]
         us, macs = dict.fromkeys(self.processors, 0.0), 0
         for k in range(i, j):
-            found, work = self.unit(k).original(LEAVING if k == i else Ends(self.blocked(k), leave=True))
+            found, work = self.unit(k).original(self.ends() if k == i else self.ends(self.blocked(k)))
             macs += work
             for p in self.processors:
                 us[p] += found[p]
@@ -309,8 +327,7 @@ class Space:
 
     def channel_bytes(self, k: int) -> float:
         """What one channel of the tensor at a cut takes, in the chip's element type."""
-        graph = self.stretcher.graph
-        spec = graph.specs()[self.cuts[k].value] if k else graph.inputs[0].spec
+        spec = self.specs[self.cuts[k].value] if k else self.stretcher.graph.inputs[0].spec
         return spec.elements / self.full(k) * self.pricer.soc.element_bytes
 
     def teams(self) -> list[tuple[str, ...]]:

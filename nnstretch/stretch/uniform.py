@@ -6,7 +6,10 @@ a reader sees how much is which.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import sqrt
 
 from nnstretch.errors import BadPlan
 from nnstretch.plan import Branch, Plan, Segment
@@ -17,6 +20,23 @@ from nnstretch.stretch.scales import GRANULE, round_to_granule
 from nnstretch.stretch.survey import boundaries
 from nnstretch.structure.cuts import INPUT
 from nnstretch.work import WEIGHTED
+
+NARROWEST, WIDEST = 0.2, 4.0
+"""Ratios of width that are tried."""
+STEP = 0.004
+"""How far beyond the ratio that should meet the MACs the next one lies."""
+
+
+@dataclass(frozen=True)
+class Sized:
+    """A uniformly scaled network."""
+
+    ratio: float
+    network: Stretched
+
+    @cached_property
+    def macs(self) -> int:
+        return self.network.macs
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +81,39 @@ def weighted_between(stretcher: Stretcher, start: str, end: str) -> bool:
 
 def equal_macs(stretcher: Stretcher, soc: Soc, pricer: Pricer, processors: tuple[str, ...], macs: int) -> Uniform:
     """The uniformly scaled network of `macs` MACs on its fastest processor."""
-    low, high = 0.2, 1.0
-    while uniform_plan(stretcher, processors[0], high).macs < macs and high < 4:
-        low, high = high, high * 1.25
-    for _ in range(8):
-        middle = (low + high) / 2
-        low, high = (middle, high) if uniform_plan(stretcher, processors[0], middle).macs < macs else (low, middle)
-    return min((between(stretcher, soc, pricer, p, low, high, macs) for p in processors), key=lambda u: u.latency_us)
+    low, high = bracket(lambda ratio: uniform_plan(stretcher, processors[0], ratio), stretcher.graph.macs, macs)
+    return min((between(soc, pricer, p, low, high, macs) for p in processors), key=lambda u: u.latency_us)
 
 
-def between(stretcher: Stretcher, soc: Soc, pricer: Pricer, processor: str, low: float, high: float, macs: int) -> Uniform:
-    below, above = (uniform_plan(stretcher, processor, ratio) for ratio in (low, high))
-    times = [price(s, soc, pricer).latency_us for s in (below, above)]
-    share = (macs - below.macs) / (above.macs - below.macs) if above.macs != below.macs else 0.0
-    nearer, ratio = (below, low) if share < 0.5 else (above, high)
-    return Uniform(times[0] + (times[1] - times[0]) * share, processor, ratio, nearer.macs)
+def bracket(built: Callable[[float], Stretched], original: int, macs: int) -> tuple[Sized, Sized]:
+    """Two ratios close to each other with the MACs between them, as far as ratios go: MACs grow about as the square of the width."""
+    ratio, step = min(WIDEST, max(NARROWEST, sqrt(macs / max(1, original)))), STEP
+    guess = Sized(ratio, built(ratio))
+    up = guess.macs < macs
+    while True:
+        ratio = min(WIDEST, max(NARROWEST, guess.ratio * sqrt(macs / max(1, guess.macs)) * (1 + step if up else 1 - step)))
+        other = Sized(ratio, built(ratio))
+        low, high = (guess, other) if up else (other, guess)
+        if low.macs <= macs <= high.macs or other.ratio in (WIDEST, NARROWEST):
+            return low, high
+        guess, step = other, 1.5 * step
+
+
+def between(soc: Soc, pricer: Pricer, processor: str, low: Sized, high: Sized, macs: int) -> Uniform:
+    times = [price(moved(one.network, processor), soc, pricer).latency_us for one in (low, high)]
+    share = (macs - low.macs) / (high.macs - low.macs) if high.macs != low.macs else 0.0
+    nearer = low if share < 0.5 else high
+    return Uniform(times[0] + (times[1] - times[0]) * share, processor, nearer.ratio, nearer.macs)
+
+
+def moved(network: Stretched, processor: str) -> Stretched:
+    """The same layers elsewhere."""
+
+    def there(segment: Segment) -> Segment:
+        return replace(segment, branches=tuple(replace(b, processor=processor) for b in segment.branches))
+
+    segments = tuple(
+        replace(s, segment=there(s.segment), branches=tuple(replace(b, branch=replace(b.branch, processor=processor)) for b in s.branches))
+        for s in network.segments
+    )
+    return Stretched(replace(network.plan, segments=tuple(map(there, network.plan.segments))), network.graph, segments)
