@@ -21,15 +21,15 @@ FIRST, COARSE, FINE, FINEST = 1.3, 1.15, 1.05, 1.015
 """Factors that a range of input widths spans: at first, while prices are sought, when they are found, where that does not do."""
 REACH = 0.15
 """Share of the highest price by which prices change at most from one round to the next."""
-PROMISING = 60
-"""Lanes over which a first good plan is looked for."""
+NEXT = 0.02
+"""And at least, as a share of it."""
 CLOSE = 0.002
 """Prices are good enough when others could lift the bound by this share at most."""
 PLAN = ((EFFORTS[0], 0.04), (EFFORTS[1], 0.04), (EFFORTS[2], 0.2))
 LAST = ((EFFORTS[2], 0.2), (EFFORTS[3], 0.5), (EFFORTS[3], math.inf))
 """With which effort labels are followed, and how far above the bound a plan is looked for, as a share."""
-ABOVE = (0.03, 0.2)
-"""How far above its bound a first good plan is looked for, as shares."""
+ABOVE = (0.03, 0.1, 0.3, math.inf)
+"""How far above the bound a first good plan is looked for, as shares."""
 ROOMS = (0.002, 0.02, 0.2, math.inf)
 """Shares of the bound that a descent looks beyond it."""
 
@@ -75,6 +75,7 @@ class Proof:
                 found.append(self.evaluate(prices, finest))
                 self.say("tightening bounds", n + 1, len(points))
             found.sort(key=lambda v: -self.total(v))
+            self.polish(found, EFFORTS[1])
             for effort, near in plan:
                 if self.whole or self.bound_us == math.inf:
                     return self
@@ -144,14 +145,15 @@ class Proof:
         target = np.where(per_mac >= 0, self.bounds.min_macs, min(self.bounds.max_macs, 1e30))[:, None]
         for latency_us, macs, params in self.planes:
             room = np.minimum(room, latency_us + per_mac[:, None] * (target - macs) + per_param * (self.bounds.min_params - params))
+        for tried, total in self.tried.items():  # close to where bounds are known, little more is in them, whatever plans say
+            near = np.abs(per_mac - tried.per_mac)[:, None] <= NEXT * most_macs
+            room = np.where(near & (np.abs(per_param - tried.per_param) <= NEXT * most_params + 1e-30), np.minimum(room, total), room)
         row, column = np.unravel_index(int(room.argmax()), room.shape)
         return Prices(float(per_mac[row]), float(per_param[column])), float(room.max())
 
-    def quick(self, prices: Prices) -> float:
+    def quick(self, prices: Prices) -> None:
         if prices not in self.tried:
-            values = self.evaluate(prices, COARSE if self.tried else FIRST)
-            self.tried[prices] = self.total(values)
-        return self.tried[prices]
+            self.tried[prices] = self.total(self.evaluate(prices, COARSE if self.tried else FIRST))
 
     def descend(self, values: Values) -> None:
         """Follow the bounds to a plan; keep it where it meets the whole network's bounds and is the fastest yet."""
@@ -171,22 +173,22 @@ class Proof:
         self.planes.append((latency, macs, params))
         if self.bounds.keeps(np.array(macs), np.array(params)) and (self.best is None or latency < self.best.latency_us):
             self.best = Path(latency, tuple(steps))
-        self.polish(values, {number for number, _ in steps})
+        self.used |= {number for number, _ in steps}
+        if self.best is None:
+            self.polish([values], EFFORTS[0])
 
-    def polish(self, values: Values, lanes: set[int]) -> None:
-        """A first plan over the lanes of the descents so far and the most promising others, as far as little effort finds one."""
-        if lanes <= self.used or self.best is not None:
-            return
-        self.used |= lanes
-        regrets = self.regrets(values)
-        near = sorted(regrets, key=lambda n: regrets[n])[:PROMISING]
-        only = sorted({n for n in self.used if n in values.lanes} | set(near))
-        for above in ABOVE:
-            ceiling_us = self.total(values) + above * abs(self.bound_us)
-            search = Search(self.space, self.lanes, [values], self.bounds, EFFORTS[0], 0.0, self.best, only, ceiling_us)
-            self.best = search.run().best
-            if self.best is not None:
-                break
+    def polish(self, found: list[Values], effort: Effort) -> None:
+        """A better plan over the lanes of the descents so far: they are few."""
+        known = set(self.used).intersection(*(v.lanes for v in found))
+        for n, above in enumerate(ABOVE):
+            self.say("polishing", n + 1, len(ABOVE))
+            ceiling_us = self.bound_us + above * abs(self.bound_us)
+            search = Search(self.space, self.lanes, found, self.bounds, effort, self.gap, self.best, sorted(known), ceiling_us).run()
+            if search.best is not self.best:
+                self.best = search.best
+                return
+            if self.best is not None and ceiling_us >= self.best.latency_us:
+                return
 
     def cross(self, number: int, width: int, values: Values) -> tuple[int, tuple[int, ...], tuple[float, float, float, float]] | None:
         """The combination of one lane that leads on best."""
