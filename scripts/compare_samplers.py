@@ -115,15 +115,15 @@ def row(name: str, runs: Sequence[Run], optimum_us: float) -> str:
     last = [r.best_us[-1] / optimum_us - 1 for r in runs]
     end = f"{median(last):.1%}" if math.isfinite(median(last)) else "none"
     reached = f"{min(count)}" if min(count) == max(count) else f"{min(count)} to {max(count)}"
-    cells = [name, *(gap_text(runs, mark, optimum_us) for mark in MARKS), f"{end} at {reached}", f"{share:.0%}", f"{per_trial:.3f}"]
+    cells = [name, str(len(runs)), *(gap_text(runs, mark, optimum_us) for mark in MARKS), f"{end} at {reached}", f"{share:.0%}", f"{per_trial:.3f}"]
     return f"| {' | '.join(cells)} |"
 
 
 def section(case: Case, runs: dict[str, list[Run]]) -> list[str]:
     about = f"{len(case.space.distributions)} parameters, at least {MIN_MACS} of the original's MACs."
     lines = [f"## {case.model}", "", f"Optimum {case.optimum_us / 1000:.3f} ms ({case.proof}); {about}", ""]
-    lines.append("| sampler | " + " | ".join(f"gap at {mark}" for mark in MARKS) + " | gap at the end | feasible | s per trial |")
-    lines.append("|" + "---|" * (len(MARKS) + 4))
+    lines.append("| sampler | seeds | " + " | ".join(f"gap at {mark}" for mark in MARKS) + " | gap at the end | feasible | s per trial |")
+    lines.append("|" + "---|" * (len(MARKS) + 5))
     return [*lines, *(row(NAMES[name], found, case.optimum_us) for name, found in runs.items()), ""]
 
 
@@ -133,10 +133,10 @@ def page(sections: list[str], command: str, seeds: int, cap_s: float, processors
         "",
         f"Made by `{command}`.",
         f"Chip {soc}, processors {', '.join(processors)}; predicted latency. Gap: best feasible trial over the exact optimum, less one;",
-        f"median over {seeds} seeds (lowest to highest), `none` where no trial was feasible. No plan of the exact search was given to any",
+        f"median over up to {seeds} seeds (lowest to highest), `none` where no trial was feasible. No plan of the exact search was given to any",
         f"sampler. Search and studies share one space ({WIDTH_STEPS} widths per branch). A study that took longer than {cap_s:g} s was",
-        "stopped: `-` stands where at least one seed did not get so far, and the column behind says how far each got. Seconds per",
-        "trial: one core, proposing included.",
+        "stopped, and no further seed begun: `-` stands where a seed did not get so far, and the column behind says how far each got.",
+        "Seconds per trial: one core, proposing included.",
         "",
     ]
     return "\n".join([*intro, *sections])
@@ -163,7 +163,10 @@ def main() -> int:
         case = case_of(model, args.soc, processors, known.get(model))
         runs: dict[str, list[Run]] = {}
         for name in args.samplers.split(","):
-            runs[name] = [run(case, name, seed, args.trials, args.cap_s) for seed in range(args.seeds)]
+            runs[name] = []
+            for seed in range(args.seeds):
+                if sum(r.seconds[-1] for r in runs[name]) < args.cap_s:
+                    runs[name].append(run(case, name, seed, args.trials, args.cap_s))
             print(row(f"{model} {NAMES[name]}", runs[name], case.optimum_us), flush=True)
             done = [*sections, *section(case, runs)]
             write_text(args.out, page(done, command, args.seeds, args.cap_s, processors, args.soc))

@@ -8,7 +8,7 @@ worst bounds go. The least bound of all that was dropped is a lower bound on the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from nnstretch.stretch.dominance import undominated
 from nnstretch.stretch.lanes import Lane, Picks
 from nnstretch.stretch.space import Array, Space
 
+CROWD = 300_000
+"""Labels that may wait at one cut before the worse ones have to go."""
 SPARE = 6
 """Times as many are looked at for dominance as are kept."""
 
@@ -40,24 +42,18 @@ class Labels:
     latency_us: Array
     macs: Array
     params: Array
-    number: Array
-    """Of each label, in the log of steps."""
+    lane: Array
+    """Number of the lane that each came through."""
+    parent: Array
+    """Number of the label that each goes on from, among all that were kept."""
+    options: Array
+    """Of the lane's branches: over (label, branch)."""
 
     def __len__(self) -> int:
         return len(self.width)
 
     def take(self, rows: Array) -> Labels:
-        return Labels(self.width[rows], self.latency_us[rows], self.macs[rows], self.params[rows], self.number[rows])
-
-
-@dataclass(frozen=True)
-class Step:
-    """Labels made from one lane at one input width."""
-
-    first: int
-    lane: int
-    parent: Array
-    options: tuple[Array, ...]
+        return Labels(*(getattr(self, f.name)[rows] for f in fields(self)))
 
 
 @dataclass(frozen=True)
@@ -87,8 +83,9 @@ class Search:
     """Plans above it are not looked for."""
     dropped_us: float = np.inf
     """Least bound of anything that was dropped without proof that it cannot win."""
-    log: list[Step] = field(default_factory=list)
-    made: int = 0
+    log: list[Labels] = field(default_factory=list)
+    """What was gone on from."""
+    kept: int = 0
 
     def __post_init__(self) -> None:
         self.constants = [v.prices.constant(self.bounds) for v in self.values]
@@ -103,20 +100,19 @@ class Search:
 
     def run(self, progress: Callable[[int, int], None] | None = None) -> Search:
         last = len(self.space.cuts) - 1
-        one = np.zeros(1)
-        waiting: dict[int, list[Labels]] = {0: [Labels(np.array([self.space.full(0)]), one, one, one, np.array([-1]))]}
+        one, nobody = np.zeros(1), np.array([-1])
+        start = Labels(np.array([self.space.full(0)]), one, one, one, nobody, nobody, np.zeros((1, len(self.space.processors)), dtype=np.int32))
+        waiting: dict[int, list[Labels]] = {0: [start]}
         for i in range(last):
             if i in waiting:
                 self.leave(i, self.thinned(i, waiting.pop(i)), waiting)
             if progress:
                 progress(i + 1, last)
-        if last in waiting:
-            self.finish(joined(waiting.pop(last)))
         return self
 
     def thinned(self, i: int, parts: list[Labels]) -> Labels:
         labels = joined(parts)
-        bound = self.bound(i, labels)
+        bound = self.bound(i, labels.width, labels.latency_us, labels.macs, labels.params)
         labels, bound = self.forget(labels, bound, bound < self.limit_us, self.limit_us)
         labels, bound = self.fewer(labels, bound, SPARE * self.effort.labels)
         kept = undominated(labels.width, labels.latency_us, self.resources(labels.macs, labels.params))
@@ -141,11 +137,11 @@ class Search:
         found += [-macs] if self.bounds.max_macs < np.inf else []
         return found + ([params] if self.bounds.min_params > 0 else [])
 
-    def bound(self, i: int, labels: Labels) -> Array:
+    def bound(self, i: int, width: Array, latency_us: Array, macs: Array, params: Array) -> Array:
         """The best of the bounds under all prices."""
-        rows = np.searchsorted(self.space.entries(i), labels.width)
+        rows = np.searchsorted(self.space.entries(i), width)
         found = [
-            v.prices.reduced(labels.latency_us, labels.macs, labels.params) + v.at[i][rows] + c
+            v.prices.reduced(latency_us, macs, params) + v.at[i][rows] + c
             for v, c in zip(self.values, self.constants, strict=True)
         ]
         return np.asarray(np.maximum.reduce(found))
@@ -155,6 +151,9 @@ class Search:
         if not len(labels):
             return
         labels = labels.take(np.argsort(labels.width, kind="stable"))
+        numbers = np.arange(self.kept, self.kept + len(labels))
+        self.log.append(labels)
+        self.kept += len(labels)
         widths, starts = np.unique(labels.width, return_index=True)
         for width, low, high in zip(widths.tolist(), starts.tolist(), [*starts.tolist()[1:], len(labels)], strict=True):
             group = labels.take(np.arange(low, high))
@@ -169,7 +168,7 @@ class Search:
                     continue
                 picks = self.picks(number, width, reduced)
                 if picks is not None and len(picks):
-                    self.extend(number, group, picks, waiting)
+                    self.extend(number, group, numbers[low:high], picks, waiting)
 
     def picks(self, number: int, width: int, reduced: list[Array]) -> Picks | None:
         """Combinations of one lane at one width that may still be part of a plan good enough."""
@@ -206,40 +205,45 @@ class Search:
             return reduced
         return reduced + values.at[j][np.searchsorted(self.space.entries(j), picks.width)]
 
-    def extend(self, number: int, group: Labels, picks: Picks, waiting: dict[int, list[Labels]]) -> None:
+    def extend(self, number: int, group: Labels, numbers: Array, picks: Picks, waiting: dict[int, list[Labels]]) -> None:
         lane = self.lanes[number]
-        shape = (len(group), len(picks))
-        latency = group.latency_us[:, None] + picks.latency_us
-        macs, params = group.macs[:, None] + picks.macs, group.params[:, None] + picks.params
-        made = Labels(np.broadcast_to(picks.width, shape).ravel(), latency.ravel(), macs.ravel(), params.ravel(), np.zeros(0))
+        latency = (group.latency_us[:, None] + picks.latency_us).ravel()
+        macs, params = (group.macs[:, None] + picks.macs).ravel(), (group.params[:, None] + picks.params).ravel()
+        width = np.tile(picks.width, len(group))
         last = lane.j == len(self.space.cuts) - 1
-        keep = self.bounds.keeps(made.macs, made.params) if last else self.bound(lane.j, made) < self.limit_us
+        keep = self.bounds.keeps(macs, params) if last else self.bound(lane.j, width, latency, macs, params) < self.limit_us
         if not last and not keep.all() and np.isfinite(self.limit_us):
             self.dropped_us = min(self.dropped_us, self.limit_us)
         rows = np.flatnonzero(keep)
         if not len(rows):
             return
         parent, pick = np.divmod(rows, len(picks))
-        self.log.append(Step(self.made, number, group.number[parent], tuple(o[pick] for o in picks.options)))
-        numbers = np.arange(self.made, self.made + len(rows))
-        self.made += len(rows)
-        waiting.setdefault(lane.j, []).append(
-            Labels(made.width[rows], made.latency_us[rows], made.macs[rows], made.params[rows], numbers)
-        )
+        options = np.zeros((len(rows), len(self.space.processors)), dtype=np.int32)
+        for b, option in enumerate(picks.options):
+            options[:, b] = option[pick]
+        made = Labels(width[rows], latency[rows], macs[rows], params[rows], np.full(len(rows), number), numbers[parent], options)
+        if last:
+            self.finish(made)
+            return
+        there = waiting.setdefault(lane.j, [])
+        there.append(made)
+        if sum(map(len, there)) > CROWD:
+            there[:] = [self.thinned(lane.j, there)]
 
     def finish(self, labels: Labels) -> None:
         best = int(labels.latency_us.argmin())
         if self.best is None or labels.latency_us[best] < self.best.latency_us:
-            self.best = Path(float(labels.latency_us[best]), self.traced(int(labels.number[best])))
+            self.best = Path(float(labels.latency_us[best]), self.traced(labels, best))
 
-    def traced(self, number: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
-        firsts = np.array([step.first for step in self.log])
+    def traced(self, labels: Labels, row: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
+        firsts = np.cumsum([0, *map(len, self.log)])
         steps: list[tuple[int, tuple[int, ...]]] = []
-        while number >= 0:
-            step = self.log[int(np.searchsorted(firsts, number, side="right")) - 1]
-            at = number - step.first
-            steps.append((step.lane, tuple(int(o[at]) for o in step.options)))
-            number = int(step.parent[at])
+        while labels.lane[row] >= 0:
+            number = int(labels.lane[row])
+            steps.append((number, tuple(labels.options[row, : len(self.lanes[number].team)].tolist())))
+            before = int(labels.parent[row])
+            part = int(np.searchsorted(firsts, before, side="right")) - 1
+            labels, row = self.log[part], before - int(firsts[part])
         return tuple(steps[::-1])
 
     @property
@@ -250,7 +254,7 @@ class Search:
 def joined(parts: list[Labels]) -> Labels:
     if len(parts) == 1:
         return parts[0]
-    return Labels(*(np.concatenate([getattr(p, n) for p in parts]) for n in ("width", "latency_us", "macs", "params", "number")))
+    return Labels(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(Labels)))
 
 
 __all__ = ["Effort", "Path", "Prices", "Search"]
