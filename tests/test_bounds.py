@@ -8,9 +8,9 @@ from random import Random
 
 import numpy as np
 import pytest
+from brute_force import BruteForce, Instance, random_instance
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_search import BruteForce, Instance, random_instance
 
 from nnstretch.stretch.affordable import affordable
 from nnstretch.stretch.bounds import Bounds, Prices, Values, ranges, values_of

@@ -9,11 +9,11 @@ from random import Random
 import numpy as np
 import pytest
 import torch
+from brute_force import chip, residual
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from random_networks import Step, network, recipes
 from test_layouts import ORT
-from test_search import chip, residual
 
 from nnstretch import load_soc
 from nnstretch.capture.torch_export import capture

@@ -121,7 +121,7 @@ def chosen(
 def better(lane: Lane, options: Option, bounds: Bounds, alone: bool = False) -> Array:
     """Those to which no other that hands over as many channels is at least equal in all that counts; all, where that is dear to know."""
     everyone = np.arange(len(options.us))
-    if not lane.branched or (bounds.min_params > 0 and bounds.min_macs > 0):
+    if not lane.branched or (bounds.min_params > 0 and bounds.min_macs > 0) or bounds.max_held:
         return everyone
     limits, before = lane.space.limits, lane.original[1]
     resources = [options.macs if bounds.min_macs > 0 else np.minimum(options.macs, limits.segment_macs * before)]

@@ -24,13 +24,19 @@ class Bounds:
     min_macs: float = 0.0
     max_macs: float = np.inf
     min_params: float = 0.0
+    max_held: tuple[float, ...] = ()
+    """Parameters that processors with a memory limit may hold, in the order of `Space.limited`; empty where no plan comes near."""
 
     @property
     def any(self) -> bool:
-        return self.min_macs > 0 or self.min_params > 0 or self.max_macs < np.inf
+        return self.min_macs > 0 or self.min_params > 0 or self.max_macs < np.inf or bool(self.max_held)
 
-    def keeps(self, macs: Array, params: Array) -> Array:
-        return (macs >= self.min_macs) & (macs <= self.max_macs) & (params >= self.min_params)
+    def keeps(self, macs: Array, params: Array, held: Array) -> Array:
+        """`held` is over (plan, processor with a memory limit)."""
+        return (macs >= self.min_macs) & (macs <= self.max_macs) & (params >= self.min_params) & self.fits(held)
+
+    def fits(self, held: Array) -> Array:
+        return np.asarray((held <= self.max_held).all(axis=1)) if self.max_held else np.ones(len(held), dtype=bool)
 
 
 @dataclass(frozen=True, slots=True)

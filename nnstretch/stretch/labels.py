@@ -42,6 +42,8 @@ class Labels:
     latency_us: Array
     macs: Array
     params: Array
+    held: Array
+    """Over (label, processor with a memory limit)."""
     lane: Array
     """Number of the lane that each came through."""
     parent: Array
@@ -101,7 +103,8 @@ class Search:
     def run(self, progress: Callable[[int, int], None] | None = None) -> Search:
         last = len(self.space.cuts) - 1
         one, nobody = np.zeros(1), np.array([-1])
-        start = Labels(np.array([self.space.full(0)]), one, one, one, nobody, nobody, np.zeros((1, len(self.space.processors)), dtype=np.int32))
+        held, options = np.zeros((1, len(self.space.limited))), np.zeros((1, len(self.space.processors)), dtype=np.int32)
+        start = Labels(np.array([self.space.full(0)]), one, one, one, held, nobody, nobody, options)
         waiting: dict[int, list[Labels]] = {0: [start]}
         for i in range(last):
             if i in waiting:
@@ -115,7 +118,7 @@ class Search:
         bound = self.bound(i, labels.width, labels.latency_us, labels.macs, labels.params)
         labels, bound = self.forget(labels, bound, bound < self.limit_us, self.limit_us)
         labels, bound = self.fewer(labels, bound, SPARE * self.effort.labels)
-        kept = undominated(labels.width, labels.latency_us, self.resources(labels.macs, labels.params))
+        kept = undominated(labels.width, labels.latency_us, self.resources(labels))
         return self.fewer(labels.take(kept), bound[kept], self.effort.labels)[0]
 
     def fewer(self, labels: Labels, bound: Array, most: int) -> tuple[Labels, Array]:
@@ -131,11 +134,12 @@ class Search:
         rows = np.flatnonzero(keep)
         return labels.take(rows), bound[rows]
 
-    def resources(self, macs: Array, params: Array) -> list[Array]:
+    def resources(self, of: Labels | Picks) -> list[Array]:
         """What dominance looks at beside latency; more is better."""
-        found = [macs] if self.bounds.min_macs > 0 else []
-        found += [-macs] if self.bounds.max_macs < np.inf else []
-        return found + ([params] if self.bounds.min_params > 0 else [])
+        found = [of.macs] if self.bounds.min_macs > 0 else []
+        found += [-of.macs] if self.bounds.max_macs < np.inf else []
+        found += [of.params] if self.bounds.min_params > 0 else []
+        return found + [-of.held[:, k] for k in range(len(self.bounds.max_held))]
 
     def bound(self, i: int, width: Array, latency_us: Array, macs: Array, params: Array) -> Array:
         """The best of the bounds under all prices."""
@@ -182,13 +186,14 @@ class Search:
         found = lane.branches(width)
         assert found is not None
         picks = lane.combined(width, found, options)
+        picks = picks.take(np.flatnonzero(self.bounds.fits(picks.held)))
         if not len(picks):
             return picks
         after = [self.after(v, lane.j, picks) for v in self.values]
         rooms = [self.limit_us - c - float(r.min()) for c, r in zip(self.constants, reduced, strict=True)]
         hopeful = np.flatnonzero(np.logical_and.reduce([a < room for a, room in zip(after, rooms, strict=True)]))
         picks, values = self.least(picks.take(hopeful), after[0][hopeful], ahead, SPARE * self.effort.picks)
-        kept = undominated(picks.width, picks.latency_us, self.resources(picks.macs, picks.params))
+        kept = undominated(picks.width, picks.latency_us, self.resources(picks))
         return self.least(picks.take(kept), values[kept], ahead, self.effort.picks)[0]
 
     def least(self, picks: Picks, values: Array, ahead: float, most: int) -> tuple[Picks, Array]:
@@ -210,18 +215,19 @@ class Search:
         latency = (group.latency_us[:, None] + picks.latency_us).ravel()
         macs, params = (group.macs[:, None] + picks.macs).ravel(), (group.params[:, None] + picks.params).ravel()
         width = np.tile(picks.width, len(group))
+        held = (group.held[:, None] + picks.held).reshape(len(latency), len(self.space.limited))
         last = lane.j == len(self.space.cuts) - 1
-        keep = self.bounds.keeps(macs, params) if last else self.bound(lane.j, width, latency, macs, params) < self.limit_us
+        keep = self.bounds.keeps(macs, params, held) if last else self.bound(lane.j, width, latency, macs, params) < self.limit_us
         if not last and not keep.all() and np.isfinite(self.limit_us):
             self.dropped_us = min(self.dropped_us, self.limit_us)
-        rows = np.flatnonzero(keep)
+        rows = np.flatnonzero(keep if last else keep & self.bounds.fits(held))
         if not len(rows):
             return
         parent, pick = np.divmod(rows, len(picks))
         options = np.zeros((len(rows), len(self.space.processors)), dtype=np.int32)
         for b, option in enumerate(picks.options):
             options[:, b] = option[pick]
-        made = Labels(width[rows], latency[rows], macs[rows], params[rows], np.full(len(rows), number), numbers[parent], options)
+        made = Labels(width[rows], latency[rows], macs[rows], params[rows], held[rows], np.full(len(rows), number), numbers[parent], options)
         if last:
             self.finish(made)
             return

@@ -49,6 +49,8 @@ class Picks:
     macs: Array
     params: Array
     width: Array
+    held: Array
+    """Parameters on each processor that has a memory limit: over (combination, processor)."""
     options: tuple[Array, ...]
 
     def __len__(self) -> int:
@@ -56,7 +58,7 @@ class Picks:
 
     def take(self, rows: Array) -> Picks:
         options = tuple(o[rows] for o in self.options)
-        return Picks(self.latency_us[rows], self.macs[rows], self.params[rows], self.width[rows], options)
+        return Picks(self.latency_us[rows], self.macs[rows], self.params[rows], self.width[rows], self.held[rows], options)
 
 
 class Lane:
@@ -156,11 +158,13 @@ class Lane:
         """Combinations that no constraint refuses, priced."""
         us = [branch[0][o] for branch, o in zip(found, options, strict=True)]
         macs = [branch[1][o] for branch, o in zip(found, options, strict=True)]
-        params = sum(branch[2][o] for branch, o in zip(found, options, strict=True))
+        each = {p: branch[2][o] for p, branch, o in zip(self.team, found, options, strict=True)}
         width = sum(side.handed[o] for side, o in zip(self.sides, options, strict=True))
         slowest, work = np.maximum.reduce(us), sum(macs)
         merge_us = self.merge_us + self.merge_us_per_channel * width
-        picks = Picks(slowest + self.sync_us + merge_us, work, params, width, options)
+        none = np.zeros(len(slowest))
+        held = np.array([each.get(p, none) for p in self.space.limited]).reshape(len(self.space.limited), len(slowest)).T
+        picks = Picks(slowest + self.sync_us + merge_us, work, sum(each.values()), width, held, options)
         keep = np.isfinite(slowest)
         if self.branched:
             copies = [

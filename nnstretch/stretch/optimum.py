@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from nnstretch.errors import BadInput, NoPlan, UnsupportedOp
 from nnstretch.graph import Graph
 from nnstretch.plan import Branch, Plan, Segment
 from nnstretch.soc import Soc
 from nnstretch.stretch.bounds import Bounds
-from nnstretch.stretch.constraints import Limits, constraints_of
+from nnstretch.stretch.constraints import Limits, Memory, constraints_of
 from nnstretch.stretch.counts import log10_size, refusals
 from nnstretch.stretch.labels import Path
 from nnstretch.stretch.lanes import Lane, lanes
@@ -106,9 +106,14 @@ def search(
     bounds = Bounds(min_macs, max_macs, min_params)
     every = tuple(lanes(space))
     proof, interrupted = proven(space, every, bounds, progress)
+    within = replace(bounds, max_held=max_held(space))
+    if proof.best is not None and not fits(space, every, proof.best):  # memory seldom binds, so it is looked at only where it does
+        before_us, (proof, interrupted) = proof.lower_bound_us, proven(space, every, within, progress)
+        proof.bound_us = max(proof.bound_us, before_us)
     if proof.best is None:
         raise NoPlan(why_none(space, bounds, interrupted))
     paths = [proof.best]
+    proof.bounds = within
     try:
         paths += () if interrupted else proof.others(top - 1)
     except KeyboardInterrupt:
@@ -144,6 +149,20 @@ def proven(space: Space, every: Sequence[Lane], bounds: Bounds, progress: Progre
             raise
         return proof, True
     return proof, False
+
+
+def max_held(space: Space) -> tuple[float, ...]:
+    """Parameters that processors with a memory limit can hold."""
+    soc = space.pricer.soc
+    return tuple((soc.processor(p).memory_bytes or 0) / soc.element_bytes for p in space.limited)
+
+
+def fits(space: Space, every: Sequence[Lane], path: Path) -> bool:
+    """Whether the weights of a plan fit the processors they are for."""
+    if not space.limited:
+        return True
+    trial = price(lower(space.stretcher, plan_of(space, every, path)), space.pricer.soc, space.pricer, space.processors)
+    return Memory(space.pricer.soc)(trial) is None
 
 
 def check_settings(soc: Soc, processors: Sequence[str], top: int, width_steps: int | None, merges: Sequence[str]) -> None:
@@ -193,6 +212,7 @@ def why_none(space: Space, bounds: Bounds, interrupted: bool) -> str:
     graph = space.stretcher.graph
     counts = ", ".join(f"{name} {count}" for name, count in refusals(space).items()) or "none"
     wanted = f"MACs {bounds.min_macs:.4g} to {bounds.max_macs:.4g}, parameters from {bounds.min_params:.4g}"
+    wanted += "".join(f", {n / 1e6:.4g}M parameters on {p}" for p, n in zip(space.limited, max_held(space), strict=True))
     ended = ", interrupted" if interrupted else ""
     return f"no plan for {graph.name}, bounds {wanted} (original {graph.macs} MACs, {graph.params} parameters), refused by constraint: {counts}{ended}"
 

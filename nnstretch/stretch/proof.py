@@ -11,7 +11,7 @@ import numpy as np
 from nnstretch.stretch.affordable import affordable
 from nnstretch.stretch.bounds import Bounds, Prices, Values, values_of
 from nnstretch.stretch.labels import Effort, Path, Search
-from nnstretch.stretch.lanes import Lane
+from nnstretch.stretch.lanes import Lane, Picks
 from nnstretch.stretch.space import Space
 
 Progress = Callable[[str, int, int], None]
@@ -160,6 +160,7 @@ class Proof:
         i, width, last = 0, self.space.full(0), len(self.space.cuts) - 1
         steps: list[tuple[int, tuple[int, ...]]] = []
         latency = macs = params = 0.0
+        held = np.zeros((1, len(self.space.limited)))
         while i < last:
             row = int(np.searchsorted(self.space.entries(i), width))
             order = sorted((n for n in self.alive if n in values.lanes and self.lanes[n].i == i), key=lambda n: float(values.lanes[n][row]))
@@ -168,10 +169,11 @@ class Proof:
                 return
             number, options, pick = taken
             steps.append((number, options))
-            latency, macs, params = latency + pick[0], macs + pick[1], params + pick[2]
-            i, width = self.lanes[number].j, int(pick[3])
+            latency, macs, params = latency + float(pick.latency_us[0]), macs + float(pick.macs[0]), params + float(pick.params[0])
+            held = held + pick.held
+            i, width = self.lanes[number].j, int(pick.width[0])
         self.planes.append((latency, macs, params))
-        if self.bounds.keeps(np.array(macs), np.array(params)) and (self.best is None or latency < self.best.latency_us):
+        if self.bounds.keeps(np.array(macs), np.array(params), held).all() and (self.best is None or latency < self.best.latency_us):
             self.best = Path(latency, tuple(steps))
         self.used |= {number for number, _ in steps}
         if self.best is None:
@@ -190,7 +192,7 @@ class Proof:
             if self.best is not None and ceiling_us >= self.best.latency_us:
                 return
 
-    def cross(self, number: int, width: int, values: Values) -> tuple[int, tuple[int, ...], tuple[float, float, float, float]] | None:
+    def cross(self, number: int, width: int, values: Values) -> tuple[int, tuple[int, ...], Picks] | None:
         """The combination of one lane that leads on best."""
         lane = self.lanes[number]
         row = int(np.searchsorted(self.space.entries(lane.i), width))
@@ -208,9 +210,8 @@ class Proof:
                 after = values.prices.reduced(picks.latency_us, picks.macs, picks.params)
                 if lane.j < len(self.space.cuts) - 1:
                     after = after + values.at[lane.j][np.searchsorted(self.space.entries(lane.j), picks.width)]
-                k = int(after.argmin())
-                numbers = (picks.latency_us[k], picks.macs[k], picks.params[k], picks.width[k])
-                return number, tuple(int(o[k]) for o in picks.options), tuple(map(float, numbers))  # type: ignore[return-value]
+                pick = picks.take(np.array([int(after.argmin())]))
+                return number, tuple(int(o[0]) for o in pick.options), pick
         return None
 
     def others(self, count: int) -> list[Path]:

@@ -82,6 +82,11 @@ class Space:
         return (Cut(INPUT, self.stretcher.graph.inputs[0].name, -1), *self.stretcher.block_ends)
 
     @cached_property
+    def limited(self) -> tuple[str, ...]:
+        """Processors with a memory limit."""
+        return tuple(p for p in self.processors if self.pricer.soc.processor(p).memory_bytes is not None)
+
+    @cached_property
     def specs(self) -> Mapping[str, TensorSpec]:
         return self.stretcher.graph.specs()
 
