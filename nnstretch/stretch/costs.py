@@ -26,6 +26,31 @@ class Costs:
     params: Array
 
 
+@dataclass(frozen=True)
+class Rest:
+    """One segment without its first unit: arrays over (depth, width of the branch)."""
+
+    depths: Array
+    widths: Array
+    first: Array
+    """Index of each width's first unit among the columns of the front."""
+    us: Mapping[str, Array]
+    macs: Array
+    params: Array
+
+
+@dataclass(frozen=True)
+class Front:
+    """The first unit of every segment that starts at one cut: arrays over (width it reads, width it writes)."""
+
+    widths_in: Array
+    widths_out: Array
+    costs: Costs
+
+    def row(self, width_in: int) -> int:
+        return int(np.searchsorted(self.widths_in, width_in))
+
+
 @dataclass(frozen=True, slots=True)
 class Ends:
     """How tensors come and go where runtimes keep maps in blocks of channels; a flag for every set of fusion rules."""

@@ -7,7 +7,7 @@ every branch of every segment.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -17,8 +17,9 @@ from math import ceil
 import numpy as np
 
 from nnstretch.graph import TensorSpec
+from nnstretch.stretch.borders import Borders
 from nnstretch.stretch.constraints import Limits
-from nnstretch.stretch.costs import Costs, Ends, ends_of, plus, rules_of
+from nnstretch.stretch.costs import Costs, Front, Rest, plus, rules_of
 from nnstretch.stretch.depth import local_stages, share_out
 from nnstretch.stretch.lower import Stretcher
 from nnstretch.stretch.pieces import Reach
@@ -28,37 +29,10 @@ from nnstretch.stretch.units import Unit
 from nnstretch.structure.blocks import Unit as Block
 from nnstretch.structure.blocks import form
 from nnstretch.structure.cuts import INPUT, OUTPUT, Cut
-from nnstretch.structure.kernels import layouts
-from nnstretch.structure.layouts import BLOCKED, PLAIN, reorder
 
 Array = np.ndarray
 PLAIN_WIDTHS = 10
 """Widths tried where a unit must be priced one width at a time."""
-
-
-@dataclass(frozen=True)
-class Rest:
-    """One segment without its first unit: arrays over (depth, width of the branch)."""
-
-    depths: Array
-    widths: Array
-    first: Array
-    """Index of each width's first unit among the columns of the front."""
-    us: Mapping[str, Array]
-    macs: Array
-    params: Array
-
-
-@dataclass(frozen=True)
-class Front:
-    """The first unit of every segment that starts at one cut: arrays over (width it reads, width it writes)."""
-
-    widths_in: Array
-    widths_out: Array
-    costs: Costs
-
-    def row(self, width_in: int) -> int:
-        return int(np.searchsorted(self.widths_in, width_in))
 
 
 @dataclass
@@ -89,6 +63,14 @@ class Space:
     @cached_property
     def specs(self) -> Mapping[str, TensorSpec]:
         return self.stretcher.graph.specs()
+
+    @cached_property
+    def borders(self) -> Borders:
+        return Borders(self.stretcher.graph, self.cuts, self.pricer, self.processors)
+
+    def leaving(self, j: int) -> Mapping[str, Array]:
+        """What it takes to hand a branch's output over as a plain tensor, on each processor: over its widths."""
+        return self.borders.leaving(j, self.widths_at(j))
 
     @cached_property
     def granule(self) -> int:
@@ -129,8 +111,6 @@ class Space:
         self._projected: dict[tuple[int, int], Costs] = {}
         self._closed: dict[tuple[int, int], Costs] = {}
         self._entries: dict[int, Array] = {}
-        self._layouts: list[dict[str, str]] | None = None
-        self._leaving: dict[int, dict[str, Array]] = {}
         self._originals: dict[tuple[int, int], tuple[dict[str, float], int]] = {}
 
     @cached_property
@@ -175,7 +155,7 @@ class Space:
             ends = list(range(k + 1, len(self.cuts)))
             width_in = np.concatenate([self.chains[j][k - 1] for j in ends])
             width_out = np.concatenate([self.chains[j][k] for j in ends])
-            found.append(self.unit(k).costs(width_in, width_out, self.ends(self.blocked(k))))
+            found.append(self.unit(k).costs(width_in, width_out, self.borders.ends(self.borders.blocked(k))))
         return found
 
     def block(self, k: int, j: int) -> tuple[list[Array], Array, Array]:
@@ -231,7 +211,7 @@ class Space:
             ends = range(i + 1, len(self.cuts))
             widths_out = np.unique(np.concatenate([self.chains[j][i] for j in ends]))
             widths_in = self.entries(i)
-            self.fronts[i] = Front(widths_in, widths_out, self.unit(i).costs(widths_in[:, None], widths_out[None, :], self.ends()))
+            self.fronts[i] = Front(widths_in, widths_out, self.unit(i).costs(widths_in[:, None], widths_out[None, :], self.borders.ends()))
         return self.fronts[i]
 
     def ranged(self, i: int, processor: str, starts: Array, plain: bool) -> tuple[Array, Array, Array]:
@@ -274,46 +254,20 @@ class Space:
         widths = self.widths_at(j)
         inside = np.array([round_to_granule(w / end * full) for w in widths.tolist()], dtype=np.int64)
         unit, behind = self.unit(i), self.chains[j][i]
-        into = unit.into(inside, behind)
+        into = unit.inside.into(inside, behind)
         inside = inside if into is None else np.broadcast_to(into, inside.shape)
-        work = unit.costs(inside, behind, self.ends((True,) * len(unit.rules)))
-        return plus(unit.adapter.costs(np.array(full), inside, always=True, ends=self.ends()), work)
+        work = unit.costs(inside, behind, self.borders.ends((True,) * len(unit.rules)))
+        return plus(unit.adapter.costs(np.array(full), inside, always=True, ends=self.borders.ends()), work)
 
     def closed(self, j: int, share: int) -> Costs:
         """What hands a branch's output over at a `project` merge: over its widths."""
         if (j, share) in self._closed:
             return self._closed[j, share]
         widths = self.widths_at(j)
-        found = self.unit(j - 1).closer.costs(widths, np.array(share), ends=ends_of(rules_of(self.pricer, self.processors), self.blocked(j)))
+        found = self.unit(j - 1).closer.costs(widths, np.array(share), ends=self.borders.ends(self.borders.blocked(j), leave=False))
         us = {p: found.latency_us[p] + np.where(widths == share, self.leaving(j)[p], 0.0) for p in self.processors}
         self._closed[j, share] = Costs(us, found.macs, found.params)
         return self._closed[j, share]
-
-    def ends(self, blocked: Sequence[bool] = ()) -> Ends:
-        """Of a unit inside a branch, behind a tensor that is in blocks for some of the sets of rules."""
-        return ends_of(rules_of(self.pricer, self.processors), blocked, leave=True)
-
-    def blocked(self, k: int) -> tuple[bool, ...]:
-        """Whether the tensor at a cut is in blocks of channels inside a branch, as it is in the original: for each set of rules."""
-        rules = rules_of(self.pricer, self.processors)
-        if self._layouts is None:
-            self._layouts = [layouts(self.stretcher.graph, r) for r in rules]
-        return tuple(found.get(self.cuts[k].value) == BLOCKED for found in self._layouts)
-
-    def leaving(self, j: int) -> dict[str, Array]:
-        """What it takes to hand a branch's output over as a plain tensor, on each processor: over its widths."""
-        if j not in self._leaving:
-            widths, rules = self.widths_at(j), rules_of(self.pricer, self.processors)
-            found = {p: np.zeros(len(widths)) for p in self.processors}
-            for r, blocked in zip(rules, self.blocked(j), strict=True):
-                for p in self.processors:
-                    if blocked and self.pricer.soc.rules(p) == r:
-                        shape = self.specs[self.cuts[j].value].shape
-                        copies = [reorder(self.cuts[j].value, (shape[0], w, *shape[2:]), PLAIN) for w in widths.tolist()]
-                        self.pricer.learn(copies, p)
-                        found[p] = np.array([self.pricer.kernel(copy, p).latency_us for copy in copies])
-            self._leaving[j] = found
-        return self._leaving[j]
 
     def original(self, i: int, j: int) -> tuple[dict[str, float], int]:
         """The original layers between two cuts: microseconds on each processor, and MACs."""
@@ -321,7 +275,7 @@ class Space:
             return self._originals[i, j]
         us, macs = dict.fromkeys(self.processors, 0.0), 0
         for k in range(i, j):
-            found, work = self.unit(k).original(self.ends() if k == i else self.ends(self.blocked(k)))
+            found, work = self.unit(k).original(self.borders.ends() if k == i else self.borders.ends(self.borders.blocked(k)))
             macs += work
             for p in self.processors:
                 us[p] += found[p]

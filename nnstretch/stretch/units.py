@@ -19,11 +19,10 @@ from nnstretch.plan import Branch
 from nnstretch.protocols import Kernel
 from nnstretch.stretch.costs import OUTSIDE, Adapter, Costs, Ends, either, plus, rules_of
 from nnstretch.stretch.forms import Array, Form, Quadratic, fitted
+from nnstretch.stretch.inside import Inside
 from nnstretch.stretch.pieces import Piece, scaled
 from nnstretch.stretch.pricing import Pricer
 from nnstretch.stretch.rewrite import rewrite
-from nnstretch.stretch.scales import Interior, end_of
-from nnstretch.stretch.shares import GRANULE, share_channels
 
 
 @dataclass
@@ -39,20 +38,14 @@ class Unit:
     originals: dict[Ends, dict[str, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        found, piece = self.piece.channels, self.piece
         self.rules = rules_of(self.pricer, self.processors)
-        self.entry = tuple(sorted(found.roots(piece.entry) - found.pinned.keys()))
-        free = end_of(piece.end, found, dict.fromkeys((*found.pinned, *self.entry), Fraction(1))).free
-        self.ends = dict(free)
-        inner = {interior.root: interior.width for interior in piece.interiors if interior.root not in found.pinned}
-        self.widths = dict.fromkeys(self.entry, piece.width_in) | self.ends | {r: w for r, w in inner.items() if r not in self.ends}
-        self.roots = tuple(self.widths)
+        self.inside = Inside(self.piece)
 
     def costs(self, width_in: Array, width_out: Array, ends: Ends = OUTSIDE) -> Costs:
         """At widths that broadcast against each other; those inside follow as they do in `scaled`."""
         width_in, width_out = np.asarray(width_in, dtype=np.int64), np.asarray(width_out, dtype=np.int64)
-        into = self.into(width_in, width_out)
-        columns = None if into is None else self.columns(into, width_out)
+        into = self.inside.into(width_in, width_out)
+        columns = None if into is None else self.inside.columns(into, width_out)
         if into is None or columns is None:
             return self.one_by_one(width_in, width_out, ends)
         found = self.assembled(columns, into, width_out, ends)
@@ -72,18 +65,18 @@ class Unit:
 
     def plain(self, width_in: Array, width_out: Array) -> Array:
         """Where these widths agree, so that what an adapter would cost elsewhere is saved."""
-        into = self.into(width_in, width_out)
+        into = self.inside.into(width_in, width_out)
         shape = np.broadcast_shapes(width_in.shape, width_out.shape)
         if into is not None and into is not width_in:
             return np.broadcast_to(into == width_in, shape)
-        columns = None if into is None else self.columns(into, width_out)
-        equal = None if columns is None else self.equal(columns)
+        columns = None if into is None else self.inside.columns(into, width_out)
+        equal = None if columns is None else self.inside.equal(columns)
         return np.zeros(shape, dtype=bool) if equal is None else np.broadcast_to(equal, shape)
 
     @property
     def passes(self) -> bool:
         """Whether nothing in it has a width of its own, so that a kernel of an adapter before it may go on into it."""
-        return self.entry_in_end and len(self.roots) == 1
+        return self.inside.entry_in_end and len(self.inside.roots) == 1
 
     def adapted(self, plain: Costs, width_in: Array, into: Array, width_out: Array, ends: Ends) -> Costs:
         """Adapter and unit as one graph where the widths differ."""
@@ -134,76 +127,13 @@ class Unit:
     def quick(self) -> bool:
         """Whether a few lowered graphs tell all widths."""
         width_in, width_out = np.array([self.piece.width_in]), np.array([self.piece.width_out])
-        into = self.into(width_in, width_out)
-        return into is not None and self.columns(into, width_out) is not None
-
-    def into(self, width_in: Array, width_out: Array) -> Array | None:
-        """`pieces.readable` over arrays: `width_in` itself, or what an adapter makes of it; None where only one pair at a time tells."""
-        found, piece = self.piece.channels, self.piece
-        if not self.regular:
-            return None
-        if not self.entry:
-            return np.full(1, piece.width_in)
-        if self.entry_in_end and not self.ends:
-            inside, rest = np.divmod(width_out * piece.width_in, piece.width_out)
-            return None if rest.any() else inside
-        return width_in if found.quanta[self.entry[0]] == piece.width_in and not self.entry_in_end else None
-
-    @property
-    def regular(self) -> bool:
-        found = self.piece.channels
-        whole = all(self.widths[r] % found.quanta[r] == 0 for r in self.roots)
-        return len(self.entry) <= 1 and whole and len(found.junctions) <= 1 and (len(self.ends) <= 1 or not self.entry_in_end)
-
-    @property
-    def entry_in_end(self) -> bool:
-        return bool(self.piece.channels.roots(self.piece.end) & set(self.entry))
-
-    def columns(self, width_in: Array, width_out: Array) -> dict[int, Array] | None:
-        """Channels of every group at these widths; None where the unit cannot be entered as it is."""
-        piece = self.piece
-        got: dict[int, Array] = dict.fromkeys(self.entry, width_in)
-        got |= self.end_columns(width_in, width_out)
-        for interior in piece.interiors:
-            if interior.root not in got and interior.root in self.widths:
-                got[interior.root] = self.follow(interior, got, width_out)
-        return got if got.keys() == set(self.roots) else None
-
-    def end_columns(self, width_in: Array, width_out: Array) -> dict[int, Array]:
-        found, piece = self.piece.channels, self.piece
-        if len(self.ends) == 1:
-            ((root, size),) = self.ends.items()
-            read = sum(part.size for part in piece.end if part.group is not None and found.root[part.group] in self.entry)
-            left = width_out - (piece.width_out - size - read) - (width_in * read // piece.width_in if read else 0)
-            return {root: left}
-        settled = piece.width_out - sum(self.ends.values())
-        rows: dict[int, dict[int, Fraction]] = {}
-        for width in np.unique(width_out).tolist():
-            left = Fraction(width - settled)
-            rows[width] = share_channels(self.ends, found, left, left / sum(self.ends.values())) if self.ends else {}
-        place = {width: i for i, width in enumerate(rows)}
-        at = np.vectorize(place.__getitem__, otypes=[np.int64])(width_out)
-        return {root: np.array([int(row[root] * size) for row in rows.values()])[at] for root, size in self.ends.items()}
-
-    def follow(self, interior: Interior, got: Mapping[int, Array], width_out: Array) -> Array:
-        """`scales.steps` over arrays: exact where every part stays whole, else on the granule."""
-        if interior.follows in got:
-            num, den = got[interior.follows], self.widths[interior.follows]
-        elif interior.follows in self.piece.channels.pinned:
-            num, den = np.ones(1, dtype=np.int64), 1
-        else:
-            num, den = width_out, self.piece.width_out
-        width, quanta = interior.width, self.piece.channels.quanta[interior.root]
-        step = width // quanta
-        unit = np.where(width * num >= 2 * GRANULE * den, lcm(step, GRANULE), step)
-        count, rest = np.divmod(width * num, den * unit)
-        count = count + ((2 * rest > den * unit) | ((2 * rest == den * unit) & (count % 2 == 1)))
-        return np.where((num * quanta) % den == 0, width * num // den, np.maximum(count, 1) * unit)
+        into = self.inside.into(width_in, width_out)
+        return into is not None and self.inside.columns(into, width_out) is not None
 
     def assembled(self, columns: dict[int, Array], width_in: Array, width_out: Array, ends: Ends) -> Costs:
         """One form for each way the kernels can look: identity or adapted shortcut, layouts of runtimes that work on blocks."""
         shape = np.broadcast_shapes(width_in.shape, width_out.shape)
-        equal = self.equal(columns)
+        equal = self.inside.equal(columns)
         ways = self.ways(columns, equal, shape)
         if ways is None:
             return self.evaluated(columns, width_in, width_out, False, ends) or self.one_by_one(width_in, width_out, ends)
@@ -218,13 +148,6 @@ class Unit:
                 result.latency_us[p].ravel()[rows] = found.latency_us[p]
             result.macs.ravel()[rows], result.params.ravel()[rows] = found.macs, found.params
         return result
-
-    def equal(self, columns: Mapping[int, Array]) -> Array | None:
-        """Where an addition meets the unit's own input and both ends agree, so that no adapter goes in."""
-        if not self.piece.channels.junctions or len(self.entry) != 1 or len(self.ends) != 1:
-            return None
-        (end,) = self.ends
-        return columns[self.entry[0]] == columns[end]
 
     def ways(self, columns: Mapping[int, Array], equal: Array | None, shape: tuple[int, ...]) -> list[tuple[Array, bool]] | None:
         """Rows that share one form, and whether their shortcut is the identity; None where all share the plain one."""
@@ -247,7 +170,7 @@ class Unit:
         if form is None:
             return None
         shape = np.broadcast_shapes(width_in.shape, width_out.shape)
-        return self.priced(form, [columns[root] for root in self.roots], shape)
+        return self.priced(form, [columns[root] for root in self.inside.roots], shape)
 
     def priced(self, form: Form, widths: list[Array], shape: tuple[int, ...]) -> Costs:
         steps = form.steps(widths)
@@ -263,7 +186,7 @@ class Unit:
     def form(self, columns: Mapping[int, Array], same: bool, ends: Ends) -> Form | None:
         """The form of these rows, which all look alike; found from a few lowered graphs when first asked for."""
         blocked = self.blocks
-        first = tuple(int(columns[root][0]) for root in self.roots)
+        first = tuple(int(columns[root][0]) for root in self.inside.roots)
         key: tuple[object, ...] = (same, tuple(c if c < 16 else 16 + c % 16 for c in first) if blocked else (), ends)
         if key not in self.forms:
             narrow = blocked and min(first, default=16) < 16
@@ -272,15 +195,15 @@ class Unit:
 
     def fit(self, first: tuple[int, ...], same: bool, blocked: bool, ends: Ends) -> Form | None:
         quanta = self.piece.channels.quanta
-        step = [self.widths[r] // quanta[r] for r in self.roots]
+        step = [self.inside.widths[r] // quanta[r] for r in self.inside.roots]
         jumps = tuple(lcm(s, 16) if blocked else s * max(1, -(-8 // s)) for s in step)
         if not same:
             far = [i * 20 * j for i, j in enumerate(jumps)]  # no two widths become equal on the way
             where = tuple(c + d for c, d in zip(first if blocked else jumps, far, strict=True))
             return fitted(lambda point: self.at(point, ends), where, jumps)
-        entry, (end,) = self.roots.index(self.entry[0]), self.ends
+        entry, (end,) = self.inside.roots.index(self.inside.entry[0]), self.inside.ends
         tied = fitted(
-            lambda point: self.at((*point[:entry], point[self.roots.index(end) - (entry < self.roots.index(end))], *point[entry:]), ends),
+            lambda point: self.at((*point[:entry], point[self.inside.roots.index(end) - (entry < self.inside.roots.index(end))], *point[entry:]), ends),
             tuple(c for i, c in enumerate(first) if i != entry),
             tuple(j for i, j in enumerate(jumps) if i != entry),
         )
@@ -289,7 +212,7 @@ class Unit:
     def at(self, point: tuple[int, ...], ends: Ends) -> tuple[Graph, tuple[tuple[Kernel, ...], ...]]:
         """The unit with this many channels in each group."""
         scales = dict.fromkeys(self.piece.channels.pinned, Fraction(1))
-        scales |= {root: Fraction(c, self.widths[root]) for root, c in zip(self.roots, point, strict=True)}
+        scales |= {root: Fraction(c, self.inside.widths[root]) for root, c in zip(self.inside.roots, point, strict=True)}
         graph = rewrite(self.piece.graph, self.piece.channels, scales)
         return graph, ends.kernels(graph, self.rules)
 
