@@ -45,6 +45,8 @@ class Processor:
     """True for a queue like OpenCL's; False for a call that a helper thread must make."""
     memory_bytes: int | None = None
     """Weights and activations it can hold; None where no limit is known."""
+    power_w: float | None = None
+    """Mean power while it computes, above the idle chip's; None where nobody measured it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,15 @@ from test_cli import NET, called, refused
 
 from nnstretch.cli import main, search_tables
 from nnstretch.cli.search import measures_of
-from nnstretch.cli.subjects import progress, stages
+from nnstretch.cli.subjects import load_subject, progress, stages
 from nnstretch.planfile import read_plan
+from nnstretch.predict import load_soc
+from nnstretch.predict.save import save_soc
 from nnstretch.report.front_picture import Mark, Panel, front_picture
 from nnstretch.stretch import optimum
 from nnstretch.stretch.fronts import shares, undominated
+from nnstretch.stretch.lower import lower
+from nnstretch.stretch.pricing import price
 
 COMMON = ("--soc", "mi9", "--width-steps", "3")
 
@@ -130,6 +134,22 @@ def test_a_front_is_drawn_and_undominated(searched: Callable[..., dict[str, Any]
     text = shown(found)
     assert "latency against MACs" in text
     assert "no column for energy" in text
+
+
+def test_energy_is_a_column_where_the_chip_knows_its_power(model: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    soc = load_soc("mi9")
+    watts = {"cpu": 3.5, "gpu": 1.5, "dsp": 0.75}
+    save_soc(replace(soc, processors=tuple(replace(p, power_w=watts[p.name]) for p in soc.processors)), tmp_path / "chip")
+    flags = ("--soc", str(tmp_path / "chip"), "--width-steps", "3", "--json", "--pareto", "macs", "--pareto-steps", "2")
+    _, out, _ = called(capsys, "search", model, *flags)
+    found = json.loads(out)
+    (front,) = found["pareto"]
+    for point in front["points"]:
+        (tmp_path / "plan.yaml").write_text(point["plan"])
+        trial = price(lower(load_subject(model).stretcher, read_plan(tmp_path / "plan.yaml")), load_soc("mi9"))
+        spent = sum(b.compute_us * watts[b.processor] for s in trial.segments for b in s.branches) / 1000
+        assert point["energy_mj"] == pytest.approx(spent)
+    assert "mJ" in shown(found)
 
 
 def test_views_that_cannot_be_are_refused(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def add_views(parser: argparse.ArgumentParser) -> None:
 def measures_of(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(names_of(text)))
     if unknown := [name for name in names if name not in MEASURES]:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is no measure of a front, it is macs or params; memory is a column of both")
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is no measure of a front, it is macs or params; memory and energy are columns of both")
     return names
 
 

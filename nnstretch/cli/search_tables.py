@@ -134,10 +134,10 @@ def front_json(front: Front, result: SearchResult, soc: Soc) -> dict[str, Any]:
 
 def point_json(point: Point, result: SearchResult, soc: Soc) -> dict[str, Any]:
     from nnstretch.planfile import plan_text
-    from nnstretch.stretch.fronts import weight_bytes
+    from nnstretch.stretch.fronts import energy_mj, weight_bytes
 
     trial, original = point.trial, result.original
-    held = weight_bytes(trial, soc.element_bytes)
+    held, energy = weight_bytes(trial, soc.element_bytes), energy_mj(trial, soc)
     return {
         "asked": point.asked,
         "latency_ms": trial.latency_us / 1000,
@@ -151,7 +151,7 @@ def point_json(point: Point, result: SearchResult, soc: Soc) -> dict[str, Any]:
         "optimal": point.optimal,
         "gap": point.gap,
         "plan": plan_text(trial.plan),
-    }
+    } | ({} if energy is None else {"energy_mj": energy})
 
 
 def panel_of(front: Front, result: SearchResult, graph: Graph) -> Panel:
@@ -239,8 +239,8 @@ def show_views(result: dict[str, Any], console: Any) -> None:
         if front["without"]:
             asked = ", ".join(f"{share:.2f}x" for share in front["without"])
             console.print(f"no plan was found with {asked} of the original's {NAMES[front['measure']]}")
-    if result.get("pareto"):
-        console.print("no column for energy: no chip knows its power yet")
+        if front["points"] and not any("energy_mj" in point for point in front["points"]):
+            console.print("no column for energy: soc.json of this chip does not say `power_w` of every processor")
 
 
 def sensitivity_table(rows: list[dict[str, Any]]) -> Any:
@@ -259,7 +259,8 @@ def sensitivity_table(rows: list[dict[str, Any]]) -> Any:
 def front_table(front: dict[str, Any]) -> Any:
     from rich.table import Table
 
-    columns = ("from", "ms", "MACs", "params", "vs alone", "equal MACs ms", "weights MiB", "largest", "proven")
+    known = any("energy_mj" in point for point in front["points"])
+    columns = ("from", "ms", "MACs", "params", "vs alone", "equal MACs ms", "weights MiB", "largest", *(("mJ",) if known else ()), "proven")
     table = Table(*columns, title=f"latency against {NAMES[front['measure']]}")
     for point in front["points"]:
         largest = max(point["weight_bytes"], key=point["weight_bytes"].get)
@@ -272,6 +273,7 @@ def front_table(front: dict[str, Any]) -> Any:
             f"{point['iso_mac_latency_ms']:.2f}",
             f"{point['weight_bytes_total'] / MIB:.2f}",
             f"{largest} {point['weight_bytes_largest'] / MIB:.2f}",
+            *((f"{point['energy_mj']:.1f}" if "energy_mj" in point else "-",) if known else ()),
             brief_proof(point),
         )
     return table

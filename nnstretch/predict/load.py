@@ -25,7 +25,7 @@ SOC_FORMAT = 1
 PREDICTOR_FORMAT = 2
 UNIT = {"latency": "us", "size": "bytes"}
 SOC_KEYS = ("format", "name", "dtype", "calibrated", "provenance", "processors", "merge", "contention")
-PROCESSOR_KEYS = ("name", "kind", "queue_depth", "asynchronous", "copy_in", "copy_out", "sync_us", "memory_bytes")
+PROCESSOR_KEYS = ("name", "kind", "queue_depth", "asynchronous", "copy_in", "copy_out", "sync_us", "memory_bytes", "power_w")
 FIRST_KEYS = ("format", "processor", "form", "dtype", "relative_error", "rates")
 PREDICTOR_KEYS = ("format", "processor", "form", "dtype", "unit", "relative_error", "fusion")
 BODIES = {"analytic": "rates", "learned": "model"}
@@ -108,8 +108,8 @@ def rates_of(data: Any, where: str) -> Rates:
 
 
 def processor(data: Any, where: str) -> Processor:
-    data = keyed(data, PROCESSOR_KEYS, where)
-    memory = data["memory_bytes"]
+    data = keyed({"power_w": None, **data} if isinstance(data, dict) else data, PROCESSOR_KEYS, where)
+    memory, power = data["memory_bytes"], data["power_w"]
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", text(data, "name", where)):
         raise BrokenFile(f"field 'name' is {data['name']!r}, {where}, needed are letters, digits, _, . and -: it names a file")
     return Processor(
@@ -121,6 +121,7 @@ def processor(data: Any, where: str) -> Processor:
         sync_us=number(data, "sync_us", where),
         asynchronous=flag(data, "asynchronous", where),
         memory_bytes=None if memory is None else int(number(data, "memory_bytes", where, 1)),
+        power_w=None if power is None else number(data, "power_w", where),
     )
 
 

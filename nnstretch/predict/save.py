@@ -37,7 +37,7 @@ def soc_document(soc: Soc) -> dict[str, Any]:
         "dtype": soc.dtype,
         "calibrated": soc.calibrated,
         "provenance": soc.provenance,
-        "processors": [asdict(processor) for processor in soc.processors],
+        "processors": [{k: v for k, v in asdict(p).items() if (k, v) != ("power_w", None)} for p in soc.processors],
         "merge": asdict(soc.merge),
         "contention": [{"processors": names, "factor": factor} for names, factor in contention],
     }

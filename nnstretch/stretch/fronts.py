@@ -12,6 +12,7 @@ from itertools import product
 from typing import Protocol
 
 from nnstretch.errors import NoPlan
+from nnstretch.soc import Soc
 from nnstretch.stretch.optimum import Found, SearchResult
 from nnstretch.trial import Trial
 
@@ -115,6 +116,18 @@ def weight_bytes(trial: Trial, element_bytes: int) -> dict[str, int]:
         for branch in segment.branches:
             held[branch.processor] = held.get(branch.processor, 0) + branch.params * element_bytes
     return held
+
+
+def energy_mj(trial: Trial, soc: Soc) -> float | None:
+    """Millijoules that computing takes, above the idle chip; None where the power of a processor in use is not known."""
+    total = 0.0
+    for segment in trial.segments:
+        for branch in segment.branches:
+            power_w = soc.processor(branch.processor).power_w
+            if power_w is None:
+                return None
+            total += power_w * branch.compute_us / 1000
+    return total
 
 
 def sensitivity(ask: Ask, progress: Progress | None = None) -> tuple[tuple[Setting, ...], bool]:
