@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial, TrialState
 
 from nnstretch.cli import main, overview, verb_module, verb_of
 from nnstretch.planfile import read_plan
 from nnstretch.stretch import Stretcher, lower
+from nnstretch.study.claims import HISTORY, WITHDRAWN, finished
 
 NET = """
 import torch
@@ -125,3 +134,40 @@ def test_the_best_plan_can_be_lowered(net: str, capsys: pytest.CaptureFixture[st
     lowered = lower(Stretcher(load_subject(net).graph), read_plan("studies/s/best.yaml"))
     assert lowered.macs == found["best"][0]["macs"]
     assert lowered.macs >= 1.1 * load_subject(net).graph.macs
+
+
+def test_of_two_commands_one_is_killed_in_mid_trial_and_the_study_completes(net: str, tmp_path: Path) -> None:
+    """Two processes, one journal; SIGKILL ends one while both run a trial, and the other repeats what it lost."""
+    wanted, journal = 8, tmp_path / "s" / "study.journal"
+    command = [sys.executable, "-m", "nnstretch.cli", "study", net, "--soc", "mi9", *LOOSE, "--trials", str(wanted), "--warm", "0"]
+    command += ["--lease-s", "3", "--name", "s", "--out", str(tmp_path / "s"), "--sampler", "random"]
+    command += ["--objective", "accuracy", "--epochs", "1", "--set", "data.image_px=16", "--set", "trainer.threads=1"]
+    workers = [subprocess.Popen([*command, "--seed", str(seed)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) for seed in range(2)]
+    try:
+        while len(at_work := running(journal)) < 2:
+            assert [one.poll() for one in workers] == [None, None], "ended before both were seen at work"
+            time.sleep(0.05)
+            workers[0].send_signal(signal.SIGCONT)
+            if len(running(journal)) == 2:
+                workers[0].send_signal(signal.SIGSTOP)  # what it runs now, it runs when it dies
+        workers[0].kill()
+        assert workers[1].wait(120) == 0, workers[1].stderr and workers[1].stderr.read()
+    finally:
+        for one in workers:
+            one.kill()
+            one.communicate()
+    trials = trials_in(journal)
+    assert len(finished(trials)) == wanted, "none lost, none twice"
+    (lost,) = (t for t in trials if t.state == TrialState.FAIL and WITHDRAWN not in t.system_attrs)
+    assert lost.number in at_work
+    (again,) = (t for t in trials if t.system_attrs.get(HISTORY) == [lost.number])
+    assert again.state == TrialState.COMPLETE
+    assert lost.params.items() <= again.params.items(), "it may have died before all were proposed"
+
+
+def trials_in(journal: Path) -> list[FrozenTrial]:
+    return optuna.load_study(study_name=None, storage=JournalStorage(JournalFileBackend(str(journal)))).trials if journal.exists() else []
+
+
+def running(journal: Path) -> list[int]:
+    return [t.number for t in trials_in(journal) if t.state == TrialState.RUNNING]
