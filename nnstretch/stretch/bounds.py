@@ -16,6 +16,9 @@ import numpy as np
 from nnstretch.stretch.lanes import Lane
 from nnstretch.stretch.space import Array, Space
 
+FEW = 30
+"""Input widths of which bounds are told one by one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
@@ -117,8 +120,12 @@ class Read:
 
 
 def ranges(space: Space, i: int, finest: float) -> Array:
-    """Where ranges of input widths begin among a cut's: each spans a factor of at most `finest`; the original width stands alone."""
+    """Where ranges of input widths begin among a cut's: each spans a factor of at most `finest`; the original width stands alone.
+
+    Of few widths, each is a range of its own.
+    """
     widths = space.entries(i)
+    finest = finest if len(widths) > FEW else 1.0
     full = int(np.searchsorted(widths, space.full(i)))
     starts = [0]
     for k in range(1, len(widths)):

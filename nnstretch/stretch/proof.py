@@ -17,15 +17,23 @@ from nnstretch.stretch.space import Space
 Progress = Callable[[str, int, int], None]
 EFFORTS = (Effort(60, 24), Effort(300, 100), Effort(3_000, 600), Effort(30_000, 4_000))
 """Labels a cut and combinations a lane that a run may keep; the next is tried where one forgot too much."""
-FIRST, COARSE, FINE, FINEST = 1.3, 1.15, 1.05, 1.015
-"""Factors that a range of input widths spans: at first, while prices are sought, when they are found, where that does not do."""
+FREE, BOUNDED = (1.3, 1.15, 1.05, 1.015), (1.1, 1.03, 1.015, 1.0)
+"""Factors that a range of input widths spans: at first, while prices are sought, when they are found, where that does not do.
+
+Where work has a price, ranges must be finer: what is least in time and most in work over a range exists nowhere in it.
+"""
 REACH = 0.15
 """Share of the highest price by which prices change at most from one round to the next."""
 NEXT = 0.02
 """And at least, as a share of it."""
 CLOSE = 0.002
 """Prices are good enough when others could lift the bound by this share at most."""
-PLAN = ((EFFORTS[0], 0.04), (EFFORTS[1], 0.04), (EFFORTS[2], 0.2))
+PROMISING = 20
+"""Lanes, beside those of descents, over which plans are polished."""
+VALUES = 5
+"""Prices at which labels are bounded."""
+FIRST = ((EFFORTS[0], 0.04),)
+PLAN = ((EFFORTS[0], 0.04), (EFFORTS[1], 0.04), (EFFORTS[2], 0.04), (EFFORTS[2], 0.2))
 LAST = ((EFFORTS[2], 0.2), (EFFORTS[3], 0.5), (EFFORTS[3], math.inf))
 """With which effort labels are followed, and how far above the bound a plan is looked for, as a share."""
 ABOVE = (0.03, 0.1, 0.3, math.inf)
@@ -50,11 +58,18 @@ class Proof:
     used: set[int] = field(default_factory=set)
     """Lanes of plans so far."""
     tried: dict[Prices, float] = field(default_factory=dict)
+    known: dict[Prices, Values] = field(default_factory=dict)
     planes: list[tuple[float, float, float]] = field(default_factory=list)
     """Latency, MACs and parameters of plans, whether within the bounds or not."""
 
     def __post_init__(self) -> None:
         self.alive = list(range(len(self.lanes)))
+
+    @property
+    def factors(self) -> tuple[float, ...]:
+        if self.bounds.max_macs < math.inf:  # over a range, work may be overstated but not understated
+            return (1.0,) * 4
+        return BOUNDED if self.bounds.any else FREE
 
     @property
     def lower_bound_us(self) -> float:
@@ -66,13 +81,13 @@ class Proof:
 
     def run(self) -> Proof:
         """Raises nothing: without a plan within the bounds, `best` stays None."""
-        points = self.priced()
-        for finest, plan in ((FINE, PLAN), (FINEST, LAST)):
-            found: list[Values] = []
-            for n, prices in enumerate(points):
+        found = self.priced()
+        for finest, plan in zip((None, *self.factors[2:]), (FIRST, PLAN, LAST), strict=True):
+            points = [values.prices for values in found]
+            for n, prices in enumerate(points if finest is not None else ()):
                 if self.whole:
                     return self
-                found.append(self.evaluate(prices, finest))
+                found[n] = self.evaluate(prices, finest or 1.0)
                 self.say("tightening bounds", n + 1, len(points))
             found.sort(key=lambda v: -self.total(v))
             self.polish(found, EFFORTS[1])
@@ -80,6 +95,7 @@ class Proof:
                 if self.whole or self.bound_us == math.inf:
                     return self
                 self.follow(found, effort, near)
+            self.forget(found[0])
         return self
 
     def follow(self, found: list[Values], effort: Effort, near: float) -> None:
@@ -100,14 +116,13 @@ class Proof:
 
     def evaluate(self, prices: Prices, finest: float) -> Values:
         """Bounds at these prices; on the way, a plan that suggests itself, and lanes that can be forgotten."""
-        finest = finest if self.bounds.max_macs == math.inf else 1.0  # over a range, work may be overstated but not understated
         values = values_of(self.space, self.lanes, prices, self.alive, finest)
         self.bound_us = max(self.bound_us, self.total(values))
         self.descend(values)
         self.forget(values)
         return values
 
-    def priced(self) -> list[Prices]:
+    def priced(self) -> list[Values]:
         """Good prices, by cutting planes: every plan says how high the bound at other prices can be at most (Kelley, 1960)."""
         most_macs, most_params = self.scale()
         here = Prices(most_macs / 3)
@@ -123,7 +138,7 @@ class Proof:
             if hope <= self.bound_us * (1 + CLOSE) or there in self.tried:
                 break
             here = there
-        return sorted(self.tried, key=lambda p: -self.tried[p])[: 1 if rounds == 1 else 3]
+        return sorted(self.known.values(), key=lambda v: -self.total(v))[:VALUES]
 
     def scale(self) -> tuple[float, float]:
         """The highest prices considered: three times what a MAC costs when all processors work, and as much for the parameters."""
@@ -153,7 +168,8 @@ class Proof:
 
     def quick(self, prices: Prices) -> None:
         if prices not in self.tried:
-            self.tried[prices] = self.total(self.evaluate(prices, COARSE if self.tried else FIRST))
+            self.known[prices] = self.evaluate(prices, self.factors[1 if self.tried else 0])
+            self.tried[prices] = self.total(self.known[prices])
 
     def descend(self, values: Values) -> None:
         """Follow the bounds to a plan; keep it where it meets the whole network's bounds and is the fastest yet."""
@@ -175,15 +191,19 @@ class Proof:
         self.planes.append((latency, macs, params))
         if self.bounds.keeps(np.array(macs), np.array(params), held).all() and (self.best is None or latency < self.best.latency_us):
             self.best = Path(latency, tuple(steps))
-        self.used |= {number for number, _ in steps}
-        if self.best is None:
-            self.polish([values], EFFORTS[0])
+        lanes = {number for number, _ in steps}
+        if self.best is None or not lanes <= self.used:
+            self.used |= lanes
+            self.polish([values], EFFORTS[0], ABOVE if self.best is None else ABOVE[:2])
 
-    def polish(self, found: list[Values], effort: Effort) -> None:
+    def polish(self, found: list[Values], effort: Effort, shares: Sequence[float] = ABOVE) -> None:
         """A better plan over the lanes of the descents so far: they are few."""
-        known = set(self.used).intersection(*(v.lanes for v in found))
-        for n, above in enumerate(ABOVE):
-            self.say("polishing", n + 1, len(ABOVE))
+        near = self.promising(found) if len(found) > 1 else set()
+        known = (self.used | near).intersection(*(v.lanes for v in found))
+        if not self.bounds.any:
+            return  # a descent is the best there is over its lanes
+        for n, above in enumerate(shares):
+            self.say("polishing", n + 1, len(shares))
             ceiling_us = self.bound_us + above * abs(self.bound_us)
             search = Search(self.space, self.lanes, found, self.bounds, effort, self.gap, self.best, sorted(known), ceiling_us).run()
             if search.best is not self.best:
@@ -191,6 +211,13 @@ class Proof:
                 return
             if self.best is not None and ceiling_us >= self.best.latency_us:
                 return
+
+    def promising(self, found: list[Values]) -> set[int]:
+        """Lanes that lead to the least bounds when they are worst priced."""
+        every = [self.regrets(values) for values in found]
+        common = set.intersection(*(set(regrets) for regrets in every))
+        worst = {n: max(self.total(v) + regrets[n] for v, regrets in zip(found, every, strict=True)) for n in common}
+        return set(sorted(worst, key=lambda n: worst[n])[:PROMISING])
 
     def cross(self, number: int, width: int, values: Values) -> tuple[int, tuple[int, ...], Picks] | None:
         """The combination of one lane that leads on best."""
@@ -222,7 +249,7 @@ class Proof:
         found = [self.best] if self.best is not None else []
         if not count or not found:
             return []
-        values = values_of(self.space, self.lanes, max(self.tried, key=lambda p: self.tried[p]), None, COARSE if self.bounds.max_macs == math.inf else 1.0)
+        values = values_of(self.space, self.lanes, max(self.tried, key=lambda p: self.tried[p]), None, self.factors[1])
         waiting: list[tuple[float, Path, frozenset[int]]] = []
         without: frozenset[int] = frozenset()
         for n in range(count):
