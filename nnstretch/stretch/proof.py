@@ -91,7 +91,7 @@ class Proof:
                 self.say("tightening bounds", n + 1, len(points))
             found.sort(key=lambda v: -self.total(v))
             self.polish(found, EFFORTS[1])
-            for effort, near in plan:
+            for effort, near in plan if finest is not None or self.bounds.any else ():
                 if self.whole or self.bound_us == math.inf:
                     return self
                 self.follow(found, effort, near)
