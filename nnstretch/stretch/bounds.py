@@ -286,7 +286,7 @@ def bounded(number: int, lane: Lane, values: Values, starts: Array, full: int) -
     """The lane's bound over ranges: the ways that are best at a few of them, everywhere."""
     ways = ways_of(lane, values)
     own = int(np.searchsorted(starts, full, side="right")) - 1
-    near = np.unique([own // 2, own, (own + len(starts)) // 2])
+    near = np.unique([own // 3, own, (2 * own + len(starts)) // 3, len(starts) - 1])
     read = reads(lane, starts)
     if read is None:
         return None
