@@ -108,6 +108,38 @@ def test_bounds_on_macs_are_kept_and_impossible_ones_are_explained() -> None:
         search(NETWORK, chip(), ("cpu", "dsp"), min_macs=50.0 * NETWORK.macs)
 
 
+def test_fewer_macs_than_any_plan_has_are_refused_at_once() -> None:
+    with pytest.raises(NoPlan, match=r"no plan for toy has at most 1e\+06 MACs, the limits leave none below \d"):
+        search(NETWORK, chip(), ("cpu", "dsp"), max_macs=1e6)
+    some = search(NETWORK, chip(0.5), ("cpu", "dsp"), Limits(alpha=2.0, beta=1.5)).plans[0].trial
+    assert search(NETWORK, chip(0.5), ("cpu", "dsp"), Limits(alpha=2.0, beta=1.5), max_macs=some.macs).plans[0].trial == some
+
+
+@pytest.mark.parametrize("stage", ["pricing", "following labels"])
+def test_an_interrupt_leaves_a_plan_however_early(stage: str) -> None:
+    def impatient(what: str, done: int, of: int) -> None:
+        if what == stage:
+            raise KeyboardInterrupt
+
+    result = search(NETWORK, chip(), ("cpu", "dsp"), min_macs=0.9 * NETWORK.macs, progress=impatient)
+    assert result.interrupted
+    assert not result.optimal
+    assert result.plans[0].trial.macs >= 0.9 * NETWORK.macs
+    assert 0 <= result.lower_bound_us <= result.plans[0].trial.latency_us
+    assert result.plans[0].trial.latency_us <= min(result.original_us.values())
+    with pytest.raises(NoPlan, match="interrupted"):
+        search(NETWORK, chip(), ("cpu", "dsp"), min_macs=1.1 * NETWORK.macs, progress=impatient if stage == "pricing" else stopped)
+
+
+def stopped(what: str, done: int, of: int) -> None:
+    raise KeyboardInterrupt
+
+
+def test_shares_above_one_are_refused() -> None:
+    with pytest.raises(BadInput, match="min_depth is 2, search settings, it must be a share between 0 and 1"):
+        Limits(min_depth=2)
+
+
 def test_equal_macs_network_has_the_macs_it_is_compared_at() -> None:
     found = search(NETWORK, chip(), ("cpu", "dsp")).plans[0]
     assert found.iso_mac.macs == pytest.approx(found.trial.macs, rel=0.3), "the nearest width that exists"

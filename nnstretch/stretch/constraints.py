@@ -35,9 +35,9 @@ class Limits:
         for name in ("alpha", "beta"):
             if not getattr(self, name) > 0:
                 raise BadInput(f"{name} is {getattr(self, name)}, search settings, it must be above 0")
-        for name in ("min_depth", "min_width", "main_macs", "segment_macs"):
-            if not 0 <= getattr(self, name) <= 4:
-                raise BadInput(f"{name} is {getattr(self, name)}, search settings, it must be a share between 0 and 4")
+        for name, most in (("min_depth", 1), ("min_width", 1), ("main_macs", 4), ("segment_macs", 4)):
+            if not 0 <= getattr(self, name) <= most:
+                raise BadInput(f"{name} is {getattr(self, name)}, search settings, it must be a share between 0 and {most}")
 
 
 def branched(trial: Trial) -> tuple[SegmentCost, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from itertools import product
 
 import numpy as np
@@ -24,6 +25,18 @@ def log10_size(space: Space) -> float:
             branched = sum(options ** len(team) for team in space.teams()) * len(space.merges) if j < last and space.original(i, j)[1] else 0
             ways[j] += ways[i] * (alone + branched)
     return math.log10(ways[-1])
+
+
+def least_macs(space: Space, lanes: Sequence[Lane]) -> float:
+    """No plan has fewer: every segment by itself, whatever width it reads and however long its branches take."""
+    reach = {0: 0.0}
+    for lane in sorted(lanes, key=lambda lane: lane.i):
+        first = space.projected(lane.i, lane.j).macs if lane.merge == "project" else lane.front.costs.macs.min(axis=0)
+        work = sum(float((first[side.first] + side.macs).min(initial=math.inf)) for side in lane.sides)
+        if lane.branched:
+            work = max(work, space.limits.segment_macs * lane.original[1])
+        reach[lane.j] = min(reach.get(lane.j, math.inf), reach.get(lane.i, math.inf) + work)
+    return reach[len(space.cuts) - 1]
 
 
 def refusals(space: Space) -> dict[str, int]:

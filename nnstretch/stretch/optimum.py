@@ -18,7 +18,7 @@ from nnstretch.plan import Branch, Plan, Segment
 from nnstretch.soc import Soc
 from nnstretch.stretch.bounds import Bounds
 from nnstretch.stretch.constraints import Limits, Memory, constraints_of
-from nnstretch.stretch.counts import log10_size, refusals
+from nnstretch.stretch.counts import least_macs, log10_size, refusals
 from nnstretch.stretch.labels import Path
 from nnstretch.stretch.lanes import Lane, lanes
 from nnstretch.stretch.lower import Stretcher, lower, unbranched
@@ -105,22 +105,20 @@ def search(
     originals = {p: price(lower(stretcher, unbranched(stretcher.graph, stretcher.graph.name, p)), soc, pricer) for p in processors}
     bounds = Bounds(min_macs, max_macs, min_params)
     every = tuple(lanes(space))
-    proof, interrupted = proven(space, every, bounds, progress)
-    within = replace(bounds, max_held=max_held(space))
-    if proof.best is not None and not fits(space, every, proof.best):  # memory seldom binds, so it is looked at only where it does
-        before_us, (proof, interrupted) = proof.lower_bound_us, proven(space, every, within, progress)
-        proof.bound_us = max(proof.bound_us, before_us)
-    if proof.best is None:
+    if max_macs < (least := least_macs(space, every)) * (1 - 1e-9):
+        raise NoPlan(f"no plan for {stretcher.graph.name} has at most {max_macs:.4g} MACs, the limits leave none below {least:.4g}")
+    proof, interrupted = fitting(space, every, bounds, progress)
+    plans = [plan_of(space, every, path) for path in [proof.best] if path is not None]
+    plans += unchanged(space, originals, bounds) if interrupted and not plans else []
+    if not plans:
         raise NoPlan(why_none(space, bounds, interrupted))
-    paths = [proof.best]
-    proof.bounds = within
     try:
-        paths += () if interrupted else proof.others(top - 1)
+        plans += [] if interrupted else [plan_of(space, every, path) for path in proof.others(top - 1)]
     except KeyboardInterrupt:
         interrupted = True
-    found = [finished(plan_of(space, every, path), stretcher, soc, pricer, processors) for path in paths]
+    found = [finished(plan, stretcher, soc, pricer, processors) for plan in plans]
     found = [found[0], *sorted(found[1:], key=lambda f: f.trial.latency_us)] if space.exact else sorted(found, key=lambda f: f.trial.latency_us)
-    agrees = space.exact and abs(found[0].trial.latency_us / proof.best.latency_us - 1) < AGREES
+    agrees = space.exact and proof.best is not None and abs(found[0].trial.latency_us / proof.best.latency_us - 1) < AGREES
     best_us = found[0].trial.latency_us
     optimal = proof.whole and agrees
     return SearchResult(
@@ -145,10 +143,29 @@ def proven(space: Space, every: Sequence[Lane], bounds: Bounds, progress: Progre
     try:
         proof.run()
     except KeyboardInterrupt:
-        if proof.best is None:
-            raise
         return proof, True
     return proof, False
+
+
+def fitting(space: Space, every: Sequence[Lane], bounds: Bounds, progress: Progress | None) -> tuple[Proof, bool]:
+    """Proven, with weights that fit. Memory seldom binds, so it is looked at only where the best plan without would not fit."""
+    within = replace(bounds, max_held=max_held(space))
+    proof, interrupted = proven(space, every, bounds, progress)
+    if proof.best is not None and not fits(space, plan_of(space, every, proof.best)):
+        if interrupted:
+            return Proof(space, every, within, 0.0), True
+        before_us = proof.lower_bound_us
+        proof, interrupted = proven(space, every, within, progress)
+        proof.bound_us = max(proof.bound_us, before_us)
+    proof.bounds = within
+    return proof, interrupted
+
+
+def unchanged(space: Space, originals: Mapping[str, Trial], bounds: Bounds) -> list[Plan]:
+    """The original on its fastest processor, where it keeps to the bounds: what an early interrupt leaves."""
+    trials = sorted(originals.values(), key=lambda trial: trial.latency_us)
+    kept = [t.plan for t in trials if bounds.min_macs <= t.macs <= bounds.max_macs and t.params >= bounds.min_params and fits(space, t.plan)]
+    return kept[:1]
 
 
 def max_held(space: Space) -> tuple[float, ...]:
@@ -157,11 +174,11 @@ def max_held(space: Space) -> tuple[float, ...]:
     return tuple((soc.processor(p).memory_bytes or 0) / soc.element_bytes for p in space.limited)
 
 
-def fits(space: Space, every: Sequence[Lane], path: Path) -> bool:
+def fits(space: Space, plan: Plan) -> bool:
     """Whether the weights of a plan fit the processors they are for."""
     if not space.limited:
         return True
-    trial = price(lower(space.stretcher, plan_of(space, every, path)), space.pricer.soc, space.pricer, space.processors)
+    trial = price(lower(space.stretcher, plan), space.pricer.soc, space.pricer, space.processors)
     return Memory(space.pricer.soc)(trial) is None
 
 
