@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import signal
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 
@@ -385,11 +386,10 @@ def test_ctrl_c_stays_ctrl_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Classifier, "training_step", interrupted)
+    before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         fit(small_net(), SMALL, tmp_path, progress=True)
-    import signal
-
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 # The verb
