@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from nnstretch.errors import BadInput
+from nnstretch.errors import BadInput, BrokenFile
 
 
 @contextmanager
@@ -35,3 +37,27 @@ def replacing(path: Path) -> Iterator[Path]:
 def write_text(path: Path, text: str) -> None:
     with replacing(path) as aside:
         aside.write_text(text, encoding="utf-8")
+
+
+def whole_lines(path: Path) -> list[str]:
+    """Of a journal, without the line that a kill cut off, which goes from the file, too. Raises BadInput."""
+    try:
+        data = path.read_bytes() if path.exists() else b""
+        end = data.rfind(b"\n") + 1
+        if end < len(data):
+            with path.open("r+b") as file:
+                file.truncate(end)
+    except OSError as error:
+        raise BadInput(f"cannot read {path}, {error.strerror}, name another --out") from None
+    return data[:end].decode("utf-8", errors="replace").splitlines()
+
+
+def object_in(line: str, path: Path, at: int) -> dict[str, Any]:
+    """The JSON object that is line number `at` of a journal. Raises BrokenFile."""
+    try:
+        data = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise BrokenFile(f"not JSON, {path} line {at}, {type(error).__name__}") from None
+    if not isinstance(data, dict):
+        raise BrokenFile(f"a {type(data).__name__}, {path} line {at}, needed is an object")
+    return data

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nnstretch.errors import BadInput, BrokenFile
+from nnstretch.files import object_in, whole_lines
 from nnstretch.profile.sample import Sample
 from nnstretch.protocols import Kernel
 
@@ -67,12 +68,12 @@ def opened(folder: Path, head: dict[str, Any]) -> tuple[Journal, dict[int, list[
     lines = whole_lines(path)
     if not lines:
         return journal, found
-    first = parsed(lines[0], path, 1)
+    first = object_in(lines[0], path, 1)
     for key, value in ({"format": FORMAT} | head).items():
         if first.get(key) != value:
             raise BrokenFile(f"{key} is {first.get(key)!r}, {path} line 1, this profile has {value!r}; take another folder or --fresh")
     for at, line in enumerate(lines[1:], 2):
-        data = parsed(line, path, at)
+        data = object_in(line, path, at)
         try:
             cluster, samples, spent_s = int(data["cluster"]), [sample_of(item) for item in data["samples"]], float(data["spent_s"])
             if not 0 <= spent_s < math.inf:
@@ -82,29 +83,6 @@ def opened(folder: Path, head: dict[str, Any]) -> tuple[Journal, dict[int, list[
         found.setdefault(cluster, []).extend(samples)
         journal.spent_s += spent_s
     return journal, found
-
-
-def whole_lines(path: Path) -> list[str]:
-    """Without the one that a kill cut off, which goes from the file, too."""
-    try:
-        data = path.read_bytes() if path.exists() else b""
-        end = data.rfind(b"\n") + 1
-        if end < len(data):
-            with path.open("r+b") as file:
-                file.truncate(end)
-    except OSError as error:
-        raise BadInput(f"cannot read {path}, {error.strerror}") from None
-    return data[:end].decode("utf-8", errors="replace").splitlines()
-
-
-def parsed(line: str, path: Path, at: int) -> dict[str, Any]:
-    try:
-        data = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise BrokenFile(f"not JSON, {path} line {at}, {type(error).__name__}") from None
-    if not isinstance(data, dict):
-        raise BrokenFile(f"a {type(data).__name__}, {path} line {at}, needed is an object")
-    return data
 
 
 def sample_of(data: dict[str, Any]) -> Sample:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nnstretch.errors import BadInput, BrokenFile
+from nnstretch.files import object_in, whole_lines
 
 FORMAT = 1
 NAME = "capacity.jsonl"
@@ -62,8 +63,8 @@ def opened(folder: Path, head: dict[str, Any]) -> Journal:
             raise BadInput(f"cannot study into {folder}, {error.strerror}, name another folder") from None
         append(path, head)
         return Journal(path, {})
-    check_same(parsed(lines[0], path, 1), head, path)
-    runs = [run_of(parsed(line, path, at), path, at) for at, line in enumerate(lines[1:], 2)]
+    check_same(object_in(lines[0], path, 1), head, path)
+    runs = [run_of(object_in(line, path, at), path, at) for at, line in enumerate(lines[1:], 2)]
     return Journal(path, {(run.plan, run.seed): run for run in runs})
 
 
@@ -77,19 +78,6 @@ def check_same(before: dict[str, Any], now: dict[str, Any], path: Path) -> None:
             raise BadInput(f"{key} is {given}, the study kept in {path} has {was}, give the same or another --out")
 
 
-def whole_lines(path: Path) -> list[str]:
-    """Without the last one where a kill cut it off, which goes from the file, too."""
-    try:
-        data = path.read_bytes() if path.exists() else b""
-        end = data.rfind(b"\n") + 1
-        if end < len(data):
-            with path.open("r+b") as file:
-                file.truncate(end)
-    except OSError as error:
-        raise BadInput(f"cannot read {path}, {error.strerror}, name another --out") from None
-    return data[:end].decode("utf-8", errors="replace").splitlines()
-
-
 def append(path: Path, line: dict[str, Any]) -> None:
     try:
         with path.open("a", encoding="utf-8") as file:
@@ -98,16 +86,6 @@ def append(path: Path, line: dict[str, Any]) -> None:
             os.fsync(file.fileno())
     except OSError as error:
         raise BadInput(f"cannot write {path}, {error.strerror}, what was trained before is kept") from None
-
-
-def parsed(line: str, path: Path, at: int) -> dict[str, Any]:
-    try:
-        data = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise BrokenFile(f"not JSON, {path} line {at}, {type(error).__name__}") from None
-    if not isinstance(data, dict):
-        raise BrokenFile(f"a {type(data).__name__}, {path} line {at}, needed is an object")
-    return data
 
 
 def run_of(data: dict[str, Any], path: Path, at: int) -> Run:
