@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import tempfile
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from nnstretch.errors import BadInput, BrokenFile
+
+NO_ROOM = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO})
 
 
 @contextmanager
@@ -30,6 +33,10 @@ def replacing(path: Path) -> Iterator[Path]:
         yield Path(aside)
         os.chmod(aside, 0o644)
         os.replace(aside, path)
+    except OSError as error:
+        if error.errno in NO_ROOM:
+            raise BadInput(f"cannot write {path}, {os.strerror(error.errno)}, nothing is changed") from error
+        raise
     finally:
         Path(aside).unlink(missing_ok=True)
 

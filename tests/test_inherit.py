@@ -154,3 +154,12 @@ def test_selections_and_shares() -> None:
     weight = torch.ones(1, 3)
     assert shared(weight, torch.tensor([0, 1, 1])).tolist() == [[1, 0.5, 0.5]]
     assert fitted(torch.tensor([[1.0, 2.0]]), (1, 3)).tolist() == [[1, 2, 1]]
+
+
+def test_what_is_handed_on_knows_which_channels_it_stands_for() -> None:
+    module = chain([12, 3, 7, 1, 5, 0, 14, 9])
+    both = stretch(module, plan(Branch("cpu", width=8), Branch("dsp", width=8)))
+    assert both.segments[0].stands_for.tolist() == [0, 1, 3, 5, 7, 9, 12, 14, 2, 4, 6, 8, 10, 11, 13, 15]
+    projected = stretch(module, plan(Branch("cpu", width=8), Branch("dsp", width=8), merge="project"))
+    assert sorted(projected.segments[0].stands_for.tolist()) == list(range(16))
+    assert both.segments[1].stands_for.tolist() == list(range(8))

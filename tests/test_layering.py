@@ -12,10 +12,11 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "nnstretch"
 FILES = sorted(PACKAGE.rglob("*.py"))
 VERBS = frozenset({"capture", "profile", "predict", "stretch", "train", "export", "schedule", "run", "report", "study"})
-NOUNS = frozenset(path.stem for path in PACKAGE.glob("*.py")) - {"__init__"}
+NOUNS = frozenset(path.stem for path in PACKAGE.glob("*.py")) - {"__init__", "__main__"}
 ALSO = {
     "run": {"schedule"},
     "stretch": {"capture"},
+    "train": {"stretch"},
     "profile": {"predict", "capture", "export"},
     "study": {"stretch", "capture", "train", "export", "schedule", "run", "report"},
 }
@@ -24,7 +25,7 @@ MODULES = frozenset(
     ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__") for path in FILES
 )
 HEAVY = frozenset({
-    *("torch", "torchvision", "timm", "onnx", "onnxruntime", "lightning", "pytorch_lightning", "scipy", "sklearn", "matplotlib"),
+    *("torch", "torchvision", "timm", "onnx", "onnxruntime", "lightning", "pytorch_lightning", "litdata", "scipy", "sklearn", "matplotlib"),
     *("ai_edge_litert", "litert_torch", "ai_edge_quantizer", "openvino", "optuna"),
 })  # fmt: skip
 

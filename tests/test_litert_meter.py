@@ -16,8 +16,9 @@ from ai_edge_litert.interpreter import Interpreter
 
 from nnstretch.capture.torch_export import capture
 from nnstretch.errors import UnsupportedOp
+from nnstretch.export.litert import silent
 from nnstretch.profile.litert import NETWORK_BYTES, RULES, LiteRT, copies_of, held_bytes
-from nnstretch.profile.litert_network import silent, to_tflite, trained
+from nnstretch.profile.litert_network import to_tflite, trained
 from nnstretch.profile.tflite_kernels import build
 from nnstretch.protocols import Kernel
 from nnstretch.structure.kernels import kernels

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import signal
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -20,20 +20,27 @@ from nnstretch.capture import load_model
 from nnstretch.cli import main as command
 from nnstretch.cli import train as train_verb
 from nnstretch.errors import BadInput, BrokenFile, UnknownName
-from nnstretch.places import shipped
 from nnstretch.plan import Branch, Plan, Segment
 from nnstretch.stretch import write_plan
 from nnstretch.train import evaluate, fit, held_out, load_recipe, load_weights, recipe_yaml, save_weights
-from nnstretch.train.classifier import Classifier, learning_rate_factor, training_loss
-from nnstretch.train.data import Shuffled, augment, load_split
-from nnstretch.train.recipe import Data, Loss, Optimizer, Recipe, Trainer, settings
+from nnstretch.train.classifier import Classifier
+from nnstretch.train.data import Pictures, open_data
+from nnstretch.train.data.images import InMemory
+from nnstretch.train.data.order import Order, Pick, Share, order_of
+from nnstretch.train.data.views import for_training, moved, moves_of
+from nnstretch.train.descent import learning_rate_factor
+from nnstretch.train.losses import training_loss
+from nnstretch.train.reading import settings
+from nnstretch.train.recipe import Augment, Average, Branched, Data, Loss, Optimizer, Recipe, Trainer
 from nnstretch.train.records import Epoch
+from nnstretch.train.teacher import Teacher
 from nnstretch.train.weights import SafeCheckpoint, packed, unpacked
 
 SMALL = Recipe(
     data=Data(image_px=16, batch_images=64),
+    augment=Augment(shift=0.06, rotate_deg=10.0, scale=0.1),
     optimizer=Optimizer(lr=0.1),
-    trainer=Trainer(max_epochs=2, precision="fp32", threads=1),
+    trainer=Trainer(max_epochs=2, precision="fp32", threads=1, tensorboard=False),
 )
 
 
@@ -65,25 +72,21 @@ def write(path: Path, text: str) -> Path:
 # Recipes
 
 
-def test_the_shipped_recipe_spells_out_every_setting() -> None:
-    tree = yaml.safe_load((shipped("recipes") / "digits.yaml").read_text())
-    assert tree == asdict(load_recipe("digits"))
-
-
 @given(
     st.builds(
         Recipe,
         seed=st.integers(0, 2**32 - 1),
-        data=st.builds(Data, image_px=st.integers(8, 1024), shift=st.floats(0, 1)),
-        optimizer=st.builds(Optimizer, name=st.sampled_from(["sgd", "adamw"]), lr=st.floats(0, 1e3)),
-        trainer=st.builds(Trainer, precision=st.sampled_from(["auto", "fp32", "bf16"])),
+        data=st.builds(Data, image_px=st.integers(8, 1024), workers=st.integers(0, 256)),
+        augment=st.builds(Augment, shift=st.floats(0, 1), mixup=st.floats(0, 100)),
+        optimizer=st.builds(Optimizer, name=st.sampled_from(["sgd", "adamw", "lamb"]), lr=st.floats(0, 1e3)),
+        trainer=st.builds(Trainer, precision=st.sampled_from(["auto", "fp32", "bf16", "fp16"])),
     )
 )
 def test_a_recipe_reads_back_equal(recipe: Recipe) -> None:
     tree = yaml.safe_load(recipe_yaml(recipe))
-    assert replace(recipe) == Recipe(
-        tree["model"], tree["seed"], Data(**tree["data"]), Optimizer(**tree["optimizer"]), Loss(**tree["loss"]), Trainer(**tree["trainer"])
-    )
+    kinds = {"data": Data, "augment": Augment, "optimizer": Optimizer, "loss": Loss, "branched": Branched, "average": Average}
+    parts = {name: kind(**tree[name]) for name, kind in (kinds | {"trainer": Trainer}).items()}
+    assert recipe == Recipe(tree["model"], tree["seed"], **parts)
 
 
 def test_a_saved_recipe_loads_equal(tmp_path: Path) -> None:
@@ -145,10 +148,17 @@ def test_every_setting_has_a_dotted_key() -> None:
 # Data
 
 
+def digits() -> tuple[InMemory, InMemory]:
+    dataset = open_data(SMALL.data)
+    assert isinstance(dataset.train, InMemory)
+    assert isinstance(dataset.held, InMemory)
+    return dataset.train, dataset.held
+
+
 def test_the_split_holds_out_a_fifth_of_every_class_and_shares_nothing() -> None:
-    split = load_split(SMALL.data)
-    assert (len(split.train_labels), len(split.held_labels)) == (1437, 360)
-    share = torch.bincount(split.held_labels) / (torch.bincount(split.held_labels) + torch.bincount(split.train_labels))
+    train, held = digits()
+    assert (len(train), len(held)) == (1437, 360)
+    share = torch.bincount(held.labels) / (torch.bincount(held.labels) + torch.bincount(train.labels))
     assert share.min() > 0.19
     assert share.max() < 0.21
 
@@ -161,34 +171,74 @@ def test_held_out_images_are_what_a_network_takes() -> None:
     assert set(labels.tolist()) == set(range(10))
 
 
+def seen(augment: Augment, seed: int = 0, epoch: int = 0, first: int = 0, count: int = 8) -> torch.Tensor:
+    images = open_data(SMALL.data).train.images[first : first + count]  # type: ignore[attr-defined]
+    return for_training(images, Pick(epoch, 3, first, 8, tuple(range(first, first + count))), seed, augment, open_data(SMALL.data))
+
+
 def test_augmentation_of_zero_changes_nothing() -> None:
-    images = load_split(SMALL.data).train_images[:8]
-    still = augment(images, replace(SMALL.data, shift=0.0, rotate_deg=0.0, scale=0.0), torch.Generator().manual_seed(0))
+    images = digits()[0].images[:8].float() / 255
+    still = moved(images, moves_of(Pick(0, 0, 0, 8, tuple(range(8))), 0, Augment()))
     assert torch.allclose(still, images, atol=1e-5)
 
 
-def test_augmentation_repeats_with_its_generator() -> None:
-    images = load_split(SMALL.data).train_images[:8]
-    first, second, other = (augment(images, SMALL.data, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
-    assert torch.equal(first, second)
-    assert not torch.equal(first, other)
-    assert 0 <= float(first.min()) <= float(first.max()) <= 1
+def test_augmentation_depends_on_seed_and_epoch_and_not_on_how_a_batch_is_shared_out() -> None:
+    whole = seen(SMALL.augment)
+    assert torch.equal(whole, seen(SMALL.augment))
+    assert torch.equal(whole, torch.cat([seen(SMALL.augment, first=0, count=4), seen(SMALL.augment, first=4, count=4)]))
+    assert not torch.equal(whole, seen(SMALL.augment, seed=1))
+    assert not torch.equal(whole, seen(SMALL.augment, epoch=1))
+
+
+def picks(images: int, batch_images: int, epoch: int, share: Share, start: tuple[int, int] = (-1, 0)) -> list[Pick]:
+    order = Order(images, (), batch_images, 3, share)
+    order.set_epoch(epoch)
+    order.start = start
+    return list(order)
 
 
 @given(st.integers(1, 200), st.integers(1, 50), st.integers(0, 5))
 def test_batches_are_full_and_hold_every_image_at_most_once(images: int, batch_images: int, epoch: int) -> None:
-    order = Shuffled(images, batch_images, seed=3)
-    order.set_epoch(epoch)
-    batches = list(order)
+    batches = [pick.indices for pick in picks(images, batch_images, epoch, Share())]
     seen = [index for batch in batches for index in batch]
-    assert len(batches) == len(order) == images // batch_images
+    assert len(batches) == len(Order(images, (), batch_images, 3, Share())) == images // batch_images
     assert len(seen) == len(set(seen)) == len(batches) * batch_images
-    assert batches == list(order)
+
+
+@given(st.integers(1, 200), st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), st.integers(0, 3), st.integers(0, 9))
+def test_processes_and_micro_batches_share_out_the_same_batches(
+    images: int, own: int, processes: int, micro: int, epoch: int, done: int
+) -> None:
+    batch_images = own * processes * micro
+    whole = picks(images, batch_images, epoch, Share())
+    shares = [picks(images, batch_images, epoch, Share(rank, processes, micro)) for rank in range(processes)]
+    assert len({len(share) for share in shares}) == 1
+    for pick in whole:
+        parts = sorted((p for share in shares for p in share if p.step == pick.step), key=lambda p: p.first)
+        assert sum((p.indices for p in parts), ()) == pick.indices
+        assert [p.first for p in parts] == list(range(0, batch_images, own))
+    resumed = picks(images, batch_images, epoch, Share(0, processes, micro), start=(epoch, done))
+    assert resumed == shares[0][done:]
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=30), st.integers(0, 3))
+def test_images_in_chunks_are_all_seen_and_few_chunks_are_open_at_once(chunks: list[int], epoch: int) -> None:
+    order = order_of(sum(chunks), chunks, 0, epoch).tolist()
+    assert sorted(order) == list(range(sum(chunks)))
+    owner = [number for number, size in enumerate(chunks) for _ in range(size)]
+    last = {owner[image]: at for at, image in enumerate(order)}
+    first = {chunk: order_at for order_at, chunk in reversed([(at, owner[image]) for at, image in enumerate(order)])}
+    assert max(sum(first[c] <= at <= last[c] for c in first) for at in range(len(order))) <= 8
+
+
+def test_a_batch_that_cannot_be_shared_out_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"data\.batch_images is 10, 4 processes of 1 micro-batches, it must be a multiple of 4"):
+        Share(0, 4).images_of(10)
 
 
 def test_a_batch_larger_than_the_data_is_refused() -> None:
     with pytest.raises(BadInput, match=r"batch_images is 1000.*179 images"):
-        load_split(Data(image_px=8, batch_images=1000, held_out=0.9))
+        Pictures(Recipe(data=Data(image_px=8, batch_images=1000, held_out=0.9)))
 
 
 # Weights
@@ -271,10 +321,10 @@ def test_a_teacher_who_agrees_adds_nothing() -> None:
 
 def test_distillation_moves_only_the_student() -> None:
     student, teacher = small_net(seed=0), small_net(seed=1)
-    classifier = Classifier(student, replace(SMALL, loss=Loss(distill=0.9)), teacher)
+    recipe = replace(SMALL, loss=Loss(distill=0.9))
+    classifier = Classifier(student, recipe, open_data(SMALL.data), Teacher(teacher, student, recipe))
     images, labels = held_out(SMALL.data)
-    student_scores, teacher_scores = classifier(images[:8]), classifier.teacher_scores(images[:8])
-    training_loss(student_scores, labels[:8], teacher_scores, Loss(distill=0.9)).backward()
+    classifier.loss(images[:8], labels[:8]).backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in student.parameters())
     assert all(p.grad is None for p in teacher.parameters())
     assert not any(key.startswith("_teacher") for key in classifier.state_dict())
@@ -361,7 +411,7 @@ def test_the_same_recipe_gives_the_same_weights_and_another_seed_others(tmp_path
 
 def test_bf16_trains_fp32_weights(tmp_path: Path) -> None:
     network = small_net()
-    recipe = replace(SMALL, loss=Loss(distill=0.5), trainer=Trainer(max_epochs=1, precision="bf16", threads=1))
+    recipe = replace(SMALL, loss=Loss(distill=0.5), trainer=replace(SMALL.trainer, max_epochs=1, precision="bf16"))
     fit(network, recipe, tmp_path, teacher=small_net(seed=1), progress=False)
     assert all(p.dtype == torch.float32 and torch.isfinite(p).all() for p in network.parameters())
 
@@ -371,9 +421,9 @@ def test_what_cannot_be_trained_is_refused_with_its_numbers(tmp_path: Path) -> N
         fit(small_net(classes=1000), SMALL, tmp_path, progress=False)
     with pytest.raises(BadInput, match=r"refuses an image of 3x16x16"):
         fit(nn.Conv2d(4, 10, 1), SMALL, tmp_path, progress=False)
-    with pytest.raises(BadInput, match=r"loss\.distill is 0\.5, but there is no teacher"):
+    with pytest.raises(BadInput, match=r"loss\.distill is 0\.5 .*there is no teacher"):
         fit(small_net(), replace(SMALL, loss=Loss(distill=0.5)), tmp_path, progress=False)
-    with pytest.raises(BadInput, match=r"diverged, epoch 1 batch \d+, loss is"):
+    with pytest.raises(BadInput, match=r"diverged, step \d+ in epoch 1, the loss is not finite"):
         fit(small_net(), replace(SMALL, optimizer=Optimizer(lr=1e3, weight_decay=10.0, warmup=0.0)), tmp_path, progress=False)
     (tmp_path / "file").write_text("")
     with pytest.raises(BadInput, match="cannot train into"):

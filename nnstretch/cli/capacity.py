@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from nnstretch.errors import BadInput
 
 if TYPE_CHECKING:
-    from nnstretch.study.capacity import Capacity, Row, Wanted
+    from nnstretch.study.capacity import Capacity, Row
     from nnstretch.train.recipe import Recipe
 
 SUMMARY = "lower bounds on depth and width, from training small variants"
@@ -36,7 +36,7 @@ def shares(text: str) -> tuple[float, ...]:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     from nnstretch.study.capacity_rules import DEPTHS, WIDTHS
-    from nnstretch.train.recipe import settings
+    from nnstretch.train.reading import settings
 
     def listed(numbers: tuple[float, ...]) -> str:
         return ",".join(f"{n:g}" for n in numbers)
@@ -75,7 +75,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def recipe_of(args: argparse.Namespace) -> Recipe:
-    from nnstretch.train.recipe import load_recipe
+    from nnstretch.train.reading import load_recipe
 
     given = {key.removeprefix("set "): value for key, value in vars(args).items() if key.startswith("set ") and value is not None}
     if args.epochs is not None:
@@ -86,7 +86,10 @@ def recipe_of(args: argparse.Namespace) -> Recipe:
 
 
 def as_json(found: Capacity) -> dict[str, Any]:
+    from nnstretch.train.data import open_data
+
     wanted, bounds = found.wanted, found.bounds
+    dataset = open_data(wanted.recipe.data)
     return {
         "model": wanted.model,
         "recipe": asdict(wanted.recipe),
@@ -100,8 +103,8 @@ def as_json(found: Capacity) -> dict[str, Any]:
         "margin": found.margin * 100,
         "inside": bounds.inside,
         "search": f"nnstretch search {shlex.quote(wanted.model)} --soc SOC --min-depth {bounds.depth:g} --min-width {bounds.width:g}",
-        "images": held_out_images(wanted),
-        "chance": 1 / wanted.recipe.data.classes,
+        "images": len(dataset.held),
+        "chance": 1 / len(dataset.classes),
         "reused": found.reused,
         "journal": str(found.journal),
     }
@@ -132,12 +135,6 @@ def variant_json(found: Capacity, row: Row) -> dict[str, Any]:
         "plan": row.candidate.key,
         "sequential": list(row.candidate.refused),
     }
-
-
-def held_out_images(wanted: Wanted) -> int:
-    from nnstretch.train import held_out
-
-    return len(held_out(wanted.recipe.data)[1])
 
 
 def verdict(result: dict[str, Any]) -> str:

@@ -10,7 +10,6 @@ The folder receives weights.safetensors, training.json (the curve) and recipe.ya
 from __future__ import annotations
 
 import argparse
-import copy
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,11 +26,12 @@ SUMMARY = "train a network, original or branched, by a recipe"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    from nnstretch.train.recipe import settings
+    from nnstretch.train.reading import settings
 
     parser.add_argument("recipe", metavar="RECIPE", help="RECIPE.yaml, or the name of a shipped one: digits")
     parser.add_argument("--plan", help="branched network to train: PLAN.yaml")
     parser.add_argument("--weights", metavar="CKPT", help="weights to start from: the network's own, or the original's")
+    parser.add_argument("--teacher", metavar="CKPT", help="the original's weights to distil from, where --weights are not these")
     parser.add_argument("--out", metavar="FOLDER", type=Path, default=Path("trained"), help="where the result goes (trained)")
     parser.add_argument("--resume", action="store_true", help="continue the interrupted training in FOLDER")
     parser.add_argument("--print_config", action="store_true", help="print the resolved recipe and train nothing")
@@ -42,7 +42,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
-    from nnstretch.train.recipe import load_recipe
+    from nnstretch.train.reading import load_recipe
 
     given = {key.removeprefix("set "): value for key, value in vars(args).items() if key.startswith("set ") and value is not None}
     plan_file = args.plan
@@ -51,54 +51,78 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     recipe = load_recipe(args.recipe, [f"{key}={value}" for key, value in given.items()])
     if args.print_config:
         return {"recipe": asdict(recipe)}
-    module, teacher = networks(recipe, plan_file, given.get("model"), args.weights)
+    module, teacher = networks(recipe, plan_file, given.get("model"), args.weights, args.teacher)
     return trained(module, teacher, recipe, args)
 
 
 def trained(module: nn.Module, teacher: nn.Module | None, recipe: Recipe, args: argparse.Namespace) -> dict[str, Any]:
     from nnstretch.train import fit
+    from nnstretch.train.machine import rank
 
     result = fit(module, recipe, args.out, teacher=teacher, resume=args.resume)
+    if rank():
+        raise SystemExit(0)  # of several processes the first one speaks
     return {
         "checkpoint": str(result.checkpoint),
         "epochs": result.epochs,
         "val_accuracy": result.val_accuracy,
+        "best": str(result.best),
+        "best_accuracy": result.best_accuracy,
         "images_per_s": result.images_per_s,
         "history": [asdict(epoch) for epoch in result.history],
     }
 
 
-def networks(recipe: Recipe, plan_file: str | None, model: str | None, weights: str | None) -> tuple[nn.Module, nn.Module | None]:
-    """What is trained, and the original as its teacher where the recipe distils."""
+def networks(
+    recipe: Recipe, plan_file: str | None, model: str | None, weights: str | None, teacher: str | None = None
+) -> tuple[nn.Module, nn.Module | None]:
+    """What is trained, and its teacher where the recipe distils: the original, or any network with --teacher's weights."""
     from nnstretch.capture import load_model
     from nnstretch.train import load_weights
 
     if plan_file is not None:
-        return branched(recipe, plan_file, model, weights)
-    if recipe.loss.distill > 0:
-        raise BadInput(f"loss.distill is {recipe.loss.distill}, no teacher, give --plan and --weights of the original")
+        return branched(recipe, plan_file, model, weights, teacher)
     module = load_model(recipe.model)
     if weights is not None:
         load_weights(module, weights)
-    return module, None
+    if not recipe.loss.has_teacher:
+        return module, None
+    if teacher is None:
+        raise BadInput(f"loss.distill is {recipe.loss.distill}, no teacher, give --teacher CKPT, or --plan and --weights of the original")
+    return module, load_weighted(recipe.model, teacher)
 
 
-def branched(recipe: Recipe, plan_file: str, model: str | None, weights: str | None) -> tuple[nn.Module, nn.Module | None]:
+def load_weighted(model: str, weights: str) -> nn.Module:
     from nnstretch.capture import load_model
-    from nnstretch.stretch import read_plan, stretch
     from nnstretch.train import load_weights
+
+    module = load_model(model)
+    load_weights(module, weights)
+    return module
+
+
+def branched(
+    recipe: Recipe, plan_file: str, model: str | None, weights: str | None, teacher: str | None
+) -> tuple[nn.Module, nn.Module | None]:
+    """--weights may be the original's, which are inherited, or the branched network's own; --teacher is always the original's."""
+    from nnstretch.capture import load_model
+    from nnstretch.stretch import read_plan
+    from nnstretch.train import load_weights
+    from nnstretch.train.branching import branched_network
 
     plan = read_plan(Path(plan_file))
     original = load_model(model or plan.model)
     inherits = weights is not None and fits(original, weights)
     if weights is not None and inherits:
         load_weights(original, weights)
-    if recipe.loss.distill > 0 and not inherits:
-        raise BadInput(f"loss.distill is {recipe.loss.distill}, no teacher, give --weights of the original {plan.model}")
-    module = stretch(copy.deepcopy(original), plan, inherit=True)
+    if recipe.loss.has_teacher and teacher is None and not inherits:
+        raise BadInput(f"loss.distill is {recipe.loss.distill}, no teacher, give --weights of the original {plan.model}, or --teacher")
+    module = branched_network(original, plan, recipe)
     if weights is not None and not inherits:
         load_weights(module, weights)
-    return module, original if recipe.loss.distill > 0 else None
+    if not recipe.loss.has_teacher:
+        return module, None
+    return module, original if teacher is None else load_weighted(model or plan.model, teacher)
 
 
 def fits(module: nn.Module, weights: str) -> bool:

@@ -30,16 +30,16 @@ Index = torch.Tensor
 
 def inherited(stretched: Stretched, weights: Weights) -> list[list[dict[str, torch.Tensor]]]:
     """Per segment and branch: a starting value for every weight that has an ancestor or is a selection."""
-    return list(inheriting(stretched, weights))
+    return [values for values, _ in inheriting(stretched, weights)]
 
 
-def inheriting(stretched: Stretched, weights: Weights) -> Iterator[list[dict[str, torch.Tensor]]]:
-    """The same, one segment at a time: a huge network need not be in memory once more."""
+def inheriting(stretched: Stretched, weights: Weights) -> Iterator[tuple[list[dict[str, torch.Tensor]], Index]]:
+    """The same with the original channel of everything handed on, one segment at a time: a huge network need not be in memory once more."""
     entry = stretched.graph.inputs[0].spec.shape
     incoming = torch.arange(entry[1] if len(entry) > 1 else 1)
     for segment in stretched.segments:
         values, incoming = inherit_segment(segment, weights, incoming)
-        yield values
+        yield values, incoming
 
 
 def inherit_segment(segment: LoweredSegment, weights: Weights, incoming: Index) -> tuple[list[dict[str, torch.Tensor]], Index]:

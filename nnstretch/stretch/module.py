@@ -9,6 +9,7 @@ from torch import nn
 
 from nnstretch.capture import build, trace
 from nnstretch.capture.build import load
+from nnstretch.errors import BadInput
 from nnstretch.plan import Plan
 from nnstretch.stretch.inherit import inheriting
 from nnstretch.stretch.lower import LoweredSegment, Stretched, lower
@@ -17,14 +18,46 @@ from nnstretch.stretch.lower import LoweredSegment, Stretched, lower
 class Meeting(nn.Module):
     """Branches that read one tensor, and the concatenation in which they meet."""
 
+    stands_for: torch.Tensor
+    """[channels behind it], int64: the original channel that each one inherited. Without inheritance they go round the original's
+    in turn, so that features can be compared all the same."""
+
     def __init__(self, lowered: LoweredSegment) -> None:
         super().__init__()
         self.axis = lowered.axis
+        self.branch_drop = 0.0
+        """Probability with which training drops a branch; see `dropped`."""
         self.branches = nn.ModuleList(build(b.graph) for b in lowered.branches)
+        original = lowered.original.specs()[lowered.original.outputs[0]].shape
+        width = lowered.output.shape[self.axis] if lowered.output.shape else 1
+        turns = torch.arange(width) % (original[self.axis] if original else 1)
+        # Not persistent: weights of networks saved before must load, and it follows from plan and original anyway.
+        self.register_buffer("stands_for", turns, persistent=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         outputs = [branch(x) for branch in self.branches]
-        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, self.axis)
+        if len(outputs) == 1:
+            return outputs[0]  # type: ignore[no-any-return]
+        if self.training and self.branch_drop > 0:
+            outputs = dropped(outputs, self.branch_drop)
+        return torch.cat(outputs, self.axis)
+
+
+def dropped(outputs: list[torch.Tensor], p: float) -> list[torch.Tensor]:
+    """Outputs of branches [batch, ...], each zeroed with probability `p`, the survivors scaled so that the expectation stays.
+
+    Every sample draws for itself: gradients are less noisy than with one draw for the batch, and batch norms behind the
+    meeting point see the same mixture in every batch. A sample that would lose all its branches keeps one, drawn evenly.
+    Draws come from the processor's global generator, so a seed gives the same ones on every device.
+    """
+    batch, count = outputs[0].shape[0], len(outputs)
+    drawn = torch.rand(batch, count + 1)
+    kept = drawn[:, :count] >= p
+    saved = (drawn[:, count] * count).long().clamp_max(count - 1)
+    kept |= ~kept.any(1, keepdim=True) & nn.functional.one_hot(saved, count).bool()
+    scale = kept / (1 - p + p**count / count)
+    columns = scale.to(outputs[0].device).unbind(1)
+    return [y * column.to(y.dtype).reshape(-1, *(1,) * (y.dim() - 1)) for y, column in zip(outputs, columns, strict=True)]
 
 
 class StretchedNetwork(nn.Module):
@@ -38,6 +71,16 @@ class StretchedNetwork(nn.Module):
     @property
     def plan(self) -> Plan:
         return self.lowered.plan
+
+    def set_branch_drop(self, p: float) -> None:
+        """From now on, training drops each branch of a segment with probability `p`, but never all; 0 is off.
+
+        Evaluation and export never drop. Raises BadInput unless 0 <= p < 1.
+        """
+        if not 0 <= p < 1:
+            raise BadInput(f"branch drop-out is {p}, plan of {self.plan.model}, it is a probability from 0 to below 1")
+        for segment in self.segments:
+            segment.branch_drop = float(p)  # type: ignore[assignment]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for segment in self.segments:
@@ -60,7 +103,8 @@ def assemble(lowered: Stretched, weights: Mapping[str, torch.Tensor] | None = No
     """The network of a lowered plan, in training mode; it inherits from `weights`, the original's, where they are given."""
     network = StretchedNetwork(lowered)
     if weights is not None:
-        for meeting, segment, values in zip(network.segments, lowered.segments, inheriting(lowered, weights), strict=True):
-            for built, branch, starting in zip(meeting.branches, segment.branches, values, strict=True):
+        for meeting, segment, (values, stands_for) in zip(network.segments, lowered.segments, inheriting(lowered, weights), strict=True):
+            meeting.stands_for.copy_(stands_for)  # type: ignore[operator]
+            for built, branch, starting in zip(meeting.branches, segment.branches, values, strict=True):  # type: ignore[arg-type]
                 load(built, branch.graph, starting)
     return network.train()

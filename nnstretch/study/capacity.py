@@ -169,7 +169,8 @@ def trained(one: Candidate, seed: int, wanted: Wanted, captured: Captured) -> Ru
     folder = workshop(one, seed, wanted)
     module = built(one, seed, captured if wanted.weights is not None else None)
     resume = (folder / STATE).is_file()
-    result = fit(module, replace(wanted.recipe, seed=seed), folder, resume=resume, progress=False)
+    recipe = replace(wanted.recipe, seed=seed, trainer=replace(wanted.recipe.trainer, tensorboard=False))
+    result = fit(module, recipe, folder, resume=resume, progress=False)
     seconds = sum(epoch.seconds for epoch in result.history)
     return Run(one.key, seed, result.val_accuracy, result.epochs, round(seconds, 3))
 

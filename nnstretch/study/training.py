@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch import nn
 
 from nnstretch.study.objective import Report
 from nnstretch.train.classifier import Classifier
+from nnstretch.train.data.loading import Pictures
 from nnstretch.train.fitting import check_width, quiet, threads, train
 from nnstretch.train.recipe import Recipe
 from nnstretch.train.records import Records
@@ -18,8 +20,8 @@ from nnstretch.train.records import Records
 class Reporting(Records):
     """Records that are told on; what `report` raises ends the training."""
 
-    def __init__(self, state_file: str, report: Report) -> None:
-        super().__init__(state_file)
+    def __init__(self, folder: Path, report: Report) -> None:
+        super().__init__(folder)
         self._report = report
 
     def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
@@ -29,8 +31,10 @@ class Reporting(Records):
 
 def train_reporting(module: nn.Module, recipe: Recipe, folder: Path, report: Report) -> float:
     """Train in place; share of held-out images after the last epoch. Raises BadInput where network and data do not fit."""
-    check_width(module, recipe)
-    records = Reporting(str(folder / "resume.safetensors"), report)
+    alone = replace(recipe, trainer=replace(recipe.trainer, tensorboard=False))
     with quiet(), threads(recipe.trainer.threads), torch.random.fork_rng(devices=[]):
-        train(Classifier(module, recipe, None), records, None, progress=False)
+        pictures = Pictures(alone)
+        check_width(module, alone, len(pictures.dataset.classes))
+        records = Reporting(folder, report)
+        train(Classifier(module, alone, pictures.dataset), pictures, records, None, progress=False)
     return records.epochs[-1].val_accuracy

@@ -14,10 +14,10 @@ _HOMES = {
     "TrainResult": "fitting",
     "evaluate": "fitting",
     "fit": "fitting",
-    "held_out": "data",
-    "load_recipe": "recipe",
+    "held_out": "data.loading",
+    "load_recipe": "reading",
     "load_weights": "weights",
-    "recipe_yaml": "recipe",
+    "recipe_yaml": "reading",
     "save_weights": "weights",
     "unfit": "weights",
 }

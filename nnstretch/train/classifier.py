@@ -2,120 +2,154 @@
 
 from __future__ import annotations
 
-import math
-from contextlib import AbstractContextManager
+import copy
 from typing import Any
 
 import torch
 from pytorch_lightning import LightningModule
 from torch import Tensor, nn
 from torch.nn import functional
+from torchmetrics import MeanMetric
+from torchmetrics.classification import MulticlassAccuracy
 
 from nnstretch.errors import BadInput
-from nnstretch.train.recipe import Loss, Optimizer, Recipe
+from nnstretch.stretch.norms import precise_norms
+from nnstretch.train.data.images import Dataset
+from nnstretch.train.data.loading import Batch
+from nnstretch.train.data.order import mixed
+from nnstretch.train.data.views import for_training, normalised
+from nnstretch.train.descent import follow, laid_out_as, learning_rate_factor, make_optimizer, rises
+from nnstretch.train.losses import training_loss
+from nnstretch.train.recipe import Augment, Recipe
+from nnstretch.train.teacher import Teacher, first
 from nnstretch.train.weights import unfit
 
-PREFIX = "network."
+NETWORK, AVERAGE = "network.", "average."
+STEPS_BETWEEN_CHECKS = 50
+"""Asking an accelerator whether a loss is finite makes it wait, so it is asked now and then."""
 
 
-def scores(output: Any) -> Tensor:
-    """Class scores; networks with auxiliary heads return a tuple that begins with them."""
-    tensor: Tensor = output[0] if isinstance(output, tuple) else output
-    return tensor
+def mixer_of(augment: Augment, classes: int) -> Any:
+    """Mixup and CutMix of torchvision, or None."""
+    if not (augment.mixup or augment.cutmix):
+        return None
+    from torchvision.transforms import v2
 
-
-def learning_rate_factor(step: int, steps: int, warmup: float) -> float:
-    """Share of the peak: a straight line up to it, then half a cosine down to zero."""
-    rising = max(1.0, warmup * steps)
-    if step + 1 < rising:
-        return (step + 1) / rising
-    return 0.5 * (1 + math.cos(math.pi * min(1.0, (step - rising + 1) / max(1.0, steps - rising + 1))))
-
-
-def make_optimizer(module: nn.Module, optimizer: Optimizer) -> torch.optim.Optimizer:
-    trained = [p for p in module.parameters() if p.requires_grad]
-    groups = [
-        {"params": [p for p in trained if p.ndim > 1], "weight_decay": optimizer.weight_decay},
-        {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
-    ]
-    if optimizer.name == "adamw":
-        return torch.optim.AdamW(groups, lr=optimizer.lr, fused=True)
-    return torch.optim.SGD(groups, lr=optimizer.lr, momentum=optimizer.momentum, nesterov=optimizer.momentum > 0, fused=True)
-
-
-def training_loss(student: Tensor, labels: Tensor, teacher: Tensor | None, loss: Loss) -> Tensor:
-    """Cross-entropy, mixed with the divergence from the teacher's softened opinion where there is one."""
-    truth = functional.cross_entropy(student, labels, label_smoothing=loss.label_smoothing)
-    if teacher is None:
-        return truth
-    softness = loss.temperature
-    soft_student = functional.log_softmax(student / softness, dim=1)
-    soft_teacher = functional.log_softmax(teacher / softness, dim=1)
-    opinion = functional.kl_div(soft_student, soft_teacher, reduction="batchmean", log_target=True)
-    # Gradients of the softened term shrink with the square of the softness; the factor keeps the mix.
-    return (1 - loss.distill) * truth + loss.distill * softness**2 * opinion
-
-
-def laid_out_as(weight: Tensor, value: Any) -> Any:
-    """The same numbers in the memory order of `weight`; what is not of its shape stays as it is."""
-    if not isinstance(value, Tensor) or value.shape != weight.shape:
-        return value
-    return torch.empty_like(weight, dtype=value.dtype, requires_grad=False).copy_(value)
-
-
-def takes_bf16(precision: str) -> bool:
-    """`auto` is bf16 only where matrix units compute it: elsewhere it is emulated and slower than fp32."""
-    if precision == "auto":
-        return bool(getattr(torch.cpu, "_is_amx_tile_supported", bool)())
-    return precision == "bf16"
+    ways: list[Any] = [v2.MixUp(alpha=augment.mixup, num_classes=classes)] if augment.mixup else []
+    ways += [v2.CutMix(alpha=augment.cutmix, num_classes=classes)] if augment.cutmix else []
+    return ways[0] if len(ways) == 1 else v2.RandomChoice(ways)
 
 
 class Classifier(LightningModule):
     """A network in training. The teacher is kept aside: it is neither trained nor saved."""
 
-    def __init__(self, network: nn.Module, recipe: Recipe, teacher: nn.Module | None = None) -> None:
+    def __init__(self, network: nn.Module, recipe: Recipe, dataset: Dataset, teacher: Teacher | None = None) -> None:
         super().__init__()
         self.network = network
         self.recipe = recipe
-        self.bf16 = takes_bf16(recipe.trainer.precision)
-        self._teacher = (teacher.eval(),) if teacher is not None else ()
+        self.dataset = dataset
+        self.average = copy.deepcopy(network).requires_grad_(False).eval() if recipe.average.decay else None
+        self.train_loss = MeanMetric()
+        self.train_loss.persistent(True)  # so that an epoch which was interrupted still has the loss of all its steps
+        self.val_loss = MeanMetric()
+        classes = len(dataset.classes)
+        self.top1, self.top5 = (MulticlassAccuracy(classes, top_k=min(k, classes), average="micro") for k in (1, 5))
+        self.mixer = mixer_of(recipe.augment, classes)
+        # Kept in tuples: what is aside of the module's own tree is not saved.
+        self._teacher = (teacher,) if teacher is not None else ()
+        self._compiled = (torch.compile(network),) if recipe.trainer.compile else ()
+
+    @property
+    def judged(self) -> nn.Module:
+        """What is validated and kept: the running average where there is one."""
+        return self.average if self.average is not None else self.network
 
     def forward(self, images: Tensor) -> Tensor:
-        return scores(self.network(images)).float()
+        return first(self.network(images)).float()
+
+    def on_fit_start(self) -> None:
+        for teacher in self._teacher:
+            teacher.to(self.device)
 
     def on_train_start(self) -> None:
         """A fused step walks weights, gradients and momenta as raw memory, so resumed momenta must be laid out as their weights are."""
+        self.first_bad = torch.full((), torch.inf, device=self.device)
         for optimizer in self.trainer.optimizers:
             for weight, state in optimizer.state.items():
                 state |= {key: laid_out_as(weight, value) for key, value in state.items()}
 
-    def on_train_epoch_start(self) -> None:
-        """Dropout and its like draw on the global generator; a resumed epoch must draw the same."""
-        torch.manual_seed(self.recipe.seed * 1_000_003 + self.current_epoch)
+    def on_train_batch_start(self, batch: Batch, batch_number: int) -> None:
+        """Dropout, mixing and their like draw on the global generator; a resumed run must draw the same, two processes not."""
+        torch.manual_seed(mixed(self.recipe.seed, self.current_epoch, batch_number, self.global_rank))
 
-    def training_step(self, batch: tuple[Tensor, Tensor], batch_number: int) -> Tensor:
-        images, labels = batch
-        images = images.contiguous(memory_format=torch.channels_last)
-        with self.arithmetic():
-            student = self(images)
-            teacher = self.teacher_scores(images)
-        loss = training_loss(student, labels, teacher, self.recipe.loss)
-        if not torch.isfinite(loss):
-            where = f"epoch {self.current_epoch + 1} batch {batch_number + 1}"
-            raise BadInput(f"training diverged, {where}, loss is {float(loss)} at optimizer.lr {self.recipe.optimizer.lr}, lower it")
-        self.log("train_loss", loss.detach(), on_step=False, on_epoch=True, batch_size=len(labels))
+    def training_step(self, batch: Batch, batch_number: int) -> Tensor:
+        images, labels = self.as_trained(batch), batch.labels
+        if self.mixer is not None:
+            images, labels = self.mixer(images, labels)
+        loss = self.loss(self.laid_out(images), labels)
+        self.train_loss.update(loss.detach(), len(images))
+        self.first_bad = torch.where(torch.isfinite(loss.detach()), self.first_bad, self.first_bad.clamp(max=self.global_step))
+        if loss.device.type == "cpu" or batch_number % STEPS_BETWEEN_CHECKS == 0:
+            self.refuse_diverged()
         return loss
 
-    def teacher_scores(self, images: Tensor) -> Tensor | None:
-        with torch.no_grad():
-            return scores(self._teacher[0](images)).float() if self._teacher else None
+    def loss(self, images: Tensor, labels: Tensor) -> Tensor:
+        settings = self.recipe.loss
+        if not self._teacher:
+            network = self._compiled[0] if self._compiled else self.network
+            return training_loss(first(network(images)).float(), labels, None, settings)
+        seen = self._teacher[0].compare(self.network, images)
+        loss = training_loss(seen.student.float(), labels, seen.teacher.float(), settings)
+        return loss if seen.distance is None else loss + settings.features * seen.distance
 
-    def validation_step(self, batch: tuple[Tensor, Tensor], batch_number: int) -> None:
+    def laid_out(self, images: Tensor) -> Tensor:
+        return images.contiguous(memory_format=torch.channels_last) if self.recipe.trainer.channels_last else images
+
+    def refuse_diverged(self) -> None:
+        """Raises BadInput before anything is saved that did not come from finite losses."""
+        if torch.isfinite(self.first_bad):
+            step, lr = int(self.first_bad) + 1, self.recipe.optimizer.lr
+            raise BadInput(
+                f"training diverged, step {step} in epoch {self.current_epoch + 1}, the loss is not finite, lower optimizer.lr {lr}"
+            )
+
+    def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+        """A step of the weights, and of their average (which copies them while the learning rate still rises, as pycls does)."""
+        super().optimizer_step(*args, **kwargs)
+        average, done = self.recipe.average, self.global_step + 1
+        if self.average is not None and done % average.every_steps == 0:
+            rising = rises(done - 1, int(self.trainer.estimated_stepping_batches), self.recipe.optimizer.warmup)
+            follow(self.average, self.network, 0.0 if rising else average.decay)
+
+    def on_validation_start(self) -> None:
+        """Statistics of batch norms over many images, in place of running ones (precise batch norm, as pycls does)."""
+        images = self.recipe.trainer.precise_norm_images
+        if not images:
+            return
+        batches = self.trainer.datamodule.norm_batches(self.current_epoch, images)
+        with torch.autocast(self.device.type, enabled=False):
+            precise_norms(self.judged, (self.as_trained(batch.to(self.device)) for batch in batches))
+
+    def as_trained(self, batch: Batch) -> Tensor:
+        refuse_unreadable(batch)
+        return self.laid_out(for_training(batch.images, batch.pick, self.recipe.seed, self.recipe.augment, self.dataset))
+
+    def validation_step(self, batch: Batch, batch_number: int) -> None:
         """In fp32, because that is the network which is exported."""
-        images, labels = batch
-        student = self(images)
-        self.log("val_loss", functional.cross_entropy(student, labels), batch_size=len(labels))
-        self.log("val_accuracy", (student.argmax(1) == labels).float().mean(), batch_size=len(labels))
+        refuse_unreadable(batch)
+        with torch.autocast(self.device.type, enabled=False):
+            student = first(self.judged(self.laid_out(normalised(batch.images, self.dataset)))).float()
+        self.val_loss.update(functional.cross_entropy(student, batch.labels), len(batch))
+        self.top1.update(student, batch.labels)
+        self.top5.update(student, batch.labels)
+
+    def taken_numbers(self) -> dict[str, float]:
+        """The epoch's losses and accuracies over all processes; the next epoch begins anew."""
+        metrics = {"train_loss": self.train_loss, "val_loss": self.val_loss, "val_accuracy": self.top1, "val_top5": self.top5}
+        numbers = {name: float(metric.compute()) for name, metric in metrics.items()}
+        for metric in metrics.values():
+            metric.reset()
+        return numbers
 
     def configure_optimizers(self) -> Any:
         optimizer = make_optimizer(self.network, self.recipe.optimizer)
@@ -123,10 +157,12 @@ class Classifier(LightningModule):
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: learning_rate_factor(step, steps, warmup))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
-    def arithmetic(self) -> AbstractContextManager[Any]:
-        return torch.autocast("cpu", torch.bfloat16, enabled=self.bf16)
-
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        saved = {key.removeprefix(PREFIX): value for key, value in checkpoint["state_dict"].items()}
+        saved = {key.removeprefix(NETWORK): value for key, value in checkpoint["state_dict"].items() if key.startswith(NETWORK)}
         if reason := unfit(self.network, saved):
             raise BadInput(f"cannot resume, the saved training is of another network, {reason}")
+
+
+def refuse_unreadable(batch: Batch) -> None:
+    if not len(batch):
+        raise BadInput(batch.problems[0])

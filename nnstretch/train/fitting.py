@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,18 @@ from torch import nn
 
 from nnstretch.errors import BadInput, UnknownName
 from nnstretch.files import write_text
-from nnstretch.train.classifier import Classifier, scores
-from nnstretch.train.data import DATA_SETS, held_out
-from nnstretch.train.recipe import Recipe, load_recipe, recipe_yaml
-from nnstretch.train.records import Bar, Epoch, Records
+from nnstretch.train.classifier import Classifier, refuse_unreadable
+from nnstretch.train.data.loading import Pictures
+from nnstretch.train.data.views import normalised
+from nnstretch.train.machine import lightning_settings, rank
+from nnstretch.train.norms import shared_norms
+from nnstretch.train.reading import load_recipe, recipe_yaml
+from nnstretch.train.recipe import Recipe
+from nnstretch.train.records import BEST, STATE, WEIGHTS, Bar, Epoch, Records, best_of
+from nnstretch.train.teacher import Teacher, first
 from nnstretch.train.weights import SafeCheckpoint, save_weights
 
-WEIGHTS, STATE, HISTORY, RECIPE = "weights.safetensors", "resume.safetensors", "training.json", "recipe.yaml"
+HISTORY, RECIPE, LOGS = "training.json", "recipe.yaml", "logs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +38,16 @@ class TrainResult:
     """Where the weights are, and how good they are."""
 
     checkpoint: Path
+    """After the last epoch: held-out images chose nothing."""
     epochs: int
     val_accuracy: float
     """Share of held-out images after the last epoch, in fp32, from 0 to 1."""
     images_per_s: float
     """Training images over training time, all epochs."""
     history: tuple[Epoch, ...]
+    best: Path
+    """After the epoch of highest held-out accuracy, which is therefore a little flattered."""
+    best_accuracy: float
 
 
 def fit(
@@ -45,62 +55,80 @@ def fit(
 ) -> TrainResult:
     """Train `module` in place.
 
-    `out` receives weights.safetensors, training.json, recipe.yaml and, after every epoch,
-    resume.safetensors, from which `resume` continues to the same weights bit for bit.
-    The last epoch's weights are kept, not the best one's: held-out images choose nothing.
+    `out` receives weights.safetensors, best.safetensors, training.json, curve.csv, recipe.yaml and, after every
+    epoch (and every `trainer.save_every_steps`), resume.safetensors, from which `resume` continues to the same
+    weights bit for bit. Raises BadInput for settings, data and networks that do not go together.
     """
-    check_teacher(recipe, teacher)
-    for network in (module, teacher) if teacher is not None else (module,):
-        check_width(network, recipe)
+    if teacher is None and recipe.loss.has_teacher:
+        raise BadInput(
+            f"loss.distill is {recipe.loss.distill} and loss.features {recipe.loss.features}, but there is no teacher to distil from"
+        )
     out = Path(out)
-    prepare(out, recipe, resume)
-    records = Records(str(out / STATE))
     with quiet(), threads(recipe.trainer.threads), torch.random.fork_rng(devices=[]):
-        train(Classifier(module, recipe, teacher), records, out / STATE if resume else None, progress)
-    return finish(module, records.epochs, out)
+        pictures = Pictures(recipe)
+        for network in (module, teacher) if teacher is not None else (module,):
+            check_width(network, recipe, len(pictures.dataset.classes))
+        prepare(out, recipe, resume)
+        taught = Teacher(teacher, module, recipe) if teacher is not None else None
+        records = Records(out)
+        train(Classifier(module, recipe, pictures.dataset, taught), pictures, records, out / STATE if resume else None, progress)
+        return finish(module, records.epochs, out)
 
 
-def train(classifier: Classifier, records: Records, state: Path | None, progress: bool) -> None:
-    recipe, network = classifier.recipe, classifier.network
+def train(classifier: Classifier, pictures: Pictures, records: Records, state: Path | None, progress: bool) -> None:
+    """Afterwards the classifier's network holds what was judged: with a running average, the average."""
+    settings, network = classifier.recipe.trainer, classifier.network
+    layout = torch.channels_last if settings.channels_last else torch.contiguous_format
+    logs = state.parent if state is not None else records.folder
     trainer = lightning.Trainer(
-        accelerator="cpu",
-        devices=1,
-        max_epochs=recipe.trainer.max_epochs,
+        **lightning_settings(settings),
+        max_epochs=settings.max_epochs,
+        gradient_clip_val=classifier.recipe.optimizer.clip_norm or None,
         callbacks=[records, *([Bar(records)] if progress else [])],
         plugins=[SafeCheckpoint()],
-        logger=False,
+        logger=tensorboard(logs) if settings.tensorboard and progress else False,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
         num_sanity_val_steps=0,
     )
-    network.to(memory_format=torch.channels_last)
-    with interruptible():
-        trainer.fit(classifier, datamodule=DATA_SETS[recipe.data.name](recipe.data, recipe.seed), ckpt_path=state)
-    network.to(memory_format=torch.contiguous_format).eval()
+    network.to(memory_format=layout)
+    shared = settings.sync_norms and trainer.world_size > 1
+    with interruptible(), shared_norms(network, shared):
+        trainer.fit(classifier, datamodule=pictures, ckpt_path=state)
+    if classifier.average is not None:
+        network.load_state_dict(classifier.average.state_dict())
+    network.to("cpu", memory_format=torch.contiguous_format).eval()
+
+
+def tensorboard(folder: Path) -> Any:
+    """Curves in `folder`/logs, where the package is there."""
+    if not any(find_spec(name) for name in ("tensorboard", "tensorboardX")):
+        return False
+    from pytorch_lightning.loggers import TensorBoardLogger
+
+    return TensorBoardLogger(folder, name=LOGS, version="")
 
 
 def evaluate(module: nn.Module, recipe: Recipe) -> float:
     """Share of held-out images that `module` gets right."""
-    images, labels = held_out(recipe.data)
+    pictures = Pictures(recipe)
     module.eval()
+    right = 0
     with torch.inference_mode():
-        chosen = [scores(module(batch)).argmax(1) for batch in torch.split(images, 128)]
-    return float((torch.cat(chosen) == labels).float().mean())
+        for batch in pictures.val_dataloader():
+            refuse_unreadable(batch)
+            right += int((first(module(normalised(batch.images, pictures.dataset))).argmax(1) == batch.labels).sum())
+    return right / len(pictures.dataset.held)
 
 
-def check_teacher(recipe: Recipe, teacher: nn.Module | None) -> None:
-    if teacher is None and recipe.loss.distill > 0:
-        raise BadInput(f"loss.distill is {recipe.loss.distill}, but there is no teacher to distil from")
-
-
-def check_width(module: nn.Module, recipe: Recipe) -> None:
+def check_width(module: nn.Module, recipe: Recipe, classes: int) -> None:
     """One image through the network before anything is trained: does it fit, does it answer in the right classes?"""
-    side, classes, training = recipe.data.image_px, recipe.data.classes, module.training
+    side, training = recipe.data.image_px, module.training
     module.eval()
     try:
         with torch.no_grad():
-            shape = tuple(scores(module(torch.zeros(1, 3, side, side))).shape)
+            shape = tuple(first(module(torch.zeros(1, 3, side, side))).shape)
     except Exception as error:
         raise BadInput(f"the network refuses an image of 3x{side}x{side}, data.image_px {side}, {error}") from error
     finally:
@@ -121,16 +149,24 @@ def prepare(out: Path, recipe: Recipe, resume: bool) -> None:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(f"cannot train into {out}, {error.strerror}, name another folder") from None
-    if not resume:
-        (out / STATE).unlink(missing_ok=True)
-    write_text(out / RECIPE, recipe_yaml(recipe))
+    if rank() == 0:
+        if not resume:
+            for name in (STATE, BEST):
+                (out / name).unlink(missing_ok=True)
+        write_text(out / RECIPE, recipe_yaml(recipe))
+
+
+FREE = {"model", "data.root", "data.workers", "data.download", "trainer.max_epochs", "trainer.devices", "trainer.nodes"} | {
+    f"trainer.{key}" for key in ("patience_epochs", "save_every_steps", "tensorboard", "micro_batches")
+}
+"""What may differ where a run is resumed: how long it is, and where it runs."""
 
 
 def check_same_recipe(before: Recipe, now: Recipe, out: Path) -> None:
     """A run may be resumed for more epochs; with anything else changed it would be a run of no recipe."""
     olds, news = flat(asdict(before)), flat(asdict(now))
     for key in olds:
-        if key not in ("trainer.max_epochs", "model") and olds[key] != news[key]:
+        if key not in FREE and olds[key] != news[key]:
             raise BadInput(f"cannot resume {out}, {key} was {olds[key]} and is now {news[key]}, resume with the same recipe")
 
 
@@ -142,10 +178,12 @@ def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def finish(module: nn.Module, epochs: tuple[Epoch, ...], out: Path) -> TrainResult:
-    save_weights(module, out / WEIGHTS)
-    write_text(out / HISTORY, json.dumps({"history": [asdict(epoch) for epoch in epochs]}, indent=1, allow_nan=False) + "\n")
+    if rank() == 0:
+        save_weights(module, out / WEIGHTS)
+        write_text(out / HISTORY, json.dumps({"history": [asdict(epoch) for epoch in epochs]}, indent=1, allow_nan=False) + "\n")
     images_per_s = len(epochs) / sum(1 / epoch.images_per_s for epoch in epochs)  # every epoch has as many images
-    return TrainResult(out / WEIGHTS, len(epochs), epochs[-1].val_accuracy, images_per_s, epochs)
+    best = best_of(epochs)
+    return TrainResult(out / WEIGHTS, len(epochs), epochs[-1].val_accuracy, images_per_s, epochs, out / BEST, best.val_accuracy)
 
 
 @contextmanager

@@ -8,18 +8,10 @@ beside every result. Settings live with their owner: a part is handed its own br
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from pathlib import Path
-from typing import Any, Literal, get_type_hints
+from dataclasses import dataclass, field
+from typing import Literal
 
-import yaml
-
-from nnstretch.errors import BadInput, BrokenFile, UnknownName
-from nnstretch.places import shipped
-
-CLASSES = {"digits": 10}
-"""Classes of each data set."""
+from nnstretch.errors import BadInput
 
 
 def require(key: str, value: float, low: float, high: float = math.inf) -> None:
@@ -29,76 +21,172 @@ def require(key: str, value: float, low: float, high: float = math.inf) -> None:
 
 @dataclass(frozen=True)
 class Data:
-    """Which images, how they are split, and how far they are moved about."""
+    """Which images, how they are split, and how they reach the network."""
 
-    name: Literal["digits"] = "digits"
-    """Data set; digits are scikit-learn's 1797 real images of 8x8 pixels."""
+    name: Literal["digits", "shapes", "folder", "cifar10", "cifar100", "shards"] = "digits"
+    """Data set: scikit-learn's 1797 real digits; textured shapes that are drawn; a folder of images; CIFAR; litData shards."""
+    root: str = ""
+    """Folder of `folder` (train/CLASS/*.jpg and val/CLASS/*.jpg, or CLASS/*.jpg), `cifar10`, `cifar100` and `shards`."""
     image_px: int = 64
-    """Side that images are resized to, bilinearly."""
+    """Side of training images."""
+    val_px: int = 0
+    """Side of held-out images; 0 is image_px."""
+    val_resize_px: int = 0
+    """Held-out images are resized to this shorter side, then the middle is taken; 0 is val_px, which takes all of a square image."""
     batch_images: int = 32
-    """Images behind one optimiser step."""
+    """Images behind one optimiser step, over all processes and micro-batches."""
     held_out: float = 0.2
-    """Share of images kept for validation, the same share of every class."""
+    """Share of images kept for validation where the data set has no validation part, the same share of every class."""
     split_seed: int = 0
-    """Which images are held out; apart from `seed`, so that runs of several seeds compare."""
-    shift: float = 0.06
-    """Largest random shift, as a share of the side."""
-    rotate_deg: float = 10.0
-    """Largest random rotation."""
-    scale: float = 0.1
-    """Largest random change of size, as a share."""
+    """Which images are held out, or drawn; apart from `seed`, so that runs of several seeds compare."""
+    images_per_class: int = 80
+    """Training images of `shapes`; half as many are held out."""
+    corrupt: Literal["refuse", "skip"] = "refuse"
+    """An image that cannot be decoded ends the training, or the next one takes its place and its name is printed."""
+    workers: int = 0
+    """Processes that decode and augment; 0 does it between steps."""
+    download: bool = False
+    """Fetch CIFAR where it is missing."""
 
     def __post_init__(self) -> None:
         require("data.image_px", self.image_px, 8, 1024)
-        require("data.batch_images", self.batch_images, 2, 1024)
+        require("data.val_px", self.val_px, 0, 1024)
+        require("data.val_resize_px", self.val_resize_px, 0, 2048)
+        require("data.batch_images", self.batch_images, 2, 65536)
         require("data.held_out", self.held_out, 0.05, 0.9)
         require("data.split_seed", self.split_seed, 0, 2**32 - 1)
-        require("data.shift", self.shift, 0, 1)
-        require("data.rotate_deg", self.rotate_deg, 0, 180)
-        require("data.scale", self.scale, 0, 0.9)
+        require("data.images_per_class", self.images_per_class, 2, 100_000)
+        require("data.workers", self.workers, 0, 256)
+        if self.name in ("folder", "cifar10", "cifar100", "shards") and not self.root:
+            raise BadInput(f"data.root is empty, data set {self.name}, give the folder it is in")
+        if self.val_resize_px and self.val_resize_px < self.view_px:
+            raise BadInput(f"data.val_resize_px is {self.val_resize_px}, it must be at least the {self.view_px} that are cut from it")
 
     @property
-    def classes(self) -> int:
-        return CLASSES[self.name]
+    def view_px(self) -> int:
+        """Side of held-out images as the network sees them."""
+        return self.val_px or self.image_px
+
+
+@dataclass(frozen=True)
+class Augment:
+    """How far training images are moved about, and mixed."""
+
+    shift: float = 0.0
+    """Largest random shift of a batch's images, as a share of the side."""
+    rotate_deg: float = 0.0
+    """Largest random rotation."""
+    scale: float = 0.0
+    """Largest random change of size, as a share."""
+    crop_scale: float = 1.0
+    """Smallest share of an image's area that a random crop takes, at a random aspect of 3:4 to 4:3; 1 takes the middle square."""
+    pad: float = 0.0
+    """A black border of this share of the side is added before a random crop of the side; CIFAR's usual is 0.125."""
+    flip: float = 0.0
+    """Share of images mirrored left to right."""
+    randaugment: int = 0
+    """RandAugment: how many of its operations each image goes through."""
+    randaugment_magnitude: int = 9
+    """How strong they are, 0 to 30."""
+    mixup: float = 0.0
+    """Mixup: the alpha of its Beta distribution; 0 mixes nothing."""
+    cutmix: float = 0.0
+    """CutMix: likewise; where both are on, each batch takes one of them at even odds."""
+
+    def __post_init__(self) -> None:
+        require("augment.shift", self.shift, 0, 1)
+        require("augment.rotate_deg", self.rotate_deg, 0, 180)
+        require("augment.scale", self.scale, 0, 0.9)
+        require("augment.crop_scale", self.crop_scale, 0.01, 1)
+        require("augment.pad", self.pad, 0, 1)
+        require("augment.flip", self.flip, 0, 1)
+        require("augment.randaugment", self.randaugment, 0, 8)
+        require("augment.randaugment_magnitude", self.randaugment_magnitude, 0, 30)
+        require("augment.mixup", self.mixup, 0, 100)
+        require("augment.cutmix", self.cutmix, 0, 100)
 
 
 @dataclass(frozen=True)
 class Optimizer:
     """Descent and its learning rate: linear warm-up, then a cosine down to zero."""
 
-    name: Literal["sgd", "adamw"] = "sgd"
-    """SGD with Nesterov momentum, or AdamW."""
+    name: Literal["sgd", "adamw", "lamb"] = "sgd"
+    """SGD with Nesterov momentum, AdamW, or LAMB for large batches."""
     lr: float = 0.05
     """Learning rate at its peak."""
     momentum: float = 0.9
     """Of SGD."""
     weight_decay: float = 5e-4
-    """On weights of two dimensions and more; biases and norms are left alone."""
+    """On weights of two dimensions and more."""
+    decay_all: bool = False
+    """Decay biases and norms, too, as the published recipes do."""
     warmup: float = 0.2
     """Share of all steps during which the learning rate rises."""
+    clip_norm: float = 0.0
+    """Longest gradient, by its L2 norm over all weights; 0 leaves it as it is."""
 
     def __post_init__(self) -> None:
         require("optimizer.lr", self.lr, 0, 1e3)
         require("optimizer.momentum", self.momentum, 0, 0.999)
         require("optimizer.weight_decay", self.weight_decay, 0, 10)
         require("optimizer.warmup", self.warmup, 0, 0.9)
+        require("optimizer.clip_norm", self.clip_norm, 0, 1e6)
 
 
 @dataclass(frozen=True)
 class Loss:
-    """What is minimised: cross-entropy, mixed with a teacher's opinion where there is one."""
+    """What is minimised: the labels' loss, mixed with a teacher's opinion where there is one."""
 
+    kind: Literal["softmax", "binary"] = "softmax"
+    """Cross-entropy over the classes, or binary cross-entropy of each class (RSB)."""
     label_smoothing: float = 0.1
     """Share of probability spread over all classes."""
     distill: float = 0.0
-    """Weight of the teacher's term; 0 trains without a teacher."""
+    """Weight of the teacher's opinion; 0 trains without one."""
     temperature: float = 4.0
     """Softness of teacher and student where they are compared."""
+    features: float = 0.0
+    """Weight of the distance between the branched network's and the original's tensors at the meeting points."""
 
     def __post_init__(self) -> None:
         require("loss.label_smoothing", self.label_smoothing, 0, 0.9)
         require("loss.distill", self.distill, 0, 1)
         require("loss.temperature", self.temperature, 0.1, 100)
+        require("loss.features", self.features, 0, 1000)
+
+    @property
+    def has_teacher(self) -> bool:
+        return self.distill > 0 or self.features > 0
+
+
+@dataclass(frozen=True)
+class Branched:
+    """How a branched network begins, and how its branches are kept from leaning on each other."""
+
+    inherit: Literal["none", "weights", "rescaled"] = "weights"
+    """Start at random, from the original's weights, or from these with the merged features brought close to the original's."""
+    calibration_images: int = 512
+    """Training images by which `rescaled` does so."""
+    drop: float = 0.0
+    """Chance that a branch sits out of a step; never all branches of a segment."""
+
+    def __post_init__(self) -> None:
+        require("branched.calibration_images", self.calibration_images, 2, 1_000_000)
+        require("branched.drop", self.drop, 0, 0.9)
+
+
+@dataclass(frozen=True)
+class Average:
+    """A running average of the weights (EMA), which is what is judged and kept."""
+
+    decay: float = 0.0
+    """Share of the average that each update keeps; 0 keeps no average."""
+    every_steps: int = 1
+    """Steps between updates."""
+
+    def __post_init__(self) -> None:
+        require("average.decay", self.decay, 0, 0.999999)
+        require("average.every_steps", self.every_steps, 1, 1_000_000)
 
 
 @dataclass(frozen=True)
@@ -107,14 +195,44 @@ class Trainer:
 
     max_epochs: int = 5
     """Passes over the training images."""
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    patience_epochs: int = 0
+    """Stop after so many epochs without a better held-out accuracy; 0 never stops early."""
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     """Training arithmetic; auto takes bf16 where the processor has matrix units for it. Validation is always fp32."""
     threads: int = 0
     """Threads of one operator; 0 leaves PyTorch's choice, one per core."""
+    accelerator: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where; auto takes CUDA where there is a card."""
+    devices: int = 1
+    """Processes on each machine, one a card; 0 takes every card."""
+    nodes: int = 1
+    """Machines; torchrun and SLURM are recognised."""
+    sync_norms: bool = True
+    """Batch norms see the images of all processes, so that a run does not depend on how many there are."""
+    micro_batches: int = 1
+    """Parts in which each process takes its share of a batch, where memory does not hold it at once."""
+    channels_last: bool = True
+    """Memory order of images and kernels."""
+    compile: bool = False
+    """Through torch.compile."""
+    deterministic: bool = False
+    """Refuse operators whose result may differ from run to run (CUDA has some)."""
+    precise_norm_images: int = 0
+    """Training images by which the statistics of batch norms are taken anew before each validation; 0 keeps the running ones."""
+    save_every_steps: int = 0
+    """Steps between saves within an epoch; 0 saves at the end of each epoch only."""
+    tensorboard: bool = True
+    """Keep curves for TensorBoard in the folder's `logs`, where the tensorboard package is installed."""
 
     def __post_init__(self) -> None:
         require("trainer.max_epochs", self.max_epochs, 1)
+        require("trainer.patience_epochs", self.patience_epochs, 0)
         require("trainer.threads", self.threads, 0, 1024)
+        require("trainer.devices", self.devices, 0, 1024)
+        require("trainer.nodes", self.nodes, 1, 65536)
+        require("trainer.micro_batches", self.micro_batches, 1, 65536)
+        require("trainer.precise_norm_images", self.precise_norm_images, 0)
+        require("trainer.save_every_steps", self.save_every_steps, 0)
 
 
 @dataclass(frozen=True)
@@ -126,95 +244,18 @@ class Recipe:
     seed: int = 0
     """Of batch order, augmentation and dropout."""
     data: Data = field(default_factory=Data)
+    augment: Augment = field(default_factory=Augment)
     optimizer: Optimizer = field(default_factory=Optimizer)
     loss: Loss = field(default_factory=Loss)
+    branched: Branched = field(default_factory=Branched)
+    average: Average = field(default_factory=Average)
     trainer: Trainer = field(default_factory=Trainer)
 
     def __post_init__(self) -> None:
         require("seed", self.seed, 0, 2**32 - 1)
-
-
-def settings(kind: type = Recipe, prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Dotted key and default of every setting: what an override may name."""
-    hints = get_type_hints(kind)
-    for entry in fields(kind):
-        if is_dataclass(hints[entry.name]):
-            yield from settings(hints[entry.name], f"{prefix}{entry.name}.")
-        else:
-            yield f"{prefix}{entry.name}", entry.default
-
-
-def load_recipe(path_or_name: str | Path, overrides: Sequence[str] = ()) -> Recipe:
-    """Read a recipe; `overrides` are `("--trainer.max_epochs", "2")`, or `trainer.max_epochs=2` each.
-
-    Raises UnknownName for no such recipe, BrokenFile for a file that is not YAML, BadInput for a key or value.
-    """
-    path = locate(path_or_name)
-    tree = parse_file(path)
-    for group, keys in group_by_prefix().items():
-        if group in tree and not isinstance(tree[group], dict):
-            raise BadInput(f"recipe {path}, key {group} is {tree[group]!r}, it must hold {', '.join(keys)}")
-    parser = make_parser()
-    return resolve(parser, f"recipe {path}", lambda: override(parser, parser.parse_object(tree), overrides))
-
-
-def override(parser: Any, parsed: Any, overrides: Sequence[str]) -> Any:
-    words = [word if word.startswith("--") or "=" not in word else f"--{word}" for word in overrides]
-    return parser.parse_args(words, namespace=parsed)
-
-
-def resolve(parser: Any, where: str, parse: Any) -> Recipe:
-    """Turn jsonargparse's several complaints into one line that names the culprit."""
-    from argparse import ArgumentError
-
-    try:
-        return Recipe(**vars(parser.instantiate(parse())))
-    except (ArgumentError, ValueError, TypeError, SystemExit) as error:
-        raise BadInput(f"{where}, {' '.join(str(error).split())}") from None
-    except BadInput as error:
-        raise BadInput(f"{where}, {error}") from None
-
-
-def make_parser() -> Any:
-    from jsonargparse import ArgumentParser
-
-    parser = ArgumentParser(exit_on_error=False, prog="recipe")
-    parser.add_class_arguments(Recipe)
-    return parser
-
-
-def group_by_prefix() -> dict[str, list[str]]:
-    groups: dict[str, list[str]] = {}
-    for key, _ in settings():
-        head, dot, tail = key.partition(".")
-        if dot:
-            groups.setdefault(head, []).append(tail)
-    return groups
-
-
-def locate(path_or_name: str | Path) -> Path:
-    """A path as it is; a bare name among the shipped recipes."""
-    path = Path(path_or_name)
-    if path.suffix not in (".yaml", ".yml"):
-        path = shipped("recipes") / f"{path_or_name}.yaml"
-    if not path.is_file():
-        known = ", ".join(sorted(p.stem for p in shipped("recipes").glob("*.yaml")))
-        raise UnknownName(f"no recipe {path_or_name}, no file {path}, shipped ones are {known or 'none'}")
-    return path
-
-
-def parse_file(path: Path) -> dict[str, Any]:
-    try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise BrokenFile(f"recipe {path}, not YAML, {' '.join(str(error).split())}") from None
-    if tree is None:
-        return {}
-    if not isinstance(tree, dict):
-        raise BrokenFile(f"recipe {path}, a {type(tree).__name__} at its top, it must be keys and values")
-    return tree
-
-
-def recipe_yaml(recipe: Recipe) -> str:
-    """The resolved recipe as YAML that `load_recipe` reads back to an equal one."""
-    return yaml.safe_dump(asdict(recipe), sort_keys=False)
+        if self.loss.kind == "binary" and self.loss.distill > 0:
+            raise BadInput("loss.kind is binary and loss.distill is above 0, a teacher's opinion is over the classes, take softmax")
+        if self.data.batch_images % self.trainer.micro_batches:
+            raise BadInput(
+                f"trainer.micro_batches is {self.trainer.micro_batches}, data.batch_images {self.data.batch_images} does not divide"
+            )

@@ -1,17 +1,28 @@
-"""What a training run leaves behind after each epoch, and the bar that shows how far it is.
-
-Both are Lightning callbacks: they observe the loop and change nothing in it.
-"""
+"""What a training run leaves behind, and when: callbacks that observe the loop and change nothing in it but when it ends."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import csv
+import io
+import sys
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import pytorch_lightning as lightning
+import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from nnstretch.errors import BadInput, BrokenFile
+from nnstretch.files import write_text
+from nnstretch.train.classifier import Classifier
+from nnstretch.train.data.loading import Batch
+from nnstretch.train.weights import save_weights
+
+WEIGHTS, BEST, STATE, CURVE = "weights.safetensors", "best.safetensors", "resume.safetensors", "curve.csv"
+STEPS_BETWEEN_LOSSES = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,69 +37,127 @@ class Epoch:
     """Plain cross-entropy on the held-out images."""
     val_accuracy: float
     """Share of held-out images, from 0 to 1."""
+    val_top5: float
+    """Share of held-out images whose class is among the five that score highest."""
     learning_rate: float
     """Of its last step."""
     seconds: float
-    """Training and validation."""
+    """Training and validation, since the epoch began or was resumed."""
     images_per_s: float
-    """Training alone."""
+    """Training alone, over all processes."""
+
+
+def best_of(epochs: tuple[Epoch, ...]) -> Epoch:
+    """The first of the epochs of highest held-out accuracy."""
+    return max(epochs, key=lambda epoch: (epoch.val_accuracy, -epoch.epoch))
+
+
+def curve_csv(epochs: tuple[Epoch, ...]) -> str:
+    text = io.StringIO()
+    table = csv.DictWriter(text, [entry.name for entry in fields(Epoch)], lineterminator="\n")
+    table.writeheader()
+    table.writerows(asdict(epoch) for epoch in epochs)
+    return text.getvalue()
 
 
 class Records(lightning.Callback):
-    """Adds an Epoch and saves the whole state at the end of each one."""
+    """Adds an Epoch, keeps the best weights and the whole state at the end of each one, and the state within it where asked."""
 
-    def __init__(self, state_file: str) -> None:
+    def __init__(self, folder: Path) -> None:
         self.epochs: tuple[Epoch, ...] = ()
-        self._state_file = state_file
+        self.folder = folder
         self._started_s = self._trained_s = 0.0
-        self._images, self._learning_rate = 0, 0.0
+        self._images, self._learning_rate, self._saved_step = 0, 0.0, 0
+
+    def on_train_start(self, trainer: lightning.Trainer, module: Classifier) -> None:  # type: ignore[override]
+        self._saved_step = trainer.global_step
+        trainer.should_stop = self.out_of_patience(module.recipe.trainer.patience_epochs)
 
     def on_train_epoch_start(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
         self._started_s, self._images = perf_counter(), 0
 
-    def on_train_batch_start(self, trainer: lightning.Trainer, module: lightning.LightningModule, batch: Any, batch_number: int) -> None:
-        self._images += len(batch[1])
+    def on_train_batch_start(self, trainer: lightning.Trainer, module: lightning.LightningModule, batch: Batch, batch_number: int) -> None:
+        self._images += len(batch) * trainer.world_size
         self._learning_rate = trainer.optimizers[0].param_groups[0]["lr"]
+        for problem in batch.problems:
+            print(f"nnstretch: skipped, {problem}", file=sys.stderr)
+
+    def on_train_batch_end(  # type: ignore[override]
+        self, trainer: lightning.Trainer, module: Classifier, outputs: Any, batch: Batch, batch_number: int
+    ) -> None:
+        if trainer.global_step == self._saved_step:
+            return  # within a batch of several micro-batches
+        every = module.recipe.trainer.save_every_steps
+        if every and trainer.global_step % every == 0 and not trainer.is_last_batch:
+            self.save(trainer, module)
+        if trainer.loggers and trainer.global_step % STEPS_BETWEEN_LOSSES == 0:
+            trainer.logger.log_metrics({"step_loss": float(outputs["loss"])}, trainer.global_step)  # type: ignore[union-attr]
 
     def on_validation_start(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
         self._trained_s = perf_counter() - self._started_s
 
-    def on_train_epoch_end(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
-        numbers = {key: float(trainer.callback_metrics[key]) for key in ("train_loss", "val_loss", "val_accuracy")}
+    def on_train_epoch_end(self, trainer: lightning.Trainer, module: Classifier) -> None:  # type: ignore[override]
         epoch = Epoch(
             epoch=trainer.current_epoch + 1,
             learning_rate=self._learning_rate,
             seconds=perf_counter() - self._started_s,
             images_per_s=self._images / self._trained_s,
-            **numbers,
+            **module.taken_numbers(),
         )
         self.epochs = (*self.epochs, epoch)
-        trainer.save_checkpoint(self._state_file)
+        for logger in trainer.loggers:
+            logger.log_metrics({key: value for key, value in asdict(epoch).items() if key != "epoch"}, epoch.epoch)
+        if trainer.is_global_zero and best_of(self.epochs) is epoch:
+            save_weights(module.judged, self.folder / BEST)
+        self.save(trainer, module)
+        if trainer.is_global_zero:
+            write_text(self.folder / CURVE, curve_csv(self.epochs))
+        trainer.should_stop = trainer.should_stop or self.out_of_patience(module.recipe.trainer.patience_epochs)
+
+    def save(self, trainer: lightning.Trainer, module: Classifier) -> None:
+        """The whole state, from which a run is resumed; a state that is no good never takes the place of a good one."""
+        module.refuse_diverged()
+        if not all(bool(torch.isfinite(weight).all()) for weight in module.network.parameters()):
+            raise BadInput(f"training diverged, step {trainer.global_step}, a weight is not finite, lower optimizer.lr")
+        self._saved_step = trainer.global_step
+        trainer.save_checkpoint(str(self.folder / STATE))
+
+    def out_of_patience(self, patience_epochs: int) -> bool:
+        return bool(patience_epochs and self.epochs) and self.epochs[-1].epoch - best_of(self.epochs).epoch >= patience_epochs
 
     def state_dict(self) -> dict[str, Any]:
         return {"epochs": [asdict(epoch) for epoch in self.epochs]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.epochs = tuple(Epoch(**epoch) for epoch in state_dict["epochs"])
+        try:
+            self.epochs = tuple(Epoch(**epoch) for epoch in state_dict["epochs"])
+        except (TypeError, KeyError) as error:
+            raise BrokenFile(f"training state {self.folder / STATE}, its epochs are of another version, {error}") from None
 
 
 class Bar(lightning.Callback):
-    """Batches done, time left and the last accuracy, on standard error."""
+    """Batches done, images per second, time left and the last accuracy, on standard error."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
         console = Console(stderr=True)
         self._progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._images, self._since_s = 0, 0.0
 
     def on_train_start(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
         self._task = self._progress.add_task("training", total=int(trainer.estimated_stepping_batches), completed=trainer.global_step)
+        self._since_s = perf_counter()
         self._progress.start()
 
-    def on_train_batch_end(self, trainer: lightning.Trainer, *_: Any) -> None:
-        done = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
-        best = f", held-out {self._records.epochs[-1].val_accuracy:.2%}" if self._records.epochs else ""
-        self._progress.update(self._task, completed=trainer.global_step, description=done + best)
+    def on_train_batch_end(
+        self, trainer: lightning.Trainer, module: lightning.LightningModule, outputs: Any, batch: Batch, batch_number: int
+    ) -> None:
+        self._images += len(batch) * trainer.world_size
+        speed = self._images / max(1e-9, perf_counter() - self._since_s)
+        done = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}, {speed:.0f} images/s"
+        last = f", held-out {self._records.epochs[-1].val_accuracy:.2%}" if self._records.epochs else ""
+        self._progress.update(self._task, completed=trainer.global_step, description=done + last)
 
     def on_train_end(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
         self._progress.stop()

@@ -57,7 +57,10 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: dict[str,
     """Copies first: safetensors wants every tensor contiguous and in memory of its own."""
     copies = {key: value.detach().cpu().clone(memory_format=torch.contiguous_format) for key, value in tensors.items()}
     with replacing(path) as aside:
-        save_file(copies, aside, metadata)
+        try:
+            save_file(copies, aside, metadata)
+        except SafetensorError as error:  # a full disk, as a rule
+            raise BadInput(f"cannot write {path}, {error}, nothing is changed") from None
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:

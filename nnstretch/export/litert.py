@@ -1,0 +1,223 @@
+"""One module -> .tflite: float32, then int8 throughout by what each tensor holds on calibration images; and its interpreter.
+
+Tensors of four dimensions are NCHW in PyTorch and NHWC in every file written here; `LiteRT` turns them, so callers stay in
+PyTorch's order. Whole networks and sub-graphs go the same way: several inputs, one output. Batch norms are folded by the converter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import tempfile
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from nnstretch.errors import BadInput, UnsupportedOp
+
+SIGNATURE = "serving_default"
+"""The one entry that litert-torch gives a file; its inputs are args_0, args_1, ..."""
+CALIBRATION_CHUNK = 8
+"""Inputs between two reports of progress; the quantizer opens the file anew for each chunk."""
+BORDERS = ("QUANTIZE", "DEQUANTIZE")
+"""Operators that are float on one side by their nature."""
+CULPRITS = (
+    r"Lowering not found: (?:aten\.)?(\w+)",
+    r"target=torch\.ops\.(?:aten\.)?(\w+)",
+    r"builtin opcode '(\w+)'",
+    r"unresolved custom op: (\w+)",
+)
+"""Where LiteRT's complaints name an operator."""
+
+
+def to_litert(module: nn.Module, examples: Sequence[torch.Tensor], name: str) -> bytes:
+    """A float32 .tflite that takes inputs of exactly the examples' shapes (maps NHWC).
+
+    Converts evaluation mode and leaves the module's modes as they were. Raises UnsupportedOp with the operator for
+    which LiteRT has no form, BadInput where its packages are missing.
+    """
+    require_packages()
+    import litert_torch
+
+    with evaluating(module), refusing(name, "float32"), silent(), torch.no_grad():
+        maps = [i for i, example in enumerate(examples) if example.dim() == 4]
+        outputs = [0] if module(*examples).dim() == 4 else []
+        wrapped = litert_torch.to_channel_last_io(module, args=maps, outputs=outputs).eval()
+        return bytes(litert_torch.convert(wrapped, tuple(channels_last(e) for e in examples)).model_content())
+
+
+def to_int8(
+    model: bytes, calibration: Iterable[Sequence[torch.Tensor]], name: str, progress: Callable[[int], None] | None = None, threads: int = 1
+) -> bytes:
+    """A .tflite of int8 weights (a scale per output channel) and int8 activations, inputs and outputs (a scale per tensor).
+
+    `calibration` holds the inputs of one inference after another, as the float file of `to_litert` takes them but in
+    PyTorch's order; the range of each tensor is the moving average of what it holds on them, so their order counts.
+    `progress` is told how many are done. Operators that have no int8 form stay float: see `float_operators`.
+    Raises BadInput without calibration inputs, UnsupportedOp where the quantizer refuses.
+    """
+    require_packages()
+    from ai_edge_quantizer import quantizer, recipe
+
+    worker = quantizer.Quantizer(bytearray(model), recipe.static_wi8_ai8())
+    ranges, done, feeds = None, 0, iter(calibration)
+    while chunk := [named(inputs) for inputs in islice(feeds, CALIBRATION_CHUNK)]:
+        with refusing(name, "int8"), silent():
+            ranges = worker.calibrate({SIGNATURE: chunk}, previous_calibration_result=ranges, num_threads=threads)
+        done += len(chunk)
+        if progress is not None:
+            progress(done)
+    if ranges is None:
+        raise BadInput(f"no calibration inputs, int8 of {name}, ranges of activations are measured on at least one")
+    with refusing(name, "int8"), silent():
+        return bytes(worker.quantize(ranges).quantized_model)
+
+
+class LiteRT:
+    """A .tflite ready to run: float32 of PyTorch's order goes in and comes out, whatever the file computes in.
+
+    Raises UnsupportedOp for an operator that the interpreter lacks, BadInput where LiteRT is missing.
+    """
+
+    def __init__(self, model: bytes, name: str, threads: int = 1) -> None:
+        require_packages()
+        from ai_edge_litert.interpreter import Interpreter
+
+        with refusing(name, "inference"), silent():
+            interpreter = Interpreter(model_content=model, num_threads=threads)
+            interpreter.allocate_tensors()
+            self._runner = interpreter.get_signature_runner()
+        self.inputs: dict[str, dict[str, Any]] = dict(sorted(self._runner.get_input_details().items(), key=lambda one: number_of(one[0])))
+        """By name, in the order of the module's arguments: shape (NHWC), dtype, scale and zero point."""
+        self.output_name, self.output = next(iter(self._runner.get_output_details().items()))
+
+    def run(self, *inputs: np.ndarray) -> np.ndarray:
+        """One inference, on the batch that the file was made for (1)."""
+        if len(inputs) != len(self.inputs):
+            raise BadInput(f"{len(inputs)} inputs, LiteRT file, it takes {len(self.inputs)}")
+        feeds = {name: fitted(quantised(nhwc(x), how), name, how) for x, (name, how) in zip(inputs, self.inputs.items(), strict=True)}
+        return nchw(dequantised(self._runner(**feeds)[self.output_name], self.output))
+
+
+def quantised(values: np.ndarray, how: Mapping[str, Any]) -> np.ndarray:
+    """Real numbers as the tensor holds them: `round(x / scale) + zero_point`, what is out of range at its end."""
+    if not np.issubdtype(how["dtype"], np.integer):
+        return np.ascontiguousarray(values, how["dtype"])
+    scale, zero_point = how["quantization"]
+    bounds = np.iinfo(how["dtype"])
+    return np.clip(np.rint(values / scale) + zero_point, bounds.min, bounds.max).astype(how["dtype"])
+
+
+def dequantised(values: np.ndarray, how: Mapping[str, Any]) -> np.ndarray:
+    """`(q - zero_point) * scale`, float32."""
+    if not np.issubdtype(how["dtype"], np.integer):
+        return values
+    scale, zero_point = how["quantization"]
+    return (values.astype(np.float32) - zero_point) * np.float32(scale)
+
+
+def fitted(values: np.ndarray, name: str, how: Mapping[str, Any]) -> np.ndarray:
+    wanted = tuple(int(size) for size in how["shape"])
+    if values.shape != wanted:
+        raise BadInput(f"input {name} is {values.shape}, LiteRT file, it takes {wanted} (channels last)")
+    return values
+
+
+def float_operators(model: bytes) -> tuple[str, ...]:
+    """Kinds of operator of a file that compute in float, sorted; none in a file that is int8 throughout."""
+    from ai_edge_litert import schema_py_generated as schema
+
+    names = {number: name for name, number in vars(schema.BuiltinOperator).items() if not name.startswith("_")}
+    parsed, found = schema.Model.GetRootAs(model, 0), set()
+    for graph in (parsed.Subgraphs(i) for i in range(parsed.SubgraphsLength())):
+        for operator in (graph.Operators(i) for i in range(graph.OperatorsLength())):
+            code = parsed.OperatorCodes(operator.OpcodeIndex())
+            ends = {operator.Inputs(i) for i in range(operator.InputsLength())} | {
+                operator.Outputs(i) for i in range(operator.OutputsLength())
+            }
+            if any(graph.Tensors(end).Type() == schema.TensorType.FLOAT32 for end in ends - {-1}):
+                found.add(code.CustomCode().decode() if code.CustomCode() else names[max(code.BuiltinCode(), code.DeprecatedBuiltinCode())])
+    return tuple(sorted(found - set(BORDERS)))
+
+
+def nhwc(values: np.ndarray) -> np.ndarray:
+    return values.transpose(0, 2, 3, 1) if values.ndim == 4 else values
+
+
+def nchw(values: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(values.transpose(0, 3, 1, 2)) if values.ndim == 4 else values
+
+
+def channels_last(values: torch.Tensor) -> torch.Tensor:
+    return values.permute(0, 2, 3, 1).contiguous() if values.dim() == 4 else values
+
+
+def named(inputs: Sequence[torch.Tensor]) -> dict[str, np.ndarray]:
+    """Inputs of one inference under the names that the converter gave them."""
+    return {f"args_{i}": channels_last(x).numpy() for i, x in enumerate(inputs)}
+
+
+def number_of(name: str) -> int:
+    return int(name.rpartition("_")[2])
+
+
+def require_packages() -> None:
+    """Raises BadInput where the extra `litert` is not installed."""
+    try:
+        with silent():
+            for package in ("litert_torch", "ai_edge_litert.interpreter", "ai_edge_quantizer.quantizer"):
+                import_module(package)
+    except ImportError as error:
+        raise BadInput(f"LiteRT is not installed ({error}), conversion to .tflite, pip install 'nnstretch[litert]'") from error
+
+
+@contextlib.contextmanager
+def refusing(name: str, what: str) -> Iterator[None]:
+    """What a converter or interpreter throws, of any kind, as one line that names the operator where it says which."""
+    try:
+        yield
+    except Exception as error:
+        text = str(error)
+        culprit = next((found[1] for found in (re.search(pattern, text) for pattern in CULPRITS) if found), None)
+        where = f"operator {culprit}" if culprit else "LiteRT"
+        reason = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+        raise UnsupportedOp(f"cannot convert {name} to LiteRT {what}, {where}, {reason[:200]}") from error
+
+
+@contextlib.contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    modes = {m: m.training for m in module.modules()}
+    module.eval()
+    try:
+        yield
+    finally:
+        for m, training in modes.items():
+            m.training = training
+
+
+@contextlib.contextmanager
+def silent() -> Iterator[None]:
+    """Nothing on the terminal: the converters are Python, MLIR and TensorFlow Lite, each with a log of its own."""
+    before = logging.root.manager.disable
+    saved = [os.dup(1), os.dup(2)]
+    with tempfile.TemporaryFile() as sink, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        logging.disable(logging.CRITICAL)
+        try:
+            for descriptor in (1, 2):
+                os.dup2(sink.fileno(), descriptor)
+            with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+                yield
+        finally:
+            for descriptor, kept in zip((1, 2), saved, strict=True):
+                os.dup2(kept, descriptor)
+                os.close(kept)
+            logging.disable(before)

@@ -1,0 +1,66 @@
+"""CIFAR-10 and CIFAR-100 through torchvision: 60,000 images of 32x32 pixels, in memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from nnstretch.errors import BadInput
+from nnstretch.train.data.images import Colour, Dataset, InMemory
+
+if TYPE_CHECKING:
+    from torchvision.datasets import CIFAR10
+
+COLOURS: dict[int, tuple[Colour, Colour]] = {
+    10: ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+    100: ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
+}
+"""Mean and deviation over all pixels of the 50,000 training images, as published with most training code
+(of CIFAR-100: github.com/weiaicunzai/pytorch-cifar100, conf/global_settings.py)."""
+
+
+def open_cifar(root: Path, classes: int, download: bool) -> Dataset:
+    """`root` holds `cifar-10-batches-py` or `cifar-100-python`, or is where they are downloaded to. Raises BadInput."""
+    from torchvision import datasets
+
+    kind: Any = {10: datasets.CIFAR10, 100: datasets.CIFAR100}.get(classes)
+    if kind is None:
+        raise BadInput(f"CIFAR of {classes} classes, {root}, there are 10 and 100")
+    train, held = (opened(kind, Path(root), classes, part, download) for part in (True, False))
+    return Dataset(in_memory(train), in_memory(held), tuple(train.classes), *COLOURS[classes])
+
+
+def opened(kind: Any, root: Path, classes: int, train: bool, download: bool) -> CIFAR10:
+    """The files are pickles, which run code when read. Torchvision first compares every file that it reads with the MD5 of
+    the published one and reads none that differs: keep that gate, and read these files in no other way."""
+    try:
+        return kind(str(root), train=train, download=download)
+    except (OSError, RuntimeError) as error:
+        text = " ".join(str(error).split())
+        wrong = culprit(kind, root) or f"{root / kind.base_folder}, {text}"
+        done = f"downloading failed: {text}" if download else f"unpack {kind.filename} into {root} or set data.download"
+        raise BadInput(f"CIFAR-{classes} cannot be read, {wrong}; {done}") from None
+
+
+def culprit(kind: Any, root: Path) -> str | None:
+    """The first file that is missing or is not the published one, and which of the two."""
+    from torchvision.datasets.utils import check_integrity
+
+    published = [*kind.train_list, *kind.test_list, (kind.meta["filename"], kind.meta["md5"])]
+    for name, md5 in published:
+        path = root / kind.base_folder / name
+        if not path.is_file():
+            return f"{path}, no such file"
+        try:
+            if not check_integrity(str(path), md5):
+                return f"{path}, its MD5 is not the published {md5}"
+        except OSError as error:
+            return f"{path}, {error.strerror}"
+    return None
+
+
+def in_memory(part: CIFAR10) -> InMemory:
+    pixels = torch.from_numpy(part.data).permute(0, 3, 1, 2).contiguous()
+    return InMemory(pixels, torch.tensor(part.targets, dtype=torch.int64))

@@ -1,0 +1,59 @@
+"""What every data set looks like to training: numbered images as bytes, and their class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from nnstretch.errors import BadInput
+
+Colour = tuple[float, float, float]
+"""Red, green, blue, each from 0 to 1."""
+IMAGENET_MEAN: Colour = (0.485, 0.456, 0.406)
+IMAGENET_STD: Colour = (0.229, 0.224, 0.225)
+"""Of ImageNet's training images (torchvision's models, since 2017); photographs are near enough to them."""
+
+
+class Unreadable(BadInput):
+    """One image of many that cannot be decoded; a recipe may ask for such images to be skipped."""
+
+
+class Images(Protocol):
+    """Images in a fixed order; reading one twice gives the same bytes."""
+
+    chunks: tuple[int, ...]
+    """Sizes of the runs that are stored together, where reading across runs is dear; empty where it is not."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        """uint8 of [3, height, width], and the number of its class. Raises Unreadable."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """Images to learn from, images to be judged by, and what brings their colours to mean 0 and deviation 1."""
+
+    train: Images
+    held: Images
+    classes: tuple[str, ...]
+    mean: Colour
+    std: Colour
+
+
+@dataclass(frozen=True, slots=True)
+class InMemory:
+    """All images in one tensor, uint8 of [images, 3, height, width]."""
+
+    images: Tensor
+    labels: Tensor
+    chunks: tuple[int, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return self.images[index], int(self.labels[index])

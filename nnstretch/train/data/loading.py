@@ -1,0 +1,197 @@
+"""Batches of uint8 images for Lightning, in an order that survives interruption and any number of processes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import torch
+from pytorch_lightning import LightningDataModule
+from torch import Tensor
+from torch.utils.data import DataLoader
+from torch.utils.data import Dataset as TorchDataset
+
+from nnstretch.errors import BadInput
+from nnstretch.train.data.images import Dataset, Images, InMemory, Unreadable
+from nnstretch.train.data.order import Order, Pick, Share, in_turn, mixed
+from nnstretch.train.data.views import Fit, View, held_view, normalised, training_view
+from nnstretch.train.recipe import Data, Recipe
+
+VAL_BATCH_IMAGES, NORM_BATCH_IMAGES = 128, 64
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Images as bytes, still to be normalised."""
+
+    images: Tensor
+    """uint8 of [images, 3, side, side]."""
+    labels: Tensor
+    pick: Pick
+    problems: tuple[str, ...] = ()
+    """One line for each image that could not be read."""
+
+    def to(self, device: torch.device) -> Batch:
+        later = device.type != "cpu"
+        return Batch(self.images.to(device, non_blocking=later), self.labels.to(device, non_blocking=later), self.pick, self.problems)
+
+    def pin_memory(self) -> Batch:
+        return Batch(self.images.pin_memory(), self.labels.pin_memory(), self.pick, self.problems)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+class Batches(TorchDataset[Batch]):
+    """Whole batches by their picks, so that a worker process needs to be told nothing else."""
+
+    def __init__(self, images: Images, view: View | None, seed: int, corrupt: str) -> None:
+        self._images, self._view, self._seed, self._corrupt = images, view, seed, corrupt
+
+    def __getitem__(self, pick: Pick) -> Batch:
+        if isinstance(self._images, InMemory) and self._view is None:
+            chosen = torch.tensor(pick.indices)
+            return Batch(self._images.images[chosen], self._images.labels[chosen], pick)
+        # The generators' state is kept: whoever else draws on it must not feel how images are loaded.
+        with torch.random.fork_rng(devices=[]):
+            return self.one_by_one(pick)
+
+    def one_by_one(self, pick: Pick) -> Batch:
+        images, labels, problems = [], [], []
+        for index in pick.indices:
+            try:
+                image, label = self.readable(index, problems)
+            except Unreadable as problem:
+                return Batch(torch.empty(0, 3, 1, 1), torch.empty(0), pick, (str(problem),))
+            torch.manual_seed(mixed(self._seed, pick.epoch, index))
+            images.append(self._view(image) if self._view is not None else image)
+            labels.append(label)
+        return Batch(torch.stack(images), torch.tensor(labels), pick, tuple(problems))
+
+    def readable(self, index: int, problems: list[str]) -> tuple[Tensor, int]:
+        """The image, or, where unreadable ones are to be skipped, the next that can be read."""
+        for beyond in range(len(self._images)):
+            try:
+                return self._images[(index + beyond) % len(self._images)]
+            except Unreadable as problem:
+                if self._corrupt == "refuse":
+                    raise
+                problems.append(str(problem))
+        raise Unreadable(f"no image can be read, {len(self._images)} were tried, the last: {problems[-1]}")
+
+
+def open_data(data: Data) -> Dataset:
+    """The data set that a recipe names. Raises BadInput or UnknownName for what is not there."""
+    from pathlib import Path
+
+    if data.name == "digits":
+        from nnstretch.train.data.digits import open_digits
+
+        return open_digits(data.image_px, data.held_out, data.split_seed)
+    if data.name == "shapes":
+        from nnstretch.train.data.shapes import open_shapes
+
+        return open_shapes(data.image_px, data.images_per_class, max(1, data.images_per_class // 2), data.split_seed)
+    if data.name == "folder":
+        from nnstretch.train.data.folder import open_folder
+
+        return open_folder(Path(data.root), data.held_out, data.split_seed)
+    if data.name == "shards":
+        from nnstretch.train.data.shards import open_shards
+
+        return open_shards(data.root)
+    from nnstretch.train.data.cifar import open_cifar
+
+    return open_cifar(Path(data.root), 10 if data.name == "cifar10" else 100, data.download)
+
+
+def needs_view(images: Images, px: int) -> bool:
+    return not isinstance(images, InMemory) or tuple(images.images.shape[-2:]) != (px, px)
+
+
+class Pictures(LightningDataModule):
+    """Training and validation batches of any data set."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        super().__init__()
+        self.recipe = recipe
+        self.dataset = open_data(recipe.data)
+        self.start = (-1, 0)
+        if recipe.data.batch_images > len(self.dataset.train):
+            found = f"only {len(self.dataset.train)} images to train on"
+            raise BadInput(f"data.batch_images is {recipe.data.batch_images}, data set {recipe.data.name}, {found}")
+
+    def share(self) -> Share:
+        trainer = self.trainer
+        ranks = (0, 1) if trainer is None else (trainer.global_rank, trainer.world_size)
+        return Share(*ranks, self.recipe.trainer.micro_batches)
+
+    def train_dataloader(self) -> DataLoader[Batch]:
+        order = self.order(self.recipe.data.batch_images, self.share())
+        order.start = self.start
+        return loader(self.training_batches(), order, self.recipe.data.workers, self.pinned())
+
+    def order(self, batch_images: int, share: Share) -> Order:
+        return Order(len(self.dataset.train), self.dataset.train.chunks, batch_images, self.recipe.seed, share)
+
+    def training_batches(self) -> Batches:
+        data, augment, images = self.recipe.data, self.recipe.augment, self.dataset.train
+        view: View | None = training_view(data, augment)
+        if view is None and needs_view(images, data.image_px):
+            view = Fit(data.image_px, data.image_px)
+        return Batches(images, view, self.recipe.seed, data.corrupt)
+
+    def norm_batches(self, epoch: int, images: int) -> DataLoader[Batch]:
+        """The first training images of an epoch, all of them on every process, so that statistics agree."""
+        size = min(NORM_BATCH_IMAGES, images, len(self.dataset.train))
+        order = self.order(size, Share())
+        order.set_epoch(epoch)
+        picks = list(islice(order, max(1, images // size)))
+        return loader(self.training_batches(), picks, self.recipe.data.workers, self.pinned())
+
+    def val_dataloader(self) -> DataLoader[Batch]:
+        data, images = self.recipe.data, self.dataset.held
+        view = held_view(data) if needs_view(images, data.view_px) else None
+        picks = in_turn(len(images), VAL_BATCH_IMAGES, self.share())
+        return loader(Batches(images, view, self.recipe.seed, data.corrupt), picks, data.workers, self.pinned())
+
+    def pinned(self) -> bool:
+        return self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"
+
+    def state_dict(self) -> dict[str, Any]:
+        """How far the epoch is; the next run goes on there."""
+        progress = self.trainer.fit_loop.epoch_loop.batch_progress.current
+        return {"epoch": self.trainer.current_epoch, "micro_batches": progress.processed}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.start = (state_dict["epoch"], state_dict["micro_batches"])
+
+
+def loader(batches: Batches, picks: Sequence[Pick] | Order, workers: int, pinned: bool) -> DataLoader[Batch]:
+    """A generator of its own keeps the loader from drawing on the global one; the sampler hands out whole batches."""
+    return DataLoader(
+        batches,
+        batch_size=None,
+        sampler=picks,  # type: ignore[arg-type]
+        num_workers=workers,
+        pin_memory=pinned,
+        generator=torch.Generator(),
+        persistent_workers=False,
+    )
+
+
+def prepared(dataset: Dataset, images: Images, indices: Sequence[int], data: Data) -> tuple[Tensor, Tensor]:
+    """Chosen images as the network sees them when it is judged: float32 of [n, 3, px, px]; and their labels."""
+    view = held_view(data) if needs_view(images, data.view_px) else None
+    batch = Batches(images, view, 0, data.corrupt)[Pick(0, 0, 0, len(indices), tuple(indices))]
+    if not len(batch):
+        raise BadInput(batch.problems[0])
+    return normalised(batch.images, dataset), batch.labels
+
+
+def held_out(data: Data) -> tuple[Tensor, Tensor]:
+    """All validation images as a network sees them, and their labels: for data sets that memory holds."""
+    dataset = open_data(data)
+    return prepared(dataset, dataset.held, range(len(dataset.held)), data)

@@ -1,0 +1,105 @@
+"""Images packed into a few large files by litData: what network storage and millions of small files ask for.
+
+`root` holds `classes.json`, `train` and `val`; each of the two is a litData folder of pairs (encoded image, class).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from nnstretch.errors import BadInput, BrokenFile
+from nnstretch.train.data.decode import decoded
+from nnstretch.train.data.images import IMAGENET_MEAN, IMAGENET_STD, Colour, Dataset, Unreadable
+from nnstretch.train.data.shard_index import chunk_images
+
+if TYPE_CHECKING:
+    from litdata import StreamingDataset
+
+FORMAT = 1
+CLASSES_FILE = "classes.json"
+
+
+@dataclass(slots=True, eq=False)
+class Shards:
+    """Images of one litData folder, read in any order."""
+
+    folder: Path
+    classes: int
+    chunks: tuple[int, ...]
+    _opened: tuple[int, StreamingDataset] | None = field(default=None, repr=False)
+    """And by which process: locks and mapped files must not cross a fork."""
+
+    def __len__(self) -> int:
+        return sum(self.chunks)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        where = f"image {index} of {self.folder}"
+        try:
+            data, label = self.reader()[index]
+        # Its files are read as they are, so damage inside of them shows as whatever error comes first.
+        except Exception as error:
+            raise Unreadable(f"cannot read a shard, {where}, {type(error).__name__}: {' '.join(str(error).split())[:120]}") from None
+        if not 0 <= label < self.classes:
+            raise Unreadable(f"class {label}, {where}, known are {self.classes}")
+        return decoded(bytes(data), where), int(label)
+
+    def reader(self) -> StreamingDataset:
+        if self._opened is None or self._opened[0] != os.getpid():
+            from litdata import StreamingDataset
+
+            # One item at a time: litData would unpack the whole chunk around each.
+            opened = StreamingDataset(self.folder.resolve(), batch_decode=0)  # type: ignore[arg-type]
+            self._opened = (os.getpid(), opened)
+        return self._opened[1]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Shards, (self.folder, self.classes, self.chunks)
+
+
+def open_shards(root: str) -> Dataset:
+    """What `write_dataset` wrote. Raises BadInput for what is not there and BrokenFile for what was changed.
+
+    Only folders of this machine or mounted on it: the index is read and judged here before litData sees it.
+    """
+    if "://" in root:
+        raise BadInput(f"shards on another machine, {root}, needed is a folder; mount it or copy it")
+    folder = Path(root)
+    if not folder.is_dir():
+        raise BadInput(f"no folder of shards, {root}, {'it is a file' if folder.exists() else 'nothing is there'}")
+    classes, mean, std = read_classes(folder / CLASSES_FILE)
+    train, held = (Shards(part, len(classes), chunk_images(part)) for part in (folder / "train", folder / "val"))
+    return Dataset(train, held, classes, mean, std)
+
+
+def read_classes(path: Path) -> tuple[tuple[str, ...], Colour, Colour]:
+    """Names, mean and deviation. Raises BadInput or BrokenFile."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BadInput(f"no {path.name}, {path.parent}, make shards with scripts/make_shards.py") from None
+    except OSError as error:
+        raise BadInput(f"cannot read {path}, {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise BrokenFile(f"not JSON, {path}, {type(error).__name__}") from None
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise BrokenFile(f"not a list of classes, {path}, needed is an object of format {FORMAT}")
+    names = data.get("classes")
+    if not isinstance(names, list) or len(names) < 2 or not all(isinstance(name, str) for name in names):
+        raise BrokenFile(f"classes are {str(names)[:60]}, {path}, needed are at least two names")
+    return tuple(names), colour(data, "mean", IMAGENET_MEAN, path), colour(data, "std", IMAGENET_STD, path)
+
+
+def colour(data: dict[str, Any], key: str, default: Colour, path: Path) -> Colour:
+    value = data.get(key, default)
+    numbers = [part for part in value if isinstance(part, int | float) and 0 <= part <= 1] if isinstance(value, list | tuple) else []
+    if len(numbers) != 3 or len(value) != 3 or (key == "std" and 0 in numbers):
+        raise BrokenFile(f"{key} is {str(value)[:60]}, {path}, needed are three numbers from 0 to 1")
+    return numbers[0], numbers[1], numbers[2]

@@ -1,0 +1,68 @@
+"""Which accelerator, how many processes, which arithmetic: a recipe's wishes as Lightning's settings."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+
+from nnstretch.errors import BadInput
+from nnstretch.train.recipe import Trainer
+
+PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
+
+
+def rank() -> int:
+    """Of this process, before Lightning has begun: torchrun's, SLURM's, or that of a process which Lightning started."""
+    for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK"):
+        if os.environ.get(name, "").isdigit():
+            return int(os.environ[name])
+    return 0
+
+
+def accelerator_of(wanted: Trainer) -> str:
+    if wanted.accelerator == "cuda" and not torch.cuda.is_available():
+        raise BadInput("trainer.accelerator is cuda, PyTorch sees no card here, take auto or cpu")
+    return "cuda" if wanted.accelerator == "cuda" or (wanted.accelerator == "auto" and torch.cuda.is_available()) else "cpu"
+
+
+def precision_of(wanted: Trainer, accelerator: str) -> str:
+    """`auto` is bf16 only where matrix units compute it: elsewhere it is emulated and slower than fp32."""
+    if wanted.precision == "fp16" and accelerator == "cpu":
+        raise BadInput("trainer.precision is fp16, it needs CUDA, take bf16 or fp32")
+    if wanted.precision != "auto":
+        return PRECISIONS[wanted.precision]
+    units = torch.cuda.is_bf16_supported() if accelerator == "cuda" else bool(getattr(torch.cpu, "_is_amx_tile_supported", bool)())
+    return PRECISIONS["bf16" if units else "fp32"]
+
+
+def processes_of(wanted: Trainer, accelerator: str) -> tuple[int, int]:
+    """Processes on each machine, and machines; torchrun says so itself."""
+    if os.environ.get("TORCHELASTIC_RUN_ID") and os.environ.get("LOCAL_WORLD_SIZE"):
+        local = int(os.environ["LOCAL_WORLD_SIZE"])
+        return local, int(os.environ["WORLD_SIZE"]) // local
+    everything = torch.cuda.device_count() if accelerator == "cuda" else 1
+    devices = wanted.devices or everything
+    if accelerator == "cuda" and devices > everything:
+        raise BadInput(f"trainer.devices is {devices}, this machine has {everything} cards")
+    return devices, wanted.nodes
+
+
+def lightning_settings(wanted: Trainer) -> dict[str, Any]:
+    """Keyword arguments of Lightning's Trainer. Raises BadInput for what this machine has not."""
+    from pytorch_lightning.strategies import DDPStrategy
+
+    accelerator = accelerator_of(wanted)
+    devices, nodes = processes_of(wanted, accelerator)
+    several = DDPStrategy(process_group_backend="gloo" if accelerator == "cpu" else "nccl")
+    return {
+        "accelerator": accelerator,
+        "devices": devices,
+        "num_nodes": nodes,
+        "strategy": several if devices * nodes > 1 else "auto",
+        "precision": precision_of(wanted, accelerator),
+        "accumulate_grad_batches": wanted.micro_batches,
+        "deterministic": wanted.deterministic,
+        "use_distributed_sampler": False,  # the order of images already is shared out
+    }

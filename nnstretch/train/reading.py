@@ -1,0 +1,100 @@
+"""Reading a recipe: YAML, then dotted overrides, then every check; one line names what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, fields, is_dataclass
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import yaml
+
+from nnstretch.errors import BadInput, BrokenFile, UnknownName
+from nnstretch.places import shipped
+from nnstretch.train.recipe import Recipe
+
+
+def settings(kind: type = Recipe, prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Dotted key and default of every setting: what an override may name."""
+    hints = get_type_hints(kind)
+    for entry in fields(kind):
+        if is_dataclass(hints[entry.name]):
+            yield from settings(hints[entry.name], f"{prefix}{entry.name}.")
+        else:
+            yield f"{prefix}{entry.name}", entry.default
+
+
+def load_recipe(path_or_name: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Read a recipe; `overrides` are `("--trainer.max_epochs", "2")`, or `trainer.max_epochs=2` each.
+
+    Raises UnknownName for no such recipe, BrokenFile for a file that is not YAML, BadInput for a key or value.
+    """
+    path = locate(path_or_name)
+    tree = parse_file(path)
+    for group, keys in group_by_prefix().items():
+        if group in tree and not isinstance(tree[group], dict):
+            raise BadInput(f"recipe {path}, key {group} is {tree[group]!r}, it must hold {', '.join(keys)}")
+    parser = make_parser()
+    return resolve(parser, f"recipe {path}", lambda: override(parser, parser.parse_object(tree), overrides))
+
+
+def override(parser: Any, parsed: Any, overrides: Sequence[str]) -> Any:
+    words = [word if word.startswith("--") or "=" not in word else f"--{word}" for word in overrides]
+    return parser.parse_args(words, namespace=parsed)
+
+
+def resolve(parser: Any, where: str, parse: Any) -> Recipe:
+    """Turn jsonargparse's several complaints into one line that names the culprit."""
+    from argparse import ArgumentError
+
+    try:
+        return Recipe(**vars(parser.instantiate(parse())))
+    except (ArgumentError, ValueError, TypeError, SystemExit) as error:
+        raise BadInput(f"{where}, {' '.join(str(error).split())}") from None
+    except BadInput as error:
+        raise BadInput(f"{where}, {error}") from None
+
+
+def make_parser() -> Any:
+    from jsonargparse import ArgumentParser
+
+    parser = ArgumentParser(exit_on_error=False, prog="recipe")
+    parser.add_class_arguments(Recipe)
+    return parser
+
+
+def group_by_prefix() -> dict[str, list[str]]:
+    groups: dict[str, list[str]] = {}
+    for key, _ in settings():
+        head, dot, tail = key.partition(".")
+        if dot:
+            groups.setdefault(head, []).append(tail)
+    return groups
+
+
+def locate(path_or_name: str | Path) -> Path:
+    """A path as it is; a bare name among the shipped recipes."""
+    path = Path(path_or_name)
+    if path.suffix not in (".yaml", ".yml"):
+        path = shipped("recipes") / f"{path_or_name}.yaml"
+    if not path.is_file():
+        known = ", ".join(sorted(p.stem for p in shipped("recipes").glob("*.yaml")))
+        raise UnknownName(f"no recipe {path_or_name}, no file {path}, shipped ones are {known or 'none'}")
+    return path
+
+
+def parse_file(path: Path) -> dict[str, Any]:
+    try:
+        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise BrokenFile(f"recipe {path}, not YAML, {' '.join(str(error).split())}") from None
+    if tree is None:
+        return {}
+    if not isinstance(tree, dict):
+        raise BrokenFile(f"recipe {path}, a {type(tree).__name__} at its top, it must be keys and values")
+    return tree
+
+
+def recipe_yaml(recipe: Recipe) -> str:
+    """The resolved recipe as YAML that `load_recipe` reads back to an equal one."""
+    return yaml.safe_dump(asdict(recipe), sort_keys=False)

@@ -1,0 +1,53 @@
+"""The original as the branched network's teacher: its opinion, and its tensors at the meeting points."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from nnstretch.errors import BadInput
+from nnstretch.stretch import features
+from nnstretch.stretch.module import StretchedNetwork
+from nnstretch.train.recipe import Recipe
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Both networks on the same images."""
+
+    student: Tensor
+    """Scores of [images, classes]."""
+    teacher: Tensor
+    distance: Tensor | None
+    """Mean squared difference at the meeting points over the original's variance; None where it is not asked for."""
+
+
+class Teacher:
+    """A network that is neither trained nor saved. Raises BadInput where it cannot teach `student`."""
+
+    def __init__(self, network: nn.Module, student: nn.Module, recipe: Recipe) -> None:
+        self.network = network.eval()
+        self.watched: features.Teacher | None = None
+        if recipe.loss.features > 0:
+            if not isinstance(student, StretchedNetwork) or not features.meeting_names(student):
+                raise BadInput(f"loss.features is {recipe.loss.features}, the network has no meeting points, set it to 0 or give --plan")
+            self.watched = features.Teacher(network, student)
+
+    def to(self, device: torch.device) -> None:
+        self.network.to(device)
+
+    def compare(self, student: nn.Module, images: Tensor) -> Compared:
+        if self.watched is None or not isinstance(student, StretchedNetwork):
+            with torch.no_grad():
+                opinion = first(self.network(images))
+            return Compared(first(student(images)), opinion, None)
+        opinion, wanted = self.watched(images)
+        scores, found = features.with_features(student, images)
+        return Compared(first(scores), first(opinion), features.feature_loss(found, wanted, features.meeting_points(student)))
+
+
+def first(output: Tensor | tuple[Tensor, ...]) -> Tensor:
+    """Class scores; networks with auxiliary heads return a tuple that begins with them."""
+    return output[0] if isinstance(output, tuple) else output

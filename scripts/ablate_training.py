@@ -1,0 +1,268 @@
+"""Does a branched network get the original's accuracy back, and what does each part of branch-aware training buy?
+
+For every network and seed: the original, trained from scratch; for every set of processors the best plan of the exact search (at 224 px,
+trained at the task's size), trained from scratch for as many epochs; and the same plan inherited and distilled, for a third of them.
+With --ablate, one network is retrained for that third with one part after the other. Trainings that are done are kept in --work,
+so an interrupted run goes on where it was.
+
+  OMP_NUM_THREADS=1 python scripts/ablate_training.py --task digits --out docs/training_digits.md
+  OMP_NUM_THREADS=1 python scripts/ablate_training.py --task shapes --out docs/training_shapes.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import mean, stdev
+
+import torch
+from torch import nn
+
+from nnstretch.capture import load_model, trace
+from nnstretch.cli.subjects import load_subject
+from nnstretch.files import object_in, whole_lines, write_text
+from nnstretch.plan import Plan
+from nnstretch.predict.load import load_soc
+from nnstretch.stretch import read_plan, write_plan
+from nnstretch.stretch.constraints import Limits
+from nnstretch.stretch.lower import Stretcher, lower
+from nnstretch.stretch.optimum import search
+from nnstretch.train import fit, load_recipe, load_weights, save_weights
+from nnstretch.train.branching import branched_network
+from nnstretch.train.recipe import Branched, Recipe
+
+NETWORKS = {
+    "ResNet-18": "torchvision:resnet18",
+    "RegNetX-400MF-like": "scripts/small_networks.py:regnet",
+    "EfficientNet-B0-like": "scripts/small_networks.py:efficientnet",
+}
+TEAMS = (("cpu", "dsp"), ("cpu", "gpu", "dsp"))
+CLASSES = {"digits": 10, "shapes": 60}
+MIN_MACS, MAX_MACS = 0.85, 1.0
+COMMON = (
+    *("data.image_px=32", "data.batch_images=64", "optimizer.name=adamw", "optimizer.lr=0.002", "optimizer.weight_decay=0.02"),
+    *("trainer.precise_norm_images=1024", "trainer.tensorboard=false", "trainer.threads=1", "trainer.precision=fp32"),
+)
+"""What every training shares, beyond the task's recipe: few steps want AdamW, and running statistics lag behind."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a branched network is trained."""
+
+    name: str
+    inherit: str = "rescaled"
+    distill: float = 0.0
+    features: float = 0.0
+    drop: float = 0.0
+
+
+SCRATCH = Way("from scratch", inherit="none")
+BOTH = Way("inherited, distilled", distill=0.7, features=1.0)
+PARTS = (
+    SCRATCH,
+    Way("inherited weights", inherit="weights"),
+    Way("+ rescaled at the meeting points"),
+    Way("+ distilled: logits", distill=0.7),
+    BOTH,
+    Way("+ branch drop-out 0.1", distill=0.7, features=1.0, drop=0.1),
+)
+"""One part after the other; the last but one is what the claims are made with."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training."""
+
+    network: str
+    team: str
+    """Processors with `+` between them; empty for the original."""
+    way: str
+    epochs: int
+    seed: int
+
+    @property
+    def key(self) -> str:
+        return json.dumps([self.network, self.team, self.way, self.epochs, self.seed])
+
+
+@dataclass
+class Bench:
+    """One task, and what has been measured."""
+
+    task: str
+    recipe: Recipe
+    epochs: int
+    work: Path
+    done: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.work.mkdir(parents=True, exist_ok=True)
+        self.journal = self.work / f"{self.task}.jsonl"
+        for number, line in enumerate(whole_lines(self.journal), 1):
+            entry = object_in(line, self.journal, number)
+            self.done[entry["key"]] = entry["numbers"]
+
+    def measured(self, run: Run) -> dict[str, float]:
+        """Of an earlier run where there is one."""
+        if run.key not in self.done:
+            began = time.perf_counter()
+            numbers = self.train(run) | {"seconds": round(time.perf_counter() - began, 1)}
+            with self.journal.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"key": run.key, "numbers": numbers}) + "\n")
+            self.done[run.key] = numbers
+            print(self.task, run, {k: round(v, 4) for k, v in numbers.items()}, flush=True)
+        return self.done[run.key]
+
+    def train(self, run: Run) -> dict[str, float]:
+        model = f"{NETWORKS[run.network]}?num_classes={CLASSES[self.task]}"
+        recipe = replace(self.recipe, model=model, seed=run.seed, trainer=replace(self.recipe.trainer, max_epochs=run.epochs))
+        original, kept = load_model(model), self.work / f"{self.task}-{run.network}-{run.seed}.safetensors"
+        folder = self.work / "unfinished"
+        if not run.team:
+            result = fit(started(original, run.seed), recipe, folder, progress=False)
+            save_weights(original, kept)
+            return {"accuracy": result.val_accuracy}
+        way = next(way for way in (*PARTS, BOTH) if way.name == run.way)
+        self.measured(replace(run, team="", way="original", epochs=self.epochs))
+        load_weights(original, kept)
+        recipe = replace(recipe, loss=replace(recipe.loss, distill=way.distill, features=way.features))
+        recipe = replace(recipe, branched=Branched(inherit=way.inherit, drop=way.drop))
+        if way.inherit != "none":
+            recipe = replace(recipe, optimizer=replace(recipe.optimizer, lr=recipe.optimizer.lr * RETRAIN_LR))
+        module: nn.Module = branched_network(original, self.plan(run.network, run.team), recipe)
+        if way.inherit == "none":
+            module = started(module, run.seed)
+        result = fit(module, recipe, folder, teacher=original if recipe.loss.has_teacher else None, progress=False)
+        return {"accuracy": result.val_accuracy}
+
+    def plan(self, network: str, team: str) -> Plan:
+        """The best plan at 224 px, for images of the task's size."""
+        model = f"{NETWORKS[network]}?num_classes={CLASSES[self.task]}"
+        path = self.work / f"{self.task}-{network}-{team}.yaml"
+        if not path.exists():
+            graph, soc = load_subject(model).graph, load_soc("mi9")
+            bounds = {"min_macs": MIN_MACS * graph.macs, "max_macs": MAX_MACS * graph.macs}
+            found = search(Stretcher(graph), soc, tuple(team.split("+")), Limits(), **bounds, merges=("concat",))
+            write_plan(path, found.plans[0].trial.plan)
+        side = self.recipe.data.image_px
+        return replace(read_plan(path), input_shape=(1, 3, side, side))
+
+
+RETRAIN_LR = 0.5
+"""Peak learning rate of inherited networks, as a share of that from scratch: they need not go far."""
+
+
+def started(module: nn.Module, seed: int) -> nn.Module:
+    """Original and branched network begin from the same distribution (He et al. 2015), drawn by the seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        for layer in module.modules():
+            if isinstance(layer, nn.Conv2d):
+                nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+                if layer.bias is not None:
+                    nn.init.zeros_(layer.bias)
+            elif isinstance(layer, (nn.Linear, nn.BatchNorm2d)):
+                layer.reset_parameters()
+    return module
+
+
+def claims(bench: Bench, networks: Sequence[str], seeds: int) -> Iterator[str]:
+    third = bench.epochs // 3
+    trained = f"original, {bench.epochs} epochs | branched from scratch, {bench.epochs} | inherited, distilled, {third}"
+    yield f"| network | processors | MACs | {trained} | against the original | against scratch |"
+    yield "|" + "---|" * 8
+    for network in networks:
+        for team in ("+".join(team) for team in TEAMS):
+            rows = {
+                "original": [bench.measured(Run(network, "", "original", bench.epochs, seed)) for seed in range(seeds)],
+                "scratch": [bench.measured(Run(network, team, SCRATCH.name, bench.epochs, seed)) for seed in range(seeds)],
+                "both": [bench.measured(Run(network, team, BOTH.name, third, seed)) for seed in range(seeds)],
+            }
+            points = {name: [100 * numbers["accuracy"] for numbers in row] for name, row in rows.items()}
+            against = [mean(points["both"]) - mean(points[name]) for name in ("original", "scratch")]
+            cells = [network, team, f"{macs_share(bench, network, team):.3f}", *(spread(points[name]) for name in points)]
+            yield "| " + " | ".join([*cells, *(f"{points:+.2f}" for points in against)]) + " |"
+
+
+def macs_share(bench: Bench, network: str, team: str) -> float:
+    plan = bench.plan(network, team)
+    graph = trace(load_model(plan.model), torch.zeros(plan.input_shape), plan.model).graph
+    return lower(graph, plan).macs / graph.macs
+
+
+def spread(points: Sequence[float]) -> str:
+    return f"{mean(points):.2f} ± {stdev(points):.2f}" if len(points) > 1 else f"{points[0]:.2f}"
+
+
+def ablation(bench: Bench, network: str, team: str, seeds: int) -> Iterator[str]:
+    third = bench.epochs // 3
+    yield f"| {network}, {team}, {third} epochs | held-out accuracy | gained |"
+    yield "|---|---|---|"
+    before = None
+    for way in PARTS:
+        points = [100 * bench.measured(Run(network, team, way.name, third, seed))["accuracy"] for seed in range(seeds)]
+        name = "+ distilled: features at the meeting points" if way is BOTH else way.name
+        yield f"| {name} | {spread(points)} | {'' if before is None else f'{mean(points) - before:+.2f}'} |"
+        before = mean(points)
+
+
+def page(bench: Bench, args: argparse.Namespace, networks: Sequence[str]) -> str:
+    recipe, images = bench.recipe, bench.recipe.data
+    command = f"OMP_NUM_THREADS=1 python scripts/ablate_training.py {shlex.join(sys.argv[1:])}".strip()
+    lines = [
+        f"# Accuracy of branched networks: {bench.task}",
+        "",
+        f"Made by `{command}`.",
+        f"{args.seeds} seeds, recipe `{args.task}` with `{' '.join((*COMMON, *args.set))}`; held-out accuracy",
+        "after the last epoch in %, mean ± standard deviation over seeds. Plans: the best of the exact search on mi9 at 224 px, between",
+        f"{MIN_MACS:g} and {MAX_MACS:g} of the original's MACs; MACs in the table are shares at {images.image_px} px. From scratch, original and branched",
+        "network start from the same distribution and have the same recipe. Inherited and distilled: weights inherited and rescaled at the",
+        f"meeting points, distilled from the original's logits (weight {BOTH.distill:g}) and features at the meeting points (weight",
+        f"{BOTH.features:g}), {RETRAIN_LR:g} of the peak learning rate.",
+        "",
+        *claims(bench, networks, args.seeds),
+        "",
+    ]
+    if args.ablate:
+        lines += ["## What each part buys", "", *ablation(bench, args.ablate, "+".join(TEAMS[0]), args.seeds), ""]
+    minutes = sum(numbers["seconds"] for numbers in bench.done.values()) / 60
+    return "\n".join([*lines, f"{len(bench.done)} trainings took {minutes:.0f} minutes of one core. Peak learning rate {recipe.optimizer.lr:g}.", ""])
+
+
+def first_trainings(bench: Bench, networks: Sequence[str], seeds: int) -> None:
+    """From scratch first: what is inherited from must be there."""
+    for seed in range(seeds):
+        for network in networks:
+            bench.measured(Run(network, "", "original", bench.epochs, seed))
+            for team in ("+".join(team) for team in TEAMS):
+                bench.measured(Run(network, team, BOTH.name, bench.epochs // 3, seed))
+                bench.measured(Run(network, team, SCRATCH.name, bench.epochs, seed))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--task", choices=CLASSES, default="digits")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a recipe's key, beyond what all tasks share")
+    parser.add_argument("--networks", default=",".join(NETWORKS), help="comma-separated")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=15, help="of trainings from scratch; inherited networks get a third")
+    parser.add_argument("--ablate", default="ResNet-18", help="network that is retrained with one part after the other; '' for none")
+    parser.add_argument("--work", type=Path, default=Path("runs/training"), help="where finished trainings are kept")
+    parser.add_argument("--out", type=Path, default=Path("docs/training_digits.md"))
+    args = parser.parse_args()
+    recipe = load_recipe(args.task, [*COMMON, *args.set])
+    bench = Bench(args.task, recipe, args.epochs, args.work)
+    first_trainings(bench, args.networks.split(","), args.seeds)
+    write_text(args.out, page(bench, args, args.networks.split(",")))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,106 @@
+"""Training as real processes: killed and resumed to the bit, shared out over two, out of disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FACTORY = """
+from torch import nn
+
+def make():
+    stem = [nn.Conv2d(3, 8, 3, stride=2), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 16, 3, stride=2), nn.BatchNorm2d(16), nn.ReLU()]
+    return nn.Sequential(*stem, nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Dropout(0.2), nn.Linear(64, 10))
+"""
+STILL = FACTORY.replace("nn.Dropout(0.2)", "nn.Identity()")
+QUICK = "--data.image_px 16 --data.batch_images 64 --trainer.threads 1 --trainer.precision fp32 --trainer.tensorboard false --json"
+RICH = "--average.decay 0.9 --augment.mixup 0.2 --augment.flip 0.5 --trainer.precise_norm_images 128 --trainer.deterministic true"
+ENVIRONMENT = {key: value for key, value in os.environ.items() if key not in ("RANK", "LOCAL_RANK", "WORLD_SIZE")} | {"OMP_NUM_THREADS": "1"}
+
+
+def begin(folder: Path, words: str, launcher: tuple[str, ...] = (), **more: Any) -> subprocess.Popen[str]:
+    command = [sys.executable, *launcher, "-m", "nnstretch", "train", "digits", "--model", "net.py:make", *QUICK.split(), *words.split()]
+    return subprocess.Popen(
+        command, cwd=folder, env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, **more
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    try:
+        out, err = process.communicate(timeout=240)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    return process.returncode, out, err
+
+
+def trained(folder: Path, words: str, launcher: tuple[str, ...] = ()) -> dict[str, Any]:
+    status, out, err = ended(begin(folder, words, launcher))
+    assert status == 0, err
+    found: dict[str, Any] = json.loads(out)
+    return found
+
+
+def kill_after(process: subprocess.Popen[str], file: Path, saves: int) -> None:
+    """SIGKILL once `file` has been written anew so many times."""
+    seen: set[int] = set()
+    until = time.monotonic() + 120
+    while len(seen) < saves and process.poll() is None and time.monotonic() < until:
+        if file.exists():
+            seen.add(file.stat().st_ino)
+        time.sleep(0.002)
+    assert process.poll() is None, "it was over before it was killed"
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+def test_a_training_killed_within_an_epoch_resumes_to_the_same_weights_bit_for_bit(tmp_path: Path) -> None:
+    """Killed in its second epoch, beyond a save that is within it."""
+    (tmp_path / "net.py").write_text(FACTORY)
+    words = f"{RICH} --trainer.max_epochs 8 --trainer.save_every_steps 5"
+    whole = trained(tmp_path, f"{words} --out whole")
+    process = begin(tmp_path, f"{words} --out killed")
+    kill_after(process, tmp_path / "killed" / "resume.safetensors", saves=7)
+    assert not (tmp_path / "killed" / "weights.safetensors").exists()
+    resumed = trained(tmp_path, f"{words} --out killed --resume")
+    for name in ("weights.safetensors", "best.safetensors"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "killed" / name).read_bytes()
+    untimed = [[{k: v for k, v in e.items() if k not in ("seconds", "images_per_s")} for e in run["history"]] for run in (whole, resumed)]
+    assert untimed[0] == untimed[1]
+    assert not [path.name for path in (tmp_path / "killed").iterdir() if path.name.startswith(".recipe")]
+
+
+def test_two_processes_give_the_curve_of_one_with_the_whole_batch(tmp_path: Path) -> None:
+    """`data.batch_images` is over all processes: the one has 64 in a batch, the two have 32 each."""
+    (tmp_path / "net.py").write_text(STILL)
+    words = "--trainer.max_epochs 3 --trainer.accelerator cpu"
+    one = trained(tmp_path, f"{words} --out one")
+    two = trained(tmp_path, f"{words} --out two --trainer.devices 2")
+    assert [len(run["history"]) for run in (one, two)] == [3, 3]
+    for mine, theirs in zip(one["history"], two["history"], strict=True):
+        for name in ("train_loss", "val_loss", "val_accuracy", "val_top5"):
+            assert mine[name] == pytest.approx(theirs[name], abs=1e-4), name
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(tmp_path: Path) -> None:
+    """A limit on the size of files stands in for the disk: every write beyond it fails alike."""
+    (tmp_path / "net.py").write_text(FACTORY)
+
+    def small_files() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+
+    status, out, err = ended(begin(tmp_path, "--trainer.max_epochs 1 --out full", preexec_fn=small_files))
+    assert (status, out) == (1, "")
+    assert err.count("\n") == 1, err
+    assert "cannot write" in err
+    assert sorted(path.name for path in (tmp_path / "full").iterdir()) == ["recipe.yaml"]
