@@ -46,7 +46,7 @@ TEAMS = (("cpu", "dsp"), ("cpu", "gpu", "dsp"))
 CLASSES = {"digits": 10, "shapes": 60}
 MIN_MACS, MAX_MACS = 0.85, 1.0
 COMMON = (
-    *("data.image_px=32", "data.batch_images=64", "optimizer.name=adamw", "optimizer.lr=0.002", "optimizer.weight_decay=0.02"),
+    *("data.image_px=32", "data.batch_images=32", "optimizer.name=adamw", "optimizer.lr=0.003", "optimizer.weight_decay=0.02"),
     *("trainer.precise_norm_images=1024", "trainer.tensorboard=false", "trainer.threads=1", "trainer.precision=fp32"),
 )
 """What every training shares, beyond the task's recipe: few steps want AdamW, and running statistics lag behind."""
@@ -134,8 +134,6 @@ class Bench:
         load_weights(original, kept)
         recipe = replace(recipe, loss=replace(recipe.loss, distill=way.distill, features=way.features))
         recipe = replace(recipe, branched=Branched(inherit=way.inherit, drop=way.drop))
-        if way.inherit != "none":
-            recipe = replace(recipe, optimizer=replace(recipe.optimizer, lr=recipe.optimizer.lr * RETRAIN_LR))
         module: nn.Module = branched_network(original, self.plan(run.network, run.team), recipe)
         if way.inherit == "none":
             module = started(module, run.seed)
@@ -153,10 +151,6 @@ class Bench:
             write_plan(path, found.plans[0].trial.plan)
         side = self.recipe.data.image_px
         return replace(read_plan(path), input_shape=(1, 3, side, side))
-
-
-RETRAIN_LR = 0.5
-"""Peak learning rate of inherited networks, as a share of that from scratch: they need not go far."""
 
 
 def started(module: nn.Module, seed: int) -> nn.Module:
@@ -225,7 +219,7 @@ def page(bench: Bench, args: argparse.Namespace, networks: Sequence[str]) -> str
         f"{MIN_MACS:g} and {MAX_MACS:g} of the original's MACs; MACs in the table are shares at {images.image_px} px. From scratch, original and branched",
         "network start from the same distribution and have the same recipe. Inherited and distilled: weights inherited and rescaled at the",
         f"meeting points, distilled from the original's logits (weight {BOTH.distill:g}) and features at the meeting points (weight",
-        f"{BOTH.features:g}), {RETRAIN_LR:g} of the peak learning rate.",
+        f"{BOTH.features:g}), with the same recipe otherwise.",
         "",
         *claims(bench, networks, args.seeds),
         "",
@@ -252,14 +246,17 @@ def main() -> int:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a recipe's key, beyond what all tasks share")
     parser.add_argument("--networks", default=",".join(NETWORKS), help="comma-separated")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--epochs", type=int, default=15, help="of trainings from scratch; inherited networks get a third")
+    parser.add_argument("--epochs", type=int, default=18, help="of trainings from scratch; inherited networks get a third")
     parser.add_argument("--ablate", default="ResNet-18", help="network that is retrained with one part after the other; '' for none")
+    parser.add_argument("--train-only", action="store_true", help="train, write no page: for parts of the networks on several machines")
     parser.add_argument("--work", type=Path, default=Path("runs/training"), help="where finished trainings are kept")
     parser.add_argument("--out", type=Path, default=Path("docs/training_digits.md"))
     args = parser.parse_args()
     recipe = load_recipe(args.task, [*COMMON, *args.set])
     bench = Bench(args.task, recipe, args.epochs, args.work)
     first_trainings(bench, args.networks.split(","), args.seeds)
+    if args.train_only:
+        return 0
     write_text(args.out, page(bench, args, args.networks.split(",")))
     return 0
 

@@ -86,7 +86,7 @@ class Fits:
         accuracy = self.accuracies.pop(0) if self.accuracies else 0.9
         if accuracy is None:
             raise KeyboardInterrupt
-        return TrainResult(out / "weights", recipe.trainer.max_epochs, accuracy, 1.0, ())
+        return TrainResult(out / "weights", recipe.trainer.max_epochs, accuracy, 1.0, (), out / "best", accuracy)
 
 
 # Which variants

@@ -79,14 +79,13 @@ def train(classifier: Classifier, pictures: Pictures, records: Records, state: P
     """Afterwards the classifier's network holds what was judged: with a running average, the average."""
     settings, network = classifier.recipe.trainer, classifier.network
     layout = torch.channels_last if settings.channels_last else torch.contiguous_format
-    logs = state.parent if state is not None else records.folder
     trainer = lightning.Trainer(
         **lightning_settings(settings),
         max_epochs=settings.max_epochs,
         gradient_clip_val=classifier.recipe.optimizer.clip_norm or None,
         callbacks=[records, *([Bar(records)] if progress else [])],
         plugins=[SafeCheckpoint()],
-        logger=tensorboard(logs) if settings.tensorboard and progress else False,
+        logger=tensorboard(records.folder) if settings.tensorboard else False,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
