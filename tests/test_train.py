@@ -30,7 +30,7 @@ from nnstretch.train.data.order import Order, Pick, Share, order_of
 from nnstretch.train.data.views import for_training, moved, moves_of
 from nnstretch.train.descent import learning_rate_factor
 from nnstretch.train.losses import training_loss
-from nnstretch.train.reading import settings
+from nnstretch.train.reading import meanings, settings
 from nnstretch.train.recipe import Augment, Average, Branched, Data, Loss, Optimizer, Recipe, Trainer
 from nnstretch.train.records import Epoch
 from nnstretch.train.teacher import Teacher
@@ -141,7 +141,8 @@ def test_an_unknown_recipe_is_refused_with_those_there_are() -> None:
         load_recipe("no_such")
 
 
-def test_every_setting_has_a_dotted_key() -> None:
+def test_every_setting_has_a_dotted_key_and_a_meaning() -> None:
+    assert set(meanings()) == {key for key, _ in settings()}
     assert {"seed", "data.image_px", "optimizer.lr", "loss.distill", "trainer.max_epochs"} <= {key for key, _ in settings()}
 
 

@@ -205,6 +205,7 @@ def test_a_torn_image_ends_training_or_is_skipped_by_name(
     if corrupt == "refuse":
         with pytest.raises(BadInput, match=r"^cannot decode image \d+, torn$"):
             fit(net(), recipe, tmp_path, progress=False)
+        assert "skipped" not in capsys.readouterr().err
         return
     assert fit(net(), recipe, tmp_path, progress=False).epochs == 1
     named = capsys.readouterr().err.splitlines()

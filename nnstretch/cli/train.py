@@ -2,9 +2,12 @@
 
   nnstretch train digits --out original
   nnstretch train digits --plan plan.yaml --weights original/weights.safetensors --trainer.max_epochs 3 --out branched
+  nnstretch train imagenet_resnet50 --data.root IMAGENET --plan plan.yaml --trainer.devices 8 --out branched
+  nnstretch train imagenet_resnet50 --data.root IMAGENET --plan plan.yaml --trainer.devices 8 --out branched --resume
 
 A recipe is a YAML file or the name of a shipped one; every key in it can be overridden by its dotted name.
-The folder receives weights.safetensors, training.json (the curve) and recipe.yaml (what was really used).
+The folder receives weights.safetensors (the last epoch's), best.safetensors, training.json and curve.csv (the curve), recipe.yaml
+(what was really used) and resume.safetensors, from which --resume goes on, wherever it was killed. docs/training.md tells the rest.
 """
 
 from __future__ import annotations
@@ -26,9 +29,9 @@ SUMMARY = "train a network, original or branched, by a recipe"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    from nnstretch.train.reading import settings
+    from nnstretch.train.reading import meanings, settings, shipped_recipes
 
-    parser.add_argument("recipe", metavar="RECIPE", help="RECIPE.yaml, or the name of a shipped one: digits")
+    parser.add_argument("recipe", metavar="RECIPE", help=f"RECIPE.yaml, or the name of a shipped one: {', '.join(shipped_recipes())}")
     parser.add_argument("--plan", help="branched network to train: PLAN.yaml")
     parser.add_argument("--weights", metavar="CKPT", help="weights to start from: the network's own, or the original's")
     parser.add_argument("--teacher", metavar="CKPT", help="the original's weights to distil from, where --weights are not these")
@@ -36,8 +39,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resume", action="store_true", help="continue the interrupted training in FOLDER")
     parser.add_argument("--print_config", action="store_true", help="print the resolved recipe and train nothing")
     group = parser.add_argument_group("recipe keys")
+    means = meanings()
     for key, default in settings():
-        help_text = "the network, instead of the recipe's or the plan's" if key == "model" else f"default {default}"
+        help_text = "the network, instead of the recipe's or the plan's" if key == "model" else f"{means[key]} ({default!r})"
         group.add_argument(f"--{key}", dest=f"set {key}", metavar="MODEL" if key == "model" else "VALUE", help=help_text.replace("%", "%%"))
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields, is_dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -11,6 +14,7 @@ import yaml
 
 from nnstretch.errors import BadInput, BrokenFile, UnknownName
 from nnstretch.places import shipped
+from nnstretch.train import recipe as recipe_nouns
 from nnstretch.train.recipe import Recipe
 
 
@@ -22,6 +26,22 @@ def settings(kind: type = Recipe, prefix: str = "") -> Iterator[tuple[str, objec
             yield from settings(hints[entry.name], f"{prefix}{entry.name}.")
         else:
             yield f"{prefix}{entry.name}", entry.default
+
+
+def meanings() -> dict[str, str]:
+    """What every dotted key means: the text below its setting in recipe.py."""
+    classes = {node.name: node for node in ast.parse(inspect.getsource(recipe_nouns)).body if isinstance(node, ast.ClassDef)}
+
+    def walk(kind: str, prefix: str) -> Iterator[tuple[str, str]]:
+        for entry, text in pairwise(classes[kind].body):
+            if isinstance(entry, ast.AnnAssign) and isinstance(entry.target, ast.Name):
+                name = entry.target.id
+                if isinstance(entry.annotation, ast.Name) and entry.annotation.id in classes:
+                    yield from walk(entry.annotation.id, f"{prefix}{name}.")
+                elif isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+                    yield f"{prefix}{name}", str(text.value.value)
+
+    return dict(walk("Recipe", ""))
 
 
 def load_recipe(path_or_name: str | Path, overrides: Sequence[str] = ()) -> Recipe:
@@ -72,14 +92,18 @@ def group_by_prefix() -> dict[str, list[str]]:
     return groups
 
 
+def shipped_recipes() -> list[str]:
+    """Names that need no path."""
+    return sorted(path.stem for path in shipped("recipes").glob("*.yaml"))
+
+
 def locate(path_or_name: str | Path) -> Path:
     """A path as it is; a bare name among the shipped recipes."""
     path = Path(path_or_name)
     if path.suffix not in (".yaml", ".yml"):
         path = shipped("recipes") / f"{path_or_name}.yaml"
     if not path.is_file():
-        known = ", ".join(sorted(p.stem for p in shipped("recipes").glob("*.yaml")))
-        raise UnknownName(f"no recipe {path_or_name}, no file {path}, shipped ones are {known or 'none'}")
+        raise UnknownName(f"no recipe {path_or_name}, no file {path}, shipped ones are {', '.join(shipped_recipes()) or 'none'}")
     return path
 
 

@@ -79,7 +79,7 @@ class Records(lightning.Callback):
     def on_train_batch_start(self, trainer: lightning.Trainer, module: lightning.LightningModule, batch: Batch, batch_number: int) -> None:
         self._images += len(batch) * trainer.world_size
         self._learning_rate = trainer.optimizers[0].param_groups[0]["lr"]
-        for problem in batch.problems:
+        for problem in batch.problems if len(batch) else ():  # an empty batch is refused, not skipped
             print(f"nnstretch: skipped, {problem}", file=sys.stderr)
 
     def on_train_batch_end(  # type: ignore[override]
