@@ -17,7 +17,7 @@ from torch import nn
 from nnstretch.errors import BadInput, BrokenFile
 from nnstretch.plan import Branch, Plan, Segment
 from nnstretch.stretch import stretch
-from nnstretch.train import evaluate, fit, load_weights
+from nnstretch.train import evaluate, fit, load_weights, machine
 from nnstretch.train.branching import branched_network
 from nnstretch.train.classifier import Classifier, mixer_of
 from nnstretch.train.data import InMemory, Pictures, open_data
@@ -303,6 +303,27 @@ def test_a_compiled_network_trains_to_the_same_loss(tmp_path: Path, monkeypatch:
     plain = fit(net(), recipe, tmp_path / "plain", progress=False)
     compiled = fit(net(), replace(recipe, trainer=replace(recipe.trainer, compile=True)), tmp_path / "compiled", progress=False)
     assert compiled.history[0].train_loss == pytest.approx(plain.history[0].train_loss, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("environment", "devices", "rank"),
+    [
+        ({}, 1, 0),
+        ({"SLURM_PROCID": "3"}, 1, 0),
+        ({"SLURM_PROCID": "3"}, 2, 3),
+        ({"LOCAL_RANK": "1"}, 2, 1),
+        ({"NODE_RANK": "1", "LOCAL_RANK": "0"}, 2, 1),
+        ({"TORCHELASTIC_RUN_ID": "x", "LOCAL_WORLD_SIZE": "2", "WORLD_SIZE": "4", "RANK": "3"}, 1, 3),
+    ],
+)
+def test_one_of_the_processes_that_train_together_speaks(
+    environment: dict[str, str], devices: int, rank: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert machine.rank(Trainer(devices=devices, accelerator="cpu")) == rank
 
 
 # Branches

@@ -64,7 +64,7 @@ def trained(module: nn.Module, teacher: nn.Module | None, recipe: Recipe, args: 
     from nnstretch.train.machine import rank
 
     result = fit(module, recipe, args.out, teacher=teacher, resume=args.resume)
-    if rank():
+    if rank(recipe.trainer):
         raise SystemExit(0)  # of several processes the first one speaks
     return {
         "checkpoint": str(result.checkpoint),

@@ -72,7 +72,7 @@ def fit(
         taught = Teacher(teacher, module, recipe) if teacher is not None else None
         records = Records(out)
         train(Classifier(module, recipe, pictures.dataset, taught), pictures, records, out / STATE if resume else None, progress)
-        return finish(module, records.epochs, out)
+        return finish(module, recipe, records.epochs, out)
 
 
 def train(classifier: Classifier, pictures: Pictures, records: Records, state: Path | None, progress: bool) -> None:
@@ -142,13 +142,13 @@ def prepare(out: Path, recipe: Recipe, resume: bool) -> None:
     """A folder with this recipe in it, and a saved state exactly if one is to be resumed."""
     if resume:
         if not (out / STATE).is_file():
-            raise UnknownName(f"nothing to resume, {out}, no finished epoch left a {STATE} there")
+            raise UnknownName(f"nothing to resume, {out}, no save left a {STATE} there")
         check_same_recipe(load_recipe(out / RECIPE), recipe, out)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(f"cannot train into {out}, {error.strerror}, name another folder") from None
-    if rank() == 0:
+    if rank(recipe.trainer) == 0:
         if not resume:
             for name in (STATE, BEST):
                 (out / name).unlink(missing_ok=True)
@@ -176,8 +176,8 @@ def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return pairs
 
 
-def finish(module: nn.Module, epochs: tuple[Epoch, ...], out: Path) -> TrainResult:
-    if rank() == 0:
+def finish(module: nn.Module, recipe: Recipe, epochs: tuple[Epoch, ...], out: Path) -> TrainResult:
+    if rank(recipe.trainer) == 0:
         save_weights(module, out / WEIGHTS)
         write_text(out / HISTORY, json.dumps({"history": [asdict(epoch) for epoch in epochs]}, indent=1, allow_nan=False) + "\n")
     images_per_s = len(epochs) / sum(1 / epoch.images_per_s for epoch in epochs)  # every epoch has as many images

@@ -13,12 +13,18 @@ from nnstretch.train.recipe import Trainer
 PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 
 
-def rank() -> int:
-    """Of this process, before Lightning has begun: torchrun's, SLURM's, or that of a process which Lightning started."""
-    for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK"):
+def rank(wanted: Trainer) -> int:
+    """0 for the process that speaks and writes for all that train together, known before Lightning has begun.
+
+    torchrun's, SLURM's, or that of a process which Lightning started. A process that trains alone is the first, whatever the
+    environment says: a cluster may number processes that have nothing to do with each other.
+    """
+    if processes_of(wanted, accelerator_of(wanted)) == (1, 1):
+        return 0
+    for name in ("RANK", "SLURM_PROCID"):
         if os.environ.get(name, "").isdigit():
             return int(os.environ[name])
-    return 0
+    return sum(int(os.environ[name]) for name in ("NODE_RANK", "LOCAL_RANK") if os.environ.get(name, "").isdigit())
 
 
 def accelerator_of(wanted: Trainer) -> str:
