@@ -99,6 +99,7 @@ class Bench:
     task: str
     recipe: Recipe
     epochs: int
+    original_epochs: int
     work: Path
     done: dict[str, dict[str, float]] = field(default_factory=dict)
 
@@ -130,7 +131,7 @@ class Bench:
             save_weights(original, kept)
             return {"accuracy": result.val_accuracy}
         way = next(way for way in (*PARTS, BOTH) if way.name == run.way)
-        self.measured(replace(run, team="", way="original", epochs=self.epochs))
+        self.measured(replace(run, team="", way="original", epochs=self.original_epochs))
         load_weights(original, kept)
         recipe = replace(recipe, loss=replace(recipe.loss, distill=way.distill, features=way.features))
         recipe = replace(recipe, branched=Branched(inherit=way.inherit, drop=way.drop))
@@ -169,13 +170,13 @@ def started(module: nn.Module, seed: int) -> nn.Module:
 
 def claims(bench: Bench, networks: Sequence[str], seeds: int) -> Iterator[str]:
     third = bench.epochs // 3
-    trained = f"original, {bench.epochs} epochs | branched from scratch, {bench.epochs} | inherited, distilled, {third}"
+    trained = f"original, {bench.original_epochs} epochs | branched from scratch, {bench.epochs} | inherited, distilled, {third}"
     yield f"| network | processors | MACs | {trained} | against the original | against scratch |"
     yield "|" + "---|" * 8
     for network in networks:
         for team in ("+".join(team) for team in TEAMS):
             rows = {
-                "original": [bench.measured(Run(network, "", "original", bench.epochs, seed)) for seed in range(seeds)],
+                "original": [bench.measured(Run(network, "", "original", bench.original_epochs, seed)) for seed in range(seeds)],
                 "scratch": [bench.measured(Run(network, team, SCRATCH.name, bench.epochs, seed)) for seed in range(seeds)],
                 "both": [bench.measured(Run(network, team, BOTH.name, third, seed)) for seed in range(seeds)],
             }
@@ -234,7 +235,7 @@ def first_trainings(bench: Bench, networks: Sequence[str], seeds: int) -> None:
     """From scratch first: what is inherited from must be there."""
     for seed in range(seeds):
         for network in networks:
-            bench.measured(Run(network, "", "original", bench.epochs, seed))
+            bench.measured(Run(network, "", "original", bench.original_epochs, seed))
             for team in ("+".join(team) for team in TEAMS):
                 bench.measured(Run(network, team, BOTH.name, bench.epochs // 3, seed))
                 bench.measured(Run(network, team, SCRATCH.name, bench.epochs, seed))
@@ -246,14 +247,15 @@ def main() -> int:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a recipe's key, beyond what all tasks share")
     parser.add_argument("--networks", default=",".join(NETWORKS), help="comma-separated")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--epochs", type=int, default=18, help="of trainings from scratch; inherited networks get a third")
+    parser.add_argument("--epochs", type=int, default=18, help="of branched networks from scratch; inherited ones get a third")
+    parser.add_argument("--original-epochs", type=int, default=0, help="of the original: what users bring is well trained (twice --epochs)")
     parser.add_argument("--ablate", default="ResNet-18", help="network that is retrained with one part after the other; '' for none")
     parser.add_argument("--train-only", action="store_true", help="train, write no page: for parts of the networks on several machines")
     parser.add_argument("--work", type=Path, default=Path("runs/training"), help="where finished trainings are kept")
     parser.add_argument("--out", type=Path, default=Path("docs/training_digits.md"))
     args = parser.parse_args()
     recipe = load_recipe(args.task, [*COMMON, *args.set])
-    bench = Bench(args.task, recipe, args.epochs, args.work)
+    bench = Bench(args.task, recipe, args.epochs, args.original_epochs or 2 * args.epochs, args.work)
     first_trainings(bench, args.networks.split(","), args.seeds)
     if args.train_only:
         return 0
