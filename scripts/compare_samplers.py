@@ -95,6 +95,8 @@ def run(case: Case, sampler: str, seed: int, trials: int, cap_s: float, one_limi
         best.append(best_us)
         feasible.append(verdict.feasible)
         seconds.append(time.perf_counter() - began)
+        if len(seconds) % 100 == 0:
+            print(f"{sampler} seed {seed}: {len(seconds)} trials, {best_us / case.optimum_us - 1:.1%}, {seconds[-1]:.0f} s", file=sys.stderr, flush=True)
         if seconds[-1] > cap_s:
             break
     return Run(tuple(best), tuple(feasible), tuple(seconds))
