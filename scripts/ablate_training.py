@@ -228,7 +228,7 @@ def page(bench: Bench, args: argparse.Namespace, networks: Sequence[str]) -> str
     if args.ablate:
         lines += ["## What each part buys", "", *ablation(bench, args.ablate, "+".join(TEAMS[0]), args.seeds), ""]
     minutes = sum(numbers["seconds"] for numbers in bench.done.values()) / 60
-    return "\n".join([*lines, f"{len(bench.done)} trainings took {minutes:.0f} minutes of one core. Peak learning rate {recipe.optimizer.lr:g}.", ""])
+    return "\n".join([*lines, f"{len(bench.done)} trainings took {minutes:.0f} minutes, one thread each. Peak learning rate {recipe.optimizer.lr:g}.", ""])
 
 
 def first_trainings(bench: Bench, networks: Sequence[str], seeds: int) -> None:
