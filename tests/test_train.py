@@ -116,6 +116,7 @@ def test_an_empty_file_is_the_default_recipe(tmp_path: Path) -> None:
         ("data: {name: imagenet}", BadInput, "data.name"),
         ("data: {image_px: 2}", BadInput, "data.image_px is 2"),
         ("trainer: {max_epochs: 0}", BadInput, "trainer.max_epochs is 0"),
+        ("model: null", BadInput, "model is None"),
         ("optimizer: {lr: .nan}", BadInput, "optimizer.lr is nan"),
         ("seed: [1", BrokenFile, "not YAML"),
         ("- a list", BrokenFile, "list"),
@@ -430,6 +431,66 @@ def test_what_cannot_be_trained_is_refused_with_its_numbers(tmp_path: Path) -> N
     with pytest.raises(BadInput, match="cannot train into"):
         fit(small_net(), SMALL, tmp_path / "file" / "out", progress=False)
     assert not (tmp_path / "weights.safetensors").exists()
+
+
+def test_a_refused_training_leaves_what_was_there(tmp_path: Path) -> None:
+    recipe = replace(SMALL, trainer=replace(SMALL.trainer, max_epochs=1))
+    fit(small_net(), recipe, tmp_path, progress=False)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    refused = [
+        (small_net(), replace(recipe, trainer=replace(recipe.trainer, precision="fp16")), False),
+        (small_net(), replace(recipe, data=replace(recipe.data, val_px=12, val_resize_px=14), optimizer=Optimizer(lr=0.2)), True),
+        (nn.Sequential(nn.Conv2d(3, 10, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten()), recipe, True),
+    ]
+    for network, changed, resume in refused:
+        with pytest.raises(BadInput):
+            fit(network, changed, tmp_path, resume=resume, progress=False)
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_an_interrupted_training_is_not_begun_anew_by_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Classifier, "training_step", stop_in_epoch(Classifier.training_step, epoch=1))
+        with pytest.raises(Stopped):
+            fit(small_net(), SMALL, tmp_path, progress=False)
+    with pytest.raises(BadInput, match="holds an interrupted training, --resume goes on with it"):
+        fit(small_net(), SMALL, tmp_path, progress=False)
+    assert fit(small_net(), SMALL, tmp_path, resume=True, progress=False).epochs == 2
+    assert fit(small_net(), SMALL, tmp_path, progress=False).epochs == 2
+
+
+def test_held_out_images_must_suit_the_network_and_have_a_loss(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"refuses an image of 3x24x24, data\.val_px 24"):
+        fit(nn.Sequential(nn.Flatten(), nn.Linear(768, 10)), replace(SMALL, data=replace(SMALL.data, val_px=24)), tmp_path, progress=False)
+
+    class Blind(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = small_net()
+
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            out: torch.Tensor = self.inner(images)
+            return out if self.training else out * float("nan")
+
+    with pytest.raises(BadInput, match="diverged, epoch 1, the loss on held-out images is nan"):
+        fit(Blind(), SMALL, tmp_path, progress=False)
+    assert not (tmp_path / "resume.safetensors").exists()
+
+
+@pytest.mark.parametrize("text", ["[" * 3000, "seed: " + "9" * 5000], ids=["deep", "long"])
+def test_a_hostile_recipe_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
+    with pytest.raises(BrokenFile, match=r"bad\.yaml, not YAML"):
+        load_recipe(write(tmp_path / "bad.yaml", text))
+
+
+@pytest.mark.parametrize("key", ["optimizer_states", "callbacks", "loops", "pytorch-lightning_version"])
+def test_a_state_that_lacks_a_part_is_refused(tmp_path: Path, key: str) -> None:
+    recipe = replace(SMALL, trainer=replace(SMALL.trainer, max_epochs=1))
+    fit(small_net(), recipe, tmp_path, progress=False)
+    state = SafeCheckpoint().load_checkpoint(tmp_path / "resume.safetensors")
+    SafeCheckpoint().save_checkpoint({k: v for k, v in state.items() if k != key}, tmp_path / "resume.safetensors")
+    with pytest.raises(BrokenFile, match=f"not one of an interrupted training, it holds no {key}"):
+        fit(small_net(), recipe, tmp_path, resume=True, progress=False)
 
 
 def test_ctrl_c_stays_ctrl_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,8 +92,12 @@ def networks(
     if not recipe.loss.has_teacher:
         return module, None
     if teacher is None:
-        raise BadInput(f"loss.distill is {recipe.loss.distill}, no teacher, give --teacher CKPT, or --plan and --weights of the original")
+        raise BadInput(f"{taught(recipe)}, no teacher, give --teacher CKPT, or --plan and --weights of the original")
     return module, load_weighted(recipe.model, teacher)
+
+
+def taught(recipe: Recipe) -> str:
+    return f"loss.distill is {recipe.loss.distill} and loss.features {recipe.loss.features}"
 
 
 def load_weighted(model: str, weights: str) -> nn.Module:
@@ -120,7 +124,7 @@ def branched(
     if weights is not None and inherits:
         load_weights(original, weights)
     if recipe.loss.has_teacher and teacher is None and not inherits:
-        raise BadInput(f"loss.distill is {recipe.loss.distill}, no teacher, give --weights of the original {plan.model}, or --teacher")
+        raise BadInput(f"{taught(recipe)}, no teacher, give --weights of the original {plan.model}, or --teacher")
     module = branched_network(original, plan, recipe)
     if weights is not None and not inherits:
         load_weights(module, weights)

@@ -24,13 +24,13 @@ from nnstretch.train.data.loading import Pictures
 from nnstretch.train.data.views import normalised
 from nnstretch.train.machine import lightning_settings, rank
 from nnstretch.train.norms import shared_norms
-from nnstretch.train.reading import load_recipe, recipe_yaml
+from nnstretch.train.reading import load_recipe
 from nnstretch.train.recipe import Recipe
-from nnstretch.train.records import BEST, STATE, WEIGHTS, Bar, Epoch, Records, best_of
+from nnstretch.train.records import BEST, CURVE, RECIPE, STATE, WEIGHTS, Bar, Epoch, Records, best_of
 from nnstretch.train.teacher import Teacher, first
 from nnstretch.train.weights import SafeCheckpoint, save_weights
 
-HISTORY, RECIPE, LOGS = "training.json", "recipe.yaml", "logs"
+HISTORY, LOGS = "training.json", "logs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,9 @@ def fit(
         pictures = Pictures(recipe)
         for network in (module, teacher) if teacher is not None else (module,):
             check_width(network, recipe, len(pictures.dataset.classes))
-        prepare(out, recipe, resume)
         taught = Teacher(teacher, module, recipe) if teacher is not None else None
+        lightning_settings(recipe.trainer)  # whatever can be refused is, before the folder is touched
+        prepare(out, recipe, resume)
         records = Records(out)
         train(Classifier(module, recipe, pictures.dataset, taught), pictures, records, out / STATE if resume else None, progress)
         return finish(module, recipe, records.epochs, out)
@@ -123,19 +124,25 @@ def evaluate(module: nn.Module, recipe: Recipe) -> float:
 
 def check_width(module: nn.Module, recipe: Recipe, classes: int) -> None:
     """One image through the network before anything is trained: does it fit, does it answer in the right classes?"""
-    side, training = recipe.data.image_px, module.training
+    training = module.training
     module.eval()
+    try:
+        for key, side in (("data.image_px", recipe.data.image_px), ("data.val_px", recipe.data.view_px)):
+            check_side(module, key, side, recipe.data.name, classes)
+    finally:
+        module.train(training)
+
+
+def check_side(module: nn.Module, key: str, side: int, data: str, classes: int) -> None:
     try:
         with torch.no_grad():
             shape = tuple(first(module(torch.zeros(1, 3, side, side))).shape)
     except Exception as error:
-        raise BadInput(f"the network refuses an image of 3x{side}x{side}, data.image_px {side}, {error}") from error
-    finally:
-        module.train(training)
+        raise BadInput(f"the network refuses an image of 3x{side}x{side}, {key} {side}, {error}") from error
     if shape != (1, classes):
         got = "x".join(map(str, shape))
         advice = f"make it with ?num_classes={classes}" if len(shape) == 2 else "it must give scores of classes"
-        raise BadInput(f"the network gives {got} for one image, data set {recipe.data.name} needs 1x{classes}, {advice}")
+        raise BadInput(f"the network gives {got} for one image, data set {data} needs 1x{classes}, {advice}")
 
 
 def prepare(out: Path, recipe: Recipe, resume: bool) -> None:
@@ -144,15 +151,15 @@ def prepare(out: Path, recipe: Recipe, resume: bool) -> None:
         if not (out / STATE).is_file():
             raise UnknownName(f"nothing to resume, {out}, no save left a {STATE} there")
         check_same_recipe(load_recipe(out / RECIPE), recipe, out)
+    elif (out / STATE).is_file() and not (out / HISTORY).is_file():
+        raise BadInput(f"{out} holds an interrupted training, --resume goes on with it, remove {out / STATE} to begin anew")
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(f"cannot train into {out}, {error.strerror}, name another folder") from None
-    if rank(recipe.trainer) == 0:
-        if not resume:
-            for name in (STATE, BEST):
-                (out / name).unlink(missing_ok=True)
-        write_text(out / RECIPE, recipe_yaml(recipe))
+    if rank(recipe.trainer) == 0 and not resume:
+        for name in (STATE, BEST, WEIGHTS, HISTORY, CURVE):
+            (out / name).unlink(missing_ok=True)
 
 
 FREE = {"model", "data.root", "data.workers", "data.download", "trainer.max_epochs", "trainer.devices", "trainer.nodes"} | {

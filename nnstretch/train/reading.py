@@ -110,7 +110,7 @@ def locate(path_or_name: str | Path) -> Path:
 def parse_file(path: Path) -> dict[str, Any]:
     try:
         tree = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise BrokenFile(f"recipe {path}, not YAML, {' '.join(str(error).split())}") from None
     if tree is None:
         return {}

@@ -253,6 +253,9 @@ class Recipe:
 
     def __post_init__(self) -> None:
         require("seed", self.seed, 0, 2**32 - 1)
+        for key, text in (("model", self.model), ("data.root", self.data.root)):
+            if not isinstance(text, str):
+                raise BadInput(f"{key} is {text!r}, it must be text")
         if self.loss.kind == "binary" and self.loss.distill > 0:
             raise BadInput("loss.kind is binary and loss.distill is above 0, a teacher's opinion is over the classes, take softmax")
         if self.data.batch_images % self.trainer.micro_batches:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import sys
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -19,9 +20,11 @@ from nnstretch.errors import BadInput, BrokenFile
 from nnstretch.files import write_text
 from nnstretch.train.classifier import Classifier
 from nnstretch.train.data.loading import Batch
+from nnstretch.train.reading import recipe_yaml
 from nnstretch.train.weights import save_weights
 
-WEIGHTS, BEST, STATE, CURVE = "weights.safetensors", "best.safetensors", "resume.safetensors", "curve.csv"
+WEIGHTS, BEST, STATE = "weights.safetensors", "best.safetensors", "resume.safetensors"
+CURVE, RECIPE = "curve.csv", "recipe.yaml"
 STEPS_BETWEEN_LOSSES = 50
 
 
@@ -71,6 +74,8 @@ class Records(lightning.Callback):
 
     def on_train_start(self, trainer: lightning.Trainer, module: Classifier) -> None:  # type: ignore[override]
         self._saved_step = trainer.global_step
+        if trainer.is_global_zero:  # only now is a state that is resumed accepted
+            write_text(self.folder / RECIPE, recipe_yaml(module.recipe))
         trainer.should_stop = self.out_of_patience(module.recipe.trainer.patience_epochs)
 
     def on_train_epoch_start(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
@@ -104,6 +109,8 @@ class Records(lightning.Callback):
             images_per_s=self._images / self._trained_s,
             **module.taken_numbers(),
         )
+        if not math.isfinite(epoch.val_loss):
+            raise BadInput(f"training diverged, epoch {epoch.epoch}, the loss on held-out images is {epoch.val_loss}, lower optimizer.lr")
         self.epochs = (*self.epochs, epoch)
         for logger in trainer.loggers:
             logger.log_metrics({key: value for key, value in asdict(epoch).items() if key != "epoch"}, epoch.epoch)

@@ -74,6 +74,10 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         raise BrokenFile(f"weights {path}, not a safetensors file, {error}") from None
 
 
+STATE_KEYS = ("state_dict", "loops", "callbacks", "optimizer_states", "lr_schedulers", "pytorch-lightning_version")
+"""Without which Lightning would go on with something else than was interrupted."""
+
+
 class SafeCheckpoint(CheckpointIO):
     """Lightning's training state without pickle."""
 
@@ -86,10 +90,11 @@ class SafeCheckpoint(CheckpointIO):
         tensors, metadata = read_tensors(Path(path))
         try:
             state = unpacked(json.loads(metadata["state"]), tensors)
-        except (KeyError, ValueError) as error:
+        except (KeyError, ValueError, TypeError, RecursionError) as error:
             raise BrokenFile(f"training state {path}, not one of an interrupted training, {type(error).__name__} {error}") from None
-        if not isinstance(state, dict) or "state_dict" not in state:
-            raise BrokenFile(f"training state {path}, not one of an interrupted training, it holds no state_dict")
+        missing = next((key for key in STATE_KEYS if not isinstance(state, dict) or not state.get(key)), None)
+        if missing is not None:
+            raise BrokenFile(f"training state {path}, not one of an interrupted training, it holds no {missing}")
         return state
 
     def remove_checkpoint(self, path: Any) -> None:

@@ -65,7 +65,9 @@ def encoded_png(image: Tensor) -> bytes:
 
 
 def contents(path: Path) -> bytes:
-    """Raises Unreadable."""
+    """Raises Unreadable, for a pipe or a device, too: it would be waited for."""
+    if path.exists() and not path.is_file():
+        raise Unreadable(f"cannot read an image, {path}, it is no ordinary file")
     try:
         return path.read_bytes()
     except OSError as error:
