@@ -22,6 +22,20 @@ class NnstretchError(Exception):
     """The tool refuses; the message names the culprit."""
 
 
+def one_line(what: object) -> str:
+    """Text for a terminal: white space as single blanks, control characters (of a file's name, say) spelt out."""
+    text = " ".join(str(what).split())
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape", "backslashreplace").decode() for letter in text)
+
+
+def closest(name: str, names: list[str]) -> str:
+    """The tail of a refusal: which of `names` look like `name`; empty where none does."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, names, n=3)
+    return f"; close to it: {', '.join(near)}" if near else ""
+
+
 class BrokenGraph(NnstretchError):
     pass
 

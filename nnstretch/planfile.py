@@ -28,9 +28,10 @@ from typing import Any
 
 import yaml
 
-from nnstretch.errors import BadPlan, BrokenFile, UnknownName
+from nnstretch.errors import BadPlan, BrokenFile, UnknownName, one_line
 from nnstretch.files import write_text
 from nnstretch.plan import Branch, Plan, Segment
+from nnstretch.yamltext import parse_yaml
 
 FORMAT = 1
 WHOLE = ("depth", "width", "group_width", "width_in", "width_out")
@@ -55,22 +56,7 @@ def read_plan(path: str | Path) -> Plan:
 
 
 def parse_plan(text: str, where: str) -> Plan:
-    try:
-        data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f"line {mark.line + 1}" if mark else "somewhere"
-        raise BrokenFile(f"plan {where} is no YAML, {line}, {one_line(getattr(error, 'problem', None) or error)}") from error
-    except RecursionError as error:
-        raise BrokenFile(f"plan {where} is nested too deeply, it is no plan") from error
-    # YAML's own dates and numbers may be none: 2001-99-99.
-    except (ValueError, TypeError, AttributeError, KeyError, IndexError, OverflowError) as error:
-        raise BrokenFile(f"plan {where} holds a value that YAML cannot read, {one_line(error)}") from error
-    return plan_of(data, where)
-
-
-def one_line(what: object) -> str:
-    return " ".join(str(what).split())[:200]
+    return plan_of(parse_yaml(text, f"plan {where}"), where)
 
 
 def spell(value: Any) -> str:

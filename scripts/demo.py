@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from nnstretch.cli import parser_of, verb_module
-from nnstretch.errors import NnstretchError
+from nnstretch.errors import NnstretchError, one_line
 
 MODEL = "torchvision:resnet18?num_classes=10"
 SHAPE = "1,3,64,64"
@@ -145,7 +145,7 @@ def main() -> int:
         story.keep("summary.json", told)
         story.verb("report", str(args.out), "--out", story.path("report.html"))
     except NnstretchError as refusal:
-        print(f"nnstretch: {refusal}", file=sys.stderr)
+        print(f"nnstretch: {one_line(refusal)}", file=sys.stderr)
         return 1
     CONSOLE.print(table(told))
     CONSOLE.print(

@@ -9,7 +9,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from nnstretch.errors import NnstretchError
+from nnstretch.errors import NnstretchError, one_line
 
 
 def arguments() -> argparse.Namespace:
@@ -36,7 +36,7 @@ def main() -> int:
         dataset = open_folder(given.folder, given.held_out, given.split_seed)
         write_dataset(dataset, given.out, round(given.chunk_mb * 1_000_000), given.workers, show)
     except NnstretchError as error:
-        print(f"make_shards: {error}", file=sys.stderr)
+        print(f"make_shards: {one_line(error)}", file=sys.stderr)
         return 1
     print(f"{given.out}: {len(dataset.train)} images to train on, {len(dataset.held)} held out, {len(dataset.classes)} classes")
     return 0

@@ -24,7 +24,7 @@ from reproduce_rows import COMBINATIONS, Row, Searched, Task, chosen, limits_of,
 from reproduce_search import SOC, Allowance, append, clean, code_fingerprint, fresh, read_journal, run
 
 from nnstretch.cli.subjects import writable
-from nnstretch.errors import BadInput, NnstretchError
+from nnstretch.errors import BadInput, NnstretchError, one_line
 from nnstretch.files import write_text
 from nnstretch.predict import load_soc
 from nnstretch.stretch.constraints import Limits
@@ -159,7 +159,7 @@ def main() -> int:
         if args.out is not None:
             write_text(Path(args.out), page(results))
     except NnstretchError as refusal:
-        print(f"nnstretch: {refusal}", file=sys.stderr)
+        print(f"nnstretch: {one_line(refusal)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

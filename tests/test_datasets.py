@@ -21,25 +21,14 @@ from hypothesis import settings as settings_of_hypothesis
 from hypothesis import strategies as st
 from PIL import Image
 from torchvision import datasets as published
+from trainings import picture, write_images
 
+from nnstretch.cli import main
 from nnstretch.errors import BadInput
 from nnstretch.train.data.cifar import open_cifar
 from nnstretch.train.data.decode import decoded, encoded_png
 from nnstretch.train.data.folder import Files, open_folder
 from nnstretch.train.data.images import Images, Unreadable
-
-
-def picture(seed: int, side_px: int = 8) -> Image.Image:
-    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (side_px, side_px + 2, 3), dtype=np.uint8))
-
-
-def fill(root: Path, classes: dict[str, int]) -> Path:
-    """PNG and JPEG files by turns, `classes` says how many of each."""
-    for label, (name, count) in enumerate(classes.items()):
-        (root / name).mkdir(parents=True)
-        for k in range(count):
-            picture(100 * label + k).save(root / name / f"{k}.{('png', 'jpg')[k % 2]}")
-    return root
 
 
 def in_bytes(image: Image.Image, kind: str, **options: Any) -> bytes:
@@ -72,7 +61,7 @@ def refusal(root: Path, held_out: float = 0.25) -> str:
 
 
 def test_an_image_file_becomes_its_pixels(tmp_path: Path) -> None:
-    dataset = open_folder(fill(tmp_path / "set", {"cat": 4, "dog": 4}), 0.25, 0)
+    dataset = open_folder(write_images(tmp_path / "set", {"cat": 4, "dog": 4}), 0.25, 0)
     assert dataset.classes == ("cat", "dog")
     for images in (dataset.train, dataset.held):
         for index in range(len(images)):
@@ -102,7 +91,7 @@ def test_every_class_is_split_in_its_share_and_always_alike(tmp_path_factory: An
 
 
 def test_another_seed_holds_out_others_and_a_new_file_moves_few(tmp_path: Path) -> None:
-    root = fill(tmp_path / "set", {"cat": 40, "dog": 40})
+    root = write_images(tmp_path / "set", {"cat": 40, "dog": 40})
     before = names(open_folder(root, 0.25, 0).held)
     assert before != names(open_folder(root, 0.25, 1).held)
     picture(7).save(root / "cat" / "new.png")
@@ -111,21 +100,21 @@ def test_another_seed_holds_out_others_and_a_new_file_moves_few(tmp_path: Path) 
 
 @pytest.mark.parametrize("held", ["val", "validation", "test"])
 def test_imagenets_layout_is_taken_as_it_is_split(tmp_path: Path, held: str) -> None:
-    fill(tmp_path / "train", {"cat": 3, "dog": 2})
-    fill(tmp_path / held, {"cat": 1, "dog": 1})
+    write_images(tmp_path / "train", {"cat": 3, "dog": 2})
+    write_images(tmp_path / held, {"cat": 1, "dog": 1})
     dataset = open_folder(tmp_path, 0.5, 0)
     assert (len(dataset.train), len(dataset.held)) == (5, 2)
 
 
 def test_a_class_called_train_is_a_class(tmp_path: Path) -> None:
-    assert open_folder(fill(tmp_path / "set", {"bus": 2, "train": 2}), 0.5, 0).classes == ("bus", "train")
+    assert open_folder(write_images(tmp_path / "set", {"bus": 2, "train": 2}), 0.5, 0).classes == ("bus", "train")
 
 
 def test_refused_folders_are_named(tmp_path: Path) -> None:
     assert refusal(tmp_path / "none") == f"no image folder, {tmp_path / 'none'}, nothing is there"
     (tmp_path / "empty").mkdir()
     assert "no class folders" in refusal(tmp_path / "empty")
-    one = fill(tmp_path / "one", {"cat": 2})
+    one = write_images(tmp_path / "one", {"cat": 2})
     assert "only one class (cat)" in refusal(one)
     (one / "dog").mkdir()
     (one / "dog" / "notes.txt").touch()
@@ -133,9 +122,9 @@ def test_refused_folders_are_named(tmp_path: Path) -> None:
     picture(0).save(one / "dog" / "0.png")
     assert "class dog has 1 image" in refusal(one)
     assert "held_out is 1.0" in refusal(one, 1.0)
-    fill(tmp_path / "half" / "train", {"cat": 2, "dog": 2})
+    write_images(tmp_path / "half" / "train", {"cat": 2, "dog": 2})
     assert "beside train needed is one of val" in refusal(tmp_path / "half")
-    fill(tmp_path / "half" / "val", {"cat": 2, "cow": 2})
+    write_images(tmp_path / "half" / "val", {"cat": 2, "cow": 2})
     half = tmp_path / "half"
     assert f"class cow is in {half / 'val'} but not in {half / 'train'}" in refusal(half)
 
@@ -143,7 +132,7 @@ def test_refused_folders_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", [lambda data: data[: len(data) // 2], lambda data: b"", lambda data: b"%!PS-Adobe-3.0 EPSF-3.0\n"])
 @pytest.mark.parametrize("name", ["0.png", "1.jpg"])
 def test_an_image_that_cannot_be_decoded_is_named(tmp_path: Path, damage: Any, name: str) -> None:
-    root = fill(tmp_path / "set", {"cat": 9, "dog": 9})
+    root = write_images(tmp_path / "set", {"cat": 9, "dog": 9})
     path = root / "cat" / name
     path.write_bytes(damage(path.read_bytes()))
     images = open_folder(root, 0.1, 3).train
@@ -156,7 +145,7 @@ def test_an_image_that_cannot_be_decoded_is_named(tmp_path: Path, damage: Any, n
 
 
 def test_an_image_that_vanished_is_named(tmp_path: Path) -> None:
-    images = open_folder(fill(tmp_path / "set", {"cat": 2, "dog": 2}), 0.5, 0).train
+    images = open_folder(write_images(tmp_path / "set", {"cat": 2, "dog": 2}), 0.5, 0).train
     images.path(0).unlink()  # type: ignore[attr-defined]
     with pytest.raises(Unreadable, match="No such file"):
         images[0]
@@ -228,6 +217,26 @@ def write_cifar(monkeypatch: pytest.MonkeyPatch, root: Path, classes: int) -> Pa
     listed = write(kind.meta["filename"], {kind.meta["key"]: [f"class {number}" for number in range(classes)]})
     monkeypatch.setattr(kind, "meta", {**kind.meta, "md5": listed})
     return folder
+
+
+@pytest.mark.parametrize("target", ["..", "../bee", "../.."])
+def test_a_link_that_would_list_images_twice_is_refused(tmp_path: Path, target: str) -> None:
+    write_images(tmp_path / "images", {"ant": 3, "bee": 3})
+    (tmp_path / "images" / "ant" / "more").symlink_to(target)
+    with pytest.raises(BadInput, match=r"images would be there twice, .* is a link to the same folder, remove the link"):
+        open_folder(tmp_path / "images", 0.3, 0)
+
+
+def test_a_file_name_cannot_write_to_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_images(tmp_path / "images", {"ant": 3, "bee": 3})
+    for k in range(3):
+        (tmp_path / "images" / "ant" / f"\x1b[2J\n{k}.png").write_bytes(b"no image")
+    words = ["--data.name", "folder", "--data.root", str(tmp_path / "images"), "--data.batch_images", "2", "--out", str(tmp_path / "out")]
+    assert main(["train", "digits", "--model", "torchvision:resnet18?num_classes=2", *words]) == 1
+    line = capsys.readouterr().err
+    assert line.count("\n") == 1
+    assert r"\x1b[2J" in line
+    assert "\x1b" not in line
 
 
 @pytest.mark.parametrize(("classes", "images"), [(10, 25), (100, 5)])

@@ -13,16 +13,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from trainings import FACTORY, branched_plan, same_weights
 
 from nnstretch.errors import BadInput, BrokenFile
-from nnstretch.plan import Branch, Plan, Segment
+from nnstretch.plan import Branch, Segment
 from nnstretch.stretch import stretch
 from nnstretch.train import evaluate, fit, load_weights, machine
 from nnstretch.train.branching import branched_network
 from nnstretch.train.classifier import Classifier, mixer_of
 from nnstretch.train.data import InMemory, Pictures, open_data
 from nnstretch.train.data.images import Dataset, Images, Unreadable
-from nnstretch.train.data.loading import Batches
+from nnstretch.train.data.loading import Batches, prepared
 from nnstretch.train.data.order import Pick
 from nnstretch.train.data.views import held_view, normalised, training_view
 from nnstretch.train.descent import follow, make_optimizer
@@ -35,13 +36,6 @@ SMALL = Recipe(
     optimizer=Optimizer(lr=0.1),
     trainer=Trainer(max_epochs=2, precision="fp32", threads=1, tensorboard=False),
 )
-FACTORY = """
-from torch import nn
-
-def make():
-    stem = [nn.Conv2d(3, 8, 3, stride=2), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8), nn.ReLU()]
-    return nn.Sequential(*stem, nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, 10))
-"""
 
 
 def net(seed: int = 0) -> nn.Module:
@@ -50,19 +44,6 @@ def net(seed: int = 0) -> nn.Module:
         space: dict[str, object] = {}
         exec(FACTORY, space)
         return space["make"]()  # type: ignore[operator, no-any-return]
-
-
-def branched_plan(path: Path) -> Plan:
-    (path / "net.py").write_text(FACTORY)
-    halves = (Branch("cpu", width=4), Branch("dsp", width=4))
-    whole = (Branch("cpu"),)
-    return Plan(
-        f"{path / 'net.py'}:make", (1, 3, 16, 16), (Segment("input", "2", whole), Segment("2", "5", halves), Segment("5", "output", whole))
-    )
-
-
-def same(one: nn.Module, other: nn.Module) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), other.state_dict().values(), strict=True))
 
 
 # Averages
@@ -85,11 +66,11 @@ def test_what_is_kept_is_the_average_and_it_differs_from_the_weights_that_moved(
     plain, averaged = net(), net()
     fit(plain, SMALL, tmp_path / "plain", progress=False)
     result = fit(averaged, replace(SMALL, average=Average(decay=0.99)), tmp_path / "averaged", progress=False)
-    assert not same(plain, averaged)
+    assert not same_weights(plain, averaged)
     assert result.val_accuracy == pytest.approx(evaluate(averaged, SMALL))
     fresh = net(seed=4)
     load_weights(fresh, result.checkpoint)
-    assert same(fresh, averaged)
+    assert same_weights(fresh, averaged)
 
 
 def test_an_average_that_keeps_nothing_is_the_network(tmp_path: Path) -> None:
@@ -190,6 +171,9 @@ class Torn:
             raise Unreadable(f"cannot decode image {index}, torn")
         return self.images[index]
 
+    def digest(self) -> str:
+        return self.images.digest()
+
 
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("corrupt", ["refuse", "skip"])
@@ -211,6 +195,23 @@ def test_a_torn_image_ends_training_or_is_skipped_by_name(
     named = capsys.readouterr().err.splitlines()
     assert len(named) > 200
     assert all(line.startswith("nnstretch: skipped, cannot decode image ") for line in named)
+    assert len({*named}) == len(named)
+
+
+def test_a_torn_held_out_image_is_named_once_and_counts_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = open_data(SMALL.data)
+    torn = Dataset(good.train, Torn(good.held), good.classes, good.mean, good.std)
+    monkeypatch.setattr("nnstretch.train.data.loading.open_data", lambda _: torn)
+    recipe = replace(SMALL, data=replace(SMALL.data, corrupt="skip"))
+    network = net()
+    accuracy = fit(network, recipe, tmp_path, progress=False).val_accuracy
+    assert len(capsys.readouterr().err.splitlines()) == len(range(0, len(good.held), 3))
+    whole = [index for index in range(len(good.held)) if index % 3]
+    images, labels = prepared(good, good.held, whole, SMALL.data)
+    assert accuracy == pytest.approx(float((network(images).argmax(1) == labels).float().mean()))
+    assert evaluate(network, recipe) == pytest.approx(accuracy)
 
 
 def test_workers_deliver_what_the_training_process_would_have_made(tmp_path: Path) -> None:
@@ -218,7 +219,7 @@ def test_workers_deliver_what_the_training_process_would_have_made(tmp_path: Pat
     alone, helped = net(), net()
     fit(alone, recipe, tmp_path / "alone", progress=False)
     fit(helped, replace(recipe, data=replace(recipe.data, workers=2)), tmp_path / "helped", progress=False)
-    assert same(alone, helped)
+    assert same_weights(alone, helped)
 
 
 # The loop
@@ -283,7 +284,7 @@ def test_a_state_that_is_no_good_never_replaces_a_good_one(tmp_path: Path, monke
     assert fit(network, recipe, tmp_path, resume=True, progress=False).epochs == 2
     straight = net()
     fit(straight, SMALL, tmp_path / "straight", progress=False)
-    assert same(network, straight)
+    assert same_weights(network, straight)
 
 
 def test_an_epoch_of_another_version_is_refused(tmp_path: Path) -> None:

@@ -24,7 +24,9 @@ def make():
 STILL = FACTORY.replace("nn.Dropout(0.2)", "nn.Identity()")
 QUICK = "--data.image_px 16 --data.batch_images 64 --trainer.threads 1 --trainer.precision fp32 --trainer.tensorboard false --json"
 RICH = "--average.decay 0.9 --augment.mixup 0.2 --augment.flip 0.5 --trainer.precise_norm_images 128 --trainer.deterministic true"
-ENVIRONMENT = {key: value for key, value in os.environ.items() if key not in ("RANK", "LOCAL_RANK", "WORLD_SIZE")} | {"OMP_NUM_THREADS": "1"}
+ENVIRONMENT = {key: value for key, value in os.environ.items() if key not in ("RANK", "LOCAL_RANK", "WORLD_SIZE")} | {
+    "OMP_NUM_THREADS": "1"
+}
 
 
 def begin(folder: Path, words: str, launcher: tuple[str, ...] = (), **more: Any) -> subprocess.Popen[str]:
@@ -89,6 +91,19 @@ def test_two_processes_give_the_curve_of_one_with_the_whole_batch(tmp_path: Path
     for mine, theirs in zip(one["history"], two["history"], strict=True):
         for name in ("train_loss", "val_loss", "val_accuracy", "val_top5"):
             assert mine[name] == pytest.approx(theirs[name], abs=1e-4), name
+
+
+def test_two_processes_killed_within_an_epoch_resume_to_the_same_curve(tmp_path: Path) -> None:
+    """The loss of the interrupted epoch is that of both processes, before and after."""
+    (tmp_path / "net.py").write_text(FACTORY)
+    words = "--trainer.max_epochs 4 --trainer.save_every_steps 5 --trainer.accelerator cpu --trainer.devices 2 --trainer.deterministic true"
+    whole = trained(tmp_path, f"{words} --out whole")
+    process = begin(tmp_path, f"{words} --out killed")
+    kill_after(process, tmp_path / "killed" / "resume.safetensors", saves=7)
+    resumed = trained(tmp_path, f"{words} --out killed --resume")
+    for mine, theirs in zip(whole["history"], resumed["history"], strict=True):
+        assert mine["train_loss"] == pytest.approx(theirs["train_loss"], abs=1e-6)
+    assert (tmp_path / "whole" / "weights.safetensors").read_bytes() == (tmp_path / "killed" / "weights.safetensors").read_bytes()
 
 
 def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import yaml
 from torch import nn
 
 from nnstretch.capture.torch_export import Captured, quiet
-from nnstretch.errors import BadInput, BrokenFile, NnstretchError, UnknownName
+from nnstretch.errors import BadInput, BrokenFile, NnstretchError, UnknownName, closest
 
 DEFAULT_INPUT = (1, 3, 224, 224)
 
@@ -40,14 +40,18 @@ def load_model(spec: str) -> nn.Module:
         if ".py:" in source:
             path, _, factory = source.rpartition(":")
             return from_file(Path(path), factory, settings)
-    raise UnknownName(f"unknown model {spec!r}, expected torchvision:NAME, timm:NAME, FILE.py:FACTORY, FILE.pt2, FILE.onnx or a plan FILE.yaml")
+    raise UnknownName(
+        f"unknown model {spec!r}, expected torchvision:NAME, timm:NAME, FILE.py:FACTORY, FILE.pt2, FILE.onnx or a plan FILE.yaml"
+    )
 
 
 def from_torchvision(name: str, settings: dict[str, Any]) -> nn.Module:
     import torchvision
 
     if name not in torchvision.models.list_models():
-        raise UnknownName(f"unknown model 'torchvision:{name}', torchvision has no such network{closest(name, torchvision.models.list_models())}")
+        raise UnknownName(
+            f"unknown model 'torchvision:{name}', torchvision has no such network{closest(name, torchvision.models.list_models())}"
+        )
     settings = {**auxiliary_off(torchvision.models.get_model_builder(name)), **settings}
     return call(f"torchvision:{name}", torchvision.models.get_model, {"weights": None, **settings}, name)
 
@@ -84,7 +88,9 @@ def from_file(path: Path, factory: str, settings: dict[str, Any]) -> nn.Module:
     finally:
         sys.path.pop(0)
     if not callable(make := getattr(module, factory, None)):
-        raise UnknownName(f"no factory {factory!r}, model file {path}, it defines {', '.join(k for k in vars(module) if not k.startswith('_'))}")
+        raise UnknownName(
+            f"no factory {factory!r}, model file {path}, it defines {', '.join(k for k in vars(module) if not k.startswith('_'))}"
+        )
     network = call(f"{path}:{factory}", make, settings)
     if not isinstance(network, nn.Module):
         raise BadInput(f"no network from {path}:{factory}, it returned a {type(network).__name__}, not a torch.nn.Module")
@@ -123,13 +129,6 @@ def call(what: str, make: Any, settings: dict[str, Any], *args: Any) -> nn.Modul
         given = ", ".join(f"{k}={v}" for k, v in settings.items()) or "no settings"
         reason = " ".join(str(error).split())[:300]
         raise BadInput(f"cannot make {what}, called with {given}, {type(error).__name__}: {reason}") from error
-
-
-def closest(name: str, names: list[str]) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, names, n=3)
-    return f"; close to it: {', '.join(near)}" if near else ""
 
 
 def default_input(spec: str, module: nn.Module) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
 
-from nnstretch.errors import NnstretchError
+from nnstretch.errors import NnstretchError, one_line
 
 VERBS = ("inspect", "import", "profile", "predict", "search", "study", "train", "quantize", "export", "run", "report")
 """In the order of the story; each is a module of this package (`import` is `import_`)."""
@@ -76,7 +76,7 @@ def run_verb(verb: str, argv: list[str]) -> int:
     try:
         result = module.main(args)
     except NnstretchError as refusal:
-        print(f"nnstretch: {' '.join(str(refusal).split())}", file=sys.stderr)
+        print(f"nnstretch: {one_line(refusal)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("nnstretch: interrupted", file=sys.stderr)

@@ -13,7 +13,8 @@ The folder receives weights.safetensors (the last epoch's), best.safetensors, tr
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
+import hashlib
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,15 +56,34 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     recipe = load_recipe(args.recipe, [f"{key}={value}" for key, value in given.items()])
     if args.print_config:
         return {"recipe": asdict(recipe)}
-    module, teacher = networks(recipe, plan_file, given.get("model"), args.weights, args.teacher)
-    return trained(module, teacher, recipe, args)
+    if args.teacher is not None and not recipe.loss.has_teacher:
+        raise BadInput(f"--teacher {args.teacher} would not be asked, {taught(recipe)}, set one of them")
+    if plan_file is not None:
+        recipe = replace(recipe, model=given.get("model") or planned_model(plan_file))
+    module, teacher = networks(recipe, plan_file, args.weights, args.teacher)
+    files = {"plan": plan_file, "weights": args.weights, "teacher": args.teacher}
+    return trained(module, teacher, recipe, args, {what: described(file) for what, file in files.items() if file is not None})
 
 
-def trained(module: nn.Module, teacher: nn.Module | None, recipe: Recipe, args: argparse.Namespace) -> dict[str, Any]:
+def planned_model(plan_file: str) -> str:
+    from nnstretch.stretch import read_plan
+
+    return read_plan(Path(plan_file)).model
+
+
+def described(file: str) -> str:
+    """A file that was read, by its name and its content."""
+    with Path(file).open("rb") as stream:
+        return f"{file}, sha256 {hashlib.file_digest(stream, 'sha256').hexdigest()}"
+
+
+def trained(
+    module: nn.Module, teacher: nn.Module | None, recipe: Recipe, args: argparse.Namespace, origin: dict[str, str]
+) -> dict[str, Any]:
     from nnstretch.train import fit
     from nnstretch.train.machine import rank
 
-    result = fit(module, recipe, args.out, teacher=teacher, resume=args.resume)
+    result = fit(module, recipe, args.out, teacher=teacher, resume=args.resume, origin=origin)
     if rank(recipe.trainer):
         raise SystemExit(0)  # of several processes the first one speaks
     return {
@@ -77,15 +97,13 @@ def trained(module: nn.Module, teacher: nn.Module | None, recipe: Recipe, args: 
     }
 
 
-def networks(
-    recipe: Recipe, plan_file: str | None, model: str | None, weights: str | None, teacher: str | None = None
-) -> tuple[nn.Module, nn.Module | None]:
+def networks(recipe: Recipe, plan_file: str | None, weights: str | None, teacher: str | None = None) -> tuple[nn.Module, nn.Module | None]:
     """What is trained, and its teacher where the recipe distils: the original, or any network with --teacher's weights."""
     from nnstretch.capture import load_model
     from nnstretch.train import load_weights
 
     if plan_file is not None:
-        return branched(recipe, plan_file, model, weights, teacher)
+        return branched(recipe, plan_file, weights, teacher)
     module = load_model(recipe.model)
     if weights is not None:
         load_weights(module, weights)
@@ -109,9 +127,7 @@ def load_weighted(model: str, weights: str) -> nn.Module:
     return module
 
 
-def branched(
-    recipe: Recipe, plan_file: str, model: str | None, weights: str | None, teacher: str | None
-) -> tuple[nn.Module, nn.Module | None]:
+def branched(recipe: Recipe, plan_file: str, weights: str | None, teacher: str | None) -> tuple[nn.Module, nn.Module | None]:
     """--weights may be the original's, which are inherited, or the branched network's own; --teacher is always the original's."""
     from nnstretch.capture import load_model
     from nnstretch.stretch import read_plan
@@ -119,18 +135,18 @@ def branched(
     from nnstretch.train.branching import branched_network
 
     plan = read_plan(Path(plan_file))
-    original = load_model(model or plan.model)
+    original = load_model(recipe.model)
     inherits = weights is not None and fits(original, weights)
     if weights is not None and inherits:
         load_weights(original, weights)
     if recipe.loss.has_teacher and teacher is None and not inherits:
-        raise BadInput(f"{taught(recipe)}, no teacher, give --weights of the original {plan.model}, or --teacher")
+        raise BadInput(f"{taught(recipe)}, no teacher, give --weights of the original {recipe.model}, or --teacher")
     module = branched_network(original, plan, recipe)
     if weights is not None and not inherits:
         load_weights(module, weights)
     if not recipe.loss.has_teacher:
         return module, None
-    return module, original if teacher is None else load_weighted(model or plan.model, teacher)
+    return module, original if teacher is None else load_weighted(recipe.model, teacher)
 
 
 def fits(module: nn.Module, weights: str) -> bool:

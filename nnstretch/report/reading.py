@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-import yaml
-
 from nnstretch.errors import BrokenFile, UnknownName
 from nnstretch.report.fields import Place, read_json, read_text
 from nnstretch.report.story import Branch, Epoch, PlanCost, Run, Search, Segment, SourceFile, Story, Summary, SummaryRow
 from nnstretch.report.timelines import timelines_from
+from nnstretch.yamltext import parse_yaml
 
 KINDS = ("original", "branched")
 FILES = (
@@ -182,14 +181,6 @@ def _epoch(row: Place, number: int) -> Epoch:
 def plan_text_from(path: Path) -> str:
     """The text as it is; parsed only to refuse what is not a plan at all."""
     text = read_text(path)
-    try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.MarkedYAMLError as problem:
-        mark = problem.problem_mark
-        line = f"line {mark.line + 1}" if mark else "somewhere"
-        raise BrokenFile(f"cannot read {path}, {line}, {problem.problem}, not YAML") from problem
-    except (yaml.YAMLError, RecursionError) as problem:
-        raise BrokenFile(f"cannot read {path}, {' '.join(str(problem).split())}, not YAML") from problem
-    if not isinstance(node, yaml.MappingNode):
+    if not isinstance(parse_yaml(text, f"plan {path}"), dict):
         raise BrokenFile(f"cannot report {path}, top level is no mapping, expected the keys of a plan")
     return text

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from nnstretch.errors import BadPlan, BrokenFile, UnknownName
+from nnstretch.yamltext import parse_yaml
 
 DEVICES = {"cpu": "cpu", "gpu": "gpu", "dsp": "dsp", "hexagon": "dsp"}
 KEYS = frozenset({
@@ -50,14 +49,11 @@ def read_config(path: str | Path) -> Config:
     """Raises UnknownName, BrokenFile or BadPlan that name the key."""
     path = Path(path)
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = parse_yaml(path.read_text(encoding="utf-8"), f"configuration {path}")
     except OSError as error:
         raise UnknownName(f"no configuration {path}, {error.strerror or error}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line = mark.line + 1 if mark else "?"
-        reason = str(getattr(error, "problem", None) or error).splitlines()[0]
-        raise BrokenFile(f"configuration {path} is no YAML, line {line}, {reason}") from error
+    except UnicodeDecodeError as error:
+        raise BrokenFile(f"configuration {path} is no text, byte {error.start}, {error.reason}") from error
     if not isinstance(data, dict) or not isinstance(data.get("ANYNET"), dict):
         raise BrokenFile(f"configuration {path} has no ANYNET section, it is no published NN-Stretch configuration")
     return Reading(str(path), data).config()

@@ -137,7 +137,7 @@ def network(wanted: Wanted) -> Captured:
 
 def head_of(wanted: Wanted, captured: Captured) -> dict[str, Any]:
     """What must be the same for trainings to belong together. Threads change how long they take, not what they show."""
-    from nnstretch.train.fitting import flat
+    from nnstretch.train.reading import flat
 
     recipe = {f"recipe.{key}": value for key, value in flat(asdict(wanted.recipe)).items() if key not in ("model", "trainer.threads")}
     size = {"macs": captured.graph.macs, "params": captured.graph.params}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from typing import Any
 
 import torch
@@ -12,9 +13,9 @@ from torch.nn import functional
 from torchmetrics import MeanMetric
 from torchmetrics.classification import MulticlassAccuracy
 
-from nnstretch.errors import BadInput
+from nnstretch.errors import BadInput, one_line
 from nnstretch.stretch.norms import precise_norms
-from nnstretch.train.data.images import Dataset
+from nnstretch.train.data.images import Dataset, digest_of
 from nnstretch.train.data.loading import Batch
 from nnstretch.train.data.order import mixed
 from nnstretch.train.data.views import for_training, normalised
@@ -24,7 +25,9 @@ from nnstretch.train.recipe import Augment, Recipe
 from nnstretch.train.teacher import Teacher, first
 from nnstretch.train.weights import unfit
 
-NETWORK, AVERAGE = "network.", "average."
+NETWORK = "network."
+LOSS_SUMS = ("train_loss.mean_value", "train_loss.weight")
+"""In a saved state: of an epoch that was interrupted."""
 STEPS_BETWEEN_CHECKS = 50
 """Asking an accelerator whether a loss is finite makes it wait, so it is asked now and then."""
 
@@ -57,6 +60,8 @@ class Classifier(LightningModule):
         self.mixer = mixer_of(recipe.augment, classes)
         # Kept in tuples: what is aside of the module's own tree is not saved.
         self._teacher = (teacher,) if teacher is not None else ()
+        self._taught_by = digest_of_weights(teacher.network) if teacher is not None else ""
+        self._told: set[str] = set()
         self._compiled = (torch.compile(network),) if recipe.trainer.compile else ()
 
     @property
@@ -130,13 +135,21 @@ class Classifier(LightningModule):
         with torch.autocast(self.device.type, enabled=False):
             precise_norms(self.judged, (self.as_trained(batch.to(self.device)) for batch in batches))
 
-    def as_trained(self, batch: Batch) -> Tensor:
+    def readable(self, batch: Batch) -> None:
+        """Refuses, or says once for every image that it is skipped."""
         refuse_unreadable(batch)
+        for problem in batch.problems:
+            if problem not in self._told:
+                print(f"nnstretch: skipped, {one_line(problem)}", file=sys.stderr)
+        self._told.update(batch.problems)
+
+    def as_trained(self, batch: Batch) -> Tensor:
+        self.readable(batch)
         return self.laid_out(for_training(batch.images, batch.pick, self.recipe.seed, self.recipe.augment, self.dataset))
 
     def validation_step(self, batch: Batch, batch_number: int) -> None:
         """In fp32, because that is the network which is exported."""
-        refuse_unreadable(batch)
+        self.readable(batch)
         with torch.autocast(self.device.type, enabled=False):
             student = first(self.judged(self.laid_out(normalised(batch.images, self.dataset)))).float()
         self.val_loss.update(functional.cross_entropy(student, batch.labels), len(batch))
@@ -157,12 +170,30 @@ class Classifier(LightningModule):
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: learning_rate_factor(step, steps, warmup))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """The first process writes for all, so its sums must be everyone's."""
+        checkpoint["taught_by"] = self._taught_by
+        if self.trainer.world_size > 1:
+            for key in LOSS_SUMS:
+                checkpoint["state_dict"][key] = self.all_gather(checkpoint["state_dict"][key]).sum(0)
+
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        if checkpoint.get("taught_by", self._taught_by) != self._taught_by:
+            raise BadInput("cannot resume, the weights to distil from are others than before, give the same --teacher or --weights")
+        if self.global_rank:
+            for key in LOSS_SUMS:
+                checkpoint["state_dict"][key] = torch.zeros_like(checkpoint["state_dict"][key])
         saved = {key.removeprefix(NETWORK): value for key, value in checkpoint["state_dict"].items() if key.startswith(NETWORK)}
         if reason := unfit(self.network, saved):
             raise BadInput(f"cannot resume, the saved training is of another network, {reason}")
 
 
 def refuse_unreadable(batch: Batch) -> None:
+    """Raises BadInput for a batch of which nothing could be read, or in which what cannot be read is not to be skipped."""
     if not len(batch):
         raise BadInput(batch.problems[0])
+
+
+def digest_of_weights(module: nn.Module) -> str:
+    state = module.state_dict()
+    return digest_of(*(state[key].detach().cpu().contiguous().flatten().view(torch.uint8).numpy() for key in sorted(state)))

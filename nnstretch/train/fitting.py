@@ -6,9 +6,9 @@ import json
 import logging
 import signal
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,16 @@ from torch import nn
 
 from nnstretch.errors import BadInput, UnknownName
 from nnstretch.files import write_text
+from nnstretch.planfile import read_plan
+from nnstretch.stretch.module import StretchedNetwork
 from nnstretch.train.classifier import Classifier, refuse_unreadable
 from nnstretch.train.data.loading import Pictures
 from nnstretch.train.data.views import normalised
 from nnstretch.train.machine import lightning_settings, rank
 from nnstretch.train.norms import shared_norms
-from nnstretch.train.reading import load_recipe
+from nnstretch.train.reading import flat, load_recipe
 from nnstretch.train.recipe import Recipe
-from nnstretch.train.records import BEST, CURVE, RECIPE, STATE, WEIGHTS, Bar, Epoch, Records, best_of
+from nnstretch.train.records import BEST, CURVE, PLAN, RECIPE, STATE, WEIGHTS, Bar, Epoch, Records, best_of
 from nnstretch.train.teacher import Teacher, first
 from nnstretch.train.weights import SafeCheckpoint, save_weights
 
@@ -51,18 +53,27 @@ class TrainResult:
 
 
 def fit(
-    module: nn.Module, recipe: Recipe, out: Path, *, teacher: nn.Module | None = None, resume: bool = False, progress: bool = True
+    module: nn.Module,
+    recipe: Recipe,
+    out: Path,
+    *,
+    teacher: nn.Module | None = None,
+    resume: bool = False,
+    progress: bool = True,
+    origin: Mapping[str, str] | None = None,
 ) -> TrainResult:
     """Train `module` in place.
 
-    `out` receives weights.safetensors, best.safetensors, training.json, curve.csv, recipe.yaml and, after every
-    epoch (and every `trainer.save_every_steps`), resume.safetensors, from which `resume` continues to the same
-    weights bit for bit. Raises BadInput for settings, data and networks that do not go together.
+    `out` receives weights.safetensors, best.safetensors, training.json, curve.csv, recipe.yaml (with `origin` as
+    comments at its head), plan.yaml of a branched network and, after every epoch (and every `trainer.save_every_steps`),
+    resume.safetensors, from which `resume` continues to the same weights bit for bit. Raises BadInput for settings, data and networks that do not go together.
     """
     if teacher is None and recipe.loss.has_teacher:
         raise BadInput(
             f"loss.distill is {recipe.loss.distill} and loss.features {recipe.loss.features}, but there is no teacher to distil from"
         )
+    if not any(weight.requires_grad for weight in module.parameters()):
+        raise BadInput(f"nothing to train, model {recipe.model}, it has no weight that takes a gradient")
     out = Path(out)
     with quiet(), threads(recipe.trainer.threads), torch.random.fork_rng(devices=[]):
         pictures = Pictures(recipe)
@@ -71,7 +82,9 @@ def fit(
         taught = Teacher(teacher, module, recipe) if teacher is not None else None
         lightning_settings(recipe.trainer)  # whatever can be refused is, before the folder is touched
         prepare(out, recipe, resume)
-        records = Records(out)
+        if resume and isinstance(module, StretchedNetwork):
+            check_same_plan(module, out)
+        records = Records(out, origin)
         train(Classifier(module, recipe, pictures.dataset, taught), pictures, records, out / STATE if resume else None, progress)
         return finish(module, recipe, records.epochs, out)
 
@@ -114,12 +127,13 @@ def evaluate(module: nn.Module, recipe: Recipe) -> float:
     """Share of held-out images that `module` gets right."""
     pictures = Pictures(recipe)
     module.eval()
-    right = 0
+    right = judged = 0
     with torch.inference_mode():
         for batch in pictures.val_dataloader():
             refuse_unreadable(batch)
+            judged += len(batch)
             right += int((first(module(normalised(batch.images, pictures.dataset))).argmax(1) == batch.labels).sum())
-    return right / len(pictures.dataset.held)
+    return right / judged
 
 
 def check_width(module: nn.Module, recipe: Recipe, classes: int) -> None:
@@ -158,7 +172,7 @@ def prepare(out: Path, recipe: Recipe, resume: bool) -> None:
     except OSError as error:
         raise BadInput(f"cannot train into {out}, {error.strerror}, name another folder") from None
     if rank(recipe.trainer) == 0 and not resume:
-        for name in (STATE, BEST, WEIGHTS, HISTORY, CURVE):
+        for name in (STATE, BEST, WEIGHTS, HISTORY, CURVE, PLAN):
             (out / name).unlink(missing_ok=True)
 
 
@@ -176,11 +190,11 @@ def check_same_recipe(before: Recipe, now: Recipe, out: Path) -> None:
             raise BadInput(f"cannot resume {out}, {key} was {olds[key]} and is now {news[key]}, resume with the same recipe")
 
 
-def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    pairs: dict[str, Any] = {}
-    for key, value in tree.items():
-        pairs |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return pairs
+def check_same_plan(network: StretchedNetwork, out: Path) -> None:
+    """The same weights fit plans that differ in processors, or in how branches meet."""
+    before = read_plan(out / PLAN)
+    if replace(before, model=network.plan.model) != network.plan:
+        raise BadInput(f"cannot resume {out}, the plan is another than {out / PLAN}, resume with the same --plan")
 
 
 def finish(module: nn.Module, recipe: Recipe, epochs: tuple[Epoch, ...], out: Path) -> TrainResult:

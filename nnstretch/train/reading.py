@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -12,10 +12,11 @@ from typing import Any, get_type_hints
 
 import yaml
 
-from nnstretch.errors import BadInput, BrokenFile, UnknownName
+from nnstretch.errors import BadInput, BrokenFile, UnknownName, closest
 from nnstretch.places import shipped
 from nnstretch.train import recipe as recipe_nouns
 from nnstretch.train.recipe import Recipe
+from nnstretch.yamltext import parse_yaml
 
 
 def settings(kind: type = Recipe, prefix: str = "") -> Iterator[tuple[str, object]]:
@@ -54,6 +55,8 @@ def load_recipe(path_or_name: str | Path, overrides: Sequence[str] = ()) -> Reci
     for group, keys in group_by_prefix().items():
         if group in tree and not isinstance(tree[group], dict):
             raise BadInput(f"recipe {path}, key {group} is {tree[group]!r}, it must hold {', '.join(keys)}")
+    refuse_unknown(flat(tree), f"recipe {path}")
+    refuse_unknown([word.removeprefix("--").partition("=")[0] for word in overrides if word.startswith("--") or "=" in word], "an override")
     parser = make_parser()
     return resolve(parser, f"recipe {path}", lambda: override(parser, parser.parse_object(tree), overrides))
 
@@ -73,6 +76,22 @@ def resolve(parser: Any, where: str, parse: Any) -> Recipe:
         raise BadInput(f"{where}, {' '.join(str(error).split())}") from None
     except BadInput as error:
         raise BadInput(f"{where}, {error}") from None
+
+
+def refuse_unknown(keys: Iterable[str], where: str) -> None:
+    """Raises BadInput with the known keys that look most like the first that is not."""
+    known = [key for key, _ in settings()]
+    for key in keys:
+        if key not in known:
+            raise BadInput(f"{where}, no such key {key[:60]}{closest(key, known)}")
+
+
+def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted keys and their values."""
+    pairs: dict[str, Any] = {}
+    for key, value in tree.items():
+        pairs |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return pairs
 
 
 def make_parser() -> Any:
@@ -109,9 +128,11 @@ def locate(path_or_name: str | Path) -> Path:
 
 def parse_file(path: Path) -> dict[str, Any]:
     try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise BrokenFile(f"recipe {path}, not YAML, {' '.join(str(error).split())}") from None
+        tree = parse_yaml(path.read_text(encoding="utf-8"), f"recipe {path}")
+    except UnicodeDecodeError as error:
+        raise BrokenFile(f"recipe {path} is no text, byte {error.start}, {error.reason}") from error
+    except OSError as error:
+        raise UnknownName(f"cannot read recipe {path}, {error.strerror or error}") from error
     if tree is None:
         return {}
     if not isinstance(tree, dict):

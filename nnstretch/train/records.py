@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
-import sys
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from time import perf_counter
@@ -18,13 +19,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from nnstretch.errors import BadInput, BrokenFile
 from nnstretch.files import write_text
+from nnstretch.planfile import write_plan
+from nnstretch.stretch.module import StretchedNetwork
 from nnstretch.train.classifier import Classifier
 from nnstretch.train.data.loading import Batch
 from nnstretch.train.reading import recipe_yaml
 from nnstretch.train.weights import save_weights
 
 WEIGHTS, BEST, STATE = "weights.safetensors", "best.safetensors", "resume.safetensors"
-CURVE, RECIPE = "curve.csv", "recipe.yaml"
+CURVE, RECIPE, PLAN = "curve.csv", "recipe.yaml", "plan.yaml"
 STEPS_BETWEEN_LOSSES = 50
 
 
@@ -50,6 +53,11 @@ class Epoch:
     """Training alone, over all processes."""
 
 
+def origin_comments(origin: Mapping[str, str]) -> str:
+    """For the head of a recipe: where what it trains came from. JSON, so that a name cannot end the line."""
+    return "".join(f"# {what}: {json.dumps(where)}\n" for what, where in origin.items())
+
+
 def best_of(epochs: tuple[Epoch, ...]) -> Epoch:
     """The first of the epochs of highest held-out accuracy."""
     return max(epochs, key=lambda epoch: (epoch.val_accuracy, -epoch.epoch))
@@ -66,16 +74,26 @@ def curve_csv(epochs: tuple[Epoch, ...]) -> str:
 class Records(lightning.Callback):
     """Adds an Epoch, keeps the best weights and the whole state at the end of each one, and the state within it where asked."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, origin: Mapping[str, str] | None = None) -> None:
         self.epochs: tuple[Epoch, ...] = ()
-        self.folder = folder
+        self.folder, self.origin = folder, dict(origin or {})
         self._started_s = self._trained_s = 0.0
         self._images, self._learning_rate, self._saved_step = 0, 0.0, 0
+
+    def on_fit_start(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
+        """What was resumed is known by now."""
+        done, asked = len(self.epochs), trainer.max_epochs or 0
+        if done > asked:
+            raise BadInput(f"cannot resume {self.folder}, {done} epochs are done, trainer.max_epochs is {asked}, ask for as many or more")
+        if done and trainer.is_global_zero and not (self.folder / BEST).is_file():
+            raise BadInput(f"cannot resume {self.folder}, {BEST} of epoch {best_of(self.epochs).epoch} is gone, put it back")
 
     def on_train_start(self, trainer: lightning.Trainer, module: Classifier) -> None:  # type: ignore[override]
         self._saved_step = trainer.global_step
         if trainer.is_global_zero:  # only now is a state that is resumed accepted
-            write_text(self.folder / RECIPE, recipe_yaml(module.recipe))
+            write_text(self.folder / RECIPE, origin_comments(self.origin) + recipe_yaml(module.recipe))
+            if isinstance(module.network, StretchedNetwork):
+                write_plan(self.folder / PLAN, module.network.plan)
         trainer.should_stop = self.out_of_patience(module.recipe.trainer.patience_epochs)
 
     def on_train_epoch_start(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
@@ -84,8 +102,6 @@ class Records(lightning.Callback):
     def on_train_batch_start(self, trainer: lightning.Trainer, module: lightning.LightningModule, batch: Batch, batch_number: int) -> None:
         self._images += len(batch) * trainer.world_size
         self._learning_rate = trainer.optimizers[0].param_groups[0]["lr"]
-        for problem in batch.problems if len(batch) else ():  # an empty batch is refused, not skipped
-            print(f"nnstretch: skipped, {problem}", file=sys.stderr)
 
     def on_train_batch_end(  # type: ignore[override]
         self, trainer: lightning.Trainer, module: Classifier, outputs: Any, batch: Batch, batch_number: int

@@ -32,7 +32,9 @@ class Teacher:
         self.watched: features.Teacher | None = None
         if recipe.loss.features > 0:
             if not isinstance(student, StretchedNetwork) or not features.meeting_names(student):
-                raise BadInput(f"loss.features is {recipe.loss.features}, the network has no meeting points, set it to 0 or give --plan")
+                raise BadInput(
+                    f"loss.features is {recipe.loss.features}, the network has no meeting points, set it to 0 or give a --plan with branches"
+                )
             self.watched = features.Teacher(network, student)
 
     def to(self, device: torch.device) -> None:

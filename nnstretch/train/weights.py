@@ -66,7 +66,7 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: dict[str,
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Tensors and the text in the header."""
     if not path.is_file():
-        raise UnknownName(f"no weights {path}, the file does not exist")
+        raise UnknownName(f"no weights {path}, {'it is no file' if path.exists() else 'the file does not exist'}")
     try:
         with safe_open(path, framework="pt") as file:
             return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from nnstretch.errors import BadInput
 from nnstretch.train.data.decode import contents, decoded
-from nnstretch.train.data.images import IMAGENET_MEAN, IMAGENET_STD, Dataset
+from nnstretch.train.data.images import IMAGENET_MEAN, IMAGENET_STD, Dataset, digest_of
 
 HELD_NAMES = ("val", "validation", "test")
 """Of the folder beside `train`; the first that is there is used."""
@@ -36,6 +36,9 @@ class Files:
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         data, label = self.encoded(index)
         return decoded(data, str(self.path(index))), label
+
+    def digest(self) -> str:
+        return digest_of(self.names, self.labels)
 
     def encoded(self, index: int) -> tuple[bytes, int]:
         """The file's own bytes and its class. Raises Unreadable."""
@@ -117,7 +120,17 @@ def find_images(root: Path) -> Found:
         raise BadInput(f"class {empty[0]} has no images, {root / empty[0]}{others}, needed is at least one")
     if len(found.classes) < 2:
         raise BadInput(f"only one class ({found.classes[0]}), {root}, needed are at least 2")
+    refuse_loops({os.path.dirname(path) for path, _ in found.samples})
     return Found(root, tuple(found.classes), tuple((os.path.relpath(path, root), label) for path, label in found.samples))
+
+
+def refuse_loops(folders: Iterable[str]) -> None:
+    """A link to a folder above it, or to another class, would list images many times, or under two classes. Raises BadInput."""
+    known: dict[str, str] = {}
+    for folder in sorted(folders):
+        other = known.setdefault(os.path.realpath(folder), folder)
+        if other != folder:
+            raise BadInput(f"images would be there twice, {other}, {folder} is a link to the same folder, remove the link")
 
 
 def held_files(found: Found, share: float, seed: int) -> set[tuple[str, int]]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from nnstretch.errors import BadInput
@@ -32,6 +35,10 @@ class Images(Protocol):
         """uint8 of [3, height, width], and the number of its class. Raises Unreadable."""
         ...
 
+    def digest(self) -> str:
+        """Another one where images came, went, moved or changed their class; files are known by their names, not by their bytes."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
@@ -57,3 +64,15 @@ class InMemory:
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         return self.images[index], int(self.labels[index])
+
+    def digest(self) -> str:
+        return digest_of(self.images.contiguous().numpy(), self.labels.numpy())
+
+
+def digest_of(*arrays: NDArray[Any]) -> str:
+    """Of their shapes and bytes."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(f"{array.shape} {array.dtype} ".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()

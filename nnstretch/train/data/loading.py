@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
-from nnstretch.errors import BadInput
+from nnstretch.errors import BadInput, BrokenFile
 from nnstretch.train.data.images import Dataset, Images, InMemory, Unreadable
 from nnstretch.train.data.order import Order, Pick, Share, in_turn, mixed
 from nnstretch.train.data.views import Fit, View, held_view, normalised, training_view
@@ -47,8 +48,8 @@ class Batch:
 class Batches(TorchDataset[Batch]):
     """Whole batches by their picks, so that a worker process needs to be told nothing else."""
 
-    def __init__(self, images: Images, view: View | None, seed: int, corrupt: str) -> None:
-        self._images, self._view, self._seed, self._corrupt = images, view, seed, corrupt
+    def __init__(self, images: Images, view: View | None, seed: int, corrupt: str, judged: bool = False) -> None:
+        self._images, self._view, self._seed, self._corrupt, self._judged = images, view, seed, corrupt, judged
 
     def __getitem__(self, pick: Pick) -> Batch:
         if isinstance(self._images, InMemory) and self._view is None:
@@ -59,19 +60,26 @@ class Batches(TorchDataset[Batch]):
             return self.one_by_one(pick)
 
     def one_by_one(self, pick: Pick) -> Batch:
-        images, labels, problems = [], [], []
+        images: list[Tensor] = []
+        labels: list[int] = []
+        problems: list[str] = []
         for index in pick.indices:
             try:
                 image, label = self.readable(index, problems)
             except Unreadable as problem:
-                return Batch(torch.empty(0, 3, 1, 1), torch.empty(0), pick, (str(problem),))
+                if self._judged and self._corrupt == "skip":  # nothing takes its place: another would count twice
+                    problems.append(str(problem))
+                    continue
+                return nothing(pick, (str(problem),))
             torch.manual_seed(mixed(self._seed, pick.epoch, index))
             images.append(self._view(image) if self._view is not None else image)
             labels.append(label)
-        return Batch(torch.stack(images), torch.tensor(labels), pick, tuple(problems))
+        return Batch(torch.stack(images), torch.tensor(labels), pick, tuple(problems)) if images else nothing(pick, tuple(problems))
 
     def readable(self, index: int, problems: list[str]) -> tuple[Tensor, int]:
-        """The image, or, where unreadable ones are to be skipped, the next that can be read."""
+        """The image, or, where unreadable ones are to be skipped in training, the next that can be read."""
+        if self._judged:
+            return self._images[index]
         for beyond in range(len(self._images)):
             try:
                 return self._images[(index + beyond) % len(self._images)]
@@ -80,6 +88,10 @@ class Batches(TorchDataset[Batch]):
                     raise
                 problems.append(str(problem))
         raise Unreadable(f"no image can be read, {len(self._images)} were tried, the last: {problems[-1]}")
+
+
+def nothing(pick: Pick, problems: tuple[str, ...]) -> Batch:
+    return Batch(torch.empty(0, 3, 1, 1), torch.empty(0), pick, problems)
 
 
 def open_data(data: Data) -> Dataset:
@@ -155,18 +167,42 @@ class Pictures(LightningDataModule):
         data, images = self.recipe.data, self.dataset.held
         view = held_view(data) if needs_view(images, data.view_px) else None
         picks = in_turn(len(images), VAL_BATCH_IMAGES, self.share())
-        return loader(Batches(images, view, self.recipe.seed, data.corrupt), picks, data.workers, self.pinned())
+        return loader(Batches(images, view, self.recipe.seed, data.corrupt, judged=True), picks, data.workers, self.pinned())
 
     def pinned(self) -> bool:
         return self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"
 
     def state_dict(self) -> dict[str, Any]:
-        """How far the epoch is; the next run goes on there."""
+        """How far the epoch is, and of which images; the next run goes on there, with the same ones."""
         progress = self.trainer.fit_loop.epoch_loop.batch_progress.current
-        return {"epoch": self.trainer.current_epoch, "micro_batches": progress.processed}
+        return {"epoch": self.trainer.current_epoch, "micro_batches": progress.processed, "images": self.known_by}
+
+    @cached_property
+    def known_by(self) -> dict[str, Any]:
+        """What images are known by."""
+        train, held = self.dataset.train, self.dataset.held
+        names = {"train": train.digest(), "held": held.digest()}
+        return {"classes": list(self.dataset.classes), "train_images": len(train), "held_images": len(held), **names}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Raises BadInput where the images are others than before."""
+        before = state_dict.get("images")
+        if not isinstance(before, dict) or not {*self.known_by} <= {*before}:
+            raise BrokenFile("training state of another version, it says not which images it is of, begin anew in another folder")
+        for key, now in self.known_by.items():
+            if before[key] != now:
+                raise BadInput(f"cannot resume, data set {self.recipe.data.name}, {changed(key, before[key], now)}")
         self.start = (state_dict["epoch"], state_dict["micro_batches"])
+
+
+def changed(key: str, before: Any, now: Any) -> str:
+    if key == "classes" and isinstance(before, list):
+        gone, new = [name for name in before if name not in now], [name for name in now if name not in before]
+        found = f"class {gone[0]} is gone" if gone else f"class {new[0]} is new" if new else "their order is another"
+        return f"it has {len(now)} classes and had {len(before)}, {found}"
+    if isinstance(now, int):
+        return f"{key} were {before} and are now {now}"
+    return f"the images called {key} are others than before"
 
 
 def loader(batches: Batches, picks: Sequence[Pick] | Order, workers: int, pinned: bool) -> DataLoader[Batch]:

@@ -21,13 +21,13 @@ from nnstretch.train.data.images import Colour, Dataset, InMemory
 Field = NDArray[np.float32]
 """One number a pixel."""
 SMALLEST_PX, LARGEST_PX = 16, 256
-NOISE = 0.06
+NOISE = 0.02
 """Deviation of the noise of each channel of each pixel, of a brightness from 0 to 1."""
-CONTRAST, CONTRAST_BEHIND = (0.45, 0.75), (0.10, 0.30)
+CONTRAST, CONTRAST_BEHIND = (0.65, 0.90), (0.05, 0.15)
 """How far apart the two colours of a texture and of the background are; black and white are 1 apart."""
-SIZE, PERIOD = (0.72, 0.88), (0.40, 0.55)
+SIZE, PERIOD = (0.80, 0.92), (0.40, 0.55)
 """Radius of a shape and period of its texture; half the image is 1."""
-TILT = 0.45
+TILT = 0.2
 """Most that a shape, and its texture on its own, is turned, in radians."""
 TURN = 2 * np.pi
 

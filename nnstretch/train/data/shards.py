@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from torch import Tensor
 
 from nnstretch.errors import BadInput, BrokenFile
 from nnstretch.train.data.decode import decoded
-from nnstretch.train.data.images import IMAGENET_MEAN, IMAGENET_STD, Colour, Dataset, Unreadable
-from nnstretch.train.data.shard_index import chunk_images
+from nnstretch.train.data.images import IMAGENET_MEAN, IMAGENET_STD, Colour, Dataset, Unreadable, digest_of
+from nnstretch.train.data.shard_index import INDEX_FILE, chunk_images
 
 if TYPE_CHECKING:
     from litdata import StreamingDataset
@@ -50,6 +51,11 @@ class Shards:
         if not 0 <= label < self.classes:
             raise Unreadable(f"class {label}, {where}, known are {self.classes}")
         return decoded(bytes(data), where), int(label)
+
+    def digest(self) -> str:
+        """By the list of its files and their sizes."""
+        index = (self.folder / INDEX_FILE).read_bytes()
+        return digest_of(np.frombuffer(index, dtype=np.uint8))
 
     def reader(self) -> StreamingDataset:
         if self._opened is None or self._opened[0] != os.getpid():
