@@ -267,7 +267,7 @@ def test_a_wrong_value_is_refused_with_its_place(folder: Path, name: str, keys: 
         ("search.json", b"[1]", r"search\.json, top level is \[1\], expected an object"),
         ("search.json", b"[" * 200_000, r"search\.json"),
         ("summary.json", b'{"rows": ' + b"1" * 5000 + b"}", r"summary\.json"),
-        ("plan.yaml", b"segments: [", r"plan\.yaml, line \d"),
+        ("plan.yaml", b"segments: [", r"plan\.yaml is no YAML, line \d"),
         ("plan.yaml", b"- just\n- a list\n", r"plan\.yaml, top level is no mapping"),
         ("plan.yaml", b"a: \x00", r"plan\.yaml"),
     ],
