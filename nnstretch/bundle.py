@@ -21,9 +21,14 @@ from nnstretch.graph import ELEMENT_BYTES, TensorSpec
 FORMAT = 1
 MANIFEST = "manifest.json"
 MAX_MANIFEST_BYTES = 16 << 20
+QUANTISED = ("int8", "uint8", "int16")
+MAX_SCALE = 1e30
 MAX_TIME_US = 1e12
 """Eleven days: longer than any sub-graph takes, short enough to add up without overflow."""
 ROLES = ("branch", "merge")
+FORMATS = {"onnx": ".onnx", "litert": ".tflite"}
+"""Of a sub-graph's file, and how its name ends."""
+LAYOUTS = ("", "NCHW", "NHWC")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,12 @@ class Port:
     name: str
     """Name of the tensor in the whole network; two ports of one name are connected."""
     spec: TensorSpec
+    """Shape in the order of `layout`."""
+    layout: str = ""
+    """NCHW or NHWC; empty where the tensor is no map."""
+    scale: float = 0.0
+    """What a step of an integer is worth: real = scale * (q - zero_point); 0 where the numbers are what they say."""
+    zero_point: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +60,8 @@ class Subgraph:
     outputs: tuple[Port, ...]
     role: str = "branch"
     """branch, or merge for what a meeting point computes."""
+    format: str = "onnx"
+    """Of the file: one of FORMATS."""
     segment: int = 0
     """Which segment of the plan it belongs to, counted from 0."""
     predicted_us: dict[str, float] = field(default_factory=dict)
@@ -165,7 +178,7 @@ def check_manifest(manifest: Manifest) -> None:
     _check_unique("tensor", [port.name for port in written])
     if not (manifest.inputs and manifest.outputs and manifest.subgraphs):
         raise ValueError(f"member {MANIFEST}, a network needs inputs, outputs and sub-graphs")
-    _check_wiring(manifest, {port.name: port.spec for port in written})
+    _check_wiring(manifest, {port.name: port for port in written})
     _check_times(manifest)
 
 
@@ -178,6 +191,8 @@ def _check_subgraph(sub: Subgraph) -> None:
         raise ValueError(f"{where}, it needs a name, a processor and outputs")
     if sub.role not in ROLES:
         raise ValueError(f"{where}, unknown role {sub.role[:40]!r}, it is one of {', '.join(ROLES)}")
+    if sub.format not in FORMATS:
+        raise ValueError(f"{where}, unknown format {sub.format[:40]!r}, it is one of {', '.join(FORMATS)}")
     if sub.size_bytes < 0 or sub.segment < 0:
         raise ValueError(f"{where}, negative size {sub.size_bytes} or segment {sub.segment}")
     _check_ports(where, (*sub.inputs, *sub.outputs))
@@ -187,6 +202,14 @@ def _check_ports(where: str, ports: tuple[Port, ...]) -> None:
     for port in ports:
         if port.spec.dtype not in ELEMENT_BYTES or min(port.spec.shape, default=1) < 1:
             raise ValueError(f"{where}, tensor {port.name[:80]!r} of impossible shape {port.spec} or type {port.spec.dtype[:40]!r}")
+        if port.layout not in LAYOUTS or (port.layout and len(port.spec.shape) != 4):
+            raise ValueError(
+                f"{where}, tensor {port.name[:80]!r} of shape {port.spec} in layout {port.layout[:40]!r}, known are NCHW and NHWC"
+            )
+        if not 0 <= port.scale < MAX_SCALE or not -128 <= port.zero_point <= 255 or (port.scale and port.spec.dtype not in QUANTISED):
+            raise ValueError(
+                f"{where}, tensor {port.name[:80]!r} of {port.spec.dtype[:40]}, scale {port.scale}, zero point {port.zero_point}"
+            )
 
 
 def _check_files(manifest: Manifest) -> None:
@@ -202,8 +225,8 @@ def _check_unique(what: str, names: list[str]) -> None:
         raise ValueError(f"member {MANIFEST}, {what} {twice[0][:80]!r} is defined {names.count(twice[0])} times")
 
 
-def _check_wiring(manifest: Manifest, written: Mapping[str, TensorSpec]) -> None:
-    """Every tensor that is read was written before, with the same shape and type."""
+def _check_wiring(manifest: Manifest, written: Mapping[str, Port]) -> None:
+    """Every tensor that is read was written before, with the same shape, type, layout and scale."""
     known = {port.name for port in manifest.inputs}
     readers: list[tuple[str, tuple[Port, ...]]] = [(f"sub-graph {sub.name!r}", sub.inputs) for sub in manifest.subgraphs]
     writes = [sub.outputs for sub in manifest.subgraphs] + [()]
@@ -213,12 +236,17 @@ def _check_wiring(manifest: Manifest, written: Mapping[str, TensorSpec]) -> None
                 raise ValueError(f"member {MANIFEST}, {reader} reads {port.name[:80]!r}, which nothing writes")
             if port.name not in known:
                 raise ValueError(f"member {MANIFEST}, {reader} reads {port.name[:80]!r} before it is written, a cycle or a wrong order")
-            if port.spec != written[port.name]:
+            if port != written[port.name]:
                 raise ValueError(
-                    f"member {MANIFEST}, {reader} reads {port.name[:80]!r} as {port.spec} {port.spec.dtype}, "
-                    f"it is written as {written[port.name]} {written[port.name].dtype}"
+                    f"member {MANIFEST}, {reader} reads {port.name[:80]!r} as {form(port)}, it is written as {form(written[port.name])}"
                 )
         known |= {port.name for port in outputs}
+
+
+def form(port: Port) -> str:
+    """Shape, type, layout and scale, for messages."""
+    quantised = f", scale {port.scale:g}, zero point {port.zero_point}" if port.scale else ""
+    return f"{port.spec} {port.spec.dtype}{' ' + port.layout if port.layout else ''}{quantised}"
 
 
 def _check_times(manifest: Manifest) -> None:

@@ -230,3 +230,18 @@ def test_what_could_not_be_read_is_not_written(tmp_path: Path) -> None:
 
 def test_the_merge_ends_its_segment_and_a_lone_branch_its_own() -> None:
     assert meeting_points(branched_bundle(segments=2).manifest) == {0: "stem", 1: "s1_merge", 2: "s2_merge"}
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"layout": "CHWN"}, "in layout 'CHWN', known are NCHW and NHWC"),
+        ({"scale": 0.5}, "of float32, scale 0.5, zero point 0"),
+        ({"zero_point": 300}, "zero point 300"),
+    ],
+)
+def test_a_port_of_impossible_form_is_refused(tmp_path: Path, change: dict[str, object], says: str) -> None:
+    bundle = tiny()
+    ports = tuple(replace(port, **change) for port in bundle.manifest.inputs)  # type: ignore[arg-type]
+    with pytest.raises(BrokenFile, match=says):
+        write_bundle(tmp_path / "a.nns", replace(bundle.manifest, inputs=ports), bundle.files)
