@@ -11,7 +11,9 @@ NnstretchError
 ├── NoPlan             constraints that no plan satisfies
 ├── Mismatch           exported numbers that differ from the module's
 ├── Stuck              a schedule in which nothing can move any more
-└── ProcessorFailed    a processor that stopped answering and could not be replaced
+├── ProcessorFailed    a processor that stopped answering and could not be replaced
+├── DeadlineMissed     a request whose time was over before its answer was there
+└── Cancelled          a request that was taken back, or was still open when the service ended
 
 Every message is one line that reads WHAT, WHERE, WHY and carries its numbers: the command
 line prints it behind `nnstretch: ` and exits with status 1.
@@ -77,4 +79,12 @@ class Stuck(NnstretchError):
 
 
 class ProcessorFailed(NnstretchError):
+    pass
+
+
+class DeadlineMissed(NnstretchError):
+    pass
+
+
+class Cancelled(NnstretchError):
     pass

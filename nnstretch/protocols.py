@@ -9,7 +9,7 @@ Constraint  why a trial is refused, or None
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from nnstretch.soc import Processor
-    from nnstretch.trace import Span, Task
+    from nnstretch.trace import Alarm, Failure, Span, Task
     from nnstretch.trial import Trial, Violation
 
 
@@ -124,10 +124,18 @@ class Executor(Protocol):
         """Processors whose bounded queue has room."""
         ...
 
+    def gone(self) -> frozenset[str]:
+        """Names of processors that have failed; they are never free again."""
+        ...
+
     def submit(self, task: Task, processor: Processor, /) -> None: ...
 
-    def wait(self) -> Span | None:
-        """The next span to end; None when nothing is in flight. Raises what a task raised."""
+    def alarm(self, at_us: float, what: Hashable, /) -> None:
+        """Ask for an Alarm at a time of this clock."""
+        ...
+
+    def wait(self) -> Span | Failure | Alarm | None:
+        """What happens next; None when nothing is in flight and no alarm is set."""
         ...
 
 

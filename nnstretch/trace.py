@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 
@@ -31,6 +32,25 @@ class Span:
     @property
     def duration_us(self) -> float:
         return self.end_us - self.start_us
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A task that did not end."""
+
+    at_us: float
+    task: str
+    processor: str
+    error: Exception
+    """ProcessorFailed where the processor went; anything else is the task's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """A time that somebody asked to be told of."""
+
+    at_us: float
+    what: Hashable
 
 
 @dataclass(frozen=True, slots=True)

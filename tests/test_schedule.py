@@ -139,8 +139,7 @@ def test_a_failing_task_is_raised_in_the_caller_and_leaves_no_thread() -> None:
     for processor, caller in (("dsp", None), ("dsp", "cpu"), ("cpu", "cpu")):
         others = tuple(Task(f"o{i}", "g", processor="gpu") for i in range(5))
         tasks = (Task("bad", "g", processor=processor), Task("next", "g", frozenset({"bad"}), "cpu"), *others)
-        threads = Threads(PHONE, work, caller=caller)
-        with pytest.raises(RuntimeError, match="out of luck"):
+        with Threads(PHONE, work, caller=caller) as threads, pytest.raises(RuntimeError, match="out of luck"):
             run(tasks, PLACED, threads)
         with pytest.raises(Stuck, match="late cannot start, the threads have been closed"):
             threads.submit(Task("late", "g"), CPU)

@@ -3,18 +3,28 @@
     tasks.py     a bundle's manifest as tasks with needs and durations
     loop.py      the loop: ready tasks go to free processors until nothing is left
     policies.py  who goes first
+    service.py   requests that come and go: exactly one answer or one error each
+    mishaps.py   processors that are busy with others' work, and that fail
     virtual.py   the executor whose processors take exactly the predicted time
     threads.py   the executor with one thread and one bounded queue per processor
 """
 
 from nnstretch.schedule.loop import run
+from nnstretch.schedule.mishaps import Busy, Fails, Mishaps
 from nnstretch.schedule.policies import Placed
+from nnstretch.schedule.service import Answer, Request, Service
 from nnstretch.schedule.tasks import critical_path_us, durations_of, in_turn, placed_us, subgraph_of, tasks_of
 from nnstretch.schedule.threads import Threads
 from nnstretch.schedule.virtual import VirtualClock
 
 __all__ = [
+    "Answer",
+    "Busy",
+    "Fails",
+    "Mishaps",
     "Placed",
+    "Request",
+    "Service",
     "Threads",
     "VirtualClock",
     "critical_path_us",

@@ -3,61 +3,104 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from nnstretch.errors import Stuck
 from nnstretch.protocols import Executor, Moment, Policy
-from nnstretch.trace import Span, Task, Trace
+from nnstretch.soc import Processor
+from nnstretch.trace import Failure, Span, Task, Trace
+
+Place = Callable[[Task], Task]
 
 
 def run(tasks: Iterable[Task], policy: Policy, executor: Executor) -> Trace:
-    """Run every task once, none before the tasks it needs, and report the spans in the order they ended."""
-    board = Board(tuple(tasks))
+    """Run every task once, none before the tasks it needs, and report the spans in the order they ended. Raises what a task raised."""
+    board = Board(tasks)
     spans: list[Span] = []
     dispatch(board, policy, executor)
-    while (span := executor.wait()) is not None:
-        spans.append(span)
-        board.end(span.task)
+    while (event := executor.wait()) is not None:
+        if isinstance(event, Failure):
+            raise event.error
+        if isinstance(event, Span):
+            spans.append(event)
+            board.end(event.task)
         dispatch(board, policy, executor)
     if left := board.left():
         raise Stuck(f"{len(left)} tasks never ran, {', '.join(left[:5])}, nothing is in flight and the policy or their needs hold them")
     return Trace(tuple(spans))
 
 
-def dispatch(board: Board, policy: Policy, executor: Executor) -> None:
-    """Hand out ready tasks until the policy declines or no processor is free."""
+def as_planned(task: Task) -> Task:
+    """Every task is where its plan put it."""
+    return task
+
+
+def dispatch(board: Board, policy: Policy, executor: Executor, place: Place = as_planned) -> list[tuple[Task, Processor]]:
+    """Hand out ready tasks until the policy declines or no processor is free; `place` may say that a task is elsewhere now."""
+    handed: list[tuple[Task, Processor]] = []
     while board.ready and (free := executor.free()):
-        choice = policy.pick(Moment(executor.now_us, tuple(board.ready.values()), free))
+        choice = policy.pick(Moment(executor.now_us, tuple(map(place, board.ready.values())), free))
         if choice is None:
-            return
+            break
         task, processor = choice
         del board.ready[task.name]
         executor.submit(task, processor)
+        handed.append(choice)
+    return handed
 
 
 class Board:
-    """Ready tasks, and how many unmet needs every other one still has: an ending costs only its own readers."""
+    """Ready tasks, and how many unmet needs every other one still has: an ending costs only its own readers.
 
-    def __init__(self, tasks: tuple[Task, ...]) -> None:
-        self._tasks = {task.name: task for task in tasks}
-        if len(self._tasks) != len(tasks):
-            name, count = Counter(task.name for task in tasks).most_common(1)[0]
-            raise Stuck(f"task {name} is there {count} times, {len(tasks)} tasks under {len(self._tasks)} names")
-        self._unmet = {task.name: len(task.needs) for task in tasks if task.needs}
+    What has ended or was withdrawn is forgotten, so a board that serves for years stays as small as what is open.
+    """
+
+    def __init__(self, tasks: Iterable[Task] = ()) -> None:
+        self._tasks: dict[str, Task] = {}
+        self._unmet: dict[str, int] = {}
         self._readers: dict[str, list[str]] = {}
+        self.ready: dict[str, Task] = {}
+        self.add(tasks)
+
+    def add(self, tasks: Iterable[Task]) -> None:
+        """Tasks that need only each other. Raises Stuck for a name that is there already, or a need that is not."""
+        tasks = tuple(tasks)
+        names = Counter(task.name for task in tasks)
+        if twice := [name for name, count in names.items() if count > 1 or name in self._tasks]:
+            count = names[twice[0]] + (twice[0] in self._tasks)
+            raise Stuck(f"task {twice[0]} is there {count} times, {len(tasks)} tasks under {len(names)} names")
+        if absent := sorted((need, task.name) for task in tasks for need in task.needs if need not in names):
+            raise Stuck(f"task {absent[0][1]} needs {absent[0][0]}, which is not among the {len(tasks)} tasks")
         for task in tasks:
+            self._tasks[task.name] = task
+            if task.needs:
+                self._unmet[task.name] = len(task.needs)
+            else:
+                self.ready[task.name] = task
             for need in task.needs:
                 self._readers.setdefault(need, []).append(task.name)
-        if absent := sorted(self._readers.keys() - self._tasks.keys()):
-            raise Stuck(f"task {self._readers[absent[0]][0]} needs {absent[0]}, which is not among the {len(tasks)} tasks")
-        self.ready = {task.name: task for task in tasks if not task.needs}
 
     def end(self, name: str) -> None:
-        for reader in self._readers.get(name, ()):
+        del self._tasks[name]
+        for reader in self._readers.pop(name, ()):
+            if reader not in self._unmet:
+                continue
             self._unmet[reader] -= 1
             if not self._unmet[reader]:
                 del self._unmet[reader]
                 self.ready[reader] = self._tasks[reader]
+
+    def again(self, name: str) -> None:
+        """A task that was handed out and did not end is ready once more."""
+        self.ready[name] = self._tasks[name]
+
+    def withdraw(self, names: Iterable[str]) -> None:
+        """Forget tasks, handed out or not; whoever runs them is not asked for the result."""
+        for name in names:
+            if self._tasks.pop(name, None) is not None:
+                self.ready.pop(name, None)
+                self._unmet.pop(name, None)
+                self._readers.pop(name, None)
 
     def left(self) -> list[str]:
         """Tasks never handed out: those ready first, then those that wait for them."""

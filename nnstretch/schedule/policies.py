@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from nnstretch.errors import UnknownName
@@ -16,6 +17,7 @@ class Placed:
 
     An accelerator's queue is filled before the CPU starts on its own branch, so that both work
     at once; the meeting point is a task that needs all branches, so it waits for the slowest.
+    Of several requests the oldest goes first: what meets late would else wait behind whoever comes new.
     """
 
     processors: tuple[str, ...]
@@ -23,13 +25,12 @@ class Placed:
 
     def pick(self, moment: Moment, /) -> tuple[Task, Processor] | None:
         free = {processor.name: processor for processor in moment.free}
-        choice = None
+        best, choice = (True, math.inf), None
         for task in moment.ready:
             if task.processor not in self.processors:
                 raise UnknownName(f"unknown processor {task.processor!r}, task {task.name}, it is one of {', '.join(self.processors)}")
             if (processor := free.get(task.processor)) is None:
                 continue
-            if processor.kind != "cpu":
-                return task, processor
-            choice = choice or (task, processor)
+            if (rank := (processor.kind == "cpu", task.request)) < best:
+                best, choice = rank, (task, processor)
         return choice

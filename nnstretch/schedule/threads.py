@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import heapq
 import os
 import queue
 import select
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
+from math import inf
 from time import perf_counter, sleep
 from types import TracebackType
 from typing import Self
 
-from nnstretch.errors import Stuck
-from nnstretch.schedule.virtual import Work
+from nnstretch.errors import ProcessorFailed, Stuck
+from nnstretch.schedule.mishaps import Mishaps
+from nnstretch.schedule.virtual import Event, Work, lost
 from nnstretch.soc import Processor
-from nnstretch.trace import Span, Task
+from nnstretch.trace import Alarm, Failure, Span, Task
 
 COARSE_S = 250e-6
 """How early the sleep before a deadline ends: the kernel wakes a thread 50 to 200 us late."""
@@ -51,6 +55,9 @@ class Threads:
     Where `durations_us` names a task's (sub-graph, processor), the task lasts at least that
     long times `dilation`, so that a host slower than the chip can still keep its timetable;
     `now_us` and every span are divided by `dilation` again. Without it a task takes what it takes.
+
+    A task that raises ends as a Failure and its thread goes on; one that raises ProcessorFailed takes its
+    processor with it, and everything in its queue fails likewise. `mishaps` stretch and fail as on the virtual clock.
     """
 
     def __init__(
@@ -60,6 +67,7 @@ class Threads:
         durations_us: Mapping[tuple[str, str], float] | None = None,
         dilation: float = 1.0,
         caller: str | None = None,
+        mishaps: Mishaps = Mishaps(),  # noqa: B008 (frozen)
     ) -> None:
         self._processors = processors
         self._work = work
@@ -67,8 +75,13 @@ class Threads:
         self._dilation = dilation
         self._caller = caller
         self._in_flight: Counter[str] = Counter()
-        self._done: Inbox[tuple[Span, bool] | BaseException] = queue.SimpleQueue()
-        self._inbox: dict[str, Inbox[Task | None]] = {p.name: queue.SimpleQueue() for p in processors}
+        self._mishaps = mishaps
+        self._gone: set[str] = set()
+        self._done: Inbox[tuple[Event, bool] | BaseException | Call] = queue.SimpleQueue()
+        self._alarms: list[tuple[float, int, Alarm]] = []
+        self._set = 0
+        self._listens = False
+        self._inbox: dict[str, Inbox[tuple[Task, float] | None]] = {p.name: queue.SimpleQueue() for p in processors}
         self._stopping = False
         self.late = 0
         """Tasks whose own work took longer than their time, so that the timetable slipped."""
@@ -97,7 +110,19 @@ class Threads:
         return self._us(perf_counter())
 
     def free(self) -> tuple[Processor, ...]:
-        return tuple(p for p in self._processors if self._in_flight[p.name] < p.queue_depth)
+        gone = self.gone()
+        return tuple(p for p in self._processors if self._in_flight[p.name] < p.queue_depth and p.name not in gone)
+
+    def gone(self) -> frozenset[str]:
+        if not (self._gone or self._mishaps.fails):
+            return frozenset()
+        now_us = self.now_us
+        return frozenset(p.name for p in self._processors if p.name in self._gone or self._mishaps.away(p.name, now_us))
+
+    def alarm(self, at_us: float, what: Hashable, /) -> None:
+        if at_us < inf:
+            self._set += 1
+            heapq.heappush(self._alarms, (at_us, self._set, Alarm(at_us, what)))
 
     def submit(self, task: Task, processor: Processor, /) -> None:
         if self._stopping:
@@ -105,29 +130,49 @@ class Threads:
         if self._in_flight[processor.name] >= processor.queue_depth:
             raise Stuck(f"{task.name} does not fit the queue of {processor.name}, {processor.queue_depth} tasks are in it")
         self._in_flight[processor.name] += 1
-        self._inbox[processor.name].put(task)
+        self._inbox[processor.name].put((task, self.now_us))
 
-    def wait(self) -> Span | None:
-        if not self._in_flight.total():
+    def call(self, what: Hashable) -> None:
+        """From any thread: `wait` returns an Alarm of this at once. `listen` first, or nobody may be waiting."""
+        self._done.put(Call(what))
+
+    def listen(self) -> None:
+        """From now on `wait` waits for calls, too, even where nothing is in flight."""
+        self._listens = True
+
+    def wait(self) -> Event | None:
+        if not (self._in_flight.total() or self._alarms or self._listens):
             return None
         try:
-            span, late = self._next()
+            event, late = self._next()
         except BaseException:
             self.close()
             raise
         self.late += late
-        self._in_flight[span.processor] -= 1
-        return span
+        if not isinstance(event, Alarm):
+            self._in_flight[event.processor] -= 1
+        return event
 
-    def _next(self) -> tuple[Span, bool]:
-        """What has ended; else the caller's own next task; else what ends next."""
+    def _next(self) -> tuple[Event, bool]:
+        """What has ended; else the caller's own next task; else what ends, is called or is due next."""
         mine = self._inbox.get(self._caller or "")
-        if self._done.empty() and mine is not None and not mine.empty() and (task := mine.get()) is not None:
-            return self._time(task, self._caller or "")
-        ended = self._done.get()
+        if self._done.empty() and mine is not None and not mine.empty() and (given := mine.get()) is not None:
+            return self._ended(*given, self._caller or "")
+        ended = self._received()
         if isinstance(ended, BaseException):
             raise ended
+        if isinstance(ended, Call):
+            return Alarm(self.now_us, ended.what), False
         return ended
+
+    def _received(self) -> tuple[Event, bool] | BaseException | Call:
+        if not self._alarms:
+            return self._done.get()
+        try:
+            left_s = (self._alarms[0][0] - self.now_us) * self._dilation / 1e6
+            return self._done.get(timeout=left_s) if left_s > 0 else self._done.get_nowait()
+        except queue.Empty:
+            return heapq.heappop(self._alarms)[2], False
 
     def close(self) -> None:
         """Drop what is queued, let what runs end, and join every thread; harmless when repeated."""
@@ -153,22 +198,44 @@ class Threads:
     def _serve(self, processor: str, core: set[int] | None) -> None:
         pin(core)
         self._at_work.release()
-        while (task := self._inbox[processor].get()) is not None and not self._stopping:
+        while (given := self._inbox[processor].get()) is not None and not self._stopping:
             try:
-                self._done.put(self._time(task, processor))
+                self._done.put(self._ended(*given, processor))
             except BaseException as error:
                 self._done.put(error)
                 return
 
-    def _time(self, task: Task, processor: str) -> tuple[Span, bool]:
+    def _ended(self, task: Task, given_us: float, processor: str) -> tuple[Event, bool]:
+        """Its span, and whether it was late; or what went wrong, in its queue or at work."""
+        lost_us = given_us if processor in self._gone else self._mishaps.lost_us(processor, given_us)
+        try:
+            if lost_us <= self.now_us:
+                raise lost(processor, lost_us)
+            return self._time(task, processor, lost_us)
+        except Exception as error:
+            if isinstance(error, ProcessorFailed) and self.now_us < lost_us:
+                self._gone.add(processor)  # its backend said so: what is behind it in the queue must not start
+            return Failure(self.now_us, task.name, processor, error), False
+
+    def _time(self, task: Task, processor: str, lost_us: float) -> tuple[Span, bool]:
         """Do the work, sit out the rest of its time, and say whether there was none left."""
         start_s, late = perf_counter(), False
         self._work(task)
         if (lasts_us := self._durations_us.get((task.subgraph, processor))) is not None:
-            deadline_s = start_s + lasts_us * self._dilation / 1e6
+            end_us = self._mishaps.end_us(processor, self._us(start_s), lasts_us)
+            deadline_s = start_s + (end_us - self._us(start_s)) * self._dilation / 1e6
             late = perf_counter() > deadline_s
-            sleep_until(deadline_s)
-        return Span(self._us(start_s), self._us(perf_counter()), task.name, processor), late
+            sleep_until(min(deadline_s, self._origin_s + lost_us * self._dilation / 1e6))
+        if (end_s := perf_counter()) > self._origin_s + lost_us * self._dilation / 1e6:
+            raise lost(processor, lost_us)
+        return Span(self._us(start_s), self._us(end_s), task.name, processor), late
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What another thread wants the loop to hear of."""
+
+    what: Hashable
 
 
 def cores(count: int) -> list[set[int] | None]:

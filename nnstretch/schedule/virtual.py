@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
+from math import inf
 
-from nnstretch.errors import Stuck, UnknownName
+from nnstretch.errors import ProcessorFailed, Stuck, UnknownName
+from nnstretch.schedule.mishaps import Mishaps
 from nnstretch.soc import Processor
-from nnstretch.trace import Span, Task
+from nnstretch.trace import Alarm, Failure, Span, Task
 
 Work = Callable[[Task], object]
+Event = Span | Failure | Alarm
 
 
 def no_work(_task: Task) -> None:
@@ -24,35 +27,73 @@ class VirtualClock:
     starts to count; by then everything it needs has been computed.
     """
 
-    def __init__(self, processors: tuple[Processor, ...], durations_us: Mapping[tuple[str, str], float], work: Work = no_work) -> None:
+    def __init__(
+        self,
+        processors: tuple[Processor, ...],
+        durations_us: Mapping[tuple[str, str], float],
+        work: Work = no_work,
+        mishaps: Mishaps = Mishaps(),  # noqa: B008 (frozen)
+    ) -> None:
         self.now_us = 0.0
         self._processors = processors
         self._durations_us = durations_us
         self._work = work
+        self._mishaps = mishaps
         self._busy_until_us = dict.fromkeys((p.name for p in processors), 0.0)
         self._in_flight: Counter[str] = Counter()
-        self._submitted = 0
-        self._ending: list[tuple[float, int, Span]] = []
+        self._gone_us = dict.fromkeys((p.name for p in processors), inf)
+        self._noted = 0
+        self._ahead: list[tuple[float, int, Event]] = []
 
     def free(self) -> tuple[Processor, ...]:
-        return tuple(p for p in self._processors if self._in_flight[p.name] < p.queue_depth)
+        gone = self.gone()
+        return tuple(p for p in self._processors if self._in_flight[p.name] < p.queue_depth and p.name not in gone)
+
+    def gone(self) -> frozenset[str]:
+        return frozenset(
+            p.name for p in self._processors if self.now_us >= self._gone_us[p.name] or self._mishaps.away(p.name, self.now_us)
+        )
 
     def submit(self, task: Task, processor: Processor, /) -> None:
-        if (task.subgraph, processor.name) not in self._durations_us:
-            raise UnknownName(f"unknown time of {task.subgraph} on {processor.name}, virtual clock, nobody predicted it")
-        if self._in_flight[processor.name] >= processor.queue_depth:
-            raise Stuck(f"{task.name} does not fit the queue of {processor.name}, {processor.queue_depth} tasks are in it")
-        self._work(task)
-        start_us = max(self.now_us, self._busy_until_us[processor.name])
-        end_us = start_us + self._durations_us[task.subgraph, processor.name]
-        self._busy_until_us[processor.name] = end_us
-        self._in_flight[processor.name] += 1
-        self._submitted += 1
-        heapq.heappush(self._ending, (end_us, self._submitted, Span(start_us, end_us, task.name, processor.name)))
+        name = processor.name
+        if (task.subgraph, name) not in self._durations_us:
+            raise UnknownName(f"unknown time of {task.subgraph} on {name}, virtual clock, nobody predicted it")
+        if self._in_flight[name] >= processor.queue_depth:
+            raise Stuck(f"{task.name} does not fit the queue of {name}, {processor.queue_depth} tasks are in it")
+        start_us = max(self.now_us, self._busy_until_us[name])
+        end_us = self._mishaps.end_us(name, start_us, self._durations_us[task.subgraph, name])
+        lost_us = min(self._mishaps.lost_us(name, self.now_us), self._gone_us[name])
+        self._in_flight[name] += 1
+        if end_us > lost_us:
+            self._busy_until_us[name] = lost_us
+            self._note(max(self.now_us, lost_us), Failure(lost_us, task.name, name, lost(name, lost_us)))
+            return
+        self._busy_until_us[name] = end_us
+        try:
+            self._work(task)
+        except Exception as error:
+            if isinstance(error, ProcessorFailed):
+                self._gone_us[name] = end_us
+            self._note(end_us, Failure(end_us, task.name, name, error))
+        else:
+            self._note(end_us, Span(start_us, end_us, task.name, name))
 
-    def wait(self) -> Span | None:
-        if not self._ending:
+    def alarm(self, at_us: float, what: Hashable, /) -> None:
+        if at_us < inf:
+            self._note(max(at_us, self.now_us), Alarm(at_us, what))
+
+    def wait(self) -> Event | None:
+        if not self._ahead:
             return None
-        self.now_us, _, span = heapq.heappop(self._ending)
-        self._in_flight[span.processor] -= 1
-        return span
+        self.now_us, _, event = heapq.heappop(self._ahead)
+        if not isinstance(event, Alarm):
+            self._in_flight[event.processor] -= 1
+        return event
+
+    def _note(self, at_us: float, event: Event) -> None:
+        self._noted += 1
+        heapq.heappush(self._ahead, (at_us, self._noted, event))
+
+
+def lost(processor: str, at_us: float) -> ProcessorFailed:
+    return ProcessorFailed(f"processor {processor} failed at {at_us / 1000:.3f} ms, what was in its queue is lost")

@@ -1,0 +1,227 @@
+"""Requests that come and go: each gets exactly one answer or one error, whatever processors do.
+
+A state machine on the one loop, without a clock and without threads of its own: the virtual clock and real
+threads drive the same code. Of a request that is over, what still runs is let run and its result forgotten.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+from nnstretch.errors import Cancelled, DeadlineMissed, ProcessorFailed, Stuck
+from nnstretch.protocols import Executor, Policy
+from nnstretch.schedule.loop import Board, dispatch
+from nnstretch.soc import Processor
+from nnstretch.trace import Alarm, Failure, Span, Task
+
+MANY = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One input on its way through a network."""
+
+    number: int
+    tasks: tuple[Task, ...]
+    """They need only each other; their names hold the number."""
+    deadline_us: float = inf
+    """On the executor's clock; afterwards nobody wants the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The end of a request."""
+
+    request: int
+    arrived_us: float
+    ended_us: float
+    error: Exception | None
+    """None where all of its tasks ended."""
+    replaced: int
+    """Tasks of it that ran elsewhere than planned, because their processor failed."""
+
+    @property
+    def latency_us(self) -> float:
+        return self.ended_us - self.arrived_us
+
+
+@dataclass(slots=True)
+class Open:
+    """A request that has not been answered yet."""
+
+    request: Request
+    arrived_us: float
+    left: set[str]
+    """Tasks that have not ended."""
+    planned: dict[str, str | None]
+    """Task -> processor."""
+    replaced: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What the service's own alarm says: some deadline is over."""
+
+
+class Service:
+    """Takes requests at any time and answers each once, by calling `answered`.
+
+    A processor that is gone is used no more until it is back: tasks that were on it or planned for it go to the processor that
+    is predicted to be fastest among the others. A request is refused with ProcessorFailed only where none is left.
+    """
+
+    def __init__(
+        self,
+        processors: Sequence[Processor],
+        policy: Policy,
+        executor: Executor,
+        answered: Callable[[Answer], None],
+        durations_us: Mapping[tuple[str, str], float] | None = None,
+        ended: Callable[[Span], None] | None = None,
+    ) -> None:
+        self.alive = self._processors = tuple(processors)
+        self._policy, self._executor, self._answered, self._ended = policy, executor, answered, ended
+        self._durations_us = durations_us or {}
+        self._board = Board()
+        self._deadlines: list[tuple[float, int]] = []
+        """A heap; answered requests leave it when they come to its top, or outnumber the open ones."""
+        self._next_us = inf
+        """Of the earliest alarm that is set."""
+        self._open: dict[int, Open] = {}
+        self._running: dict[str, int] = {}
+        """Task -> its request, until its executor says that it has ended or failed; its request may be over by then."""
+
+    def __len__(self) -> int:
+        """Requests that have not been answered."""
+        return len(self._open)
+
+    def arrive(self, request: Request) -> None:
+        """Raises Stuck for a number that is open, or for tasks that are there already."""
+        if request.number in self._open:
+            raise Stuck(f"request {request.number} is open already, service, every request needs a number of its own")
+        now_us = self._executor.now_us
+        self._board.add(request.tasks)
+        self._open[request.number] = Open(
+            request, now_us, {task.name for task in request.tasks}, {t.name: t.processor for t in request.tasks}
+        )
+        if not self.alive:
+            self._close(request.number, none_left(request.number))
+        elif not request.tasks:
+            self._close(request.number, None)
+        elif request.deadline_us < inf:
+            heapq.heappush(self._deadlines, (request.deadline_us, request.number))
+            self._set_alarm()
+
+    def cancel(self, number: int) -> bool:
+        """Take a request back; False where it has been answered. What runs of it ends unheard."""
+        return self._close(number, Cancelled(f"request {number} was cancelled, service, its answer is not wanted any more"))
+
+    def close(self) -> None:
+        """Every open request ends with an error."""
+        for number in tuple(self._open):
+            self._close(number, Cancelled(f"request {number} was open, service, it has been closed"))
+
+    def turn(self) -> Hashable | None:
+        """Hand out what is ready, then hear of one event; its subject where the event is an alarm of somebody else's. None at the end.
+
+        Raises Stuck where requests are open and nothing can happen any more.
+        """
+        self._look_who_is_there()
+        for task, processor in dispatch(self._board, self._policy, self._executor, self._placed):
+            self._running[task.name] = task.request
+            open_ = self._open[task.request]
+            open_.replaced += open_.planned[task.name] not in (None, processor.name)
+        event = self._executor.wait()
+        if event is None:
+            if self._open:
+                raise Stuck(f"{len(self._open)} requests are open, service, nothing is in flight and nothing is due")
+            return None
+        return self.hear(event)
+
+    def hear(self, event: Span | Failure | Alarm) -> Hashable:
+        """What an event means; the subject of an alarm that is not the service's own, else True."""
+        if isinstance(event, Alarm):
+            if not isinstance(event.what, Due):
+                return event.what
+            self._due()
+            return True
+        number = self._running.pop(event.task)
+        if isinstance(event, Span):
+            self._end(event, number)
+        elif isinstance(event.error, ProcessorFailed):
+            self._lose(event, number)
+        else:
+            self._close(number, event.error)
+        return True
+
+    def _end(self, span: Span, number: int) -> None:
+        if self._ended is not None:
+            self._ended(span)
+        if (open_ := self._open.get(number)) is None:
+            return
+        self._board.end(span.task)
+        open_.left.discard(span.task)
+        if not open_.left:
+            self._close(number, None)
+
+    def _lose(self, failure: Failure, number: int) -> None:
+        """The task is to run elsewhere; its processor serves no more."""
+        if number in self._open:
+            self._board.again(failure.task)
+        self._look_who_is_there()
+
+    def _look_who_is_there(self) -> None:
+        """Serve on what is left; where nothing is, every open request ends with an error."""
+        gone = self._executor.gone()
+        if len(gone) + len(self.alive) != len(self._processors) or gone:
+            self.alive = tuple(processor for processor in self._processors if processor.name not in gone)
+        if not self.alive:
+            for number in tuple(self._open):
+                self._close(number, none_left(number))
+
+    def _due(self) -> None:
+        """Who has missed a deadline; then wait for the next one."""
+        self._next_us = inf
+        while self._deadlines and self._deadlines[0][0] <= self._executor.now_us:
+            at_us, late = heapq.heappop(self._deadlines)
+            self._close(late, DeadlineMissed(f"request {late} missed its deadline at {at_us / 1000:.3f} ms, service"))
+        self._set_alarm()
+
+    def _set_alarm(self) -> None:
+        if len(self._deadlines) > 2 * len(self._open) + MANY:
+            self._deadlines = [entry for entry in self._deadlines if entry[1] in self._open]
+            heapq.heapify(self._deadlines)
+        while self._deadlines and self._deadlines[0][1] not in self._open:
+            heapq.heappop(self._deadlines)
+        if self._deadlines and self._deadlines[0][0] < self._next_us:
+            self._next_us = self._deadlines[0][0]
+            self._executor.alarm(self._next_us, Due())
+
+    def _close(self, number: int, error: Exception | None) -> bool:
+        open_ = self._open.pop(number, None)
+        if open_ is None:
+            return False
+        self._board.withdraw(open_.left)
+        self._answered(Answer(number, open_.arrived_us, self._executor.now_us, error, open_.replaced))
+        return True
+
+    def _placed(self, task: Task) -> Task:
+        """Where a task is to run now."""
+        if task.processor is None or any(processor.name == task.processor for processor in self.alive):
+            return task
+        return replace(task, processor=fastest(task, self.alive, self._durations_us))
+
+
+def none_left(number: int) -> ProcessorFailed:
+    return ProcessorFailed(f"request {number} cannot run, service, every processor has failed")
+
+
+def fastest(task: Task, alive: Sequence[Processor], durations_us: Mapping[tuple[str, str], float]) -> str:
+    """Who takes over: the fastest of those with a predicted time; where none has one, a CPU, or the first."""
+    timed = [processor for processor in alive if (task.subgraph, processor.name) in durations_us]
+    if timed:
+        return min(timed, key=lambda processor: durations_us[task.subgraph, processor.name]).name
+    return next((processor.name for processor in alive if processor.kind == "cpu"), alive[0].name)
