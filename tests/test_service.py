@@ -141,6 +141,12 @@ def test_others_work_stretches_ours() -> None:
     assert half.end_us("cpu", 0.0, 20.0) == 25.0
     assert half.end_us("cpu", 10.0, 1.0) == 12.0
     assert half.end_us("dsp", 0.0, 20.0) == 20.0
+    spells = Mishaps(fails=(Fails("gpu", 10.0, 20.0), Fails("gpu", 15.0, 30.0), Fails("gpu", 50.0)))
+    assert [spells.lost_us("gpu", at) for at in (0.0, 10.0, 29.0, 30.0, 60.0)] == [10.0, 10.0, 29.0, 50.0, 60.0]
+    assert not spells.away("gpu", 30.0)
+    assert spells.lost_us("cpu", 0.0) == float("inf")
+    both = Mishaps(busy=(Busy("cpu", 0.0, 10.0), Busy("cpu", 5.0, 10.0, 0.2)))
+    assert both.end_us("cpu", 0.0, 3.5) == 15.0 - 5.0 + 0.5, "2.5 of work until 5, 0.5 until 10, 0.5 behind"
     tasks = branched(0).tasks
     trace = run(tasks, PLACED, VirtualClock(PHONE, TIMES_US, mishaps=Mishaps(busy=(Busy("gpu", 0.0, 1e6, share=0.25),))))
     assert trace.makespan_us == 10 + 120 + 10
@@ -188,7 +194,7 @@ def test_whatever_happens_each_request_has_exactly_one_end(data: st.DataObject) 
         else:
             assert isinstance(answer.error, NnstretchError)
     for fail in fails:
-        mine = [span for span in bell.spans if span.processor == fail.processor]
+        mine = [span for span in bell.spans if span.processor == fail.processor and fail.at_us < fail.until_us]
         assert not [span for span in mine if span.start_us < fail.at_us < span.end_us or fail.at_us < span.start_us < fail.until_us]
 
 

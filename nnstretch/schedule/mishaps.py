@@ -5,8 +5,10 @@ The virtual clock and emulated threads ask the same questions, so an experiment 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
-from math import inf
+from functools import cached_property
+from math import inf, prod
 
 from nnstretch.errors import BadInput
 
@@ -38,36 +40,59 @@ class Fails:
     until_us: float = inf
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Mishaps:
-    """All that goes wrong in one experiment."""
+    """All that goes wrong in one experiment; asked for every task, so it is sorted once and then looked up."""
 
     busy: tuple[Busy, ...] = ()
     fails: tuple[Fails, ...] = ()
 
     def lost_us(self, processor: str, from_us: float) -> float:
         """When a processor is lost, from a time on: that time itself where it is away then, infinity where it never is any more."""
-        return min((max(one.at_us, from_us) for one in self.fails if one.processor == processor and from_us < one.until_us), default=inf)
+        if processor not in self._away:
+            return inf
+        starts, ends = self._away[processor]
+        after = bisect_right(ends, from_us)  # the first spell that ends later
+        return max(starts[after], from_us) if after < len(starts) else inf
 
     def away(self, processor: str, at_us: float) -> bool:
         return self.lost_us(processor, at_us) <= at_us
 
     def end_us(self, processor: str, start_us: float, work_us: float) -> float:
         """When work that takes `work_us` on a quiet processor ends, begun at `start_us`."""
-        edges = sorted({edge for one in self.busy if one.processor == processor for edge in (one.start_us, one.end_us) if edge > start_us})
-        now_us, left_us = start_us, work_us
-        for edge in edges:
-            share = self.share(processor, now_us)
-            if now_us + left_us / share <= edge:
-                break
-            left_us -= (edge - now_us) * share
-            now_us = edge
-        return now_us + left_us / self.share(processor, now_us)
+        if processor not in self._shares:
+            return start_us + work_us
+        edges, shares = self._shares[processor]
+        piece, now_us, left_us = bisect_right(edges, start_us), start_us, work_us
+        while piece < len(edges) and now_us + left_us / shares[piece] > edges[piece]:
+            left_us -= (edges[piece] - now_us) * shares[piece]
+            now_us = edges[piece]
+            piece += 1
+        return now_us + left_us / shares[piece]
 
-    def share(self, processor: str, at_us: float) -> float:
-        """Of its speed that is left at a time: several who keep it busy take their part of what the others leave."""
-        left = 1.0
-        for one in self.busy:
-            if one.processor == processor and one.start_us <= at_us < one.end_us:
-                left *= one.share
-        return left
+    @cached_property
+    def _away(self) -> dict[str, tuple[list[float], list[float]]]:
+        """Processor -> when spells of absence start and end, in order and apart."""
+        found: dict[str, tuple[list[float], list[float]]] = {}
+        for one in sorted(self.fails, key=lambda one: one.at_us):
+            starts, ends = found.setdefault(one.processor, ([], []))
+            if ends and one.at_us <= ends[-1]:
+                ends[-1] = max(ends[-1], one.until_us)
+            elif one.at_us < one.until_us:
+                starts.append(one.at_us)
+                ends.append(one.until_us)
+        return found
+
+    @cached_property
+    def _shares(self) -> dict[str, tuple[list[float], list[float]]]:
+        """Processor -> times at which the share of its speed changes, and the shares before, between and after them.
+
+        Several who keep it busy take their part of what the others leave.
+        """
+        found: dict[str, tuple[list[float], list[float]]] = {}
+        for processor in {one.processor for one in self.busy}:
+            mine = [one for one in self.busy if one.processor == processor]
+            edges = sorted({edge for one in mine for edge in (one.start_us, one.end_us)})
+            shares = [prod(one.share for one in mine if one.start_us <= edge < one.end_us) for edge in edges]
+            found[processor] = (edges, [1.0, *shares])
+        return found

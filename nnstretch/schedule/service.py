@@ -13,7 +13,7 @@ from math import inf
 
 from nnstretch.errors import Cancelled, DeadlineMissed, ProcessorFailed, Stuck
 from nnstretch.protocols import Executor, Policy
-from nnstretch.schedule.loop import Board, dispatch
+from nnstretch.schedule.loop import Board, Place, as_planned, dispatch
 from nnstretch.soc import Processor
 from nnstretch.trace import Alarm, Failure, Span, Task
 
@@ -130,7 +130,7 @@ class Service:
         Raises Stuck where requests are open and nothing can happen any more.
         """
         self._look_who_is_there()
-        for task, processor in dispatch(self._board, self._policy, self._executor, self._placed):
+        for task, processor in dispatch(self._board, self._policy, self._executor, self._place()):
             self._running[task.name] = task.request
             open_ = self._open[task.request]
             open_.replaced += open_.planned[task.name] not in (None, processor.name)
@@ -208,8 +208,11 @@ class Service:
         self._answered(Answer(number, open_.arrived_us, self._executor.now_us, error, open_.replaced))
         return True
 
+    def _place(self) -> Place:
+        return as_planned if len(self.alive) == len(self._processors) else self._placed
+
     def _placed(self, task: Task) -> Task:
-        """Where a task is to run now."""
+        """Where a task is to run while some processor is away."""
         if task.processor is None or any(processor.name == task.processor for processor in self.alive):
             return task
         return replace(task, processor=fastest(task, self.alive, self._durations_us))

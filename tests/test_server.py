@@ -1,0 +1,148 @@
+"""Clients of a served bundle: true answers, back-pressure, deadlines, cancellation, a clean end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+
+import numpy as np
+import pytest
+from bundles import branched_bundle
+
+from nnstretch.errors import BadInput, Cancelled, DeadlineMissed, ProcessorFailed, Stuck
+from nnstretch.run import Session
+from nnstretch.run.network import Network, Values
+from nnstretch.run.server import Server
+from nnstretch.schedule import Fails, Mishaps
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_stays_behind() -> Iterator[None]:
+    before = threading.active_count()
+    yield
+    assert threading.active_count() == before
+
+
+class Gated(Network):
+    """Computes only while its gate is open."""
+
+    def __init__(self) -> None:
+        super().__init__(branched_bundle())
+        self.gate = threading.Event()
+        self.entered = threading.Event()
+
+    def compute(self, subgraph: str, values: Values) -> None:
+        self.entered.set()
+        assert self.gate.wait(30)
+        super().compute(subgraph, values)
+
+
+def image(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((1, 3, 8, 8)).astype(np.float32)
+
+
+def test_many_clients_get_the_answers_to_their_own_questions() -> None:
+    with Session(branched_bundle()) as session:
+        expected = [session.run(image(seed)) for seed in range(8)]
+    wrong: list[int] = []
+    with Server(branched_bundle(), capacity=4) as server:
+
+        def client(seed: int) -> None:
+            wrong.extend(seed for _ in range(20) if not np.array_equal(server.submit(image(seed)).result(30), expected[seed]))
+
+        clients = [threading.Thread(target=client, args=(seed,)) for seed in range(8)]
+        for one in clients:
+            one.start()
+        for one in clients:
+            one.join()
+    assert not wrong
+    assert (server.counts.answered, server.counts.lost) == (160, 0)
+
+
+def test_a_full_server_makes_its_clients_wait() -> None:
+    network = Gated()
+    with Server(branched_bundle(), capacity=2, network=network) as server:
+        first = [server.submit(image(0)) for _ in range(2)]
+        with pytest.raises(Stuck, match=r"no room for one more request, .* 2 are open"):
+            server.submit(image(0), timeout_s=0.01)
+        network.gate.set()
+        assert server.submit(image(0), timeout_s=30).result(30).shape == first[0].result(30).shape
+
+
+def test_what_is_taken_back_or_too_late_ends_at_once_and_makes_room() -> None:
+    network = Gated()
+    with Server(branched_bundle(), capacity=3, network=network) as server:
+        running = server.submit(image(0))
+        assert network.entered.wait(30)
+        late, unwanted = server.submit(image(1), deadline_ms=5), server.submit(image(2))
+        assert unwanted.cancel()
+        with pytest.raises(DeadlineMissed, match="request 1 missed its deadline"):
+            late.result(30)
+        with pytest.raises(CancelledError):
+            unwanted.result(30)
+        again = server.submit(image(3), timeout_s=30)
+        network.gate.set()
+        assert np.isfinite(running.result(30)).all()
+        assert np.isfinite(again.result(30)).all()
+    counts = server.counts
+    assert (counts.submitted, counts.answered, counts.failed, counts.cancelled, counts.lost) == (4, 2, 1, 1, 0)
+
+
+def test_closing_answers_what_is_open_and_takes_no_more() -> None:
+    server = Server(branched_bundle())
+    open_ = [server.submit(image(seed)) for seed in range(5)]
+    server.close()
+    assert all(answer.done() and not answer.exception() for answer in open_)
+    with pytest.raises(Cancelled, match="no request is taken"):
+        server.submit(image(0))
+    server.close()
+
+
+def test_an_exception_in_the_block_cancels_what_is_open() -> None:
+    network, answers = Gated(), []
+
+    def interrupted() -> None:
+        with server:
+            answers.append(server.submit(image(0)))
+            network.gate.set()
+            raise KeyError
+
+    server = Server(branched_bundle(), network=network)
+    with pytest.raises(KeyError):
+        interrupted()
+    assert answers[0].done()
+    assert server.counts.lost == 0
+
+
+def test_a_lost_processor_changes_no_answer() -> None:
+    with Session(branched_bundle()) as session:
+        expected = session.run(image(0))
+    with Server(branched_bundle(), mishaps=Mishaps(fails=(Fails("dsp", 0.0),))) as server:
+        answers = [server.submit(image(0)) for _ in range(10)]
+        assert all(np.array_equal(answer.result(30), expected) for answer in answers)
+    assert server.counts.replaced == 10
+    with Server(branched_bundle(), mishaps=Mishaps(fails=(Fails("dsp", 0.0), Fails("cpu", 0.0)))) as server:
+        assert isinstance(server.submit(image(0)).exception(30), ProcessorFailed)
+
+
+def test_what_the_network_does_not_take_is_refused_before_it_counts() -> None:
+    with Server(branched_bundle()) as server, pytest.raises(BadInput, match="input "):
+        server.submit(np.zeros((1, 2)))
+    assert server.counts.submitted == 0
+    with pytest.raises(BadInput, match="capacity is 0"):
+        Server(branched_bundle(), capacity=0)
+
+
+def test_a_loop_that_breaks_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server(branched_bundle())
+
+    def broken() -> None:
+        raise RuntimeError("bug")
+
+    monkeypatch.setattr(server._service, "hear", lambda event: broken())
+    answer = server.submit(image(0))
+    with pytest.raises(Cancelled, match="its loop broke: bug"):
+        answer.result(30)
+    server.close()
+    assert server.counts.lost == 0
