@@ -16,6 +16,7 @@ from nnstretch.run import Session
 FIELDS = {
     *("mode", "clock", "latency_ms", "critical_path_ms", "overlap_efficiency", "dispatch_overhead_us", "throughput_per_s"),
     *("sequential_throughput_per_s", "max_abs_error", "replaced", "lost", "processors", "dilation", "virtual_ms"),
+    *("backend", "overlap"),
 }
 
 
@@ -50,6 +51,7 @@ def test_the_virtual_clock_by_default(net: Path, capsys: pytest.CaptureFixture[s
     assert (found["throughput_per_s"], found["sequential_throughput_per_s"]) == (pytest.approx(400), pytest.approx(1e6 / 4300))
     assert found["processors"] == {"cpu": {"busy_ms": 2.3, "utilisation": 0.92}, "dsp": {"busy_ms": 2.0, "utilisation": 0.8}}
     assert (found["replaced"], found["lost"], found["sequential_is"]) == (0, 0, "predicted")
+    assert (found["backend"], found["overlap"]) == ({"cpu": "onnxruntime", "dsp": "onnxruntime"}, None)
 
 
 def test_the_real_clock_says_how_much_it_was_slowed_down(net: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,7 +75,22 @@ def test_a_bundle_without_predictions_is_measured(tmp_path: Path, capsys: pytest
     found = ran(capsys, tmp_path / "plain.nns", "--repeat", 2, "--trace", tmp_path / "t.json")
     assert (found["clock"], found["timing"], found["sequential_is"]) == ("real", "measured", "measured")
     assert (found["virtual_ms"], found["dilation"]) == (None, 1.0)
+    assert found["overlap"].keys() == {"speedup", "cores", "holds_gil", "why", "possible"}
+    assert found["overlap"]["speedup"] > 0
+    assert run_verb("run", [str(tmp_path / "plain.nns"), "--repeat", "1"]) == 0
+    assert "two branches at once" in capsys.readouterr().out
     assert "needs them" in refused(capsys, tmp_path / "plain.nns", "--clock", "virtual")
+
+
+def test_a_backend_is_chosen_by_name(net: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("openvino")
+    found = ran(capsys, net, "--backend", "onnxruntime,dsp=openvino:CPU", "--repeat", 1)
+    assert found["backend"] == {"cpu": "onnxruntime", "dsp": "openvino:CPU"}
+    assert found["max_abs_error"] == 0.0
+    assert "unknown backend 'tvm', session, it is one of" in refused(capsys, net, "--backend", "tvm")
+    assert "unknown processor 'npu'" in refused(capsys, net, "--backend", "npu=openvino")
+    assert "unknown device 'TPU', backend openvino, it finds CPU" in refused(capsys, net, "--backend", "openvino:TPU")
+    assert "it reads litert and the file is onnx" in refused(capsys, net, "--backend", "litert")
 
 
 def test_files_in_and_out(net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

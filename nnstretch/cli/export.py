@@ -1,71 +1,147 @@
-"""Export a network or a plan: one ONNX file per sub-graph, in one bundle, each checked against the module.
+"""Export a network or a plan: one file per sub-graph, ONNX or LiteRT, in one bundle, each checked against the module.
 
 Weights come from --weights (safetensors, as `nnstretch train` writes them); without, they are those
 the model starts with. --soc adds the predicted latency of every sub-graph, which emulation needs.
+--int8 measures the ranges of activations on calibration images; sub-graphs that touch share a scale, so merges change no bit.
 
   nnstretch export plan.yaml --weights runs/digits/weights.safetensors --soc mi9 --out net.nns
   nnstretch export torchvision:resnet18 --soc mi9 --processor dsp --out original.nns
+  nnstretch export plan.yaml --format litert --int8 --calibration photos --out net.nns
+  nnstretch export plan.yaml --single net.onnx
 """
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from nnstretch.bundle import FORMATS
+from nnstretch.cli.calibration import DEFAULT_IMAGES, open_calibration
 from nnstretch.cli.subjects import SOC_HELP, add_model, load_soc_of, load_subject, progress, shape_of, writable
 from nnstretch.errors import BadInput
 
-SUMMARY = "a bundle of ONNX sub-graphs, verified"
-FORMATS = ("onnx",)
+if TYPE_CHECKING:
+    from nnstretch.bundle import Manifest
+    from nnstretch.export.drafts import Request
+    from nnstretch.export.network import Exported
+    from nnstretch.export.single import Single
+
+SUMMARY = "a bundle of ONNX or LiteRT sub-graphs, verified"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
-    parser.add_argument("--out", metavar="FILE.nns", required=True, help="the bundle to write")
+    parser.add_argument("--out", metavar="FILE.nns", default=None, help="the bundle to write")
+    parser.add_argument(
+        "--single", metavar="FILE.onnx|FILE.tflite", default=None, help="the whole network as one file, beside --out or instead of it"
+    )
     parser.add_argument(
         "--weights", metavar="CKPT", default=None, help="safetensors of the network, or of the stretched network for a plan"
     )
-    parser.add_argument("--format", choices=FORMATS, default="onnx", help="file format of sub-graphs (default onnx)")
+    parser.add_argument("--format", choices=tuple(FORMATS), default="onnx", help="file format of sub-graphs (default onnx)")
+    parser.add_argument("--int8", action="store_true", help="int8 weights and activations (--format litert)")
+    parser.add_argument(
+        "--calibration", metavar="WHAT", default=None,
+        help="images on which int8 measures ranges: a folder of images, or a recipe (digits, RECIPE.yaml)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--calibration-images", type=int, default=DEFAULT_IMAGES, metavar="N", help=f"how many of them (default {DEFAULT_IMAGES})"
+    )
     parser.add_argument("--soc", default=None, help=SOC_HELP + "; default: the plan's own, if it names one")
     parser.add_argument("--processor", default=None, help="where a network without a plan runs (default: the chip's first, or cpu)")
     parser.add_argument("--input", type=shape_of, default=None, help="input shape, NCHW")
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
-    from nnstretch.export.network import export
+    check(args)
+    out, single = (writable(path, args.model, args.weights) for path in (args.out, args.single))
+    request = requested(args)
+    written, one = None, None
+    with progress("exporting") as tick:
+        request = replace(request, progress=tick)
+        if out is not None:
+            from nnstretch.export.network import exported
+
+            written = exported(request, out)
+        if single is not None:
+            from nnstretch.export.single import export_single, format_of
+
+            one = export_single(replace(request, format=format_of(single)), single)
+    return result_of(args, request, written, one)
+
+
+def check(args: argparse.Namespace) -> None:
+    """What does not go together, before anything is loaded. Raises BadInput."""
+    if args.out is None and args.single is None:
+        raise BadInput("nothing to write, command line, give --out FILE.nns or --single FILE")
+    if args.single is not None:
+        from nnstretch.export.single import format_of
+
+        if format_of(args.single) == "onnx" and args.int8:
+            raise BadInput(f"--int8 with --single {args.single}, command line, only a .tflite can be int8")
+    if args.out is not None and args.single is not None and Path(args.out).resolve() == Path(args.single).resolve():
+        raise BadInput(f"--single is {args.single}, command line, it is --out, too")
+    if args.int8 and args.format != "litert":
+        raise BadInput(f"--int8 with --format {args.format}, command line, only --format litert has it")
+    if args.int8 and args.calibration is None:
+        raise BadInput(
+            "--int8 without --calibration, command line, ranges of activations are measured on images: "
+            "--calibration FOLDER of images, or a recipe such as digits (its training images)"
+        )
+    if args.calibration is not None and not args.int8:
+        raise BadInput(f"--calibration {args.calibration} without --int8, command line, float needs no calibration")
+
+
+def requested(args: argparse.Namespace) -> Request:
+    """The network with its weights, and what it is predicted to take."""
+    from nnstretch.export.drafts import Request
     from nnstretch.stretch import stretch, unbranched
     from nnstretch.stretch.lower import lower
     from nnstretch.stretch.pricing import price
 
-    out = writable(args.out, args.model, args.weights)
-    assert out is not None
     subject = load_subject(args.model, args.input)
     name = args.soc or (subject.plan.soc if subject.plan else None)
     soc = load_soc_of(name) if name else None
     if subject.plan is not None and args.processor is not None:
         raise BadInput(f"--processor is {args.processor}, command line, {args.model} is a plan and places its own branches")
     plan = subject.plan or unbranched(subject.graph, args.model, args.processor or (soc.processors[0].name if soc else "cpu"))
+    calibration = open_calibration(args.calibration, args.calibration_images, plan.input_shape) if args.int8 else None
     module = weighted(subject, plan, args.weights, stretch)
     trial = price(lower(subject.stretcher, plan), soc) if soc else None
-    with progress("exporting") as tick:
-        manifest = export(module, plan, out, trial=trial, soc=soc, progress=tick)
+    return Request(module, plan, args.format, args.int8, calibration, trial, soc)
+
+
+def result_of(args: argparse.Namespace, request: Request, written: Exported | None, one: Single | None) -> dict[str, Any]:
+    ratios = [done.int8_snr_db for done in (written, one) if done is not None]
+    largest = written.manifest.max_abs_error if written is not None else one.max_abs_error if one is not None else None
     return {
-        "bundle": str(out),
-        "max_abs_error": manifest.max_abs_error,
-        "predicted_ms": trial.latency_us / 1000 if trial else None,
-        "subgraphs": [
-            {
-                "name": s.name,
-                "processor": s.processor,
-                "file": s.file,
-                "bytes": s.size_bytes,
-                "sha256": s.sha256,
-                "max_abs_error": s.max_abs_error,
-                "predicted_ms": s.predicted_us.get(s.processor, 0.0) / 1000 if trial else None,
-            }
-            for s in manifest.subgraphs
-        ],
+        "bundle": args.out,
+        "format": request.format if written is not None else None,
+        "int8": request.int8,
+        "max_abs_error": largest,
+        "int8_snr_db": ratios[0],
+        "calibration_images": len(request.calibration.indices) if request.int8 else None,  # type: ignore[union-attr]
+        "predicted_ms": request.trial.latency_us / 1000 if request.trial else None,
+        "single": {"file": args.single, **asdict(one)} if one is not None else None,
+        "subgraphs": rows_of(written.manifest, request.trial is not None) if written is not None else [],
     }
+
+
+def rows_of(manifest: Manifest, predicted: bool) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": s.name,
+            "processor": s.processor,
+            "file": s.file,
+            "bytes": s.size_bytes,
+            "sha256": s.sha256,
+            "max_abs_error": s.max_abs_error,
+            "predicted_ms": s.predicted_us.get(s.processor, 0.0) / 1000 if predicted else None,
+        }
+        for s in manifest.subgraphs
+    ]
 
 
 def weighted(subject: Any, plan: Any, weights: str | None, stretch: Any) -> Any:
@@ -85,9 +161,15 @@ def weighted(subject: Any, plan: Any, weights: str | None, stretch: Any) -> Any:
 def show(result: dict[str, Any], console: Any) -> None:
     from rich.table import Table
 
-    table = Table("sub-graph", "processor", "kB", "max error", "predicted ms")
-    for s in result["subgraphs"]:
-        predicted = "" if s["predicted_ms"] is None else f"{s['predicted_ms']:.2f}"
-        table.add_row(s["name"], s["processor"], f"{s['bytes'] / 1000:,.0f}", f"{s['max_abs_error']:.1e}", predicted)
-    console.print(table)
-    console.print(f"{result['bundle']}  differs from the module by {result['max_abs_error']:.1e} at most")
+    if result["bundle"] is not None:
+        table = Table("sub-graph", "processor", "kB", "max error", "predicted ms")
+        for s in result["subgraphs"]:
+            predicted = "" if s["predicted_ms"] is None else f"{s['predicted_ms']:.2f}"
+            table.add_row(s["name"], s["processor"], f"{s['bytes'] / 1000:,.0f}", f"{s['max_abs_error']:.1e}", predicted)
+        console.print(table)
+        console.print(f"{result['bundle']}  differs from the module by {result['max_abs_error']:.1e} at most")
+    if one := result["single"]:
+        console.print(f"{one['file']}  {one['size_bytes'] / 1000:,.0f} kB, differs from the module by {one['max_abs_error']:.1e} at most")
+    if result["int8"]:
+        said = f"int8: signal-to-noise ratio of the output {result['int8_snr_db']:.1f} dB"
+        console.print(f"{said}, ranges measured on {result['calibration_images']} images")

@@ -3,9 +3,11 @@
     nnstretch run net.nns --soc mi9                                the predicted timeline, true numbers
     nnstretch run net.nns --soc mi9 --clock real --repeat 50       the same on threads, played in real time
     nnstretch run net.nns --input x.npy --output y.npy --trace t.json
+    nnstretch run net.nns --backend openvino,gpu=openvino:GPU      who computes, for all processors and for some
 
 The real clock slows the chip down by `dilation` where this host computes slower than the chip is
 predicted to, and divides all times by it again; dispatch_overhead_us alone is the host's own.
+x.npy holds real numbers in PyTorch's order for every bundle, an int8 one too, and so does y.npy.
 max_abs_error compares with the sub-graphs run one after another on one thread.
 Open the trace in ui.perfetto.dev.
 """
@@ -39,6 +41,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--soc", help="chip: a name under latency_predictors/ or a folder; the bundle's own processors where absent")
     parser.add_argument("--mode", choices=("spatial", "sequential"), default="spatial", help="branches at once, or one after another")
     parser.add_argument("--clock", choices=("real", "virtual"), help="virtual where the bundle has predicted times, else real")
+    parser.add_argument(
+        "--backend", metavar="NAME[,PROCESSOR=NAME...]", help="onnxruntime, litert or openvino[:DEVICE]; by file where absent"
+    )
     parser.add_argument("--repeat", type=_count, default=10, metavar="N", help="how often to run (10)")
     parser.add_argument("--input", type=Path, metavar="FILE.npy", help="random numbers where absent")
     parser.add_argument("--output", type=Path, metavar="FILE.npy", help="where to write the network's output")
@@ -56,8 +61,8 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     bundle = read_bundle(args.bundle)
     predicted = any(sub.predicted_us for sub in bundle.manifest.subgraphs)
     soc = _soc(args.soc)
-    with Session(bundle, soc, args.mode, args.clock or ("virtual" if predicted else "real")) as session:
-        inputs = session.network.random_inputs(args.seed) if args.input is None else session.network.inputs(_load(args.input))
+    with Session(bundle, soc, args.mode, args.clock or ("virtual" if predicted else "real"), backend=args.backend) as session:
+        inputs = session.network.random_inputs(args.seed) if args.input is None else _load(args.input)
         _check_output(args.output, session)
         output, traces, late = _repeat(session, inputs, args.repeat)
         result = {"bundle": str(args.bundle), **_times(session, traces, late)}
@@ -65,8 +70,9 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
             result |= {"calibrated": soc.calibrated, "provenance": soc.provenance}
         result["max_abs_error"] = max_abs_error(output, session.network.in_order(inputs))
         result["compared_with"] = "the sub-graphs of this bundle run one after another"
-        sequential_us, result["sequential_is"] = _sequential_us(bundle, session, inputs)
+        sequential_us, result["sequential_is"] = _sequential_us(session, inputs)
         result["sequential_throughput_per_s"] = 1e6 / sequential_us if sequential_us else 0.0
+        result["overlap"] = _overlap(session, inputs)
         if args.output:
             _save(args.output, output)
         if args.trace:
@@ -81,6 +87,7 @@ def _times(session: Session, traces: list[Trace], late: int) -> dict[str, Any]:
     timing = "measured" if not session.emulated else "predicted" if session.clock == "virtual" else "emulated"
     return {
         **{"model": session.manifest.model, "mode": session.mode, "clock": session.clock, "timing": timing},
+        "backend": session.backends,
         "repeats": len(traces),
         "latency_ms": {name: time_us / 1e3 for name, time_us in measures.latency_us.items()},
         "virtual_ms": session.predicted().makespan_us / 1e3 if session.emulated else None,
@@ -109,9 +116,15 @@ def show(result: dict[str, Any], console: Console) -> None:
     table.add_row(f"throughput one after another, {result['sequential_is']}", f"{result['sequential_throughput_per_s']:.1f} /s")
     table.add_row("dispatch per meeting point", f"{result['dispatch_overhead_us']:.0f} us of this host")
     table.add_row("clock slowed down by", f"{result['dilation']:.2f}, {result['late_tasks']} tasks late in {result['repeats']} runs")
+    if result["overlap"]:
+        overlap = result["overlap"]
+        why = f": {overlap['why']}" if overlap["why"] else ""
+        table.add_row(
+            "two branches at once", f"{overlap['speedup']:.2f} of {overlap['possible']:.2f} possible, {overlap['cores']} cores{why}"
+        )
     table.add_row("largest difference from the sequential run", f"{result['max_abs_error']:.2g}")
     for name, use in result["processors"].items():
-        table.add_row(f"{name} busy", f"{use['busy_ms']:.3f} ms, {use['utilisation']:.0%}")
+        table.add_row(f"{name} busy", f"{use['busy_ms']:.3f} ms, {use['utilisation']:.0%}, {result['backend'][name]}")
     console.print(table)
     warn_uncalibrated(result, console)
 
@@ -151,12 +164,21 @@ def _repeat(session: Session, inputs: Any, count: int) -> tuple[Any, list[Trace]
     return output, traces, late
 
 
-def _sequential_us(bundle: Any, session: Session, inputs: Any) -> tuple[float, str]:
+def _overlap(session: Session, inputs: Any) -> dict[str, Any] | None:
+    """Do workers truly run at once? Asked where times are this host's own and there is more than one worker."""
+    from dataclasses import asdict
+
+    if session.clock != "real" or session.emulated or len(session.processors) < 2:
+        return None
+    found = session.overlap(inputs)
+    return None if found is None else asdict(found)
+
+
+def _sequential_us(session: Session, inputs: Any) -> tuple[float, str]:
     """One input with the branches one after another: predicted where anything is, else measured on this host."""
-    from nnstretch.run import Session
     from nnstretch.run.measures import mean_latency_us
 
-    with Session(bundle, None, "sequential", session.clock) as alone:
+    with session.one_after_another() as alone:
         if alone.emulated:
             return alone.predicted().makespan_us, "predicted"
         alone.run(inputs)

@@ -1,4 +1,4 @@
-"""A stretched network leaves PyTorch: one ONNX file per sub-graph, in one bundle, verified."""
+"""A stretched network leaves PyTorch: a file per sub-graph, ONNX or LiteRT, in one bundle, or one file of the whole; verified."""
 
 from __future__ import annotations
 

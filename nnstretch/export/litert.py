@@ -7,11 +7,8 @@ PyTorch's order. Whole networks and sub-graphs go the same way: several inputs, 
 from __future__ import annotations
 
 import contextlib
-import logging
-import os
+import copy
 import re
-import tempfile
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from itertools import islice
@@ -22,9 +19,14 @@ import torch
 from torch import nn
 
 from nnstretch.errors import BadInput, UnsupportedOp
+from nnstretch.export.quiet import silent_process as silent
 
 SIGNATURE = "serving_default"
 """The one entry that litert-torch gives a file; its inputs are args_0, args_1, ..."""
+CHANNELS_LAST = {0: 0, 1: 3, 2: 1, 3: 2}
+"""Where a dimension of an NCHW map is in NHWC."""
+Ranges = dict[str, dict[str, Any]]
+"""What tensors hold, by their names in the file: `min` and `max`."""
 CALIBRATION_CHUNK = 8
 """Inputs between two reports of progress; the quantizer opens the file anew for each chunk."""
 BORDERS = ("QUANTIZE", "DEQUANTIZE")
@@ -54,6 +56,62 @@ def to_litert(module: nn.Module, examples: Sequence[torch.Tensor], name: str) ->
         return bytes(litert_torch.convert(wrapped, tuple(channels_last(e) for e in examples)).model_content())
 
 
+class SideBySide(nn.Module):
+    """A concatenation of tensors in the file's own order."""
+
+    def __init__(self, axis: int) -> None:
+        super().__init__()
+        self.axis = axis
+
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        return torch.cat(inputs, self.axis)
+
+
+def concatenation(examples: Sequence[torch.Tensor], axis: int, name: str) -> bytes:
+    """A float32 .tflite of one operator that puts its inputs side by side; `axis` is PyTorch's, maps are NHWC in the file."""
+    require_packages()
+    import litert_torch
+
+    dims = examples[0].dim()
+    there = CHANNELS_LAST[axis % dims] if dims == 4 else axis % dims
+    with refusing(name, "float32"), silent(), torch.no_grad():
+        return bytes(litert_torch.convert(SideBySide(there).eval(), tuple(channels_last(e) for e in examples)).model_content())
+
+
+class Calibration:
+    """A float file whose tensors are watched on calibration inputs, so that it can become int8.
+
+    The range of each tensor is the moving average of what it holds, so the order of inputs counts.
+    """
+
+    def __init__(self, model: bytes, name: str, threads: int = 1) -> None:
+        require_packages()
+        self.model, self.name, self._threads = model, name, threads
+        self.ranges: Ranges = {}
+        self._worker = self._quantizer()
+
+    def _quantizer(self) -> Any:
+        from ai_edge_quantizer import quantizer, recipe
+
+        with refusing(self.name, "int8"), silent():
+            return quantizer.Quantizer(bytearray(self.model), recipe.static_wi8_ai8())
+
+    def watch(self, inputs: Sequence[Sequence[torch.Tensor]]) -> None:
+        """Run the file on the inputs of one inference after another, in PyTorch's order; ranges move."""
+        feeds = {SIGNATURE: [named(one) for one in inputs]}
+        with refusing(self.name, "int8"), silent():
+            self.ranges = self._worker.calibrate(feeds, previous_calibration_result=self.ranges or None, num_threads=self._threads)
+
+    def quantised(self, ranges: Ranges | None = None) -> bytes:
+        """The int8 file of the ranges watched, or of others. Raises BadInput where nothing was watched, UnsupportedOp."""
+        ranges = self.ranges if ranges is None else ranges
+        if not ranges:
+            raise BadInput(f"no calibration inputs, int8 of {self.name}, ranges of activations are measured on at least one")
+        with refusing(self.name, "int8"), silent():
+            # A quantizer alters what it is given, and is good for one file.
+            return bytes(self._quantizer().quantize(copy.deepcopy(ranges)).quantized_model)
+
+
 def to_int8(
     model: bytes, calibration: Iterable[Sequence[torch.Tensor]], name: str, progress: Callable[[int], None] | None = None, threads: int = 1
 ) -> bytes:
@@ -64,21 +122,13 @@ def to_int8(
     `progress` is told how many are done. Operators that have no int8 form stay float: see `float_operators`.
     Raises BadInput without calibration inputs, UnsupportedOp where the quantizer refuses.
     """
-    require_packages()
-    from ai_edge_quantizer import quantizer, recipe
-
-    worker = quantizer.Quantizer(bytearray(model), recipe.static_wi8_ai8())
-    ranges, done, feeds = None, 0, iter(calibration)
-    while chunk := [named(inputs) for inputs in islice(feeds, CALIBRATION_CHUNK)]:
-        with refusing(name, "int8"), silent():
-            ranges = worker.calibrate({SIGNATURE: chunk}, previous_calibration_result=ranges, num_threads=threads)
+    watched, done, feeds = Calibration(model, name, threads), 0, iter(calibration)
+    while chunk := list(islice(feeds, CALIBRATION_CHUNK)):
+        watched.watch(chunk)
         done += len(chunk)
         if progress is not None:
             progress(done)
-    if ranges is None:
-        raise BadInput(f"no calibration inputs, int8 of {name}, ranges of activations are measured on at least one")
-    with refusing(name, "int8"), silent():
-        return bytes(worker.quantize(ranges).quantized_model)
+    return watched.quantised()
 
 
 class LiteRT:
@@ -201,23 +251,3 @@ def evaluating(module: nn.Module) -> Iterator[None]:
     finally:
         for m, training in modes.items():
             m.training = training
-
-
-@contextlib.contextmanager
-def silent() -> Iterator[None]:
-    """Nothing on the terminal: the converters are Python, MLIR and TensorFlow Lite, each with a log of its own."""
-    before = logging.root.manager.disable
-    saved = [os.dup(1), os.dup(2)]
-    with tempfile.TemporaryFile() as sink, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        logging.disable(logging.CRITICAL)
-        try:
-            for descriptor in (1, 2):
-                os.dup2(sink.fileno(), descriptor)
-            with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
-                yield
-        finally:
-            for descriptor, kept in zip((1, 2), saved, strict=True):
-                os.dup2(kept, descriptor)
-                os.close(kept)
-            logging.disable(before)

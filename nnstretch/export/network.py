@@ -3,40 +3,31 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from torch import nn
 
-from nnstretch.bundle import Manifest, Port, Subgraph, write_bundle
-from nnstretch.errors import BadInput
-from nnstretch.export.subgraphs import difference, merge_onnx, run_onnx, spec_of, to_onnx
-from nnstretch.plan import Plan, Segment
+from nnstretch.bundle import FORMATS, Manifest, Port, Subgraph, write_bundle
+from nnstretch.export.checks import Errors, compared
+from nnstretch.export.drafts import Draft, Progress, Request, drafted
+from nnstretch.export.litert import evaluating
+from nnstretch.export.made import Made, litert_files, onnx_files
+from nnstretch.plan import Plan
 from nnstretch.planfile import plan_text
 from nnstretch.soc import Soc
-from nnstretch.trial import SegmentCost, Trial
-
-Progress = Callable[[int, int, str], None]
-
-
-class Meeting(Protocol):
-    """A segment of a stretched network (stretch/module.py)."""
-
-    axis: int
-    branches: nn.ModuleList
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor: ...
+from nnstretch.trial import Trial
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """One file to be, with what it must compute."""
+class Exported:
+    """What was written."""
 
-    subgraph: Subgraph
-    data: bytes
+    manifest: Manifest
+    int8_snr_db: float | None = None
+    """Signal-to-noise ratio of the int8 network's output on calibration inputs; None of float."""
 
 
 def export(
@@ -44,6 +35,9 @@ def export(
     plan: Plan,
     path: Path | str,
     *,
+    format: str = "onnx",
+    int8: bool = False,
+    calibration: Iterable[torch.Tensor] | None = None,
     trial: Trial | None = None,
     soc: Soc | None = None,
     seed: int = 0,
@@ -51,138 +45,66 @@ def export(
 ) -> Manifest:
     """Write a stretched network (`nnstretch.stretch(...)`) as a bundle and return its manifest.
 
-    `trial` and `soc` add the predicted latency of every sub-graph, which emulation needs. Each file is
-    run by ONNX Runtime and compared with the module on a random input, and so is the whole; raises
-    Mismatch where they differ by more than rounding, UnsupportedOp where ONNX lacks an operator.
+    `format` is onnx or litert; `int8`, of litert, needs `calibration`: inputs of the network, one inference each. `trial` and `soc`
+    add the predicted latency of every sub-graph, which emulation needs. Each file is run by its own runtime and compared with the
+    module (int8 on calibration inputs, others on a random one), and so is the whole; raises Mismatch where they differ by more than
+    rounding or int8 has a signal-to-noise ratio below 10 dB, UnsupportedOp where the format lacks an operator.
     """
-    segments = list(getattr(module, "segments", ()))
-    if len(segments) != len(plan.segments):
-        raise BadInput(
-            f"module has {len(segments)} segments and its plan {len(plan.segments)}, export of {plan.model}, stretch the module with this plan first"
-        )
-    modes = {m: m.training for m in module.modules()}
-    module.eval()
-    try:
-        with torch.no_grad():
-            return written(segments, module, plan, Path(path), trial, soc, seed, progress)
-    finally:
-        for m, training in modes.items():
-            m.training = training
+    return exported(Request(module, plan, format, int8, calibration, trial, soc, seed, progress), path).manifest
 
 
-def written(
-    segments: list[Meeting],
-    module: nn.Module,
-    plan: Plan,
-    path: Path,
-    trial: Trial | None,
-    soc: Soc | None,
-    seed: int,
-    progress: Progress | None,
+def exported(request: Request, path: Path | str) -> Exported:
+    """`export`, with what a manifest does not say."""
+    with evaluating(request.module), torch.no_grad():
+        drafts = drafted(request)
+        made = files_of(request, drafts)
+        errors = compared(made, drafts, request.int8, request.plan.model)
+    subgraphs = tuple(subgraph_of(draft, made, errors, request.format) for draft in drafts)
+    manifest = manifest_of(request, drafts, made.ports, subgraphs, errors)
+    write_bundle(Path(path), manifest, {sub.file: made.files[sub.name] for sub in subgraphs})
+    return Exported(manifest, errors.int8_snr_db)
+
+
+def files_of(request: Request, drafts: Sequence[Draft]) -> Made:
+    if request.format == "onnx":
+        return onnx_files(request, drafts)
+    if not request.int8:
+        return litert_files(request, drafts)
+    from nnstretch.export.integers import int8_files
+
+    return int8_files(request, drafts)
+
+
+def manifest_of(
+    request: Request, drafts: Sequence[Draft], ports: Mapping[str, Port], subgraphs: tuple[Subgraph, ...], errors: Errors
 ) -> Manifest:
-    example = torch.randn(plan.input_shape, generator=torch.Generator().manual_seed(seed))
-    host = host_of(plan, soc)
-    pieces: list[Piece] = []
-    x, actual = example, example.numpy()
-    for number, (meeting, segment) in enumerate(zip(segments, plan.segments, strict=True)):
-        if progress:
-            progress(number, len(segments), f"{segment.start} -> {segment.end}")
-        cost = trial.segments[number] if trial else None
-        for piece in segment_pieces(number, meeting, segment, x, host, cost, number == len(segments) - 1):
-            pieces.append(piece)
-        x = meeting(x)
-        actual = chained([p for p in pieces if p.subgraph.segment == number], actual)
-    error = difference(module(example).numpy(), actual, f"bundle of {plan.model}")
-    manifest = Manifest(
-        model=plan.model,
-        soc=soc.name if soc else None,
-        inputs=(Port("input", spec_of(example)),),
-        outputs=(Port("output", spec_of(x)),),
-        subgraphs=tuple(p.subgraph for p in pieces),
-        max_abs_error=error,
+    trial = request.trial
+    return Manifest(
+        model=request.plan.model,
+        soc=request.soc.name if request.soc else None,
+        inputs=(ports[drafts[0].sources[0]],),
+        outputs=(ports[drafts[-1].target],),
+        subgraphs=subgraphs,
+        max_abs_error=errors.whole,
         sync_us={i: s.sync_us for i, s in enumerate(trial.segments) if s.sync_us > 0} if trial else {},
-        plan=plan_text(plan),
+        plan=plan_text(request.plan),
     )
-    write_bundle(path, manifest, {p.subgraph.file: p.data for p in pieces})
-    return manifest
 
 
-def host_of(plan: Plan, soc: Soc | None) -> str:
-    """Who merges: the chip's CPU, or the first processor of the plan."""
-    if soc is not None:
-        return next((p.name for p in soc.processors if p.kind == "cpu"), soc.processors[0].name)
-    return "cpu" if "cpu" in plan.processors else plan.processors[0]
-
-
-def chained(pieces: list[Piece], actual: torch.Tensor | object) -> object:
-    """Run the files of one segment on what the files before it wrote."""
-    outputs = {pieces[0].subgraph.inputs[0].name: actual}
-    for piece in pieces:
-        outputs[piece.subgraph.outputs[0].name] = run_onnx(piece.data, {p.name: outputs[p.name] for p in piece.subgraph.inputs})
-    return outputs[pieces[-1].subgraph.outputs[0].name]
-
-
-def segment_pieces(
-    number: int, meeting: Meeting, segment: Segment, x: torch.Tensor, host: str, cost: SegmentCost | None, last: bool
-) -> Iterator[Piece]:
-    source = Port("input" if segment.start == "input" else segment.start, spec_of(x))
-    end = "output" if last else segment.end
-    outputs: list[Port] = []
-    for i, (module, branch) in enumerate(zip(meeting.branches, segment.branches, strict=True)):
-        y = module(x)
-        target = Port(f"{end}@{branch.processor}" if segment.branched else end, spec_of(y))
-        outputs.append(target)
-        notes = {"processor": branch.processor, "branch": str(branch), "segment": str(segment)}
-        predicted = cost.branches[i].latency_us if cost else None
-        if predicted is not None:
-            notes["predicted_ms"] = f"{predicted / 1000:.3f}"
-        data = to_onnx(module, x, source, target, notes)
-        name = f"s{number}.{branch.processor}"
-        error = difference(y.numpy(), run_onnx(data, {source.name: x.numpy()}), f"sub-graph {name}")
-        yield piece_of(
-            name, branch.processor, data, (source,), target, number, "branch", predicted, cost.branches[i].error_us if cost else None, error
-        )
-    if segment.branched:
-        merged = meeting(x)
-        data = merge_onnx(outputs, Port(end, spec_of(merged)), meeting.axis)
-        yield piece_of(
-            f"s{number}.merge",
-            host,
-            data,
-            tuple(outputs),
-            Port(end, spec_of(merged)),
-            number,
-            "merge",
-            cost.merge_us if cost else None,
-            0.0,
-            0.0,
-        )
-
-
-def piece_of(
-    name: str,
-    processor: str,
-    data: bytes,
-    inputs: tuple[Port, ...],
-    output: Port,
-    segment: int,
-    role: str,
-    predicted: float | None,
-    off: float | None,
-    error: float,
-) -> Piece:
-    subgraph = Subgraph(
-        name=name,
-        processor=processor,
-        file=f"subgraphs/{name}.onnx",
+def subgraph_of(draft: Draft, made: Made, errors: Errors, format: str) -> Subgraph:
+    data = made.files[draft.name]
+    return Subgraph(
+        name=draft.name,
+        processor=draft.processor,
+        file=f"subgraphs/{draft.name}{FORMATS[format]}",
         sha256=hashlib.sha256(data).hexdigest(),
         size_bytes=len(data),
-        inputs=inputs,
-        outputs=(output,),
-        role=role,
-        segment=segment,
-        predicted_us={processor: predicted} if predicted is not None else {},
-        error_us={processor: off} if predicted is not None and off is not None else {},
-        max_abs_error=error,
+        inputs=tuple(made.ports[source] for source in draft.sources),
+        outputs=(made.ports[draft.target],),
+        role=draft.role,
+        format=format,
+        segment=draft.segment,
+        predicted_us={draft.processor: draft.predicted_us} if draft.predicted_us is not None else {},
+        error_us={draft.processor: draft.error_us} if draft.predicted_us is not None and draft.error_us is not None else {},
+        max_abs_error=errors.subgraphs[draft.name],
     )
-    return Piece(subgraph, data)

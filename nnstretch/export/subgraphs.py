@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import logging
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -16,24 +13,12 @@ from torch import nn
 
 from nnstretch.bundle import Port
 from nnstretch.errors import Mismatch, UnsupportedOp
+from nnstretch.export.quiet import silent
 from nnstretch.graph import TensorSpec
 
 OPSET = 20
 TOLERANCE = 1e-4
 """Largest difference from the module, over the largest magnitude it writes (or 1)."""
-
-
-@contextlib.contextmanager
-def silent() -> Iterator[None]:
-    """The exporter narrates on both streams; what matters comes back as an error."""
-    level = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(level)
 
 
 def to_onnx(module: nn.Module, example: torch.Tensor, source: Port, target: Port, notes: Mapping[str, str]) -> bytes:
@@ -52,6 +37,11 @@ def to_onnx(module: nn.Module, example: torch.Tensor, source: Port, target: Port
     assert program is not None
     model = program.model_proto
     rename(model, source.name, target.name)
+    return noted(model, notes)
+
+
+def noted(model: onnx.ModelProto, notes: Mapping[str, str]) -> bytes:
+    """The file, with notes that viewers show."""
     for key, value in notes.items():
         model.metadata_props.add(key=key, value=value)
     return bytes(model.SerializeToString(deterministic=True))
@@ -68,7 +58,7 @@ def rename(model: onnx.ModelProto, source: str, target: str) -> None:
                 edge[i] = names.get(name, name)
 
 
-def merge_onnx(sources: Sequence[Port], target: Port, axis: int) -> bytes:
+def merge_onnx(sources: Sequence[Port], target: Port, axis: int, notes: Mapping[str, str]) -> bytes:
     """What a meeting point computes: outputs side by side."""
     inputs = [helper.make_tensor_value_info(p.name, TensorProto.FLOAT, p.spec.shape) for p in sources]
     output = helper.make_tensor_value_info(target.name, TensorProto.FLOAT, target.spec.shape)
@@ -76,27 +66,42 @@ def merge_onnx(sources: Sequence[Port], target: Port, axis: int) -> bytes:
     model = helper.make_model(
         helper.make_graph([node], "merge", inputs, [output]), opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9
     )
-    return bytes(model.SerializeToString(deterministic=True))
+    return noted(model, notes)
 
 
-def run_onnx(data: bytes, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
-    import onnxruntime
+class OnnxFile:
+    """An .onnx ready to run on one core."""
 
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    return np.asarray(session.run(None, dict(inputs))[0])
+    def __init__(self, data: bytes) -> None:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        options.log_severity_level = 4
+        self._session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        self._names = [one.name for one in self._session.get_inputs()]
+
+    def run(self, *inputs: np.ndarray) -> np.ndarray:
+        """One inference; inputs in the file's order."""
+        return np.asarray(self._session.run(None, dict(zip(self._names, inputs, strict=True)))[0])
 
 
 def difference(expected: np.ndarray, actual: np.ndarray, what: str) -> float:
     """Largest absolute difference; raise Mismatch where it is more than rounding explains."""
-    if expected.shape != actual.shape:
-        raise Mismatch(f"{what} writes {actual.shape}, the module writes {expected.shape}")
-    error = float(np.abs(expected - actual).max(initial=0.0))
+    error = apart(expected, actual, what)
     scale = max(1.0, float(np.abs(expected).max(initial=0.0)))
     if not error <= TOLERANCE * scale:
         raise Mismatch(f"{what} differs from the module by {error:.3g}, allowed are {TOLERANCE * scale:.3g}")
+    return error
+
+
+def apart(expected: np.ndarray, actual: np.ndarray, what: str) -> float:
+    """Largest absolute difference, whatever it is. Raises Mismatch where shapes differ or a number is none."""
+    if expected.shape != actual.shape:
+        raise Mismatch(f"{what} writes {actual.shape}, the module writes {expected.shape}")
+    error = float(np.abs(expected - actual).max(initial=0.0))
+    if not math.isfinite(error):
+        raise Mismatch(f"{what} differs from the module by {error}, it or the module writes what is no number")
     return error
 
 

@@ -1,8 +1,14 @@
-"""Run a bundle: true numbers from ONNX Runtime, time from a virtual or a real clock.
+"""Run a bundle: true numbers from one of several backends, time from a virtual or a real clock.
 
     session.py       Session(bundle).run(inputs): the one thing most users need
     network.py       a bundle's sub-graphs as callable numbers
-    onnx_runtime.py  the backend
+    edges.py         the way in and out: PyTorch's order and real numbers outside, int8 and channels last inside
+    backends.py      who computes which sub-graph
+    promises.py      a file against its manifest
+    onnx_runtime.py  backends, each loaded only where it is chosen
+    litert.py
+    openvino.py
+    overlap.py       do two workers truly run at once here?
     emulation.py     how much slower than the chip a host has to play it
     measures.py      latencies and traces as the numbers of the command line
     perfetto.py      traces for chrome://tracing and ui.perfetto.dev
@@ -11,7 +17,8 @@ Needs neither torch nor Lightning.
 """
 
 from nnstretch.run.measures import measure
+from nnstretch.run.overlap import Overlap
 from nnstretch.run.perfetto import write_perfetto
 from nnstretch.run.session import Session
 
-__all__ = ["Session", "measure", "write_perfetto"]
+__all__ = ["Overlap", "Session", "measure", "write_perfetto"]

@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from nnstretch.bundle import Bundle, Port
 from nnstretch.errors import BadInput
-from nnstretch.run.onnx_runtime import OnnxRuntime
+from nnstretch.run.backends import Choice, chosen, load
+from nnstretch.run.edges import entering, leaving, random
 
 Values = dict[str, np.ndarray]
-"""Tensors of one request by their name in the whole network; each is written once, by one sub-graph."""
+"""Tensors of one request by their name in the whole network, as ports hold them; each is written once, by one sub-graph."""
+Given = np.ndarray | Mapping[str, np.ndarray]
+"""One array, or arrays by the names of the network's inputs."""
 
 
 class Network:
-    """Every sub-graph loaded, and the way in and out checked."""
+    """Every sub-graph loaded once, and the way in and out checked."""
 
-    def __init__(self, bundle: Bundle) -> None:
-        self.manifest = bundle.manifest
+    def __init__(self, bundle: Bundle, backend: Choice = None, threads: int = 1) -> None:
+        if threads < 1:
+            raise BadInput(f"{threads} threads, backends of {bundle.name}, at least 1 has to compute")
+        self.manifest, self.threads = bundle.manifest, threads
+        self.backends = chosen(backend, bundle)
+        """Name of the backend by sub-graph."""
         self._subgraphs = {sub.name: sub for sub in bundle.manifest.subgraphs}
-        self._backends = {sub.name: OnnxRuntime(sub, bundle.files[sub.file], bundle.name) for sub in bundle.manifest.subgraphs}
+        self._loaded = {
+            name: load(self.backends[name], sub, bundle.files[sub.file], bundle.name, threads) for name, sub in self._subgraphs.items()
+        }
 
-    def inputs(self, given: np.ndarray | Mapping[str, np.ndarray]) -> Values:
-        """`given` under the network's names, refused unless it is exactly what was exported."""
+    def inputs(self, given: Given) -> Values:
+        """`given` under the network's names and as its ports hold it.
+
+        Each array has exactly the shape and type that was exported; where that is int8 or channels last, float32 in
+        PyTorch's order is taken too. Raises BadInput.
+        """
         ports = self.manifest.inputs
         if not isinstance(given, Mapping):
             if len(ports) > 1:
@@ -31,48 +44,36 @@ class Network:
             given = {ports[0].name: given}
         if given.keys() != {port.name for port in ports}:
             raise BadInput(f"inputs {', '.join(map(str, given)) or 'none'}, {self.manifest.model} expects {_names(ports)}")
-        return {port.name: _checked(port, given[port.name]) for port in ports}
+        return {port.name: entering(port, given[port.name]) for port in ports}
 
     def compute(self, subgraph: str, values: Values) -> None:
         """Run one sub-graph on what others left in `values`, and leave its outputs there."""
-        sub = self._subgraphs[subgraph]
-        outputs = self._backends[subgraph].run({port.name: values[port.name] for port in sub.inputs})
-        values.update(zip((port.name for port in sub.outputs), outputs, strict=True))
+        outputs = self.results(subgraph, values)
+        values.update(zip((port.name for port in self._subgraphs[subgraph].outputs), outputs, strict=True))
 
-    def outputs(self, values: Values) -> np.ndarray | Values:
-        """The array where there is one output, arrays by name where there are several."""
-        found = {port.name: values[port.name] for port in self.manifest.outputs}
+    def results(self, subgraph: str, values: Values) -> Sequence[np.ndarray]:
+        """What one sub-graph makes of `values`, kept nowhere."""
+        return self._loaded[subgraph].run({port.name: values[port.name] for port in self._subgraphs[subgraph].inputs})
+
+    def outputs(self, values: Values, raw: bool = False) -> np.ndarray | Values:
+        """The array where there is one output, arrays by name where there are several.
+
+        Real numbers in PyTorch's order; `raw` gives what the ports hold.
+        """
+        found = {port.name: values[port.name] if raw else leaving(port, values[port.name]) for port in self.manifest.outputs}
         return next(iter(found.values())) if len(found) == 1 else found
 
-    def in_order(self, given: np.ndarray | Mapping[str, np.ndarray]) -> np.ndarray | Values:
+    def in_order(self, given: Given, raw: bool = False) -> np.ndarray | Values:
         """The sub-graphs one after another on the calling thread: what any schedule has to reproduce."""
         values = self.inputs(given)
         for name in self._subgraphs:
             self.compute(name, values)
-        return self.outputs(values)
+        return self.outputs(values, raw)
 
     def random_inputs(self, seed: int) -> Values:
-        """Standard normal numbers, or small counts where the input is an integer."""
+        """In PyTorch's order: standard normal numbers, or small counts where the input is an integer."""
         generator = np.random.default_rng(seed)
-        return {port.name: _random(port, generator) for port in self.manifest.inputs}
-
-
-def _random(port: Port, generator: np.random.Generator) -> np.ndarray:
-    kind = np.dtype(port.spec.dtype)
-    numbers = generator.standard_normal(port.spec.shape) if kind.kind == "f" else generator.integers(0, 2, port.spec.shape)
-    return numbers.astype(kind)
-
-
-def _checked(port: Port, array: object) -> np.ndarray:
-    where = f"input {port.name}, expected {port.spec} {port.spec.dtype}"
-    if not isinstance(array, np.ndarray):
-        raise BadInput(f"{where}, got {type(array).__name__}, not a numpy array")
-    shape = "x".join(map(str, array.shape)) or "scalar"
-    if array.shape != port.spec.shape or str(array.dtype) != port.spec.dtype:
-        raise BadInput(f"{where}, got {shape} {array.dtype}")
-    if array.dtype.kind == "f" and (wrong := array.size - int(np.isfinite(array).sum())):
-        raise BadInput(f"{where}, got {wrong} of {array.size} numbers that are NaN or infinite")
-    return np.ascontiguousarray(array)
+        return {port.name: random(port, generator) for port in self.manifest.inputs}
 
 
 def _names(ports: tuple[Port, ...]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from pathlib import Path
 from statistics import median
 from types import TracebackType
@@ -12,9 +13,11 @@ import numpy as np
 
 from nnstretch.bundle import Bundle, Manifest, read_bundle
 from nnstretch.errors import BadInput, UnknownName
+from nnstretch.run.backends import Choice, by_processor
 from nnstretch.run.emulation import corrected, dilation_for, rehearsal_of
 from nnstretch.run.measures import latency_us
-from nnstretch.run.network import Network, Values
+from nnstretch.run.network import Given, Network, Values
+from nnstretch.run.overlap import Overlap, overlap
 from nnstretch.schedule import Placed, Threads, VirtualClock, durations_of, in_turn, run, tasks_of
 from nnstretch.soc import Processor, Soc
 from nnstretch.trace import Task, Trace
@@ -32,9 +35,21 @@ class Session:
     The virtual clock computes the numbers and tells the predicted time, exactly and repeatably.
     The real clock runs branches on threads: where the bundle has predicted times, each takes its
     predicted time on a clock slowed by `dilation`; where it has none, branches take what they take.
+
+    `backend` says who computes: `onnxruntime`, `litert` or `openvino[:DEVICE]` for all processors or by processor,
+    `NAME,PROCESSOR=NAME` or a mapping; where absent, what the format of each file asks for. Each computes on `threads` threads.
     """
 
-    def __init__(self, bundle: Path | str | Bundle, soc: str | Soc | None = None, mode: str = "spatial", clock: str = "virtual") -> None:
+    def __init__(
+        self,
+        bundle: Path | str | Bundle,
+        soc: str | Soc | None = None,
+        mode: str = "spatial",
+        clock: str = "virtual",
+        *,
+        backend: Choice = None,
+        threads: int = 1,
+    ) -> None:
         _check_choice("mode", mode, MODES)
         _check_choice("clock", clock, CLOCKS)
         bundle = bundle if isinstance(bundle, Bundle) else read_bundle(bundle)
@@ -42,12 +57,17 @@ class Session:
         self.processors = _processors(bundle, soc)
         self.durations_us = _durations(bundle, clock)
         self.tasks = in_turn(tasks_of(self.manifest)) if mode == "sequential" else tasks_of(self.manifest)
-        self.network: Network = Network(bundle)
+        self.network: Network = Network(bundle, backend, threads)
         self.trace = Trace(())
         """Of the last run, in microseconds of the chip."""
         self.late = 0
         """Tasks of the last run whose numbers took longer than their time."""
         self._dilation: float | None = None
+
+    @property
+    def backends(self) -> dict[str, str]:
+        """Who computes, by processor; two names with a comma between where a processor needs both."""
+        return by_processor(self.network.backends, self.manifest)
 
     @property
     def emulated(self) -> bool:
@@ -64,11 +84,14 @@ class Session:
         """How many times slower than the chip the real clock goes; rehearsed once, 1 on the virtual clock."""
         if self._dilation is None:
             real = self.clock == "real" and self.emulated
-            self._dilation = self._rehearse(self.network.random_inputs(seed=0)) if real else 1.0
+            self._dilation = self._rehearse(self.network.inputs(self.network.random_inputs(seed=0))) if real else 1.0
         return self._dilation
 
-    def run(self, inputs: np.ndarray | Mapping[str, np.ndarray]) -> np.ndarray | Values:
-        """One input through the network; the outputs as an array, or by name where there are several."""
+    def run(self, inputs: Given, raw: bool = False) -> np.ndarray | Values:
+        """One input through the network; the outputs as an array, or by name where there are several.
+
+        Both are float32 in PyTorch's order whatever the files compute in; see `Network.inputs` and `Network.outputs`.
+        """
         values = self.network.inputs(inputs)
         if self.clock == "virtual":
             self.trace = self._timed(values)
@@ -77,7 +100,17 @@ class Session:
             with self._threads(values, self.durations_us, dilation) as threads:
                 self.trace = run(self.tasks, self._policy, threads)
             self.late = threads.late
-        return self.network.outputs(values)
+        return self.network.outputs(values, raw)
+
+    def one_after_another(self) -> Session:
+        """A session of the same loaded sub-graphs in mode `sequential`; closing one leaves the other open."""
+        other = copy(self)
+        other.mode, other.tasks, other._dilation = "sequential", in_turn(tasks_of(self.manifest)), None
+        return other
+
+    def overlap(self, inputs: Given) -> Overlap | None:
+        """Whether branches truly run at once on this host; None where nothing can: one processor, or no branches."""
+        return overlap(self.network, self.network.inputs(inputs))
 
     def predicted(self) -> Trace:
         """The virtual clock's trace of a run, without computing a number; empty where nothing is predicted."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from nnstretch.bundle import Manifest, meeting_points
 from nnstretch.trace import Task
+from nnstretch.trial import Trial
 
 
 def tasks_of(manifest: Manifest, request: int = 0) -> tuple[Task, ...]:
@@ -22,6 +23,29 @@ def tasks_of(manifest: Manifest, request: int = 0) -> tuple[Task, ...]:
         )
         for sub in manifest.subgraphs
     )
+
+
+def tasks_of_trial(trial: Trial, host: str, request: int = 0, prefix: str = "") -> tuple[Task, ...]:
+    """A plan's tasks before anything is exported: its branches, and at every meeting point a merge on the host."""
+    tasks: list[Task] = []
+    before: frozenset[str] = frozenset()
+    for number, segment in enumerate(trial.segments):
+        subs = [(f"{prefix}s{number}.{branch.processor}", branch.processor, before) for branch in segment.branches]
+        if len(subs) > 1:
+            subs.append((f"{prefix}s{number}.merge", host, frozenset(f"{name}#{request}" for name, _, _ in subs)))
+        tasks += [Task(f"{name}#{request}", name, needs, processor, request) for name, processor, needs in subs]
+        before = frozenset({tasks[-1].name})
+    return tuple(tasks)
+
+
+def durations_of_trial(trial: Trial, host: str, prefix: str = "") -> dict[tuple[str, str], float]:
+    """Microseconds by (sub-graph, processor) of `tasks_of_trial`; copies are the branch's, synchronisation is the merge's."""
+    found: dict[tuple[str, str], float] = {}
+    for number, segment in enumerate(trial.segments):
+        found |= {(f"{prefix}s{number}.{branch.processor}", branch.processor): branch.latency_us for branch in segment.branches}
+        if len(segment.branches) > 1:
+            found[f"{prefix}s{number}.merge", host] = segment.sync_us + segment.merge_us
+    return found
 
 
 def subgraph_of(task: str) -> str:

@@ -1,0 +1,71 @@
+"""The way in and out of a network: real numbers in PyTorch's order outside, what its ports say inside.
+
+Outside, a quantised port holds float32 and a channels-last map is NCHW, so one array fits every bundle of a network.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nnstretch.bundle import Port
+from nnstretch.errors import BadInput
+
+TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
+
+
+def outside(port: Port) -> tuple[tuple[int, ...], str]:
+    """Shape and element type of a port as PyTorch has it."""
+    shape = port.spec.shape
+    return tuple(shape[i] for i in TO_FIRST) if port.layout == "NHWC" else shape, "float32" if port.scale else port.spec.dtype
+
+
+def entering(port: Port, array: object) -> np.ndarray:
+    """`array` as the port holds it: turned and quantised where it comes in PyTorch's form, as it is where it has the port's.
+
+    Where both forms are one (float32 with as many channels as rows and columns) it counts as PyTorch's. Raises BadInput.
+    """
+    expected = _expected(port)
+    if not isinstance(array, np.ndarray):
+        raise BadInput(f"{expected}, got {type(array).__name__}, not a numpy array")
+    form = (array.shape, str(array.dtype))
+    if form not in (outside(port), (port.spec.shape, port.spec.dtype)):
+        raise BadInput(f"{expected}, got {'x'.join(map(str, array.shape)) or 'scalar'} {array.dtype}")
+    if array.dtype.kind == "f" and (wrong := array.size - int(np.isfinite(array).sum())):
+        raise BadInput(f"{expected}, got {wrong} of {array.size} numbers that are NaN or infinite")
+    if form == outside(port):
+        array = quantised(array, port) if port.scale else array
+        array = array.transpose(TO_LAST) if port.layout == "NHWC" else array
+    return np.asarray(array, order="C")
+
+
+def leaving(port: Port, array: np.ndarray) -> np.ndarray:
+    """What a port holds, in PyTorch's form."""
+    array = array.transpose(TO_FIRST) if port.layout == "NHWC" else array
+    return np.asarray(dequantised(array, port) if port.scale else array, order="C")
+
+
+def quantised(values: np.ndarray, port: Port) -> np.ndarray:
+    """`round(x / scale) + zero_point`, half to even, what is out of range at its end."""
+    bounds = np.iinfo(port.spec.dtype)
+    with np.errstate(over="ignore"):
+        steps = np.rint(values / np.float64(port.scale)) + port.zero_point
+    return np.clip(steps, bounds.min, bounds.max).astype(port.spec.dtype)
+
+
+def dequantised(values: np.ndarray, port: Port) -> np.ndarray:
+    """`(q - zero_point) * scale`, float32."""
+    return ((values.astype(np.int32) - port.zero_point) * np.float64(port.scale)).astype(np.float32)
+
+
+def random(port: Port, generator: np.random.Generator) -> np.ndarray:
+    """In PyTorch's form: standard normal numbers, or small counts where the port holds integers."""
+    shape, dtype = outside(port)
+    kind = np.dtype(dtype)
+    return (generator.standard_normal(shape) if kind.kind == "f" else generator.integers(0, 2, shape)).astype(kind)
+
+
+def _expected(port: Port) -> str:
+    shape, dtype = outside(port)
+    inside = f"{port.spec} {port.spec.dtype}"
+    first = f"{'x'.join(map(str, shape)) or 'scalar'} {dtype}"
+    return f"input {port.name}, expected {first}" + (f" or {inside}{f' {port.layout}' if port.layout else ''}" if inside != first else "")

@@ -1,0 +1,114 @@
+"""Which of several plans to use now: the one that is fastest at the speed that each processor has left.
+
+A processor's slowdown is what its tasks take over what they are predicted to take. One that the plan in use leaves idle is
+tried with a short task of another plan now and then, which costs no latency: it runs beside the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from nnstretch.errors import BadInput
+from nnstretch.schedule.tasks import critical_path_us
+from nnstretch.trace import Span, Task
+
+Durations = Mapping[tuple[str, str], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One plan of a network, as tasks of one request."""
+
+    name: str
+    tasks: tuple[Task, ...]
+    durations_us: Durations
+    """On a quiet chip."""
+
+    def latency_us(self, slowdown: Mapping[str, float]) -> float:
+        """Predicted, with every processor as slow as it is now."""
+        return critical_path_us(self.tasks, lambda task: (us := self.work_us(task)) and us * slowdown.get(task.processor or "", 1.0))
+
+    def work_us(self, task: Task) -> float:
+        return self.durations_us[task.subgraph, task.processor or ""]
+
+    @property
+    def processors(self) -> frozenset[str]:
+        return frozenset(task.processor or "" for task in self.tasks)
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How quickly to believe and to move."""
+
+    memory: float = 0.5
+    """Weight of the newest measurement of a processor."""
+    gain: float = 0.05
+    """A plan must promise to be so much faster before it is moved to (hysteresis)."""
+    patience: int = 2
+    """Requests for which it must have promised so."""
+    probe_every: int = 4
+    """Requests between two tries of an idle processor."""
+
+    def __post_init__(self) -> None:
+        if not (0 < self.memory <= 1 and self.gain >= 0 and self.patience >= 1 and self.probe_every >= 1):
+            raise BadInput(f"{self}, adaptive plans, needed are 0 < memory <= 1, gain >= 0, patience and probe_every of at least 1")
+
+
+@dataclass(slots=True)
+class Chooser:
+    """Hears of every span, and says before every request which variant to use."""
+
+    variants: Sequence[Variant]
+    manner: Manner = Manner()
+    slowdown: dict[str, float] = field(default_factory=dict)
+    """By processor; 1 is as fast as predicted."""
+    _current: int = 0
+    _promising: tuple[int, int] = (0, 0)
+    """Variant, and for how many requests it has been better."""
+    _requests: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.variants:
+            raise BadInput("no plans, adaptive, needed is at least one")
+        self._current = self._best()
+
+    @property
+    def current(self) -> Variant:
+        return self.variants[self._current]
+
+    def hear(self, subgraph: str, span: Span) -> None:
+        """A task of any variant has ended; times too short to tell anything are left out."""
+        expected_us = next((v.durations_us[subgraph, span.processor] for v in self.variants if (subgraph, span.processor) in v.durations_us), 0.0)
+        if expected_us > 0:
+            found, known = span.duration_us / expected_us, self.slowdown.get(span.processor, 1.0)
+            self.slowdown[span.processor] = known + self.manner.memory * (found - known)
+
+    def gone(self, processor: str) -> None:
+        """A processor that has failed is infinitely slow."""
+        self.slowdown[processor] = float("inf")
+
+    def choose(self) -> Variant:
+        """For the next request: moves only to what has been better by `gain` for `patience` requests."""
+        self._requests += 1
+        best, now_us = self._best(), self.current.latency_us(self.slowdown)
+        better = best != self._current and self.variants[best].latency_us(self.slowdown) < now_us * (1 - self.manner.gain)
+        count = self._promising[1] + 1 if better and self._promising[0] == best else int(better)
+        self._promising = (best, count)
+        if better and (count >= self.manner.patience or now_us == float("inf")):
+            self._current, self._promising = best, (best, 0)
+        return self.current
+
+    def probes(self) -> tuple[Task, ...]:
+        """Short tasks for processors that the current variant leaves idle; none but every `probe_every` requests."""
+        if self._requests % self.manner.probe_every:
+            return ()
+        idle = {p for variant in self.variants for p in variant.processors} - self.current.processors
+        return tuple(task for p in sorted(idle) if (task := self._shortest(p)) is not None)
+
+    def _shortest(self, processor: str) -> Task | None:
+        known = [(v.work_us(task), task) for v in self.variants for task in v.tasks if task.processor == processor and v.work_us(task) > 0]
+        return min(known, key=lambda pair: pair[0])[1] if known else None
+
+    def _best(self) -> int:
+        return min(range(len(self.variants)), key=lambda n: self.variants[n].latency_us(self.slowdown))
