@@ -105,7 +105,7 @@ def search(
     originals = {p: price(lower(stretcher, unbranched(stretcher.graph, stretcher.graph.name, p)), soc, pricer) for p in processors}
     bounds = Bounds(min_macs, max_macs, min_params)
     every = tuple(lanes(space))
-    if max_macs < (least := least_macs(space, every)) * (1 - 1e-9):
+    if max_macs < math.inf and max_macs < (least := least_macs(space, every)) * (1 - 1e-9):
         raise NoPlan(f"no plan for {stretcher.graph.name} has at most {max_macs:.4g} MACs, the limits leave none below {least:.4g}")
     proof, interrupted = fitting(space, every, bounds, progress)
     plans = [plan_of(space, every, path) for path in [proof.best] if path is not None]
