@@ -223,7 +223,7 @@ def page(bench: Bench, args: argparse.Namespace, networks: Sequence[str]) -> str
         f"{MIN_MACS:g} and {MAX_MACS:g} of the original's MACs; MACs in the table are shares at {images.image_px} px. From scratch, original and branched",
         "network start from the same distribution and have the same recipe. Inherited and distilled: weights inherited and rescaled at the",
         f"meeting points, distilled from the original's logits (weight {BOTH.distill:g}) and features at the meeting points (weight",
-        f"{BOTH.features:g}), with the same recipe otherwise.",
+        f"{BOTH.features:g}), with the same recipe otherwise. Channels last in memory: {', '.join(sorted(CHANNELS_LAST))}.",
         "",
         *claims(bench, networks, args.seeds),
         "",
