@@ -247,7 +247,7 @@ def ways_of(lane: Lane, values: Values) -> Ways:
         return Ways(np.zeros(1), np.zeros(1))
     us, macs = lane.space.original(lane.i, lane.j)
     rate = sum(macs / (us[p] * lane.slowdown) for p in lane.team)
-    extra = np.unique(np.maximum(0.0, np.array((0.0, 0.8)) / rate - values.prices.per_mac))
+    extra = np.array(sorted({max(0.0, share / rate - values.prices.per_mac) for share in (0.0, 0.8)}))
     slopes = values.tails[lane.j].slopes if lane.merge == "concat" else np.zeros(1)
     return Ways(np.repeat(extra, len(slopes)), np.tile(slopes, len(extra)))
 
@@ -286,7 +286,7 @@ def bounded(number: int, lane: Lane, values: Values, starts: Array, full: int) -
     """The lane's bound over ranges: the ways that are best at a few of them, everywhere."""
     ways = ways_of(lane, values)
     own = int(np.searchsorted(starts, full, side="right")) - 1
-    near = np.unique([own // 3, own, (2 * own + len(starts)) // 3, len(starts) - 1])
+    near = np.array(sorted({own // 3, own, (2 * own + len(starts)) // 3, len(starts) - 1}))
     read = reads(lane, starts)
     if read is None:
         return None

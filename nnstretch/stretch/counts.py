@@ -39,16 +39,17 @@ def least_macs(space: Space, lanes: Sequence[Lane]) -> float:
     return reach[len(space.cuts) - 1]
 
 
-def refusals(space: Space) -> dict[str, int]:
+def refusals(space: Space, known: Sequence[Lane] = ()) -> dict[str, int]:
     """Of all segments and teams, how many each rule leaves no branches for, starting from tensors of the original width.
 
-    `no_stragglers` also counts single branches that are too slow, as `straggling_branches`.
+    `no_stragglers` also counts single branches that are too slow, as `straggling_branches`. Lanes that are `known` are not made again.
     """
     counts: Counter[str] = Counter()
     last = len(space.cuts) - 1
+    made = {(lane.i, lane.j, lane.team): lane for lane in known if lane.merge == "concat"}
     for (i, j), team in product([(a, b) for a in range(last) for b in range(a + 1, last)], space.teams()):
         if space.original(i, j)[1]:
-            reason, slow = why_refused(Lane(space, i, j, team), space.full(i))
+            reason, slow = why_refused(made.get((i, j, team)) or Lane(space, i, j, team), space.full(i))
             counts["straggling_branches"] += slow
             counts[reason] += reason != ""
     return {name: counts[name] for name in (*RULES, "straggling_branches") if counts[name]}

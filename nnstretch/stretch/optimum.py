@@ -126,7 +126,7 @@ def search(
         original=originals[processors[0]],
         original_us={p: t.latency_us for p, t in originals.items()},
         original_error_us={p: error_of(t) for p, t in originals.items()},
-        refused=refusals(space),
+        refused=refusals(space, every),
         log10_size=log10_size(space),
         optimal=optimal,
         lower_bound_us=best_us if optimal else min(best_us, max(0.0, proof.lower_bound_us)) if agrees else 0.0,
