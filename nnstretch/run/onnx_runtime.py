@@ -21,7 +21,7 @@ class OnnxRuntime:
     """Computes one sub-graph on the calling thread; several may call at once.
 
     No IO binding: `session.run` already reads numpy's memory in place and lends its outputs without a copy, in arrays
-    that are new every time, as `Values` need them. Binding the same takes three to six microseconds longer per call;
+    that are new every time, as `Values` need them. Binding the same takes microseconds longer per call;
     outputs bound once would be overwritten while an earlier request still reads them, and copied they take longer too.
     """
 

@@ -24,7 +24,7 @@ from nnstretch.errors import BadInput, Cancelled, Stuck
 from nnstretch.run.network import Network, Values
 from nnstretch.schedule import Answer, Mishaps, Placed, Request, Service, Threads, durations_of, tasks_of
 from nnstretch.soc import Processor
-from nnstretch.trace import Span, Task
+from nnstretch.trace import Task
 
 CAPACITY = 16
 """Open requests; who wants one more waits."""
@@ -105,15 +105,14 @@ class Server:
         bundle = bundle if isinstance(bundle, Bundle) else read_bundle(bundle)
         self.manifest, self.network = bundle.manifest, network or Network(bundle)
         self.processors = processors or tuple(Processor(n, "cpu" if n.startswith("cpu") else n, 2) for n in placed(bundle))
-        self.counts, self.spans = Counts(), 0
+        self.counts = Counts()
         self._open, self._room, self._numbers = Open(), threading.BoundedSemaphore(capacity), count()
         self._closing = False
         durations_us = durations_of(self.manifest)
         self._threads = Threads(self.processors, self._work, durations_us if emulated else None, dilation, mishaps=mishaps)
         self._threads.listen()
         policy = Placed(tuple(processor.name for processor in self.processors))
-        self._service = Service(self.processors, policy, self._threads, self._answered, durations_us, self._ended)
-        self._broken: BaseException | None = None
+        self._service = Service(self.processors, policy, self._threads, self._answered, durations_us)
         self._loop = threading.Thread(target=self._serve, name="nnstretch-loop", daemon=True)
         self._loop.start()
 
@@ -165,7 +164,6 @@ class Server:
             while not (closing and not self._open.entries):
                 closing = self._hear(self._service.turn()) or closing
         except BaseException as error:
-            self._broken = error
             with self._open.lock:
                 self._closing = True
             for number, entry in tuple(self._open.entries.items()):
@@ -184,9 +182,6 @@ class Server:
         """On a processor's thread; of a request that is over, nothing is computed any more."""
         if (entry := self._open.entries.get(task.request)) is not None:
             self.network.compute(task.subgraph, entry.values)
-
-    def _ended(self, _span: Span) -> None:
-        self.spans += 1
 
     def _answered(self, answer: Answer) -> None:
         self.counts.replaced += answer.replaced
