@@ -90,11 +90,11 @@ def subgraphs_of(number: int, lowered: LoweredSegment, cost: SegmentCost, host: 
     for branch, priced in zip(lowered.branches, cost.branches, strict=True):
         name = branch.branch.processor
         out = Port(f"{segment.end}@{name}" if segment.branched else segment.end, branch.output)
-        found.append(Subgraph(f"s{number}.{name}", name, "", "", 0, (into,), (out,), "branch", number, {name: priced.latency_us}))
+        found.append(Subgraph(f"s{number}.{name}", name, "", "", 0, (into,), (out,), segment=number, predicted_us={name: priced.latency_us}))
     if segment.branched:
         outs = tuple(sub.outputs[0] for sub in found)
         met = Port(segment.end, lowered.output)
-        found.append(Subgraph(f"s{number}.merge", host, "", "", 0, outs, (met,), "merge", number, {host: cost.merge_us}))
+        found.append(Subgraph(f"s{number}.merge", host, "", "", 0, outs, (met,), "merge", segment=number, predicted_us={host: cost.merge_us}))
     return found
 
 
