@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nnstretch.stretch.affordable import affordable
-from nnstretch.stretch.bounds import Bounds, Prices, Values, ranges, values_of
+from nnstretch.stretch.backwards import ranges, values_of
+from nnstretch.stretch.bounds import Bounds, Prices, Values
 from nnstretch.stretch.dominance import undominated
 from nnstretch.stretch.lanes import Lane, Picks, lanes
 from nnstretch.stretch.lower import Stretcher

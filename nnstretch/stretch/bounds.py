@@ -13,11 +13,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from nnstretch.stretch.lanes import Lane
-from nnstretch.stretch.space import Array, Space
-
-FEW = 30
-"""Input widths of which bounds are told one by one."""
+from nnstretch.stretch.lanes import Lane, Side
+from nnstretch.stretch.space import Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,21 +116,6 @@ class Read:
         return Read(self.us[rows], self.macs[rows], self.params[rows], plain if plain is not None and np.isfinite(plain.us).any() else None)
 
 
-def ranges(space: Space, i: int, finest: float) -> Array:
-    """Where ranges of input widths begin among a cut's: each spans a factor of at most `finest`; the original width stands alone.
-
-    Of few widths, each is a range of its own.
-    """
-    widths = space.entries(i)
-    finest = finest if len(widths) > FEW else 1.0
-    full = int(np.searchsorted(widths, space.full(i)))
-    starts = [0]
-    for k in range(1, len(widths)):
-        if k in (full, full + 1) or widths[k] > finest * widths[starts[-1]]:
-            starts.append(k)
-    return np.array(starts)
-
-
 def reads(lane: Lane, starts: Array) -> list[Read] | None:
     """What each branch of a lane reads, over ranges of input widths; None where it cannot start from any."""
     widths = lane.space.entries(lane.i)
@@ -168,13 +150,13 @@ class Race:
         return np.asarray(np.where(self.able, self.deadline_us - total, np.inf))
 
 
-def race(lane: Lane, read: list[Read], ways: Ways, prices: Prices) -> Race:
-    """For every deadline, what branches cost that all keep it."""
+def race(lane: Lane, read: list[Read], ways: Ways, prices: Prices, sides: Sequence[Side] | None = None) -> Race:
+    """For every deadline, what branches cost that all keep it; of `sides` with fewer options than the lane's, no bound."""
     us, rewards, work = [], [], []
     per_mac = (prices.per_mac + ways.per_mac)[:, None, None]
     per_channel = (ways.per_channel + lane.merge_us_per_channel)[:, None, None]
     limit = lane.limits_us[1] if lane.branched else np.inf
-    for side, entry in zip(lane.sides, read, strict=True):
+    for side, entry in zip(lane.sides if sides is None else sides, read, strict=True):
         both = (entry, entry.plain) if entry.plain is not None else (entry,)
         latency = np.concatenate([one.us[:, side.first] + side.us for one in both], axis=1)
         keeps = latency <= limit
@@ -223,9 +205,9 @@ def constant_of(lane: Lane, ways: Ways) -> Array:
     return np.asarray(lane.sync_us + lane.merge_us + ways.per_mac * demand)
 
 
-def through(lane: Lane, read: list[Read], ways: Ways, values: Values) -> Array:
+def through(lane: Lane, read: list[Read], ways: Ways, values: Values, sides: Sequence[Side] | None = None) -> Array:
     """A bound on the reduced latency from the lane's start to the output: over (way to relax, range of widths)."""
-    least = race(lane, read, ways, values.prices).costs.min(axis=2, initial=np.inf) + constant_of(lane, ways)[:, None]
+    least = race(lane, read, ways, values.prices, sides).costs.min(axis=2, initial=np.inf) + constant_of(lane, ways)[:, None]
     if lane.j == len(lane.space.cuts) - 1:
         return least
     tail = values.tails[lane.j]
@@ -239,81 +221,3 @@ def closed(lane: Lane, least: Array, ways: Ways, values: Values) -> Array:
     if lane.j == len(lane.space.cuts) - 1 or not lane.branched or lane.merge == "project":
         return np.asarray(least.max(axis=0))
     return values.tails[lane.j].added(ways.per_channel, least)
-
-
-def ways_of(lane: Lane, values: Values) -> Ways:
-    """Candidates: a MAC of the segment worth up to one over the sum of rates, a channel what the tail's lines say."""
-    if not lane.branched:
-        return Ways(np.zeros(1), np.zeros(1))
-    us, macs = lane.space.original(lane.i, lane.j)
-    rate = sum(macs / (us[p] * lane.slowdown) for p in lane.team)
-    extra = np.array(sorted({max(0.0, share / rate - values.prices.per_mac) for share in (0.0, 0.8)}))
-    slopes = values.tails[lane.j].slopes if lane.merge == "concat" else np.zeros(1)
-    return Ways(np.repeat(extra, len(slopes)), np.tile(slopes, len(extra)))
-
-
-def values_of(space: Space, lanes: Sequence[Lane], prices: Prices, alive: Sequence[int] | None = None, finest: float = 1.05) -> Values:
-    """Backwards from the output, over ranges of input widths that span a factor of `finest`."""
-    values = Values(prices)
-    last = len(space.cuts) - 1
-    by_start: dict[int, list[int]] = {}
-    for number in range(len(lanes)) if alive is None else alive:
-        by_start.setdefault(lanes[number].i, []).append(number)
-    for i in range(last - 1, -1, -1):
-        widths = space.entries(i)
-        starts = ranges(space, i, finest)
-        spread = np.diff(np.append(starts, len(widths)))
-        full = int(np.searchsorted(widths, space.full(i)))
-        best = np.full(len(widths), np.inf)
-        for number in by_start.get(i, ()):
-            lane = lanes[number]
-            found = bounded(number, lane, values, starts, full)
-            if found is None:
-                continue
-            over = np.full(len(widths), np.inf)
-            if lane.merge == "project":
-                over[full] = found[0]
-            else:
-                over[:] = np.repeat(found, spread)
-            values.lanes[number] = over
-            best = np.minimum(best, over)
-        values.at[i] = best
-        values.tails[i] = lines_below(widths, best, space.full(i))
-    return values
-
-
-def bounded(number: int, lane: Lane, values: Values, starts: Array, full: int) -> Array | None:
-    """The lane's bound over ranges: the ways that are best at a few of them, everywhere."""
-    ways = ways_of(lane, values)
-    own = int(np.searchsorted(starts, full, side="right")) - 1
-    near = np.array(sorted({own // 3, own, (2 * own + len(starts)) // 3, len(starts) - 1}))
-    read = reads(lane, starts)
-    if read is None:
-        return None
-    few = read if lane.merge == "project" else [r.take(near) for r in read]
-    if len(ways) > 2:
-        least = through(lane, few, ways, values)
-        alone = np.array([closed(lane, least[k : k + 1], ways.take([k]), values) for k in range(len(ways))])
-        ways = ways.take(sorted({int(k) for k in alone.argmax(axis=0)}))
-    values.ways[number] = ways
-    if lane.merge == "project":
-        return closed(lane, through(lane, read, ways, values), ways, values)
-    above = int(np.searchsorted(starts, full, side="right"))
-    parts = [[r.take(rows) for r in read] for rows in (np.arange(above), np.arange(above, len(starts))) if len(rows)]
-    return np.concatenate([closed(lane, through(lane, part, ways, values), ways, values) for part in parts])
-
-
-def lines_below(widths: Array, values: Array, full: int) -> Tail:
-    """Lines nowhere above the values, each close to them around another width."""
-    finite = np.isfinite(values) & (widths != full)
-    whole = float(values[np.searchsorted(widths, full)])
-    if finite.sum() < 2:
-        return Tail(np.zeros(1), np.array([float(values[finite].min(initial=np.inf))]), full, whole)
-    x, y = widths[finite].astype(float), values[finite]
-    slopes = {0.0}
-    for centre in (1.1, 1.6):
-        near = np.abs(x - centre * full) <= 0.35 * full
-        if near.sum() > 1:
-            slopes.add(float(np.polyfit(x[near], y[near], 1)[0]))
-    found = np.array(sorted(slopes))
-    return Tail(found, (y - found[:, None] * x).min(axis=1), full, whole)

@@ -6,7 +6,7 @@ The constraints of constraints.py are applied here to whole arrays; a test keeps
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 import numpy as np
@@ -29,6 +29,11 @@ class Side:
     """Channels it hands over."""
     first: Array
     """Column of its first unit in the front."""
+
+    def thinned(self, most: int) -> Side:
+        """About `most` of the options, evenly spread; few are left as they are."""
+        step = max(1, len(self.us) // most)
+        return self if step == 1 else Side(*(getattr(self, f.name)[::step] for f in fields(self)))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from nnstretch.stretch.affordable import affordable
-from nnstretch.stretch.bounds import Bounds, Prices, Values, values_of
+from nnstretch.stretch.backwards import values_of
+from nnstretch.stretch.bounds import Bounds, Prices, Values
 from nnstretch.stretch.labels import Effort, Path, Search
 from nnstretch.stretch.lanes import Lane, Picks
 from nnstretch.stretch.space import Space

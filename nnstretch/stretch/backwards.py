@@ -1,0 +1,113 @@
+"""Backwards from the output: a proven bound on what is left to go from every cut and width.
+
+The rules of one lane are in bounds.py; here they are put together over the lanes of a space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from nnstretch.stretch.bounds import Prices, Tail, Values, Ways, closed, reads, through
+from nnstretch.stretch.lanes import Lane
+from nnstretch.stretch.space import Array, Space
+
+FEW = 30
+"""Input widths of which bounds are told one by one."""
+
+SAMPLE = 100
+"""Options of a branch that are looked at to choose between ways to relax a lane; the bound itself looks at all."""
+
+
+def ways_of(lane: Lane, values: Values) -> Ways:
+    """Candidates: a MAC of the segment worth up to one over the sum of rates, a channel what the tail's lines say."""
+    if not lane.branched:
+        return Ways(np.zeros(1), np.zeros(1))
+    us, macs = lane.space.original(lane.i, lane.j)
+    rate = sum(macs / (us[p] * lane.slowdown) for p in lane.team)
+    extra = np.array(sorted({max(0.0, share / rate - values.prices.per_mac) for share in (0.0, 0.8)}))
+    slopes = values.tails[lane.j].slopes if lane.merge == "concat" else np.zeros(1)
+    return Ways(np.repeat(extra, len(slopes)), np.tile(slopes, len(extra)))
+
+
+def values_of(space: Space, lanes: Sequence[Lane], prices: Prices, alive: Sequence[int] | None = None, finest: float = 1.05) -> Values:
+    """Backwards from the output, over ranges of input widths that span a factor of `finest`."""
+    values = Values(prices)
+    last = len(space.cuts) - 1
+    by_start: dict[int, list[int]] = {}
+    for number in range(len(lanes)) if alive is None else alive:
+        by_start.setdefault(lanes[number].i, []).append(number)
+    for i in range(last - 1, -1, -1):
+        widths = space.entries(i)
+        starts = ranges(space, i, finest)
+        spread = np.diff(np.append(starts, len(widths)))
+        full = int(np.searchsorted(widths, space.full(i)))
+        best = np.full(len(widths), np.inf)
+        for number in by_start.get(i, ()):
+            lane = lanes[number]
+            found = bounded(number, lane, values, starts, full)
+            if found is None:
+                continue
+            over = np.full(len(widths), np.inf)
+            if lane.merge == "project":
+                over[full] = found[0]
+            else:
+                over[:] = np.repeat(found, spread)
+            values.lanes[number] = over
+            best = np.minimum(best, over)
+        values.at[i] = best
+        values.tails[i] = lines_below(widths, best, space.full(i))
+    return values
+
+
+def bounded(number: int, lane: Lane, values: Values, starts: Array, full: int) -> Array | None:
+    """The lane's bound over ranges: the ways that are best at a few of them, everywhere."""
+    ways = ways_of(lane, values)
+    own = int(np.searchsorted(starts, full, side="right")) - 1
+    near = np.array(sorted({own // 3, own, (2 * own + len(starts)) // 3, len(starts) - 1}))
+    read = reads(lane, starts)
+    if read is None:
+        return None
+    few = read if lane.merge == "project" else [r.take(near) for r in read]
+    if len(ways) > 2:
+        least = through(lane, few, ways, values, [side.thinned(SAMPLE) for side in lane.sides])
+        alone = np.array([closed(lane, least[k : k + 1], ways.take([k]), values) for k in range(len(ways))])
+        ways = ways.take(sorted({int(k) for k in alone.argmax(axis=0)}))
+    values.ways[number] = ways
+    if lane.merge == "project":
+        return closed(lane, through(lane, read, ways, values), ways, values)
+    above = int(np.searchsorted(starts, full, side="right"))
+    parts = [[r.take(rows) for r in read] for rows in (np.arange(above), np.arange(above, len(starts))) if len(rows)]
+    return np.concatenate([closed(lane, through(lane, part, ways, values), ways, values) for part in parts])
+
+
+def lines_below(widths: Array, values: Array, full: int) -> Tail:
+    """Lines nowhere above the values, each close to them around another width."""
+    finite = np.isfinite(values) & (widths != full)
+    whole = float(values[np.searchsorted(widths, full)])
+    if finite.sum() < 2:
+        return Tail(np.zeros(1), np.array([float(values[finite].min(initial=np.inf))]), full, whole)
+    x, y = widths[finite].astype(float), values[finite]
+    slopes = {0.0}
+    for centre in (1.1, 1.6):
+        near = np.abs(x - centre * full) <= 0.35 * full
+        if near.sum() > 1:
+            slopes.add(float(np.polyfit(x[near], y[near], 1)[0]))
+    found = np.array(sorted(slopes))
+    return Tail(found, (y - found[:, None] * x).min(axis=1), full, whole)
+
+
+def ranges(space: Space, i: int, finest: float) -> Array:
+    """Where ranges of input widths begin among a cut's: each spans a factor of at most `finest`; the original width stands alone.
+
+    Of few widths, each is a range of its own.
+    """
+    widths = space.entries(i)
+    finest = finest if len(widths) > FEW else 1.0
+    full = int(np.searchsorted(widths, space.full(i)))
+    starts = [0]
+    for k in range(1, len(widths)):
+        if k in (full, full + 1) or widths[k] > finest * widths[starts[-1]]:
+            starts.append(k)
+    return np.array(starts)
