@@ -18,8 +18,9 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from math import sqrt
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean, stdev, variance
 
 import torch
 from torch import nn
@@ -186,7 +187,9 @@ def claims(bench: Bench, networks: Sequence[str], seeds: int) -> Iterator[str]:
             points = {name: [100 * numbers["accuracy"] for numbers in row] for name, row in rows.items()}
             against = [mean(points["both"]) - mean(points[name]) for name in ("original", "scratch")]
             cells = [network, team, f"{macs_share(bench, network, team):.3f}", *(spread(points[name]) for name in points)]
-            yield "| " + " | ".join([*cells, *(f"{points:+.2f}" for points in against)]) + " |"
+            errors = [standard_error(points["both"], points[name]) for name in ("original", "scratch")]
+            cells += [f"{points:+.2f} ± {error:.2f}" for points, error in zip(against, errors, strict=True)]
+            yield "| " + " | ".join(cells) + " |"
 
 
 def macs_share(bench: Bench, network: str, team: str) -> float:
@@ -197,6 +200,11 @@ def macs_share(bench: Bench, network: str, team: str) -> float:
 
 def spread(points: Sequence[float]) -> str:
     return f"{mean(points):.2f} ± {stdev(points):.2f}" if len(points) > 1 else f"{points[0]:.2f}"
+
+
+def standard_error(one: Sequence[float], other: Sequence[float]) -> float:
+    """Of the difference between two means over seeds (Welch)."""
+    return sqrt(sum(variance(points) / len(points) for points in (one, other) if len(points) > 1))
 
 
 def ablation(bench: Bench, network: str, team: str, seeds: int) -> Iterator[str]:
@@ -223,7 +231,7 @@ def page(bench: Bench, args: argparse.Namespace, networks: Sequence[str]) -> str
         f"{MIN_MACS:g} and {MAX_MACS:g} of the original's MACs; MACs in the table are shares at {images.image_px} px. From scratch, original and branched",
         "network start from the same distribution and have the same recipe. Inherited and distilled: weights inherited and rescaled at the",
         f"meeting points, distilled from the original's logits (weight {BOTH.distill:g}) and features at the meeting points (weight",
-        f"{BOTH.features:g}), with the same recipe otherwise. Channels last in memory: {', '.join(sorted(CHANNELS_LAST))}.",
+        f"{BOTH.features:g}), with the same recipe otherwise. Differences are in points, ± their standard error over seeds. Channels last in memory: {', '.join(sorted(CHANNELS_LAST))}.",
         "",
         *claims(bench, networks, args.seeds),
         "",
