@@ -124,9 +124,9 @@ def branch_of(data: Any, where: str) -> Branch:
         if type(value) is not int or not 0 < value < LARGEST:
             ratio = " or a ratio above 0 such as 0.5x" if key in SCALABLE else ""
             raise BadPlan(f"{key} is {spell(value)}, plan {where}, it must be a whole number of at least 1{ratio}")
-    ratio = table.get("inner_ratio")
-    if ratio is not None and (type(ratio) not in (int, float) or not 0 < ratio <= 64):
-        raise BadPlan(f"inner_ratio is {spell(ratio)}, plan {where}, it must be a number above 0 and at most 64")
+    inner = table.get("inner_ratio")
+    if inner is not None and (type(inner) not in (int, float) or not 0 < inner <= 64):
+        raise BadPlan(f"inner_ratio is {spell(inner)}, plan {where}, it must be a number above 0 and at most 64")
     if table.get("activation") is not None:
         string(table, "activation", where)
     string(table, "processor", where)

@@ -115,8 +115,8 @@ def from_graph(captured: Captured) -> nn.Module:
     from nnstretch.capture.build import build
 
     module = build(captured.graph, captured.weights)
-    module.captured_graph = captured.graph
-    module.input_shape = captured.graph.inputs[0].spec.shape
+    module.captured_graph = captured.graph  # type: ignore[assignment]
+    module.input_shape = captured.graph.inputs[0].spec.shape  # type: ignore[assignment]
     return module
 
 

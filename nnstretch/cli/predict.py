@@ -11,6 +11,7 @@ For lists of deployed operators (--ops): the latency of every configuration in t
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from nnstretch.cli.subjects import (
@@ -84,7 +85,7 @@ def network(subject: Subject, soc: Soc, processors: tuple[str, ...] | None, fall
     }  # fmt: skip
 
 
-def kernel_rows(graphs: list[tuple[Any, tuple[str, ...]]], pricer: Pricer) -> list[dict[str, Any]]:
+def kernel_rows(graphs: Sequence[tuple[Any, tuple[str, ...]]], pricer: Pricer) -> list[dict[str, Any]]:
     """One row a kernel and processor, as its backend fuses them; what is uncovered has no row."""
     rows: list[dict[str, Any]] = []
     for graph, name in ((graph, name) for graph, names in graphs for name in names):

@@ -181,7 +181,7 @@ def converted(trained: Trained, calibration: int, tell: Tell) -> tuple[bytes, by
 
 def shuffled(indices: list[int], seed: int) -> list[int]:
     """Ranges are moving averages, so the last images count most: they must not all be of one class."""
-    return np.random.default_rng(seed).permutation(indices).tolist()
+    return np.random.default_rng(seed).permutation(indices).tolist()  # type: ignore[no-any-return]
 
 
 def check_fit(trained: Trained, example: torch.Tensor) -> None:

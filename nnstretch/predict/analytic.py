@@ -124,7 +124,7 @@ def latency_us(rates: Rates, features: Features) -> float:
     half = rates.half_channels
     padded = features.dense_macs * (1 + half * features.inverse_width + half * half * features.inverse_area)
     alone = rates.fill_outputs * features.reduction  # the work of a full processor in the time that one output takes
-    arithmetic = (padded * padded + alone * alone) ** 0.5 / rates.dense_macs_per_us
+    arithmetic: float = (padded * padded + alone * alone) ** 0.5 / rates.dense_macs_per_us
     return (
         rates.launch_us
         + arithmetic

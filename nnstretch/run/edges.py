@@ -49,7 +49,8 @@ def quantised(values: np.ndarray, port: Port) -> np.ndarray:
     bounds = np.iinfo(port.spec.dtype)
     with np.errstate(over="ignore"):
         steps = np.rint(values / np.float64(port.scale)) + port.zero_point
-    return np.clip(steps, bounds.min, bounds.max).astype(port.spec.dtype)
+    clipped: np.ndarray = np.clip(steps, bounds.min, bounds.max).astype(port.spec.dtype)
+    return clipped
 
 
 def dequantised(values: np.ndarray, port: Port) -> np.ndarray:

@@ -59,7 +59,7 @@ def overlap(network: Network, values: Values) -> Overlap | None:
     names = heaviest_pair(network.manifest, times_s)
     if names is None:
         return None
-    works = tuple(lambda name=name: network.results(name, reached) for name in names)  # type: ignore[misc]
+    works = tuple(lambda name=name: network.results(name, reached) for name in names)
     by_backend = dict(zip((network.backends[name] for name in names), works, strict=True))
     holders = tuple(backend for backend, work in by_backend.items() if holds_gil(work))
     return compared(works, holders, network.threads)

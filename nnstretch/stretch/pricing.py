@@ -99,7 +99,8 @@ class Pricer:
         arrays = np.broadcast_arrays(*(np.asarray(count) for count in counts.values()))
         rows = np.stack([array.ravel() for array in arrays], axis=1).round().astype(np.int64)
         different, at = np.unique(rows, axis=0, return_inverse=True)
-        found = [replace(kernel, **dict(zip(counts, map(int, row), strict=True))) for row in different]
+        changes: list[dict[str, Any]] = [dict(zip(counts, map(int, row), strict=True)) for row in different]
+        found = [replace(kernel, **change) for change in changes]
         return np.array([self.kernel(one, processor).latency_us for one in found])[at.ravel()].reshape(arrays[0].shape)
 
     def graph(self, graph: Graph, processor: str) -> Estimate:

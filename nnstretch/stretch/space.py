@@ -7,7 +7,7 @@ every branch of every segment.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -129,7 +129,7 @@ class Space:
             return np.array([full])
         step, least = self.granule, self.limits.min_width * full
         if full < 2 * step:
-            wanted = range(max(1, ceil(least)), full) if full < 2 * GRANULE else range(GRANULE, full, GRANULE)
+            wanted: Sequence[int] = range(max(1, ceil(least)), full) if full < 2 * GRANULE else range(GRANULE, full, GRANULE)
         else:
             wanted = range(max(step, ceil(least / step) * step), full, step)
         most = self.width_steps or (PLAIN_WIDTHS if self.slow else None)

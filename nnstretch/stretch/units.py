@@ -95,7 +95,7 @@ class Unit:
             first = (int(outside[part[0]]) % 16 + 64, int(out[part[0]]) % 16 + 1024) if blocked else (64, 1024)
             key = ("adapted", first, ends)
             if key not in self.forms:
-                self.forms[key] = fitted(lambda point: self.wrapped(*point, ends), first, (16, 16))
+                self.forms[key] = fitted(lambda point: self.wrapped(point[0], point[1], ends), first, (16, 16))
             form = self.forms[key]
             found = self.one_by_one(outside[part], out[part], ends) if form is None else self.priced(form, [outside[part], out[part]], part.shape)
             for p in self.processors:

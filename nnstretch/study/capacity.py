@@ -164,7 +164,7 @@ def workshop(one: Candidate, seed: int, wanted: Wanted) -> Path:
 
 def trained(one: Candidate, seed: int, wanted: Wanted, captured: Captured) -> Run:
     from nnstretch.train import fit
-    from nnstretch.train.fitting import STATE
+    from nnstretch.train.records import STATE
 
     folder = workshop(one, seed, wanted)
     module = built(one, seed, captured if wanted.weights is not None else None)

@@ -84,8 +84,9 @@ class Judge:
             if (start, end) not in self.originals:
                 self.originals[start, end] = min(self.pricer.graph(segment.original, p).latency_us for p in self.processors)
             work = [self.pricer.work(branch) for branch in segment.branches]
-            original = {"original_us": self.originals[start, end], "original_macs": segment.original.macs}
-            costs.append(segment_cost(self.soc, work, stay, start=start, end=end, **original))
+            original_us, original_macs = self.originals[start, end], segment.original.macs
+            cost = segment_cost(self.soc, work, stay, start=start, end=end, original_us=original_us, original_macs=original_macs)
+            costs.append(cost)
         return Trial(lowered.plan, tuple(costs), lowered.macs, lowered.params)
 
 

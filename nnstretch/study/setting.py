@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from nnstretch.stretch.optimum import SearchResult
 
 OBJECTIVES = ("latency", "measured", "accuracy", "both")
-DIRECTIONS = {"latency": ["minimize"], "measured": ["minimize"], "accuracy": ["maximize"], "both": ["minimize", "maximize"]}
+DIRECTIONS: dict[str, list[Any]] = {"latency": ["minimize"], "measured": ["minimize"], "accuracy": ["maximize"], "both": ["minimize", "maximize"]}
 METRICS = {"latency": ["latency_ms"], "measured": ["measured_ms"], "accuracy": ["accuracy"], "both": ["latency_ms", "accuracy"]}
 MADE_FOR, EXACT = "made_for", "exact"
 """Attributes of a study: its setting, and what the exact search found."""

@@ -21,7 +21,8 @@ from nnstretch.plan import Branch, Plan, Segment
 from nnstretch.stretch.constraints import Limits
 from nnstretch.stretch.depth import local_stages
 from nnstretch.stretch.lower import Stretcher, nearest_width
-from nnstretch.stretch.scales import GRANULE, round_to_granule
+from nnstretch.stretch.scales import round_to_granule
+from nnstretch.stretch.shares import GRANULE
 from nnstretch.structure.cuts import INPUT, Cut
 
 if TYPE_CHECKING:
@@ -200,10 +201,10 @@ def spelt(space: PlanSpace, segment: Segment, where: str) -> dict[str, Value]:
     depths, widths = space.depths(start, end), space.widths(start, end)
     found: dict[str, Value] = {runs(segment.start): "+".join(branch.processor for branch in segment.branches)}
     for branch in segment.branches:
-        if branch.depth not in depths or branch.width not in widths:
+        if not isinstance(branch.depth, int) or branch.depth not in depths or branch.width not in widths:
             raise BadPlan(
                 f"{branch} is outside the study's space, {where}, depth {depths[0]} to {depths[-1]}, width {widths[0]} to {widths[-1]}"
             )
-        found[deep(segment.start, branch.processor)] = share_of(depths.index(int(branch.depth)), len(depths))
-        found[wide(segment.start, branch.processor)] = share_of(widths.index(int(branch.width)), len(widths))
+        found[deep(segment.start, branch.processor)] = share_of(depths.index(branch.depth), len(depths))
+        found[wide(segment.start, branch.processor)] = share_of(widths.index(branch.width), len(widths))
     return found

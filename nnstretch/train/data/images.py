@@ -26,8 +26,10 @@ class Unreadable(BadInput):
 class Images(Protocol):
     """Images in a fixed order; reading one twice gives the same bytes."""
 
-    chunks: tuple[int, ...]
-    """Sizes of the runs that are stored together, where reading across runs is dear; empty where it is not."""
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """Sizes of the runs that are stored together, where reading across runs is dear; empty where it is not."""
+        ...
 
     def __len__(self) -> int: ...
 
