@@ -30,7 +30,7 @@ from nnstretch.export.integers import Groups, refuse_apart
 from nnstretch.export.litert import LiteRT, float_operators, to_int8, to_litert
 from nnstretch.export.network import export
 from nnstretch.export.single import export_single
-from nnstretch.export.subgraphs import OnnxFile
+from nnstretch.export.subgraphs import OnnxFile, rename
 from nnstretch.plan import Branch, Segment
 
 
@@ -159,6 +159,23 @@ def test_viewers_see_who_runs_a_file(made: Callable[..., Written]) -> None:
         )
     properties = {p.key: p.value for p in onnx.load_from_string(made("onnx").data("s1.merge")).metadata_props}
     assert properties["branch"] == "merge"
+
+
+def test_an_inner_tensor_may_have_the_name_of_the_cut() -> None:
+    info = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, (1, 2)) for name in ("x", "y")]
+    nodes = [
+        onnx.helper.make_node("Relu", ["x"], ["relu"]),
+        onnx.helper.make_node("Neg", ["relu"], ["relu.0"]),
+        onnx.helper.make_node("Add", ["relu.0", "stem"], ["y"]),
+    ]
+    weights = [onnx.numpy_helper.from_array(np.ones((1, 2), np.float32), "stem")]
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph(nodes, "g", info[:1], info[1:], weights), opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=9
+    )
+    rename(model, "stem", "relu")
+    onnx.checker.check_model(model)
+    assert (model.graph.input[0].name, model.graph.output[0].name) == ("stem", "relu")
+    assert OnnxFile(model.SerializeToString()).run(np.array([[2, -2]], np.float32)).tolist() == [[-1, 1]]
 
 
 def test_weights_that_the_quantizer_puts_behind_the_file_come_inside() -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -107,6 +111,15 @@ def test_without_cuda_it_is_one_line(bundle: Bundle, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(UnknownName, match=r"^unknown device 'cuda:1', backend torch, PyTorch finds 1 CUDA device$"):
         Session(bundle, clock="real", backend="torch:cuda:1")
+
+
+def test_the_benchmark_says_so_too_and_writes_nothing(tmp_path: Path) -> None:
+    script = Path(__file__).parents[1] / "scripts" / "bench_cuda.py"
+    command = [sys.executable, str(script), "--out", str(tmp_path / "a.md")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+    assert (done.returncode, done.stdout, list(tmp_path.iterdir())) == (1, "", [])
+    assert done.stderr.startswith("nnstretch: no CUDA device, backend torch:cuda, ")
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("device", ["", "gpu", "cuda:", "cuda:x", "mps"])
