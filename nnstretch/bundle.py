@@ -11,6 +11,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from math import prod
 from pathlib import Path
 
 from nnstretch.bundlefile import check_name, decode, digest, member, parse_json, sealed, write_sealed
@@ -25,6 +26,10 @@ QUANTISED = ("int8", "uint8", "int16")
 MAX_SCALE = 1e30
 MAX_TIME_US = 1e12
 """Eleven days: longer than any sub-graph takes, short enough to add up without overflow."""
+MAX_TENSOR_BYTES = 1 << 34
+"""16 GiB: more than any activation, so that a forged shape is refused and not allocated."""
+MAX_PROCESSORS = 64
+"""Each becomes a thread."""
 ROLES = ("branch", "merge")
 FORMATS = {"onnx": ".onnx", "litert": ".tflite"}
 """Of a sub-graph's file, and how its name ends."""
@@ -174,6 +179,8 @@ def check_manifest(manifest: Manifest) -> None:
         _check_subgraph(sub)
     _check_unique("sub-graph", [sub.name for sub in manifest.subgraphs])
     _check_files(manifest)
+    if (processors := len({sub.processor for sub in manifest.subgraphs})) > MAX_PROCESSORS:
+        raise ValueError(f"member {MANIFEST}, {processors} processors, limit {MAX_PROCESSORS}")
     written = [*manifest.inputs, *(port for sub in manifest.subgraphs for port in sub.outputs)]
     _check_unique("tensor", [port.name for port in written])
     if not (manifest.inputs and manifest.outputs and manifest.subgraphs):
@@ -202,6 +209,8 @@ def _check_ports(where: str, ports: tuple[Port, ...]) -> None:
     for port in ports:
         if port.spec.dtype not in ELEMENT_BYTES or min(port.spec.shape, default=1) < 1:
             raise ValueError(f"{where}, tensor {port.name[:80]!r} of impossible shape {port.spec} or type {port.spec.dtype[:40]!r}")
+        if (size_bytes := prod(port.spec.shape) * ELEMENT_BYTES[port.spec.dtype]) > MAX_TENSOR_BYTES:
+            raise ValueError(f"{where}, tensor {port.name[:80]!r} of {float(min(size_bytes, 1 << 999)):.1e} bytes, limit {MAX_TENSOR_BYTES}")
         if port.layout not in LAYOUTS or (port.layout and len(port.spec.shape) != 4):
             raise ValueError(
                 f"{where}, tensor {port.name[:80]!r} of shape {port.spec} in layout {port.layout[:40]!r}, known are NCHW and NHWC"

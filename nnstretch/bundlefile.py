@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import re
+import stat
 import struct
 import types
 import zipfile
@@ -120,6 +121,8 @@ def _check_members(archive: zipfile.ZipFile, file_bytes: int) -> None:
             raise ValueError(f"member {info.filename}, it is there twice")
         if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
             raise ValueError(f"member {info.filename}, it is compressed ({info.file_size} bytes), bundles store their members")
+        if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
+            raise ValueError(f"member {info.filename}, it is a link or a device, bundles hold plain files")
         seen.add(info.filename)
     total = sum(info.file_size for info in archive.infolist())
     if total > file_bytes:

@@ -59,7 +59,7 @@ def test_two_formats_on_one_processor_are_two_backends(bundle: Bundle) -> None:
 @pytest.mark.parametrize(
     ("choice", "error", "message"),
     [
-        ("tensorrt", UnknownName, r"^unknown backend 'tensorrt', session, it is one of onnxruntime, litert, openvino\[:DEVICE\]$"),
+        ("tensorrt", UnknownName, r"^unknown backend 'tensorrt', session, it is one of onnxruntime, litert, openvino\[:DEVICE\], torch"),
         ("", UnknownName, "^unknown backend ''"),
         ({"cpu": 3}, UnknownName, "^unknown backend '3'"),
         ("npu=onnxruntime", UnknownName, "^unknown processor 'npu', backend for bundle, it uses cpu, dsp$"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,85 +19,30 @@ pytest.importorskip("litert_torch")
 pytest.importorskip("ai_edge_quantizer")
 
 from ai_edge_litert.interpreter import Interpreter
+from exports import PLAN, SHAPE, Written, conversions_shared, images, network, tiny, written
 
-from nnstretch.bundle import Bundle, Port, read_bundle
+from nnstretch.bundle import Port
 from nnstretch.errors import BadInput, Mismatch, UnsupportedOp
 from nnstretch.export.checks import loud_enough, snr_db
 from nnstretch.export.drafts import Request
-from nnstretch.export.flatbuffer import parsed_model
+from nnstretch.export.flatbuffer import described, parsed_model
 from nnstretch.export.integers import Groups, refuse_apart
-from nnstretch.export.litert import LiteRT, float_operators
-from nnstretch.export.network import Exported, export, exported
+from nnstretch.export.litert import LiteRT, float_operators, to_int8, to_litert
+from nnstretch.export.network import export
 from nnstretch.export.single import export_single
-from nnstretch.export.subgraphs import OnnxFile
-from nnstretch.plan import Branch, Plan, Segment
-from nnstretch.stretch import stretch
-
-SHAPE = (1, 3, 16, 16)
-
-
-class Tiny(nn.Module):
-    """A stem that ends in pooling, whose scale is tied to what is before it; two blocks; a head."""
-
-    def __init__(self, end: nn.Module) -> None:
-        super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16), end)
-        self.body = nn.Sequential(nn.Conv2d(16, 16, 3, 1, 1), nn.ReLU())
-        self.head = nn.Linear(16 * 4 * 4, 10)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(nn.functional.max_pool2d(self.body(self.stem(x)), 2).flatten(1))
-
-
-BRANCHES = (Branch("cpu", width=16), Branch("dsp", width=8))
-PLAN = Plan(
-    "tiny",
-    SHAPE,
-    (Segment("input", "stem", (Branch("cpu"),)), Segment("stem", "body", BRANCHES), Segment("body", "output", (Branch("cpu"),))),
-)
-
-
-def network(end: nn.Module, plan: Plan) -> nn.Module:
-    torch.manual_seed(0)
-    original = Tiny(end)
-    for _ in range(20):
-        original(torch.randn(4, *SHAPE[1:]))
-    return stretch(original.eval(), plan).eval()
-
-
-def images(count: int, seed: int = 1) -> list[torch.Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    return [torch.randn(SHAPE, generator=generator) for _ in range(count)]
+from nnstretch.export.subgraphs import OnnxFile, rename
+from nnstretch.plan import Branch, Segment
 
 
 @pytest.fixture(scope="module")
 def module() -> nn.Module:
-    return network(nn.MaxPool2d(2), PLAN)
-
-
-@dataclass(frozen=True)
-class Written:
-    exported: Exported
-    bundle: Bundle
-
-    def data(self, name: str) -> bytes:
-        return next(self.bundle.files[s.file] for s in self.bundle.manifest.subgraphs if s.name == name)
+    return tiny()
 
 
 @pytest.fixture(scope="module")
-def made(module: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, bool], Written]:
+def made() -> Callable[..., Written]:
     """A bundle by format and int8, exported when a test first asks for it."""
-    folder, done = tmp_path_factory.mktemp("bundles"), {}
-
-    def make(format: str, int8: bool = False) -> Written:
-        if (format, int8) not in done:
-            path = folder / f"{format}{int8}.nns"
-            calibration = iter(images(20)) if int8 else None
-            found = exported(Request(module, PLAN, format, int8, calibration), path)
-            done[format, int8] = Written(found, read_bundle(path))
-        return done[format, int8]
-
-    return make
+    return written
 
 
 def names_and_files(written: Written) -> dict[str, str]:
@@ -207,13 +152,40 @@ def test_a_merge_is_one_concatenation_that_changes_no_bit(made: Callable[..., Wr
 
 
 def test_viewers_see_who_runs_a_file(made: Callable[..., Written]) -> None:
-    for written in (made("litert"), made("litert", True)):
+    for one in (made("litert"), made("litert", True)):
         assert (
-            parsed_model(written.data("s1.dsp")).Description()
+            parsed_model(one.data("s1.dsp")).Description()
             == b"processor: dsp; branch: dsp:=x8; segment: " + str(PLAN.segments[1]).encode()
         )
     properties = {p.key: p.value for p in onnx.load_from_string(made("onnx").data("s1.merge")).metadata_props}
     assert properties["branch"] == "merge"
+
+
+def test_an_inner_tensor_may_have_the_name_of_the_cut() -> None:
+    info = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, (1, 2)) for name in ("x", "y")]
+    nodes = [
+        onnx.helper.make_node("Relu", ["x"], ["relu"]),
+        onnx.helper.make_node("Neg", ["relu"], ["relu.0"]),
+        onnx.helper.make_node("Add", ["relu.0", "stem"], ["y"]),
+    ]
+    weights = [onnx.numpy_helper.from_array(np.ones((1, 2), np.float32), "stem")]
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph(nodes, "g", info[:1], info[1:], weights), opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=9
+    )
+    rename(model, "stem", "relu")
+    onnx.checker.check_model(model)
+    assert (model.graph.input[0].name, model.graph.output[0].name) == ("stem", "relu")
+    assert OnnxFile(model.SerializeToString()).run(np.array([[2, -2]], np.float32)).tolist() == [[-1, 1]]
+
+
+def test_weights_that_the_quantizer_puts_behind_the_file_come_inside() -> None:
+    module, x = nn.Linear(640, 640).eval(), torch.randn(1, 640)
+    model = to_int8(to_litert(module, (x,), "net"), iter([(x,)] * 2), "net")
+    parsed = parsed_model(model)
+    assert any(parsed.Buffers(i).Offset() > 1 for i in range(parsed.BuffersLength())), "else this test shows nothing"
+    found = parsed_model(whole := described(model, "net"))
+    assert not any(found.Buffers(i).Offset() for i in range(found.BuffersLength()))
+    assert np.array_equal(LiteRT(whole, "net").run(x.numpy()), LiteRT(model, "net").run(x.numpy()))
 
 
 def test_an_operator_with_a_scale_of_its_own_at_a_cut_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
@@ -234,7 +206,8 @@ def test_the_whole_network_in_one_file(made: Callable[..., Written], module: nn.
     np.testing.assert_allclose(OnnxFile((tmp_path / "net.onnx").read_bytes()).run(x.numpy()), exact, atol=1e-4)
     for int8, allowed in ((False, 1e-4), (True, 0.2)):
         path = tmp_path / f"{int8}.tflite"
-        one = export_single(replace(request, format="litert", int8=int8, calibration=iter(images(20))), path)
+        with conversions_shared():
+            one = export_single(replace(request, format="litert", int8=int8, calibration=iter(images(20))), path)
         found = LiteRT(path.read_bytes(), "net").run(x.numpy())
         np.testing.assert_allclose(found, exact, atol=allowed)
         assert (one.int8_snr_db is not None and one.int8_snr_db > 15) == int8

@@ -14,7 +14,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 VERBS = frozenset({"capture", "profile", "predict", "stretch", "train", "export", "schedule", "run", "report", "study"})
 NOUNS = frozenset(path.stem for path in PACKAGE.glob("*.py")) - {"__init__", "__main__"}
 ALSO = {
-    "run": {"schedule"},
+    "run": {"schedule", "capture"},
     "stretch": {"capture"},
     "train": {"stretch"},
     "profile": {"predict", "capture", "export"},

@@ -6,6 +6,8 @@ import io
 import json
 import os
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +22,7 @@ from torch.export.pt2_archive import PT2ArchiveReader, PT2ArchiveWriter
 
 from nnstretch.capture import build, load_model, trace
 from nnstretch.capture.pt2_file import read_pt2
+from nnstretch.cli import run_verb
 from nnstretch.errors import BrokenFile, CannotCapture, NnstretchError, UnknownName, UnsupportedOp
 from nnstretch.stretch import stretch
 from nnstretch.stretch.lower import Stretcher
@@ -153,6 +156,46 @@ def a_size(tree: Any, text: str) -> None:
             return
         stack.extend(item.values() if isinstance(item, dict) else item if isinstance(item, list) else [])
     raise AssertionError("no symbolic size in the file")
+
+
+AUDITED = """
+import sys
+unpickled = []
+sys.addaudithook(lambda event, args: unpickled.append(args) if event == "pickle.find_class" else None)
+import pickle, collections
+pickle.loads(pickle.dumps(collections.OrderedDict))
+assert unpickled, "the hook hears unpickling"
+from pathlib import Path
+from nnstretch.capture.pt2_file import read_pt2
+import torch._inductor.codecache, torch.export.pt2_archive._package
+read_pt2(Path(sys.argv[1]))
+unpickled.clear()
+print(read_pt2(Path(sys.argv[1])).graph.params, unpickled)
+"""
+
+
+def test_python_itself_sees_no_unpickling(files: dict[str, Path]) -> None:
+    """Every name that Python's unpickler looks up raises an audit event; an honest file must raise none."""
+    done = subprocess.run([sys.executable, "-c", AUDITED, str(files["open"])], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[1:] == ["[]"]
+
+
+def test_the_verbs_take_a_saved_program(files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, plan, out = str(files["open"]), tmp_path / "plan.yaml", tmp_path / "net.nns"
+    assert run_verb("inspect", [path, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["params"] > 0
+    search = [path, "--soc", "mi9", "--processors", "cpu,dsp", "--fallback", "nearest", "--out", str(plan), "--json"]
+    assert run_verb("search", search) == 0, capsys.readouterr().err
+    assert run_verb("export", [str(plan), "--out", str(out), "--json"]) == 0, capsys.readouterr().err
+    capsys.readouterr()
+    assert out.is_file()
+    bad = tmp_path / "bad.pt2"
+    rewritten(files["open"], bad, {"data/aotinductor/model/lib.so": b"ELF"})
+    assert run_verb("export", [str(bad), "--out", str(tmp_path / "bad.nns"), "--json"]) == 1
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n")) == ("", 1)
+    assert not (tmp_path / "bad.nns").exists()
 
 
 def test_rewriting_nothing_changes_nothing(files: dict[str, Path], tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ tensors are read from its own folder only, and what is not understood is refused
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from math import prod
 from pathlib import Path
 
@@ -24,6 +25,8 @@ from nnstretch.errors import BadInput, BrokenFile, CannotCapture, UnsupportedOp
 from nnstretch.graph import Graph
 from nnstretch.graph import Value as GraphInput
 
+Sources = Sequence[tuple[onnx.ValueInfoProto, tuple[int, ...]]]
+"""Inputs and their shapes; the batch is the first one's."""
 PROBE_FACTOR = 5
 """The second probe's batch: no size that other dimensions are likely to have."""
 
@@ -37,11 +40,14 @@ def read_onnx(path: Path, input_shape: tuple[int, ...] | None = None) -> Capture
     """
     path = Path(path)
     model = load(path)
-    source, shape = the_input(model, path, input_shape)
+    return captured_from(model, path, [the_input(model, path, input_shape)])
+
+
+def captured_from(model: onnx.ModelProto, path: Path, sources: Sources) -> Captured:
     why = ""
     for batches in ((1, PROBE_FACTOR), (1,)):
         try:
-            return walk(model, path, source, shape, batches)
+            return walk(model, path, sources, batches)
         except FixedBatch as reason:
             why = str(reason)
     raise CannotCapture(f"cannot capture {path}, its constants depend on more than the batch: {why}")
@@ -49,20 +55,28 @@ def read_onnx(path: Path, input_shape: tuple[int, ...] | None = None) -> Capture
 
 def the_input(model: onnx.ModelProto, path: Path, wanted: tuple[int, ...] | None) -> tuple[onnx.ValueInfoProto, tuple[int, ...]]:
     """The one input that the network reads, and its shape."""
-    stored = {tensor.name for tensor in model.graph.initializer}
-    read = {name for node in model.graph.node for name in node.input}
-    found = [value for value in model.graph.input if value.name not in stored and value.name in read]
+    found = inputs_of(model)
     if len(found) != 1:
         names = ", ".join(value.name for value in found)
         raise CannotCapture(f"cannot capture {path}, it reads {len(found)} inputs ({names or 'none'}), exactly one is needed")
-    value = found[0]
+    return found[0], shape_of(found[0], path, wanted)
+
+
+def inputs_of(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+    """What the network reads from outside."""
+    stored = {tensor.name for tensor in model.graph.initializer}
+    read = {name for node in model.graph.node for name in node.input}
+    return [value for value in model.graph.input if value.name not in stored and value.name in read]
+
+
+def shape_of(value: onnx.ValueInfoProto, path: Path, wanted: tuple[int, ...] | None) -> tuple[int, ...]:
     tensor = value.type.tensor_type
     if not value.type.HasField("tensor_type") or tensor.elem_type not in ONNX_TYPES:
         raise UnsupportedOp(f"unsupported input {value.name} of {path}, element type {tensor.elem_type}")
     if not tensor.HasField("shape") and wanted is None:
         raise BadInput(f"no shape of input {value.name}, {path}, the file does not say it")
     sizes = [d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else None for d in tensor.shape.dim]
-    return value, fixed_shape(sizes, value.name, path, wanted)
+    return fixed_shape(sizes, value.name, path, wanted)
 
 
 def fixed_shape(sizes: list[int | None], name: str, path: Path, wanted: tuple[int, ...] | None) -> tuple[int, ...]:
@@ -76,14 +90,15 @@ def fixed_shape(sizes: list[int | None], name: str, path: Path, wanted: tuple[in
     return tuple(1 if size is None else size for size in sizes)
 
 
-def walk(model: onnx.ModelProto, path: Path, source: onnx.ValueInfoProto, shape: tuple[int, ...], factors: tuple[int, ...]) -> Captured:
+def walk(model: onnx.ModelProto, path: Path, sources: Sources, factors: tuple[int, ...]) -> Captured:
     graph = model.graph
     readers = Counter(name for node in graph.node for name in node.input if name)
     readers.update(value.name for value in graph.output)
-    first = source.type.tensor_type.shape.dim[:1]
+    first = sources[0][0].type.tensor_type.shape.dim[:1]
     walker = Walker(path.name, readers, open_batch=not any(d.dim_value > 0 for d in first))
-    walker.input = enter(walker, source, shape, factors)
-    walker.values[source.name] = walker.input
+    for source, shape in sources:
+        walker.values[source.name] = enter(walker, source, shape, factors)
+    walker.input = walker.values[sources[0][0].name]
     for tensor in graph.initializer:
         if tensor.name in readers:
             walker.values[tensor.name] = walker.constant(to_torch(tensor, path.name), source=tensor.name)
@@ -91,7 +106,7 @@ def walk(model: onnx.ModelProto, path: Path, source: onnx.ValueInfoProto, shape:
     with torch.no_grad():
         for node in graph.node:
             translate(walker, node, opset)
-    return finished(walker, model, path)
+    return finished(walker, model, path, [source.name for source, _ in sources])
 
 
 def enter(walker: Walker, source: onnx.ValueInfoProto, shape: tuple[int, ...], factors: tuple[int, ...]) -> Value:
@@ -123,9 +138,8 @@ def translate(walker: Walker, node: onnx.NodeProto, opset: int) -> None:
             walker.values[name] = value
 
 
-def finished(walker: Walker, model: onnx.ModelProto, path: Path) -> Captured:
-    assert walker.input is not None
-    assert walker.input.name is not None
+def finished(walker: Walker, model: onnx.ModelProto, path: Path, sources: list[str]) -> Captured:
+    names = [str(walker.values[source].name) for source in sources]
     outputs: list[str] = []
     for value in model.graph.output:
         found = walker.values.get(value.name)
@@ -138,8 +152,8 @@ def finished(walker: Walker, model: onnx.ModelProto, path: Path) -> Captured:
     kept = tuple(node for name, node in nodes.items() if name in needed)
     read = {name for node in kept for name in node.inputs}
     weights = tuple(weight for weight in walker.weights.values() if weight.name in read)
-    entry = GraphInput(walker.input.name, walker.specs[walker.input.name])
-    graph = Graph(clean(path.stem).replace(".", "_"), (entry,), weights, kept, tuple(outputs))
+    entries = tuple(GraphInput(name, walker.specs[name]) for name in names)
+    graph = Graph(clean(path.stem).replace(".", "_"), entries, weights, kept, tuple(outputs))
     return Captured(graph, {weight.name: walker.tensors[weight.name] for weight in weights})
 
 

@@ -24,15 +24,22 @@ def load(path: Path) -> onnx.ModelProto:
     """Raises UnknownName, BrokenFile, UnsupportedOp or CannotCapture with what is wrong."""
     if not path.is_file():
         raise UnknownName(f"no model file {path}, it does not exist")
+    return parsed(path.read_bytes(), path)
+
+
+def parsed(data: bytes, path: Path, alone: bool = False) -> onnx.ModelProto:
+    """`load` of bytes; `path` says where they came from. `alone`: numbers beside the file are refused, not read."""
     try:
-        model = onnx.load_model_from_string(path.read_bytes())
+        model = onnx.load_model_from_string(data)
     except DecodeError as error:
         raise BrokenFile(f"broken ONNX file, {path}, no ONNX protobuf: {line(error)}") from error
     if not model.graph.node:
-        raise BrokenFile(f"broken ONNX file, {path}, {path.stat().st_size} bytes that hold no operator")
+        raise BrokenFile(f"broken ONNX file, {path}, {len(data)} bytes that hold no operator")
     refuse_early(model, path)
     for tensor in tensors(model.graph):
         if external_data_helper.uses_external_data(tensor):
+            if alone:
+                raise BrokenFile(f"external data of {tensor.name}, {path}, the file must hold all its numbers")
             load_external(tensor, path)
     try:
         onnx.checker.check_model(model)

@@ -42,7 +42,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mode", choices=("spatial", "sequential"), default="spatial", help="branches at once, or one after another")
     parser.add_argument("--clock", choices=("real", "virtual"), help="virtual where the bundle has predicted times, else real")
     parser.add_argument(
-        "--backend", metavar="NAME[,PROCESSOR=NAME...]", help="onnxruntime, litert or openvino[:DEVICE]; by file where absent"
+        "--backend", metavar="NAME[,PROCESSOR=NAME...]", help="onnxruntime, litert, openvino[:DEVICE] or torch[:cuda]; by file where absent"
     )
     parser.add_argument("--repeat", type=_count, default=10, metavar="N", help="how often to run (10)")
     parser.add_argument("--input", type=Path, metavar="FILE.npy", help="random numbers where absent")

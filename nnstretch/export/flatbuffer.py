@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
+import numpy as np
+
 IDENTIFIER = b"TFL3"
 
 
@@ -53,12 +55,20 @@ def scale_of(tensor: Any) -> tuple[float, int] | None:
 
 
 def described(model: bytes, text: str) -> bytes:
-    """The same file with a description, which Netron shows."""
+    """The same file with a description, which Netron shows, and all weights inside the flatbuffer.
+
+    From 256 KiB on, the quantizer writes weights behind the flatbuffer, at offsets that a new one would not keep and
+    that older interpreters (tflite-runtime 2.14) do not know.
+    """
     import flatbuffers
     from ai_edge_litert import schema_py_generated as schema
 
     root = schema.ModelT.InitFromPackedBuf(model, 0)
     root.description = text
+    for buffer in root.buffers:
+        if buffer.offset > 1:
+            buffer.data = np.frombuffer(model, np.uint8, buffer.size, buffer.offset)
+            buffer.offset = buffer.size = 0
     builder = flatbuffers.Builder(len(model) + 1024)
     builder.Finish(root.Pack(builder), IDENTIFIER)
     return bytes(builder.Output())

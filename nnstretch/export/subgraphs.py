@@ -48,10 +48,15 @@ def noted(model: onnx.ModelProto, notes: Mapping[str, str]) -> bytes:
 
 
 def rename(model: onnx.ModelProto, source: str, target: str) -> None:
-    """Give the one input and the one output their names in the whole network."""
+    """Give the one input and the one output their names in the whole network; an inner tensor of such a name gets another."""
     graph = model.graph
     names = {graph.input[0].name: source, graph.output[0].name: target}
+    used = {name for node in graph.node for name in (*node.input, *node.output)} | {tensor.name for tensor in graph.initializer}
+    for name in {source, target} & (used - names.keys()):
+        names[name] = next(f"{name}.{i}" for i in range(len(used) + 1) if f"{name}.{i}" not in used | {source, target})
     graph.input[0].name, graph.output[0].name = source, target
+    for tensor in (*graph.initializer, *graph.value_info):
+        tensor.name = names.get(tensor.name, tensor.name)
     for node in graph.node:
         for edge in (node.input, node.output):
             for i, name in enumerate(edge):

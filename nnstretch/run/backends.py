@@ -7,16 +7,18 @@ an interpreter of LiteRT belongs to one thread at a time.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from nnstretch.bundle import Bundle, Manifest, Subgraph
 from nnstretch.errors import BadInput, UnknownName
 from nnstretch.protocols import Backend
 
-READS = {"onnxruntime": "onnx", "litert": "litert", "openvino": "onnx"}
+READS = {"onnxruntime": "onnx", "litert": "litert", "openvino": "onnx", "torch": "onnx"}
 """The format that each backend can read."""
 DEFAULTS = {"onnx": "onnxruntime", "litert": "litert"}
-CHOICES = "onnxruntime, litert, openvino[:DEVICE]"
+CHOICES = "onnxruntime, litert, openvino[:DEVICE], torch[:cpu|:cuda[:N]]"
+TORCH_DEVICE = re.compile(r"cpu|cuda(:\d{1,3})?")
 
 Choice = str | Mapping[str, str] | None
 """NAME[,PROCESSOR=NAME...], or names by processor; whoever is left out computes with its format's default."""
@@ -56,11 +58,23 @@ def load(name: str, subgraph: Subgraph, model: bytes, bundle: str, threads: int 
         from nnstretch.run.litert import LiteRt
 
         return LiteRt(subgraph, model, bundle, threads)
+    if kind == "torch":
+        return _torch(subgraph, model, bundle, device or "cpu", threads)
     try:
         from nnstretch.run.onnx_runtime import OnnxRuntime
     except ImportError as error:
         raise BadInput(f"ONNX Runtime is not installed ({error}), backend onnxruntime, pip install 'nnstretch[run]'") from error
     return OnnxRuntime(subgraph, model, bundle, threads)
+
+
+def _torch(subgraph: Subgraph, model: bytes, bundle: str, device: str, threads: int) -> Backend:
+    if device == "cpu":
+        from nnstretch.run.torch_cpu import Torch
+
+        return Torch(subgraph, model, bundle, threads)
+    from nnstretch.run.cuda import TorchCuda
+
+    return TorchCuda(subgraph, model, bundle, device)
 
 
 def _parsed(choice: Choice) -> tuple[str, dict[str, str]]:
@@ -88,7 +102,9 @@ def _check_known(name: object) -> None:
     kind, colon, device = str(name).partition(":")
     if kind not in READS:
         raise UnknownName(f"unknown backend {str(name)[:40]!r}, session, it is one of {CHOICES}")
-    if colon and (kind != "openvino" or not device):
+    if colon and kind == "torch" and not TORCH_DEVICE.fullmatch(device):
+        raise UnknownName(f"unknown device {device[:40]!r}, backend torch, it is one of cpu, cuda, cuda:N")
+    if colon and (kind not in ("openvino", "torch") or not device):
         raise UnknownName(f"unknown device {device[:40]!r}, backend {kind}, {'none is named' if kind == 'openvino' else 'it has one only'}")
 
 

@@ -29,7 +29,8 @@ class OnnxRuntime:
         self._where = place(subgraph, bundle)
         self._ports = subgraph.outputs
         try:
-            self._session = onnxruntime.InferenceSession(model, _options(threads), providers=["CPUExecutionProvider"])
+            # Without `enable_fallback=0` it prints what went wrong on standard output, and tries the same again.
+            self._session = onnxruntime.InferenceSession(model, _options(threads), providers=["CPUExecutionProvider"], enable_fallback=0)
         except Exception as error:
             raise BrokenFile(f"{self._where}, ONNX Runtime cannot load it ({first_line(error)})") from error
         check_names(self._where, "reads", subgraph.inputs, _found(self._session.get_inputs()))

@@ -36,8 +36,8 @@ class Session:
     The real clock runs branches on threads: where the bundle has predicted times, each takes its
     predicted time on a clock slowed by `dilation`; where it has none, branches take what they take.
 
-    `backend` says who computes: `onnxruntime`, `litert` or `openvino[:DEVICE]` for all processors or by processor,
-    `NAME,PROCESSOR=NAME` or a mapping; where absent, what the format of each file asks for. Each computes on `threads` threads.
+    `backend` says who computes: `onnxruntime`, `litert`, `openvino[:DEVICE]` or `torch[:DEVICE]` for all processors or by
+    processor, `NAME,PROCESSOR=NAME` or a mapping; where absent, what the format of each file asks for. Each computes on `threads` threads.
     """
 
     def __init__(

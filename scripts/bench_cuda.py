@@ -1,0 +1,151 @@
+"""Branches on streams inside one CUDA graph against the original in one CUDA graph, batch 1.
+
+The branched network also runs on one stream, so that what is won by branches at once and what by a smaller network can be told apart.
+All three take turns; a time is one replay, from its launch until the card is done, without the copies in and out.
+
+  python scripts/bench_cuda.py --out docs/bench_cuda.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nnstretch.errors import NnstretchError, one_line
+
+if TYPE_CHECKING:
+    from nnstretch.bundle import Bundle
+
+NETWORKS = ("torchvision:resnet50", "torchvision:regnet_x_1_6gf", "torchvision:mobilenet_v3_large")
+SHARE = 0.5
+"""Of depth and of width that each of the two branches has."""
+WARM_UPS = 20
+
+
+@dataclass(frozen=True)
+class Times:
+    """Of one network in one form."""
+
+    form: str
+    median_us: float
+    spread_us: tuple[float, float]
+    """A tenth of replays took less than the first, a tenth more than the second."""
+
+
+@dataclass(frozen=True)
+class Forms:
+    """One network as bundles, by form; and its MACs, of the original and of the branched."""
+
+    bundles: Mapping[str, Bundle]
+    macs: tuple[int, int]
+
+
+def forms_of(model: str, shape: tuple[int, ...]) -> Forms:
+    import torch
+
+    from nnstretch.bundle import read_bundle
+    from nnstretch.capture import capture, load_model
+    from nnstretch.export import export
+    from nnstretch.stretch import Stretcher, stretch, unbranched
+    from nnstretch.stretch.lower import lower
+    from nnstretch.stretch.survey import two_branches
+
+    module = load_model(model).eval()
+    stretcher = Stretcher(capture(module, torch.zeros(shape), model))
+    plans = {
+        "original": unbranched(stretcher.graph, model, "a"),
+        "streams": two_branches(stretcher, model, ("a", "b"), (SHARE, SHARE), SHARE).plan,
+    }
+    bundles = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, plan in plans.items():
+            path = Path(folder) / f"{name}.nns"
+            export(stretch(module, plan), plan, path)
+            bundles[name] = read_bundle(path)
+    manifest = bundles["streams"].manifest
+    alone = replace(manifest, subgraphs=tuple(replace(sub, processor="a") for sub in manifest.subgraphs))
+    bundles["one stream"] = replace(bundles["streams"], manifest=alone)
+    original, branched = (lower(stretcher, plan).macs for plan in plans.values())
+    return Forms(bundles, (original, branched))
+
+
+def interleaved(replays: Mapping[str, Callable[[], None]], rounds: int) -> list[Times]:
+    """Each replay waits for its own end."""
+    times_us: dict[str, list[float]] = {name: [] for name in replays}
+    for number in range(rounds + WARM_UPS):
+        for name, replay in replays.items():
+            begun = perf_counter()
+            replay()
+            if number >= WARM_UPS:
+                times_us[name].append((perf_counter() - begun) * 1e6)
+    return [Times(name, float(np.median(us)), (float(np.quantile(us, 0.1)), float(np.quantile(us, 0.9)))) for name, us in times_us.items()]
+
+
+def measured(forms: Forms, device: str, rounds: int) -> list[Times]:
+    import torch
+
+    from nnstretch.run.cuda import CudaRequest
+
+    def waiting(request: CudaRequest) -> Callable[[], None]:
+        def replay() -> None:
+            request.recording.replay()
+            torch.cuda.synchronize(device)
+
+        return replay
+
+    return interleaved({name: waiting(CudaRequest(bundle, device)) for name, bundle in forms.bundles.items()}, rounds)
+
+
+def rows(model: str, forms: Forms, times: list[Times]) -> list[str]:
+    by_form = {one.form: one for one in times}
+    cells = [f"{by_form[f].median_us:.0f} ({by_form[f].spread_us[0]:.0f} to {by_form[f].spread_us[1]:.0f})" for f in FORMS]
+    speedup = by_form["original"].median_us / by_form["streams"].median_us
+    overlap = by_form["one stream"].median_us / by_form["streams"].median_us
+    return [f"| {model} | {forms.macs[1] / forms.macs[0]:.2f} | {' | '.join(cells)} | {speedup:.2f} | {overlap:.2f} |"]
+
+
+FORMS = ("original", "one stream", "streams")
+HEAD = [
+    "| network | MACs, branched to original | original, us | branched on one stream, us | branched on streams, us | speed-up | of it by streams |",
+    "|---|---|---|---|---|---|---|",
+]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda", help="cuda or cuda:N (default cuda)")
+    parser.add_argument("--rounds", type=int, default=300, help="replays of each form (default 300)")
+    parser.add_argument("--out", type=Path, default=Path("docs/bench_cuda.md"), help="the page (default docs/bench_cuda.md)")
+    args = parser.parse_args()
+    try:
+        from nnstretch.files import replacing
+        from nnstretch.run.cuda import checked
+
+        card = checked(args.device).get_device_name(args.device)
+        table = []
+        for model in NETWORKS:
+            forms = forms_of(model, (1, 3, 224, 224))
+            table += rows(model, forms, measured(forms, args.device, args.rounds))
+            print(table[-1], flush=True)
+        command = f"python scripts/bench_cuda.py {shlex.join(sys.argv[1:])}".strip()
+        text = ["# Branches on a CUDA card", "", f"Made by `{command}` on one {card}: batch 1, float32, random weights; medians of", ""]
+        text[2] += f" {args.rounds} replays that took turns, and between which times four fifths of them lie. Copies in and out are not counted."
+        with replacing(args.out) as aside:
+            aside.write_text("\n".join([*text, *HEAD, *table, ""]), encoding="utf-8")
+    except NnstretchError as refusal:
+        print(f"nnstretch: {one_line(refusal)}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
