@@ -104,15 +104,23 @@ class Session:
         Both are float32 in PyTorch's order whatever the files compute in; see `Network.inputs` and `Network.outputs`.
         Raises what a sub-graph raised, and Stuck for a session that has been closed.
         """
-        if self._closed:
-            raise Stuck(f"no run of {self.manifest.model}, session, it has been closed")
+        self._check_open()
         values = self.network.inputs(inputs)
+        self.compute(values)
+        return self.network.outputs(values, raw)
+
+    def compute(self, values: Values) -> None:
+        """The same from what `Network.inputs` gave, which this completes: what is timed where only computing counts."""
+        self._check_open()
         if self.clock == "virtual":
             self.trace = self._timed(values)
         else:
             with self._turn:
                 self.trace, self.late = self._on_threads(values, self.durations_us, self.dilation)
-        return self.network.outputs(values, raw)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Stuck(f"no run of {self.manifest.model}, session, it has been closed")
 
     def one_after_another(self) -> Session:
         """A session of the same loaded sub-graphs in mode `sequential`; closing one leaves the other open."""
