@@ -17,7 +17,7 @@ from nnstretch.bench.contenders import ALL_CORES, ALONE, AT_ONCE, IN_TURN, ONE_C
 from nnstretch.bench.page import page, warnings_of
 from nnstretch.bench.rounds import LEAST, in_rounds
 from nnstretch.bench.spread import Spread, outside, quartiles, speedup
-from nnstretch.bundle import Bundle, Manifest, Port
+from nnstretch.bundle import Bundle, Manifest, Port, write_bundle
 from nnstretch.cli import run_verb
 from nnstretch.errors import BrokenFile
 from nnstretch.run.alone import alone_path_us, alone_us
@@ -204,7 +204,10 @@ def test_a_bundle_exported_before_is_measured_for_people(plan: Path, tmp_path: P
     assert run_verb("export", [str(plan), "--out", str(tmp_path / "net.nns"), "--json"]) == 0
     capsys.readouterr()
     assert run_verb("bench", [str(plan), "--bundle", str(tmp_path / "net.nns"), "--runs", "2"]) == 0
+    other = branched_bundle()
+    write_bundle(tmp_path / "other.nns", other.manifest, other.files)
     assert "us per meeting point" in " ".join(capsys.readouterr().out.split())
+    assert "other.nns is of test:branched, bench, the plan stretches" in refused(capsys, plan, "--bundle", tmp_path / "other.nns")
 
 
 def test_what_cannot_be_measured_is_one_line(plan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,7 +31,7 @@ def in_rounds(
             found[name].append(turn())
         done += 1
         if seconds is not None:
-            left_s = seconds - (perf_counter() - begin_s)
-            total = max(LEAST, done + (1 if left_s > 0 else 0))
+            passed_s = perf_counter() - begin_s
+            total = max(LEAST, done if passed_s >= seconds else max(done + 1, int(done * seconds / passed_s)))
         tell(done, total)
     return found

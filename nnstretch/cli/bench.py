@@ -88,6 +88,8 @@ def prepared(args: argparse.Namespace, tell: Callable[[str, float, float], None]
     from nnstretch.bench.contenders import Variant
 
     subject, given = load_subject(args.model), _given(args)
+    if given is not None and subject.plan is not None and given.manifest.model != subject.plan.model:
+        raise BadInput(f"{args.bundle} is of {given.manifest.model}, bench, the plan stretches {subject.plan.model}")
     forms = asked(args, given)
     variants, skipped, made = [], {}, {}
     for number, (backend, format, int8) in enumerate(forms):
