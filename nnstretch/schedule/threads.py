@@ -84,7 +84,7 @@ class Threads:
         self._dilation = dilation
         self._caller = caller
         self._in_flight: Counter[str] = Counter()
-        self._mishaps = mishaps
+        self._mishaps, self._quiet = mishaps, not mishaps.fails
         self._gone: set[str] = set()
         self._done: Inbox[tuple[Event, bool] | BaseException | Call] = queue.SimpleQueue()
         self._alarms: list[tuple[float, int, Alarm]] = []
@@ -133,8 +133,9 @@ class Threads:
         return self._us(perf_counter())
 
     def free(self) -> tuple[Processor, ...]:
-        gone = self.gone()
-        return tuple(p for p in self._processors if self._in_flight[p.name] < p.queue_depth and p.name not in gone)
+        in_flight = self._in_flight
+        found = tuple([p for p in self._processors if in_flight[p.name] < p.queue_depth])
+        return tuple(p for p in found if p.name not in gone) if (gone := self.gone()) else found
 
     def gone(self) -> frozenset[str]:
         if not (self._gone or self._mishaps.fails):
@@ -164,7 +165,7 @@ class Threads:
         self._listens = True
 
     def wait(self) -> Event | None:
-        if not (self._in_flight.total() or self._alarms or self._listens):
+        if not (self._alarms or self._listens or any(self._in_flight.values())):
             return None
         try:
             event, late = self._next()
@@ -241,9 +242,10 @@ class Threads:
 
     def _ended(self, task: Task, given_us: float, processor: str) -> tuple[Event, bool]:
         """Its span, and whether it was late; or what went wrong, in its queue or at work."""
-        lost_us = given_us if processor in self._gone else self._mishaps.lost_us(processor, given_us)
+        lost_us = inf if self._quiet else self._mishaps.lost_us(processor, given_us)
+        lost_us = given_us if processor in self._gone else lost_us
         try:
-            if lost_us <= self.now_us:
+            if lost_us < inf and lost_us <= self.now_us:
                 raise lost(processor, lost_us)
             return self._time(task, processor, lost_us)
         except Exception as error:
@@ -260,7 +262,8 @@ class Threads:
             deadline_s = start_s + (end_us - self._us(start_s)) * self._dilation / 1e6
             late = perf_counter() > deadline_s
             sleep_until(min(deadline_s, self._origin_s + lost_us * self._dilation / 1e6))
-        if (end_s := perf_counter()) > self._origin_s + lost_us * self._dilation / 1e6:
+        end_s = perf_counter()
+        if lost_us < inf and end_s > self._origin_s + lost_us * self._dilation / 1e6:
             raise lost(processor, lost_us)
         return Span(self._us(start_s), self._us(end_s), task.name, processor), late
 
