@@ -14,6 +14,7 @@ from nnstretch.cli import run_verb
 from nnstretch.run import Session
 
 FIELDS = {
+    *("dispatch_us", "critical_path_us", "latency_us", "efficiency"),
     *("mode", "clock", "latency_ms", "critical_path_ms", "overlap_efficiency", "dispatch_overhead_us", "throughput_per_s"),
     *("sequential_throughput_per_s", "max_abs_error", "replaced", "lost", "processors", "dilation", "virtual_ms"),
     *("backend", "overlap"),
@@ -52,6 +53,17 @@ def test_the_virtual_clock_by_default(net: Path, capsys: pytest.CaptureFixture[s
     assert found["processors"] == {"cpu": {"busy_ms": 2.3, "utilisation": 0.92}, "dsp": {"busy_ms": 2.0, "utilisation": 0.8}}
     assert (found["replaced"], found["lost"], found["sequential_is"]) == (0, 0, "predicted")
     assert (found["backend"], found["overlap"]) == ({"cpu": "onnxruntime", "dsp": "onnxruntime"}, None)
+    assert (found["latency_us"], found["critical_path_us"], found["efficiency"], found["dispatch_us"]) == (2500.0, 2500.0, 1.0, 0.0)
+    assert found["critical_path_is"] == "sub-graphs as they ran"
+
+
+def test_measured_runs_are_held_against_subgraphs_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bundle = branched_bundle(predicted=False)
+    write_bundle(tmp_path / "a.nns", bundle.manifest, bundle.files)
+    found = ran(capsys, tmp_path / "a.nns", "--repeat", 2)
+    assert (found["timing"], found["critical_path_is"]) == ("measured", "each sub-graph alone on its core")
+    assert found["efficiency"] == pytest.approx(found["critical_path_us"] / found["latency_us"])
+    assert found["dispatch_us"] == found["dispatch_overhead_us"]
 
 
 def test_the_real_clock_says_how_much_it_was_slowed_down(net: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,10 +11,11 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "nnstretch"
 FILES = sorted(PACKAGE.rglob("*.py"))
-VERBS = frozenset({"capture", "profile", "predict", "stretch", "train", "export", "schedule", "run", "report", "study"})
+VERBS = frozenset({"capture", "profile", "predict", "stretch", "train", "export", "schedule", "run", "bench", "report", "study"})
 NOUNS = frozenset(path.stem for path in PACKAGE.glob("*.py")) - {"__init__", "__main__"}
 ALSO = {
     "run": {"schedule", "capture"},
+    "bench": {"run", "schedule"},
     "stretch": {"capture"},
     "train": {"stretch"},
     "profile": {"predict", "capture", "export"},

@@ -9,6 +9,7 @@
     litert.py
     openvino.py
     overlap.py       do two workers truly run at once here?
+    alone.py         what each sub-graph takes alone on its core
     emulation.py     how much slower than the chip a host has to play it
     measures.py      latencies and traces as the numbers of the command line
     perfetto.py      traces for chrome://tracing and ui.perfetto.dev

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+import weakref
+from collections.abc import Callable, Mapping
 from copy import copy
+from functools import cached_property
 from pathlib import Path
 from statistics import median
 from types import TracebackType
@@ -12,13 +15,14 @@ from typing import Self
 import numpy as np
 
 from nnstretch.bundle import Bundle, Manifest, read_bundle
-from nnstretch.errors import BadInput, UnknownName
+from nnstretch.errors import BadInput, Stuck, UnknownName
 from nnstretch.run.backends import Choice, by_processor
 from nnstretch.run.emulation import corrected, dilation_for, rehearsal_of
 from nnstretch.run.measures import latency_us
 from nnstretch.run.network import Given, Network, Values
 from nnstretch.run.overlap import Overlap, overlap
 from nnstretch.schedule import Placed, Threads, VirtualClock, durations_of, in_turn, run, tasks_of
+from nnstretch.schedule.virtual import no_work
 from nnstretch.soc import Processor, Soc
 from nnstretch.trace import Task, Trace
 
@@ -38,6 +42,9 @@ class Session:
 
     `backend` says who computes: `onnxruntime`, `litert`, `openvino[:DEVICE]` or `torch[:DEVICE]` for all processors or by
     processor, `NAME,PROCESSOR=NAME` or a mapping; where absent, what the format of each file asks for. Each computes on `threads` threads.
+
+    On the real clock every processor has a thread of its own from the first run until `close`; the thread that calls `run`
+    computes for the first CPU. Callers take turns. After a run that failed the next one starts new threads.
     """
 
     def __init__(
@@ -63,6 +70,10 @@ class Session:
         self.late = 0
         """Tasks of the last run whose numbers took longer than their time."""
         self._dilation: float | None = None
+        self._closed = False
+        self._turn = threading.RLock()
+        self._workers: Threads | None = None
+        self._end: Callable[[], object] = no_threads
 
     @property
     def backends(self) -> dict[str, str]:
@@ -91,21 +102,31 @@ class Session:
         """One input through the network; the outputs as an array, or by name where there are several.
 
         Both are float32 in PyTorch's order whatever the files compute in; see `Network.inputs` and `Network.outputs`.
+        Raises what a sub-graph raised, and Stuck for a session that has been closed.
         """
+        self._check_open()
         values = self.network.inputs(inputs)
+        self.compute(values)
+        return self.network.outputs(values, raw)
+
+    def compute(self, values: Values) -> None:
+        """The same from what `Network.inputs` gave, which this completes: what is timed where only computing counts."""
+        self._check_open()
         if self.clock == "virtual":
             self.trace = self._timed(values)
         else:
-            dilation = self.dilation
-            with self._threads(values, self.durations_us, dilation) as threads:
-                self.trace = run(self.tasks, self._policy, threads)
-            self.late = threads.late
-        return self.network.outputs(values, raw)
+            with self._turn:
+                self.trace, self.late = self._on_threads(values, self.durations_us, self.dilation)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Stuck(f"no run of {self.manifest.model}, session, it has been closed")
 
     def one_after_another(self) -> Session:
         """A session of the same loaded sub-graphs in mode `sequential`; closing one leaves the other open."""
         other = copy(self)
         other.mode, other.tasks, other._dilation = "sequential", in_turn(tasks_of(self.manifest)), None
+        other._turn, other._workers, other._end = threading.RLock(), None, no_threads
         return other
 
     def overlap(self, inputs: Given) -> Overlap | None:
@@ -117,8 +138,11 @@ class Session:
         return self._timed(None) if self.emulated else Trace(())
 
     def close(self) -> None:
-        """Forget the loaded sub-graphs; threads live no longer than one run."""
-        del self.network
+        """Let the threads end, and forget the loaded sub-graphs."""
+        with self._turn:
+            self._end()
+            self._workers, self._closed = None, True
+            self.__dict__.pop("network", None)
 
     def __enter__(self) -> Self:
         return self
@@ -126,9 +150,13 @@ class Session:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    @property
+    @cached_property
     def _policy(self) -> Placed:
         return Placed(tuple(processor.name for processor in self.processors))
+
+    @property
+    def _caller(self) -> str | None:
+        return next((processor.name for processor in self.processors if processor.kind == "cpu"), None)
 
     def _timed(self, values: Values | None) -> Trace:
         def work(task: Task) -> None:
@@ -137,9 +165,22 @@ class Session:
 
         return run(self.tasks, self._policy, VirtualClock(self.processors, self.durations_us, work))
 
-    def _threads(self, values: Values, durations_us: Mapping[tuple[str, str], float], dilation: float) -> Threads:
-        caller = next((processor.name for processor in self.processors if processor.kind == "cpu"), None)
-        return Threads(self.processors, lambda task: self.network.compute(task.subgraph, values), durations_us, dilation, caller)
+    def _on_threads(self, values: Values, durations_us: Mapping[tuple[str, str], float], dilation: float) -> tuple[Trace, int]:
+        """One run, and how many of its tasks were late. If it fails, what is in flight ends before this raises."""
+        compute, late = self.network.compute, 0
+        try:
+            if self._workers is None:
+                self._workers = Threads(self.processors, no_work, caller=self._caller)
+                self._end = weakref.finalize(self, self._workers.close)
+            late = self._workers.late
+            self._workers.restart(lambda task: compute(task.subgraph, values), durations_us, dilation)
+            trace = run(self.tasks, self._policy, self._workers)
+        except BaseException:
+            self._end()
+            self._workers = None
+            raise
+        self._workers.rest()
+        return trace, self._workers.late - late
 
     def _rehearse(self, values: Values) -> float:
         """First as fast as the host can, to see what it needs; then on the timetable, to see whether it slips."""
@@ -156,12 +197,11 @@ class Session:
         return factor
 
     def _traces(self, values: Values, durations_us: Mapping[tuple[str, str], float], dilation: float, count: int) -> list[Trace]:
-        traces = []
-        with self._threads(values, durations_us, dilation) as threads:
-            for _ in range(count):
-                threads.restart()
-                traces.append(run(self.tasks, self._policy, threads))
-        return traces
+        return [self._on_threads(values, durations_us, dilation)[0] for _ in range(count)]
+
+
+def no_threads() -> None:
+    """How the threads end of a session that has none."""
 
 
 def _check_choice(what: str, value: str, choices: tuple[str, ...]) -> None:

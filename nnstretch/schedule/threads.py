@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from math import inf
 from time import perf_counter, sleep
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+from zlib import crc32
 
 from nnstretch.errors import ProcessorFailed, Stuck
 from nnstretch.schedule.mishaps import Mishaps
@@ -24,6 +25,12 @@ from nnstretch.trace import Alarm, Failure, Span, Task
 
 COARSE_S = 250e-6
 """How early the sleep before a deadline ends: the kernel wakes a thread 50 to 200 us late."""
+
+AWAKE_S = 1e-3
+"""How long a thread on a core of its own looks for what comes next before it sleeps."""
+IDLE = bytes(16 << 10)
+"""A checksum of it keeps a core awake for some 10 us without Python's lock: who only let go and took the lock
+would be in the way of the thread that it waits for, and sleep until that one is through."""
 
 Inbox = queue.SimpleQueue
 """Bounded by the count in `submit`: a SimpleQueue wakes its reader three times faster than a Queue."""
@@ -58,6 +65,8 @@ class Threads:
 
     A task that raises ends as a Failure and its thread goes on; one that raises ProcessorFailed takes its
     processor with it, and everything in its queue fails likewise. `mishaps` stretch and fail as on the virtual clock.
+
+    Threads serve one run after another: `restart` begins the next, `rest` gives the calling thread its cores back in between.
     """
 
     def __init__(
@@ -75,7 +84,7 @@ class Threads:
         self._dilation = dilation
         self._caller = caller
         self._in_flight: Counter[str] = Counter()
-        self._mishaps = mishaps
+        self._mishaps, self._quiet = mishaps, not mishaps.fails
         self._gone: set[str] = set()
         self._done: Inbox[tuple[Event, bool] | BaseException | Call] = queue.SimpleQueue()
         self._alarms: list[tuple[float, int, Alarm]] = []
@@ -87,31 +96,46 @@ class Threads:
         """Tasks whose own work took longer than their time, so that the timetable slipped."""
         self._at_work = threading.Semaphore(0)
         self._threads: list[threading.Thread] = []
-        self._unpin = affinity()
+        self._unpin: tuple[int, set[int]] | None = None
+        self._placed = dict(zip((p.name for p in processors), cores(len(processors)), strict=True))
+        self._awake = caller is not None and all(self._placed.values())
         self._start()
         self.restart()
 
     def _start(self) -> None:
-        placed = dict(zip((p.name for p in self._processors), cores(len(self._processors)), strict=True))
-        for name, core in placed.items():
+        for name, core in self._placed.items():
             if name != self._caller:
                 self._threads.append(threading.Thread(target=self._serve, args=(name, core), name=f"nnstretch-{name}", daemon=True))
                 self._threads[-1].start()
                 self._at_work.acquire()
-        if self._caller is not None:
-            pin(placed[self._caller])
 
-    def restart(self) -> None:
-        """Now is zero."""
+    def restart(
+        self, work: Work | None = None, durations_us: Mapping[tuple[str, str], float] | None = None, dilation: float | None = None
+    ) -> None:
+        """Now is zero, for a new run of the calling thread; with other work and times where they are given. Nothing may be in flight."""
         self._origin_s = perf_counter()
+        self._work = self._work if work is None else work
+        self._durations_us = self._durations_us if durations_us is None else durations_us
+        self._dilation = self._dilation if dilation is None else dilation
+        core = None if self._caller is None else self._placed[self._caller]
+        if self._unpin is None and core is not None and (before := affinity()):
+            self._unpin = (threading.get_ident(), before)
+            pin(core)
+
+    def rest(self) -> None:
+        """The calling thread may use all its cores again, until the next `restart`."""
+        if self._unpin is not None and self._unpin[0] == threading.get_ident():
+            pin(self._unpin[1])
+        self._unpin = None
 
     @property
     def now_us(self) -> float:
         return self._us(perf_counter())
 
     def free(self) -> tuple[Processor, ...]:
-        gone = self.gone()
-        return tuple(p for p in self._processors if self._in_flight[p.name] < p.queue_depth and p.name not in gone)
+        in_flight = self._in_flight
+        found = tuple([p for p in self._processors if in_flight[p.name] < p.queue_depth])
+        return tuple(p for p in found if p.name not in gone) if (gone := self.gone()) else found
 
     def gone(self) -> frozenset[str]:
         if not (self._gone or self._mishaps.fails):
@@ -141,7 +165,7 @@ class Threads:
         self._listens = True
 
     def wait(self) -> Event | None:
-        if not (self._in_flight.total() or self._alarms or self._listens):
+        if not (self._alarms or self._listens or any(self._in_flight.values())):
             return None
         try:
             event, late = self._next()
@@ -167,12 +191,20 @@ class Threads:
 
     def _received(self) -> tuple[Event, bool] | BaseException | Call:
         if not self._alarms:
+            self._soon(self._done)
             return self._done.get()
         try:
             left_s = (self._alarms[0][0] - self.now_us) * self._dilation / 1e6
             return self._done.get(timeout=left_s) if left_s > 0 else self._done.get_nowait()
         except queue.Empty:
             return heapq.heappop(self._alarms)[2], False
+
+    def _soon(self, inbox: Inbox[Any]) -> None:
+        """Stay awake until something comes, while that is worth it: to wake a sleeping thread costs more than most merges."""
+        if self._awake:
+            until_s = perf_counter() + AWAKE_S
+            while inbox.empty() and perf_counter() < until_s:
+                crc32(IDLE)
 
     def close(self) -> None:
         """Drop what is queued, let what runs end, and join every thread; harmless when repeated."""
@@ -183,8 +215,9 @@ class Threads:
                     inbox.get_nowait()
             inbox.put(None)
         for thread in self._threads:
-            thread.join()
-        pin(self._unpin)
+            if thread is not threading.current_thread():  # which may be the one that collects garbage
+                thread.join()
+        self.rest()
 
     def __enter__(self) -> Self:
         return self
@@ -198,18 +231,21 @@ class Threads:
     def _serve(self, processor: str, core: set[int] | None) -> None:
         pin(core)
         self._at_work.release()
-        while (given := self._inbox[processor].get()) is not None and not self._stopping:
+        inbox = self._inbox[processor]
+        while (given := inbox.get()) is not None and not self._stopping:
             try:
                 self._done.put(self._ended(*given, processor))
             except BaseException as error:
                 self._done.put(error)
                 return
+            self._soon(inbox)
 
     def _ended(self, task: Task, given_us: float, processor: str) -> tuple[Event, bool]:
         """Its span, and whether it was late; or what went wrong, in its queue or at work."""
-        lost_us = given_us if processor in self._gone else self._mishaps.lost_us(processor, given_us)
+        lost_us = inf if self._quiet else self._mishaps.lost_us(processor, given_us)
+        lost_us = given_us if processor in self._gone else lost_us
         try:
-            if lost_us <= self.now_us:
+            if lost_us < inf and lost_us <= self.now_us:
                 raise lost(processor, lost_us)
             return self._time(task, processor, lost_us)
         except Exception as error:
@@ -226,7 +262,8 @@ class Threads:
             deadline_s = start_s + (end_us - self._us(start_s)) * self._dilation / 1e6
             late = perf_counter() > deadline_s
             sleep_until(min(deadline_s, self._origin_s + lost_us * self._dilation / 1e6))
-        if (end_s := perf_counter()) > self._origin_s + lost_us * self._dilation / 1e6:
+        end_s = perf_counter()
+        if lost_us < inf and end_s > self._origin_s + lost_us * self._dilation / 1e6:
             raise lost(processor, lost_us)
         return Span(self._us(start_s), self._us(end_s), task.name, processor), late
 

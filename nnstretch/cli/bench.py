@@ -1,0 +1,251 @@
+"""Measure a plan on this machine: the original network on one core and on all, its branches one after another and at once.
+
+Everything competes in one run, in turns, round after round; speed-ups are over the original on one core, with an interval that holds
+the true median with 95%. The critical path is the slowest branch of every segment and its merge, each sub-graph alone on its core.
+Without --weights the numbers that are computed come from the model's own (often random) start; times hardly depend on them.
+
+  nnstretch bench plan.yaml
+  nnstretch bench plan.yaml --backend onnxruntime,openvino --seconds 60 --out bench.md
+  nnstretch bench plan.yaml --backend litert --int8 --calibration digits
+  nnstretch bench plan.yaml --bundle net.nns                       branches as exported before
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nnstretch.cli.calibration import DEFAULT_IMAGES, open_calibration
+from nnstretch.cli.subjects import MODEL_HELP, load_subject, names_of, stages, writable
+from nnstretch.errors import BadInput, Mismatch, UnknownName, UnsupportedOp, one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nnstretch.bench.contenders import Outcome, Variant
+    from nnstretch.bundle import Bundle
+    from nnstretch.cli.subjects import Subject
+
+SUMMARY = "the original and its branches against each other on this machine"
+ROUNDS, SECONDS = 30, 86_400
+RANDOM, RANDOM_INPUTS = "random", 4
+PACKAGES = ("nnstretch", "numpy", "onnxruntime", "ai-edge-litert", "openvino", "torch")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="PLAN.yaml", help=f"a plan; its network may be any of: {MODEL_HELP}")
+    parser.add_argument("--weights", metavar="CKPT", default=None, help="safetensors of the stretched network")
+    parser.add_argument("--bundle", metavar="FILE.nns", type=Path, default=None, help="the branches, exported before; else they are exported")
+    parser.add_argument(
+        "--backend", type=names_of, default=None, metavar="NAME[,NAME...]",
+        help="onnxruntime, litert, openvino[:DEVICE] (default: onnxruntime, or what the bundle asks for)",
+    )  # fmt: skip
+    parser.add_argument("--int8", action="store_true", help="int8, too, of litert")
+    parser.add_argument(
+        "--calibration", metavar="WHAT", default=None, help="for --int8: a folder of images, a recipe (digits), or random numbers (random)"
+    )
+    parser.add_argument("--calibration-images", type=int, default=DEFAULT_IMAGES, metavar="N", help=f"how many ({DEFAULT_IMAGES})")
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--runs", type=_count, default=ROUNDS, metavar="N", help=f"rounds, each contender once a round ({ROUNDS})")
+    length.add_argument("--seconds", type=_seconds, default=None, metavar="S", help="rounds for so long, instead of a number of them")
+    parser.add_argument("--out", metavar="FILE.md", default=None, help="where to write the result as a page")
+
+
+def main(args: argparse.Namespace) -> dict[str, Any]:
+    out = writable(args.out, args.model, args.weights, args.bundle)
+    check(args)
+    with stages() as tell:
+        found, skipped = prepared(args, tell)
+        outcomes = compete(found, args, tell)
+    return result_of(args, out, outcomes, skipped)
+
+
+def check(args: argparse.Namespace) -> None:
+    """What does not go together, before anything is loaded. Raises BadInput and UnknownName."""
+    from nnstretch.cli.subjects import is_plan
+    from nnstretch.run.backends import CHOICES, READS
+
+    if not is_plan(args.model):
+        raise BadInput(f"{args.model} is no plan, bench, name a FILE.yaml of `nnstretch search --out`")
+    for name in args.backend or ():
+        if name.partition(":")[0] not in READS:
+            raise UnknownName(f"unknown backend {name!r}, --backend, it is one of {CHOICES}")
+    if args.int8 and args.backend and "litert" not in args.backend:
+        raise BadInput(f"--int8 with --backend {','.join(args.backend)}, command line, only litert has it")
+    if args.int8 and args.calibration is None:
+        raise BadInput("--int8 without --calibration, command line, name a FOLDER of images, a recipe such as digits, or random")
+    if args.calibration is not None and not args.int8:
+        raise BadInput(f"--calibration {args.calibration} without --int8, command line, float needs no calibration")
+    if args.bundle is not None and args.weights is not None:
+        raise BadInput("--weights with --bundle, command line, a bundle brings its own")
+
+
+def prepared(args: argparse.Namespace, tell: Callable[[str, float, float], None]) -> tuple[list[Variant], dict[str, str]]:
+    """Every network in every form that was asked for, and why forms are missing. A form that was asked for alone may not be."""
+    from nnstretch.bench.contenders import Variant
+
+    subject, given = load_subject(args.model), _given(args)
+    if given is not None and subject.plan is not None and given.manifest.model != subject.plan.model:
+        raise BadInput(f"{args.bundle} is of {given.manifest.model}, bench, the plan stretches {subject.plan.model}")
+    forms = asked(args, given)
+    variants, skipped, made = [], {}, {}
+    for number, (backend, format, int8) in enumerate(forms):
+        tell(f"exporting for {backend}", number, len(forms))
+        try:
+            if (format, int8) not in made:
+                made[format, int8] = exported_pair(subject, args, format, int8, given)
+            variants.append(Variant(backend, "int8" if int8 else "float32", *made[format, int8]))
+        except (UnsupportedOp, Mismatch) as refusal:
+            if len(forms) == 1:
+                raise
+            skipped[f"{backend} {'int8' if int8 else 'float32'}"] = one_line(refusal)
+    return variants, skipped
+
+
+def asked(args: argparse.Namespace, given: Bundle | None) -> list[tuple[str, str, bool]]:
+    """Backend, format and whether int8, of every form. Raises BadInput where the bundle is none of them."""
+    from nnstretch.run.backends import DEFAULTS, READS
+
+    if given is None:
+        names = args.backend or ("onnxruntime", *(["litert"] if args.int8 else []))
+        forms = [(name, READS[name.partition(":")[0]], False) for name in names]
+        return forms + ([("litert", "litert", True)] if args.int8 else [])
+    form, int8 = given.manifest.subgraphs[0].format, bool(given.manifest.inputs[0].scale)
+    if int8 and not args.int8:
+        raise BadInput(f"{args.bundle} is int8, bench, give --int8 and --calibration, so that the original can be int8, too")
+    return [(name, form, int8) for name in args.backend or (DEFAULTS[form],)]
+
+
+def _given(args: argparse.Namespace) -> Bundle | None:
+    from nnstretch.bundle import read_bundle
+
+    return None if args.bundle is None else read_bundle(args.bundle)
+
+
+def exported_pair(subject: Subject, args: argparse.Namespace, format: str, int8: bool, given: Bundle | None) -> tuple[Bundle, Bundle]:
+    """The original as one sub-graph and the branches, both in one format. Raises Mismatch, UnsupportedOp and BadInput as `export` does."""
+    from nnstretch.bundle import read_bundle
+    from nnstretch.cli.export import weighted
+    from nnstretch.export.drafts import Request
+    from nnstretch.export.network import exported
+    from nnstretch.stretch import stretch, unbranched
+
+    plan = subject.plan
+    assert plan is not None
+    calibration = calibration_of(args, plan.input_shape) if int8 else None
+    original = unbranched(subject.graph, plan.model, plan.processors[0])
+    with tempfile.TemporaryDirectory() as folder:
+        whole, branched = Path(folder) / "original.nns", Path(folder) / "branched.nns"
+        request = Request(stretch(subject.module, original), original, format, int8, calibration)
+        exported(request, whole)
+        if given is None:
+            exported(replace(request, module=weighted(subject, plan, args.weights, stretch), plan=plan), branched)
+        return read_bundle(whole), given or read_bundle(branched)
+
+
+def calibration_of(args: argparse.Namespace, shape: tuple[int, ...]) -> Any:
+    if args.calibration != RANDOM:
+        return open_calibration(args.calibration, args.calibration_images, shape)
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(shape, generator=generator) for _ in range(RANDOM_INPUTS)]
+
+
+def compete(variants: list[Variant], args: argparse.Namespace, tell: Callable[[str, float, float], None]) -> list[Outcome]:
+    """All contenders of all variants in the same rounds."""
+    from contextlib import ExitStack
+
+    from nnstretch.bench.contenders import Contenders
+    from nnstretch.bench.rounds import in_rounds
+
+    with ExitStack() as stack:
+        tell("loading", 0, 1)
+        loaded = [stack.enter_context(Contenders(variant)) for variant in variants]
+        turns = {(number, name): turn for number, one in enumerate(loaded) for name, turn in one.turns().items()}
+        times_us = in_rounds(turns, args.runs, args.seconds, lambda done, total: tell("measuring", done, total))
+        return [one.outcome({name: times for (n, name), times in times_us.items() if n == number}) for number, one in enumerate(loaded)]
+
+
+def result_of(args: argparse.Namespace, out: Path | None, outcomes: list[Outcome], skipped: dict[str, str]) -> dict[str, Any]:
+    from nnstretch.bench.page import outcome_json, page, warnings_of
+    from nnstretch.files import replacing
+
+    facts = facts_of(args)
+    if out is not None:
+        command = f"nnstretch bench {args.model}" + "".join(f" --{name} {value}".rstrip() for name, value in options(args).items())
+        with replacing(out) as aside:
+            aside.write_text(page(f"{Path(args.model).stem} on this machine", command, list(facts.values()), outcomes, skipped))
+    return {
+        **{"plan": args.model, "page": args.out, **facts},
+        "variants": [outcome_json(one) for one in outcomes],
+        **{"skipped": skipped, "warnings": warnings_of(outcomes)},
+    }
+
+
+def options(args: argparse.Namespace) -> dict[str, str]:
+    """As they were given."""
+    found = {"weights": args.weights, "bundle": args.bundle, "backend": ",".join(args.backend or ()), "int8": "" if args.int8 else None}
+    found |= {"calibration": args.calibration, "seconds": args.seconds, "runs": None if args.seconds else args.runs}
+    return {name: str(value) for name, value in found.items() if value is not None and (value != "" or name == "int8")}
+
+
+def facts_of(args: argparse.Namespace) -> dict[str, str]:
+    """Where, with what and of what was measured."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    from nnstretch.profile.machine import allowed_cores, description
+
+    versions = {}
+    for name in PACKAGES:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    random = f", int8 calibrated on {RANDOM_INPUTS} random inputs" if args.calibration == RANDOM else ""
+    weights = args.weights or (f"of {args.bundle}" if args.bundle else "what the model starts with, of no use but for timing")
+    return {
+        "machine": f"{description()}, {len(allowed_cores())} cores allowed",
+        "versions": ", ".join(f"{name} {number}" for name, number in versions.items()),
+        "weights": f"weights: {weights}{random}",
+    }
+
+
+def show(result: dict[str, Any], console: Any) -> None:
+    from rich.table import Table
+
+    table = Table("backend", "what", "median ms", "quartiles ms", "speed-up", "95% interval", title=f"{result['plan']}: {result['machine']}")
+    for one in result["variants"]:
+        for name, row in one["contenders"].items():
+            low, high = row["speedup_interval"]
+            quartiles = f"{row['q1_ms']:.3f} to {row['q3_ms']:.3f}"
+            cells = (f"{row['median_ms']:.3f}", quartiles, f"{row['speedup']:.2f}x", f"{low:.2f} to {high:.2f}")
+            table.add_row("" if row is not next(iter(one["contenders"].values())) else f"{one['backend']} {one['precision']}", name, *cells)
+    console.print(table)
+    for one in result["variants"]:
+        limit = f"critical path {one['critical_path_ms']:.3f} ms, {one['efficiency']:.3f} of the latency of branches at once"
+        console.print(f"{one['backend']} {one['precision']}: {limit}; {one['dispatch_us']:.0f} us per meeting point")
+    console.print(f"{result['weights']}; {result['versions']}", style="dim")
+    for name, why in result["skipped"].items():
+        console.print(f"[yellow]not measured: {name}, {why}[/yellow]")
+    for warning in result["warnings"]:
+        console.print(f"[yellow]{warning}[/yellow]")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 100_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a count from 1 to 100000")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= SECONDS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time in seconds above 0, up to {SECONDS}")
+    return value

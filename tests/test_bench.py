@@ -1,0 +1,229 @@
+"""`nnstretch bench`: rounds in turns, honest speed-ups, warnings, one line for what cannot be measured."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bundles import branched_bundle, conv, feature_map, subgraph
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nnstretch.bench.contenders import ALL_CORES, ALONE, AT_ONCE, IN_TURN, ONE_CORE, Contenders, Outcome, Row, Variant, unpredicted
+from nnstretch.bench.page import page, warnings_of
+from nnstretch.bench.rounds import LEAST, in_rounds
+from nnstretch.bench.spread import Spread, outside, quartiles, speedup
+from nnstretch.bundle import Bundle, Manifest, Port, write_bundle
+from nnstretch.cli import run_verb
+from nnstretch.errors import BrokenFile
+from nnstretch.run.alone import alone_path_us, alone_us
+from nnstretch.run.network import Network
+from nnstretch.run.overlap import Overlap
+from nnstretch.schedule.threads import affinity
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_stays_behind() -> Iterator[None]:
+    """Of ours: libraries that a command loads may start threads for good."""
+    cores = affinity()
+    yield
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("nnstretch")]
+    assert affinity() == cores
+
+
+# Who takes turns
+
+
+def test_contenders_take_turns_and_the_second_run_of_each_counts() -> None:
+    played: list[str] = []
+
+    def turn(name: str) -> float:
+        played.append(name)
+        return float(len(played))
+
+    found = in_rounds({"a": lambda: turn("a"), "b": lambda: turn("b")}, 2)
+    assert "".join(played) == "ab" + "aabb" * 2
+    assert found == {"a": [4.0, 8.0], "b": [6.0, 10.0]}
+
+
+def test_rounds_by_the_clock_are_never_too_few() -> None:
+    told: list[tuple[int, int]] = []
+    found = in_rounds({"a": lambda: 1.0}, 1, 1e-9, lambda done, total: told.append((done, total)))
+    assert len(found["a"]) == LEAST
+    assert told[-1] == (LEAST, LEAST)
+
+
+# How sure a speed-up is
+
+
+@pytest.mark.parametrize(("count", "cut"), [(1, 0), (2, 0), (5, 0), (6, 0), (8, 0), (9, 1), (20, 5), (30, 9)])
+def test_the_interval_is_that_of_the_sign_test(count: int, cut: int) -> None:
+    """Ranks of any table of 95% intervals for a median."""
+    assert outside(count) == cut
+
+
+@given(st.lists(st.floats(0.1, 1e6), min_size=1, max_size=60), st.floats(0.1, 10))
+def test_a_speedup_that_is_the_same_in_every_round_is_sure_however_times_drift(base: list[float], factor: float) -> None:
+    found = speedup(base, [time / factor for time in base])
+    assert found.low == pytest.approx(factor)
+    assert found.median == pytest.approx(factor)
+    assert found.high == pytest.approx(factor)
+    assert found.low <= found.median <= found.high
+
+
+def test_a_spread_is_between_quartiles() -> None:
+    found = quartiles([1.0, 2.0, 3.0, 4.0, 5.0])
+    assert (found, found.relative) == (Spread(3.0, 2.0, 4.0), 2 / 3)
+
+
+# What is measured
+
+
+@pytest.fixture(scope="module")
+def variant() -> Variant:
+    """Predicted times must not slow it down: it is this machine that is asked."""
+    branched = branched_bundle(segments=2, branch_us=(9e6, 9e6))
+    image, end = Port("image", feature_map(3)), Port("end", feature_map())
+    data = conv(image, end, 1, depth=3)
+    sub = subgraph("s0.cpu", "cpu", data, [image], [end])
+    return Variant("onnxruntime", "float32", Bundle(Manifest("m", None, (image,), (end,), (sub,), 0.0), {"s0.cpu.onnx": data}), branched)
+
+
+def test_every_contender_is_measured(variant: Variant) -> None:
+    with Contenders(variant) as contenders:
+        times_us = in_rounds(contenders.turns(), 3)
+        found = contenders.outcome(times_us)
+    assert set(times_us) - {ALL_CORES} == {ONE_CORE, IN_TURN, AT_ONCE, ALONE}
+    assert (ALL_CORES in times_us) == (len(affinity() or ()) > 1)
+    assert [row.name for row in found.rows] == [name for name in (ONE_CORE, ALL_CORES, IN_TURN, AT_ONCE) if name in times_us]
+    assert all(0 < row.latency_us.low <= row.latency_us.median <= row.latency_us.high < 9e6 for row in found.rows)
+    assert found.row(ONE_CORE).speedup == Spread(1.0, 1.0, 1.0)
+    assert 0 < found.critical_path_us < 9e6
+    assert found.efficiency == pytest.approx(found.critical_path_us / found.row(AT_ONCE).latency_us.median, rel=0.5)
+
+
+def test_every_subgraph_is_timed_alone_on_its_processor(variant: Variant) -> None:
+    network = Network(unpredicted(variant.branched))
+    reached = network.inputs(network.random_inputs(0))
+    network.in_order(network.random_inputs(0))
+    for sub in network.manifest.subgraphs:
+        network.compute(sub.name, reached)
+    before = {name: id(value) for name, value in reached.items()}
+    found = alone_us(network, reached, ("cpu", "dsp"))
+    assert found.keys() == {sub.name for sub in network.manifest.subgraphs}
+    assert {name: id(value) for name, value in reached.items()} == before, "nothing is written to what was reached"
+
+
+def test_the_critical_path_takes_the_slowest_branch_of_every_segment() -> None:
+    manifest = branched_bundle(segments=2).manifest
+    times = {"stem": 1.0, "s1_cpu": 10.0, "s1_dsp": 20.0, "s1_merge": 2.0, "s2_cpu": 30.0, "s2_dsp": 5.0, "s2_merge": 3.0}
+    assert alone_path_us(manifest, [times] * 3) == 1 + 20 + 2 + 30 + 3
+    slow = dict.fromkeys(times, 1e6)
+    assert alone_path_us(manifest, [times, slow, times]) == 56, "medians, not means"
+
+
+def test_an_error_of_a_subgraph_alone_reaches_the_caller(variant: Variant, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = Network(unpredicted(variant.branched))
+    monkeypatch.setattr(network, "results", lambda name, values: (_ for _ in ()).throw(BrokenFile(f"{name} burnt")))
+    with pytest.raises(BrokenFile, match="stem burnt"):
+        alone_us(network, {}, ("cpu",))
+
+
+# What is said
+
+
+def outcome(spread: float = 0.0, overlap: Overlap | None = None) -> Outcome:
+    rows = (Row(ONE_CORE, Spread(100.0, 100.0 - 50 * spread, 100.0 + 50 * spread), Spread(1, 1, 1)),)
+    return Outcome("litert", "int8", rows, 90.0, 0.9, 12.0, overlap)
+
+
+def test_doubts_are_said() -> None:
+    assert warnings_of([outcome(0.04, Overlap(1.9, 2, False, "", 2.0))]) == []
+    assert warnings_of([outcome(0.2)]) == ["litert int8: a noisy machine, quartiles of 'original, one core' are 20% apart"]
+    (said,) = warnings_of([outcome(overlap=Overlap(1.0, 1, False, "one core allowed", 2.0))])
+    assert said == "litert int8: two workers at once are worth 1.00 of 2.00 possible, one core allowed"
+
+
+def test_golden_page() -> None:
+    assert page("t", "nnstretch bench p.yaml", ["a machine"], [outcome()], {"openvino float32": "no such operator"}).splitlines() == [
+        *("# t", "", "    nnstretch bench p.yaml", "", "- a machine", ""),
+        "| backend | what | median ms | quartiles ms | speed-up | 95% interval |",
+        "|---|---|---|---|---|---|",
+        "| litert int8 | original, one core | 0.100 | 0.100 to 0.100 | 1.00x | 1.00 to 1.00 |",
+        "",
+        "- litert int8: critical path 0.090 ms, 0.900 of the latency of branches at once; 12 us per meeting point",
+        "- not measured: openvino float32, no such operator",
+    ]
+
+
+# The command
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bench")
+    (folder / "net.py").write_text(
+        "from torch import nn\n\n\ndef make():\n"
+        "    return nn.Sequential(nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1), nn.ReLU()), nn.Flatten(), nn.Linear(16 * 64, 10))\n"
+    )
+    (folder / "plan.yaml").write_text(
+        f"format: 1\nmodel: {folder}/net.py:make\ninput: [1, 3, 16, 16]\nsegments:\n"
+        "  - end: '0'\n    branches: [{processor: cpu, width: 8}, {processor: dsp, width: 8}]\n  - {end: output, processor: cpu}\n"
+    )
+    return folder / "plan.yaml"
+
+
+def benched(capsys: pytest.CaptureFixture[str], *argv: object) -> dict[str, Any]:
+    assert run_verb("bench", [*map(str, argv), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *argv: object) -> str:
+    assert run_verb("bench", [*map(str, argv)]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+def test_a_plan_is_measured_and_told(plan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = benched(capsys, plan, "--runs", 3, "--out", tmp_path / "page.md")
+    (one,) = found["variants"]
+    assert (one["backend"], one["precision"], found["skipped"]) == ("onnxruntime", "float32", {})
+    assert {ONE_CORE, IN_TURN, AT_ONCE} <= one["contenders"].keys()
+    assert one["contenders"][ONE_CORE]["speedup"] == 1.0
+    assert "what the model starts with" in found["weights"]
+    text = (tmp_path / "page.md").read_text()
+    assert f"nnstretch bench {plan} --runs 3" in text
+    assert f"| onnxruntime float32 | {AT_ONCE} |" in text
+
+
+def test_a_bundle_exported_before_is_measured_for_people(plan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_verb("export", [str(plan), "--out", str(tmp_path / "net.nns"), "--json"]) == 0
+    capsys.readouterr()
+    assert run_verb("bench", [str(plan), "--bundle", str(tmp_path / "net.nns"), "--runs", "2"]) == 0
+    other = branched_bundle()
+    write_bundle(tmp_path / "other.nns", other.manifest, other.files)
+    assert "us per meeting point" in " ".join(capsys.readouterr().out.split())
+    assert "other.nns is of test:branched, bench, the plan stretches" in refused(capsys, plan, "--bundle", tmp_path / "other.nns")
+
+
+def test_what_cannot_be_measured_is_one_line(plan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "torchvision:resnet18 is no plan, bench" in refused(capsys, "torchvision:resnet18")
+    assert "unknown backend 'tvm', --backend" in refused(capsys, plan, "--backend", "tvm")
+    assert "--int8 with --backend onnxruntime" in refused(capsys, plan, "--backend", "onnxruntime", "--int8", "--calibration", "random")
+    assert "--int8 without --calibration" in refused(capsys, plan, "--int8")
+    assert "without --int8" in refused(capsys, plan, "--calibration", "random")
+    assert "a bundle brings its own" in refused(capsys, plan, "--bundle", "a.nns", "--weights", "b")
+    assert "unknown bundle" in refused(capsys, plan, "--bundle", tmp_path / "none.nns")
+    assert "no folder" in refused(capsys, plan, "--out", tmp_path / "nowhere" / "page.md")
+    assert "cannot write" in refused(capsys, plan, "--out", plan)
+
+
+@pytest.mark.parametrize("argv", [["--runs", "0"], ["--seconds", "0"], ["--seconds", "nan"], ["--runs", "3", "--seconds", "3"]])
+def test_wrong_usage_is_status_2(plan: Path, argv: list[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        run_verb("bench", [str(plan), *argv])
+    assert stopped.value.code == 2
