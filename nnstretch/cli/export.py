@@ -98,6 +98,7 @@ def requested(args: argparse.Namespace) -> Request:
     """The network with its weights, and what it is predicted to take."""
     from nnstretch.export.drafts import Request
     from nnstretch.stretch import stretch, unbranched
+    from nnstretch.stretch.elsewhere import with_elsewhere
     from nnstretch.stretch.lower import lower
     from nnstretch.stretch.pricing import price
 
@@ -109,7 +110,8 @@ def requested(args: argparse.Namespace) -> Request:
     plan = subject.plan or unbranched(subject.graph, args.model, args.processor or (soc.processors[0].name if soc else "cpu"))
     calibration = open_calibration(args.calibration, args.calibration_images, plan.input_shape) if args.int8 else None
     module = weighted(subject, plan, args.weights, stretch)
-    trial = price(lower(subject.stretcher, plan), soc) if soc else None
+    lowered = lower(subject.stretcher, plan) if soc else None
+    trial = with_elsewhere(price(lowered, soc), lowered, soc) if lowered and soc else None
     return Request(module, plan, args.format, args.int8, calibration, trial, soc)
 
 

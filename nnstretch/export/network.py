@@ -93,6 +93,7 @@ def manifest_of(
 
 def subgraph_of(draft: Draft, made: Made, errors: Errors, format: str) -> Subgraph:
     data = made.files[draft.name]
+    elsewhere = {p: one for p, one in draft.elsewhere.items() if p != draft.processor}
     return Subgraph(
         name=draft.name,
         processor=draft.processor,
@@ -104,7 +105,12 @@ def subgraph_of(draft: Draft, made: Made, errors: Errors, format: str) -> Subgra
         role=draft.role,
         format=format,
         segment=draft.segment,
-        predicted_us={draft.processor: draft.predicted_us} if draft.predicted_us is not None else {},
-        error_us={draft.processor: draft.error_us} if draft.predicted_us is not None and draft.error_us is not None else {},
+        predicted_us=own(draft, draft.predicted_us) | {p: one.latency_us for p, one in elsewhere.items()},
+        error_us=own(draft, draft.error_us) | {p: one.error_us for p, one in elsewhere.items()},
         max_abs_error=errors.subgraphs[draft.name],
     )
+
+
+def own(draft: Draft, time_us: float | None) -> dict[str, float]:
+    """On the processor it is placed on."""
+    return {draft.processor: time_us} if draft.predicted_us is not None and time_us is not None else {}
