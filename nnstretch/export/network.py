@@ -10,7 +10,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from nnstretch.bundle import FORMATS, Manifest, Port, Subgraph, write_bundle
+from nnstretch.alternatives import joined
+from nnstretch.bundle import FORMATS, Bundle, Manifest, Port, Subgraph, write_bundle
 from nnstretch.export.checks import Errors, compared
 from nnstretch.export.drafts import Draft, Progress, Request, drafted
 from nnstretch.export.litert import evaluating
@@ -53,16 +54,17 @@ def export(
     return exported(Request(module, plan, format, int8, calibration, trial, soc, seed, progress), path).manifest
 
 
-def exported(request: Request, path: Path | str) -> Exported:
-    """`export`, with what a manifest does not say."""
+def exported(request: Request, path: Path | str, also: Sequence[tuple[str, Bundle]] = ()) -> Exported:
+    """`export`, with what a manifest does not say; `also` are named bundles whose plans are added as alternatives. Raises BadInput, too."""
     with evaluating(request.module), torch.no_grad():
         drafts = drafted(request)
         made = files_of(request, drafts)
         errors = compared(made, drafts, request.int8, request.plan.model)
     subgraphs = tuple(subgraph_of(draft, made, errors, request.format) for draft in drafts)
     manifest = manifest_of(request, drafts, made.ports, subgraphs, errors)
-    write_bundle(Path(path), manifest, {sub.file: made.files[sub.name] for sub in subgraphs})
-    return Exported(manifest, errors.int8_snr_db)
+    bundle = joined(Bundle(manifest, {sub.file: made.files[sub.name] for sub in subgraphs}, str(path)), also)
+    write_bundle(Path(path), bundle.manifest, bundle.files)
+    return Exported(bundle.manifest, errors.int8_snr_db)
 
 
 def files_of(request: Request, drafts: Sequence[Draft]) -> Made:
