@@ -6,7 +6,7 @@ tried with a short task of another plan now and then, which costs no latency: it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nnstretch.errors import BadInput
@@ -14,6 +14,8 @@ from nnstretch.schedule.tasks import critical_path_us
 from nnstretch.trace import Span, Task
 
 Durations = Mapping[tuple[str, str], float]
+GONE = float("inf")
+"""Slowdown of a processor that has failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +82,20 @@ class Chooser:
     def hear(self, subgraph: str, span: Span) -> None:
         """A task of any variant has ended; times too short to tell anything are left out."""
         expected_us = next((v.durations_us[subgraph, span.processor] for v in self.variants if (subgraph, span.processor) in v.durations_us), 0.0)
-        if expected_us > 0:
+        if expected_us > 0 and self.slowdown.get(span.processor) != GONE:
             found, known = span.duration_us / expected_us, self.slowdown.get(span.processor, 1.0)
             self.slowdown[span.processor] = known + self.manner.memory * (found - known)
 
     def gone(self, processor: str) -> None:
         """A processor that has failed is infinitely slow."""
-        self.slowdown[processor] = float("inf")
+        self.slowdown[processor] = GONE
+
+    def absent(self, processors: Collection[str]) -> None:
+        """These are gone, and no others: one that has come back is believed to be as fast as predicted."""
+        for processor in [p for p, factor in self.slowdown.items() if factor == GONE and p not in processors]:
+            del self.slowdown[processor]
+        for processor in processors:
+            self.gone(processor)
 
     def choose(self) -> Variant:
         """For the next request: moves only to what has been better by `gain` for `patience` requests."""
@@ -95,7 +104,7 @@ class Chooser:
         better = best != self._current and self.variants[best].latency_us(self.slowdown) < now_us * (1 - self.manner.gain)
         count = self._promising[1] + 1 if better and self._promising[0] == best else int(better)
         self._promising = (best, count)
-        if better and (count >= self.manner.patience or now_us == float("inf")):
+        if better and (count >= self.manner.patience or now_us == GONE):
             self._current, self._promising = best, (best, 0)
         return self.current
 
@@ -104,7 +113,7 @@ class Chooser:
         if self._requests % self.manner.probe_every:
             return ()
         idle = {p for variant in self.variants for p in variant.processors} - self.current.processors
-        return tuple(task for p in sorted(idle) if (task := self._shortest(p)) is not None)
+        return tuple(task for p in sorted(idle) if self.slowdown.get(p) != GONE and (task := self._shortest(p)) is not None)
 
     def _shortest(self, processor: str) -> Task | None:
         known = [(v.work_us(task), task) for v in self.variants for task in v.tasks if task.processor == processor and v.work_us(task) > 0]
