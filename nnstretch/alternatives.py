@@ -12,7 +12,7 @@ from nnstretch.errors import BadInput, UnknownName
 
 
 def opened(paths: Sequence[Path | str]) -> tuple[tuple[str, Bundle], ...]:
-    """Every plan of these bundles, each as a bundle, under its name to be: the file's without its ending, for all but its main plan their own.
+    """Every plan of these bundles, each as a bundle, under its name to be: of a main plan the file's without its ending.
 
     Raises UnknownName, BrokenFile, and BadInput for a name that is taken or is none.
     """
@@ -47,8 +47,9 @@ def joined(main: Bundle, others: Sequence[tuple[str, Bundle]]) -> Bundle:
     added: list[Alternative] = []
     for name, other in others:
         check_fit(main, name, other)
-        subs = tuple(replace(sub, file=paths.setdefault(sub.sha256, f"plans/{name}/{Path(sub.file).name}")) for sub in other.manifest.subgraphs)
-        files |= {new.file: other.files[old.file] for new, old in zip(subs, other.manifest.subgraphs, strict=True)}
+        theirs = other.manifest.subgraphs
+        subs = tuple(replace(sub, file=paths.setdefault(sub.sha256, f"plans/{name}/{sub.file}")) for sub in theirs)
+        files |= {new.file: other.files[old.file] for new, old in zip(subs, theirs, strict=True)}
         added.append(alternative(name, other, subs))
     return Bundle(replace(main.manifest, alternatives=(*main.manifest.alternatives, *added)), files, main.name)
 
@@ -59,8 +60,8 @@ def check_fit(main: Bundle, name: str, other: Bundle) -> None:
     except ValueError as error:
         raise BadInput(f"cannot add plan {name} of {other.name}, {main.name}, {error}") from error
     if other.manifest.soc != main.manifest.soc:
-        chips = [chip or "no chip" for chip in (other.manifest.soc, main.manifest.soc)]
-        raise BadInput(f"cannot add plan {name} of {other.name}, {main.name}, it was predicted for {chips[0]}, the main plan for {chips[1]}")
+        theirs, ours = (chip or "no chip" for chip in (other.manifest.soc, main.manifest.soc))
+        raise BadInput(f"cannot add plan {name} of {other.name}, {main.name}, it was predicted for {theirs}, the main plan for {ours}")
 
 
 def alternative(name: str, bundle: Bundle, subgraphs: tuple[Subgraph, ...]) -> Alternative:

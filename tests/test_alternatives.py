@@ -183,3 +183,12 @@ def test_the_verb_adds_the_plans_of_other_bundles(tmp_path: Path, capsys: pytest
     assert "the name main is taken" in exported("a.nns", "cpu", "--also", (tmp_path / "dsp.nns").rename(tmp_path / "main.nns"))[1]
     assert run_verb("export", ["x.yaml", "--single", "a.onnx", "--also", "b.nns"]) == 1
     assert "--also b.nns without --out" in capsys.readouterr().err
+
+
+def test_files_of_one_name_in_two_folders_stay_apart() -> None:
+    bundle = tiny()
+    a, b = bundle.manifest.subgraphs
+    subs = (replace(a, file="one/x.onnx", sha256=digest(b"1"), size_bytes=1), replace(b, file="two/x.onnx", sha256=digest(b"2"), size_bytes=1))
+    other = Bundle(replace(bundle.manifest, subgraphs=subs), {"one/x.onnx": b"1", "two/x.onnx": b"2"}, "b.nns")
+    back = plan_of(joined(bundle, [("b", other)]), "b")
+    assert {sub.name: back.files[sub.file] for sub in back.manifest.subgraphs} == {"a": b"1", "b": b"2"}

@@ -50,7 +50,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--backend", metavar="NAME[,PROCESSOR=NAME...]", help="onnxruntime, litert or openvino[:DEVICE]; by file where absent"
     )
     parser.add_argument("--repeat", type=run_requests.count, metavar="N", help=f"how often to run ({REPEATS})")
-    parser.add_argument("--plan", metavar="NAME", help="of a bundle with several plans; without it, the main one, and of many requests the best now")
+    parser.add_argument("--plan", metavar="NAME", help="one of several; without it the main plan, and of many requests the best now")
     parser.add_argument("--input", type=Path, metavar="FILE.npy", help="random numbers where absent")
     parser.add_argument("--output", type=Path, metavar="FILE.npy", help="where to write the network's output")
     parser.add_argument("--trace", type=Path, metavar="FILE.json", help="where to write the timeline, Chrome/Perfetto JSON")
@@ -76,7 +76,8 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
         inputs = session.network.random_inputs(args.seed) if args.input is None else _load(args.input)
         _check_output(args.output, session.manifest)
         output, traces, late = _repeat(session, inputs, args.repeat or REPEATS)
-        result = {"bundle": str(args.bundle), "plan": args.plan or MAIN, "plans": list(plans(bundle.manifest)), **_times(session, traces, late)}
+        result = {"bundle": str(args.bundle), "plan": args.plan or MAIN, "plans": list(plans(bundle.manifest))}
+        result |= _times(session, traces, late)
         if soc is not None:
             result |= {"calibrated": soc.calibrated, "provenance": soc.provenance}
         result["max_abs_error"] = max_abs_error(output, session.network.in_order(inputs))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -30,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--requests", type=count, metavar="N", help="send N requests of one input instead of repeating it alone")
     group.add_argument("--clients", type=count, metavar="K", help="how many ask at once, each again when it is answered (1)")
     group.add_argument("--deadline-ms", type=float, metavar="D", help="after which a request ends with an error")
-    group.add_argument("--busy", metavar="PROCESSOR@MS:MS[,...]", help="others take half of a processor from one time to another (emulated)")
+    group.add_argument("--busy", metavar="PROCESSOR@MS:MS[,...]", help="others take half of it from one time to another (emulated)")
     group.add_argument("--fail", metavar="PROCESSOR@MS[:MS][,...]", help="a processor is lost at a time, and there again at another")
 
 
@@ -80,9 +82,9 @@ def processors_of(manifests: dict[str, Manifest], soc: Soc | None, mishaps: Mish
     """Those that plans use, and those that could take over. Raises UnknownName for a mishap of another."""
     subs = [sub for one in manifests.values() for sub in one.subgraphs]
     names = dict.fromkeys([*(sub.processor for sub in subs), *(name for sub in subs for name in sub.predicted_us)])
-    for one in (*mishaps.busy, *mishaps.fails):
-        if one.processor not in names:
-            raise UnknownName(f"unknown processor {one.processor!r}, command line, the bundle knows {', '.join(names)}")
+    for name in (*(one.processor for one in mishaps.busy), *(one.processor for one in mishaps.fails)):
+        if name not in names:
+            raise UnknownName(f"unknown processor {name!r}, command line, the bundle knows {', '.join(names)}")
     if soc is not None:
         return tuple(soc.processor(name) for name in names)
     return tuple(Processor(name, "cpu" if name.startswith("cpu") else name, 2) for name in names)
@@ -111,13 +113,7 @@ def served(args: argparse.Namespace, bundle: Bundle, soc: Soc | None, clock: str
     backends, output = first.backends, first.network.in_order(given)
     for session in sessions.values():
         session.close()  # before a server starts, which has threads and cores of its own
-    with stages() as bar:
-        step = max(1, load.requests // 100)
-
-        def tell(done: int) -> None:
-            if done % step == 0:
-                bar("requests", done, load.requests)
-
+    with telling(load.requests) as tell:
         if clock == "virtual":
             outcome = play(networks, processors, load, given, adaptive, tell)
         else:
@@ -126,6 +122,14 @@ def served(args: argparse.Namespace, bundle: Bundle, soc: Soc | None, clock: str
     result = {**result_of(first, outcome, load, dilation), "backend": backends, "adaptive": adaptive, "plan": args.plan}
     result["processors"] = {p.name: use for p in processors if (use := use_of(p.name, outcome))}
     return result, output, outcome
+
+
+@contextmanager
+def telling(requests: int) -> Iterator[Callable[[int], None]]:
+    """A bar that is drawn a hundred times at most."""
+    step = max(1, requests // 100)
+    with stages() as bar:
+        yield lambda done: None if done % step else bar("requests", done, requests)
 
 
 def asked(

@@ -22,7 +22,7 @@ from nnstretch.trace import Span, Task
 Tell = Callable[[int], None]
 """Hears how many requests have ended."""
 ASK = "ask"
-KINDS = {
+KINDS: dict[type[BaseException], str] = {
     DeadlineMissed: "deadline missed",
     ProcessorFailed: "no processor left",
     Cancelled: "cancelled",

@@ -23,7 +23,7 @@ from typing import Any, Self
 import numpy as np
 
 from nnstretch.alternatives import plan_of
-from nnstretch.bundle import Bundle, plans, read_bundle
+from nnstretch.bundle import Bundle, Manifest, plans, read_bundle
 from nnstretch.errors import BadInput, Cancelled, Stuck
 from nnstretch.run.backends import Choice
 from nnstretch.run.edges import leaving
@@ -136,12 +136,11 @@ class Server:
         self.adaptive = adapts(manifests, adaptive, bundle.name)
         first = next(iter(manifests))
         manifests = manifests if self.adaptive else {first: manifests[first]}
-        self.networks = {name: Network(plan_of(bundle, name), backend) for name in manifests if network is None or name != first}
+        given = {} if network is None else {first: network}
+        self.networks = {name: given.get(name) or Network(plan_of(bundle, name), backend) for name in manifests}
         """Every plan that may be used, loaded, by name."""
-        self.networks = {first: network or self.networks[first], **self.networks}
         self.manifest, self.network = manifests[first], self.networks[first]
-        used = dict.fromkeys(sub.processor for one in manifests.values() for sub in one.subgraphs)
-        self.processors = processors or tuple(Processor(n, "cpu" if n.startswith("cpu") else n, 2) for n in used)
+        self.processors = processors or used_by(manifests)
         self.counts = Counts()
         self._open, self._room, self._numbers = Open(), threading.BoundedSemaphore(capacity), count()
         self._closing = False
@@ -250,6 +249,12 @@ class Server:
             self.counts.failed += 1
             entry.reply.set_exception(error)
         self._room.release()
+
+
+def used_by(manifests: Mapping[str, Manifest]) -> tuple[Processor, ...]:
+    """Processors that plans use, in order of first use, where no chip says more of them."""
+    names = dict.fromkeys(sub.processor for one in manifests.values() for sub in one.subgraphs)
+    return tuple(Processor(name, "cpu" if name.startswith("cpu") else name, 2) for name in names)
 
 
 def nothing(network: Network, subgraph: str) -> Values:

@@ -24,9 +24,9 @@ FIRST_PROBE = 1 << 62
 
 
 class Plans:
-    """Takes requests and answers each once, saying by which plan; with `adaptive` it moves between plans (`Chooser`), else it keeps to one.
+    """Takes requests and answers each once, saying by which plan; with `adaptive` it moves between plans, else it keeps to one.
 
-    A request stays with the plan it was begun with; what fails of it runs elsewhere (`Service`).
+    `Chooser` says when. A request stays with the plan it was begun with; what fails of it runs elsewhere (`Service`).
     """
 
     def __init__(
@@ -103,8 +103,9 @@ def parted(subgraph: str) -> tuple[str, str]:
 
 
 def adapts(manifests: Mapping[str, Manifest], wanted: bool | None, where: str) -> bool:
-    """Whether to move between plans: where there are several and all are predicted, unless somebody said. Raises BadInput where it cannot."""
-    unknown = [f"{sub.name} of plan {name}" for name, one in manifests.items() for sub in one.subgraphs if sub.processor not in sub.predicted_us]
+    """Whether to move between plans: as wanted, else where there are several and all are predicted. Raises BadInput where it cannot."""
+    every = [(name, sub) for name, one in manifests.items() for sub in one.subgraphs]
+    unknown = [f"{sub.name} of plan {name}" for name, sub in every if sub.processor not in sub.predicted_us]
     if wanted and len(manifests) < 2:
         raise BadInput(f"adaptive with the one plan {next(iter(manifests), MAIN)}, {where}, needed are several: nnstretch export --also")
     if wanted and unknown:
