@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nnstretch.errors import BadInput
-from nnstretch.schedule.tasks import critical_path_us
 from nnstretch.trace import Span, Task
 
 Durations = Mapping[tuple[str, str], float]
@@ -28,8 +27,23 @@ class Variant:
     """On a quiet chip."""
 
     def latency_us(self, slowdown: Mapping[str, float]) -> float:
-        """Predicted, with every processor as slow as it is now."""
-        return critical_path_us(self.tasks, lambda task: (us := self.work_us(task)) and us * slowdown.get(task.processor or "", 1.0))
+        """Predicted, with every processor as slow as it is now and a lost one's work where it would go; infinite where it can go nowhere."""
+        ends_us: dict[str, float] = {}
+        free_us: dict[str, float] = {}
+        for task in self.tasks:
+            processor = self._taker(task, slowdown)
+            us = self.durations_us[task.subgraph, processor]
+            start_us = max(free_us.get(processor, 0.0), *(ends_us[need] for need in task.needs), 0.0)
+            ends_us[task.name] = free_us[processor] = start_us + (us and us * slowdown.get(processor, 1.0))
+        return max(ends_us.values(), default=0.0)
+
+    def _taker(self, task: Task, slowdown: Mapping[str, float]) -> str:
+        """Its own processor, or as `Service` has it the fastest of the others where that is lost; its own again where none is predicted."""
+        own = task.processor or ""
+        if slowdown.get(own) != GONE:
+            return own
+        known = [(us, p) for (sub, p), us in self.durations_us.items() if sub == task.subgraph and slowdown.get(p) != GONE]
+        return min(known, key=lambda one: one[0])[1] if known else own
 
     def work_us(self, task: Task) -> float:
         return self.durations_us[task.subgraph, task.processor or ""]
@@ -104,7 +118,8 @@ class Chooser:
         better = best != self._current and self.variants[best].latency_us(self.slowdown) < now_us * (1 - self.manner.gain)
         count = self._promising[1] + 1 if better and self._promising[0] == best else int(better)
         self._promising = (best, count)
-        if better and (count >= self.manner.patience or now_us == GONE):
+        lost = any(self.slowdown.get(processor) == GONE for processor in self.current.processors)
+        if better and (lost or count >= self.manner.patience):
             self._current, self._promising = best, (best, 0)
         return self.current
 

@@ -41,13 +41,15 @@ class Plans:
         ended: Callable[[Span], None] | None = None,
     ) -> None:
         self._manifests, self._executor, self._answered, self._ended = manifests, executor, answered, ended
-        variants = [Variant(name, tasks_of(one, 0, f"{name}/"), durations_of(one, f"{name}/")) for name, one in manifests.items()]
+        times_us = {key: us for key, us in durations_us_of(manifests).items() if key[1] in {p.name for p in processors}}
+        own = {name: {key: us for key, us in times_us.items() if parted(key[0])[0] == name} for name in manifests}
+        variants = [Variant(name, tasks_of(one, 0, f"{name}/"), own[name]) for name, one in manifests.items()]
         self.chooser = Chooser(variants, manner) if adaptive else None
         self._fixed = next(iter(manifests))
         self._by: dict[int, str] = {}
         """Plan of every open request."""
         self._probes = count(FIRST_PROBE)
-        self.service = Service(processors, policy, executor, self._over, durations_us_of(manifests), self._heard)
+        self.service = Service(processors, policy, executor, self._over, times_us, self._heard)
 
     def __len__(self) -> int:
         """Requests of others that have not been answered."""
