@@ -10,11 +10,11 @@ import json
 import zipfile
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from math import prod
 from pathlib import Path
 
-from nnstretch.bundlefile import check_name, decode, digest, member, parse_json, sealed, write_sealed
+from nnstretch.bundlefile import check_name, check_plan_name, decode, digest, member, parse_json, sealed, write_sealed
 from nnstretch.errors import BrokenFile, UnknownName
 from nnstretch.files import replacing
 from nnstretch.graph import ELEMENT_BYTES, TensorSpec
@@ -34,6 +34,8 @@ ROLES = ("branch", "merge")
 FORMATS = {"onnx": ".onnx", "litert": ".tflite"}
 """Of a sub-graph's file, and how its name ends."""
 LAYOUTS = ("", "NCHW", "NHWC")
+MAIN = "main"
+"""What the first plan of a bundle is called where it has several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,19 @@ class Subgraph:
 
 
 @dataclass(frozen=True, slots=True)
+class Alternative:
+    """One more plan of a network. Tensors and sub-graphs have its own names; only scales at its edges may differ from the main plan's."""
+
+    name: str
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    subgraphs: tuple[Subgraph, ...]
+    max_abs_error: float
+    sync_us: dict[int, float] = field(default_factory=dict)
+    plan: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """Everything about a bundle but the weights."""
 
@@ -93,6 +108,8 @@ class Manifest:
     plan: str = ""
     """The plan as YAML, for readers and reports."""
     format: int = FORMAT
+    alternatives: tuple[Alternative, ...] = ()
+    """Further plans, predicted for the same chip; not written where there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +121,18 @@ class Bundle:
     """By `Subgraph.file`."""
     name: str = "bundle"
     """Where it was read from, for messages."""
+
+
+def plans(manifest: Manifest) -> dict[str, Manifest]:
+    """Every plan of a bundle as a manifest of its own, by name; the main one first."""
+    alone = replace(manifest, alternatives=())
+    own = {one.name: {f.name: getattr(one, f.name) for f in fields(one) if f.name != "name"} for one in manifest.alternatives}
+    return {MAIN: alone} | {name: replace(alone, **values) for name, values in own.items()}
+
+
+def every_subgraph(manifest: Manifest) -> tuple[Subgraph, ...]:
+    """Of all plans."""
+    return (*manifest.subgraphs, *(sub for one in manifest.alternatives for sub in one.subgraphs))
 
 
 def meeting_points(manifest: Manifest) -> dict[int, str]:
@@ -118,9 +147,10 @@ def meeting_points(manifest: Manifest) -> dict[int, str]:
 def write_bundle(path: Path, manifest: Manifest, files: Mapping[str, bytes]) -> None:
     """Write one `.nns`; equal contents make equal files, and what could not be read back is not written."""
     try:
-        text = json.dumps(asdict(manifest), indent=1, allow_nan=False).encode()
+        content = {key: value for key, value in asdict(manifest).items() if value or key != "alternatives"}
+        text = json.dumps(content, indent=1, allow_nan=False).encode()
         check_manifest(decode_manifest(text))
-        promised = {sub.file: sub for sub in manifest.subgraphs}
+        promised = {sub.file: sub for sub in every_subgraph(manifest)}
         if promised.keys() != files.keys():
             raise ValueError(f"member {min(promised.keys() ^ files.keys())}, not both promised and given")
         for name, sub in promised.items():
@@ -153,7 +183,7 @@ def _read(archive: zipfile.ZipFile, name: str) -> Bundle:
         raise ValueError(f"member {MANIFEST}, {entry.file_size} bytes, limit {MAX_MANIFEST_BYTES}")
     manifest = decode_manifest(archive.read(entry))
     check_manifest(manifest)
-    promised = {sub.file: sub for sub in manifest.subgraphs}
+    promised = {sub.file: sub for sub in every_subgraph(manifest)}
     if extra := sorted(set(archive.namelist()) - promised.keys() - {MANIFEST}):
         raise ValueError(f"member {extra[0]}, the manifest does not know it")
     return Bundle(manifest, {f: member(archive, f, sub.size_bytes, sub.sha256) for f, sub in promised.items()}, name)
@@ -173,12 +203,32 @@ def decode_manifest(text: bytes) -> Manifest:
 
 
 def check_manifest(manifest: Manifest) -> None:
-    """Raise ValueError unless every name is one thing, every input has a source and times are times."""
+    """Raise ValueError unless, in every plan, every name is one thing, every input has a source and times are times."""
+    _check_unique("plan", [MAIN, *(one.name for one in manifest.alternatives)])
+    for name, plan in plans(manifest).items():
+        try:
+            _check_plan(plan)
+            if name != MAIN:
+                check_plan_name(name)
+                check_edges(plan, manifest)
+        except ValueError as error:
+            raise ValueError(f"plan {name[:80]!r}, {error}" if name != MAIN else str(error)) from error
+    _check_files(every_subgraph(manifest))
+
+
+def check_edges(plan: Manifest, main: Manifest) -> None:
+    """Raise ValueError unless a plan reads and writes what the main one does: names, shapes, types and layouts; scales may differ."""
+    for what, ours, theirs in (("inputs", plan.inputs, main.inputs), ("outputs", plan.outputs, main.outputs)):
+        found, wanted = (", ".join(f"{p.name[:80]!r} {form(replace(p, scale=0.0))}" for p in ports) for ports in (ours, theirs))
+        if found != wanted:
+            raise ValueError(f"its {what} are {found[:200]}, the main plan's {wanted[:200]}")
+
+
+def _check_plan(manifest: Manifest) -> None:
     _check_ports(f"member {MANIFEST}", manifest.inputs)
     for sub in manifest.subgraphs:
         _check_subgraph(sub)
     _check_unique("sub-graph", [sub.name for sub in manifest.subgraphs])
-    _check_files(manifest)
     if (processors := len({sub.processor for sub in manifest.subgraphs})) > MAX_PROCESSORS:
         raise ValueError(f"member {MANIFEST}, {processors} processors, limit {MAX_PROCESSORS}")
     written = [*manifest.inputs, *(port for sub in manifest.subgraphs for port in sub.outputs)]
@@ -221,10 +271,10 @@ def _check_ports(where: str, ports: tuple[Port, ...]) -> None:
             )
 
 
-def _check_files(manifest: Manifest) -> None:
+def _check_files(subgraphs: tuple[Subgraph, ...]) -> None:
     """Sub-graphs may share a file, but then they agree on what is in it."""
     contents: dict[str, tuple[int, str]] = {}
-    for sub in manifest.subgraphs:
+    for sub in subgraphs:
         if contents.setdefault(sub.file, (sub.size_bytes, sub.sha256)) != (sub.size_bytes, sub.sha256):
             raise ValueError(f"member {MANIFEST}, sub-graph {sub.name[:80]!r} expects other contents of {sub.file} than an earlier one")
 

@@ -45,6 +45,12 @@ def check_name(name: str) -> None:
         raise ValueError(f"member {name[:80]!r}, a name must be a relative path of letters, digits, '.', '_', '+' and '-'")
 
 
+def check_plan_name(name: str) -> None:
+    """One word that can stand in a path and before a slash."""
+    if "/" in name or not SAFE_NAME.fullmatch(name):
+        raise ValueError(f"{name[:80]!r} is no plan's name, it is made of letters, digits, '.', '_', '+' and '-'")
+
+
 def write_sealed(path: Path, members: Mapping[str, bytes]) -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         for name, data in members.items():

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from nnstretch.plan import Plan
+from nnstretch.protocols import Estimate
+
+Elsewhere = Mapping[str, Estimate]
+"""By processor, copies included; those that cannot run it, or that nobody measured doing so, are absent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,8 @@ class Trial:
     segments: tuple[SegmentCost, ...]
     macs: int
     params: int
+    elsewhere: tuple[tuple[Elsewhere, ...], ...] = field(default=(), repr=False, compare=False)
+    """By segment and branch, and the merge last where branches meet: what it would take on other processors. Empty where nobody asked."""
 
     @property
     def latency_us(self) -> float:

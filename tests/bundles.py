@@ -9,11 +9,13 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from nnstretch.alternatives import joined
 from nnstretch.bundle import Bundle, Manifest, Port, Subgraph
 from nnstretch.bundlefile import digest
 from nnstretch.graph import TensorSpec
 
 CHANNELS, SIDE = 8, 8
+PHONE = ("cpu", "gpu", "dsp")
 
 
 def feature_map(channels: int = CHANNELS, side: int = SIDE) -> TensorSpec:
@@ -66,15 +68,16 @@ def branched_bundle(
     sync_us: float = 60.0,
     stem_us: float = 300.0,
     predicted: bool = True,
+    team: tuple[str, str] = ("cpu", "dsp"),
 ) -> Bundle:
-    """A convolution on the CPU, then `segments` times: a CPU and a DSP branch that meet in a concat."""
+    """A convolution on the CPU, then `segments` times: branches on a `team`, by default a CPU and a DSP, that meet in a concat."""
     half, full = feature_map(channels // 2, side), feature_map(channels, side)
     image, merged = Port("image", feature_map(3, side)), Port("stem", full)
     files = {"stem.onnx": conv(image, merged, seed=0)}
     subs = [subgraph("stem", "cpu", files["stem.onnx"], [image], [merged], predicted_us={"cpu": stem_us})]
     for number in range(1, segments + 1):
-        ends = {name: Port(f"s{number}.{name}", half) for name in ("cpu", "dsp")}
-        for seed, (processor, time_us) in enumerate(zip(("cpu", "dsp"), branch_us, strict=True)):
+        ends = {name: Port(f"s{number}.{name}", half) for name in team}
+        for seed, (processor, time_us) in enumerate(zip(team, branch_us, strict=True)):
             data = conv(merged, ends[processor], 10 * number + seed, depth)
             name = f"s{number}_{processor}"
             files[f"{name}.onnx"] = data
@@ -87,6 +90,18 @@ def branched_bundle(
         subs = [replace(sub, predicted_us={}) for sub in subs]
     sync = dict.fromkeys(range(1, segments + 1), sync_us) if predicted else {}
     return Bundle(Manifest("test:branched", "mi9" if predicted else None, (image,), (merged,), tuple(subs), 0.0, sync), files)
+
+
+def several_plans() -> Bundle:
+    """Three plans, on the quiet chip in this order: CPU and DSP, CPU and GPU, GPU and DSP; every time is known on every processor."""
+
+    def one(name: str, team: tuple[str, str], us: float) -> Bundle:
+        made = branched_bundle(branch_us=(us, us), team=team)
+        subs = tuple(replace(s, predicted_us=dict.fromkeys(PHONE, s.predicted_us[s.processor])) for s in made.manifest.subgraphs)
+        return Bundle(replace(made.manifest, subgraphs=subs), made.files, name)
+
+    plans = [(name, one(name, team, us)) for name, team, us in (("gpu", ("cpu", "gpu"), 1100.0), ("both", ("gpu", "dsp"), 1300.0))]
+    return joined(one("main", ("cpu", "dsp"), 1000.0), plans)
 
 
 def branched_latency_us(segments: int, branch_us: tuple[float, float] = (900.0, 1000.0), stem_us: float = 300.0) -> float:

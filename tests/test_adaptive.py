@@ -66,6 +66,18 @@ def test_a_processor_that_is_gone_is_left_at_once() -> None:
     assert variant("none", cpu=0.0).latency_us({"cpu": INF}) == 0.0, "what takes no time is never late"
 
 
+def test_work_of_a_lost_processor_counts_where_it_would_go() -> None:
+    times = {("a", "cpu"): 10.0, ("b", "dsp"): 10.0, ("b", "cpu"): 4.0, ("b", "gpu"): 9.0}
+    able = Variant("able", (Task("a", "a", processor="cpu"), Task("b", "b", processor="dsp")), times)
+    assert able.latency_us({}) == 10.0
+    assert able.latency_us({"dsp": INF}) == 14.0, "one after the other on the CPU, the fastest of those left"
+    assert able.latency_us({"dsp": INF, "cpu": 2.0}) == 28.0
+    assert able.latency_us({"dsp": INF, "cpu": INF}) == INF, "nobody else was ever timed at `a`"
+    chooser = Chooser((able, variant("slow", cpu=30.0)))
+    chooser.gone("dsp")
+    assert chooser.choose().name == "able", "re-placed, it is still the fastest"
+
+
 def test_nonsense_is_refused() -> None:
     with pytest.raises(BadInput, match="no plans"):
         Chooser(())

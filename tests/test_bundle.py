@@ -36,9 +36,10 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return path.read_bytes()
 
 
-def forged(path: Path, change: Callable[[dict[str, Any]], object], **members: bytes) -> Path:
+def forged(path: Path, change: Callable[[dict[str, Any]], object], bundle: Bundle | None = None, **members: bytes) -> Path:
     """A bundle with a valid seal whose manifest somebody edited."""
-    write_bundle(path, tiny().manifest, tiny().files)
+    bundle = bundle or tiny()
+    write_bundle(path, bundle.manifest, bundle.files)
     with zipfile.ZipFile(path) as archive:
         contents = {name: archive.read(name) for name in archive.namelist()}
     manifest = json.loads(contents[MANIFEST])

@@ -107,8 +107,11 @@ def test_a_queue_takes_no_more_than_its_depth() -> None:
     assert clock.free() == ()
     with pytest.raises(Stuck, match="b does not fit the queue of gpu, 1 tasks"):
         clock.submit(Task("b", "g"), GPU)
+
+
+def test_a_task_whose_time_nobody_predicted_fails() -> None:
     with pytest.raises(UnknownName, match="unknown time of h on gpu"):
-        clock.submit(Task("c", "h"), GPU)
+        run((Task("c", "h", processor="gpu"),), PLACED, VirtualClock(PHONE, {("g", "gpu"): 5.0}))
 
 
 def test_a_queue_starts_its_tasks_in_order_and_back_to_back() -> None:

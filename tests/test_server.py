@@ -5,16 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from bundles import branched_bundle
+from bundles import branched_bundle, several_plans
 
-from nnstretch.errors import BadInput, Cancelled, DeadlineMissed, ProcessorFailed, Stuck
+from nnstretch.errors import BadInput, Cancelled, DeadlineMissed, ProcessorFailed, Stuck, UnknownName
 from nnstretch.run import Session
 from nnstretch.run.network import Network, Values
 from nnstretch.run.server import Server
-from nnstretch.schedule import Fails, Mishaps
+from nnstretch.schedule import Busy, Fails, Mishaps
 
 
 @pytest.fixture(autouse=True)
@@ -140,9 +141,63 @@ def test_a_loop_that_breaks_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatc
     def broken() -> None:
         raise RuntimeError("bug")
 
-    monkeypatch.setattr(server._service, "hear", lambda event: broken())
+    monkeypatch.setattr(server._plans.service, "hear", lambda event: broken())
     answer = server.submit(image(0))
     with pytest.raises(Cancelled, match="its loop broke: bug"):
         answer.result(30)
     server.close()
     assert server.counts.lost == 0
+
+
+def test_each_answer_says_by_which_plan_it_was_computed() -> None:
+    bundle = several_plans()
+    with Session(bundle) as main, Session(bundle, plan="gpu") as gpu:
+        expected = {"main": main.run(image(0)), "gpu": gpu.run(image(0))}
+    for plan, adaptive in (("gpu", None), ("main", None), (None, False), (None, True)):
+        with Server(bundle, plan=plan, adaptive=adaptive) as server:
+            replies = [server.submit(image(0)) for _ in range(4)]
+            assert all(np.array_equal(reply.result(30), expected["gpu" if plan == "gpu" else "main"]) for reply in replies if reply.plan != "both")
+            assert server.adaptive is bool(adaptive)
+        assert sum(server.counts.plans.values()) == 4
+        assert {reply.plan for reply in replies} == set(server.counts.plans)
+        assert all(reply.latency_ms is not None and reply.replaced == 0 for reply in replies)
+        if not adaptive:
+            assert set(server.counts.plans) == {plan or "main"}
+
+
+def test_a_server_of_several_plans_leaves_a_busy_processor() -> None:
+    bundle = several_plans()
+    busy = Mishaps(busy=(Busy("dsp", 0.0, 1e12, 0.1),))
+    with Server(bundle, emulated=True, dilation=10.0, mishaps=busy) as server:
+        assert server.adaptive
+        plans_used = []
+        for _ in range(12):
+            reply = server.submit(image(0))
+            assert np.array_equal(reply.result(30), server.networks[reply.plan or ""].in_order(image(0)))
+            plans_used.append(reply.plan)
+    assert plans_used[0] == "main", "predicted fastest on a quiet chip"
+    assert plans_used[-1] == "gpu"
+    assert server.counts.lost == 0
+
+
+def test_a_server_of_several_plans_leaves_a_lost_processor() -> None:
+    with Server(several_plans(), emulated=True, mishaps=Mishaps(fails=(Fails("dsp", 0.0),))) as server:
+        replies = [server.submit(image(0)) for _ in range(6)]
+        assert all(reply.exception(30) is None for reply in replies)
+    assert set(server.counts.plans) <= {"main", "gpu"}
+    assert replies[-1].plan == "gpu"
+    assert sum(reply.replaced for reply in replies) == server.counts.replaced == server.counts.plans["main"]
+
+
+def test_adaptive_needs_several_plans_that_are_predicted() -> None:
+    with pytest.raises(BadInput, match="adaptive with the one plan main, bundle, needed are several"):
+        Server(branched_bundle(), adaptive=True)
+    plain = several_plans()
+    subs = tuple(replace(sub, predicted_us={}) for sub in plain.manifest.subgraphs)
+    plain = replace(plain, manifest=replace(plain.manifest, subgraphs=subs, sync_us={}))
+    with pytest.raises(BadInput, match="adaptive without predicted times, main, stem of plan main has none"):
+        Server(plain, adaptive=True)
+    with Server(plain) as server:
+        assert not server.adaptive
+    with pytest.raises(UnknownName, match="unknown plan 'best'"):
+        Server(plain, plan="best")

@@ -8,6 +8,7 @@ the model starts with. --soc adds the predicted latency of every sub-graph, whic
   nnstretch export torchvision:resnet18 --soc mi9 --processor dsp --out original.nns
   nnstretch export plan.yaml --format litert --int8 --calibration photos --out net.nns
   nnstretch export plan.yaml --single net.onnx
+  nnstretch export b.yaml --soc mi9 --out net.nns --also a.nns    two plans in one bundle: main, and a
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnstretch.bundle import FORMATS
+from nnstretch.alternatives import opened
+from nnstretch.bundle import FORMATS, plans
 from nnstretch.cli.calibration import DEFAULT_IMAGES, open_calibration
 from nnstretch.cli.subjects import SOC_HELP, add_model, load_soc_of, load_subject, progress, shape_of, writable
 from nnstretch.errors import BadInput
@@ -38,6 +40,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--single", metavar="FILE.onnx|FILE.tflite", default=None, help="the whole network as one file, beside --out or instead of it"
     )
     parser.add_argument(
+        "--also", metavar="FILE.nns", action="append", default=[], help="add the plans of this bundle, named after it, to --out; repeatable"
+    )
+    parser.add_argument(
         "--weights", metavar="CKPT", default=None, help="safetensors of the network, or of the stretched network for a plan"
     )
     parser.add_argument("--format", choices=tuple(FORMATS), default="onnx", help="file format of sub-graphs (default onnx)")
@@ -56,7 +61,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
     check(args)
-    out, single = (writable(path, args.model, args.weights) for path in (args.out, args.single))
+    out, single = (writable(path, args.model, args.weights, *args.also) for path in (args.out, args.single))
+    also = opened(args.also)
     request = requested(args)
     written, one = None, None
     with progress("exporting") as tick:
@@ -64,7 +70,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
         if out is not None:
             from nnstretch.export.network import exported
 
-            written = exported(request, out)
+            written = exported(request, out, also)
         if single is not None:
             from nnstretch.export.single import export_single, format_of
 
@@ -76,6 +82,8 @@ def check(args: argparse.Namespace) -> None:
     """What does not go together, before anything is loaded. Raises BadInput."""
     if args.out is None and args.single is None:
         raise BadInput("nothing to write, command line, give --out FILE.nns or --single FILE")
+    if args.also and args.out is None:
+        raise BadInput(f"--also {args.also[0]} without --out, command line, only a bundle holds several plans")
     if args.single is not None:
         from nnstretch.export.single import format_of
 
@@ -98,6 +106,7 @@ def requested(args: argparse.Namespace) -> Request:
     """The network with its weights, and what it is predicted to take."""
     from nnstretch.export.drafts import Request
     from nnstretch.stretch import stretch, unbranched
+    from nnstretch.stretch.elsewhere import with_elsewhere
     from nnstretch.stretch.lower import lower
     from nnstretch.stretch.pricing import price
 
@@ -109,7 +118,8 @@ def requested(args: argparse.Namespace) -> Request:
     plan = subject.plan or unbranched(subject.graph, args.model, args.processor or (soc.processors[0].name if soc else "cpu"))
     calibration = open_calibration(args.calibration, args.calibration_images, plan.input_shape) if args.int8 else None
     module = weighted(subject, plan, args.weights, stretch)
-    trial = price(lower(subject.stretcher, plan), soc) if soc else None
+    lowered = lower(subject.stretcher, plan) if soc else None
+    trial = with_elsewhere(price(lowered, soc), lowered, soc) if lowered and soc else None
     return Request(module, plan, args.format, args.int8, calibration, trial, soc)
 
 
@@ -125,6 +135,7 @@ def result_of(args: argparse.Namespace, request: Request, written: Exported | No
         "calibration_images": len(request.calibration.indices) if request.int8 else None,  # type: ignore[union-attr]
         "predicted_ms": request.trial.latency_us / 1000 if request.trial else None,
         "single": {"file": args.single, **asdict(one)} if one is not None else None,
+        "plans": list(plans(written.manifest)) if written is not None else [],
         "subgraphs": rows_of(written.manifest, request.trial is not None) if written is not None else [],
     }
 
@@ -168,6 +179,8 @@ def show(result: dict[str, Any], console: Any) -> None:
             table.add_row(s["name"], s["processor"], f"{s['bytes'] / 1000:,.0f}", f"{s['max_abs_error']:.1e}", predicted)
         console.print(table)
         console.print(f"{result['bundle']}  differs from the module by {result['max_abs_error']:.1e} at most")
+        if len(result["plans"]) > 1:
+            console.print(f"{len(result['plans'])} plans in it: {', '.join(result['plans'])}")
     if one := result["single"]:
         console.print(f"{one['file']}  {one['size_bytes'] / 1000:,.0f} kB, differs from the module by {one['max_abs_error']:.1e} at most")
     if result["int8"]:

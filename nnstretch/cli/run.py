@@ -4,6 +4,8 @@
     nnstretch run net.nns --soc mi9 --clock real --repeat 50       the same on threads, played in real time
     nnstretch run net.nns --input x.npy --output y.npy --trace t.json
     nnstretch run net.nns --backend openvino,gpu=openvino:GPU      who computes, for all processors and for some
+    nnstretch run net.nns --plan gpu                               one of several plans in the bundle
+    nnstretch run net.nns --requests 200 --clients 4 --busy gpu@0:500 --fail dsp@800    many requests under trouble
 
 The real clock slows the chip down by `dilation` where this host computes slower than the chip is
 predicted to, and divides all times by it again; dispatch_overhead_us alone is the host's own.
@@ -19,6 +21,7 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nnstretch.cli import run_requests
 from nnstretch.cli.subjects import warn_uncalibrated, writable
 from nnstretch.errors import BadInput, BrokenFile, UnknownName
 
@@ -26,11 +29,13 @@ if TYPE_CHECKING:
     import numpy as np
     from rich.console import Console
 
+    from nnstretch.bundle import Bundle, Manifest
     from nnstretch.run import Session
+    from nnstretch.soc import Soc
     from nnstretch.trace import Trace
 
 SUMMARY = "run a bundle's branches at once, on a virtual or a real clock"
-SEQUENTIAL_REPEATS = 10
+REPEATS, SEQUENTIAL_REPEATS = 10, 10
 NPY_ERRORS = (ValueError, OSError, EOFError, SyntaxError, MemoryError, OverflowError, TypeError, zipfile.BadZipFile)
 LEAST_ROUNDS, MOST_ROUNDS = 10, 50
 """Of runs and sub-graphs alone, in turns."""
@@ -46,28 +51,35 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--backend", metavar="NAME[,PROCESSOR=NAME...]", help="onnxruntime, litert, openvino[:DEVICE] or torch[:cuda]; by file where absent"
     )
-    parser.add_argument("--repeat", type=_count, default=10, metavar="N", help="how often to run (10)")
+    parser.add_argument("--repeat", type=run_requests.count, metavar="N", help=f"how often to run ({REPEATS})")
+    parser.add_argument("--plan", metavar="NAME", help="one of several; without it the main plan, and of many requests the best now")
     parser.add_argument("--input", type=Path, metavar="FILE.npy", help="random numbers where absent")
     parser.add_argument("--output", type=Path, metavar="FILE.npy", help="where to write the network's output")
     parser.add_argument("--trace", type=Path, metavar="FILE.json", help="where to write the timeline, Chrome/Perfetto JSON")
     parser.add_argument("--seed", type=_seed, default=0, help="of the random input (0)")
+    run_requests.add_arguments(parser)
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
-    from nnstretch.bundle import read_bundle
+    from nnstretch.bundle import MAIN, plans, read_bundle
     from nnstretch.run import Session
     from nnstretch.run.measures import max_abs_error
 
+    run_requests.check(args)
     for path in (args.output, args.trace):
         writable(path, args.bundle, args.input)
     bundle = read_bundle(args.bundle)
     predicted = any(sub.predicted_us for sub in bundle.manifest.subgraphs)
     soc = _soc(args.soc)
-    with Session(bundle, soc, args.mode, args.clock or ("virtual" if predicted else "real"), backend=args.backend) as session:
+    clock = args.clock or ("virtual" if predicted else "real")
+    if args.requests is not None:
+        return _many(args, bundle, soc, clock)
+    with Session(bundle, soc, args.mode, clock, backend=args.backend, plan=args.plan) as session:
         inputs = session.network.random_inputs(args.seed) if args.input is None else _load(args.input)
-        _check_output(args.output, session)
-        output, traces, late = _repeat(session, inputs, args.repeat)
-        result = {"bundle": str(args.bundle), **_times(session, traces, late)}
+        _check_output(args.output, session.manifest)
+        output, traces, late = _repeat(session, inputs, args.repeat or REPEATS)
+        result = {"bundle": str(args.bundle), "plan": args.plan or MAIN, "plans": list(plans(bundle.manifest))}
+        result |= _times(session, traces, late)
         result |= _against_the_limit(session, inputs, result)
         if soc is not None:
             result |= {"calibrated": soc.calibrated, "provenance": soc.provenance}
@@ -81,6 +93,21 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
         if args.trace:
             _write_trace(args.trace, session, traces)
     return result
+
+
+def _many(args: argparse.Namespace, bundle: Bundle, soc: Soc | None, clock: str) -> dict[str, Any]:
+    inputs = None if args.input is None else _load(args.input)
+    _check_output(args.output, bundle.manifest)
+    result, output, outcome = run_requests.served(args, bundle, soc, clock, inputs)
+    if args.output:
+        _save(args.output, output)
+    if args.trace:
+        from nnstretch.run import write_perfetto
+
+        trace, manifest = run_requests.trace_of(bundle, outcome)
+        write_perfetto(args.trace, {"predicted" if clock == "virtual" else "measured": trace}, manifest)
+    about = {} if soc is None else {"calibrated": soc.calibrated, "provenance": soc.provenance}
+    return {"bundle": str(args.bundle), **result, **about}
 
 
 def _times(session: Session, traces: list[Trace], late: int) -> dict[str, Any]:
@@ -122,9 +149,13 @@ def _against_the_limit(session: Session, inputs: Any, result: dict[str, Any]) ->
 def show(result: dict[str, Any], console: Console) -> None:
     from rich.table import Table
 
+    if "requests" in result:
+        return run_requests.show(result, console)
     times = result["latency_ms"]
     table = Table(title=f"{result['model']}, {result['mode']}, {result['clock']} clock, times {result['timing']}", show_header=False)
     others = ", ".join(f"{name} {times[name]:.3f}" for name in ("min", "p90", "p99"))
+    if len(result["plans"]) > 1:
+        table.add_row("plan", f"{result['plan']}, of {', '.join(result['plans'])}")
     table.add_row("latency", f"median {times['median']:.3f} ms ({others})")
     if result["virtual_ms"] is not None:
         table.add_row("latency on the virtual clock", f"{result['virtual_ms']:.3f} ms")
@@ -144,13 +175,7 @@ def show(result: dict[str, Any], console: Console) -> None:
     for name, use in result["processors"].items():
         table.add_row(f"{name} busy", f"{use['busy_ms']:.3f} ms, {use['utilisation']:.0%}, {result['backend'][name]}")
     console.print(table)
-    warn_uncalibrated(result, console)
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 1_000_000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a count from 1 to 1000000")
-    return int(text)
+    return warn_uncalibrated(result, console)
 
 
 def _seed(text: str) -> int:
@@ -227,11 +252,11 @@ def _write_trace(path: Path, session: Session, traces: list[Trace]) -> None:
     write_perfetto(path, forecast | played, session.manifest)
 
 
-def _check_output(path: Path | None, session: Session) -> None:
+def _check_output(path: Path | None, manifest: Manifest) -> None:
     """Refuse before the work what could not be written after it."""
-    if path and len(session.manifest.outputs) > 1:
-        names = [port.name for port in session.manifest.outputs]
-        raise BadInput(f"cannot write {path}, {session.manifest.model} has {len(names)} outputs ({', '.join(names)}), a .npy holds one")
+    if path and len(manifest.outputs) > 1:
+        names = [port.name for port in manifest.outputs]
+        raise BadInput(f"cannot write {path}, {manifest.model} has {len(names)} outputs ({', '.join(names)}), a .npy holds one")
 
 
 def _save(path: Path, output: np.ndarray) -> None:

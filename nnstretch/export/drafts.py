@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, cast
 
 import torch
@@ -13,7 +13,7 @@ from nnstretch.bundle import FORMATS
 from nnstretch.errors import BadInput
 from nnstretch.plan import Plan, Segment
 from nnstretch.soc import Soc
-from nnstretch.trial import SegmentCost, Trial
+from nnstretch.trial import Elsewhere, SegmentCost, Trial
 
 Progress = Callable[[int, int, str], None]
 Tensors = Mapping[str, torch.Tensor]
@@ -98,6 +98,8 @@ class Draft:
     error_us: float | None = None
     notes: Mapping[str, str] = field(default_factory=dict)
     """What viewers of the file show."""
+    elsewhere: Elsewhere = field(default_factory=dict)
+    """Predicted on processors that it is not placed on."""
 
     @property
     def role(self) -> str:
@@ -117,7 +119,13 @@ def drafted(request: Request) -> tuple[Draft, ...]:
         drafts += branches
         if segment.branched:
             drafts.append(merge_of(number, meeting.axis, segment, branches, end, request.host, cost))
-    return tuple(drafts)
+    return tuple(drafts) if request.trial is None else predicted_elsewhere(drafts, request.trial)
+
+
+def predicted_elsewhere(drafts: Sequence[Draft], trial: Trial) -> tuple[Draft, ...]:
+    """The same drafts with what the trial says of other processors; it has one row for each, in the same order."""
+    rows = [row for segment in trial.elsewhere for row in segment]
+    return tuple(replace(draft, elsewhere=row) for draft, row in zip(drafts, rows, strict=True)) if rows else tuple(drafts)
 
 
 def branches_of(number: int, meeting: Meeting, segment: Segment, end: str, cost: SegmentCost | None) -> list[Draft]:

@@ -10,7 +10,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from nnstretch.bundle import FORMATS, Manifest, Port, Subgraph, write_bundle
+from nnstretch.alternatives import joined
+from nnstretch.bundle import FORMATS, Bundle, Manifest, Port, Subgraph, write_bundle
 from nnstretch.export.checks import Errors, compared
 from nnstretch.export.drafts import Draft, Progress, Request, drafted
 from nnstretch.export.litert import evaluating
@@ -53,16 +54,17 @@ def export(
     return exported(Request(module, plan, format, int8, calibration, trial, soc, seed, progress), path).manifest
 
 
-def exported(request: Request, path: Path | str) -> Exported:
-    """`export`, with what a manifest does not say."""
+def exported(request: Request, path: Path | str, also: Sequence[tuple[str, Bundle]] = ()) -> Exported:
+    """`export`, with what a manifest does not say; `also` are named bundles whose plans are added as alternatives. Raises BadInput, too."""
     with evaluating(request.module), torch.no_grad():
         drafts = drafted(request)
         made = files_of(request, drafts)
         errors = compared(made, drafts, request.int8, request.plan.model)
     subgraphs = tuple(subgraph_of(draft, made, errors, request.format) for draft in drafts)
     manifest = manifest_of(request, drafts, made.ports, subgraphs, errors)
-    write_bundle(Path(path), manifest, {sub.file: made.files[sub.name] for sub in subgraphs})
-    return Exported(manifest, errors.int8_snr_db)
+    bundle = joined(Bundle(manifest, {sub.file: made.files[sub.name] for sub in subgraphs}, str(path)), also)
+    write_bundle(Path(path), bundle.manifest, bundle.files)
+    return Exported(bundle.manifest, errors.int8_snr_db)
 
 
 def files_of(request: Request, drafts: Sequence[Draft]) -> Made:
@@ -93,6 +95,7 @@ def manifest_of(
 
 def subgraph_of(draft: Draft, made: Made, errors: Errors, format: str) -> Subgraph:
     data = made.files[draft.name]
+    elsewhere = {p: one for p, one in draft.elsewhere.items() if p != draft.processor}
     return Subgraph(
         name=draft.name,
         processor=draft.processor,
@@ -104,7 +107,12 @@ def subgraph_of(draft: Draft, made: Made, errors: Errors, format: str) -> Subgra
         role=draft.role,
         format=format,
         segment=draft.segment,
-        predicted_us={draft.processor: draft.predicted_us} if draft.predicted_us is not None else {},
-        error_us={draft.processor: draft.error_us} if draft.predicted_us is not None and draft.error_us is not None else {},
+        predicted_us=own(draft, draft.predicted_us) | {p: one.latency_us for p, one in elsewhere.items()},
+        error_us=own(draft, draft.error_us) | {p: one.error_us for p, one in elsewhere.items()},
         max_abs_error=errors.subgraphs[draft.name],
     )
+
+
+def own(draft: Draft, time_us: float | None) -> dict[str, float]:
+    """On the processor it is placed on."""
+    return {draft.processor: time_us} if draft.predicted_us is not None and time_us is not None else {}

@@ -1,6 +1,8 @@
 """Run a bundle: true numbers from one of several backends, time from a virtual or a real clock.
 
     session.py       Session(bundle).run(inputs): the one thing most users need
+    server.py        Server(bundle).submit(inputs): many clients, one answer or one error each
+    requests.py      clients that ask again when they are answered, on either clock
     network.py       a bundle's sub-graphs as callable numbers
     edges.py         the way in and out: PyTorch's order and real numbers outside, int8 and channels last inside
     backends.py      who computes which sub-graph

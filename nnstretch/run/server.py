@@ -3,12 +3,15 @@
     with Server("net.nns") as server:
         answers = [server.submit(image, deadline_ms=50) for image in images]
         scores = [answer.result() for answer in answers]
+
+A bundle of several plans is served adaptively: each request by the plan that is fastest at the speed that processors have left.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import count
@@ -19,15 +22,30 @@ from typing import Any, Self
 
 import numpy as np
 
-from nnstretch.bundle import Bundle, read_bundle
+from nnstretch.alternatives import plan_of
+from nnstretch.bundle import Bundle, Manifest, plans, read_bundle
 from nnstretch.errors import BadInput, Cancelled, Stuck
+from nnstretch.run.backends import Choice
+from nnstretch.run.edges import leaving
 from nnstretch.run.network import Network, Values
-from nnstretch.schedule import Answer, Mishaps, Placed, Request, Service, Threads, durations_of, tasks_of
+from nnstretch.schedule import Answer, Mishaps, Placed, Threads
+from nnstretch.schedule.plans import Plans, adapts, durations_us_of, is_probe, parted
 from nnstretch.soc import Processor
-from nnstretch.trace import Task
+from nnstretch.trace import Span, Task
 
 CAPACITY = 16
 """Open requests; who wants one more waits."""
+
+
+class Reply(Future[Any]):
+    """The answer to come, and how it came about; the rest is known once it is there."""
+
+    plan: str | None = None
+    """By which plan it was computed, or begun; None where it was never begun."""
+    replaced: int = 0
+    """Tasks of it that ran elsewhere than planned."""
+    latency_ms: float | None = None
+    """From its arrival at the loop to its end, on the server's clock."""
 
 
 @dataclass(slots=True)
@@ -35,7 +53,7 @@ class Entry:
     """What is kept of a request until it is answered."""
 
     values: Values
-    reply: Future[Any]
+    reply: Reply
     deadline_us: float = inf
 
 
@@ -50,6 +68,8 @@ class Counts:
     cancelled: int = 0
     replaced: int = 0
     """Tasks that ran elsewhere than planned."""
+    plans: Counter[str] = field(default_factory=Counter)
+    """Requests begun, by plan."""
 
     @property
     def lost(self) -> int:
@@ -98,27 +118,43 @@ class Server:
         dilation: float = 1.0,
         mishaps: Mishaps = Mishaps(),  # noqa: B008 (frozen)
         network: Network | None = None,
+        adaptive: bool | None = None,
+        plan: str | None = None,
+        backend: Choice = None,
+        ended: Callable[[Span], None] | None = None,
     ) -> None:
-        """`emulated` makes every task last its predicted time; otherwise tasks take what they take. Raises BadInput for no capacity."""
+        """`emulated` makes every task last its predicted time; otherwise tasks take what they take.
+
+        `adaptive` moves between the plans of a bundle; where absent, it does where there are several, all of them predicted. `plan`
+        keeps to one, else the main plan is kept to. `ended` hears of every task, on the loop's thread. Raises BadInput for no capacity,
+        UnknownName for a plan that is not there.
+        """
         if capacity < 1:
             raise BadInput(f"capacity is {capacity}, server, needed is at least 1 open request")
         bundle = bundle if isinstance(bundle, Bundle) else read_bundle(bundle)
-        self.manifest, self.network = bundle.manifest, network or Network(bundle)
-        self.processors = processors or tuple(Processor(n, "cpu" if n.startswith("cpu") else n, 2) for n in placed(bundle))
+        manifests = plans(bundle.manifest) if plan is None else {plan: plan_of(bundle, plan).manifest}
+        self.adaptive = adapts(manifests, adaptive, bundle.name)
+        first = next(iter(manifests))
+        manifests = manifests if self.adaptive else {first: manifests[first]}
+        given = {} if network is None else {first: network}
+        self.networks = {name: given.get(name) or Network(plan_of(bundle, name), backend) for name in manifests}
+        """Every plan that may be used, loaded, by name."""
+        self.manifest, self.network = manifests[first], self.networks[first]
+        self.processors = processors or used_by(manifests)
         self.counts = Counts()
         self._open, self._room, self._numbers = Open(), threading.BoundedSemaphore(capacity), count()
         self._closing = False
-        durations_us = durations_of(self.manifest)
-        self._threads = Threads(self.processors, self._work, durations_us if emulated else None, dilation, mishaps=mishaps)
+        durations_us = durations_us_of(manifests) if emulated else None
+        self._threads = Threads(self.processors, self._work, durations_us, dilation, mishaps=mishaps)
         self._threads.listen()
         policy = Placed(tuple(processor.name for processor in self.processors))
-        self._service = Service(self.processors, policy, self._threads, self._answered, durations_us)
+        self._plans = Plans(manifests, self.processors, policy, self._threads, self._answered, self.adaptive, ended=ended)
         self._loop = threading.Thread(target=self._serve, name="nnstretch-loop", daemon=True)
         self._loop.start()
 
     def submit(
         self, inputs: np.ndarray | Mapping[str, np.ndarray], deadline_ms: float | None = None, timeout_s: float | None = None
-    ) -> Future[Any]:
+    ) -> Reply:
         """The answer to come: an array, or arrays by name. `cancel()` takes the request back as long as it has not ended.
 
         Waits for room as long as `timeout_s`, forever by default. Raises BadInput for what the network does not take,
@@ -127,7 +163,7 @@ class Server:
         values = self.network.inputs(inputs)
         if not self._room.acquire(timeout=timeout_s):
             raise Stuck(f"no room for one more request, server of {self.manifest.model}, {len(self._open.entries)} are open")
-        number, reply = next(self._numbers), Future[Any]()
+        number, reply = next(self._numbers), Reply()
         deadline_us = inf if deadline_ms is None else self._threads.now_us + deadline_ms * 1000
         with self._open.lock:
             if self._closing:
@@ -162,7 +198,7 @@ class Server:
         closing = False
         try:
             while not (closing and not self._open.entries):
-                closing = self._hear(self._service.turn()) or closing
+                closing = self._hear(self._plans.turn()) or closing
         except BaseException as error:
             with self._open.lock:
                 self._closing = True
@@ -173,19 +209,31 @@ class Server:
         """Whether the server is to close."""
         if isinstance(what, Arrive):
             entry = self._open.entries[what.request]
-            self._service.arrive(Request(what.request, tasks_of(self.manifest, what.request), entry.deadline_us))
+            self._plans.arrive(what.request, entry.deadline_us, lambda plan: self._begin(entry, plan))
         elif isinstance(what, Cancel):
-            self._service.cancel(what.request)
+            self._plans.cancel(what.request)
         return isinstance(what, Close)
+
+    def _begin(self, entry: Entry, plan: str) -> None:
+        """A plan whose inputs have scales of its own gets them by way of real numbers."""
+        entry.reply.plan, network = plan, self.networks[plan]
+        self.counts.plans[plan] += 1
+        if network.manifest.inputs != self.manifest.inputs:
+            entry.values = network.inputs({port.name: leaving(port, entry.values[port.name]) for port in self.manifest.inputs})
 
     def _work(self, task: Task) -> None:
         """On a processor's thread; of a request that is over, nothing is computed any more."""
-        if (entry := self._open.entries.get(task.request)) is not None:
-            self.network.compute(task.subgraph, entry.values)
+        plan, name = parted(task.subgraph)
+        if is_probe(task):
+            self.networks[plan].results(name, nothing(self.networks[plan], name))
+        elif (entry := self._open.entries.get(task.request)) is not None:
+            self.networks[plan].compute(name, entry.values)
 
-    def _answered(self, answer: Answer) -> None:
+    def _answered(self, answer: Answer, plan: str) -> None:
         self.counts.replaced += answer.replaced
-        self._reply(answer.request, self._open.entries[answer.request], answer.error)
+        entry = self._open.entries[answer.request]
+        entry.reply.replaced, entry.reply.latency_ms = answer.replaced, answer.latency_us / 1000
+        self._reply(answer.request, entry, answer.error)
 
     def _reply(self, number: int, entry: Entry, error: Exception | None) -> None:
         """Exactly once: whoever takes the entry out replies."""
@@ -196,13 +244,20 @@ class Server:
             self.counts.cancelled += 1
         elif error is None:
             self.counts.answered += 1
-            entry.reply.set_result(self.network.outputs(entry.values))
+            entry.reply.set_result(self.networks[entry.reply.plan or ""].outputs(entry.values))
         else:
             self.counts.failed += 1
             entry.reply.set_exception(error)
         self._room.release()
 
 
-def placed(bundle: Bundle) -> tuple[str, ...]:
-    """Processors that a bundle uses, in order of first use."""
-    return tuple(dict.fromkeys(sub.processor for sub in bundle.manifest.subgraphs))
+def used_by(manifests: Mapping[str, Manifest]) -> tuple[Processor, ...]:
+    """Processors that plans use, in order of first use, where no chip says more of them."""
+    names = dict.fromkeys(sub.processor for one in manifests.values() for sub in one.subgraphs)
+    return tuple(Processor(name, "cpu" if name.startswith("cpu") else name, 2) for name in names)
+
+
+def nothing(network: Network, subgraph: str) -> Values:
+    """Zeros for a sub-graph to work on where only its time is wanted."""
+    reads = next(sub.inputs for sub in network.manifest.subgraphs if sub.name == subgraph)
+    return {port.name: np.zeros(port.spec.shape, port.spec.dtype) for port in reads}

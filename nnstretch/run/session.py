@@ -14,6 +14,7 @@ from typing import Self
 
 import numpy as np
 
+from nnstretch.alternatives import plan_of
 from nnstretch.bundle import Bundle, Manifest, read_bundle
 from nnstretch.errors import BadInput, Stuck, UnknownName
 from nnstretch.run.backends import Choice, by_processor
@@ -42,6 +43,7 @@ class Session:
 
     `backend` says who computes: `onnxruntime`, `litert`, `openvino[:DEVICE]` or `torch[:DEVICE]` for all processors or by
     processor, `NAME,PROCESSOR=NAME` or a mapping; where absent, what the format of each file asks for. Each computes on `threads` threads.
+    `plan` names one of a bundle that holds several; where absent, the main one.
 
     On the real clock every processor has a thread of its own from the first run until `close`; the thread that calls `run`
     computes for the first CPU. Callers take turns. After a run that failed the next one starts new threads.
@@ -56,10 +58,11 @@ class Session:
         *,
         backend: Choice = None,
         threads: int = 1,
+        plan: str | None = None,
     ) -> None:
         _check_choice("mode", mode, MODES)
         _check_choice("clock", clock, CLOCKS)
-        bundle = bundle if isinstance(bundle, Bundle) else read_bundle(bundle)
+        bundle = plan_of(bundle if isinstance(bundle, Bundle) else read_bundle(bundle), plan)
         self.mode, self.clock, self.manifest = mode, clock, bundle.manifest
         self.processors = _processors(bundle, soc)
         self.durations_us = _durations(bundle, clock)

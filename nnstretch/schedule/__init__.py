@@ -4,6 +4,8 @@
     loop.py      the loop: ready tasks go to free processors until nothing is left
     policies.py  who goes first
     service.py   requests that come and go: exactly one answer or one error each
+    adaptive.py  which of several plans is best at the speed that processors have left
+    plans.py     requests over several plans
     mishaps.py   processors that are busy with others' work, and that fail
     virtual.py   the executor whose processors take exactly the predicted time
     threads.py   the executor with one thread and one bounded queue per processor

@@ -6,14 +6,15 @@ tried with a short task of another plan now and then, which costs no latency: it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nnstretch.errors import BadInput
-from nnstretch.schedule.tasks import critical_path_us
 from nnstretch.trace import Span, Task
 
 Durations = Mapping[tuple[str, str], float]
+GONE = float("inf")
+"""Slowdown of a processor that has failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +27,23 @@ class Variant:
     """On a quiet chip."""
 
     def latency_us(self, slowdown: Mapping[str, float]) -> float:
-        """Predicted, with every processor as slow as it is now."""
-        return critical_path_us(self.tasks, lambda task: (us := self.work_us(task)) and us * slowdown.get(task.processor or "", 1.0))
+        """Predicted, with every processor as slow as it is now and a lost one's work where it would go; infinite where it can go nowhere."""
+        ends_us: dict[str, float] = {}
+        free_us: dict[str, float] = {}
+        for task in self.tasks:
+            processor = self._taker(task, slowdown)
+            us = self.durations_us[task.subgraph, processor]
+            start_us = max(free_us.get(processor, 0.0), *(ends_us[need] for need in task.needs), 0.0)
+            ends_us[task.name] = free_us[processor] = start_us + (us and us * slowdown.get(processor, 1.0))
+        return max(ends_us.values(), default=0.0)
+
+    def _taker(self, task: Task, slowdown: Mapping[str, float]) -> str:
+        """Its own processor, or as `Service` has it the fastest of the others where that is lost; its own again where none is predicted."""
+        own = task.processor or ""
+        if slowdown.get(own) != GONE:
+            return own
+        known = [(us, p) for (sub, p), us in self.durations_us.items() if sub == task.subgraph and slowdown.get(p) != GONE]
+        return min(known, key=lambda one: one[0])[1] if known else own
 
     def work_us(self, task: Task) -> float:
         return self.durations_us[task.subgraph, task.processor or ""]
@@ -80,13 +96,20 @@ class Chooser:
     def hear(self, subgraph: str, span: Span) -> None:
         """A task of any variant has ended; times too short to tell anything are left out."""
         expected_us = next((v.durations_us[subgraph, span.processor] for v in self.variants if (subgraph, span.processor) in v.durations_us), 0.0)
-        if expected_us > 0:
+        if expected_us > 0 and self.slowdown.get(span.processor) != GONE:
             found, known = span.duration_us / expected_us, self.slowdown.get(span.processor, 1.0)
             self.slowdown[span.processor] = known + self.manner.memory * (found - known)
 
     def gone(self, processor: str) -> None:
         """A processor that has failed is infinitely slow."""
-        self.slowdown[processor] = float("inf")
+        self.slowdown[processor] = GONE
+
+    def absent(self, processors: Collection[str]) -> None:
+        """These are gone, and no others: one that has come back is believed to be as fast as predicted."""
+        for processor in [p for p, factor in self.slowdown.items() if factor == GONE and p not in processors]:
+            del self.slowdown[processor]
+        for processor in processors:
+            self.gone(processor)
 
     def choose(self) -> Variant:
         """For the next request: moves only to what has been better by `gain` for `patience` requests."""
@@ -95,7 +118,8 @@ class Chooser:
         better = best != self._current and self.variants[best].latency_us(self.slowdown) < now_us * (1 - self.manner.gain)
         count = self._promising[1] + 1 if better and self._promising[0] == best else int(better)
         self._promising = (best, count)
-        if better and (count >= self.manner.patience or now_us == float("inf")):
+        lost = any(self.slowdown.get(processor) == GONE for processor in self.current.processors)
+        if better and (lost or count >= self.manner.patience):
             self._current, self._promising = best, (best, 0)
         return self.current
 
@@ -104,7 +128,7 @@ class Chooser:
         if self._requests % self.manner.probe_every:
             return ()
         idle = {p for variant in self.variants for p in variant.processors} - self.current.processors
-        return tuple(task for p in sorted(idle) if (task := self._shortest(p)) is not None)
+        return tuple(task for p in sorted(idle) if self.slowdown.get(p) != GONE and (task := self._shortest(p)) is not None)
 
     def _shortest(self, processor: str) -> Task | None:
         known = [(v.work_us(task), task) for v in self.variants for task in v.tasks if task.processor == processor and v.work_us(task) > 0]

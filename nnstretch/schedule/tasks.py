@@ -10,14 +10,14 @@ from nnstretch.trace import Task
 from nnstretch.trial import Trial
 
 
-def tasks_of(manifest: Manifest, request: int = 0) -> tuple[Task, ...]:
-    """One task per sub-graph; it needs whoever writes what it reads. Named `SUBGRAPH#REQUEST`."""
+def tasks_of(manifest: Manifest, request: int = 0, prefix: str = "") -> tuple[Task, ...]:
+    """One task per sub-graph; it needs whoever writes what it reads. Named `SUBGRAPH#REQUEST`, sub-graphs with `prefix` before them."""
     writers = {port.name: sub.name for sub in manifest.subgraphs for port in sub.outputs}
     return tuple(
         Task(
-            name=f"{sub.name}#{request}",
-            subgraph=sub.name,
-            needs=frozenset(f"{writers[port.name]}#{request}" for port in sub.inputs if port.name in writers),
+            name=f"{prefix}{sub.name}#{request}",
+            subgraph=f"{prefix}{sub.name}",
+            needs=frozenset(f"{prefix}{writers[port.name]}#{request}" for port in sub.inputs if port.name in writers),
             processor=sub.processor,
             request=request,
         )
@@ -61,11 +61,11 @@ def in_turn(tasks: Iterable[Task]) -> tuple[Task, ...]:
     return tuple(chain)
 
 
-def durations_of(manifest: Manifest) -> dict[tuple[str, str], float]:
+def durations_of(manifest: Manifest, prefix: str = "") -> dict[tuple[str, str], float]:
     """Microseconds by (sub-graph, processor): the prediction, and at a meeting point its synchronisation."""
     sync_us = {name: manifest.sync_us.get(segment, 0.0) for segment, name in meeting_points(manifest).items()}
     return {
-        (sub.name, processor): time_us + sync_us.get(sub.name, 0.0)
+        (f"{prefix}{sub.name}", processor): time_us + sync_us.get(sub.name, 0.0)
         for sub in manifest.subgraphs
         for processor, time_us in sub.predicted_us.items()
     }

@@ -23,7 +23,7 @@ def no_work(_task: Task) -> None:
 class VirtualClock:
     """Exact and deterministic: equal tasks give equal traces, and nothing sleeps.
 
-    Each processor serves its queue in order. `work` computes a task's numbers when the task
+    Each processor serves its queue in order; a task whose time there nobody predicted fails at once. `work` computes a task's numbers when the task
     starts to count; by then everything it needs has been computed.
     """
 
@@ -56,10 +56,13 @@ class VirtualClock:
 
     def submit(self, task: Task, processor: Processor, /) -> None:
         name = processor.name
-        if (task.subgraph, name) not in self._durations_us:
-            raise UnknownName(f"unknown time of {task.subgraph} on {name}, virtual clock, nobody predicted it")
         if self._in_flight[name] >= processor.queue_depth:
             raise Stuck(f"{task.name} does not fit the queue of {name}, {processor.queue_depth} tasks are in it")
+        if (task.subgraph, name) not in self._durations_us:
+            self._in_flight[name] += 1
+            unknown = UnknownName(f"unknown time of {task.subgraph} on {name}, virtual clock, nobody predicted it")
+            self._note(self.now_us, Failure(self.now_us, task.name, name, unknown))
+            return
         start_us = max(self.now_us, self._busy_until_us[name])
         end_us = self._mishaps.end_us(name, start_us, self._durations_us[task.subgraph, name])
         lost_us = min(self._mishaps.lost_us(name, self.now_us), self._gone_us[name])

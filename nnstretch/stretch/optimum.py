@@ -19,6 +19,7 @@ from nnstretch.soc import Soc
 from nnstretch.stretch.bounds import Bounds
 from nnstretch.stretch.constraints import Limits, Memory, constraints_of
 from nnstretch.stretch.counts import least_macs, log10_size, refusals
+from nnstretch.stretch.elsewhere import with_elsewhere
 from nnstretch.stretch.labels import Path
 from nnstretch.stretch.lanes import Lane, lanes
 from nnstretch.stretch.lower import Stretcher, lower, unbranched
@@ -216,7 +217,8 @@ def plan_of(space: Space, every: Sequence[Lane], path: Path) -> Plan:
 
 
 def finished(plan: Plan, stretcher: Stretcher, soc: Soc, pricer: Pricer, processors: Sequence[str]) -> Found:
-    trial = price(lower(stretcher, plan), soc, pricer, processors)
+    lowered = lower(stretcher, plan)
+    trial = with_elsewhere(price(lowered, soc, pricer, processors), lowered, soc)
     return Found(trial, error_of(trial), equal_macs(stretcher, soc, pricer, tuple(processors), trial.macs))
 
 

@@ -1,0 +1,168 @@
+"""Many requests of one input, by clients that ask again when they are answered: on the virtual clock, or of a server."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from concurrent.futures import CancelledError
+from dataclasses import dataclass, field
+from math import inf
+from time import perf_counter
+
+from nnstretch.errors import Cancelled, DeadlineMissed, ProcessorFailed
+from nnstretch.run.measures import max_abs_error
+from nnstretch.run.network import Given, Network, Values
+from nnstretch.run.server import Reply, Server
+from nnstretch.schedule import Answer, Mishaps, Placed, VirtualClock
+from nnstretch.schedule.plans import Plans, durations_us_of, is_probe, parted
+from nnstretch.soc import Processor
+from nnstretch.trace import Span, Task
+
+Tell = Callable[[int], None]
+"""Hears how many requests have ended."""
+ASK = "ask"
+KINDS: dict[type[BaseException], str] = {
+    DeadlineMissed: "deadline missed",
+    ProcessorFailed: "no processor left",
+    Cancelled: "cancelled",
+    CancelledError: "cancelled",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Who asks how often, and what goes wrong meanwhile."""
+
+    requests: int
+    clients: int = 1
+    """Each asks again when it is answered."""
+    deadline_us: float = inf
+    """From a request's arrival; on the chip's clock, as the mishaps."""
+    mishaps: Mishaps = Mishaps()  # noqa: RUF009 (frozen)
+    traced: bool = False
+    """Keep every span."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How one request ended."""
+
+    plan: str | None
+    latency_us: float | None
+    error: str = ""
+    """Its kind; empty where it was answered."""
+    replaced: int = 0
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How all of them ended, in the order in which they did."""
+
+    traced: bool = False
+    ends: list[End] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+    """Where they are `traced`; tasks are named `PLAN/SUBGRAPH#REQUEST`."""
+    busy_us: Counter[str] = field(default_factory=Counter)
+    """By processor, tries of idle ones included."""
+    elapsed_us: float = 0.0
+    """On the chip's clock, to the last end."""
+    max_abs_error: float = 0.0
+    """Of any answer against its plan's sub-graphs run one after another."""
+
+    def hear(self, span: Span) -> None:
+        self.busy_us[span.processor] += span.duration_us  # type: ignore[assignment]
+        if self.traced:
+            self.spans.append(span)
+
+    @property
+    def plans(self) -> dict[str, int]:
+        """Requests begun by each plan."""
+        return dict(Counter(end.plan for end in self.ends if end.plan is not None))
+
+    @property
+    def errors(self) -> dict[str, int]:
+        return dict(Counter(end.error for end in self.ends if end.error))
+
+
+def kind(error: BaseException) -> str:
+    return KINDS.get(type(error), type(error).__name__)
+
+
+def play(
+    networks: Mapping[str, Network], processors: tuple[Processor, ...], load: Load, inputs: Given, adaptive: bool, tell: Tell
+) -> Outcome:
+    """On the virtual clock. Every request has the same input, so each plan's numbers are computed once, in the order of the schedule."""
+    outcome, manifests = Outcome(load.traced), {name: network.manifest for name, network in networks.items()}
+    values = {name: network.inputs(inputs) for name, network in networks.items()}
+
+    def work(task: Task) -> None:
+        if not is_probe(task):
+            compute_once(networks, values, *parted(task.subgraph))
+
+    def answered(answer: Answer, plan: str) -> None:
+        outcome.ends.append(End(plan, answer.latency_us, kind(answer.error) if answer.error else "", answer.replaced))
+        outcome.elapsed_us = clock.now_us
+        tell(len(outcome.ends))
+        clock.alarm(clock.now_us, ASK)
+
+    clock = VirtualClock(processors, durations_us_of(manifests), work, load.mishaps)
+    plans = Plans(manifests, processors, Placed(tuple(p.name for p in processors)), clock, answered, adaptive, ended=outcome.hear)
+    asked = 0
+    for _ in range(load.clients):
+        clock.alarm(0.0, ASK)
+    while (what := plans.turn()) is not None:
+        if what == ASK and asked < load.requests:
+            asked += 1
+            plans.arrive(asked - 1, clock.now_us + load.deadline_us)
+    done = {name for name, value in values.items() if all(port.name in value for port in networks[name].manifest.outputs)}
+    errors = [max_abs_error(networks[name].outputs(values[name]), networks[name].in_order(inputs)) for name in sorted(done)]
+    outcome.max_abs_error = max(errors, default=0.0)
+    return outcome
+
+
+def compute_once(networks: Mapping[str, Network], values: Mapping[str, Values], plan: str, subgraph: str) -> None:
+    writes = next(sub.outputs for sub in networks[plan].manifest.subgraphs if sub.name == subgraph)
+    if any(port.name not in values[plan] for port in writes):
+        networks[plan].compute(subgraph, values[plan])
+
+
+def ask(server: Server, outcome: Outcome, load: Load, inputs: Given, dilation: float, tell: Tell) -> None:
+    """Clients on threads of their own, each answer compared with what it should be; the server has `outcome.hear` as its `ended`."""
+    lock, left = threading.Lock(), iter(range(load.requests))
+    expected = {name: network.in_order(inputs) for name, network in server.networks.items()}
+    stopped = threading.Event()
+
+    def client() -> None:
+        while not stopped.is_set():
+            with lock:
+                if next(left, None) is None:
+                    return
+            reply = server.submit(inputs, deadline_ms=None if load.deadline_us == inf else load.deadline_us / 1000)
+            end, apart = ended(reply, expected)
+            with lock:
+                outcome.ends.append(end)
+                outcome.max_abs_error = max(outcome.max_abs_error, apart)
+                tell(len(outcome.ends))
+
+    began_s = perf_counter()
+    clients = [threading.Thread(target=client, name=f"nnstretch-client-{number}", daemon=True) for number in range(load.clients)]
+    try:
+        for one in clients:
+            one.start()
+        for one in clients:
+            one.join()
+    finally:
+        stopped.set()
+    outcome.elapsed_us = (perf_counter() - began_s) * 1e6 / dilation
+
+
+def ended(reply: Reply, expected: Mapping[str, object]) -> tuple[End, float]:
+    """How a request ended, and how far its answer is from what it should be."""
+    try:
+        found, error = reply.result(), ""
+    except (CancelledError, Exception) as why:
+        found, error = None, kind(why)
+    latency_us = None if reply.latency_ms is None else reply.latency_ms * 1000
+    apart = 0.0 if error else max_abs_error(found, expected[reply.plan or ""])
+    return End(reply.plan, latency_us, error, reply.replaced), apart

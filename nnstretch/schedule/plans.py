@@ -1,0 +1,115 @@
+"""Several plans of one network before one service: which request runs by which plan, on any clock.
+
+The virtual clock and real threads drive the same code. Sub-graphs are named `PLAN/SUBGRAPH`, so that plans never mix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+from math import inf
+
+from nnstretch.bundle import MAIN, Manifest
+from nnstretch.errors import BadInput
+from nnstretch.protocols import Executor, Policy
+from nnstretch.schedule.adaptive import Chooser, Manner, Variant
+from nnstretch.schedule.service import Answer, Request, Service
+from nnstretch.schedule.tasks import durations_of, subgraph_of, tasks_of
+from nnstretch.soc import Processor
+from nnstretch.trace import Span, Task
+
+FIRST_PROBE = 1 << 62
+"""Probes are requests of the runtime's own, behind all others: their numbers start here."""
+
+
+class Plans:
+    """Takes requests and answers each once, saying by which plan; with `adaptive` it moves between plans, else it keeps to one.
+
+    `Chooser` says when. A request stays with the plan it was begun with; what fails of it runs elsewhere (`Service`).
+    """
+
+    def __init__(
+        self,
+        manifests: Mapping[str, Manifest],
+        processors: Sequence[Processor],
+        policy: Policy,
+        executor: Executor,
+        answered: Callable[[Answer, str], None],
+        adaptive: bool = False,
+        manner: Manner = Manner(),  # noqa: B008 (frozen)
+        ended: Callable[[Span], None] | None = None,
+    ) -> None:
+        self._manifests, self._executor, self._answered, self._ended = manifests, executor, answered, ended
+        times_us = {key: us for key, us in durations_us_of(manifests).items() if key[1] in {p.name for p in processors}}
+        own = {name: {key: us for key, us in times_us.items() if parted(key[0])[0] == name} for name in manifests}
+        variants = [Variant(name, tasks_of(one, 0, f"{name}/"), own[name]) for name, one in manifests.items()]
+        self.chooser = Chooser(variants, manner) if adaptive else None
+        self._fixed = next(iter(manifests))
+        self._by: dict[int, str] = {}
+        """Plan of every open request."""
+        self._probes = count(FIRST_PROBE)
+        self.service = Service(processors, policy, executor, self._over, times_us, self._heard)
+
+    def __len__(self) -> int:
+        """Requests of others that have not been answered."""
+        return len(self._by)
+
+    def arrive(self, number: int, deadline_us: float = inf, begin: Callable[[str], None] = lambda plan: None) -> None:
+        """Choose a plan for a request, tell `begin`, and start it; it may be answered before this returns. Raises Stuck as `Service` does."""
+        plan = self._chosen()
+        self._by[number] = plan
+        begin(plan)
+        self.service.arrive(Request(number, tasks_of(self._manifests[plan], number, f"{plan}/"), deadline_us))
+        for task in self.chooser.probes() if self.chooser is not None else ():
+            probe = next(self._probes)
+            alone = replace(task, name=f"{task.subgraph}#{probe}", needs=frozenset(), request=probe)
+            self.service.arrive(Request(probe, (alone,)))
+
+    def _chosen(self) -> str:
+        if self.chooser is None:
+            return self._fixed
+        self.chooser.absent(self._executor.gone())
+        return self.chooser.choose().name
+
+    def cancel(self, number: int) -> bool:
+        return self.service.cancel(number)
+
+    def turn(self) -> Hashable | None:
+        return self.service.turn()
+
+    def _over(self, answer: Answer) -> None:
+        if answer.request < FIRST_PROBE:
+            self._answered(answer, self._by.pop(answer.request))
+
+    def _heard(self, span: Span) -> None:
+        if self.chooser is not None:
+            self.chooser.hear(subgraph_of(span.task), span)
+        if self._ended is not None:
+            self._ended(span)
+
+
+def durations_us_of(manifests: Mapping[str, Manifest]) -> dict[tuple[str, str], float]:
+    """Of all plans, by (PLAN/SUBGRAPH, processor)."""
+    return {key: us for name, one in manifests.items() for key, us in durations_of(one, f"{name}/").items()}
+
+
+def is_probe(task: Task) -> bool:
+    return task.request >= FIRST_PROBE
+
+
+def parted(subgraph: str) -> tuple[str, str]:
+    """The plan and the sub-graph in it."""
+    plan, _, name = subgraph.partition("/")
+    return plan, name
+
+
+def adapts(manifests: Mapping[str, Manifest], wanted: bool | None, where: str) -> bool:
+    """Whether to move between plans: as wanted, else where there are several and all are predicted. Raises BadInput where it cannot."""
+    every = [(name, sub) for name, one in manifests.items() for sub in one.subgraphs]
+    unknown = [f"{sub.name} of plan {name}" for name, sub in every if sub.processor not in sub.predicted_us]
+    if wanted and len(manifests) < 2:
+        raise BadInput(f"adaptive with the one plan {next(iter(manifests), MAIN)}, {where}, needed are several: nnstretch export --also")
+    if wanted and unknown:
+        raise BadInput(f"adaptive without predicted times, {where}, {unknown[0]} has none: nnstretch export --soc")
+    return len(manifests) > 1 and not unknown if wanted is None else wanted

@@ -1,0 +1,107 @@
+"""Requests over several plans: one answer each, and the plan that is fastest now."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from bundles import branched_bundle, branched_latency_us, several_plans
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nnstretch.bundle import MAIN, Manifest, plans
+from nnstretch.schedule import Answer, Busy, Fails, Mishaps, Placed, VirtualClock
+from nnstretch.schedule.adaptive import Chooser, Manner, Variant
+from nnstretch.schedule.plans import Plans, durations_us_of, is_probe
+from nnstretch.soc import Processor
+from nnstretch.trace import Span, Task
+
+PHONE = (Processor("cpu", "cpu", 2), Processor("dsp", "dsp", 2), Processor("gpu", "gpu", 1))
+SEVERAL = plans(several_plans().manifest)
+
+
+class Played:
+    """Clients that ask again when they are answered, on the virtual clock."""
+
+    def __init__(self, manifests: dict[str, Manifest], mishaps: Mishaps, requests: int, clients: int = 1, adaptive: bool = True) -> None:
+        self.ends: list[tuple[Answer, str]] = []
+        self.ran: list[str] = []
+        self.clock = VirtualClock(PHONE, durations_us_of(manifests), self.work, mishaps)
+        policy = Placed(tuple(p.name for p in PHONE))
+        self.plans = Plans(manifests, PHONE, policy, self.clock, self.answered, adaptive)
+        self.asked, self.requests = 0, requests
+        for _ in range(clients):
+            self.clock.alarm(0.0, "ask")
+        while (what := self.plans.turn()) is not None:
+            if what == "ask" and self.asked < requests:
+                self.asked += 1
+                self.plans.arrive(self.asked - 1)
+
+    def work(self, task: Task) -> None:
+        if not is_probe(task):
+            self.ran.append(task.name)
+
+    def answered(self, answer: Answer, plan: str) -> None:
+        self.ends.append((answer, plan))
+        self.clock.alarm(self.clock.now_us, "ask")
+
+    @property
+    def by(self) -> list[str]:
+        return [plan for _, plan in sorted(self.ends, key=lambda end: end[0].request)]
+
+
+def test_on_a_quiet_chip_every_request_takes_the_best_plan() -> None:
+    played = Played(SEVERAL, Mishaps(), 20)
+    assert set(played.by) == {MAIN}
+    assert {answer.latency_us for answer, _ in played.ends} == {branched_latency_us(1, (1000.0, 1000.0))}
+    assert len(played.plans) == 0
+
+
+def test_it_moves_away_from_busy_processors_and_back() -> None:
+    busy = Mishaps(busy=(Busy("dsp", 20_000, 60_000, 0.2), Busy("gpu", 60_000, 100_000, 0.2)))
+    adaptive, fixed = (Played(SEVERAL, busy, 100, adaptive=how) for how in (True, False))
+    ends_us = [max(answer.ended_us for answer, _ in one.ends) for one in (adaptive, fixed)]
+    assert ends_us[0] < ends_us[1]
+    at = {answer.arrived_us: plan for answer, plan in adaptive.ends}
+    assert at[0.0] == MAIN
+    assert {plan for us, plan in at.items() if 35_000 < us < 60_000} == {"gpu"}
+    assert {plan for us, plan in at.items() if 75_000 < us < 100_000} == {MAIN}
+    assert set(fixed.by) == {MAIN}
+
+
+def test_a_processor_that_fails_and_returns_is_left_and_used_again() -> None:
+    played = Played(SEVERAL, Mishaps(fails=(Fails("dsp", 10_000, 40_000),)), 80)
+    assert all(answer.error is None for answer, _ in played.ends)
+    assert played.by[0] == played.by[-1] == MAIN
+    assert "gpu" in played.by
+    late = [plan for answer, plan in played.ends if 12_000 < answer.arrived_us < 40_000]
+    assert set(late) == {"gpu"}
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.data())
+def test_each_request_ends_once_whatever_fails(data: st.DataObject) -> None:
+    times = st.floats(0, 30_000)
+    fails = tuple(Fails(p.name, at := data.draw(times), at + data.draw(st.floats(1, 1e4) | st.just(float("inf")))) for p in PHONE)
+    busy = tuple(Busy(p.name, at := data.draw(times), at + data.draw(st.floats(1, 1e4)), 0.3) for p in PHONE)
+    played = Played(SEVERAL, Mishaps(busy, fails), 25, data.draw(st.integers(1, 5)))
+    assert sorted(answer.request for answer, _ in played.ends) == list(range(25))
+    assert set(played.by) <= set(SEVERAL)
+    assert max(Counter(answer.request for answer, _ in played.ends).values()) == 1
+
+
+def test_a_single_plan_is_served_as_it_is() -> None:
+    played = Played({MAIN: branched_bundle().manifest}, Mishaps(), 3, adaptive=False)
+    assert [answer.latency_us for answer, _ in played.ends] == [branched_latency_us(1)] * 3
+    assert len(played.ran) == 12
+
+
+def test_one_that_comes_back_is_believed_to_be_as_fast_as_predicted() -> None:
+    task = Task("a", "a", processor="dsp")
+    chooser = Chooser((Variant("a", (task,), {("a", "dsp"): 5.0}), Variant("b", (replace(task, processor="gpu"),), {("a", "gpu"): 6.0})), Manner())
+    chooser.absent({"dsp"})
+    chooser.hear("a", Span(0.0, 50.0, "a#0", "dsp"))
+    assert chooser.slowdown == {"dsp": float("inf")}, "what ends late on a lost processor says nothing"
+    assert chooser.choose().name == "b"
+    chooser.absent(())
+    assert chooser.slowdown == {}
