@@ -18,7 +18,7 @@ from nnstretch.run.emulation import corrected, dilation_for, rehearsal_of
 from nnstretch.run.measures import latency_us
 from nnstretch.run.network import Given, Network, Values
 from nnstretch.run.overlap import Overlap, overlap
-from nnstretch.schedule import Placed, Threads, VirtualClock, durations_of, in_turn, run, tasks_of
+from nnstretch.schedule import Placed, Threads, VirtualClock, durations_of, handovers_of, in_turn, run, tasks_of
 from nnstretch.soc import Processor, Soc
 from nnstretch.trace import Task, Trace
 
@@ -55,7 +55,8 @@ class Session:
         bundle = bundle if isinstance(bundle, Bundle) else read_bundle(bundle)
         self.mode, self.clock, self.manifest = mode, clock, bundle.manifest
         self.processors = _processors(bundle, soc)
-        self.durations_us = _durations(bundle, clock)
+        self.durations_us = _durations(bundle, clock, self.processors)
+        self.handovers_us = handovers_of(self.manifest, self.processors)
         self.tasks = in_turn(tasks_of(self.manifest)) if mode == "sequential" else tasks_of(self.manifest)
         self.network: Network = Network(bundle, backend, threads)
         self.trace = Trace(())
@@ -135,11 +136,18 @@ class Session:
             if values is not None:
                 self.network.compute(task.subgraph, values)
 
-        return run(self.tasks, self._policy, VirtualClock(self.processors, self.durations_us, work))
+        return run(self.tasks, self._policy, VirtualClock(self.processors, self.durations_us, work, handovers_us=self.handovers_us))
 
     def _threads(self, values: Values, durations_us: Mapping[tuple[str, str], float], dilation: float) -> Threads:
         caller = next((processor.name for processor in self.processors if processor.kind == "cpu"), None)
-        return Threads(self.processors, lambda task: self.network.compute(task.subgraph, values), durations_us, dilation, caller)
+        return Threads(
+            self.processors,
+            lambda task: self.network.compute(task.subgraph, values),
+            durations_us,
+            dilation,
+            caller,
+            handovers_us=self.handovers_us,
+        )
 
     def _rehearse(self, values: Values) -> float:
         """First as fast as the host can, to see what it needs; then on the timetable, to see whether it slips."""
@@ -189,12 +197,12 @@ def _predicted(manifest: Manifest) -> bool:
     return any(sub.predicted_us for sub in manifest.subgraphs)
 
 
-def _durations(bundle: Bundle, clock: str) -> dict[tuple[str, str], float]:
+def _durations(bundle: Bundle, clock: str, processors: tuple[Processor, ...]) -> dict[tuple[str, str], float]:
     """Predicted times of every sub-graph where it is placed, or none at all; some are as good as none to a timetable."""
     subs = bundle.manifest.subgraphs
     missing = [sub.name for sub in subs if sub.processor not in sub.predicted_us]
     if not missing:
-        return durations_of(bundle.manifest)
+        return durations_of(bundle.manifest, processors)
     if clock == "real" and not _predicted(bundle.manifest):
         return {}
     why = "a virtual clock needs them" if clock == "virtual" else "a timetable needs all or none"

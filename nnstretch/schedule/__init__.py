@@ -5,6 +5,7 @@
     policies.py  who goes first
     service.py   requests that come and go: exactly one answer or one error each
     mishaps.py   processors that are busy with others' work, and that fail
+    timetable.py when tasks start and end: queues, calls, and the host thread that hands over
     virtual.py   the executor whose processors take exactly the predicted time
     threads.py   the executor with one thread and one bounded queue per processor
 """
@@ -13,7 +14,7 @@ from nnstretch.schedule.loop import run
 from nnstretch.schedule.mishaps import Busy, Fails, Mishaps
 from nnstretch.schedule.policies import Placed
 from nnstretch.schedule.service import Answer, Request, Service
-from nnstretch.schedule.tasks import critical_path_us, durations_of, in_turn, placed_us, subgraph_of, tasks_of
+from nnstretch.schedule.tasks import critical_path_us, durations_of, handovers_of, in_turn, placed_us, subgraph_of, tasks_of
 from nnstretch.schedule.threads import Threads
 from nnstretch.schedule.virtual import VirtualClock
 
@@ -29,6 +30,7 @@ __all__ = [
     "VirtualClock",
     "critical_path_us",
     "durations_of",
+    "handovers_of",
     "in_turn",
     "placed_us",
     "run",
