@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
+from time import sleep
 
 import pytest
 from bundles import branched_bundle, branched_latency_us
@@ -30,6 +31,7 @@ from nnstretch.schedule import (
     subgraph_of,
     tasks_of,
 )
+from nnstretch.schedule.waits import waits
 from nnstretch.soc import Processor
 from nnstretch.trace import Failure, Span, Task, Trace
 
@@ -260,6 +262,28 @@ def test_real_threads_wait_as_the_virtual_clock_says(listed: bool, blocks: bool,
     never_before(real, virtual)
     handed_us = {span.task: span.handed_us for span in real.spans}
     assert all((handed_us[span.task] or 0.0) >= (span.handed_us or 0.0) - 1e-6 for span in virtual.spans)
+
+
+def test_a_branch_that_ends_late_and_counts_as_early_does_not_let_the_merge_start_early() -> None:
+    def work(task: Task) -> None:
+        if task.name == "late":
+            sleep(600e-6)
+
+    tasks = (Task("late", "g", processor="dsp"), Task("long", "h", processor="gpu"), Task("meet", "i", frozenset({"late", "long"}), "cpu"))
+    times_us = {("g", "dsp"): 10.0, ("h", "gpu"): 300.0, ("i", "cpu"): 5000.0}
+    virtual = run(tasks, PLACED, VirtualClock(PHONE, times_us))
+    with Threads(PHONE, work, times_us, caller="cpu") as threads:
+        never_before(run(tasks, PLACED, threads), virtual)
+
+
+def test_waits_are_read_off_a_trace() -> None:
+    tasks = (*FORK, Task("meet", "g", frozenset({"cpu", "dsp", "gpu"}), "cpu"))
+    trace = run(tasks, PLACED, VirtualClock((CPU, CALLED, QUEUE), HOST_TIMES, handovers_us=HANDOVERS))
+    assert [(wait.task, wait.host_us, wait.idle_us) for wait in waits(tasks, trace)] == [
+        ("cpu", 60.0, 136.0),
+        ("dsp", 100.0, 96.0),
+        ("gpu", 196.0, 0.0),
+    ]
 
 
 def test_a_lost_call_lets_the_host_go() -> None:

@@ -164,7 +164,8 @@ class Threads:
             self.close()
             raise
         self.late += late
-        self._moment_us = self.now_us if isinstance(event, Alarm) else self._ends_us.pop(event.task, self.now_us)
+        over_us = self.now_us if isinstance(event, Alarm) else self._ends_us.pop(event.task, self.now_us)
+        self._moment_us = max(self._moment_us, over_us)  # events may come in another order than their times
         if not isinstance(event, Alarm):
             self._in_flight[event.processor] -= 1
         return event
