@@ -123,15 +123,17 @@ def page(profile: tuple[Stage, ...], ways: dict[str, Emulation], traces: list[Tr
         *(HEAD, *(["![Who computes when, virtual and real clock](emulation.svg)", ""] if picture else [])),
         INPUTS.format(finish=main.finish_us, rests=rests),
         *("## Waits at the four meeting points", "", *stage_table(profile, played), ""),
-        f"Largest difference of a wait: {worst(profile, played):.1%} (asked for: {LIMIT_WAIT:.0%}). Whole inference {total_ms(main):.1f} ms; the phone's profiler says {PHONE_MS} ms.\n",
+        f"Largest difference of a wait: {worst(profile, played):.1%} (asked for: {LIMIT_WAIT:.0%}).",
+        f"Whole inference {total_ms(main):.1f} ms; the phone's profiler says {PHONE_MS} ms.\n",
         "## Asynchronous first\n",
         "`Placed` fills the GPU's queue before it calls the DSP (Algorithm 1); the published runtime walks its graph and called the DSP first in\n"
-        f"three of four stages. With the same times, always the GPU first: {total_ms(first):.2f} ms instead of {total_ms(main):.2f}, and the DSP waits differ,\n"
-        "because its call starts after the enqueue:\n",
+        f"three of four stages. With the same times, always the GPU first: {total_ms(first):.2f} ms instead of\n"
+        f"{total_ms(main):.2f}, and the DSP waits differ, because its call starts after the enqueue:\n",
         *(*stage_table(profile, first.played(first.virtual())), ""),
         "## The predictor alone\n",
-        f"`mi9` without any of the profile's times, GPU first: {total_ms(alone):.1f} ms, of which stem and head are {head_ms(alone):.1f} (phone: {head_ms(main):.1f}). The DSP's\n"
-        "branches came back in about half the time that networks alone on the DSP suggest ([card](../latency_predictors/mi9/CARD.md)):\n",
+        f"`mi9` without any of the profile's times, GPU first: {total_ms(alone):.1f} ms, of which stem and head are {head_ms(alone):.1f}\n"
+        f"(phone: {head_ms(main):.1f}). The DSP's branches came back in about half the time that networks alone\n"
+        "on the DSP suggest ([card](../latency_predictors/mi9/CARD.md)):\n",
         *(*stage_table(profile, alone.played(alone.virtual())), ""),
         "## Real time against the virtual clock\n",
         f"{len(traces)} inferences on threads that sleep their times, no numbers computed, latency over the virtual clock's: {said}\n"
