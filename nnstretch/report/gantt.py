@@ -60,7 +60,7 @@ def gantt(rows: tuple[Row, ...], processors: tuple[str, ...]) -> Markup:
         height,
         "When each processor computes",
         spoken,
-        _axis(x, height),
+        axis(x, height),
         join(_row(row, i * row_px, x, processors) for i, row in enumerate(rows)),
         class_="gantt",
     )
@@ -74,7 +74,8 @@ def _share(trace: Trace, processor: str) -> float:
     return trace.busy_us(processor) / trace.makespan_us if trace.makespan_us else 0.0
 
 
-def _axis(x: svg.Scale, height: float) -> Markup:
+def axis(x: svg.Scale, height: float) -> Markup:
+    """Milliseconds under microseconds, and lines through the lanes."""
     marks = []
     for tick_ms in ticks(x.low / 1000, x.high / 1000, 12):
         at = x(1000 * tick_ms)
