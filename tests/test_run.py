@@ -235,6 +235,14 @@ def test_measures_of_a_virtual_run(bundle: Bundle) -> None:
     assert found.utilisation == {"cpu": 0.92, "dsp": 0.8}
 
 
+def test_handing_over_is_the_chips_time_and_no_overhead(bundle: Bundle) -> None:
+    slow = tuple(replace(p, sync_us=60.0, handover_us=50.0) if p.name == "dsp" else p for p in PHONE.processors)
+    session = Session(bundle, replace(PHONE, processors=slow))
+    found = measure(session.manifest, session.tasks, [session.predicted()], 1.0, session.handovers_us)
+    assert (found.latency_us["median"], found.critical_path_us, found.dispatch_overhead_us) == (2500.0, 2500.0, 0.0)
+    assert Session(bundle, replace(PHONE, processors=slow), clock="real").handovers_us == session.handovers_us != {}
+
+
 def test_dispatch_overhead_is_what_passes_around_a_meeting_point() -> None:
     manifest = branched_bundle().manifest
     fork = (Span(0, 10, "stem#0", "cpu"), Span(12, 20, "s1_cpu#0", "cpu"), Span(11, 30, "s1_dsp#0", "dsp"))

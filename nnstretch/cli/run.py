@@ -83,7 +83,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
 def _times(session: Session, traces: list[Trace], late: int) -> dict[str, Any]:
     from nnstretch.run import measure
 
-    measures = measure(session.manifest, session.tasks, traces, session.dilation)
+    measures = measure(session.manifest, session.tasks, traces, session.dilation, session.handovers_us)
     timing = "measured" if not session.emulated else "predicted" if session.clock == "virtual" else "emulated"
     return {
         **{"model": session.manifest.model, "mode": session.mode, "clock": session.clock, "timing": timing},

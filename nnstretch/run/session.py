@@ -56,7 +56,7 @@ class Session:
         self.mode, self.clock, self.manifest = mode, clock, bundle.manifest
         self.processors = _processors(bundle, soc)
         self.durations_us = _durations(bundle, clock, self.processors)
-        self.handovers_us = handovers_of(self.manifest, self.processors)
+        self.handovers_us = handovers_of(self.manifest, self.processors) if self.durations_us else {}
         self.tasks = in_turn(tasks_of(self.manifest)) if mode == "sequential" else tasks_of(self.manifest)
         self.network: Network = Network(bundle, backend, threads)
         self.trace = Trace(())

@@ -251,7 +251,7 @@ class Threads:
             sleep_until(self._at_s(min(end_us, lost_us)))
         if (end_s := perf_counter()) > self._at_s(lost_us):
             raise lost(processor, lost_us)
-        handed_us = given_us if slot is None else max(given_us, slot.handed_us)
+        handed_us = given_us if slot is None else slot.handed_us
         return Span(self._us(start_s), self._us(end_s), task.name, processor, handed_us), late
 
 
