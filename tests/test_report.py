@@ -492,6 +492,15 @@ def test_one_trace_file_is_enough(tmp_path: Path) -> None:
     Page(page)
 
 
+@pytest.mark.parametrize(("said", "shown"), [("emulated", "emulated"), ("measured", "measured"), ([1], "measured"), (None, "measured")])
+def test_a_trace_says_itself_what_its_milliseconds_are(tmp_path: Path, said: object, shown: str) -> None:
+    path = Path(shutil.copy(SAMPLE / "trace_branched.json", tmp_path / "t.json"))
+    rewrite(path, "otherData", value={"timing": said})
+    story = read_story(path)
+    assert {one.timing for one in largest(story.timelines, story.runs)} == {shown}
+    assert f"{shown} 7.32" in build_report(path)
+
+
 def test_a_folder_without_a_pair_says_how_to_get_one(folder: Path) -> None:
     for kind in ("original", "branched"):
         (folder / f"trace_{kind}.json").unlink()

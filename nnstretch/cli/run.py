@@ -206,7 +206,7 @@ def _write_trace(path: Path, session: Session, traces: list[Trace]) -> None:
 
     forecast = {"predicted": session.predicted()} if session.emulated else {}
     played = {"measured": typical(traces)} if session.clock == "real" else {}
-    write_perfetto(path, forecast | played, session.manifest)
+    write_perfetto(path, forecast | played, session.manifest, "emulated" if session.emulated else "measured")
 
 
 def _check_output(path: Path | None, session: Session) -> None:

@@ -45,20 +45,21 @@ def pair_of(found: tuple[Timeline, ...]) -> tuple[Timeline, Timeline] | None:
 
 def largest(timelines: Mapping[str, tuple[Timeline, ...]], runs: Mapping[str, Run], most: int = MOST) -> tuple[Difference, ...]:
     """The largest differences in milliseconds, of all networks together, largest first."""
-    found = [one for network, lines in timelines.items() for one in differences(network, lines, timing_of(network, runs))]
+    found = [one for network, lines in timelines.items() for one in differences(network, lines, runs)]
     return tuple(sorted(found, key=lambda one: (-abs(one.off_ms), one.network, one.subgraph))[:most])
 
 
-def timing_of(network: str, runs: Mapping[str, Run]) -> str:
-    """A trace calls what was played measured; only the run says that processors were emulated."""
-    return "emulated" if network in runs and runs[network].timing == "emulated" else "measured"
+def timing_of(network: str, played: Timeline, runs: Mapping[str, Run]) -> str:
+    """A trace calls what was played measured, its `timing` or the run beside it says where processors were emulated."""
+    return "emulated" if "emulated" in (played.timing, runs[network].timing if network in runs else None) else "measured"
 
 
-def differences(network: str, found: tuple[Timeline, ...], timing: str) -> list[Difference]:
+def differences(network: str, found: tuple[Timeline, ...], runs: Mapping[str, Run]) -> list[Difference]:
     """Of every sub-graph that is in both timelines."""
     pair = pair_of(found)
     if pair is None:
         return []
+    timing = timing_of(network, pair[1], runs)
     predicted = {named(part): part.span.duration_us / 1000 for part in pair[0].parts}
     return [
         Difference(network, name, part.span.processor, predicted[name], part.span.duration_us / 1000, timing)

@@ -40,8 +40,8 @@ def rows_of(timelines: dict[str, tuple[Timeline, ...]], runs: dict[str, Run]) ->
     rows: list[Row] = []
     for kind, found in timelines.items():
         predicted = next((t.trace.makespan_us for t in found if t.source == "predicted"), None)
-        emulated = kind in runs and runs[kind].timing == "emulated"
         for timeline in found:
+            emulated = "emulated" in (timeline.timing, runs[kind].timing if kind in runs else None)
             played = timeline.source != "predicted"
             how = " on emulated processors" if played and emulated else ""
             rows.append(Row(kind, timeline, how, predicted if played else None))

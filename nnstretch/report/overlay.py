@@ -42,7 +42,7 @@ def overlay(pairs: tuple[Pair, ...], processors: tuple[str, ...], story: Story) 
     x = svg.Scale(0, longest_us or 1.0, LEFT_PX, WIDTH_PX - RIGHT_PX)
     row_px = TITLE_PX + len(processors) * (2 * HALF_PX + LANE_GAP_PX) + BETWEEN_PX
     height = len(pairs) * row_px + AXIS_PX
-    titles = [title_of(*pair, timing_of(pair[0], story.runs)) for pair in pairs]
+    titles = [title_of(*pair, timing_of(pair[0], pair[2], story.runs)) for pair in pairs]
     rows = (_row(pair, title, i * row_px, x, processors) for i, (pair, title) in enumerate(zip(pairs, titles, strict=True)))
     spoken = ". ".join(titles)
     return svg.svg(WIDTH_PX, height, "Predicted and played timelines", spoken, axis(x, height), join(rows), class_="gantt")

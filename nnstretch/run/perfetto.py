@@ -23,9 +23,10 @@ INSIDE_US = 0.001
 """An arrow starts this long before its branch ends: at the end itself it would belong to no slice."""
 
 
-def write_perfetto(path: Path, traces: Mapping[str, Trace], manifest: Manifest) -> None:
-    """Write `traces` side by side, each as a process of its name."""
-    document = {"traceEvents": list(events(traces, manifest)), "displayTimeUnit": "ms", "otherData": {"model": manifest.model}}
+def write_perfetto(path: Path, traces: Mapping[str, Trace], manifest: Manifest, timing: str | None = None) -> None:
+    """Write `traces` side by side, each as a process of its name; `timing` says what the times of a run are: measured or emulated."""
+    about = {"model": manifest.model} | ({} if timing is None else {"timing": timing})
+    document = {"traceEvents": list(events(traces, manifest)), "displayTimeUnit": "ms", "otherData": about}
     write_text(path, json.dumps(document, indent=1, allow_nan=False) + "\n")
 
 
