@@ -4,6 +4,7 @@
 
 Plays the published plan R-34-DG with the published times of its branches (`kernels_r34dg.csv`) on the virtual clock and `--runs`
 times on real threads, and compares the waits at every meeting point with the profile, and the real clock with the virtual one.
+`--bundle FILE.nns` also runs the network itself as often: exported there with random weights and the predictor's times, unless it is there.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ PHONE_MS = "20.8 and 23.3"
 """Whole inference by the phone's profiler, two runs; 21.2 and 23.8 from outside."""
 HEAD = """# An emulated phone that waits like the real one
 
-Made by `python scripts/emulate_r34dg.py --out docs/emulation.md --picture docs/emulation.svg`.
+Made by `python scripts/emulate_r34dg.py --out docs/emulation.md --picture docs/emulation.svg --bundle r34dg.nns`.
 
 R-34-DG is NN-Stretch's ResNet-34 with a DSP and a GPU branch in each of four stages. Its authors profiled two timed inferences
 (`kernels_r34dg.csv`; the phone is inferred to be the Mi 9). The GPU has an asynchronous queue: the main thread enqueues and flushes
@@ -95,12 +96,40 @@ def worst(profile: tuple[Stage, ...], played: tuple[Played, ...]) -> float:
     return max(abs(getattr(p, key) / getattr(s, key) - 1) for s, p in zip(profile, played, strict=True) for key in keys)
 
 
-def ratios(emulation: Emulation, traces: list[Trace]) -> dict[str, float]:
+def ratios(virtual: Trace, traces: list[Trace]) -> dict[str, float]:
     """Latency of real runs over the virtual clock's."""
-    virtual_us = latency_us(emulation.virtual())
-    found = np.array([latency_us(trace) / virtual_us for trace in traces])
+    found = np.array([latency_us(trace) / latency_us(virtual) for trace in traces])
     names = ("min", "p5", "median", "p95", "max")
     return dict(zip(names, map(float, np.percentile(found, [0, 5, 50, 95, 100])), strict=True))
+
+
+def told(clock: dict[str, float]) -> str:
+    return f"median {clock['median']:.4f}, 5% to 95% {clock['p5']:.4f} to {clock['p95']:.4f}, least {clock['min']:.4f}, most {clock['max']:.4f}"
+
+
+def with_numbers(path: Path, trial: Trial, soc: Any, runs: int) -> str:
+    """The exported network on the real clock, true numbers inside the emulated times."""
+    from nnstretch.capture import load_model
+    from nnstretch.export import export
+    from nnstretch.run import Session
+    from nnstretch.stretch import stretch
+
+    if not path.is_file():
+        export(stretch(load_model(trial.plan.model), trial.plan), trial.plan, path, trial=trial, soc=soc)
+    traces = []
+    with Session(path, soc, clock="real") as session:
+        inputs = session.network.random_inputs(0)
+        for _ in range(runs):
+            session.run(inputs)
+            traces.append(session.trace)
+        clock = told(ratios(session.predicted(), traces))
+        slower = session.dilation
+    return f"""
+## True numbers inside the emulated times
+
+`--bundle FILE.nns`: ONNX Runtime computes the exported network on this host, {runs} inferences, the predictor's times, the clock slowed down by
+{slower:.1f}. Latency over the virtual clock's: {clock}.
+"""
 
 
 def clock_table(profile: tuple[Stage, ...], emulation: Emulation, traces: list[Trace]) -> list[str]:
@@ -115,9 +144,8 @@ def clock_table(profile: tuple[Stage, ...], emulation: Emulation, traces: list[T
 
 def page(profile: tuple[Stage, ...], ways: dict[str, Emulation], traces: list[Trace], picture: bool) -> str:
     main = ways["published"]
-    played, clock = main.played(main.virtual()), ratios(main, traces)
+    played, said = main.played(main.virtual()), told(ratios(main.virtual(), traces))
     rests = ", ".join(f"{s.gpu_wait_us - s.gpu_us + (0 if s.dsp_first else s.push_us):.0f}" for s in profile)
-    said = f"median {clock['median']:.4f}, 5% to 95% {clock['p5']:.4f} to {clock['p95']:.4f}, least {clock['min']:.4f}, most {clock['max']:.4f}"
     first, alone = ways["asynchronous first"], ways["predictor alone"]
     lines = [
         *(HEAD, *(["![Who computes when, virtual and real clock](emulation.svg)", ""] if picture else [])),
@@ -170,10 +198,11 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=200, help="inferences in real time (200)")
     parser.add_argument("--out", type=Path, default=None, metavar="FILE.md")
     parser.add_argument("--picture", type=Path, default=None, metavar="FILE.svg")
+    parser.add_argument("--bundle", type=Path, default=None, metavar="FILE.nns", help="run the exported network, too")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the page")
     args = parser.parse_args()
     try:
-        for path in (args.out, args.picture):
+        for path in (args.out, args.picture, args.bundle):
             writable(path)
         profile, (trial, soc) = stages(), planned()
         tasks = tasks_of_trial(trial, HOST)
@@ -184,6 +213,7 @@ def main() -> int:
         }
         traces = ways["published"].real(max(1, args.runs))
         text = page(profile, ways, traces, args.picture is not None)
+        text += with_numbers(args.bundle, trial, soc, max(1, args.runs)) if args.bundle else ""
         if args.out:
             write_text(args.out, text)
         if args.picture:
@@ -202,7 +232,7 @@ def as_json(profile: tuple[Stage, ...], ways: dict[str, Emulation], traces: list
         "emulated": {name: [asdict(stage) for stage in found] for name, found in played.items()},
         "worst_wait": {name: worst(profile, found) for name, found in played.items()},
         "virtual_ms": {name: total_ms(way) for name, way in ways.items()},
-        "real_over_virtual": ratios(ways["published"], traces),
+        "real_over_virtual": ratios(ways["published"].virtual(), traces),
         "runs": len(traces),
     }
 
