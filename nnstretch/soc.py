@@ -42,11 +42,17 @@ class Processor:
     sync_us: float = 0.0
     """What a meeting point waits for this processor beyond its compute and copies."""
     asynchronous: bool = True
-    """True for a queue like OpenCL's; False for a call that a helper thread must make."""
+    """True for a queue like OpenCL's: enqueueing returns at once, and who needs the result waits for an event. False for a call like
+    the DSP's, in which a thread stays until it returns: a helper thread, or the host's where `blocks_host`."""
     memory_bytes: int | None = None
     """Weights and activations it can hold; None where no limit is known."""
     power_w: float | None = None
     """Mean power while it computes, above the idle chip's; None where nobody measured it."""
+    handover_us: float = 0.0
+    """What handing it a task holds the host thread, before the work starts: enqueue and flush, or the push to a helper thread.
+    Where asynchronous, `sync_us` contains it: the meeting point itself costs only the rest, the wake-up."""
+    blocks_host: bool = False
+    """True for a call without a helper thread: the host does nothing else until it returns."""
 
 
 @dataclass(frozen=True, slots=True)

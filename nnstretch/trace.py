@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,8 @@ class Span:
     end_us: float
     task: str
     processor: str
+    handed_us: float | None = field(default=None, compare=False)
+    """When the host had handed it over, so that it lay in its processor's queue; None where nobody noted it."""
 
     @property
     def duration_us(self) -> float:
@@ -58,6 +60,8 @@ class Trace:
     """Spans in the order in which they ended."""
 
     spans: tuple[Span, ...]
+    marks: tuple[Failure | Alarm, ...] = ()
+    """What else happened: tasks that did not end, and times that somebody asked to be told of."""
 
     @property
     def makespan_us(self) -> float:

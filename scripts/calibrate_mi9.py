@@ -83,6 +83,8 @@ PARAMETERS = (
 NAMES = tuple(p.name for p in PARAMETERS)
 START, LOW, HIGH, SPREAD = (np.array([getattr(p, key) for p in PARAMETERS], float) for key in ("start", "low", "high", "spread"))
 QUEUE_DEPTH = {"cpu": 1, "gpu": 4, "dsp": 1}
+GPU_ENQUEUE_US = 366.0
+"""Mean over the four meeting points of R-34-DG; `gpu.sync_us` contains it."""
 
 
 def rates_of(values: Mapping[str, float], processor: str) -> Rates:
@@ -96,7 +98,7 @@ def soc_of(values: Mapping[str, float], across: Crossing, errors: Mapping[str, f
         name="mi9",
         processors=(
             Processor("cpu", "cpu", QUEUE_DEPTH["cpu"], Link(), Link(0.0, values["cpu.out_us_per_kib"]), asynchronous=False),
-            Processor("gpu", "gpu", QUEUE_DEPTH["gpu"], across.gpu_in, across.gpu_out, values["gpu.sync_us"]),
+            Processor("gpu", "gpu", QUEUE_DEPTH["gpu"], across.gpu_in, across.gpu_out, values["gpu.sync_us"], handover_us=GPU_ENQUEUE_US),
             Processor("dsp", "dsp", QUEUE_DEPTH["dsp"], dsp, Link(0.0, dsp.us_per_kib), asynchronous=False),
         ),
         dtype="int8",

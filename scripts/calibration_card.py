@@ -146,7 +146,8 @@ def stages(errors: Errors) -> str:
         + table("term | s1 | s2 | s3 | s4 | mean error", body)
         + f"\nMean of the waits (launch, map, sync, whole, concatenation): {near:.1%}. Launch, map and concatenation are the straight lines\n"
         "above, so they show how straight these waits are.\n"
-        "Handing over to the DSP takes 10 us and is inside its branch.\n"
+        "Handing over to the DSP takes 10 us and is inside its branch. Of the GPU's synchronisation 366 us (mean of the four stages) pass\n"
+        "before its branch starts, while the host enqueues it; emulated runs wait so.\n"
     )
 
 

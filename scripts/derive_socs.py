@@ -143,6 +143,7 @@ def crossed(processor: Processor, by: Ratios) -> Processor:
         copy_in=moved(processor.copy_in, by),
         copy_out=moved(processor.copy_out, by),
         sync_us=rounded(processor.sync_us / by.host),
+        handover_us=rounded(processor.handover_us / by.host),
     )
 
 

@@ -126,6 +126,8 @@ BROKEN = [
     ("soc.json", put(2, "format"), "format 2.*reads format 1"),
     ("soc.json", put("int7", "dtype"), "'dtype' is 'int7'"),
     ("soc.json", put(-1, "processors", 1, "sync_us"), r"'sync_us' is -1, .*processors\[1\].*at least 0"),
+    ("soc.json", put(600, "processors", 1, "handover_us"), r"handover_us 600 of sync_us 503.4.*processors\[1\]"),
+    ("soc.json", put(True, "processors", 1, "blocks_host"), r"blocks_host True.*processors\[1\], a queue does not block"),
     ("soc.json", put("fast", "processors", 2, "copy_in", "fixed_us"), r"'fixed_us' is 'fast'.*processors\[2\] copy_in"),
     ("soc.json", put(["cpu", "npu"], "contention", 0, "processors"), r"contention\[0\].*at least 2 of"),
     ("soc.json", put("gpu", "processors", 0, "name"), "each named once"),

@@ -22,17 +22,20 @@ from hypothesis import strategies as st
 from nnstretch.cli import main as command_line
 from nnstretch.errors import BrokenFile, NnstretchError, UnknownName
 from nnstretch.report import build_report, write_report
+from nnstretch.report.differences import largest
 from nnstretch.report.fields import Place
 from nnstretch.report.markup import Markup, escape, join, tag
 from nnstretch.report.meanings import meaning_of
 from nnstretch.report.numbers import amount, digits, ms, plain_ms, tick, ticks
+from nnstretch.report.overlay import difference_tables
 from nnstretch.report.page import CHAPTERS
 from nnstretch.report.palette import colour_class
 from nnstretch.report.reading import FILES, read_story
-from nnstretch.report.story import Timeline
+from nnstretch.report.story import Part, Timeline
 from nnstretch.report.svg import Scale
 from nnstretch.report.terms import terms_of
 from nnstretch.report.timelines import meetings_us, timelines_from
+from nnstretch.trace import Span
 
 SAMPLE = Path(__file__).parent / "data" / "report"
 JSON_FILES = tuple(name for name in FILES if name.endswith(".json"))
@@ -450,6 +453,61 @@ def test_every_constraint_of_the_design_has_a_meaning(name: str) -> None:
     assert meaning_of(name) != meaning_of("somebody_elses_rule")
 
 
+# Predicted and played
+
+
+def drawn(source: str, *spans: tuple[str, float, float], processor: str = "cpu") -> Timeline:
+    return Timeline(source, tuple(Part(Span(start, end, name, processor), "s1", False) for name, start, end in spans), 0, 1)
+
+
+def test_the_largest_differences_are_named_first_whichever_request_and_processor() -> None:
+    predicted = drawn("predicted", ("r0.a", 0, 1000), ("b#0", 1000, 3000), ("gone", 0, 9000))
+    played = drawn("measured", ("r7.a", 0, 1500), ("b#7", 1500, 2500), ("new", 0, 9000), processor="dsp")
+    found = largest({"branched": (predicted, played), "original": (predicted,)}, {})
+    assert [(one.subgraph, one.processor, one.predicted_ms, one.measured_ms, one.ratio) for one in found] == [
+        ("b", "dsp", 2.0, 1.0, 0.5),
+        ("a", "dsp", 1.0, 1.5, 1.5),
+    ]
+    assert {one.timing for one in found} == {"measured"}
+    assert largest({"branched": (predicted, played)}, {}, most=1) == found[:1]
+
+
+def test_what_was_predicted_to_take_no_time_has_no_ratio() -> None:
+    (one,) = largest({"branched": (drawn("predicted", ("a", 0, 0)), drawn("measured", ("a", 0, 40)))}, {})
+    assert one.ratio is None
+    assert "–" in difference_tables((one,))
+
+
+def test_both_timelines_lie_on_one_axis_and_say_what_kind_they_are() -> None:
+    page = sample_page().split('id="differences"')[1].split("</section>")[0]
+    assert "Original network: predicted 11.1\u00a0ms, emulated 11.3\u00a0ms, +1.8\u00a0%" in page
+    assert "emulated (ms)" in page
+    assert "measured (ms)" not in page
+    assert page.count('class="bar ghost"') == len([1 for one in read_story(SAMPLE).timelines.values() for part in one[0].parts if not part.is_merge])
+
+
+def test_one_trace_file_is_enough(tmp_path: Path) -> None:
+    page = build_report(Path(shutil.copy(SAMPLE / "trace_branched.json", tmp_path / "t.json")))
+    assert "Branched network: predicted 7.12\u00a0ms, measured" in page
+    Page(page)
+
+
+@pytest.mark.parametrize(("said", "shown"), [("emulated", "emulated"), ("measured", "measured"), ([1], "measured"), (None, "measured")])
+def test_a_trace_says_itself_what_its_milliseconds_are(tmp_path: Path, said: object, shown: str) -> None:
+    path = Path(shutil.copy(SAMPLE / "trace_branched.json", tmp_path / "t.json"))
+    rewrite(path, "otherData", value={"timing": said})
+    story = read_story(path)
+    assert {one.timing for one in largest(story.timelines, story.runs)} == {shown}
+    assert f"{shown} 7.32" in build_report(path)
+
+
+def test_a_folder_without_a_pair_says_how_to_get_one(folder: Path) -> None:
+    for kind in ("original", "branched"):
+        (folder / f"trace_{kind}.json").unlink()
+    assert "No trace in this folder holds both a prediction and a run" in build_report(folder)
+    assert largest(read_story(folder).timelines, {}) == ()
+
+
 # Timelines
 
 
@@ -490,8 +548,14 @@ def test_branches_without_a_merge_meet_when_the_last_one_ends() -> None:
 def test_the_command_line_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "report.html"
     assert command_line(["report", str(SAMPLE), "--out", str(out), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"report": str(out)}
+    told = json.loads(capsys.readouterr().out)
+    assert told["report"] == str(out)
     assert out.read_text(encoding="utf-8") == sample_page()
+    assert len(told["differences"]) == 5
+    assert told["differences"][0] == {
+        **{"network": "original", "subgraph": "s1.cpu", "processor": "cpu", "timing": "emulated"},
+        **{"predicted_ms": pytest.approx(2.604), "measured_ms": pytest.approx(2.6531, abs=1e-3), "ratio": pytest.approx(1.0188, abs=1e-3)},
+    }
 
 
 def test_a_refusal_is_one_line_and_leaves_the_old_page(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

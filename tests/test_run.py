@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 
 from nnstretch.bundle import Bundle, Manifest, Port, write_bundle
 from nnstretch.errors import BadInput, BrokenFile, Mismatch, UnknownName
-from nnstretch.run import Session, measure, write_perfetto
+from nnstretch.run import Session, measure, perfetto, write_perfetto
 from nnstretch.run.emulation import MARGIN, SLIP, Rehearsal, corrected, dilation_for, rehearsal_of
 from nnstretch.run.measures import dispatch_overhead_us, max_abs_error, typical
-from nnstretch.schedule import in_turn, tasks_of
+from nnstretch.schedule import Fails, Mishaps, Placed, Request, Service, VirtualClock, durations_of, in_turn, tasks_of
 from nnstretch.soc import Processor, Soc
-from nnstretch.trace import Span, Task, Trace
+from nnstretch.trace import Alarm, Failure, Span, Task, Trace
 
 PHONE = Soc("mi9", (Processor("cpu", "cpu", 3), Processor("gpu", "gpu", 2), Processor("dsp", "dsp", 1)), "int8", {})
 
@@ -84,13 +84,13 @@ def test_one_after_another_takes_the_sum(bundle: Bundle) -> None:
     assert session.trace.makespan_us == sum(span.duration_us for span in session.trace.spans)
 
 
-def test_the_real_clock_keeps_order_and_gives_every_task_its_time(bundle: Bundle) -> None:
+def test_the_real_clock_keeps_order_and_is_never_ahead_of_the_virtual_one(bundle: Bundle) -> None:
     session = Session(bundle, clock="real")
     session.run(image(bundle))
-    spans = {span.task: span for span in session.trace.spans}
+    spans, ends_us = {span.task: span for span in session.trace.spans}, {span.task: span.end_us for span in session.predicted().spans}
     assert session.dilation >= 1
     for task in session.tasks:
-        assert spans[task.name].duration_us >= session.durations_us[task.subgraph, task.processor] * (1 - 1e-9)
+        assert spans[task.name].end_us >= ends_us[task.name] * (1 - 1e-9)
         assert all(spans[need].end_us <= spans[task.name].start_us for need in task.needs)
     assert session.latency_us >= branched_latency_us(2) * (1 - 1e-9)
 
@@ -235,6 +235,14 @@ def test_measures_of_a_virtual_run(bundle: Bundle) -> None:
     assert found.utilisation == {"cpu": 0.92, "dsp": 0.8}
 
 
+def test_handing_over_is_the_chips_time_and_no_overhead(bundle: Bundle) -> None:
+    slow = tuple(replace(p, sync_us=60.0, handover_us=50.0) if p.name == "dsp" else p for p in PHONE.processors)
+    session = Session(bundle, replace(PHONE, processors=slow))
+    found = measure(session.manifest, session.tasks, [session.predicted()], 1.0, session.handovers_us)
+    assert (found.latency_us["median"], found.critical_path_us, found.dispatch_overhead_us) == (2500.0, 2500.0, 0.0)
+    assert Session(bundle, replace(PHONE, processors=slow), clock="real").handovers_us == session.handovers_us != {}
+
+
 def test_dispatch_overhead_is_what_passes_around_a_meeting_point() -> None:
     manifest = branched_bundle().manifest
     fork = (Span(0, 10, "stem#0", "cpu"), Span(12, 20, "s1_cpu#0", "cpu"), Span(11, 30, "s1_dsp#0", "dsp"))
@@ -263,7 +271,8 @@ def test_the_typical_run_is_the_median_one() -> None:
 def test_golden_perfetto(tmp_path: Path) -> None:
     bundle = branched_bundle()
     predicted = Session(bundle).predicted()
-    shifted = Trace(tuple(replace(span, start_us=span.start_us + 1.5, end_us=span.end_us + 2.25) for span in predicted.spans))
+    later = [replace(span, start_us=span.start_us + 1.5, end_us=span.end_us + 2.25, handed_us=None) for span in predicted.spans]
+    shifted = Trace(tuple(later))
     write_perfetto(tmp_path / "t.json", {"predicted": predicted, "measured": shifted}, bundle.manifest)
     document = json.loads((tmp_path / "t.json").read_text())
     assert (document["displayTimeUnit"], document["otherData"]) == ("ms", {"model": "test:branched"})
@@ -271,16 +280,44 @@ def test_golden_perfetto(tmp_path: Path) -> None:
         *("M 1/0 process_name predicted", "M 1/0 process_sort_index 1", "M 1/1 thread_name cpu", "M 1/2 thread_name dsp"),
         *("X 1/1 0.0+300.0 stem", "X 1/1 300.0+900.0 s1_cpu", "X 1/2 300.0+1000.0 s1_dsp", "X 1/1 1300.0+100.0 s1_merge"),
         *("s 1/1 1199.999 #1000001", "f 1/1 1300.0 #1000001", "s 1/2 1299.999 #1000002", "f 1/1 1300.0 #1000002"),
+        *("C 1/0 0.0 queue cpu 1", "C 1/0 300.0 queue cpu 1", "C 1/0 1200.0 queue cpu 0", "C 1/0 1300.0 queue cpu 1"),
+        *("C 1/0 1400.0 queue cpu 0", "C 1/0 300.0 queue dsp 1", "C 1/0 1300.0 queue dsp 0"),
         *("M 2/0 process_name measured", "M 2/0 process_sort_index 2", "M 2/1 thread_name cpu", "M 2/2 thread_name dsp"),
         *("X 2/1 1.5+300.75 stem", "X 2/1 301.5+900.75 s1_cpu", "X 2/2 301.5+1000.75 s1_dsp", "X 2/1 1301.5+100.75 s1_merge"),
         *("s 2/1 1202.249 #2000001", "f 2/1 1301.5 #2000001", "s 2/2 1302.249 #2000002", "f 2/1 1301.5 #2000002"),
     ]
 
 
+def test_a_trace_shows_queues_that_fill_and_what_went_wrong() -> None:
+    manifest = branched_bundle().manifest
+    phone, times_us = tuple(Processor(name, name, 2) for name in ("cpu", "dsp")), durations_of(manifest)
+    times_us |= {(sub, "cpu"): time_us for (sub, _), time_us in times_us.items()}
+    clock = VirtualClock(phone, times_us, mishaps=Mishaps(fails=(Fails("dsp", 700.0),)))
+    events: list[Span | Failure | Alarm] = []
+    service = Service(phone, Placed(("cpu", "dsp")), clock, lambda answer: None, times_us)
+    service.heard = events.append
+    for number in range(2):
+        service.arrive(Request(number, tasks_of(manifest, number), 1500.0 + 5000 * number))
+    while service.turn() is not None:
+        pass
+    trace = Trace(tuple(e for e in events if isinstance(e, Span)), tuple(e for e in events if not isinstance(e, Span)))
+    found = list(perfetto.events({"measured": trace}, manifest))
+    depths = [event["args"]["tasks"] for event in found if event["name"] == "queue cpu"]
+    assert (max(depths), min(depths), depths[-1]) == (2, 0, 0)
+    instants = [(event["cat"], event["name"], event["ts"]) for event in found if event["ph"] == "i"]
+    assert instants == [
+        *(("failure", "s1_dsp#0 failed", 700.0), ("failure", "s1_dsp#1 failed", 700.0)),
+        *(("alarm", "Due()", 1500.0), ("alarm", "Due()", 6500.0)),
+    ]
+    assert next(event for event in found if event["ph"] == "i")["args"]["error"].startswith("processor dsp failed at 0.700 ms")
+
+
 def line(event: dict) -> str:
     where = f"{event['ph']} {event['pid']}/{event['tid']}"
     if event["ph"] == "M":
         return f"{where} {event['name']} {next(iter(event['args'].values()))}"
+    if event["ph"] == "C":
+        return f"{where} {event['ts']} {event['name']} {event['args']['tasks']}"
     if event["ph"] == "X":
         return f"{where} {event['ts']}+{event['dur']} {event['name']}"
     assert (event["name"], event["cat"], event.get("bp")) == ("meet", "meet", "e" if event["ph"] == "f" else None)

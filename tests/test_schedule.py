@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
+from time import sleep
 
 import pytest
 from bundles import branched_bundle, branched_latency_us
@@ -14,9 +16,24 @@ from hypothesis import strategies as st
 
 from nnstretch.errors import Stuck, UnknownName
 from nnstretch.protocols import Moment
-from nnstretch.schedule import Placed, Threads, VirtualClock, critical_path_us, durations_of, in_turn, placed_us, run, subgraph_of, tasks_of
+from nnstretch.schedule import (
+    Fails,
+    Mishaps,
+    Placed,
+    Threads,
+    VirtualClock,
+    critical_path_us,
+    durations_of,
+    handovers_of,
+    in_turn,
+    placed_us,
+    run,
+    subgraph_of,
+    tasks_of,
+)
+from nnstretch.schedule.waits import waits
 from nnstretch.soc import Processor
-from nnstretch.trace import Task, Trace
+from nnstretch.trace import Failure, Span, Task, Trace
 
 CPU, DSP, GPU = Processor("cpu", "cpu", 2), Processor("dsp", "dsp", 2), Processor("gpu", "gpu", 1)
 PHONE = (CPU, DSP, GPU)
@@ -165,7 +182,13 @@ def test_a_timetable_is_never_ahead_of_itself() -> None:
     with Threads(PHONE, lambda task: None, times_us, dilation=3.0, caller="cpu") as threads:
         trace = run(tasks, PLACED, threads)
     check_is_a_schedule(trace, tasks)
-    assert all(span.duration_us >= times_us["g", span.processor] - 1e-6 for span in trace.spans)
+    never_before(trace, run(tasks, PLACED, VirtualClock(PHONE, times_us)))
+
+
+def never_before(real: Trace, virtual: Trace) -> None:
+    """The real clock follows the virtual one: a task may end late, and starts that were late are made up for, but none ends early."""
+    ends_us = {span.task: span.end_us for span in virtual.spans}
+    assert all(span.end_us >= ends_us[span.task] - 1e-6 for span in real.spans)
 
 
 def test_a_machine_without_affinity_is_fine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,6 +218,99 @@ def test_the_virtual_clock_adds_up_the_segments(segments: int) -> None:
     manifest = branched_bundle(segments).manifest
     trace = run(tasks_of(manifest), PLACED, VirtualClock(PHONE, durations_of(manifest)))
     assert trace.makespan_us == branched_latency_us(segments)
+
+
+# How processors work: an asynchronous queue, a call with a helper thread, a call that blocks the host
+
+QUEUE = replace(GPU, sync_us=50.0, handover_us=30.0)
+CALLED = replace(DSP, asynchronous=False, handover_us=4.0)
+HOST_TIMES = {("g", "gpu"): 200.0, ("g", "dsp"): 100.0, ("g", "cpu"): 60.0}
+HANDOVERS = {("g", "gpu"): 30.0, ("g", "dsp"): 4.0}
+FORK = tuple(Task(p, "g", processor=p) for p in ("cpu", "dsp", "gpu"))
+
+
+def starts_us(policy: Placed, *processors: Processor, tasks: tuple[Task, ...] = FORK) -> dict[str, float]:
+    trace = run(tasks, policy, VirtualClock(processors, HOST_TIMES, handovers_us=HANDOVERS))
+    return {span.task: span.start_us for span in trace.spans}
+
+
+def test_the_host_enqueues_then_calls_then_computes() -> None:
+    assert starts_us(PLACED, CPU, CALLED, QUEUE) == {"gpu": 30.0, "dsp": 34.0, "cpu": 34.0}
+
+
+def test_a_runtime_that_walks_its_graph_calls_first_where_the_call_is_listed_first() -> None:
+    assert starts_us(replace(PLACED, asynchronous_first=False), CPU, CALLED, QUEUE) == {"dsp": 4.0, "gpu": 34.0, "cpu": 34.0}
+
+
+def test_a_call_without_helper_holds_the_host_while_the_queue_works() -> None:
+    blocking = replace(CALLED, blocks_host=True)
+    assert starts_us(PLACED, CPU, blocking, QUEUE) == {"gpu": 30.0, "dsp": 34.0, "cpu": 134.0}
+    assert starts_us(replace(PLACED, asynchronous_first=False), CPU, blocking, QUEUE) == {"dsp": 4.0, "gpu": 134.0, "cpu": 134.0}
+
+
+def test_a_queue_takes_the_next_task_while_it_works_on_one() -> None:
+    tasks = tuple(Task(f"t{i}", "g", processor="gpu") for i in range(3))
+    trace = run(tasks, PLACED, VirtualClock((replace(QUEUE, queue_depth=3),), HOST_TIMES, handovers_us=HANDOVERS))
+    assert [(span.handed_us, span.start_us) for span in trace.spans] == [(30.0, 30.0), (60.0, 230.0), (90.0, 430.0)]
+
+
+@settings(deadline=None, max_examples=10)
+@given(st.booleans(), st.booleans(), st.sampled_from([None, "cpu"]))
+def test_real_threads_wait_as_the_virtual_clock_says(listed: bool, blocks: bool, caller: str | None) -> None:
+    phone = (CPU, replace(CALLED, blocks_host=blocks), QUEUE)
+    policy, tasks = replace(PLACED, asynchronous_first=not listed), (*FORK, Task("meet", "g", frozenset({"cpu", "dsp", "gpu"}), "cpu"))
+    virtual = run(tasks, policy, VirtualClock(phone, HOST_TIMES, handovers_us=HANDOVERS))
+    with Threads(phone, lambda task: None, HOST_TIMES, dilation=3.0, caller=caller, handovers_us=HANDOVERS) as threads:
+        real = run(tasks, policy, threads)
+    never_before(real, virtual)
+    handed_us = {span.task: span.handed_us for span in real.spans}
+    assert all((handed_us[span.task] or 0.0) >= (span.handed_us or 0.0) - 1e-6 for span in virtual.spans)
+
+
+def test_a_branch_that_ends_late_and_counts_as_early_does_not_let_the_merge_start_early() -> None:
+    def work(task: Task) -> None:
+        if task.name == "late":
+            sleep(600e-6)
+
+    tasks = (Task("late", "g", processor="dsp"), Task("long", "h", processor="gpu"), Task("meet", "i", frozenset({"late", "long"}), "cpu"))
+    times_us = {("g", "dsp"): 10.0, ("h", "gpu"): 300.0, ("i", "cpu"): 5000.0}
+    virtual = run(tasks, PLACED, VirtualClock(PHONE, times_us))
+    with Threads(PHONE, work, times_us, caller="cpu") as threads:
+        never_before(run(tasks, PLACED, threads), virtual)
+
+
+def test_waits_are_read_off_a_trace() -> None:
+    tasks = (*FORK, Task("meet", "g", frozenset({"cpu", "dsp", "gpu"}), "cpu"))
+    trace = run(tasks, PLACED, VirtualClock((CPU, CALLED, QUEUE), HOST_TIMES, handovers_us=HANDOVERS))
+    assert [(wait.task, wait.host_us, wait.idle_us) for wait in waits(tasks, trace)] == [
+        ("cpu", 60.0, 136.0),
+        ("dsp", 100.0, 96.0),
+        ("gpu", 196.0, 0.0),
+    ]
+
+
+def test_a_lost_call_lets_the_host_go() -> None:
+    phone = (CPU, replace(CALLED, blocks_host=True))
+    clock = VirtualClock(phone, HOST_TIMES, mishaps=Mishaps(fails=(Fails("dsp", 50.0),)))
+    clock.submit(FORK[1], phone[1])
+    clock.submit(FORK[0], CPU)
+    assert isinstance(clock.wait(), Failure)
+    assert clock.wait() == Span(50.0, 110.0, "cpu", "cpu")
+
+
+@given(st.floats(0.0, 500.0), st.floats(0.0, 500.0), st.tuples(st.floats(1.0, 2000.0), st.floats(1.0, 2000.0)))
+def test_enqueueing_takes_its_part_of_the_synchronisation_and_no_more(handover_us: float, rest_us: float, branch_us: tuple) -> None:
+    """The plan's price stays the virtual clock's time, wherever in a segment the host spends its share."""
+    manifest = branched_bundle(2, branch_us=branch_us, sync_us=handover_us + rest_us).manifest
+    phone = (CPU, replace(DSP, handover_us=handover_us))
+    clock = VirtualClock(phone, durations_of(manifest, phone), handovers_us=handovers_of(manifest, phone))
+    plain = run(tasks_of(manifest), PLACED, VirtualClock(PHONE, durations_of(manifest)))
+    assert run(tasks_of(manifest), PLACED, clock).makespan_us == pytest.approx(plain.makespan_us)
+
+
+def test_data_that_stays_on_a_processor_is_not_handed_over() -> None:
+    manifest = replace(branched_bundle(1).manifest, sync_us={})
+    assert handovers_of(manifest, (CPU, replace(DSP, handover_us=9.0))) == {}
 
 
 def test_golden_trace_of_two_branches() -> None:

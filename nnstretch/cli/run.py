@@ -113,7 +113,7 @@ def _many(args: argparse.Namespace, bundle: Bundle, soc: Soc | None, clock: str)
 def _times(session: Session, traces: list[Trace], late: int) -> dict[str, Any]:
     from nnstretch.run import measure
 
-    measures = measure(session.manifest, session.tasks, traces, session.dilation)
+    measures = measure(session.manifest, session.tasks, traces, session.dilation, session.handovers_us)
     timing = "measured" if not session.emulated else "predicted" if session.clock == "virtual" else "emulated"
     return {
         **{"model": session.manifest.model, "mode": session.mode, "clock": session.clock, "timing": timing},
@@ -249,7 +249,7 @@ def _write_trace(path: Path, session: Session, traces: list[Trace]) -> None:
 
     forecast = {"predicted": session.predicted()} if session.emulated else {}
     played = {"measured": typical(traces)} if session.clock == "real" else {}
-    write_perfetto(path, forecast | played, session.manifest)
+    write_perfetto(path, forecast | played, session.manifest, "emulated" if session.emulated else "measured")
 
 
 def _check_output(path: Path | None, manifest: Manifest) -> None:

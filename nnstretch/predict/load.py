@@ -25,10 +25,15 @@ SOC_FORMAT = 1
 PREDICTOR_FORMAT = 2
 UNIT = {"latency": "us", "size": "bytes"}
 SOC_KEYS = ("format", "name", "dtype", "calibrated", "provenance", "processors", "merge", "contention")
-PROCESSOR_KEYS = ("name", "kind", "queue_depth", "asynchronous", "copy_in", "copy_out", "sync_us", "memory_bytes", "power_w")
+PROCESSOR_KEYS = (
+    "name", "kind", "queue_depth", "asynchronous", "copy_in", "copy_out", "sync_us", "memory_bytes", "power_w",
+    "handover_us", "blocks_host",
+)  # fmt: skip
 FIRST_KEYS = ("format", "processor", "form", "dtype", "relative_error", "rates")
 PREDICTOR_KEYS = ("format", "processor", "form", "dtype", "unit", "relative_error", "fusion")
 BODIES = {"analytic": "rates", "learned": "model"}
+OPTIONAL: dict[str, Any] = {"power_w": None, "handover_us": 0.0, "blocks_host": False}
+"""What a processor need not say, and what it then is."""
 PROCESSOR_KINDS = ("cpu", "gpu", "dsp", "npu")
 POSITIVE = ("dense_macs_per_us", "depthwise_macs_per_us", "bytes_per_us", "launch_us")
 
@@ -108,20 +113,28 @@ def rates_of(data: Any, where: str) -> Rates:
 
 
 def processor(data: Any, where: str) -> Processor:
-    data = keyed({"power_w": None, **data} if isinstance(data, dict) else data, PROCESSOR_KEYS, where)
+    data = keyed({**OPTIONAL, **data} if isinstance(data, dict) else data, PROCESSOR_KEYS, where)
     memory, power = data["memory_bytes"], data["power_w"]
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", text(data, "name", where)):
         raise BrokenFile(f"field 'name' is {data['name']!r}, {where}, needed are letters, digits, _, . and -: it names a file")
+    asynchronous, sync_us, handover_us = flag(data, "asynchronous", where), number(data, "sync_us", where), number(data, "handover_us", where)
+    if asynchronous and (handover_us > sync_us or data["blocks_host"] is True):
+        raise BrokenFile(
+            f"asynchronous with handover_us {handover_us:g} of sync_us {sync_us:g} and blocks_host {data['blocks_host']}, {where}, "
+            "a queue does not block its host, and its synchronisation contains the hand-over"
+        )
     return Processor(
         name=data["name"],
         kind=choice(data, "kind", PROCESSOR_KINDS, where),
         queue_depth=int(number(data, "queue_depth", where, 1)),
         copy_in=link(data, "copy_in", where),
         copy_out=link(data, "copy_out", where),
-        sync_us=number(data, "sync_us", where),
-        asynchronous=flag(data, "asynchronous", where),
+        sync_us=sync_us,
+        asynchronous=asynchronous,
         memory_bytes=None if memory is None else int(number(data, "memory_bytes", where, 1)),
         power_w=None if power is None else number(data, "power_w", where),
+        handover_us=handover_us,
+        blocks_host=flag(data, "blocks_host", where),
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from nnstretch.errors import BadInput
 from nnstretch.files import write_text
 from nnstretch.predict.analytic import Analytic
-from nnstretch.predict.load import PREDICTOR_FORMAT, SOC_FORMAT, UNIT
+from nnstretch.predict.load import OPTIONAL, PREDICTOR_FORMAT, SOC_FORMAT, UNIT
 from nnstretch.predict.rules_file import rules_document
 from nnstretch.protocols import Predictor
 from nnstretch.soc import Soc
@@ -37,7 +37,7 @@ def soc_document(soc: Soc) -> dict[str, Any]:
         "dtype": soc.dtype,
         "calibrated": soc.calibrated,
         "provenance": soc.provenance,
-        "processors": [{k: v for k, v in asdict(p).items() if (k, v) != ("power_w", None)} for p in soc.processors],
+        "processors": [{k: v for k, v in asdict(p).items() if (k, v) not in OPTIONAL.items()} for p in soc.processors],
         "merge": asdict(soc.merge),
         "contention": [{"processors": names, "factor": factor} for names, factor in contention],
     }

@@ -40,8 +40,8 @@ def rows_of(timelines: dict[str, tuple[Timeline, ...]], runs: dict[str, Run]) ->
     rows: list[Row] = []
     for kind, found in timelines.items():
         predicted = next((t.trace.makespan_us for t in found if t.source == "predicted"), None)
-        emulated = kind in runs and runs[kind].timing == "emulated"
         for timeline in found:
+            emulated = "emulated" in (timeline.timing, runs[kind].timing if kind in runs else None)
             played = timeline.source != "predicted"
             how = " on emulated processors" if played and emulated else ""
             rows.append(Row(kind, timeline, how, predicted if played else None))
@@ -60,7 +60,7 @@ def gantt(rows: tuple[Row, ...], processors: tuple[str, ...]) -> Markup:
         height,
         "When each processor computes",
         spoken,
-        _axis(x, height),
+        axis(x, height),
         join(_row(row, i * row_px, x, processors) for i, row in enumerate(rows)),
         class_="gantt",
     )
@@ -74,7 +74,8 @@ def _share(trace: Trace, processor: str) -> float:
     return trace.busy_us(processor) / trace.makespan_us if trace.makespan_us else 0.0
 
 
-def _axis(x: svg.Scale, height: float) -> Markup:
+def axis(x: svg.Scale, height: float) -> Markup:
+    """Milliseconds under microseconds, and lines through the lanes."""
     marks = []
     for tick_ms in ticks(x.low / 1000, x.high / 1000, 12):
         at = x(1000 * tick_ms)

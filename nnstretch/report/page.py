@@ -8,6 +8,7 @@ from nnstretch.files import write_text
 from nnstretch.report import sections
 from nnstretch.report.headline import headline
 from nnstretch.report.markup import Markup, join, tag
+from nnstretch.report.overlay import overlay_chapter
 from nnstretch.report.reading import read_story
 from nnstretch.report.story import Story
 from nnstretch.report.style import content_policy, script, style_sheet
@@ -17,6 +18,7 @@ CHAPTERS = (
     ("summary", "Summary", sections.summary_chapter),
     ("plan", "Plan", sections.plan_chapter),
     ("timeline", "Timeline", sections.gantt_chapter),
+    ("differences", "Predicted and played", overlay_chapter),
     ("terms", "Latency terms", sections.terms_chapter),
     ("space", "Search", sections.space_chapter),
     ("training", "Training", sections.training_chapter),
@@ -30,9 +32,11 @@ def build_report(folder: Path) -> str:
     return page(read_story(Path(folder)))
 
 
-def write_report(folder: Path, out: Path) -> None:
-    """Nothing is written unless the whole folder could be read."""
-    write_text(Path(out), build_report(folder))
+def write_report(folder: Path, out: Path) -> Story:
+    """Write the page and return what it tells; nothing is written unless the whole folder could be read."""
+    story = read_story(Path(folder))
+    write_text(Path(out), page(story))
+    return story
 
 
 def page(story: Story) -> str:

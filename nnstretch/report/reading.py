@@ -24,7 +24,11 @@ T = TypeVar("T")
 
 
 def read_story(folder: Path) -> Story:
+    """A folder of the files that verbs write, or one trace file. Raises UnknownName, BrokenFile."""
     folder = Path(folder)
+    if folder.is_file():
+        place = read_json(folder)
+        return Story(timelines={"branched": timelines_from(place)}, files=(_source(folder, place),))
     if not folder.is_dir():
         raise UnknownName(f"cannot report {folder}, no such folder, name the one that holds search.json and its neighbours")
     present = [name for name in FILES if (folder / name).exists()]

@@ -132,6 +132,8 @@ class Timeline:
     request: int
     requests: int
     """How many requests the file holds; the one of median length is kept."""
+    timing: str | None = None
+    """What kind of milliseconds a run's are: measured or emulated; None where the file does not say."""
 
     @property
     def trace(self) -> Trace:

@@ -30,7 +30,15 @@ def timelines_from(place: Place) -> tuple[Timeline, ...]:
         if phase == "X":
             parts[sources.get(_key(event, "pid"), "trace")].append(_part(event, lanes))
     ordered = sorted(parts, key=lambda source: (source != "predicted", source))
-    return tuple(_median_request(source, parts[source]) for source in ordered)
+    timing = _timing(place)
+    return tuple(replace(_median_request(source, parts[source]), timing=None if source == "predicted" else timing) for source in ordered)
+
+
+def _timing(place: Place) -> str | None:
+    """`emulated` where the file says that processors were; nothing else is taken from it."""
+    about = place.at("otherData") if isinstance(place.value, dict) else None
+    said = about.at("timing").value if about is not None and isinstance(about.value, dict) else None
+    return said if said in ("emulated", "measured") else None
 
 
 def _given_name(event: Place) -> str:

@@ -35,16 +35,26 @@ class Measures:
         return self.critical_path_us / self.latency_us["median"] if self.latency_us["median"] else 1.0
 
 
-def measure(manifest: Manifest, tasks: Sequence[Task], traces: Sequence[Trace], dilation: float) -> Measures:
-    """`tasks` as they were scheduled, one trace per run on a clock `dilation` times slower than the host's."""
+def measure(
+    manifest: Manifest,
+    tasks: Sequence[Task],
+    traces: Sequence[Trace],
+    dilation: float,
+    handovers_us: Mapping[tuple[str, str], float] | None = None,
+) -> Measures:
+    """`tasks` as they were scheduled, one trace per run on a clock `dilation` times slower than the host's.
+
+    `handovers_us`: what an emulated host spends on handing over, by (sub-graph, processor); it is the chip's time, no overhead.
+    """
+    held_us = handovers_us or {}
     latencies_us = [latency_us(trace) for trace in traces]
     total_us = sum(latencies_us)
     durations_us = _median_durations(traces)
     busy_us = {name: sum(trace.busy_us(name) for trace in traces) for name in traces[0].processors}
     return Measures(
         latency_us=percentiles(latencies_us),
-        critical_path_us=critical_path_us(tasks_of(manifest), lambda task: durations_us[task.name]),
-        dispatch_overhead_us=median(dispatch_overhead_us(manifest, tasks, trace) for trace in traces) * dilation,
+        critical_path_us=critical_path_us(tasks_of(manifest), lambda task: durations_us[task.name] + held_us.get((task.subgraph, task.processor or ""), 0.0)),
+        dispatch_overhead_us=median(dispatch_overhead_us(manifest, tasks, trace, bool(held_us)) for trace in traces) * dilation,
         throughput_per_s=len(traces) * 1e6 / total_us if total_us else 0.0,
         busy_us={name: time_us / len(traces) for name, time_us in busy_us.items()},
         utilisation={name: time_us / total_us if total_us else 0.0 for name, time_us in busy_us.items()},
@@ -66,13 +76,13 @@ def typical(traces: Sequence[Trace]) -> Trace:
     return sorted(traces, key=latency_us)[len(traces) // 2]
 
 
-def dispatch_overhead_us(manifest: Manifest, tasks: Sequence[Task], trace: Trace) -> float:
+def dispatch_overhead_us(manifest: Manifest, tasks: Sequence[Task], trace: Trace, held: bool = False) -> float:
     """Median over meeting points of what passes before the merge starts and until its last reader does.
 
-    A task may start when its needs have ended and its processor is free; what it starts later is
-    overhead. A network without meeting points is measured at every task that needs another.
+    A task may start when its needs have ended and its processor is free (and, where `held`, an emulated
+    host has handed it over); what it starts later is overhead. A network without meeting points is measured at every task that needs another.
     """
-    waits_us = _waits_us(tasks, trace)
+    waits_us = _waits_us(tasks, trace, held)
     readers: dict[str, list[float]] = {}
     for task in tasks:
         for need in task.needs:
@@ -82,9 +92,11 @@ def dispatch_overhead_us(manifest: Manifest, tasks: Sequence[Task], trace: Trace
     return median(meeting or [waits_us[task.name] for task in tasks if task.needs] or [0.0])
 
 
-def _waits_us(tasks: Iterable[Task], trace: Trace) -> dict[str, float]:
+def _waits_us(tasks: Iterable[Task], trace: Trace, held: bool) -> dict[str, float]:
     spans = {span.task: span for span in trace.spans}
     before = _before(trace)
+    if held:
+        before = {name: max(free_us, spans[name].handed_us or 0.0) for name, free_us in before.items()}
     return {
         task.name: spans[task.name].start_us - max([before.get(task.name, 0.0), *(spans[need].end_us for need in task.needs)])
         for task in tasks

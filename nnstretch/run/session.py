@@ -22,7 +22,7 @@ from nnstretch.run.emulation import corrected, dilation_for, rehearsal_of
 from nnstretch.run.measures import latency_us
 from nnstretch.run.network import Given, Network, Values
 from nnstretch.run.overlap import Overlap, overlap
-from nnstretch.schedule import Placed, Threads, VirtualClock, durations_of, in_turn, run, tasks_of
+from nnstretch.schedule import Placed, Threads, VirtualClock, durations_of, handovers_of, in_turn, run, tasks_of
 from nnstretch.schedule.virtual import no_work
 from nnstretch.soc import Processor, Soc
 from nnstretch.trace import Task, Trace
@@ -65,7 +65,8 @@ class Session:
         bundle = plan_of(bundle if isinstance(bundle, Bundle) else read_bundle(bundle), plan)
         self.mode, self.clock, self.manifest = mode, clock, bundle.manifest
         self.processors = _processors(bundle, soc)
-        self.durations_us = _durations(bundle, clock)
+        self.durations_us = _durations(bundle, clock, self.processors)
+        self.handovers_us = handovers_of(self.manifest, self.processors) if self.durations_us else {}
         self.tasks = in_turn(tasks_of(self.manifest)) if mode == "sequential" else tasks_of(self.manifest)
         self.network: Network = Network(bundle, backend, threads)
         self.trace = Trace(())
@@ -166,7 +167,7 @@ class Session:
             if values is not None:
                 self.network.compute(task.subgraph, values)
 
-        return run(self.tasks, self._policy, VirtualClock(self.processors, self.durations_us, work))
+        return run(self.tasks, self._policy, VirtualClock(self.processors, self.durations_us, work, handovers_us=self.handovers_us))
 
     def _on_threads(self, values: Values, durations_us: Mapping[tuple[str, str], float], dilation: float) -> tuple[Trace, int]:
         """One run, and how many of its tasks were late. If it fails, what is in flight ends before this raises."""
@@ -176,7 +177,7 @@ class Session:
                 self._workers = Threads(self.processors, no_work, caller=self._caller)
                 self._end = weakref.finalize(self, self._workers.close)
             late = self._workers.late
-            self._workers.restart(lambda task: compute(task.subgraph, values), durations_us, dilation)
+            self._workers.restart(lambda task: compute(task.subgraph, values), durations_us, dilation, self.handovers_us)
             trace = run(self.tasks, self._policy, self._workers)
         except BaseException:
             self._end()
@@ -232,12 +233,12 @@ def _predicted(manifest: Manifest) -> bool:
     return any(sub.predicted_us for sub in manifest.subgraphs)
 
 
-def _durations(bundle: Bundle, clock: str) -> dict[tuple[str, str], float]:
+def _durations(bundle: Bundle, clock: str, processors: tuple[Processor, ...]) -> dict[tuple[str, str], float]:
     """Predicted times of every sub-graph where it is placed, or none at all; some are as good as none to a timetable."""
     subs = bundle.manifest.subgraphs
     missing = [sub.name for sub in subs if sub.processor not in sub.predicted_us]
     if not missing:
-        return durations_of(bundle.manifest)
+        return durations_of(bundle.manifest, processors)
     if clock == "real" and not _predicted(bundle.manifest):
         return {}
     why = "a virtual clock needs them" if clock == "virtual" else "a timetable needs all or none"

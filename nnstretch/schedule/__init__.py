@@ -7,6 +7,7 @@
     adaptive.py  which of several plans is best at the speed that processors have left
     plans.py     requests over several plans
     mishaps.py   processors that are busy with others' work, and that fail
+    timetable.py when tasks start and end: queues, calls, and the host thread that hands over
     virtual.py   the executor whose processors take exactly the predicted time
     threads.py   the executor with one thread and one bounded queue per processor
 """
@@ -15,7 +16,7 @@ from nnstretch.schedule.loop import run
 from nnstretch.schedule.mishaps import Busy, Fails, Mishaps
 from nnstretch.schedule.policies import Placed
 from nnstretch.schedule.service import Answer, Request, Service
-from nnstretch.schedule.tasks import critical_path_us, durations_of, in_turn, placed_us, subgraph_of, tasks_of
+from nnstretch.schedule.tasks import critical_path_us, durations_of, handovers_of, in_turn, placed_us, subgraph_of, tasks_of
 from nnstretch.schedule.threads import Threads
 from nnstretch.schedule.virtual import VirtualClock
 
@@ -31,6 +32,7 @@ __all__ = [
     "VirtualClock",
     "critical_path_us",
     "durations_of",
+    "handovers_of",
     "in_turn",
     "placed_us",
     "run",

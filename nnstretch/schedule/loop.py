@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from nnstretch.errors import Stuck
 from nnstretch.protocols import Executor, Moment, Policy
 from nnstretch.soc import Processor
-from nnstretch.trace import Failure, Span, Task, Trace
+from nnstretch.trace import Alarm, Failure, Span, Task, Trace
 
 Place = Callable[[Task], Task]
 
@@ -17,6 +17,7 @@ def run(tasks: Iterable[Task], policy: Policy, executor: Executor) -> Trace:
     """Run every task once, none before the tasks it needs, and report the spans in the order they ended. Raises what a task raised."""
     board = Board(tasks)
     spans: list[Span] = []
+    marks: list[Alarm] = []
     dispatch(board, policy, executor)
     while (event := executor.wait()) is not None:
         if isinstance(event, Failure):
@@ -24,10 +25,12 @@ def run(tasks: Iterable[Task], policy: Policy, executor: Executor) -> Trace:
         if isinstance(event, Span):
             spans.append(event)
             board.end(event.task)
+        else:
+            marks.append(event)
         dispatch(board, policy, executor)
     if left := board.left():
         raise Stuck(f"{len(left)} tasks never ran, {', '.join(left[:5])}, nothing is in flight and the policy or their needs hold them")
-    return Trace(tuple(spans))
+    return Trace(tuple(spans), tuple(marks))
 
 
 def as_planned(task: Task) -> Task:

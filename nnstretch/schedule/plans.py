@@ -91,7 +91,7 @@ class Plans:
 
 def durations_us_of(manifests: Mapping[str, Manifest]) -> dict[tuple[str, str], float]:
     """Of all plans, by (PLAN/SUBGRAPH, processor)."""
-    return {key: us for name, one in manifests.items() for key, us in durations_of(one, f"{name}/").items()}
+    return {key: us for name, one in manifests.items() for key, us in durations_of(one, prefix=f"{name}/").items()}
 
 
 def is_probe(task: Task) -> bool:

@@ -10,6 +10,9 @@ from nnstretch.protocols import Moment
 from nnstretch.soc import Processor
 from nnstretch.trace import Task
 
+LAST = 2
+"""The CPU's turn."""
+
 
 @dataclass(frozen=True, slots=True)
 class Placed:
@@ -22,15 +25,23 @@ class Placed:
 
     processors: tuple[str, ...]
     """All of the chip's, so that a task placed nowhere is told from one whose processor is busy."""
+    asynchronous_first: bool = True
+    """A queue is filled before a thread enters a call, so that both work at once. False keeps the order of the tasks among
+    accelerators, as a runtime does that walks its graph."""
 
     def pick(self, moment: Moment, /) -> tuple[Task, Processor] | None:
         free = {processor.name: processor for processor in moment.free}
-        best, choice = (True, math.inf), None
+        best, choice = (LAST, math.inf), None
         for task in moment.ready:
             if task.processor not in self.processors:
                 raise UnknownName(f"unknown processor {task.processor!r}, task {task.name}, it is one of {', '.join(self.processors)}")
             if (processor := free.get(task.processor)) is None:
                 continue
-            if (rank := (processor.kind == "cpu", task.request)) < best:
+            if (rank := (self._turn(processor), task.request)) < best:
                 best, choice = rank, (task, processor)
         return choice
+
+    def _turn(self, processor: Processor) -> int:
+        if processor.kind == "cpu":
+            return LAST
+        return int(self.asynchronous_first and not processor.asynchronous)

@@ -84,6 +84,8 @@ class Service:
     ) -> None:
         self.alive = self._processors = tuple(processors)
         self._policy, self._executor, self._answered, self._ended = policy, executor, answered, ended
+        self.heard: Callable[[Span | Failure | Alarm], None] | None = None
+        """Told of every event, for traces."""
         self._durations_us = durations_us or {}
         self._board = Board()
         self._deadlines: list[tuple[float, int]] = []
@@ -143,6 +145,8 @@ class Service:
 
     def hear(self, event: Span | Failure | Alarm) -> Hashable:
         """What an event means; the subject of an alarm that is not the service's own, else True."""
+        if self.heard is not None:
+            self.heard(event)
         if isinstance(event, Alarm):
             if not isinstance(event.what, Due):
                 return event.what

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from nnstretch.bundle import Manifest, meeting_points
+from nnstretch.soc import Processor
 from nnstretch.trace import Task
 from nnstretch.trial import Trial
 
@@ -61,9 +62,33 @@ def in_turn(tasks: Iterable[Task]) -> tuple[Task, ...]:
     return tuple(chain)
 
 
-def durations_of(manifest: Manifest, prefix: str = "") -> dict[tuple[str, str], float]:
-    """Microseconds by (sub-graph, processor): the prediction, and at a meeting point its synchronisation."""
-    sync_us = {name: manifest.sync_us.get(segment, 0.0) for segment, name in meeting_points(manifest).items()}
+def handovers_of(manifest: Manifest, processors: Iterable[Processor]) -> dict[tuple[str, str], float]:
+    """How long the host is held to start a branch, by (sub-graph, processor).
+
+    Where a segment pays no synchronisation its data stays on the processor: the next sub-graph is enqueued behind a running one.
+    """
+    slow = [processor for processor in processors if processor.handover_us]
+    branches = [sub for sub in manifest.subgraphs if sub.role == "branch"]
+    return {
+        (sub.name, processor.name): processor.handover_us
+        for sub in branches
+        for processor in slow
+        if not processor.asynchronous or manifest.sync_us.get(sub.segment, 0.0) > 0.0
+    }
+
+
+def durations_of(manifest: Manifest, processors: Iterable[Processor] = (), prefix: str = "") -> dict[tuple[str, str], float]:
+    """Microseconds by (`prefix` and sub-graph, processor): the prediction, and at a meeting point its synchronisation.
+
+    What of that passes at the start, because `processors` hold the host to enqueue, is not paid again.
+    """
+    enqueued_us = {processor.name: processor.handover_us for processor in processors if processor.asynchronous}
+    paid_us: dict[int, float] = {}
+    for sub in manifest.subgraphs:
+        if sub.role == "branch":
+            paid_us[sub.segment] = max(paid_us.get(sub.segment, 0.0), enqueued_us.get(sub.processor, 0.0))
+    ends = meeting_points(manifest).items()
+    sync_us = {name: max(0.0, manifest.sync_us.get(segment, 0.0) - paid_us.get(segment, 0.0)) for segment, name in ends}
     return {
         (f"{prefix}{sub.name}", processor): time_us + sync_us.get(sub.name, 0.0)
         for sub in manifest.subgraphs

@@ -19,12 +19,15 @@ from zlib import crc32
 
 from nnstretch.errors import ProcessorFailed, Stuck
 from nnstretch.schedule.mishaps import Mishaps
+from nnstretch.schedule.timetable import Slot, Timetable
 from nnstretch.schedule.virtual import Event, Work, lost
 from nnstretch.soc import Processor
 from nnstretch.trace import Alarm, Failure, Span, Task
 
 COARSE_S = 250e-6
 """How early the sleep before a deadline ends: the kernel wakes a thread 50 to 200 us late."""
+MADE_UP_S = 1e-3
+"""How much of a late start a task makes up for: what waking a thread costs is the host's, not the chip's. More is a host too slow."""
 
 AWAKE_S = 1e-3
 """How long a thread on a core of its own looks for what comes next before it sleeps."""
@@ -59,9 +62,10 @@ class Threads:
     calling thread, which then works inside `wait()`: as in NN-Stretch's Algorithm 1 the CPU branch
     and the merge behind it cost no hand-over.
 
-    Where `durations_us` names a task's (sub-graph, processor), the task lasts at least that
-    long times `dilation`, so that a host slower than the chip can still keep its timetable;
-    `now_us` and every span are divided by `dilation` again. Without it a task takes what it takes.
+    Where `durations_us` names a task's (sub-graph, processor), the task ends when its time on the
+    virtual clock's timetable is over, times `dilation`, so that a host slower than the chip can still
+    keep it; `now_us` and every span are divided by `dilation` again. The calling thread is the
+    chip's host thread: it hands over (`handovers_us`) and waits as there. Without it a task takes what it takes.
 
     A task that raises ends as a Failure and its thread goes on; one that raises ProcessorFailed takes its
     processor with it, and everything in its queue fails likewise. `mishaps` stretch and fail as on the virtual clock.
@@ -77,7 +81,9 @@ class Threads:
         dilation: float = 1.0,
         caller: str | None = None,
         mishaps: Mishaps = Mishaps(),  # noqa: B008 (frozen)
+        handovers_us: Mapping[tuple[str, str], float] | None = None,
     ) -> None:
+        self._handovers_us = handovers_us or {}
         self._processors = processors
         self._work = work
         self._durations_us = durations_us or {}
@@ -90,7 +96,7 @@ class Threads:
         self._alarms: list[tuple[float, int, Alarm]] = []
         self._set = 0
         self._listens = False
-        self._inbox: dict[str, Inbox[tuple[Task, float] | None]] = {p.name: queue.SimpleQueue() for p in processors}
+        self._inbox: dict[str, Inbox[tuple[Task, float, Slot | None] | None]] = {p.name: queue.SimpleQueue() for p in processors}
         self._stopping = False
         self.late = 0
         """Tasks whose own work took longer than their time, so that the timetable slipped."""
@@ -110,13 +116,22 @@ class Threads:
                 self._at_work.acquire()
 
     def restart(
-        self, work: Work | None = None, durations_us: Mapping[tuple[str, str], float] | None = None, dilation: float | None = None
+        self,
+        work: Work | None = None,
+        durations_us: Mapping[tuple[str, str], float] | None = None,
+        dilation: float | None = None,
+        handovers_us: Mapping[tuple[str, str], float] | None = None,
     ) -> None:
         """Now is zero, for a new run of the calling thread; with other work and times where they are given. Nothing may be in flight."""
-        self._origin_s = perf_counter()
         self._work = self._work if work is None else work
         self._durations_us = self._durations_us if durations_us is None else durations_us
         self._dilation = self._dilation if dilation is None else dilation
+        self._handovers_us = self._handovers_us if handovers_us is None else handovers_us
+        self._timetable = Timetable(self._durations_us, self._handovers_us, self._mishaps)
+        self._ends_us: dict[str, float] = {}
+        """By task, when its time is over; what needs it counts from there, so that lateness of the host does not add up."""
+        self._moment_us = 0.0
+        self._origin_s = perf_counter()
         core = None if self._caller is None else self._placed[self._caller]
         if self._unpin is None and core is not None and (before := affinity()):
             self._unpin = (threading.get_ident(), before)
@@ -154,7 +169,12 @@ class Threads:
         if self._in_flight[processor.name] >= processor.queue_depth:
             raise Stuck(f"{task.name} does not fit the queue of {processor.name}, {processor.queue_depth} tasks are in it")
         self._in_flight[processor.name] += 1
-        self._inbox[processor.name].put((task, self.now_us))
+        now_us = self.now_us
+        predicted = (task.subgraph, processor.name) in self._durations_us
+        slot = self._timetable.book(task, processor, min(self._moment_us, now_us)) if predicted else None
+        self._inbox[processor.name].put((task, now_us, slot))
+        if slot is not None:
+            sleep_until(self._at_s(slot.host_us))
 
     def call(self, what: Hashable) -> None:
         """From any thread: `wait` returns an Alarm of this at once. `listen` first, or nobody may be waiting."""
@@ -173,6 +193,8 @@ class Threads:
             self.close()
             raise
         self.late += late
+        over_us = self.now_us if isinstance(event, Alarm) else self._ends_us.pop(event.task, self.now_us)
+        self._moment_us = max(self._moment_us, over_us)  # events may come in another order than their times
         if not isinstance(event, Alarm):
             self._in_flight[event.processor] -= 1
         return event
@@ -228,6 +250,9 @@ class Threads:
     def _us(self, time_s: float) -> float:
         return (time_s - self._origin_s) * 1e6 / self._dilation
 
+    def _at_s(self, time_us: float) -> float:
+        return self._origin_s + time_us * self._dilation / 1e6
+
     def _serve(self, processor: str, core: set[int] | None) -> None:
         pin(core)
         self._at_work.release()
@@ -240,32 +265,35 @@ class Threads:
                 return
             self._soon(inbox)
 
-    def _ended(self, task: Task, given_us: float, processor: str) -> tuple[Event, bool]:
+    def _ended(self, task: Task, given_us: float, slot: Slot | None, processor: str) -> tuple[Event, bool]:
         """Its span, and whether it was late; or what went wrong, in its queue or at work."""
         lost_us = inf if self._quiet else self._mishaps.lost_us(processor, given_us)
         lost_us = given_us if processor in self._gone else lost_us
         try:
             if lost_us < inf and lost_us <= self.now_us:
                 raise lost(processor, lost_us)
-            return self._time(task, processor, lost_us)
+            return self._time(task, given_us, slot, processor, lost_us)
         except Exception as error:
             if isinstance(error, ProcessorFailed) and self.now_us < lost_us:
                 self._gone.add(processor)  # its backend said so: what is behind it in the queue must not start
             return Failure(self.now_us, task.name, processor, error), False
 
-    def _time(self, task: Task, processor: str, lost_us: float) -> tuple[Span, bool]:
+    def _time(self, task: Task, given_us: float, slot: Slot | None, processor: str, lost_us: float) -> tuple[Span, bool]:
         """Do the work, sit out the rest of its time, and say whether there was none left."""
+        if slot is not None:
+            sleep_until(self._at_s(min(slot.start_us, lost_us)))
         start_s, late = perf_counter(), False
         self._work(task)
-        if (lasts_us := self._durations_us.get((task.subgraph, processor))) is not None:
-            end_us = self._mishaps.end_us(processor, self._us(start_s), lasts_us)
-            deadline_s = start_s + (end_us - self._us(start_s)) * self._dilation / 1e6
-            late = perf_counter() > deadline_s
-            sleep_until(min(deadline_s, self._origin_s + lost_us * self._dilation / 1e6))
-        end_s = perf_counter()
-        if lost_us < inf and end_s > self._origin_s + lost_us * self._dilation / 1e6:
+        if slot is not None:
+            begun_us = max(slot.start_us, self._us(start_s - MADE_UP_S))
+            end_us = self._mishaps.end_us(processor, begun_us, self._durations_us[task.subgraph, processor])
+            late = self.now_us > end_us
+            self._ends_us[task.name] = end_us
+            sleep_until(self._at_s(min(end_us, lost_us)))
+        if (end_s := perf_counter()) > self._at_s(lost_us):
             raise lost(processor, lost_us)
-        return Span(self._us(start_s), self._us(end_s), task.name, processor), late
+        handed_us = given_us if slot is None else slot.handed_us
+        return Span(self._us(start_s), self._us(end_s), task.name, processor, handed_us), late
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from math import inf
 
 from nnstretch.errors import ProcessorFailed, Stuck, UnknownName
 from nnstretch.schedule.mishaps import Mishaps
+from nnstretch.schedule.timetable import Timetable
 from nnstretch.soc import Processor
 from nnstretch.trace import Alarm, Failure, Span, Task
 
@@ -23,7 +24,8 @@ def no_work(_task: Task) -> None:
 class VirtualClock:
     """Exact and deterministic: equal tasks give equal traces, and nothing sleeps.
 
-    Each processor serves its queue in order; a task whose time there nobody predicted fails at once. `work` computes a task's numbers when the task
+    Each processor serves its queue in order, as its manner of working says (`Timetable`); a task whose time there nobody predicted fails
+    at once. `work` computes a task's numbers when the task
     starts to count; by then everything it needs has been computed.
     """
 
@@ -33,13 +35,15 @@ class VirtualClock:
         durations_us: Mapping[tuple[str, str], float],
         work: Work = no_work,
         mishaps: Mishaps = Mishaps(),  # noqa: B008 (frozen)
+        handovers_us: Mapping[tuple[str, str], float] | None = None,
     ) -> None:
+        """`handovers_us`: how long the host is held to hand a sub-graph to a processor; nothing where absent."""
         self.now_us = 0.0
         self._processors = processors
         self._durations_us = durations_us
+        self._timetable = Timetable(durations_us, handovers_us or {}, mishaps)
         self._work = work
         self._mishaps = mishaps
-        self._busy_until_us = dict.fromkeys((p.name for p in processors), 0.0)
         self._in_flight: Counter[str] = Counter()
         self._gone_us = dict.fromkeys((p.name for p in processors), inf)
         self._noted = 0
@@ -63,23 +67,21 @@ class VirtualClock:
             unknown = UnknownName(f"unknown time of {task.subgraph} on {name}, virtual clock, nobody predicted it")
             self._note(self.now_us, Failure(self.now_us, task.name, name, unknown))
             return
-        start_us = max(self.now_us, self._busy_until_us[name])
-        end_us = self._mishaps.end_us(name, start_us, self._durations_us[task.subgraph, name])
+        slot = self._timetable.book(task, processor, self.now_us)
         lost_us = min(self._mishaps.lost_us(name, self.now_us), self._gone_us[name])
         self._in_flight[name] += 1
-        if end_us > lost_us:
-            self._busy_until_us[name] = lost_us
+        if slot.end_us > lost_us:
+            self._timetable.cut(processor, lost_us)
             self._note(max(self.now_us, lost_us), Failure(lost_us, task.name, name, lost(name, lost_us)))
             return
-        self._busy_until_us[name] = end_us
         try:
             self._work(task)
         except Exception as error:
             if isinstance(error, ProcessorFailed):
-                self._gone_us[name] = end_us
-            self._note(end_us, Failure(end_us, task.name, name, error))
+                self._gone_us[name] = slot.end_us
+            self._note(slot.end_us, Failure(slot.end_us, task.name, name, error))
         else:
-            self._note(end_us, Span(start_us, end_us, task.name, name))
+            self._note(slot.end_us, Span(slot.start_us, slot.end_us, task.name, name, slot.handed_us))
 
     def alarm(self, at_us: float, what: Hashable, /) -> None:
         if at_us < inf:
