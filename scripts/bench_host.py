@@ -141,7 +141,7 @@ def main() -> None:
         for network in networks
         for format in formats
     ]
-    command = f"python scripts/bench_host.py --out {args.out} --soc {args.soc} --networks {args.networks} --runs {args.runs}"
+    command = "python scripts/bench_host.py " + " ".join(f"--{name.replace('_', '-')} {value}" for name, value in vars(args).items())
     for one in wanted:
         rows = journal_of(journal)
         if not any("bench" in row and one.items() <= row.items() for row in rows):
