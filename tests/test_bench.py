@@ -23,7 +23,7 @@ from nnstretch.errors import BrokenFile
 from nnstretch.run.alone import alone_path_us, alone_us
 from nnstretch.run.network import Network
 from nnstretch.run.overlap import Overlap
-from nnstretch.schedule.threads import affinity
+from nnstretch.schedule.cores import affinity
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from nnstretch.errors import Stuck
 from nnstretch.run import Session
 from nnstretch.run.network import Network, Values
 from nnstretch.schedule import Placed, Threads, run
-from nnstretch.schedule.threads import affinity
+from nnstretch.schedule.cores import affinity
 from nnstretch.soc import Processor
 from nnstretch.trace import Task
 

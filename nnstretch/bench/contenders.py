@@ -17,7 +17,7 @@ from nnstretch.run.measures import dispatch_overhead_us
 from nnstretch.run.network import Network, Values
 from nnstretch.run.overlap import Overlap
 from nnstretch.run.session import Session
-from nnstretch.schedule.threads import affinity, cores, pin
+from nnstretch.schedule.cores import affinity, cores, pin
 from nnstretch.trace import Trace
 
 ONE_CORE, ALL_CORES = "original, one core", "original, all cores"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from nnstretch.bundle import Manifest
 from nnstretch.run.network import Given, Network, Values
 from nnstretch.schedule import critical_path_us, tasks_of
-from nnstretch.schedule.threads import cores, pin
+from nnstretch.schedule.cores import cores, pin
 
 if TYPE_CHECKING:
     from nnstretch.run.session import Session

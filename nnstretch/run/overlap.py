@@ -17,7 +17,7 @@ from time import perf_counter, sleep
 
 from nnstretch.bundle import Manifest
 from nnstretch.run.network import Network, Values
-from nnstretch.schedule.threads import affinity, cores, pin
+from nnstretch.schedule.cores import affinity, cores, pin
 
 BUDGET_S = 0.3
 """For all races together; there is one in any case, however long a branch takes."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from copy import copy
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +23,7 @@ from nnstretch.run.emulation import corrected, dilation_for, rehearsal_of
 from nnstretch.run.measures import latency_us
 from nnstretch.run.network import Given, Network, Values
 from nnstretch.run.overlap import Overlap, overlap
-from nnstretch.schedule import Placed, Threads, VirtualClock, durations_of, handovers_of, in_turn, run, tasks_of
+from nnstretch.schedule import Lists, Placed, Threads, VirtualClock, decided, durations_of, handovers_of, in_turn, run, tasks_of
 from nnstretch.schedule.virtual import no_work
 from nnstretch.soc import Processor, Soc
 from nnstretch.trace import Task, Trace
@@ -77,6 +78,7 @@ class Session:
         self._closed = False
         self._turn = threading.RLock()
         self._workers: Threads | None = None
+        self._lists: Lists | None = None
         self._end: Callable[[], object] = no_threads
 
     @property
@@ -120,7 +122,7 @@ class Session:
             self.trace = self._timed(values)
         else:
             with self._turn:
-                self.trace, self.late = self._on_threads(values, self.durations_us, self.dilation)
+                self.trace, self.late = self._on_threads(values, self.durations_us, self.dilation) if self.emulated else (self._at_once(values), 0)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -130,7 +132,7 @@ class Session:
         """A session of the same loaded sub-graphs in mode `sequential`; closing one leaves the other open."""
         other = copy(self)
         other.mode, other.tasks, other._dilation = "sequential", in_turn(tasks_of(self.manifest)), None
-        other._turn, other._workers, other._end = threading.RLock(), None, no_threads
+        other._turn, other._workers, other._lists, other._end = threading.RLock(), None, None, no_threads
         return other
 
     def overlap(self, inputs: Given) -> Overlap | None:
@@ -145,7 +147,8 @@ class Session:
         """Let the threads end, and forget the loaded sub-graphs."""
         with self._turn:
             self._end()
-            self._workers, self._closed = None, True
+            self._workers = self._lists = None
+            self._closed = True
             self.__dict__.pop("network", None)
 
     def __enter__(self) -> Self:
@@ -169,22 +172,37 @@ class Session:
 
         return run(self.tasks, self._policy, VirtualClock(self.processors, self.durations_us, work, handovers_us=self.handovers_us))
 
+    def _at_once(self, values: Values) -> Trace:
+        """As fast as this host can: the order is decided once and repeated."""
+        compute = self.network.compute
+        with self._or_none():
+            if self._lists is None:
+                self._lists = Lists(decided(self.tasks, self.processors, self._policy), self._caller)
+                self._end = weakref.finalize(self, self._lists.close)
+            return self._lists.run(lambda task: compute(task.subgraph, values))
+
     def _on_threads(self, values: Values, durations_us: Mapping[tuple[str, str], float], dilation: float) -> tuple[Trace, int]:
-        """One run, and how many of its tasks were late. If it fails, what is in flight ends before this raises."""
-        compute, late = self.network.compute, 0
-        try:
+        """At the chip's times, `dilation` times slower; and how many tasks were late."""
+        compute = self.network.compute
+        with self._or_none():
             if self._workers is None:
                 self._workers = Threads(self.processors, no_work, caller=self._caller)
                 self._end = weakref.finalize(self, self._workers.close)
             late = self._workers.late
             self._workers.restart(lambda task: compute(task.subgraph, values), durations_us, dilation, self.handovers_us)
             trace = run(self.tasks, self._policy, self._workers)
+            self._workers.rest()
+            return trace, self._workers.late - late
+
+    @contextmanager
+    def _or_none(self) -> Iterator[None]:
+        """If a run fails, what is in flight ends before this raises, and the next run starts new threads."""
+        try:
+            yield
         except BaseException:
             self._end()
-            self._workers = None
+            self._workers = self._lists = None
             raise
-        self._workers.rest()
-        return trace, self._workers.late - late
 
     def _rehearse(self, values: Values) -> float:
         """First as fast as the host can, to see what it needs; then on the timetable, to see whether it slips."""

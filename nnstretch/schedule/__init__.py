@@ -10,8 +10,11 @@
     timetable.py when tasks start and end: queues, calls, and the host thread that hands over
     virtual.py   the executor whose processors take exactly the predicted time
     threads.py   the executor with one thread and one bounded queue per processor
+    decided.py   a schedule that is repeated: threads that work off lists
+    cores.py     where threads run and how they wait
 """
 
+from nnstretch.schedule.decided import Lists, decided
 from nnstretch.schedule.loop import run
 from nnstretch.schedule.mishaps import Busy, Fails, Mishaps
 from nnstretch.schedule.policies import Placed
@@ -24,6 +27,7 @@ __all__ = [
     "Answer",
     "Busy",
     "Fails",
+    "Lists",
     "Mishaps",
     "Placed",
     "Request",
@@ -31,6 +35,7 @@ __all__ = [
     "Threads",
     "VirtualClock",
     "critical_path_us",
+    "decided",
     "durations_of",
     "handovers_of",
     "in_turn",

@@ -3,56 +3,30 @@
 from __future__ import annotations
 
 import heapq
-import os
 import queue
-import select
 import threading
 from collections import Counter
 from collections.abc import Hashable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
-from time import perf_counter, sleep
+from time import perf_counter
 from types import TracebackType
-from typing import Any, Self
-from zlib import crc32
+from typing import Self
 
 from nnstretch.errors import ProcessorFailed, Stuck
+from nnstretch.schedule.cores import affinity, cores, pin, sleep_until
 from nnstretch.schedule.mishaps import Mishaps
 from nnstretch.schedule.timetable import Slot, Timetable
 from nnstretch.schedule.virtual import Event, Work, lost
 from nnstretch.soc import Processor
 from nnstretch.trace import Alarm, Failure, Span, Task
 
-COARSE_S = 250e-6
-"""How early the sleep before a deadline ends: the kernel wakes a thread 50 to 200 us late."""
 MADE_UP_S = 1e-3
 """How much of a late start a task makes up for: what waking a thread costs is the host's, not the chip's. More is a host too slow."""
 
-AWAKE_S = 1e-3
-"""How long a thread on a core of its own looks for what comes next before it sleeps."""
-IDLE = bytes(16 << 10)
-"""A checksum of it keeps a core awake for some 10 us without Python's lock: who only let go and took the lock
-would be in the way of the thread that it waits for, and sleep until that one is through."""
-
 Inbox = queue.SimpleQueue
 """Bounded by the count in `submit`: a SimpleQueue wakes its reader three times faster than a Queue."""
-
-
-def sleep_until(deadline_s: float) -> None:
-    """Sleep to shortly before an absolute deadline, then hand the interpreter to others until it has come."""
-    if (left_s := deadline_s - perf_counter()) > COARSE_S:
-        sleep(left_s - COARSE_S)
-    while perf_counter() < deadline_s:
-        step_aside()
-
-
-def step_aside() -> None:
-    """Release the interpreter lock for about a microsecond; `sleep(0)` would take 80 on Linux."""
-    if os.name == "posix":
-        select.select((), (), (), 0)
-    else:
-        sleep(0)
 
 
 class Threads:
@@ -104,7 +78,6 @@ class Threads:
         self._threads: list[threading.Thread] = []
         self._unpin: tuple[int, set[int]] | None = None
         self._placed = dict(zip((p.name for p in processors), cores(len(processors)), strict=True))
-        self._awake = caller is not None and all(self._placed.values())
         self._start()
         self.restart()
 
@@ -213,20 +186,12 @@ class Threads:
 
     def _received(self) -> tuple[Event, bool] | BaseException | Call:
         if not self._alarms:
-            self._soon(self._done)
             return self._done.get()
         try:
             left_s = (self._alarms[0][0] - self.now_us) * self._dilation / 1e6
             return self._done.get(timeout=left_s) if left_s > 0 else self._done.get_nowait()
         except queue.Empty:
             return heapq.heappop(self._alarms)[2], False
-
-    def _soon(self, inbox: Inbox[Any]) -> None:
-        """Stay awake until something comes, while that is worth it: to wake a sleeping thread costs more than most merges."""
-        if self._awake:
-            until_s = perf_counter() + AWAKE_S
-            while inbox.empty() and perf_counter() < until_s:
-                crc32(IDLE)
 
     def close(self) -> None:
         """Drop what is queued, let what runs end, and join every thread; harmless when repeated."""
@@ -263,7 +228,6 @@ class Threads:
             except BaseException as error:
                 self._done.put(error)
                 return
-            self._soon(inbox)
 
     def _ended(self, task: Task, given_us: float, slot: Slot | None, processor: str) -> tuple[Event, bool]:
         """Its span, and whether it was late; or what went wrong, in its queue or at work."""
@@ -301,21 +265,3 @@ class Call:
     """What another thread wants the loop to hear of."""
 
     what: Hashable
-
-
-def cores(count: int) -> list[set[int] | None]:
-    """A core for each thread; None where the system does not let us choose or has fewer cores than threads."""
-    allowed = sorted(affinity() or ())
-    return [{core} for core in allowed[:count]] if len(allowed) >= count else [None] * count
-
-
-def affinity() -> set[int] | None:
-    """The cores that the calling thread may use; None where the system does not say."""
-    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
-
-
-def pin(allowed: set[int] | None) -> None:
-    """Keep the calling thread on these cores, so that two branches never share one; a refusal is no error."""
-    if allowed is not None:
-        with suppress(OSError):
-            os.sched_setaffinity(0, allowed)

@@ -1,0 +1,54 @@
+"""Which core a thread runs on, and how it waits there for a moment or for another thread."""
+
+from __future__ import annotations
+
+import os
+import select
+from contextlib import suppress
+from time import perf_counter, sleep
+from zlib import crc32
+
+COARSE_S = 250e-6
+"""How early the sleep before a deadline ends: the kernel wakes a thread 50 to 200 us late."""
+IDLE = bytes(16 << 10)
+"""A checksum of it keeps a core awake for some 10 us without Python's lock: who only let go and took the lock
+would be in the way of the thread that it waits for, and sleep until that one is through."""
+
+
+def stay_awake() -> None:
+    """Pass some 10 microseconds on this core while others have the interpreter."""
+    crc32(IDLE)
+
+
+def sleep_until(deadline_s: float) -> None:
+    """Sleep to shortly before an absolute deadline, then hand the interpreter to others until it has come."""
+    if (left_s := deadline_s - perf_counter()) > COARSE_S:
+        sleep(left_s - COARSE_S)
+    while perf_counter() < deadline_s:
+        step_aside()
+
+
+def step_aside() -> None:
+    """Release the interpreter lock for about a microsecond; `sleep(0)` would take 80 on Linux."""
+    if os.name == "posix":
+        select.select((), (), (), 0)
+    else:
+        sleep(0)
+
+
+def cores(count: int) -> list[set[int] | None]:
+    """A core for each thread; None where the system does not let us choose or has fewer cores than threads."""
+    allowed = sorted(affinity() or ())
+    return [{core} for core in allowed[:count]] if len(allowed) >= count else [None] * count
+
+
+def affinity() -> set[int] | None:
+    """The cores that the calling thread may use; None where the system does not say."""
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+
+
+def pin(allowed: set[int] | None) -> None:
+    """Keep the calling thread on these cores, so that two branches never share one; a refusal is no error."""
+    if allowed is not None:
+        with suppress(OSError):
+            os.sched_setaffinity(0, allowed)

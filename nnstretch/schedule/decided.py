@@ -1,0 +1,200 @@
+"""A schedule that is decided, run by the threads themselves: who has ended a task goes on with the next of its own list.
+
+The loop decides once, on the virtual clock, what each processor does in which order; that is repeated for one input after another.
+Between a meeting point and what it waits for there is then neither a queue nor a loop, only a flag.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+
+from nnstretch.protocols import Policy
+from nnstretch.schedule.cores import affinity, cores, pin, stay_awake
+from nnstretch.schedule.loop import run
+from nnstretch.schedule.virtual import VirtualClock, Work
+from nnstretch.soc import Processor
+from nnstretch.trace import Span, Task, Trace
+
+AWAKE_S = 5e-3
+"""How long a thread on a core of its own looks for what it waits for before it sleeps: to wake it costs more than most merges."""
+
+Decided = dict[str, tuple[Task, ...]]
+"""By processor, its tasks in the order in which it runs them."""
+
+
+def decided(tasks: Sequence[Task], processors: tuple[Processor, ...], policy: Policy) -> Decided:
+    """What the loop does where every task takes equally long. Raises what `run` does.
+
+    No list can block another: a task stands in its list behind all that start before it, and so do its needs.
+    """
+    alike = {(task.subgraph, task.processor or ""): 1.0 for task in tasks}
+    trace = run(tasks, policy, VirtualClock(processors, alike))
+    named = {task.name: task for task in tasks}
+    spans = sorted(trace.spans, key=lambda span: span.start_us)
+    return {p.name: tuple(named[span.task] for span in spans if span.processor == p.name) for p in processors}
+
+
+@dataclass(slots=True)
+class Step:
+    """One task of a list: what it waits for, and who may wait for it."""
+
+    task: Task
+    number: int
+    needs: tuple[int, ...]
+    """Numbers of tasks of other lists; those of the own one have ended."""
+    readers: list[Lane]
+
+
+@dataclass(slots=True)
+class Round:
+    """One run: what has ended and when. Each has its own, so a thread that is still leaving one does not disturb the next."""
+
+    work: Work
+    ended: list[bool]
+    times_s: list[tuple[float, float]]
+    error: BaseException | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """One processor's thread."""
+
+    processor: str
+    core: set[int] | None
+    steps: list[Step] = field(default_factory=list)
+    rounds: queue.SimpleQueue[Round | None] = field(default_factory=queue.SimpleQueue)
+    bell: queue.SimpleQueue[None] = field(default_factory=queue.SimpleQueue)
+    asleep: bool = False
+    """Whoever sets a flag and then sees this rings; whoever sets this and then sees no flag waits for the bell. One of them sees the other."""
+
+
+class Lists:
+    """Pinned threads that repeat a decided schedule; the calling thread works off the list of `caller`, if that is named.
+
+    After a run that raised, `close`: what is in flight ends with it.
+    """
+
+    def __init__(self, plan: Decided, caller: str | None = None) -> None:
+        placed = dict(zip(plan, cores(len(plan)), strict=True))
+        self._lanes = {name: Lane(name, placed[name]) for name in plan}
+        self._awake = caller is not None and all(placed.values())
+        self._count = _link(plan, self._lanes)
+        self._caller = self._lanes.get(caller or "") or Lane("", None)
+        for lane in self._others():
+            if lane.steps:
+                lane.steps[-1].readers.append(self._caller)
+        self._threads = [
+            threading.Thread(target=self._serve, args=(lane,), name=f"nnstretch-{lane.processor}", daemon=True)
+            for lane in self._lanes.values()
+            if lane is not self._caller
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def run(self, work: Work) -> Trace:
+        """Every task once. Raises what the first that failed raised; then nothing more is begun."""
+        one = Round(work, [False] * self._count, [(0.0, 0.0)] * self._count)
+        before = affinity() if self._caller.core else None
+        pin(self._caller.core)
+        origin_s = perf_counter()
+        try:
+            for lane in self._others():
+                lane.rounds.put(one)
+            self._work_off(self._caller, one)
+            for lane in self._others():
+                if lane.steps:
+                    self._await(self._caller, lane.steps[-1].number, one)
+        except BaseException as error:
+            self._fail(one, error)
+        finally:
+            pin(before)
+        if one.error is not None:
+            raise one.error
+        return self._trace(one, origin_s)
+
+    def close(self) -> None:
+        """Let what runs end, and join every thread; harmless when repeated."""
+        for lane in self._others():
+            lane.rounds.put(None)
+        for thread in self._threads:
+            if thread is not threading.current_thread():  # which may be the one that collects garbage
+                thread.join()
+
+    def _others(self) -> list[Lane]:
+        return [lane for lane in self._lanes.values() if lane is not self._caller]
+
+    def _serve(self, lane: Lane) -> None:
+        pin(lane.core)
+        while True:
+            self._look(lambda: not lane.rounds.empty())
+            if (one := lane.rounds.get()) is None:
+                return
+            try:
+                self._work_off(lane, one)
+            except BaseException as error:
+                self._fail(one, error)
+
+    def _look(self, there: Callable[[], bool]) -> None:
+        """Stay awake until something is there, while that is worth it."""
+        if self._awake:
+            until_s = perf_counter() + AWAKE_S
+            while not there() and perf_counter() < until_s:
+                stay_awake()
+
+    def _work_off(self, lane: Lane, one: Round) -> None:
+        work, ended, times_s = one.work, one.ended, one.times_s
+        for step in lane.steps:
+            for need in step.needs:
+                if not ended[need]:
+                    self._await(lane, need, one)
+            if one.error is not None:
+                return
+            start_s = perf_counter()
+            work(step.task)
+            times_s[step.number] = (start_s, perf_counter())
+            ended[step.number] = True
+            for reader in step.readers:
+                if reader.asleep:
+                    reader.bell.put(None)
+
+    def _await(self, lane: Lane, need: int, one: Round) -> None:
+        """Until a task has ended, or the run has failed."""
+        self._look(lambda: one.ended[need] or one.error is not None)
+        while not one.ended[need] and one.error is None:
+            lane.asleep = True
+            if not one.ended[need] and one.error is None:
+                lane.bell.get()
+            lane.asleep = False
+
+    def _fail(self, one: Round, error: BaseException) -> None:
+        one.error = one.error or error
+        for lane in (*self._lanes.values(), self._caller):
+            lane.bell.put(None)
+
+    def _trace(self, one: Round, origin_s: float) -> Trace:
+        spans = [
+            Span((start_s - origin_s) * 1e6, (end_s - origin_s) * 1e6, step.task.name, lane.processor)
+            for lane in self._lanes.values()
+            for step, (start_s, end_s) in ((step, one.times_s[step.number]) for step in lane.steps)
+        ]
+        return Trace(tuple(sorted(spans, key=lambda span: span.end_us)))
+
+
+def _link(plan: Decided, lanes: dict[str, Lane]) -> int:
+    """Number all tasks, and tell each what it waits for and whom it may wake."""
+    numbers = {task.name: n for n, task in enumerate(task for tasks in plan.values() for task in tasks)}
+    home = {task.name: name for name, tasks in plan.items() for task in tasks}
+    for name, tasks in plan.items():
+        for task in tasks:
+            needs = tuple(numbers[need] for need in sorted(task.needs) if home[need] != name)
+            lanes[name].steps.append(Step(task, numbers[task.name], needs, []))
+    by_number = {step.number: step for lane in lanes.values() for step in lane.steps}
+    for lane in lanes.values():
+        for step in lane.steps:
+            for need in step.needs:
+                by_number[need].readers.append(lane)
+    return len(numbers)
