@@ -45,17 +45,19 @@ class LiteRt:
         reads = _in_order(reads)
         check_order(self._where, "reads", subgraph.inputs, [_found(one) for one in reads])
         check_order(self._where, "writes", subgraph.outputs, [_found(one) for one in writes])
-        self._feeds = [(port.name, one["index"]) for port, one in zip(subgraph.inputs, reads, strict=True)]
-        self._writes = [one["index"] for one in writes]
+        # numpy copies without Python's lock; `set_tensor` and `get_tensor` would hold it, and other branches with it.
+        tensor = self._interpreter.tensor
+        self._feeds = [(port.name, tensor(one["index"])) for port, one in zip(subgraph.inputs, reads, strict=True)]
+        self._writes = [tensor(one["index"]) for one in writes]
 
     def run(self, inputs: Mapping[str, np.ndarray], /) -> Sequence[np.ndarray]:
         interpreter = self._interpreter
         try:
             with self._lock:
-                for name, index in self._feeds:
-                    interpreter.set_tensor(index, inputs[name])
+                for name, memory in self._feeds:
+                    np.copyto(memory(), inputs[name], casting="no")
                 interpreter.invoke()
-                outputs = [interpreter.get_tensor(index) for index in self._writes]
+                outputs = [memory().copy() for memory in self._writes]
         except Exception as error:
             raise BrokenFile(f"{self._where}, LiteRT cannot run it ({first_line(error)})") from error
         check_outputs(self._where, self._subgraph.outputs, outputs)

@@ -30,6 +30,11 @@ class Network:
         self._loaded = {
             name: load(self.backends[name], sub, bundle.files[sub.file], bundle.name, threads) for name, sub in self._subgraphs.items()
         }
+        self._steps = {
+            name: (self._loaded[name].run, tuple(port.name for port in sub.inputs), tuple(port.name for port in sub.outputs))
+            for name, sub in self._subgraphs.items()
+        }
+        """What runs a sub-graph, and the names of what it reads and writes: between branches every look-up counts."""
 
     def inputs(self, given: Given) -> Values:
         """`given` under the network's names and as its ports hold it.
@@ -48,12 +53,14 @@ class Network:
 
     def compute(self, subgraph: str, values: Values) -> None:
         """Run one sub-graph on what others left in `values`, and leave its outputs there."""
-        outputs = self.results(subgraph, values)
-        values.update(zip((port.name for port in self._subgraphs[subgraph].outputs), outputs, strict=True))
+        run, reads, writes = self._steps[subgraph]
+        for name, output in zip(writes, run({name: values[name] for name in reads}), strict=True):
+            values[name] = output
 
     def results(self, subgraph: str, values: Values) -> Sequence[np.ndarray]:
         """What one sub-graph makes of `values`, kept nowhere."""
-        return self._loaded[subgraph].run({port.name: values[port.name] for port in self._subgraphs[subgraph].inputs})
+        run, reads, _ = self._steps[subgraph]
+        return run({name: values[name] for name in reads})
 
     def outputs(self, values: Values, raw: bool = False) -> np.ndarray | Values:
         """The array where there is one output, arrays by name where there are several.

@@ -36,10 +36,12 @@ class OnnxRuntime:
         check_names(self._where, "reads", subgraph.inputs, _found(self._session.get_inputs()))
         check_names(self._where, "writes", subgraph.outputs, _found(self._session.get_outputs()))
         self._names = [port.name for port in subgraph.outputs]
+        # Below the checks of `InferenceSession.run`, which are those made above, every time again and with Python's lock.
+        self._run = getattr(self._session, "_sess", self._session).run
 
     def run(self, inputs: Mapping[str, np.ndarray], /) -> Sequence[np.ndarray]:
         try:
-            outputs: Sequence[np.ndarray] = self._session.run(self._names, dict(inputs))
+            outputs: Sequence[np.ndarray] = self._run(self._names, inputs, None)
         except Exception as error:
             raise BrokenFile(f"{self._where}, ONNX Runtime cannot run it ({first_line(error)})") from error
         check_outputs(self._where, self._ports, outputs)

@@ -65,7 +65,8 @@ def check_order(where: str, verb: str, ports: Sequence[Port], found: Sequence[Fo
 def check_outputs(where: str, ports: Sequence[Port], outputs: Sequence[np.ndarray]) -> None:
     """A symbolic dimension may still have come out wrong."""
     for port, output in zip(ports, outputs, strict=True):
-        if output.shape != port.spec.shape or output.dtype != port.spec.dtype:
+        spec = port.spec
+        if output.shape != spec.shape or output.dtype.name != spec.dtype:
             raise BrokenFile(f"{where}, {port.name} came out as {output.shape} {output.dtype}, the manifest says {port.spec}")
 
 
