@@ -165,7 +165,7 @@ def page(profile: tuple[Stage, ...], ways: dict[str, Emulation], traces: list[Tr
         *(*stage_table(profile, alone.played(alone.virtual())), ""),
         "## Real time against the virtual clock\n",
         f"{len(traces)} inferences on threads that sleep their times, no numbers computed, latency over the virtual clock's: {said}\n"
-        f"(asked for: median within {LIMIT_CLOCK:.0%}). Measured on two cores that other jobs used at the same time. Threads sleep to 250 us before an\n"
+        f"(asked for: median within {LIMIT_CLOCK:.0%}). Threads sleep to 250 us before an\n"
         "absolute deadline and spin from there; a late start of up to 1 ms is made up for, so lateness of the host does not add up.\n",
         *clock_table(profile, main, traces),
     ]
