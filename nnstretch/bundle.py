@@ -17,6 +17,7 @@ from nnstretch.bundlefile import check_name, decode, digest, member, parse_json,
 from nnstretch.errors import BrokenFile, UnknownName
 from nnstretch.files import replacing
 from nnstretch.graph import ELEMENT_BYTES, TensorSpec
+from nnstretch.stages import Pipeline, check_pipeline
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -88,6 +89,8 @@ class Manifest:
     plan: str = ""
     """The plan as YAML, for readers and reports."""
     format: int = FORMAT
+    pipeline: Pipeline | None = None
+    """How items stream through the sub-graphs; not written where nobody said. `inputs` and `outputs` are then those of the sub-graphs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +116,8 @@ def meeting_points(manifest: Manifest) -> dict[int, str]:
 def write_bundle(path: Path, manifest: Manifest, files: Mapping[str, bytes]) -> None:
     """Write one `.nns`; equal contents make equal files, and what could not be read back is not written."""
     try:
-        text = json.dumps(asdict(manifest), indent=1, allow_nan=False).encode()
+        content = {key: value for key, value in asdict(manifest).items() if key != "pipeline" or value is not None}
+        text = json.dumps(content, indent=1, allow_nan=False).encode()
         check_manifest(decode_manifest(text))
         promised = {sub.file: sub for sub in manifest.subgraphs}
         if promised.keys() != files.keys():
@@ -180,6 +184,8 @@ def check_manifest(manifest: Manifest) -> None:
         raise ValueError(f"member {MANIFEST}, a network needs inputs, outputs and sub-graphs")
     _check_wiring(manifest, {port.name: port for port in written})
     _check_times(manifest)
+    if manifest.pipeline is not None:
+        check_pipeline(manifest.pipeline, manifest)
 
 
 def _check_subgraph(sub: Subgraph) -> None:

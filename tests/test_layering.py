@@ -11,13 +11,14 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "nnstretch"
 FILES = sorted(PACKAGE.rglob("*.py"))
-VERBS = frozenset({"capture", "profile", "predict", "stretch", "train", "export", "schedule", "run", "report", "study"})
+VERBS = frozenset({"capture", "profile", "predict", "stretch", "train", "export", "schedule", "run", "report", "study", "pipeline"})
 NOUNS = frozenset(path.stem for path in PACKAGE.glob("*.py")) - {"__init__", "__main__"}
 ALSO = {
     "run": {"schedule"},
     "stretch": {"capture"},
     "train": {"stretch"},
     "profile": {"predict", "capture", "export"},
+    "pipeline": {"capture", "stretch", "export"},
     "study": {"stretch", "capture", "train", "export", "schedule", "run", "report"},
 }
 """The only verbs that may use another."""

@@ -1,0 +1,136 @@
+"""What every run of units costs as one stage on every processor, in microseconds, as arrays.
+
+`[p, i, j]` is units i to j-1 as one stage on processor p: compute (sum of its kernels, alone on the chip) and transfers (every tensor
+that enters is copied in, every tensor that leaves is copied out once, and the processor's synchronisation). Infinite where a kernel
+has no measured kind there, or the weights do not fit its memory. Kernels end where layers end, so sums are exact on runtimes with
+one layout; where a runtime keeps maps in blocks, copies at borders are left out here, and a stage that was chosen is priced anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from nnstretch.errors import UnsupportedOp
+from nnstretch.graph import Graph
+from nnstretch.pipeline.split import homes
+from nnstretch.soc import Soc
+from nnstretch.stretch.pricing import Pricer
+from nnstretch.structure.cuts import depends_on_input, is_size
+
+
+@dataclass(frozen=True)
+class Table:
+    """Costs of every possible stage."""
+
+    processors: tuple[str, ...]
+    compute_us: np.ndarray
+    """[processor, start, stop], stop behind the last unit."""
+    transfer_us: np.ndarray
+    slowdown: Callable[[frozenset[str]], float]
+    """Factor on compute while exactly these processors run at once."""
+    refused: tuple[str, ...] = ()
+    """Kernels that some processor's predictor refuses, as `PROCESSOR: KERNEL`."""
+
+    @property
+    def units(self) -> int:
+        return int(self.compute_us.shape[1]) - 1
+
+
+def table_of(graph: Graph, unit_of: Sequence[int], soc: Soc, processors: Sequence[str], pricer: Pricer) -> Table:
+    """Prices of all runs of the units that `unit_of` divides the nodes into. Raises UnknownName for a processor the chip lacks."""
+    count = max(unit_of) + 1
+    flow = flow_of(graph, unit_of, soc.element_bytes)
+    compute, transfer, refused = [], [], []
+    for name in processors:
+        processor = soc.processor(name)
+        units_us, missing = unit_times(graph, unit_of, count, name, pricer)
+        sums = runs(units_us)
+        if processor.memory_bytes is not None:
+            sums = np.where(flow.weight_bytes > processor.memory_bytes, np.inf, sums)
+        into = processor.copy_in.fixed_us * flow.reads + processor.copy_in.us_per_kib * flow.read_bytes / 1024
+        out = processor.copy_out.fixed_us * flow.writes + processor.copy_out.us_per_kib * flow.write_bytes / 1024
+        compute.append(sums)
+        transfer.append(into + out + processor.sync_us)
+        refused += [f"{name}: {kernel}" for kernel in missing]
+    return Table(tuple(processors), np.stack(compute), np.stack(transfer), soc.slowdown, tuple(refused))
+
+
+def unit_times(graph: Graph, unit_of: Sequence[int], count: int, processor: str, pricer: Pricer) -> tuple[np.ndarray, list[str]]:
+    """Compute of each unit, infinite where a kernel is refused; a copy between layouts belongs to the kernel behind it."""
+    unit = {node.name: at for node, at in zip(graph.nodes, unit_of, strict=True)}
+    times_us, refused, waiting_us = np.zeros(count), [], 0.0
+    found = pricer.kernels(graph, processor)
+    pricer.learn(found, processor)
+    last = 0
+    for kernel in found:
+        try:
+            latency_us = pricer.kernel(kernel, processor).latency_us
+        except UnsupportedOp:
+            latency_us = np.inf
+            refused.append(kernel.name)
+        if not kernel.nodes:
+            waiting_us += latency_us
+            continue
+        last = unit[kernel.nodes[0]]
+        times_us[last] += latency_us + waiting_us
+        waiting_us = 0.0
+    times_us[last] += waiting_us
+    return times_us, refused
+
+
+def runs(units: np.ndarray) -> np.ndarray:
+    """[i, j] is the sum of units i to j-1; infinite where there is none."""
+    finite = np.concatenate([[0.0], np.cumsum(np.where(np.isfinite(units), units, 0.0))])
+    broken = np.concatenate([[0], np.cumsum(~np.isfinite(units))])
+    allowed = (np.subtract.outer(broken, broken).T == 0) & np.triu(np.ones((len(finite), len(finite)), bool), 1)
+    return np.where(allowed, finite[None, :] - finite[:, None], np.inf)
+
+
+@dataclass(frozen=True)
+class Flow:
+    """What enters and leaves every run of units, [start, stop]."""
+
+    reads: np.ndarray
+    read_bytes: np.ndarray
+    writes: np.ndarray
+    write_bytes: np.ndarray
+    weight_bytes: np.ndarray
+
+
+def flow_of(graph: Graph, unit_of: Sequence[int], element_bytes: int) -> Flow:
+    """Tensors in the chip's element type; a weight that several units share is held once by a stage."""
+    carriers, specs, count = depends_on_input(graph) | set(graph.outputs), graph.specs(), max(unit_of) + 1
+    unit = homes(graph, unit_of, carriers)
+    readers = users_of(graph, unit, count)
+    shape = (count + 1, count + 1)
+    reads, read_bytes, writes, write_bytes, held = (np.zeros(shape) for _ in range(5))
+    for name in [*(value.name for value in graph.inputs), *unit]:
+        writer, read = unit.get(name, -1), readers.get(name, set())
+        size = specs[name].elements * element_bytes
+        for start in range(writer + 1, count):
+            if (first := min((r for r in read if start <= r < count), default=None)) is not None:
+                reads[start, first + 1 :] += 1
+                read_bytes[start, first + 1 :] += size
+        if writer >= 0 and read:
+            writes[: writer + 1, writer + 1 : max(read) + 1] += 1
+            write_bytes[: writer + 1, writer + 1 : max(read) + 1] += size
+    for weight in graph.weights:
+        for start in range(count) if weight.trainable else ():
+            if (first := min((r for r in readers.get(weight.name, ()) if r >= start), default=None)) is not None:
+                held[start, first + 1 :] += weight.spec.elements * element_bytes
+    return Flow(reads, read_bytes, writes, write_bytes, held)
+
+
+def users_of(graph: Graph, unit: dict[str, int], count: int) -> dict[str, set[int]]:
+    """Units that read each value or weight; what is computed again is read by whoever needs it, an output by unit `count`, the caller."""
+    entering = {value.name for value in graph.inputs}
+    users: dict[str, set[int]] = {name: {count} for name in graph.outputs}
+    for node in reversed(graph.nodes):
+        mine = {unit[node.name]} if node.name in unit else users.get(node.name, set())
+        for name in node.inputs:
+            if not (is_size(node) and (name in unit or name in entering)):
+                users.setdefault(name, set()).update(mine)
+    return users
