@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from nnstretch.errors import BadInput
 from nnstretch.graph import ELEMENT_BYTES, TensorSpec
 
 if TYPE_CHECKING:
@@ -231,3 +232,15 @@ def _check_groups(pipeline: Pipeline) -> None:
         if not group.parameters or any(item.spec is None for item in group.parameters):
             raise ValueError(f"{where}, it needs parameters, each with a shape")
         _once(f"parameter of group {group.name[:80]}", [item.name for item in group.parameters])
+
+
+def functions_of(pipeline: Pipeline, given: Mapping[str, Callable[..., object]]) -> dict[str, Callable[..., object]]:
+    """The function of each Python stage, by stage, out of those that the caller passes by `module:function`. Raises BadInput.
+
+    A bundle only names them: nothing is imported because a file says so.
+    """
+    for stage in pipeline.stages:
+        if stage.call and stage.call not in given:
+            passed = ", ".join(given) or "none"
+            raise BadInput(f"stage {stage.name} runs {stage.call}, pipeline, nobody passed it; passed are {passed}")
+    return {stage.name: given[stage.call] for stage in pipeline.stages if stage.call}
