@@ -16,7 +16,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from nnstretch.errors import BadInput
+import numpy as np
+
+from nnstretch.errors import BadInput, UnknownName
 from nnstretch.graph import ELEMENT_BYTES, TensorSpec
 
 if TYPE_CHECKING:
@@ -61,13 +63,23 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
+class Parameter:
+    """A weight that stands in a sub-graph's file as it is: little-endian, in the order of its shape."""
+
+    name: str
+    spec: TensorSpec
+    offset_bytes: int
+    """Where it begins in the file, so that it can be replaced without reading the file's format."""
+
+
+@dataclass(frozen=True, slots=True)
 class ParameterGroup:
     """Weights of one stage that may be replaced between items."""
 
     name: str
-    stage: str
-    parameters: tuple[Item, ...]
-    """By the names they have in the stage's file."""
+    subgraph: str
+    """Whose file holds them."""
+    parameters: tuple[Parameter, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +142,7 @@ def check_pipeline(pipeline: Pipeline, manifest: Manifest) -> None:
     for item in (*pipeline.inputs, *(item for stage in pipeline.stages for item in (*stage.inputs, *stage.outputs))):
         _check_item(item, ports)
     _check_flow(pipeline, manifest)
-    _check_groups(pipeline)
+    _check_groups(pipeline, manifest)
 
 
 def _once(what: str, names: list[str]) -> None:
@@ -222,16 +234,50 @@ def _check_flow(pipeline: Pipeline, manifest: Manifest) -> None:
             raise ValueError(f"pipeline, stage {stage.name[:80]!r} feeds nobody")
 
 
-def _check_groups(pipeline: Pipeline) -> None:
+def _check_groups(pipeline: Pipeline, manifest: Manifest) -> None:
     _once("parameter group", [group.name for group in pipeline.groups])
-    stages = {stage.name: stage for stage in pipeline.stages}
+    subs = {sub.name: sub for sub in manifest.subgraphs}
     for group in pipeline.groups:
         where = f"pipeline, parameter group {group.name[:80]!r}"
-        if group.stage not in stages or stages[group.stage].call:
-            raise ValueError(f"{where}, stage {group.stage[:80]!r}, there is no network stage of this name")
-        if not group.parameters or any(item.spec is None for item in group.parameters):
-            raise ValueError(f"{where}, it needs parameters, each with a shape")
-        _once(f"parameter of group {group.name[:80]}", [item.name for item in group.parameters])
+        if group.subgraph not in subs:
+            raise ValueError(f"{where}, sub-graph {group.subgraph[:80]!r}, the manifest has none of this name")
+        if not group.parameters:
+            raise ValueError(f"{where}, it has no parameters")
+        _once(f"parameter of group {group.name[:80]}", [one.name for one in group.parameters])
+        end = 0
+        for one in sorted(group.parameters, key=lambda one: one.offset_bytes):
+            if one.spec.dtype not in ELEMENT_BYTES or min(one.spec.shape, default=1) < 1:
+                raise ValueError(f"{where}, {one.name[:80]!r} of impossible shape {one.spec} or type {one.spec.dtype[:40]!r}")
+            if one.offset_bytes < end or one.offset_bytes + one.spec.size_bytes > subs[group.subgraph].size_bytes:
+                raise ValueError(f"{where}, {one.name[:80]!r} at byte {one.offset_bytes}, outside its file or inside another parameter")
+            end = one.offset_bytes + one.spec.size_bytes
+
+
+def group_named(pipeline: Pipeline, name: str) -> ParameterGroup:
+    """Raises UnknownName."""
+    for group in pipeline.groups:
+        if group.name == name:
+            return group
+    known = ", ".join(group.name for group in pipeline.groups) or "none"
+    raise UnknownName(f"unknown parameter group {name[:80]!r}, pipeline, it has {known}")
+
+
+def patched(group: ParameterGroup, data: bytes, given: Mapping[str, np.ndarray]) -> bytes:
+    """A sub-graph's file with some or all parameters of a group replaced. Raises BadInput for what does not fit, and for nothing."""
+    where = f"parameter group {group.name}"
+    if not isinstance(given, Mapping) or not given:
+        raise BadInput(f"no parameters, {where}, give arrays by name")
+    known, changed = {one.name: one for one in group.parameters}, bytearray(data)
+    for name, array in given.items():
+        if name not in known:
+            raise BadInput(f"unknown parameter {str(name)[:80]!r}, {where}, it has {', '.join(known)}")
+        one = known[name]
+        if not isinstance(array, np.ndarray) or (array.shape, str(array.dtype)) != (one.spec.shape, one.spec.dtype):
+            found = f"{'x'.join(map(str, array.shape)) or 'scalar'} {array.dtype}" if isinstance(array, np.ndarray) else type(array).__name__
+            raise BadInput(f"parameter {name} is {found}, {where}, expected {one.spec} {one.spec.dtype}")
+        plain = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False)
+        changed[one.offset_bytes : one.offset_bytes + one.spec.size_bytes] = plain.tobytes()
+    return bytes(changed)
 
 
 def functions_of(pipeline: Pipeline, given: Mapping[str, Callable[..., object]]) -> dict[str, Callable[..., object]]:

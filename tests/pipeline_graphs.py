@@ -101,3 +101,23 @@ def graphs(draw: st.DrawFn) -> Graph:
     kept = tuple(one_node for one_node in nodes if one_node.name in needed)
     weights = tuple(Weight(f"w{i}", ONE) for i in range(3))
     return Graph("random", (Value("x", ONE), Value("y", ONE)), weights, kept, outputs)
+
+
+MAP = TensorSpec((1, 64, 28, 28))
+
+
+def residual(blocks: int = 3) -> Graph:
+    """Blocks of two convolutions and a sum, each a hundred million MACs and more: enough for mi9's predictors."""
+    nodes, weights, at = [], [], "x"
+    for b in range(blocks):
+        start = at
+        for c in range(2):
+            weight = Weight(f"b{b}.c{c}.weight", TensorSpec((64, 64, 3, 3)))
+            weights.append(weight)
+            args = (Ref(at), Ref(weight.name), None, (1, 1), (1, 1), (1, 1), 1)
+            nodes.append(Node(f"conv{b}{c}", "conv2d", args, (MAP,), f"b{b}.c{c}", macs=64 * 64 * 9 * 28 * 28))
+            nodes.append(Node(f"relu{b}{c}", "relu", (Ref(f"conv{b}{c}"),), (MAP,), f"b{b}.r{c}"))
+            at = f"relu{b}{c}"
+        nodes.append(Node(f"add{b}", "add.Tensor", (Ref(at), Ref(start)), (MAP,), f"b{b}"))
+        at = f"add{b}"
+    return Graph("residual", (Value("x", MAP),), tuple(weights), tuple(nodes), (at,))

@@ -19,14 +19,14 @@ from onnx import helper
 
 from nnstretch.bundle import MANIFEST, Bundle, Manifest, Port, read_bundle, write_bundle
 from nnstretch.bundlefile import write_sealed
-from nnstretch.errors import BadInput, BrokenFile, UnsupportedOp
+from nnstretch.errors import BadInput, BrokenFile, UnknownName, UnsupportedOp
 from nnstretch.export.ends import with_ends
 from nnstretch.graph import TensorSpec
 from nnstretch.pipeline.assemble import ModuleFile, assembled, with_functions
 from nnstretch.pipeline.config import PipelineConfig
 from nnstretch.pipeline.links import Module
 from nnstretch.run.network import Network
-from nnstretch.stages import Edge, Item, Pipeline, Stage, edges, functions_of
+from nnstretch.stages import Edge, Item, Pipeline, Stage, edges, functions_of, group_named, patched
 
 MAP = TensorSpec((3, 3))
 
@@ -65,9 +65,10 @@ def module_for(name: str, file: ModuleFile, *params: str) -> Module:
 
 def reference_config() -> PipelineConfig:
     files = reference_files()
-    s0, s1, s2 = (module_for(name, files[name], *(["two", "three"] if name == "s1" else [])) for name in ("s0", "s1", "s2"))
+    s0, s1, s2 = (module_for(name, files[name], *(["one", "two"] if name == "s0" else [])) for name in ("s0", "s1", "s2"))
     config = PipelineConfig()
-    config["param_group"]["param_0"].connect(config[s1].set(processors=("dsp",))["param"])
+    config["param_group"]["param_0"].connect(config[s0]["param"])
+    config[s1].set(processors=("dsp",))
     config["input"]["data_a"].connect(config[s0]["input"]["data_0"])
     config["input"]["data_b"].connect(config[s1]["input"]["data_1"])
     config[s0]["output"][0].connect(config[s1]["input"]["data_n_0"])
@@ -97,10 +98,32 @@ def test_the_reference_network_is_linked_written_moved_read_and_right(value: int
         Edge("out", "s2", ""),
     )  # fmt: skip
     assert [sub.processor for sub in bundle.manifest.subgraphs] == ["cpu", "dsp", "cpu"]
-    assert pipeline.groups[0].stage == "s1"
+    assert [(group.name, group.subgraph) for group in pipeline.groups] == [("param_0", "s0")]
     array = np.full((3, 3), value, np.float32)
     out = Network(bundle).in_order({"data_a": array, "data_b": array})
     assert np.array_equal(out, np.full((3, 3), 7 * value + 22))
+    group = group_named(pipeline, "param_0")
+    raised = {"one": np.array([11], np.float32), "two": np.array([12], np.float32)}
+    files = {**bundle.files, "subgraphs/s0.onnx": patched(group, bundle.files["subgraphs/s0.onnx"], raised)}
+    out = Network(replace(bundle, files=files)).in_order({"data_a": array, "data_b": array})
+    assert np.array_equal(out, np.full((3, 3), 7 * value + 72)), "every constant of the first stage raised by 10"
+
+
+def test_parameters_that_do_not_fit_are_refused_by_name() -> None:
+    """E10, E11, and the shapes and types that the original copies unchecked."""
+    manifest, contents = reference()
+    assert manifest.pipeline is not None
+    group, data = manifest.pipeline.groups[0], contents["subgraphs/s0.onnx"]
+    with pytest.raises(BadInput, match="no parameters, parameter group param_0"):
+        patched(group, data, None)  # type: ignore[arg-type]
+    with pytest.raises(UnknownName, match="unknown parameter group 'param_1', pipeline, it has param_0"):
+        group_named(manifest.pipeline, "param_1")
+    with pytest.raises(BadInput, match="unknown parameter 'four', parameter group param_0, it has one, two"):
+        patched(group, data, {"four": np.ones(1, np.float32)})
+    with pytest.raises(BadInput, match="parameter two is 1 float64, parameter group param_0, expected 1 float32"):
+        patched(group, data, {"two": np.ones(1)})
+    with pytest.raises(BadInput, match="parameter two is 2 float32"):
+        patched(group, data, {"two": np.ones(2, np.float32)})
 
 
 def test_hole_4_one_output_into_two_inputs_of_one_module_computes_right(tmp_path: Path) -> None:
@@ -220,8 +243,13 @@ FORGED: dict[str, tuple[Change, str]] = {
     "bound twice": (lambda m: m["pipeline"].update(outputs=["result", "result"]), "output 'result' is there 2 times"),
     "type": (lambda m: stage(m, 0)["outputs"][0]["spec"].update(dtype="float64"), "tensor 'data_a' is 3x3 float64, sub-graphs have it as 3x3"),
     "shape": (lambda m: stage(m, 0)["outputs"][0]["spec"].update(shape=[0]), "impossible shape"),
-    "group": (lambda m: m["pipeline"]["groups"][0].update(stage="after"), "there is no network stage of this name"),
-    "empty group": (lambda m: m["pipeline"]["groups"][0].update(parameters=[]), "it needs parameters"),
+    "group": (lambda m: m["pipeline"]["groups"][0].update(subgraph="after"), "sub-graph 'after', the manifest has none of this name"),
+    "empty group": (lambda m: m["pipeline"]["groups"][0].update(parameters=[]), "it has no parameters"),
+    "parameter outside": (lambda m: m["pipeline"]["groups"][0]["parameters"][0].update(offset_bytes=10**6), "outside its file"),
+    "parameters overlap": (
+        lambda m: m["pipeline"]["groups"][0]["parameters"][0].update(offset_bytes=m["pipeline"]["groups"][0]["parameters"][1]["offset_bytes"]),
+        "inside another parameter",
+    ),
     "unknown key": (lambda m: stage(m, 1).update(kapazitaet=1), "unknown key 'kapazitaet'"),
     "feeds nobody": (lambda m: m["pipeline"].update(outputs=["o3"]), "stage 'after' feeds nobody"),
 }

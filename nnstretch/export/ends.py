@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from random import Random
 
 import onnx
 from onnx import helper
 
 from nnstretch.errors import UnsupportedOp
+from nnstretch.graph import TensorSpec
+
+PLAIN = {onnx.TensorProto.FLOAT: "float32", onnx.TensorProto.DOUBLE: "float64", onnx.TensorProto.INT64: "int64"}
+TRIES = 8
 
 
 def with_ends(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]) -> onnx.ModelProto:
@@ -69,3 +74,24 @@ def rename_all(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
         for attribute in node.attribute:
             for body in (attribute.g, *attribute.graphs):
                 rename_all(body, names)
+
+
+def offsets(data: bytes, names: Sequence[str]) -> dict[str, tuple[TensorSpec, int]]:
+    """Type of some weights and where each begins in the file; those that do not stand there byte by byte are left out.
+
+    Each is filled with a pattern of its own, which is then looked for: a file of equal sizes has equal places.
+    """
+    model = onnx.load_from_string(data)
+    wanted = [tensor for tensor in model.graph.initializer if tensor.name in set(names) and tensor.data_type in PLAIN and tensor.raw_data]
+    if model.SerializeToString(deterministic=True) != data:
+        return {}
+    found: dict[str, tuple[TensorSpec, int]] = {}
+    for seed in range(TRIES):
+        left = [tensor for tensor in wanted if tensor.name not in found]
+        for number, tensor in enumerate(left):
+            tensor.raw_data = Random(seed * 1_000_003 + number).randbytes(len(tensor.raw_data))
+        marked = model.SerializeToString(deterministic=True)
+        for tensor in left:
+            if marked.count(tensor.raw_data) == 1:
+                found[tensor.name] = TensorSpec(tuple(tensor.dims), PLAIN[tensor.data_type]), marked.index(tensor.raw_data)
+    return found

@@ -10,7 +10,7 @@ from nnstretch.bundlefile import digest
 from nnstretch.errors import BadInput
 from nnstretch.graph import Graph
 from nnstretch.pipeline.links import PIPELINE, End, Links, Module, Settings, complete, connected, order, spec_of
-from nnstretch.stages import Item, ParameterGroup, Pipeline, Stage
+from nnstretch.stages import Item, Parameter, ParameterGroup, Pipeline, Stage
 
 HOST = "cpu"
 """Where a module runs that no processor was named for."""
@@ -113,7 +113,8 @@ def assembled(links: Links, files: Mapping[str, ModuleFile], model: str, soc: st
             sub, data = subgraph_of(module, settings, files.get(module.name), feeds, makes, number)
             subs.append(sub)
             contents[sub.file] = data
-    pipeline = Pipeline(tuple(stages), inputs_of(links, names), outputs_of(links, names), groups_of(links))
+    groups = groups_of(links, {sub.name: contents[sub.file] for sub in subs})
+    pipeline = Pipeline(tuple(stages), inputs_of(links, names), outputs_of(links, names), groups)
     return manifest_of(pipeline, tuple(subs), model, soc, error), contents
 
 
@@ -175,9 +176,20 @@ def outputs_of(links: Links, names: Mapping[End, str]) -> tuple[str, ...]:
     return tuple(name for _, name in bound)
 
 
-def groups_of(links: Links) -> tuple[ParameterGroup, ...]:
+def groups_of(links: Links, files: Mapping[str, bytes]) -> tuple[ParameterGroup, ...]:
+    """Raises BadInput where a file does not hold a parameter as it is."""
     found = [(s.name, t.owner) for s, t in links.connections if s.owner == PIPELINE and s.kind == "param"]
-    return tuple(ParameterGroup(name, owner, links.module(owner).params) for name, owner in found)
+    return tuple(ParameterGroup(name, owner, located(owner, files[owner], links.module(owner).params)) for name, owner in found)
+
+
+def located(module: str, data: bytes, params: Sequence[Item]) -> tuple[Parameter, ...]:
+    from nnstretch.export.ends import offsets
+
+    at = offsets(data, [item.name for item in params])
+    for item in params:
+        if item.name not in at or item.spec != at[item.name][0]:
+            raise BadInput(f"parameter {item.name} of module {module}, pipeline, its file has no plain weight {item.name} {item.spec}")
+    return tuple(Parameter(item.name, *at[item.name]) for item in params)
 
 
 def manifest_of(pipeline: Pipeline, subs: tuple[Subgraph, ...], model: str, soc: str | None, error: float) -> Manifest:
