@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import combinations, pairwise
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from nnstretch.fusion import Blocked
 from nnstretch.pipeline.layers import layers
 from nnstretch.pipeline.partition import Partition, Wish, partitions
 from nnstretch.pipeline.processors import multiplied
+from nnstretch.pipeline.segments import search
 from nnstretch.pipeline.solve import best
 from nnstretch.pipeline.table import table_of
 from nnstretch.predict import load_soc
@@ -226,12 +229,53 @@ def test_the_reference_network_is_split_by_hand_and_right(net: Path, capsys: pyt
             assert np.array_equal(session.run({"d": array, "e": array}), np.full((3, 3), 7 * value + 22))
 
 
+def test_a_plan_becomes_stages_that_are_branched(net: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The stem on the GPU, two branches on CPU and DSP behind it; no processor in two stages."""
+    (net / "chain.py").write_text(
+        "from torch import nn\n\n\ndef make():\n"
+        "    return nn.Sequential(nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1), nn.ReLU()), nn.Sequential(nn.Conv2d(16, 16, 3, 1, 1), nn.ReLU()))\n"
+    )
+    (net / "plan.yaml").write_text(
+        f"format: 1\nmodel: {net}/chain.py:make\ninput: [1, 3, 16, 16]\nsegments:\n  - {{end: '0', processor: gpu}}\n"
+        "  - end: output\n    branches: [{processor: cpu, width: 8}, {processor: dsp, width: 8}]\n"
+    )
+    out = net / "plan.nns"
+    result = verb(capsys, str(net / "plan.yaml"), "--stages", "2", "--out", str(out))
+    assert [stage["processors"] for stage in result["stages"]] == [["gpu"], ["cpu", "dsp"]]
+    assert [stage["branched"] for stage in result["stages"]] == [False, True]
+    pipeline = read_bundle(out).manifest.pipeline
+    assert pipeline is not None
+    assert [stage.subgraphs for stage in pipeline.stages] == [("s0.gpu",), ("s1.cpu", "s1.dsp", "s1.merge")]
+    text = (net / "plan.yaml").read_text().replace("processor: gpu", "processor: cpu")
+    (net / "shared.yaml").write_text(text)
+    assert run_verb("partition", [str(net / "shared.yaml"), "--soc", "mi9", "--stages", "2"]) == 1
+    assert "no 2 stages of disjoint processors" in (error := capsys.readouterr().err)
+    assert "its segments share cpu" in error
+
+
+def test_segments_are_divided_like_brute_force() -> None:
+    random = Random(3)
+    for _ in range(200):
+        count = random.randint(1, 6)
+        times_us = [float(random.randint(1, 9)) for _ in range(count)]
+        used = [frozenset(random.sample("abcd", random.randint(1, 2))) for _ in range(count)]
+        for stages in range(1, count + 1):
+            ways = []
+            for inner in combinations(range(1, count), stages - 1):
+                runs = list(pairwise((0, *inner, count)))
+                sets = [frozenset().union(*used[a:b]) for a, b in runs]
+                if sum(map(len, sets)) == len(frozenset().union(*sets)):
+                    ways.append(max(sum(times_us[a:b]) for a, b in runs))
+            assert search(times_us, used, stages)[0] == min(ways, default=float("inf"))
+
+
 REFUSED: dict[str, tuple[Callable[[Path], list[str]], str]] = {
     "split nothing": (lambda net: [f"{net}/net.py:Detector", "--split", "conv2d:99"], "unknown split point conv2d:99"),
     "too many": (lambda net: [f"{net}/net.py:Detector", "--stages", "9"], "9 stages on 3 processors (cpu, gpu, dsp)"),
     "zero": (lambda net: [f"{net}/net.py:Detector", "--stages", "0"], "--stages is 0"),
     "no processor": (lambda net: [f"{net}/net.py:Detector", "--processors", "cpu,tpu"], "unknown processor 'tpu'"),
-    "a plan": (lambda net: ["plan.yaml"], "plan.yaml is a plan"),
+    "no plan": (lambda net: ["plan.yaml"], "plan.yaml"),
+    "a plan's own": (lambda net: ["plan.yaml", "--split", "a"], "--split with plan.yaml, command line, a plan places its own branches"),
     "code": (lambda net: [f"{net}/net.py:Detector", "--before", "rm -rf"], "--before is 'rm -rf'"),
     "no folder": (lambda net: [f"{net}/net.py:Detector", "--out", f"{net}/none/x.nns"], "no folder"),
 }

@@ -31,10 +31,11 @@ def tables(draw: st.DrawFn) -> Table:
     """Compute that adds up, transfers that do not, and some units that some processors refuse."""
     processors, units = draw(st.integers(1, 3)), draw(st.integers(1, 6))
     cost = st.one_of(st.integers(1, 9).map(float), st.just(np.inf)) if draw(st.booleans()) else st.integers(1, 9).map(float)
-    compute = [runs(np.array(draw(st.lists(cost, min_size=units, max_size=units)))) for _ in range(processors)]
+    least = np.array([draw(st.lists(cost, min_size=units, max_size=units)) for _ in range(processors)])
+    compute = [runs(one) for one in least]
     shape = (processors, units + 1, units + 1)
     flat = draw(st.lists(st.integers(0, 4), min_size=int(np.prod(shape)), max_size=int(np.prod(shape))))
-    return Table(NAMES[:processors], np.stack(compute), np.array(flat, float).reshape(shape), contention)
+    return Table(NAMES[:processors], np.stack(compute), np.array(flat, float).reshape(shape), contention, least)
 
 
 def every_way(table: Table, stages: int, replicas: bool) -> Iterator[tuple[float, float]]:
@@ -114,7 +115,7 @@ def test_what_enters_and_leaves_a_run_of_layers_is_what_its_graph_reads_and_writ
 
 def line(*times_us: float, processors: int = 2) -> Table:
     compute = np.stack([runs(np.array(times_us))] * processors)
-    return Table(NAMES[:processors], compute, np.zeros_like(compute), lambda _: 1.0)
+    return Table(NAMES[:processors], compute, np.zeros_like(compute), lambda _: 1.0, np.array([times_us] * processors))
 
 
 def test_more_stages_than_processors_or_layers_are_refused_with_the_numbers() -> None:

@@ -9,6 +9,7 @@ exactly, and what no split can beat is printed beside it. Without --out nothing 
   nnstretch partition net.py:make --soc mi9 --split layer1,conv2d:9 --out net.nns          by hand: cuts, modules, nodes, OP:N
   nnstretch partition net.py:make --soc mi9 --split add_1+relu_2 --out net.nns             at a set of tensors
   nnstretch partition net.py:make --soc mi9 --split conv2d..relu_3,conv2d_4..linear        by ranges of `inspect`'s operators
+  nnstretch partition plan.yaml --soc mi9 --stages 2 --out net.nns                         stages that are branched themselves
   nnstretch partition net.py:make --soc mi9 --top 3 --out net.nns                          net.nns, net.2.nns, net.3.nns to be measured
 
 OP:N is the N-th call of an operator, counted from 0. --before and --after name Python stages, module:function; the bundle
@@ -76,6 +77,10 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     from nnstretch.stretch.pricing import Pricer
 
     check(args)
+    if is_plan(args.model):
+        from nnstretch.cli.partition_plan import plan_stages
+
+        return plan_stages(args)
     outs = outputs(args)
     soc, names = multiplied(load_soc_of(args.soc), args.processors)
     module, captured = load(args)
@@ -88,8 +93,6 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
 
 def check(args: argparse.Namespace) -> None:
     """What does not go together, before anything is loaded. Raises BadInput."""
-    if is_plan(args.model):
-        raise BadInput(f"{args.model} is a plan, partition, give the network itself; branches of a plan already share processors")
     for option, most in (("stages", MOST), ("top", MOST), ("threads", MAX_THREADS), ("capacity", MAX_CAPACITY)):
         value = getattr(args, option)
         if value is not None and not 1 <= value <= most:
@@ -218,8 +221,9 @@ def show(result: dict[str, Any], console: Any) -> None:
         row = [f"{stage['macs'] / 1e6:,.1f}", names, *(f"{ms:.2f}" for ms in (stage["latency_ms"], transfer_ms, stage["error_ms"]))]
         table.add_row(str(number), stage["start"], stage["end"], *row)
     console.print(table)
-    proven = "no split at layers is better" if result["proven"] else "not proven best: copies between layouts depend on the split"
-    console.print(f"a result every {result['bottleneck_ms']:.2f} ms predicted ({proven}); no pipeline beats {result['bound_ms']:.2f} ms")
+    proven = "no split between layers is better" if result["proven"] else "not proven best: copies between layouts depend on the split"
+    limit = f"; no pipeline beats {result['bound_ms']:.2f} ms" if result["bound_ms"] is not None else ""
+    console.print(f"a result every {result['bottleneck_ms']:.2f} ms predicted ({proven}){limit}")
     console.print(f"balance {result['balance']:.3f}, one item takes {result['latency_ms']:.2f} ms, {result['throughput_per_s'] or 0:.1f} items/s")
     if result["speedup_vs_fastest"] is not None:
         console.print(f"{result['speedup_vs_fastest']:.2f}x the throughput of {result['fastest']} alone")

@@ -16,7 +16,7 @@ def bottleneck_bound_us(table: Table, replicas: bool) -> float:
     that add up to 1 (linear programming's dual), so shares need not be the best ones for the bound to hold. With replicas a layer's
     time counts over all processors.
     """
-    times_us = np.stack([one.diagonal(1) for one in table.compute_us])
+    times_us = table.least_us
     fastest_us = times_us.min(axis=0)
     heaviest_us = float(fastest_us.max()) / (len(table.processors) if replicas else 1)
     if not np.isfinite(heaviest_us):

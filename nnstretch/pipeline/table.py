@@ -31,6 +31,8 @@ class Table:
     transfer_us: np.ndarray
     slowdown: Callable[[frozenset[str]], float]
     """Factor on compute while exactly these processors run at once."""
+    least_us: np.ndarray
+    """[processor, unit], without copies between layouts: what a unit takes at least, whoever its neighbours are."""
     refused: tuple[str, ...] = ()
     """Kernels that some processor's predictor refuses, as `PROCESSOR: KERNEL`."""
 
@@ -43,25 +45,31 @@ def table_of(graph: Graph, unit_of: Sequence[int], soc: Soc, processors: Sequenc
     """Prices of all runs of the units that `unit_of` divides the nodes into. Raises UnknownName for a processor the chip lacks."""
     count = max(unit_of) + 1
     flow = flow_of(graph, unit_of, soc.element_bytes)
-    compute, transfer, refused = [], [], []
+    compute, transfer, least, refused = [], [], [], []
     for name in processors:
         processor = soc.processor(name)
-        units_us, missing = unit_times(graph, unit_of, count, name, pricer)
+        units_us, least_us, missing = unit_times(graph, unit_of, count, name, pricer)
         sums = runs(units_us)
         if processor.memory_bytes is not None:
             sums = np.where(flow.weight_bytes > processor.memory_bytes, np.inf, sums)
         into = processor.copy_in.fixed_us * flow.reads + processor.copy_in.us_per_kib * flow.read_bytes / 1024
         out = processor.copy_out.fixed_us * flow.writes + processor.copy_out.us_per_kib * flow.write_bytes / 1024
+        least.append(least_us)
         compute.append(sums)
         transfer.append(into + out + processor.sync_us)
         refused += [f"{name}: {kernel}" for kernel in missing]
-    return Table(tuple(processors), np.stack(compute), np.stack(transfer), soc.slowdown, tuple(refused))
+    return Table(tuple(processors), np.stack(compute), np.stack(transfer), soc.slowdown, np.stack(least), tuple(refused))
 
 
-def unit_times(graph: Graph, unit_of: Sequence[int], count: int, processor: str, pricer: Pricer) -> tuple[np.ndarray, list[str]]:
-    """Compute of each unit, infinite where a kernel is refused; a copy between layouts belongs to the kernel behind it."""
+def unit_times(
+    graph: Graph, unit_of: Sequence[int], count: int, processor: str, pricer: Pricer
+) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """Compute of each unit, with and without copies between layouts, infinite where a kernel is refused, and which kernels are.
+
+    A copy belongs to the kernel behind it.
+    """
     unit = {node.name: at for node, at in zip(graph.nodes, unit_of, strict=True)}
-    times_us, refused, waiting_us = np.zeros(count), [], 0.0
+    times_us, least_us, refused, waiting_us = np.zeros(count), np.zeros(count), [], 0.0
     found = pricer.kernels(graph, processor)
     pricer.learn(found, processor)
     last = 0
@@ -75,10 +83,11 @@ def unit_times(graph: Graph, unit_of: Sequence[int], count: int, processor: str,
             waiting_us += latency_us
             continue
         last = unit[kernel.nodes[0]]
+        least_us[last] += latency_us
         times_us[last] += latency_us + waiting_us
         waiting_us = 0.0
     times_us[last] += waiting_us
-    return times_us, refused
+    return times_us, least_us, refused
 
 
 def runs(units: np.ndarray) -> np.ndarray:
