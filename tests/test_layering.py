@@ -91,6 +91,7 @@ def loaded_by(statement: str) -> set[str]:
         "from nnstretch.stretch import Stretcher, lower, unbranched",
         "import nnstretch.stretch.survey, nnstretch.stretch.anynet",
         "import nnstretch.schedule",
+        "import nnstretch.stages, nnstretch.pipeline.config, nnstretch.pipeline.partition, nnstretch.pipeline.assemble, nnstretch.pipeline.points",
     ],
 )
 def test_describing_and_searching_need_no_heavy_library(statement: str) -> None:

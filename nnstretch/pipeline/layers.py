@@ -20,11 +20,11 @@ def layers(graph: Graph) -> tuple[int, ...]:
     at = [i for i, node in enumerate(graph.nodes) if node.name in carriers and node.op != "getitem"]
     intensive = [i for i in at if graph.nodes[i].kind in INTENSIVE]
     divided = {cut.position + 1 for cut in cuts(graph)}
-    opening = set(intensive[1:] if intensive else at[1:])
+    opening, behind = set(intensive[1:] if intensive else at[1:]), set(at[1:])
     layer, found, due = 0, [], False
     for i in range(len(graph.nodes)):
         due = due or i in divided
-        if i in at[1:] and (i in opening or due):
+        if i in behind and (i in opening or due):
             layer += 1
             due = False
         found.append(layer)
