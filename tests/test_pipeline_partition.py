@@ -19,6 +19,7 @@ from nnstretch.bundle import read_bundle
 from nnstretch.cli import run_verb
 from nnstretch.errors import BadInput, NoPlan, UnknownName, UnsupportedOp
 from nnstretch.fusion import Blocked
+from nnstretch.pipeline.frontiers import frontiers
 from nnstretch.pipeline.layers import layers
 from nnstretch.pipeline.partition import Partition, Wish, partitions
 from nnstretch.pipeline.processors import multiplied
@@ -44,7 +45,7 @@ def one(stages: int | None, *processors: str, soc: Soc = MI9, **wish: Any) -> Pa
 def test_stages_cost_what_the_table_said(stages: int) -> None:
     """Sums over layers are the price of the stage's own graph, crossing tensors and contention included."""
     names = ("cpu", "gpu", "dsp")
-    choice = best(table_of(GRAPH, layers(GRAPH), MI9, names, Pricer(MI9)), stages)[0]
+    choice = best(table_of(GRAPH, layers(GRAPH), frontiers(GRAPH, layers(GRAPH)), MI9, names, Pricer(MI9)), stages)[0]
     found = one(stages, *names)
     assert found.bottleneck_us == pytest.approx(choice.bottleneck_us, rel=1e-9)
     assert found.latency_us == pytest.approx(choice.latency_us, rel=1e-9)

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pipeline_graphs import graphs
+from pipeline_graphs import ONE, graphs, node
 
 from nnstretch.errors import BadInput, NoPlan
-from nnstretch.graph import Graph
+from nnstretch.graph import Graph, Value
 from nnstretch.pipeline.bound import bottleneck_bound_us
+from nnstretch.pipeline.frontiers import every, frontiers, in_order, needs_of
 from nnstretch.pipeline.layers import layers
 from nnstretch.pipeline.solve import best
 from nnstretch.pipeline.split import pieces
-from nnstretch.pipeline.table import Table, flow_of, runs
+from nnstretch.pipeline.table import Table, between, flow_of
 
 NAMES = ("cpu", "gpu", "dsp")
+
+
+def runs(units_us: np.ndarray) -> np.ndarray:
+    """Compute of every run of a chain's units."""
+    chain = in_order(len(units_us))
+    return between(units_us, chain.member, chain.nested)
 
 
 def contention(names: frozenset[str]) -> float:
@@ -95,22 +102,78 @@ def test_the_next_best_are_the_next_best(table: Table) -> None:
 
 
 @settings(deadline=None, max_examples=80)
-@given(graphs())
-def test_what_enters_and_leaves_a_run_of_layers_is_what_its_graph_reads_and_writes(graph: Graph) -> None:
-    """The table's transfers are those of the graphs that are built."""
+@given(graphs(), st.sampled_from([4, 256]))
+def test_what_enters_and_leaves_a_stage_is_what_its_graph_reads_and_writes(graph: Graph, limit: int) -> None:
+    """Between any two frontiers the table's transfers and weights are those of the graphs that are built."""
     unit_of = layers(graph)
-    count, flow = unit_of[-1] + 1, flow_of(graph, unit_of, 4)
-    for start in range(count):
-        for stop in range(start + 1, count + 1):
-            stage_of = [int(unit >= start) + int(unit >= stop) - int(start == 0) for unit in unit_of]
-            try:
-                piece = pieces(graph, stage_of)[int(start > 0)]
-            except BadInput:
-                continue
-            assert flow.reads[start, stop] == len(piece.inputs)
-            assert flow.writes[start, stop] == len(piece.outputs)
-            assert flow.read_bytes[start, stop] == 4 * len(piece.inputs)
-            assert flow.weight_bytes[start, stop] == 4 * len(piece.weights)
+    ends = frontiers(graph, unit_of, limit)
+    flow = flow_of(graph, unit_of, ends, 4)
+    for start, stop in list(zip(*np.nonzero(ends.nested), strict=True))[:60]:
+        before, within = ends.masks[start], ends.masks[stop]
+        stage_of = [0 if before >> unit & 1 else 1 if within >> unit & 1 else 2 for unit in unit_of]
+        try:
+            piece = pieces(graph, [stage - (not before) for stage in stage_of])[int(before > 0)]
+        except BadInput:
+            continue
+        assert flow.reads[start, stop] == len(piece.inputs)
+        assert flow.writes[start, stop] == len(piece.outputs)
+        assert flow.read_bytes[start, stop] == 4 * len(piece.inputs)
+        assert flow.weight_bytes[start, stop] == 4 * len(piece.weights)
+
+
+@settings(deadline=None, max_examples=80)
+@given(graphs())
+def test_frontiers_are_all_sets_that_need_nothing_outside(graph: Graph) -> None:
+    unit_of = layers(graph)
+    needs = needs_of(graph, unit_of)
+    if len(needs) > 9:
+        return
+    closed = {mask for mask in range(1 << len(needs)) if all(not need & ~mask for unit, need in enumerate(needs) if mask >> unit & 1)}
+    assert set(every(needs, 1 << 9) or ()) == closed
+    some = frontiers(graph, unit_of, limit=2)
+    assert set(some.masks) <= closed
+    assert {0, (1 << len(needs)) - 1} | {(1 << count) - 1 for count in range(len(needs))} <= set(some.masks)
+    assert some.complete == (len(closed) <= 2)
+
+
+def test_parallel_branches_are_divided_in_whatever_order_is_best() -> None:
+    """Two chains of weights 3, 1 and 1, 3 from one input: in printed order 3 1 | 1 3 hands nothing over but its output."""
+    graph = forked()
+    found = frontiers(graph, layers(graph))
+    assert found.complete
+    assert len(found.masks) > len(in_order(found.units).masks)
+
+
+def forked() -> Graph:
+    nodes = (
+        node("a", "add.Tensor", "%x", 1), node("b", "add.Tensor", "%x", 2), node("a1", "mul.Tensor", "%a", 3),
+        node("b1", "mul.Tensor", "%b", 4), node("out", "add.Tensor", "%a1", "%b1"),
+    )  # fmt: skip
+    return Graph("forked", (Value("x", ONE),), (), nodes, ("out",))
+
+
+@settings(deadline=None, max_examples=60)
+@given(graphs(), st.data())
+def test_the_best_split_of_a_dag_is_the_best_of_all_assignments(graph: Graph, data: st.DataObject) -> None:
+    """Every way to give each unit a stage such that values run forward, one by one."""
+    unit_of = layers(graph)
+    needs = needs_of(graph, unit_of)
+    if not 2 <= len(needs) <= 6:
+        return
+    ends = frontiers(graph, unit_of)
+    flow = flow_of(graph, unit_of, ends, 1)
+    units_us = np.array(data.draw(st.lists(st.integers(1, 9).map(float), min_size=len(needs), max_size=len(needs))))
+    compute = between(units_us, ends.member, ends.nested)
+    cost = compute + 2 * flow.reads + flow.writes
+    place = {mask: i for i, mask in enumerate(ends.masks)}
+    everything, found = (1 << len(needs)) - 1, []
+    for stages in product((0, 1), repeat=len(needs)):
+        first = sum(1 << unit for unit, stage in enumerate(stages) if not stage)
+        if first in (0, everything) or any(need & ~first for unit, need in enumerate(needs) if first >> unit & 1):
+            continue
+        found.append(max(cost[0, place[first]], cost[place[first], place[everything]]))
+    table = Table(("cpu", "dsp"), np.stack([compute] * 2), np.stack([2 * flow.reads + flow.writes] * 2), lambda _: 1.0, np.stack([units_us] * 2))
+    assert best(table, 2)[0].bottleneck_us == pytest.approx(min(found))
 
 
 def line(*times_us: float, processors: int = 2) -> Table:

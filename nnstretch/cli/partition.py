@@ -167,6 +167,7 @@ def result_of(
         "share_of_ideal": best.ideal_us / best.bottleneck_us if best.ideal_us is not None else None,
         "bound_ms": best.bound_us / 1000,
         "proven": best.proven,
+        "why_open": best.why_open,
         "bundle": args.out,
         "max_abs_error": errors[0] if errors else None,
         "candidates": [
@@ -221,7 +222,7 @@ def show(result: dict[str, Any], console: Any) -> None:
         row = [f"{stage['macs'] / 1e6:,.1f}", names, *(f"{ms:.2f}" for ms in (stage["latency_ms"], transfer_ms, stage["error_ms"]))]
         table.add_row(str(number), stage["start"], stage["end"], *row)
     console.print(table)
-    proven = "no split between layers is better" if result["proven"] else "not proven best: copies between layouts depend on the split"
+    proven = f"not proven best: {result['why_open']}" if result["why_open"] else "no split between layers is better"
     limit = f"; no pipeline beats {result['bound_ms']:.2f} ms" if result["bound_ms"] is not None else ""
     console.print(f"a result every {result['bottleneck_ms']:.2f} ms predicted ({proven}){limit}")
     console.print(f"balance {result['balance']:.3f}, one item takes {result['latency_ms']:.2f} ms, {result['throughput_per_s'] or 0:.1f} items/s")

@@ -51,6 +51,7 @@ def plan_stages(args: argparse.Namespace) -> dict[str, Any]:
         **dict.fromkeys(("fastest", "speedup_vs_fastest", "ideal_ms", "share_of_ideal", "bound_ms")),
         "single_ms": {},
         "proven": True,
+        "why_open": "",
         "bundle": args.out,
         "max_abs_error": error,
         "candidates": [],

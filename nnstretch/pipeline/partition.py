@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nnstretch.errors import BadInput
 from nnstretch.graph import Graph
 from nnstretch.pipeline.bound import bottleneck_bound_us
+from nnstretch.pipeline.frontiers import Frontiers, frontiers, in_order
 from nnstretch.pipeline.layers import layers
 from nnstretch.pipeline.solve import Choice, best
 from nnstretch.pipeline.split import pieces
@@ -19,6 +19,8 @@ from nnstretch.structure.cuts import INPUT, OUTPUT, cuts, is_size
 
 BLOCKED_TRIES = 8
 """Choices that are priced anew where copies between layouts make sums over layers inexact."""
+LAYOUTS = "copies between layouts depend on the split"
+ORDERS = "parallel branches have too many orders, a few were tried"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +71,12 @@ class Partition:
     """The whole network on each processor alone; processors that cannot run it are absent."""
     bound_us: float
     """No split of these layers on these processors has a smaller bottleneck; copies and contention left out."""
-    proven: bool
-    """Whether no split at these borders is better, with copies and contention."""
+    why_open: str = ""
+    """Why a better split is not ruled out; empty where none between layers is better, whatever the order of parallel branches."""
+
+    @property
+    def proven(self) -> bool:
+        return not self.why_open
 
     @property
     def bottleneck_us(self) -> float:
@@ -127,11 +133,14 @@ def partitions(graph: Graph, soc: Soc, wish: Wish, unit_of: Sequence[int] | None
     count = wish.stages if unit_of is None else max(units) + 1
     if unit_of is not None and wish.stages not in (None, count):
         raise BadInput(f"{wish.stages} stages and a split into {count}, network {graph.name}, give one of them")
-    table = table_of(graph, units, soc, names, pricer)
+    ends = frontiers(graph, units) if unit_of is None else in_order(max(units) + 1)
+    table = table_of(graph, units, ends, soc, names, pricer)
     blocked = any(soc.rules(name).blocked for name in names)
     choices = best(table, count, wish.replicas, max(wish.top, BLOCKED_TRIES if blocked else 1))
     bound_us = bottleneck_bound_us(table, wish.replicas)
-    found = [priced(graph, units, choice, table, soc, pricer, bound_us, not blocked) for choice in choices]
+    stages = [stages_of(units, ends, choice) for choice in choices]
+    why_open = " and ".join(([LAYOUTS] if blocked else []) + ([] if ends.complete else [ORDERS]))
+    found = [priced(graph, at, one, table, soc, pricer, bound_us, why_open) for at, one in zip(stages, choices, strict=True)]
     if blocked:
         found.sort(key=lambda one: (one.bottleneck_us, one.latency_us))
     return tuple(found[: wish.top])
@@ -144,10 +153,16 @@ def check(wish: Wish) -> None:
         raise BadInput(f"processors {', '.join(wish.processors)}, partition, each has a name of its own")
 
 
+def stages_of(units: Sequence[int], ends: Frontiers, choice: Choice) -> list[int]:
+    """The stage of every node: the first border that its unit lies before."""
+    masks = [ends.masks[border] for border in choice.borders[1:]]
+    return [next(stage for stage, mask in enumerate(masks) if mask >> unit & 1) for unit in units]
+
+
 def priced(
-    graph: Graph, units: Sequence[int], choice: Choice, table: Table, soc: Soc, pricer: Pricer, bound_us: float, proven: bool
+    graph: Graph, stage_of: Sequence[int], choice: Choice, table: Table, soc: Soc, pricer: Pricer, bound_us: float, why_open: str
 ) -> Partition:
-    found = pieces(graph, [bisect_right(choice.borders, unit) - 1 for unit in units])
+    found = pieces(graph, stage_of)
     used = frozenset(name for group in choice.groups for name in group)
     slowdown = soc.slowdown(used) if len(used) > 1 else 1.0
     ends = [end_name(graph, piece, last=piece is found[-1]) for piece in found]
@@ -157,7 +172,7 @@ def priced(
     )
     whole_us = {name: table.compute_us[p, 0, -1] + table.transfer_us[p, 0, -1] for p, name in enumerate(table.processors)}
     single_us = {name: float(time_us) for name, time_us in whole_us.items() if time_us < float("inf")}
-    return Partition(graph, found, stages, single_us, bound_us, proven)
+    return Partition(graph, found, stages, single_us, bound_us, why_open)
 
 
 def share_of(piece: Graph, processor: str, soc: Soc, pricer: Pricer, slowdown: float) -> Share:

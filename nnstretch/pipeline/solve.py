@@ -1,6 +1,6 @@
 """The split and the processors that make the slowest stage fastest, and among those one item's latency shortest; exact.
 
-Dynamic programming over (units done, processors used): first the smallest bottleneck that can be had, then the shortest latency
+Dynamic programming over (frontier reached, processors used): first the smallest bottleneck that can be had, then the shortest latency
 with no stage above it. One after the other, because the latency of a prefix may not be judged before the bottleneck is known.
 All processors of a pipeline compute at once, so the chip's contention factor of the whole set is on every stage's compute.
 """
@@ -25,7 +25,7 @@ class Choice:
     """A way to divide units among processors."""
 
     borders: tuple[int, ...]
-    """Stage s is units borders[s] to borders[s + 1] - 1."""
+    """Stage s lies between frontiers borders[s] and borders[s + 1]."""
     groups: tuple[tuple[str, ...], ...]
     """Processors of each stage; several are replicas that take items in turn."""
     bottleneck_us: float
@@ -43,9 +43,9 @@ class Used:
     """Costs once it is decided which processors compute at once."""
 
     groups: dict[int, tuple[np.ndarray, np.ndarray]]
-    """By bit mask of processors: period and latency of every run of units."""
+    """By bit mask of processors: period and latency of every stage."""
     full: int
-    units: int
+    last: int
 
 
 def best(table: Table, stages: int | None, replicas: bool = False, top: int = 1) -> tuple[Choice, ...]:
@@ -79,26 +79,26 @@ def sets(table: Table, count: int, replicas: bool) -> Iterator[Used]:
                 for group in combinations(members, many):
                     slowest = np.maximum.reduce([times_us[p] for p in group])
                     groups[sum(1 << p for p in group)] = (slowest / many, slowest)
-            yield Used(groups, sum(1 << p for p in members), table.units)
+            yield Used(groups, sum(1 << p for p in members), table.last)
 
 
 def labels(table: Table, used: Used, count: int, top: int) -> list[Choice]:
     """The `top` smallest bottlenecks with exactly these processors and this many stages."""
-    start = np.full((top, used.units + 1), np.inf)
+    start = np.full((top, used.last + 1), np.inf)
     start[0, 0] = 0.0
-    levels: list[dict[int, tuple[np.ndarray, np.ndarray]]] = [{0: (start, np.zeros((top, used.units + 1, 3), int))}]
+    levels: list[dict[int, tuple[np.ndarray, np.ndarray]]] = [{0: (start, np.zeros((top, used.last + 1, 3), int))}]
     for _ in range(count):
         levels.append(level(levels[-1], used, top))
     if used.full not in levels[-1]:
         return []
-    ends = levels[-1][used.full][0][:, used.units]
+    ends = levels[-1][used.full][0][:, used.last]
     return [traced(table, used, levels, rank) for rank in range(top) if np.isfinite(ends[rank])]
 
 
 def level(before: dict[int, tuple[np.ndarray, np.ndarray]], used: Used, top: int) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-    """One more stage: by processors used so far, the smallest bottlenecks up to each unit and where they come from."""
+    """One more stage: by processors used so far, the smallest bottlenecks up to each frontier and where they come from."""
     after: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-    width = used.units + 1
+    width = used.last + 1
     for mask, (values, _) in before.items():
         for group, (period_us, _) in used.groups.items():
             if mask & group:
@@ -119,8 +119,8 @@ def merged(one: tuple[np.ndarray, np.ndarray], two: tuple[np.ndarray, np.ndarray
 
 
 def traced(table: Table, used: Used, levels: list[dict[int, tuple[np.ndarray, np.ndarray]]], rank: int) -> Choice:
-    """Walk back from the last unit."""
-    mask, stop, steps = used.full, used.units, []
+    """Walk back from the last frontier."""
+    mask, stop, steps = used.full, used.last, []
     for at in range(len(levels) - 1, 0, -1):
         group, rank, start = (int(number) for number in levels[at][mask][1][rank, stop])
         steps.append((start, stop, group))
@@ -139,9 +139,9 @@ def shortest(table: Table, used: Used, count: int, limit_us: float) -> Choice | 
     """The shortest latency of an item with no stage above the limit."""
     bound_us = limit_us * (1 + EPSILON)
     allowed = {group: np.where(period_us <= bound_us, latency_us, np.inf) for group, (period_us, latency_us) in used.groups.items()}
-    start = np.full(used.units + 1, np.inf)
+    start = np.full(used.last + 1, np.inf)
     start[0] = 0.0
-    levels: list[dict[int, tuple[np.ndarray, np.ndarray]]] = [{0: (start, np.zeros((used.units + 1, 2), int))}]
+    levels: list[dict[int, tuple[np.ndarray, np.ndarray]]] = [{0: (start, np.zeros((used.last + 1, 2), int))}]
     for _ in range(count):
         after: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         for mask, (values, _) in levels[-1].items():
@@ -156,9 +156,9 @@ def shortest(table: Table, used: Used, count: int, limit_us: float) -> Choice | 
                 ways = np.stack([np.full_like(starts, group), starts], axis=1)
                 after[mask | group] = np.where(better, least, old), np.where(better[:, None], ways, came)
         levels.append(after)
-    if used.full not in levels[-1] or not np.isfinite(levels[-1][used.full][0][used.units]):
+    if used.full not in levels[-1] or not np.isfinite(levels[-1][used.full][0][used.last]):
         return None
-    mask, stop, steps = used.full, used.units, []
+    mask, stop, steps = used.full, used.last, []
     for at in range(count, 0, -1):
         group, begin = (int(number) for number in levels[at][mask][1][stop])
         steps.append((begin, stop, group))

@@ -1,9 +1,10 @@
-"""What every run of units costs as one stage on every processor, in microseconds, as arrays.
+"""What every possible stage costs on every processor, in microseconds, as arrays.
 
-`[p, i, j]` is units i to j-1 as one stage on processor p: compute (sum of its kernels, alone on the chip) and transfers (every tensor
-that enters is copied in, every tensor that leaves is copied out once, and the processor's synchronisation). Infinite where a kernel
-has no measured kind there, or the weights do not fit its memory. Kernels end where layers end, so sums are exact on runtimes with
-one layout; where a runtime keeps maps in blocks, copies at borders are left out here, and a stage that was chosen is priced anew.
+`[p, i, j]` is what lies between frontiers i and j as one stage on processor p: compute (sum of its kernels, alone on the chip) and
+transfers (every tensor that enters is copied in, every tensor that leaves is copied out once, and the processor's synchronisation).
+Infinite where i is not within j, where a kernel has no measured kind there, or the weights do not fit its memory. Kernels end where
+layers end, so sums are exact on runtimes with one layout; where a runtime keeps maps in blocks, copies at borders are left out here,
+and a stage that was chosen is priced anew.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 
 from nnstretch.errors import UnsupportedOp
 from nnstretch.graph import Graph
+from nnstretch.pipeline.frontiers import Frontiers
 from nnstretch.pipeline.split import homes
 from nnstretch.soc import Soc
 from nnstretch.stretch.pricing import Pricer
@@ -23,11 +25,11 @@ from nnstretch.structure.cuts import depends_on_input, is_size
 
 @dataclass(frozen=True)
 class Table:
-    """Costs of every possible stage."""
+    """Costs of every possible stage; frontier 0 is the network's input, the last one its output."""
 
     processors: tuple[str, ...]
     compute_us: np.ndarray
-    """[processor, start, stop], stop behind the last unit."""
+    """[processor, start, stop]."""
     transfer_us: np.ndarray
     slowdown: Callable[[frozenset[str]], float]
     """Factor on compute while exactly these processors run at once."""
@@ -38,18 +40,22 @@ class Table:
 
     @property
     def units(self) -> int:
+        return int(self.least_us.shape[1])
+
+    @property
+    def last(self) -> int:
+        """The frontier that is the whole network."""
         return int(self.compute_us.shape[1]) - 1
 
 
-def table_of(graph: Graph, unit_of: Sequence[int], soc: Soc, processors: Sequence[str], pricer: Pricer) -> Table:
-    """Prices of all runs of the units that `unit_of` divides the nodes into. Raises UnknownName for a processor the chip lacks."""
-    count = max(unit_of) + 1
-    flow = flow_of(graph, unit_of, soc.element_bytes)
+def table_of(graph: Graph, unit_of: Sequence[int], ends: Frontiers, soc: Soc, processors: Sequence[str], pricer: Pricer) -> Table:
+    """Prices of all stages between frontiers of the units that `unit_of` divides the nodes into. Raises UnknownName."""
+    flow, member, nested = flow_of(graph, unit_of, ends, soc.element_bytes), ends.member, ends.nested
     compute, transfer, least, refused = [], [], [], []
     for name in processors:
         processor = soc.processor(name)
-        units_us, least_us, missing = unit_times(graph, unit_of, count, name, pricer)
-        sums = runs(units_us)
+        units_us, least_us, missing = unit_times(graph, unit_of, ends.units, name, pricer)
+        sums = between(units_us, member, nested)
         if processor.memory_bytes is not None:
             sums = np.where(flow.weight_bytes > processor.memory_bytes, np.inf, sums)
         into = processor.copy_in.fixed_us * flow.reads + processor.copy_in.us_per_kib * flow.read_bytes / 1024
@@ -90,17 +96,16 @@ def unit_times(
     return times_us, least_us, refused
 
 
-def runs(units: np.ndarray) -> np.ndarray:
-    """[i, j] is the sum of units i to j-1; infinite where there is none."""
-    finite = np.concatenate([[0.0], np.cumsum(np.where(np.isfinite(units), units, 0.0))])
-    broken = np.concatenate([[0], np.cumsum(~np.isfinite(units))])
-    allowed = (np.subtract.outer(broken, broken).T == 0) & np.triu(np.ones((len(finite), len(finite)), bool), 1)
-    return np.where(allowed, finite[None, :] - finite[:, None], np.inf)
+def between(units_us: np.ndarray, member: np.ndarray, nested: np.ndarray) -> np.ndarray:
+    """[i, j] is the sum of the units in frontier j and not in i; infinite where there is none, or one of them is."""
+    finite = np.where(np.isfinite(units_us), units_us, 0.0) @ member
+    broken = (~np.isfinite(units_us)).astype(int) @ member
+    return np.where(nested & (broken[None, :] == broken[:, None]), finite[None, :] - finite[:, None], np.inf)
 
 
 @dataclass(frozen=True)
 class Flow:
-    """What enters and leaves every run of units, [start, stop]."""
+    """What enters and leaves what lies between two frontiers, [start, stop]."""
 
     reads: np.ndarray
     read_bytes: np.ndarray
@@ -109,27 +114,28 @@ class Flow:
     weight_bytes: np.ndarray
 
 
-def flow_of(graph: Graph, unit_of: Sequence[int], element_bytes: int) -> Flow:
+def flow_of(graph: Graph, unit_of: Sequence[int], ends: Frontiers, element_bytes: int) -> Flow:
     """Tensors in the chip's element type; a weight that several units share is held once by a stage."""
-    carriers, specs, count = depends_on_input(graph) | set(graph.outputs), graph.specs(), max(unit_of) + 1
-    unit = homes(graph, unit_of, carriers)
-    readers = users_of(graph, unit, count)
-    shape = (count + 1, count + 1)
-    reads, read_bytes, writes, write_bytes, held = (np.zeros(shape) for _ in range(5))
+    specs, member, width = graph.specs(), ends.member, len(ends.masks)
+    unit = homes(graph, unit_of, depends_on_input(graph) | set(graph.outputs))
+    users = users_of(graph, unit, ends.units)
+    reads, read_bytes, writes, write_bytes, held = (np.zeros((width, width)) for _ in range(5))
     for name in [*(value.name for value in graph.inputs), *unit]:
-        writer, read = unit.get(name, -1), readers.get(name, set())
-        size = specs[name].elements * element_bytes
-        for start in range(writer + 1, count):
-            if (first := min((r for r in read if start <= r < count), default=None)) is not None:
-                reads[start, first + 1 :] += 1
-                read_bytes[start, first + 1 :] += size
-        if writer >= 0 and read:
-            writes[: writer + 1, writer + 1 : max(read) + 1] += 1
-            write_bytes[: writer + 1, writer + 1 : max(read) + 1] += size
+        readers, size = users.get(name, set()), specs[name].elements * element_bytes
+        done, wanted = member[sorted(readers - {ends.units})].sum(axis=0), len(readers - {ends.units})
+        made = member[unit[name]] if name in unit else np.ones(width, bool)
+        enters = made[:, None] & (done[None, :] > done[:, None])
+        reads += enters
+        read_bytes += size * enters
+        if name in unit:
+            leaves = ~made[:, None] & (made & ((done < wanted) | (ends.units in readers)))[None, :]
+            writes += leaves
+            write_bytes += size * leaves
     for weight in graph.weights:
-        for start in range(count) if weight.trainable else ():
-            if (first := min((r for r in readers.get(weight.name, ()) if r >= start), default=None)) is not None:
-                held[start, first + 1 :] += weight.spec.elements * element_bytes
+        holders = users.get(weight.name, set()) - {ends.units}
+        if weight.trainable and holders:
+            done = member[sorted(holders)].sum(axis=0)
+            held += weight.spec.elements * element_bytes * (done[None, :] > done[:, None])
     return Flow(reads, read_bytes, writes, write_bytes, held)
 
 
