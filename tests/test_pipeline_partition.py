@@ -17,12 +17,12 @@ from pipeline_graphs import residual
 
 from nnstretch.bundle import read_bundle
 from nnstretch.cli import run_verb
+from nnstretch.copies import multiplied, with_copies
 from nnstretch.errors import BadInput, NoPlan, UnknownName, UnsupportedOp
 from nnstretch.fusion import Blocked
 from nnstretch.pipeline.frontiers import frontiers
 from nnstretch.pipeline.layers import layers
 from nnstretch.pipeline.partition import Partition, Wish, partitions
-from nnstretch.pipeline.processors import multiplied
 from nnstretch.pipeline.segments import search
 from nnstretch.pipeline.solve import best
 from nnstretch.pipeline.table import table_of
@@ -175,6 +175,11 @@ def test_copies_of_a_processor_slow_others_down_as_it_does() -> None:
     assert soc.slowdown(frozenset({"cpu1", "dsp"})) == MI9.slowdown(frozenset({"cpu", "dsp"})) == 1.247
     assert soc.slowdown(frozenset({"cpu0", "cpu1"})) == 1.0
     assert multiplied(MI9, ())[0].processors == MI9.processors
+    again = with_copies(MI9, ["cpu1", "dsp", "cpu0"])
+    assert [processor.name for processor in again.processors] == ["cpu1", "cpu0", "dsp", "gpu"]
+    assert again.slowdown(frozenset({"cpu1", "dsp"})) == 1.247
+    with pytest.raises(UnknownName, match="unknown processor 'npu0'"):
+        with_copies(MI9, ["npu0"])
 
 
 @pytest.fixture(scope="module")

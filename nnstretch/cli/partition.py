@@ -71,9 +71,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
+    from nnstretch.copies import multiplied
     from nnstretch.pipeline.partition import Wish, partitions
     from nnstretch.pipeline.points import stages_of_text
-    from nnstretch.pipeline.processors import multiplied
     from nnstretch.stretch.pricing import Pricer
 
     check(args)
