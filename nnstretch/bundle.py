@@ -18,6 +18,7 @@ from nnstretch.bundlefile import check_name, check_plan_name, decode, digest, me
 from nnstretch.errors import BrokenFile, UnknownName
 from nnstretch.files import replacing
 from nnstretch.graph import ELEMENT_BYTES, TensorSpec
+from nnstretch.stages import Pipeline, check_pipeline
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -110,6 +111,8 @@ class Manifest:
     format: int = FORMAT
     alternatives: tuple[Alternative, ...] = ()
     """Further plans, predicted for the same chip; not written where there are none."""
+    pipeline: Pipeline | None = None
+    """How items stream through the sub-graphs; not written where nobody said. `inputs` and `outputs` are then those of the sub-graphs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +150,7 @@ def meeting_points(manifest: Manifest) -> dict[int, str]:
 def write_bundle(path: Path, manifest: Manifest, files: Mapping[str, bytes]) -> None:
     """Write one `.nns`; equal contents make equal files, and what could not be read back is not written."""
     try:
-        content = {key: value for key, value in asdict(manifest).items() if value or key != "alternatives"}
+        content = {key: value for key, value in asdict(manifest).items() if value or key not in ("alternatives", "pipeline")}
         text = json.dumps(content, indent=1, allow_nan=False).encode()
         check_manifest(decode_manifest(text))
         promised = {sub.file: sub for sub in every_subgraph(manifest)}
@@ -237,6 +240,8 @@ def _check_plan(manifest: Manifest) -> None:
         raise ValueError(f"member {MANIFEST}, a network needs inputs, outputs and sub-graphs")
     _check_wiring(manifest, {port.name: port for port in written})
     _check_times(manifest)
+    if manifest.pipeline is not None:
+        check_pipeline(manifest.pipeline, manifest)
 
 
 def _check_subgraph(sub: Subgraph) -> None:

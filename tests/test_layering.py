@@ -11,7 +11,9 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "nnstretch"
 FILES = sorted(PACKAGE.rglob("*.py"))
-VERBS = frozenset({"capture", "profile", "predict", "stretch", "train", "export", "schedule", "run", "bench", "report", "study"})
+VERBS = frozenset(
+    {"capture", "profile", "predict", "stretch", "train", "export", "schedule", "run", "bench", "report", "study", "pipeline"}
+)
 NOUNS = frozenset(path.stem for path in PACKAGE.glob("*.py")) - {"__init__", "__main__"}
 ALSO = {
     "run": {"schedule", "capture"},
@@ -19,6 +21,7 @@ ALSO = {
     "stretch": {"capture"},
     "train": {"stretch"},
     "profile": {"predict", "capture", "export"},
+    "pipeline": {"capture", "stretch", "export"},
     "study": {"stretch", "capture", "train", "export", "schedule", "run", "report"},
 }
 """The only verbs that may use another."""
@@ -91,6 +94,7 @@ def loaded_by(statement: str) -> set[str]:
         "from nnstretch.stretch import Stretcher, lower, unbranched",
         "import nnstretch.stretch.survey, nnstretch.stretch.anynet",
         "import nnstretch.schedule",
+        "import nnstretch.stages, nnstretch.pipeline.config, nnstretch.pipeline.partition, nnstretch.pipeline.assemble, nnstretch.pipeline.points",
     ],
 )
 def test_describing_and_searching_need_no_heavy_library(statement: str) -> None:

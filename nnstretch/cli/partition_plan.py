@@ -1,0 +1,95 @@
+"""`nnstretch partition PLAN.yaml`: stages that are themselves branched."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nnstretch.cli.subjects import load_soc_of, load_subject, progress, writable
+from nnstretch.errors import BadInput
+
+if TYPE_CHECKING:
+    from nnstretch.export.drafts import Request
+    from nnstretch.pipeline.segments import Run
+    from nnstretch.trial import Trial
+
+ALONE = ("processors", "split", "replicas", "before", "after", "input")
+"""Options that a plan answers itself, or that only whole networks have."""
+
+
+def plan_stages(args: argparse.Namespace) -> dict[str, Any]:
+    """A plan's segments as stages of disjoint processors. Raises NoPlan where segments share too much, BadInput for options that do not fit."""
+    from nnstretch.cli.export import weighted
+    from nnstretch.export.drafts import Request
+    from nnstretch.pipeline.segments import divided
+    from nnstretch.stretch import stretch
+    from nnstretch.stretch.lower import lower
+    from nnstretch.stretch.pricing import Pricer, price
+
+    if given := [name for name in ALONE if getattr(args, name)] + (["top"] if args.top > 1 else []):
+        raise BadInput(f"--{given[0]} with {args.model}, command line, a plan places its own branches")
+    out = writable(args.out, args.model, args.weights)
+    subject, soc = load_subject(args.model), load_soc_of(args.soc)
+    assert subject.plan is not None
+    pricer = Pricer(soc, args.fallback)
+    trial = price(lower(subject.stretcher, subject.plan), soc, pricer)
+    request = Request(weighted(subject, subject.plan, args.weights, stretch), subject.plan, trial=trial, soc=soc)
+    runs = divided(trial, soc, request.host, args.stages)
+    error = write(args, request, runs, out)
+    bottleneck_us = max(run.latency_us for run in runs)
+    return {
+        "model": args.model,
+        "soc": soc.name,
+        "stages": [stage_json(trial, run) for run in runs],
+        "bottleneck_ms": bottleneck_us / 1000,
+        "balance": sum(run.latency_us for run in runs) / len(runs) / bottleneck_us,
+        "latency_ms": sum(run.latency_us for run in runs) / 1000,
+        "throughput_per_s": 1e6 / bottleneck_us,
+        **dict.fromkeys(("fastest", "speedup_vs_fastest", "ideal_ms", "share_of_ideal", "bound_ms")),
+        "single_ms": {},
+        "proven": True,
+        "why_open": "",
+        "bundle": args.out,
+        "max_abs_error": error,
+        "candidates": [],
+        "fallbacks": pricer.replaced,
+        "provenance": soc.provenance,
+        "calibrated": soc.calibrated,
+    }
+
+
+def write(args: argparse.Namespace, request: Request, runs: Sequence[Run], out: Path | None) -> float | None:
+    """The plan's own bundle, with its pipeline."""
+    if out is None:
+        return None
+    from nnstretch.bundle import read_bundle, write_bundle
+    from nnstretch.export.network import export
+    from nnstretch.pipeline.segments import staged
+
+    with progress("exporting") as tick:
+        export(request.module, request.plan, out, trial=request.trial, soc=request.soc, progress=tick)
+    bundle = read_bundle(out)
+    write_bundle(out, replace(bundle.manifest, pipeline=staged(bundle.manifest, runs, args.threads, args.capacity)), bundle.files)
+    return bundle.manifest.max_abs_error
+
+
+def stage_json(trial: Trial, run: Run) -> dict[str, Any]:
+    segments = trial.segments[run.first : run.last]
+    branches = [branch for segment in segments for branch in segment.branches]
+    return {
+        "processor": run.processors[0],
+        "processors": list(run.processors),
+        "start": segments[0].start,
+        "end": segments[-1].end,
+        "latency_ms": run.latency_us / 1000,
+        "period_ms": run.latency_us / 1000,
+        "transfer_in_ms": max(branch.transfer_in_us for branch in segments[0].branches) / 1000,
+        "transfer_out_ms": max(branch.transfer_out_us for branch in segments[-1].branches) / 1000,
+        "error_ms": sum(max(branch.error_us for branch in segment.branches) for segment in segments) / 1000,
+        "macs": sum(branch.macs for branch in branches),
+        "params": sum(branch.params for branch in branches),
+        "branched": any(len(segment.branches) > 1 for segment in segments),
+    }

@@ -1,0 +1,92 @@
+"""Stages that are themselves branched: a plan's segments, divided among stages of disjoint processors.
+
+Segments of a plan keep their branches, so a stage is a run of segments and its processors are all that its branches and merges use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from math import inf
+
+from nnstretch.bundle import Manifest
+from nnstretch.errors import NoPlan
+from nnstretch.soc import Soc
+from nnstretch.stages import DEFAULT_CAPACITY, Item, Pipeline, Stage, outer
+from nnstretch.trial import SegmentCost, Trial
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Segments first to last - 1 as one stage."""
+
+    first: int
+    last: int
+    processors: tuple[str, ...]
+    latency_us: float
+    """One item through all of them, while every other stage computes, too."""
+
+
+def divided(trial: Trial, soc: Soc, host: str, stages: int | None) -> tuple[Run, ...]:
+    """The division with the fastest slowest stage, no processor in two; exact. Raises NoPlan where every one shares processors.
+
+    `host` merges; `stages` None tries every number of them, and prefers the fewest.
+    """
+    used = [used_by(cost, host) for cost in trial.segments]
+    together = frozenset().union(*used)
+    times_us = [busy_us(cost, soc, together) for cost in trial.segments]
+    counts = range(1, len(used) + 1) if stages is None else (stages,)
+    count, borders = min(((n, search(times_us, used, n)) for n in counts), key=lambda found: (found[1][0], found[0]))
+    if borders[0] == inf:
+        shared = [name for name in sorted(together) if sum(name in names for names in used) > 1]
+        raise NoPlan(f"no {count} stages of disjoint processors, plan of {trial.plan.model}, its segments share {', '.join(shared) or 'none'}")
+    ends = [0, *borders[1]]
+    return tuple(
+        Run(first, last, tuple(sorted(frozenset().union(*used[first:last]))), sum(times_us[first:last]))
+        for first, last in pairwise(ends)
+    )
+
+
+def used_by(cost: SegmentCost, host: str) -> frozenset[str]:
+    return frozenset([branch.processor for branch in cost.branches] + ([host] if len(cost.branches) > 1 else []))
+
+
+def busy_us(cost: SegmentCost, soc: Soc, together: frozenset[str]) -> float:
+    """A segment while all processors of the pipeline compute, not its own alone."""
+    names = frozenset(branch.processor for branch in cost.branches)
+    alone = soc.slowdown(names) if len(names) > 1 else 1.0
+    factor = (soc.slowdown(together) if len(together) > 1 else 1.0) / alone
+    slowest = max(branch.transfer_in_us + factor * branch.compute_us + branch.transfer_out_us for branch in cost.branches)
+    return slowest + cost.sync_us + cost.merge_us
+
+
+def search(times_us: Sequence[float], used: Sequence[frozenset[str]], count: int) -> tuple[float, tuple[int, ...]]:
+    """Smallest bottleneck and where stages end; infinite where there is none."""
+
+    @cache
+    def rest(first: int, taken: frozenset[str], left: int) -> tuple[float, tuple[int, ...]]:
+        if first == len(times_us):
+            return (0.0, ()) if not left else (inf, ())
+        best: tuple[float, tuple[int, ...]] = (inf, ())
+        own: frozenset[str] = frozenset()
+        for last in range(first + 1, len(times_us) + 1) if left else ():
+            own |= used[last - 1]
+            if own & taken:
+                break
+            bottleneck_us, ends = rest(last, taken | own, left - 1)
+            best = min(best, (max(bottleneck_us, sum(times_us[first:last])), (last, *ends)))
+        return best
+
+    return rest(0, frozenset(), count)
+
+
+def staged(manifest: Manifest, runs: Sequence[Run], threads: int = 1, capacity: int = DEFAULT_CAPACITY) -> Pipeline:
+    """The pipeline of a branched bundle."""
+    stages = tuple(
+        Stage(f"s{number}", tuple(sub.name for sub in manifest.subgraphs if run.first <= sub.segment < run.last), threads=threads, capacity=capacity)
+        for number, run in enumerate(runs)
+    )
+    inputs = tuple(Item(port.name, outer(port)) for port in manifest.inputs)
+    return Pipeline(stages, inputs, tuple(port.name for port in manifest.outputs))
