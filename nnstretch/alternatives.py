@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from nnstretch.bundle import MAIN, Alternative, Bundle, Subgraph, check_edges, every_subgraph, plans, read_bundle
+from nnstretch.bundle import Bundle, read_bundle
 from nnstretch.bundlefile import check_plan_name
 from nnstretch.errors import BadInput, UnknownName
+from nnstretch.manifest import MAIN, Alternative, Subgraph, every_subgraph, plans
+from nnstretch.manifestcheck import check_edges
 
 
 def opened(paths: Sequence[Path | str]) -> tuple[tuple[str, Bundle], ...]:

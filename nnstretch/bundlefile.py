@@ -24,6 +24,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, BinaryIO, get_args, get_origin, get_type_hints
 
+MANIFEST = "manifest.json"
 SEAL = b"nnstretch sha256 "
 SEAL_BYTES = len(SEAL) + 64
 EPOCH = (1980, 1, 1, 0, 0, 0)

@@ -22,7 +22,7 @@ from nnstretch.errors import BadInput, UnknownName
 from nnstretch.graph import ELEMENT_BYTES, TensorSpec
 
 if TYPE_CHECKING:
-    from nnstretch.bundle import Manifest, Port, Subgraph
+    from nnstretch.manifest import Manifest, Port, Subgraph
 
 CALL = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 MAX_CAPACITY, MAX_THREADS, MAX_CORE = 4096, 1024, 4095

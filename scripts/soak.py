@@ -23,11 +23,12 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from nnstretch.bundle import Bundle, Manifest, Port, Subgraph
+from nnstretch.bundle import Bundle
 from nnstretch.bundlefile import digest
 from nnstretch.errors import DeadlineMissed, ProcessorFailed
 from nnstretch.files import write_text
 from nnstretch.graph import TensorSpec
+from nnstretch.manifest import Manifest, Port, Subgraph
 from nnstretch.run.server import Server
 from nnstretch.schedule import Answer, Busy, Fails, Mishaps, Placed, Request, Service, VirtualClock, tasks_of
 from nnstretch.soc import Processor

@@ -10,9 +10,10 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from nnstretch.alternatives import joined
-from nnstretch.bundle import Bundle, Manifest, Port, Subgraph
+from nnstretch.bundle import Bundle
 from nnstretch.bundlefile import digest
 from nnstretch.graph import TensorSpec
+from nnstretch.manifest import Manifest, Port, Subgraph
 
 CHANNELS, SIDE = 8, 8
 PHONE = ("cpu", "gpu", "dsp")

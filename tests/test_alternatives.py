@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from test_bundle import PAYLOAD, forged, refusal, sub, tiny
 
 from nnstretch.alternatives import joined, opened, plan_of
-from nnstretch.bundle import MAIN, MANIFEST, Bundle, Manifest, Subgraph, every_subgraph, plans, read_bundle, write_bundle
-from nnstretch.bundlefile import digest
+from nnstretch.bundle import Bundle, read_bundle, write_bundle
+from nnstretch.bundlefile import MANIFEST, digest
 from nnstretch.cli import run_verb
 from nnstretch.errors import BadInput, BrokenFile, UnknownName
+from nnstretch.manifest import MAIN, Manifest, Subgraph, every_subgraph, plans
 from nnstretch.run import Session
 
 

@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 from bundles import branched_bundle, conv, feature_map, image, subgraph
 
-from nnstretch.bundle import Bundle, Manifest, Port, Subgraph, write_bundle
+from nnstretch.bundle import Bundle, write_bundle
 from nnstretch.bundlefile import digest
 from nnstretch.errors import BadInput, BrokenFile, UnknownName
 from nnstretch.graph import TensorSpec
+from nnstretch.manifest import Manifest, Port, Subgraph
 from nnstretch.run import Session
 from nnstretch.run.backends import by_processor, chosen
 from nnstretch.run.edges import leaving

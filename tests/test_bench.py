@@ -17,9 +17,10 @@ from nnstretch.bench.contenders import ALL_CORES, ALONE, AT_ONCE, IN_TURN, ONE_C
 from nnstretch.bench.page import page, warnings_of
 from nnstretch.bench.rounds import LEAST, in_rounds
 from nnstretch.bench.spread import Spread, outside, quartiles, speedup
-from nnstretch.bundle import Bundle, Manifest, Port, write_bundle
+from nnstretch.bundle import Bundle, write_bundle
 from nnstretch.cli import run_verb
 from nnstretch.errors import BrokenFile
+from nnstretch.manifest import Manifest, Port
 from nnstretch.run.alone import alone_path_us, alone_us
 from nnstretch.run.network import Network
 from nnstretch.run.overlap import Overlap

@@ -14,9 +14,10 @@ from bundles import branched_bundle, feature_map
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nnstretch.bundle import MANIFEST, Bundle, Manifest, Port, Subgraph, meeting_points, read_bundle, write_bundle
-from nnstretch.bundlefile import SEAL_BYTES, digest, write_sealed
+from nnstretch.bundle import Bundle, read_bundle, write_bundle
+from nnstretch.bundlefile import MANIFEST, SEAL_BYTES, digest, write_sealed
 from nnstretch.errors import BrokenFile, NnstretchError, UnknownName
+from nnstretch.manifest import Manifest, Port, Subgraph, meeting_points
 
 PAYLOAD = bytes(range(64))
 

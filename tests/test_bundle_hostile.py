@@ -19,10 +19,12 @@ from bundles import branched_bundle, feature_map, subgraph
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nnstretch.bundle import MANIFEST, MAX_PROCESSORS, Bundle, Manifest, Port, read_bundle, write_bundle
-from nnstretch.bundlefile import SEAL_BYTES, digest, write_sealed
+from nnstretch.bundle import Bundle, read_bundle, write_bundle
+from nnstretch.bundlefile import MANIFEST, SEAL_BYTES, digest, write_sealed
 from nnstretch.cli import run_verb
 from nnstretch.errors import BrokenFile, NnstretchError
+from nnstretch.manifest import Manifest, Port
+from nnstretch.manifestcheck import MAX_PROCESSORS
 from nnstretch.run import Session
 from nnstretch.run.network import Network
 

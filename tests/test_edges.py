@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnstretch.bundle import Port
 from nnstretch.errors import BadInput
 from nnstretch.graph import TensorSpec
+from nnstretch.manifest import Port
 from nnstretch.run.edges import dequantised, entering, leaving, outside, quantised
 
 scales = st.floats(1e-6, 1e3).map(lambda scale: float(np.float32(scale)))

@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 from nnstretch import capture, export, load_soc, search, stretch
-from nnstretch.bundle import Manifest, read_bundle
+from nnstretch.bundle import read_bundle
 from nnstretch.errors import ProcessorFailed, UnknownName, UnsupportedOp
+from nnstretch.manifest import Manifest
 from nnstretch.plan import Branch, Plan, Segment
 from nnstretch.protocols import Estimate, Kernel
 from nnstretch.schedule import Answer, Fails, Mishaps, Placed, Request, Service, VirtualClock, durations_of, tasks_of

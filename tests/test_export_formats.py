@@ -21,7 +21,6 @@ pytest.importorskip("ai_edge_quantizer")
 from ai_edge_litert.interpreter import Interpreter
 from exports import PLAN, SHAPE, Written, conversions_shared, images, network, tiny, written
 
-from nnstretch.bundle import Port
 from nnstretch.errors import BadInput, Mismatch, UnsupportedOp
 from nnstretch.export.checks import loud_enough, snr_db
 from nnstretch.export.drafts import Request
@@ -31,6 +30,7 @@ from nnstretch.export.litert import LiteRT, float_operators, to_int8, to_litert
 from nnstretch.export.network import export
 from nnstretch.export.single import export_single
 from nnstretch.export.subgraphs import OnnxFile, rename
+from nnstretch.manifest import Port
 from nnstretch.plan import Branch, Segment
 
 

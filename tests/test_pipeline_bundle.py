@@ -17,11 +17,12 @@ import pytest
 from bundles import branched_bundle, model_bytes
 from onnx import helper
 
-from nnstretch.bundle import MANIFEST, Bundle, Manifest, Port, read_bundle, write_bundle
-from nnstretch.bundlefile import write_sealed
+from nnstretch.bundle import Bundle, read_bundle, write_bundle
+from nnstretch.bundlefile import MANIFEST, write_sealed
 from nnstretch.errors import BadInput, BrokenFile, UnknownName, UnsupportedOp
 from nnstretch.export.ends import with_ends
 from nnstretch.graph import TensorSpec
+from nnstretch.manifest import Manifest, Port
 from nnstretch.pipeline.assemble import ModuleFile, assembled, with_functions
 from nnstretch.pipeline.config import PipelineConfig
 from nnstretch.pipeline.links import Module

@@ -9,7 +9,7 @@ from bundles import branched_bundle, branched_latency_us, several_plans
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nnstretch.bundle import MAIN, Manifest, plans
+from nnstretch.manifest import MAIN, Manifest, plans
 from nnstretch.schedule import Answer, Busy, Fails, Mishaps, Placed, VirtualClock
 from nnstretch.schedule.adaptive import Chooser, Manner, Variant
 from nnstretch.schedule.plans import Plans, durations_us_of, is_probe

@@ -17,8 +17,9 @@ from bundles import branched_bundle, branched_latency_us, concat, conv, feature_
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nnstretch.bundle import Bundle, Manifest, Port, write_bundle
+from nnstretch.bundle import Bundle, write_bundle
 from nnstretch.errors import BadInput, BrokenFile, Mismatch, UnknownName
+from nnstretch.manifest import Manifest, Port
 from nnstretch.run import Session, measure, perfetto, write_perfetto
 from nnstretch.run.emulation import MARGIN, SLIP, Rehearsal, corrected, dilation_for, rehearsal_of
 from nnstretch.run.measures import dispatch_overhead_us, max_abs_error, typical

@@ -18,8 +18,9 @@ from bundles import branched_bundle, concat, feature_map, image, model_bytes, su
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnstretch.bundle import Bundle, Manifest, Port
+from nnstretch.bundle import Bundle
 from nnstretch.errors import BadInput, BrokenFile, UnknownName, UnsupportedOp
+from nnstretch.manifest import Manifest, Port
 from nnstretch.run import Session
 from nnstretch.run.network import Network
 

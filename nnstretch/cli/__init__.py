@@ -16,7 +16,7 @@ from types import ModuleType
 
 from nnstretch.errors import NnstretchError, one_line
 
-VERBS = tuple("inspect import profile predict search study train quantize export partition run bench report".split())
+VERBS = ("inspect", "import", "profile", "predict", "search", "study", "train", "quantize", "export", "partition", "run", "bench", "report")
 """In the order of the story; each is a module of this package (`import` is `import_`)."""
 
 

@@ -19,16 +19,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnstretch.alternatives import opened
-from nnstretch.bundle import FORMATS, plans
 from nnstretch.cli.calibration import DEFAULT_IMAGES, open_calibration
 from nnstretch.cli.subjects import SOC_HELP, add_model, load_soc_of, load_subject, progress, shape_of, writable
 from nnstretch.errors import BadInput
+from nnstretch.manifest import FORMATS, plans
 
 if TYPE_CHECKING:
-    from nnstretch.bundle import Manifest
     from nnstretch.export.drafts import Request
     from nnstretch.export.network import Exported
     from nnstretch.export.single import Single
+    from nnstretch.manifest import Manifest
 
 SUMMARY = "a bundle of ONNX or LiteRT sub-graphs, verified"
 

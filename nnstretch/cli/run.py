@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     import numpy as np
     from rich.console import Console
 
-    from nnstretch.bundle import Bundle, Manifest
+    from nnstretch.bundle import Bundle
+    from nnstretch.manifest import Manifest
     from nnstretch.run import Session
     from nnstretch.soc import Soc
     from nnstretch.trace import Trace
@@ -61,7 +62,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
-    from nnstretch.bundle import MAIN, plans, read_bundle
+    from nnstretch.bundle import read_bundle
+    from nnstretch.manifest import MAIN, plans
     from nnstretch.run import Session
     from nnstretch.run.measures import max_abs_error
 

@@ -11,9 +11,10 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from nnstretch.alternatives import plan_of
-from nnstretch.bundle import Bundle, Manifest, plans
+from nnstretch.bundle import Bundle
 from nnstretch.cli.subjects import stages, warn_uncalibrated
 from nnstretch.errors import BadInput, UnknownName
+from nnstretch.manifest import Manifest, plans
 from nnstretch.schedule import Busy, Fails, Mishaps
 from nnstretch.soc import Processor, Soc
 from nnstretch.trace import Trace

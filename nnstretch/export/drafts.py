@@ -9,8 +9,8 @@ from typing import Protocol, cast
 import torch
 from torch import nn
 
-from nnstretch.bundle import FORMATS
 from nnstretch.errors import BadInput
+from nnstretch.manifest import FORMATS
 from nnstretch.plan import Plan, Segment
 from nnstretch.soc import Soc
 from nnstretch.trial import Elsewhere, SegmentCost, Trial

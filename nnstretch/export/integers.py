@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import torch
 
-from nnstretch.bundle import Port
 from nnstretch.errors import BadInput, UnsupportedOp
 from nnstretch.export.drafts import Draft, Request, Tensors, tensors
 from nnstretch.export.flatbuffer import described, edges, ties
 from nnstretch.export.litert import Calibration, LiteRT, Ranges, channels_last
 from nnstretch.export.made import Made, check_merges, description, float_files, layout_of
 from nnstretch.graph import TensorSpec
+from nnstretch.manifest import Port
 
 HELD_BYTES = 32_000_000
 """Of activations in memory at a time while ranges are measured, and of those kept to compare with; at least one inference's."""

@@ -9,12 +9,12 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from nnstretch.bundle import Port
 from nnstretch.errors import Mismatch
 from nnstretch.export.drafts import Draft, Request, Tensors, tensors
 from nnstretch.export.flatbuffer import described
 from nnstretch.export.litert import LiteRT, channels_last, concatenation, to_litert
 from nnstretch.export.subgraphs import OnnxFile, merge_onnx, spec_of, to_onnx
+from nnstretch.manifest import Port
 
 
 class Runner(Protocol):

@@ -11,11 +11,12 @@ import torch
 from torch import nn
 
 from nnstretch.alternatives import joined
-from nnstretch.bundle import FORMATS, Bundle, Manifest, Port, Subgraph, write_bundle
+from nnstretch.bundle import Bundle, write_bundle
 from nnstretch.export.checks import Errors, compared
 from nnstretch.export.drafts import Draft, Progress, Request, drafted
 from nnstretch.export.litert import evaluating
 from nnstretch.export.made import Made, litert_files, onnx_files
+from nnstretch.manifest import FORMATS, Manifest, Port, Subgraph
 from nnstretch.plan import Plan
 from nnstretch.planfile import plan_text
 from nnstretch.soc import Soc

@@ -10,12 +10,12 @@ import onnx
 import torch
 from torch import nn
 
-from nnstretch.bundle import Port
 from nnstretch.errors import UnsupportedOp
 from nnstretch.export.ends import with_ends
 from nnstretch.export.quiet import silent
 from nnstretch.export.subgraphs import OPSET, difference, noted, spec_of
 from nnstretch.graph import TensorSpec
+from nnstretch.manifest import Port
 
 Arrays = dict[str, np.ndarray]
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from nnstretch.bundle import FORMATS, Port
 from nnstretch.errors import BadInput
 from nnstretch.export.checks import loud_enough
 from nnstretch.export.drafts import OUTPUT, Request
@@ -19,6 +18,7 @@ from nnstretch.export.litert import LiteRT, evaluating, to_int8, to_litert
 from nnstretch.export.made import description
 from nnstretch.export.subgraphs import OnnxFile, apart, difference, spec_of, to_onnx
 from nnstretch.files import replacing
+from nnstretch.manifest import FORMATS, Port
 
 
 @dataclass(frozen=True, slots=True)

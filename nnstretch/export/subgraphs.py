@@ -11,10 +11,10 @@ import torch
 from onnx import TensorProto, helper
 from torch import nn
 
-from nnstretch.bundle import Port
 from nnstretch.errors import Mismatch, UnsupportedOp
 from nnstretch.export.quiet import silent
 from nnstretch.graph import TensorSpec
+from nnstretch.manifest import Port
 
 OPSET = 20
 TOLERANCE = 1e-4

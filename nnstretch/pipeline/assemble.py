@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from nnstretch.bundle import Manifest, Port, Subgraph
 from nnstretch.bundlefile import digest
 from nnstretch.errors import BadInput
 from nnstretch.graph import Graph
+from nnstretch.manifest import Manifest, Port, Subgraph
 from nnstretch.pipeline.links import PIPELINE, End, Links, Module, Settings, complete, connected, order, spec_of
 from nnstretch.stages import Item, Parameter, ParameterGroup, Pipeline, Stage
 

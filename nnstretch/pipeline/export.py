@@ -9,11 +9,12 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from nnstretch.bundle import Manifest, write_bundle
+from nnstretch.bundle import write_bundle
 from nnstretch.capture.build import build
 from nnstretch.export.pieces import PieceFile, in_a_row, piece_file
 from nnstretch.export.subgraphs import difference
 from nnstretch.graph import Graph, TensorSpec
+from nnstretch.manifest import Manifest
 from nnstretch.pipeline.assemble import ModuleFile, assembled, links_of, with_functions, with_params
 from nnstretch.pipeline.links import Links, Settings
 from nnstretch.pipeline.partition import Partition, Priced

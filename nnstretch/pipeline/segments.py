@@ -11,8 +11,8 @@ from functools import cache
 from itertools import pairwise
 from math import inf
 
-from nnstretch.bundle import Manifest
 from nnstretch.errors import NoPlan
+from nnstretch.manifest import Manifest
 from nnstretch.soc import Soc
 from nnstretch.stages import DEFAULT_CAPACITY, Item, Pipeline, Stage, outer
 from nnstretch.trial import SegmentCost, Trial

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from nnstretch.bundle import Port
 from nnstretch.export.subgraphs import to_onnx as exported
 from nnstretch.graph import TensorSpec
+from nnstretch.manifest import Port
 
 
 def to_onnx(module: nn.Module, example: torch.Tensor) -> bytes:

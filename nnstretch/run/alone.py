@@ -8,7 +8,7 @@ from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from nnstretch.bundle import Manifest
+from nnstretch.manifest import Manifest
 from nnstretch.run.network import Given, Network, Values
 from nnstretch.schedule import critical_path_us, tasks_of
 from nnstretch.schedule.cores import cores, pin

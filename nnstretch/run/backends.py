@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from nnstretch.bundle import Bundle, Manifest, Subgraph
+from nnstretch.bundle import Bundle
 from nnstretch.errors import BadInput, UnknownName
+from nnstretch.manifest import Manifest, Subgraph
 from nnstretch.protocols import Backend
 
 READS = {"onnxruntime": "onnx", "litert": "litert", "openvino": "onnx", "torch": "onnx"}

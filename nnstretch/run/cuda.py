@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from nnstretch.bundle import Bundle, Port, Subgraph
+from nnstretch.bundle import Bundle
 from nnstretch.errors import BadInput, BrokenFile, UnknownName
+from nnstretch.manifest import Port, Subgraph
 from nnstretch.run.edges import entering, leaving
 from nnstretch.run.promises import check_outputs, first_line, place
 from nnstretch.run.torch_cpu import Layers

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnstretch.bundle import Port
 from nnstretch.errors import BadInput
+from nnstretch.manifest import Port
 
 TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from nnstretch.bundle import Subgraph
 from nnstretch.errors import BadInput, BrokenFile
+from nnstretch.manifest import Subgraph
 from nnstretch.run.promises import Found, check_order, check_outputs, first_line, place
 
 PACKAGES = ("ai_edge_litert", "tflite_runtime")

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from nnstretch.bundle import Manifest
 from nnstretch.errors import Mismatch
+from nnstretch.manifest import Manifest
 from nnstretch.schedule import critical_path_us, tasks_of
 from nnstretch.trace import Span, Task, Trace
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from nnstretch.bundle import Bundle, Port
+from nnstretch.bundle import Bundle
 from nnstretch.errors import BadInput
+from nnstretch.manifest import Port
 from nnstretch.run.backends import Choice, chosen, load
 from nnstretch.run.edges import entering, leaving, random
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnxruntime  # type: ignore[import-untyped]
 
-from nnstretch.bundle import Subgraph
 from nnstretch.errors import BrokenFile
+from nnstretch.manifest import Subgraph
 from nnstretch.run.promises import Found, check_names, check_outputs, first_line, place
 
 TYPES = {"float": "float32", "double": "float64", "float16": "float16", "bfloat16": "bfloat16"}

@@ -15,7 +15,7 @@ from itertools import combinations
 from statistics import median
 from time import perf_counter, sleep
 
-from nnstretch.bundle import Manifest
+from nnstretch.manifest import Manifest
 from nnstretch.run.network import Network, Values
 from nnstretch.schedule.cores import affinity, cores, pin
 

@@ -12,9 +12,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from nnstretch.bundle import Manifest
 from nnstretch.errors import one_line
 from nnstretch.files import write_text
+from nnstretch.manifest import Manifest
 from nnstretch.schedule import subgraph_of, tasks_of
 from nnstretch.trace import Failure, Span, Trace
 

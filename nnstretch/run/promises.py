@@ -8,8 +8,8 @@ from math import isclose
 
 import numpy as np
 
-from nnstretch.bundle import Port, Subgraph, form
 from nnstretch.errors import BrokenFile, one_line
+from nnstretch.manifest import Port, Subgraph, form
 
 SCALE_TOLERANCE = 1e-6
 """Files keep scales in float32."""

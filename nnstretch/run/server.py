@@ -23,8 +23,9 @@ from typing import Any, Self
 import numpy as np
 
 from nnstretch.alternatives import plan_of
-from nnstretch.bundle import Bundle, Manifest, plans, read_bundle
+from nnstretch.bundle import Bundle, read_bundle
 from nnstretch.errors import BadInput, Cancelled, Stuck
+from nnstretch.manifest import Manifest, plans
 from nnstretch.run.backends import Choice
 from nnstretch.run.edges import leaving
 from nnstretch.run.network import Network, Values

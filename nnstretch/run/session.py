@@ -16,8 +16,9 @@ from typing import Self
 import numpy as np
 
 from nnstretch.alternatives import plan_of
-from nnstretch.bundle import Bundle, Manifest, read_bundle
+from nnstretch.bundle import Bundle, read_bundle
 from nnstretch.errors import BadInput, Stuck, UnknownName
+from nnstretch.manifest import Manifest
 from nnstretch.run.backends import Choice, by_processor
 from nnstretch.run.emulation import corrected, dilation_for, rehearsal_of
 from nnstretch.run.measures import latency_us

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nnstretch.bundle import Subgraph
 from nnstretch.errors import BadInput, BrokenFile, CannotCapture, NnstretchError, UnsupportedOp
+from nnstretch.manifest import Subgraph
 from nnstretch.run.promises import Found, check_names, check_outputs, first_line, place
 
 if TYPE_CHECKING:

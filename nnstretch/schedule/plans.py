@@ -10,8 +10,8 @@ from dataclasses import replace
 from itertools import count
 from math import inf
 
-from nnstretch.bundle import MAIN, Manifest
 from nnstretch.errors import BadInput
+from nnstretch.manifest import MAIN, Manifest
 from nnstretch.protocols import Executor, Policy
 from nnstretch.schedule.adaptive import Chooser, Manner, Variant
 from nnstretch.schedule.service import Answer, Request, Service

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from nnstretch.bundle import Manifest, meeting_points
+from nnstretch.manifest import Manifest, meeting_points
 from nnstretch.soc import Processor
 from nnstretch.trace import Task
 from nnstretch.trial import Trial

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
-from nnstretch.bundle import Manifest, Port, Subgraph
 from nnstretch.files import write_text
+from nnstretch.manifest import Manifest, Port, Subgraph
 from nnstretch.plan import Branch
 from nnstretch.planfile import write_plan
 from nnstretch.report import story
