@@ -166,6 +166,21 @@ def test_hole_7_and_8_roots_that_share_an_input_and_names_that_clash(tmp_path: P
     assert (float(found[first][0, 0]), float(found[second][0, 0])) == (20.0, 31.0)
 
 
+def test_replicas_are_written_with_a_predicted_time_each(tmp_path: Path) -> None:
+    config, files = reference_config(), reference_files()
+    config[module_for("s1", files["s1"])].set(processors=("cpu0", "cpu1"), threads=2, cores=(2, 3), capacity=4)
+    files["s1"] = replace(files["s1"], predicted_us={"cpu0": 7.0, "cpu1": 8.0})
+    manifest, contents = assembled(config.links, files, "reference", None)
+    write_bundle(tmp_path / "net.nns", manifest, contents)
+    read = read_bundle(tmp_path / "net.nns").manifest
+    assert read.pipeline is not None
+    assert read.pipeline.stages[1] == Stage("s1", ("s1",), replicas=("cpu0", "cpu1"), threads=2, cores=(2, 3), capacity=4)
+    assert read.subgraphs[1].predicted_us == {"cpu0": 7.0, "cpu1": 8.0}
+    files["s1"] = replace(files["s1"], predicted_us={"cpu0": 7.0})
+    with pytest.raises(BrokenFile, match="no predicted time of its replica on cpu1"):
+        write_bundle(tmp_path / "net.nns", *assembled(config.links, files, "reference", None))
+
+
 def with_python(before: str = "camera.read:load", after: str = "boxes:draw") -> tuple[Manifest, dict[str, bytes]]:
     return assembled(with_functions(reference_config().links, before, after), reference_files(), "reference", None)
 

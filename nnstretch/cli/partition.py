@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from nnstretch.stretch.pricing import Pricer
 
 SUMMARY = "pipeline stages for a stream of inputs, balanced over processors"
-MOST = 1000
+MOST, MOST_CANDIDATES = 1000, 50
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -93,7 +93,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
 
 def check(args: argparse.Namespace) -> None:
     """What does not go together, before anything is loaded. Raises BadInput."""
-    for option, most in (("stages", MOST), ("top", MOST), ("threads", MAX_THREADS), ("capacity", MAX_CAPACITY)):
+    for option, most in (("stages", MOST), ("top", MOST_CANDIDATES), ("threads", MAX_THREADS), ("capacity", MAX_CAPACITY)):
         value = getattr(args, option)
         if value is not None and not 1 <= value <= most:
             raise BadInput(f"--{option} is {value}, command line, write a number from 1 to {most}")
