@@ -17,8 +17,10 @@ $(STAMP): pyproject.toml
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python -e '.[dev]'
 	@touch $@
 
+# Two processes, a file of tests in one of them, each on one thread.
+test: export OMP_NUM_THREADS := 1
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
