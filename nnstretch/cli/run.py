@@ -70,6 +70,8 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     run_requests.check(args)
     for path in (args.output, args.trace):
         writable(path, args.bundle, args.input)
+    if args.output and args.trace and args.output.resolve() == args.trace.resolve():
+        raise BadInput(f"--trace is {args.trace}, command line, it is --output, too")
     bundle = read_bundle(args.bundle)
     predicted = any(sub.predicted_us for sub in bundle.manifest.subgraphs)
     soc = _soc(args.soc)
