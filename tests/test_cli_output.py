@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import subprocess
 import sys
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -81,3 +83,23 @@ def test_the_output_is_not_the_trace(net: Path, capsys: pytest.CaptureFixture[st
 def test_a_page_says_how_many_images_calibrated() -> None:
     args = Namespace(weights=None, bundle=None, backend=None, int8=True, calibration="digits", calibration_images=3, seconds=None, runs=2)
     assert options(args) == {"int8": "", "calibration": "digits", "calibration-images": "3", "runs": "2"}
+
+
+def test_a_report_does_not_overwrite_its_trace(net: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = net.with_name("trace.json")
+    assert run_verb("run", [str(net), "--trace", str(trace)]) == 0
+    before = trace.read_bytes()
+    assert run_verb("report", [str(trace), "--out", str(trace)]) == 1
+    assert "it is the command's own input" in capsys.readouterr().err
+    assert trace.read_bytes() == before
+
+
+def test_copies_of_a_processor_run_with_their_chip(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bundle = branched_bundle(segments=1)
+    subs = tuple(
+        replace(sub, processor={"cpu": "cpu0", "dsp": "cpu1"}[sub.processor], predicted_us={"cpu0": 9.0, "cpu1": 9.0})
+        for sub in bundle.manifest.subgraphs
+    )
+    write_bundle(tmp_path / "net.nns", replace(bundle.manifest, subgraphs=subs), bundle.files)
+    assert run_verb("run", [str(tmp_path / "net.nns"), "--soc", "mi9", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["backend"] == {"cpu0": "onnxruntime", "cpu1": "onnxruntime"}
