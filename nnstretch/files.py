@@ -24,6 +24,8 @@ def replacing(path: Path) -> Iterator[Path]:
         raise BadInput(f"cannot write {path}, no folder {path.parent}, create it first")
     if path.is_dir():
         raise BadInput(f"cannot write {path}, it is a folder, name a file")
+    if path.exists() and not path.is_file():
+        raise BadInput(f"cannot write {path}, it is a device or a pipe that a file would take the place of, name a file")
     try:
         handle, aside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     except OSError as error:

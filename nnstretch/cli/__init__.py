@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
+from typing import Any
 
-from nnstretch.errors import NnstretchError, one_line
+from nnstretch.errors import BadInput, NnstretchError, one_line
 
 VERBS = ("inspect", "import", "profile", "predict", "search", "study", "train", "quantize", "export", "partition", "run", "bench", "report")
 """In the order of the story; each is a module of this package (`import` is `import_`)."""
@@ -72,19 +74,29 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def run_verb(verb: str, argv: list[str]) -> int:
-    module, args = verb_module(verb), parser_of(verb).parse_args(argv)
     try:
+        module, args = verb_module(verb), parser_of(verb).parse_args(argv)
         result = module.main(args)
+        tell(module, result, args.json)
     except NnstretchError as refusal:
         print(f"nnstretch: {one_line(refusal)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("nnstretch: interrupted", file=sys.stderr)
         return 130
-    if args.json:
-        print(json.dumps(result, allow_nan=False))
-    else:
-        from rich.console import Console
-
-        module.show(result, Console())
     return 130 if result.get("interrupted") is True else 0
+
+
+def tell(module: ModuleType, result: dict[str, Any], as_json: bool) -> None:
+    """The result on standard output, as JSON or for people. Raises BadInput where nobody reads it or it has no room."""
+    try:
+        if as_json:
+            print(json.dumps(result, allow_nan=False))
+        else:
+            from nnstretch.cli.terminal import Terminal
+
+            module.show(result, Terminal())
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left is not tried again at exit
+        raise BadInput(f"cannot write the result, standard output, {error.strerror or error}") from error

@@ -13,6 +13,7 @@ Without --weights the numbers that are computed come from the model's own (often
 from __future__ import annotations
 
 import argparse
+import shlex
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -176,7 +177,8 @@ def result_of(args: argparse.Namespace, out: Path | None, outcomes: list[Outcome
 
     facts = facts_of(args)
     if out is not None:
-        command = f"nnstretch bench {args.model}" + "".join(f" --{name} {value}".rstrip() for name, value in options(args).items())
+        words = [word for name, value in options(args).items() for word in (f"--{name}", value) if word]
+        command = shlex.join(["nnstretch", "bench", args.model, *words])
         with replacing(out) as aside:
             aside.write_text(page(f"{Path(args.model).stem} on this machine", command, list(facts.values()), outcomes, skipped))
     return {
@@ -189,7 +191,9 @@ def result_of(args: argparse.Namespace, out: Path | None, outcomes: list[Outcome
 def options(args: argparse.Namespace) -> dict[str, str]:
     """As they were given."""
     found = {"weights": args.weights, "bundle": args.bundle, "backend": ",".join(args.backend or ()), "int8": "" if args.int8 else None}
-    found |= {"calibration": args.calibration, "seconds": args.seconds, "runs": None if args.seconds else args.runs}
+    drawn = args.calibration not in (None, RANDOM) and args.calibration_images != DEFAULT_IMAGES
+    found |= {"calibration": args.calibration, "calibration-images": args.calibration_images if drawn else None}
+    found |= {"seconds": args.seconds, "runs": None if args.seconds else args.runs}
     return {name: str(value) for name, value in found.items() if value is not None and (value != "" or name == "int8")}
 
 

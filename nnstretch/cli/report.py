@@ -14,6 +14,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nnstretch.cli.subjects import writable
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -29,6 +31,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     from nnstretch.report import write_report
     from nnstretch.report.differences import largest
 
+    writable(args.out, args.folder)
     story = write_report(args.folder, args.out)
     found = largest(story.timelines, story.runs)
     return {"report": str(args.out), "differences": [{**asdict(one), "ratio": one.ratio} for one in found]}

@@ -70,9 +70,11 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     run_requests.check(args)
     for path in (args.output, args.trace):
         writable(path, args.bundle, args.input)
+    if args.output and args.trace and args.output.resolve() == args.trace.resolve():
+        raise BadInput(f"--trace is {args.trace}, command line, it is --output, too")
     bundle = read_bundle(args.bundle)
     predicted = any(sub.predicted_us for sub in bundle.manifest.subgraphs)
-    soc = _soc(args.soc)
+    soc = _soc(args.soc, bundle.manifest)
     clock = args.clock or ("virtual" if predicted else "real")
     if args.requests is not None:
         return _many(args, bundle, soc, clock)
@@ -186,12 +188,15 @@ def _seed(text: str) -> int:
     return int(text)
 
 
-def _soc(name: str | None) -> Any:
+def _soc(name: str | None, manifest: Manifest) -> Soc | None:
+    """The chip, with the copies of processors that a pipeline names (`cpu1` of `cpu`)."""
     if name is None:
         return None
+    from nnstretch.copies import with_copies
+    from nnstretch.manifest import plans
     from nnstretch.predict import load_soc
 
-    return load_soc(name)
+    return with_copies(load_soc(name), dict.fromkeys(sub.processor for one in plans(manifest).values() for sub in one.subgraphs))
 
 
 def _repeat(session: Session, inputs: Any, count: int) -> tuple[Any, list[Trace], int]:

@@ -73,7 +73,9 @@ def spells(option: str, text: str | None, ends: bool) -> list[tuple[str, float, 
         if match is None or (ends and match[3] is None):
             raise BadInput(f"{option} {word.strip()!r} says nothing, command line, write {form}")
         at_us, until_us = float(match[2]) * 1000, inf if match[3] is None else float(match[3]) * 1000
-        if not at_us < until_us or max(at_us, until_us if until_us < inf else 0.0) > LONGEST_MS * 1000:
+        if max(at_us, until_us if until_us < inf else 0.0) > LONGEST_MS * 1000:
+            raise BadInput(f"{option} {word.strip()!r} is too late, command line, times go up to {LONGEST_MS:g} ms")
+        if not at_us < until_us:
             raise BadInput(f"{option} {word.strip()!r} is no stretch of time, command line, it has to end after it starts")
         found.append((match[1], at_us, until_us))
     return found

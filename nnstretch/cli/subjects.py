@@ -132,6 +132,8 @@ def writable(path: str | Path | None, *sources: str | Path | None) -> Path | Non
         raise BadInput(f"cannot write {out}, no folder {out.parent}, create it first")
     if out.is_dir():
         raise BadInput(f"cannot write {out}, it is a folder, name a file")
+    if out.exists() and not out.is_file():
+        raise BadInput(f"cannot write {out}, it is a device or a pipe that a file would take the place of, name a file")
     if not os.access(out.parent, os.W_OK) or (out.exists() and not os.access(out, os.W_OK)):
         raise BadInput(f"cannot write {out}, no permission")
     for source in sources:

@@ -1,0 +1,19 @@
+"""The console of results: brackets of a file's or a network's name are no markup, those of the verbs' own colours are."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+FOREIGN = re.compile(r"(\\*)\[(?!/?(?:bold|red|yellow)\])")
+"""A bracket that starts none of the tags that verbs write; backslashes before it would be taken for an escape."""
+
+
+class Terminal(Console):
+    def render_str(self, text: str, *, markup: bool | None = None, **how: Any) -> Text:
+        if markup or (markup is None and self._markup):
+            text = FOREIGN.sub(r"\1\1\\[", text)
+        return super().render_str(text, markup=markup, **how)
