@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from bundles import branched_bundle, branched_latency_us, several_plans
+from verb_run import ran, refused
 
 from nnstretch.bundle import Bundle, write_bundle
 from nnstretch.cli import run_verb
@@ -25,20 +26,6 @@ def written(folder: Path, bundle: Bundle) -> Path:
 @pytest.fixture
 def net(tmp_path: Path) -> Path:
     return written(tmp_path, several_plans())
-
-
-def ran(capsys: pytest.CaptureFixture[str], *argv: object) -> dict:
-    status = run_verb("run", [*map(str, argv), "--json"])
-    out, err = capsys.readouterr()
-    assert (status, err) == (0, "")
-    return json.loads(out)  # type: ignore[no-any-return]
-
-
-def refused(capsys: pytest.CaptureFixture[str], *argv: object) -> str:
-    assert run_verb("run", [*map(str, argv), "--json"]) == 1
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    return err.strip().removeprefix("nnstretch: ")
 
 
 def test_one_client_on_a_quiet_chip_gets_the_predicted_latency(net: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from bundles import branched_bundle, branched_latency_us, image
+from verb_run import ran, refused
 
 from nnstretch.bundle import write_bundle
 from nnstretch.cli import run_verb
@@ -26,20 +27,6 @@ def net(tmp_path: Path) -> Path:
     bundle = branched_bundle(segments=2)
     write_bundle(tmp_path / "net.nns", bundle.manifest, bundle.files)
     return tmp_path / "net.nns"
-
-
-def ran(capsys: pytest.CaptureFixture[str], *argv: object) -> dict:
-    status = run_verb("run", [*map(str, argv), "--json"])
-    out, err = capsys.readouterr()
-    assert (status, err) == (0, "")
-    return json.loads(out)  # type: ignore[no-any-return]
-
-
-def refused(capsys: pytest.CaptureFixture[str], *argv: object) -> str:
-    assert run_verb("run", [*map(str, argv), "--json"]) == 1
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    return err.strip().removeprefix("nnstretch: ")
 
 
 def test_the_virtual_clock_by_default(net: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -143,9 +143,6 @@ def test_an_emulated_session_rehearses_and_runs_on_the_same_threads() -> None:
 def test_threads_begin_the_next_run_with_other_work() -> None:
     done: list[str] = []
     processors = (Processor("cpu", "cpu", 2), Processor("dsp", "dsp", 2))
-
-
-
     tasks = (Task("a", "a", frozenset(), "cpu"), Task("b", "b", frozenset({"a"}), "dsp"))
     with Threads(processors, lambda task: done.append(f"old {task.name}"), caller="cpu") as threads:
         run(tasks, Placed(("cpu", "dsp")), threads)

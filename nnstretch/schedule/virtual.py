@@ -25,8 +25,7 @@ class VirtualClock:
     """Exact and deterministic: equal tasks give equal traces, and nothing sleeps.
 
     Each processor serves its queue in order, as its manner of working says (`Timetable`); a task whose time there nobody predicted fails
-    at once. `work` computes a task's numbers when the task
-    starts to count; by then everything it needs has been computed.
+    at once. `work` computes a task's numbers when the task starts to count; by then everything it needs has been computed.
     """
 
     def __init__(
