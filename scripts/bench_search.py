@@ -2,7 +2,8 @@
 
   python scripts/bench_search.py --out docs/search.md --picture docs/search_growth.svg
 
-Every search runs in a process of its own on one core, over every cut between blocks and every width in steps of 8.
+Every search runs in a process of its own on one core, over every cut between blocks and every width in steps of 8. One that takes
+under five seconds runs five times: its row shows the median, least and most.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from statistics import median
 
 GROWTH = ("resnet18", "resnet34", "resnet50", "resnet101")
 ZOO = (
@@ -23,6 +25,7 @@ ZOO = (
 )  # fmt: skip
 LONGEST_S = 75.0
 """For one search, capture included."""
+SHORT_S, REPEATS = 5.0, 5
 TEAMS = ("cpu,dsp", "cpu,gpu,dsp")
 ONE = """
 import json, resource, sys, time
@@ -45,6 +48,17 @@ print(json.dumps({
 
 
 def searched(model: str, team: str) -> dict[str, float]:
+    """The median by seconds of several runs, where they are short; `least_s` and `most_s` beside it."""
+    runs = [one(model, team)]
+    while "refused" not in runs[0] and runs[0]["seconds"] < SHORT_S and len(runs) < REPEATS:
+        runs.append(one(model, team))
+    if any("refused" in run for run in runs):
+        return next(run for run in runs if "refused" in run)
+    seconds = [run["seconds"] for run in runs]
+    return runs[0] | {"seconds": median(seconds), "least_s": min(seconds), "most_s": max(seconds), "runs": len(runs)}
+
+
+def one(model: str, team: str) -> dict[str, float]:
     environment = dict(os.environ, OMP_NUM_THREADS="1")
     try:
         run = subprocess.run([sys.executable, "-c", ONE, model, team], capture_output=True, text=True, env=environment, timeout=LONGEST_S)
@@ -70,7 +84,8 @@ def row(name: str, team: str, found: dict[str, float]) -> str:
         return f"| {name} | {team} | | {found['refused']} | | | | | |"
     proof = "optimal" if found["optimal"] else f"within {100 * found['gap']:.1f} %"
     gain = f"{found['fastest_ms'] / found['latency_ms']:.2f}x | {found['iso_mac_ms'] / found['latency_ms']:.2f}x"
-    size = f"{found['seconds']:.1f} | {found['peak_mb']:.0f} ({found['before_mb']:.0f} before)"
+    spread = f" ({found['least_s']:.1f} to {found['most_s']:.1f})" if found["runs"] > 1 else ""
+    size = f"{found['seconds']:.1f}{spread} | {found['peak_mb']:.0f} ({found['before_mb']:.0f} before)"
     return f"| {name} | {team} | {found['cuts']:.0f} | 10^{found['log10_size']:.0f} | {proof} | {found['latency_ms']:.2f} | {gain} | {size} |"
 
 
@@ -120,7 +135,8 @@ def main() -> None:
         f"`python scripts/bench_search.py --out {args.out} --picture {args.picture}`: {time.perf_counter() - began:.0f} s on one core.", "",
         "Every cut between blocks, every width in steps of 8, both merges, default limits, no bound on MACs: the fastest plan the constraints",
         "allow. Predicted latencies. Kernels of kinds that `mi9` never measured are priced as the nearest kind (`--fallback nearest`).",
-        "Seconds: pricing, proof, and equal-MACs comparison; capture apart. Memory: peak of the process, in MB.", "",
+        "Seconds: pricing, proof, and equal-MACs comparison; capture apart; where a search takes under five seconds, the median of five",
+        "(least to most). Memory: peak of the process, in MB.", "",
         f"![growth with the number of cuts]({Path(args.picture).name})", "",
         "| network | processors | cuts | plans | proof | found ms | vs fastest alone | vs equal MACs | seconds | peak MB |",
         "|---|---|---|---|---|---|---|---|---|---|",

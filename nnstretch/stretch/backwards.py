@@ -19,6 +19,9 @@ FEW = 30
 SAMPLE = 100
 """Options of a branch that are looked at to choose between ways to relax a lane; the bound itself looks at all."""
 
+CHUNK = 10_000
+"""Numbers of an array over (way to relax, range, option) at a time: small arrays stay in the cache, and their memory is used again at once."""
+
 
 def ways_of(lane: Lane, values: Values) -> Ways:
     """Candidates: a MAC of the segment worth up to one over the sum of rates, a channel what the tail's lines say."""
@@ -78,7 +81,9 @@ def bounded(number: int, lane: Lane, values: Values, starts: Array, full: int) -
     if lane.merge == "project":
         return closed(lane, through(lane, read, ways, values), ways, values)
     above = int(np.searchsorted(starts, full, side="right"))
-    parts = [[r.take(rows) for r in read] for rows in (np.arange(above), np.arange(above, len(starts))) if len(rows)]
+    step = max(4, CHUNK // (len(ways) * sum(len(side.us) for side in lane.sides)))
+    rows = [np.arange(a, min(a + step, end)) for begin, end in ((0, above), (above, len(starts))) for a in range(begin, end, step)]
+    parts = [[r.take(some) for r in read] for some in rows]
     return np.concatenate([closed(lane, through(lane, part, ways, values), ways, values) for part in parts])
 
 
