@@ -9,16 +9,24 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 FACTORY = """
+import os, time
 from torch import nn
 
+class Slow(nn.Identity):
+    def forward(self, x):
+        if os.path.exists("slow"):
+            time.sleep(0.02)
+        return x
+
 def make():
-    stem = [nn.Conv2d(3, 8, 3, stride=2), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 16, 3, stride=2), nn.BatchNorm2d(16), nn.ReLU()]
+    stem = [Slow(), nn.Conv2d(3, 8, 3, stride=2), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 16, 3, stride=2), nn.BatchNorm2d(16), nn.ReLU()]
     return nn.Sequential(*stem, nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Dropout(0.2), nn.Linear(64, 10))
 """
 STILL = FACTORY.replace("nn.Dropout(0.2)", "nn.Identity()")
@@ -53,12 +61,13 @@ def trained(folder: Path, words: str, launcher: tuple[str, ...] = ()) -> dict[st
 
 
 def kill_after(process: subprocess.Popen[str], file: Path, saves: int) -> None:
-    """SIGKILL once `file` has been written anew so many times."""
-    seen: set[int] = set()
+    """SIGKILL once `file` has been written anew so many times; to be begun beside a file `slow`, or it may be over first."""
+    seen: set[tuple[int, int]] = set()
     until = time.monotonic() + 120
     while len(seen) < saves and process.poll() is None and time.monotonic() < until:
-        if file.exists():
-            seen.add(file.stat().st_ino)
+        with suppress(FileNotFoundError):
+            found = file.stat()
+            seen.add((found.st_ino, found.st_mtime_ns))
         time.sleep(0.002)
     assert process.poll() is None, "it was over before it was killed"
     os.killpg(process.pid, signal.SIGKILL)
@@ -70,8 +79,10 @@ def test_a_training_killed_within_an_epoch_resumes_to_the_same_weights_bit_for_b
     (tmp_path / "net.py").write_text(FACTORY)
     words = f"{RICH} --trainer.max_epochs 8 --trainer.save_every_steps 5"
     whole = trained(tmp_path, f"{words} --out whole")
+    (tmp_path / "slow").touch()
     process = begin(tmp_path, f"{words} --out killed")
     kill_after(process, tmp_path / "killed" / "resume.safetensors", saves=7)
+    (tmp_path / "slow").unlink()
     assert not (tmp_path / "killed" / "weights.safetensors").exists()
     resumed = trained(tmp_path, f"{words} --out killed --resume")
     for name in ("weights.safetensors", "best.safetensors"):
@@ -98,8 +109,10 @@ def test_two_processes_killed_within_an_epoch_resume_to_the_same_curve(tmp_path:
     (tmp_path / "net.py").write_text(FACTORY)
     words = "--trainer.max_epochs 4 --trainer.save_every_steps 5 --trainer.accelerator cpu --trainer.devices 2 --trainer.deterministic true"
     whole = trained(tmp_path, f"{words} --out whole")
+    (tmp_path / "slow").touch()
     process = begin(tmp_path, f"{words} --out killed")
     kill_after(process, tmp_path / "killed" / "resume.safetensors", saves=7)
+    (tmp_path / "slow").unlink()
     resumed = trained(tmp_path, f"{words} --out killed --resume")
     for mine, theirs in zip(whole["history"], resumed["history"], strict=True):
         assert mine["train_loss"] == pytest.approx(theirs["train_loss"], abs=1e-6)
