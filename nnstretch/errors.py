@@ -11,6 +11,7 @@ NnstretchError
 ├── NoPlan             constraints that no plan satisfies
 ├── Mismatch           exported numbers that differ from the module's
 ├── Stuck              a schedule in which nothing can move any more
+├── StageFailed        an item of a pipeline on which a stage raised; the stage's own error is its cause
 ├── ProcessorFailed    a processor that stopped answering and could not be replaced
 ├── DeadlineMissed     a request whose time was over before its answer was there
 └── Cancelled          a request that was taken back, or was still open when the service ended
@@ -76,6 +77,12 @@ class Mismatch(NnstretchError):
 
 class Stuck(NnstretchError):
     pass
+
+
+class StageFailed(NnstretchError):
+    def __init__(self, message: str, stage: str = "", item: int = -1) -> None:
+        super().__init__(message)
+        self.stage, self.item = stage, item
 
 
 class ProcessorFailed(NnstretchError):

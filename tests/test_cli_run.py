@@ -155,7 +155,7 @@ def test_every_other_refusal_is_one_line(net: Path, tmp_path: Path, capsys: pyte
     assert (tmp_path / "y.npy").read_bytes() == b"old"
 
 
-@pytest.mark.parametrize("argv", [["--repeat", "0"], ["--repeat", "many"], ["--mode", "pipeline"], ["--requests", "0"], ["--seed", "-1"]])
+@pytest.mark.parametrize("argv", [["--repeat", "0"], ["--repeat", "many"], ["--mode", "sideways"], ["--requests", "0"], ["--seed", "-1"]])
 def test_wrong_usage_is_status_2(net: Path, argv: list[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         run_verb("run", [str(net), *argv])

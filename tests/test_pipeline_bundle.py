@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,73 +14,17 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from bundles import branched_bundle, model_bytes
-from onnx import helper
+from bundles import branched_bundle
+from pipeline_bundles import framed, module_for, onnx_file, op, reference, reference_config, reference_files
 
 from nnstretch.bundle import Bundle, read_bundle, write_bundle
 from nnstretch.bundlefile import MANIFEST, write_sealed
 from nnstretch.errors import BadInput, BrokenFile, UnknownName, UnsupportedOp
 from nnstretch.export.ends import with_ends
-from nnstretch.graph import TensorSpec
-from nnstretch.manifest import Manifest, Port
-from nnstretch.pipeline.assemble import ModuleFile, assembled, with_functions
+from nnstretch.pipeline.assemble import assembled
 from nnstretch.pipeline.config import PipelineConfig
-from nnstretch.pipeline.links import Module
 from nnstretch.run.network import Network
 from nnstretch.stages import Edge, Item, Pipeline, Stage, edges, functions_of, group_named, patched
-
-MAP = TensorSpec((3, 3))
-
-
-def port(name: str) -> Port:
-    return Port(name, MAP)
-
-
-def onnx_file(nodes: Sequence[onnx.NodeProto], inputs: Sequence[str], outputs: Sequence[str], **weights: float) -> ModuleFile:
-    reads, writes = tuple(map(port, inputs)), tuple(map(port, outputs))
-    arrays = {name: np.full((1,), value, np.float32) for name, value in weights.items()}
-    return ModuleFile(model_bytes(nodes, reads, writes, arrays), reads, writes)
-
-
-def op(kind: str, inputs: str, output: str, **fields: Any) -> onnx.NodeProto:
-    return helper.make_node(kind, inputs.split(), output.split(), **fields)
-
-
-def reference_files() -> dict[str, ModuleFile]:
-    """S0(data_0) -> (o3, o2); S1(data_n_0, data_1) -> n; S2(data_n_1, data_n_2) -> out."""
-    halves = [op("Concat", "o1 o2", "both", axis=0), op("Split", "both", "h0 h1", axis=0)]
-    s0 = [op("Add", "data_0 one", "o1"), op("Sub", "data_0 two", "o2"), *halves, op("Add", "h0 two", "o3")]
-    s1 = [op("Add", "data_n_0 two", "a"), op("Add", "a data_1", "b"), op("Add", "b three", "n")]
-    s2 = [op("Mul", "data_n_1 three", "a"), op("Add", "a data_n_2", "out")]
-    return {
-        "s0": onnx_file(s0, ["data_0"], ["o3", "o2"], one=1, two=2),
-        "s1": onnx_file(s1, ["data_n_0", "data_1"], ["n"], two=2, three=3),
-        "s2": onnx_file(s2, ["data_n_1", "data_n_2"], ["out"], three=3),
-    }
-
-
-def module_for(name: str, file: ModuleFile, *params: str) -> Module:
-    inputs, outputs = (tuple(Item(p.name, p.spec) for p in ports) for ports in (file.inputs, file.outputs))
-    return Module(name, inputs, outputs, tuple(Item(one, TensorSpec((1,))) for one in params))
-
-
-def reference_config() -> PipelineConfig:
-    files = reference_files()
-    s0, s1, s2 = (module_for(name, files[name], *(["one", "two"] if name == "s0" else [])) for name in ("s0", "s1", "s2"))
-    config = PipelineConfig()
-    config["param_group"]["param_0"].connect(config[s0]["param"])
-    config[s1].set(processors=("dsp",))
-    config["input"]["data_a"].connect(config[s0]["input"]["data_0"])
-    config["input"]["data_b"].connect(config[s1]["input"]["data_1"])
-    config[s0]["output"][0].connect(config[s1]["input"]["data_n_0"])
-    config[s0]["output"][1].connect(config[s2]["input"]["data_n_2"])
-    config[s1]["output"][0].connect(config[s2]["input"]["data_n_1"])
-    config[s2]["output"][0].connect(config["output"][0])
-    return config
-
-
-def reference() -> tuple[Manifest, dict[str, bytes]]:
-    return assembled(reference_config().links, reference_files(), "reference", None)
 
 
 @pytest.mark.parametrize("value", [3, 4, 5, 6, 7])
@@ -181,12 +125,8 @@ def test_replicas_are_written_with_a_predicted_time_each(tmp_path: Path) -> None
         write_bundle(tmp_path / "net.nns", *assembled(config.links, files, "reference", None))
 
 
-def with_python(before: str = "camera.read:load", after: str = "boxes:draw") -> tuple[Manifest, dict[str, bytes]]:
-    return assembled(with_functions(reference_config().links, before, after), reference_files(), "reference", None)
-
-
 def test_python_stages_stand_around_the_network_and_are_never_loaded(tmp_path: Path) -> None:
-    write_bundle(tmp_path / "net.nns", *with_python())
+    write_bundle(tmp_path / "net.nns", *framed())
     before = set(sys.modules)
     manifest = read_bundle(tmp_path / "net.nns").manifest
     assert not {"camera", "camera.read", "boxes"} & (set(sys.modules) | before)
@@ -275,7 +215,7 @@ FORGED: dict[str, tuple[Change, str]] = {
 def test_a_forged_pipeline_is_refused_in_one_line(case: str, tmp_path: Path) -> None:
     path = tmp_path / "net.nns"
     change, message = FORGED[case]
-    write_bundle(path, *with_python())
+    write_bundle(path, *framed())
     with zipfile.ZipFile(path) as archive:
         contents = {name: archive.read(name) for name in archive.namelist()}
     manifest = json.loads(contents[MANIFEST])

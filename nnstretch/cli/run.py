@@ -5,6 +5,7 @@
     nnstretch run net.nns --input x.npy --output y.npy --trace t.json
     nnstretch run net.nns --backend openvino,gpu=openvino:GPU      who computes, for all processors and for some
     nnstretch run net.nns --plan gpu                               one of several plans in the bundle
+    nnstretch run net.nns --mode pipeline --repeat 500             a stream of items through the stages of `nnstretch partition`
     nnstretch run net.nns --requests 200 --clients 4 --busy gpu@0:500 --fail dsp@800    many requests under trouble
 
 The real clock slows the chip down by `dilation` where this host computes slower than the chip is
@@ -21,7 +22,7 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnstretch.cli import run_requests
+from nnstretch.cli import run_pipeline, run_requests
 from nnstretch.cli.subjects import warn_uncalibrated, writable
 from nnstretch.errors import BadInput, BrokenFile, UnknownName
 
@@ -47,7 +48,7 @@ QUIET_S = 2.0
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("bundle", metavar="BUNDLE", type=Path, help="a .nns file of `nnstretch export`")
     parser.add_argument("--soc", help="chip: a name under latency_predictors/ or a folder; the bundle's own processors where absent")
-    parser.add_argument("--mode", choices=("spatial", "sequential"), default="spatial", help="branches at once, or one after another")
+    parser.add_argument("--mode", choices=("spatial", "sequential", "pipeline"), default="spatial", help="branches at once, one after another, or stages")
     parser.add_argument("--clock", choices=("real", "virtual"), help="virtual where the bundle has predicted times, else real")
     parser.add_argument(
         "--backend", metavar="NAME[,PROCESSOR=NAME...]", help="onnxruntime, litert, openvino[:DEVICE] or torch[:cuda]; by file where absent"
@@ -59,6 +60,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trace", type=Path, metavar="FILE.json", help="where to write the timeline, Chrome/Perfetto JSON")
     parser.add_argument("--seed", type=_seed, default=0, help="of the random input (0)")
     run_requests.add_arguments(parser)
+    run_pipeline.add_arguments(parser)
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
@@ -68,6 +70,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     from nnstretch.run.measures import max_abs_error
 
     run_requests.check(args)
+    run_pipeline.check(args)
     for path in (args.output, args.trace):
         writable(path, args.bundle, args.input)
     if args.output and args.trace and args.output.resolve() == args.trace.resolve():
@@ -78,6 +81,8 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     clock = args.clock or ("virtual" if predicted else "real")
     if args.requests is not None:
         return _many(args, bundle, soc, clock)
+    if args.mode == "pipeline":
+        return _streamed(args, bundle, soc)
     with Session(bundle, soc, args.mode, clock, backend=args.backend, plan=args.plan) as session:
         inputs = session.network.random_inputs(args.seed) if args.input is None else _load(args.input)
         _check_output(args.output, session.manifest)
@@ -110,6 +115,16 @@ def _many(args: argparse.Namespace, bundle: Bundle, soc: Soc | None, clock: str)
 
         trace, manifest = run_requests.trace_of(bundle, outcome)
         write_perfetto(args.trace, {"predicted" if clock == "virtual" else "measured": trace}, manifest)
+    about = {} if soc is None else {"calibrated": soc.calibrated, "provenance": soc.provenance}
+    return {"bundle": str(args.bundle), **result, **about}
+
+
+def _streamed(args: argparse.Namespace, bundle: Bundle, soc: Soc | None) -> dict[str, Any]:
+    if args.output and bundle.manifest.pipeline is not None and len(bundle.manifest.pipeline.outputs) > 1:
+        raise BadInput(f"cannot write {args.output}, pipeline of {bundle.manifest.model}, it has several outputs, a .npy holds one")
+    result, output = run_pipeline.streamed(args, bundle, soc, None if args.input is None else _load(args.input))
+    if args.output:
+        _save(args.output, output)
     about = {} if soc is None else {"calibrated": soc.calibrated, "provenance": soc.provenance}
     return {"bundle": str(args.bundle), **result, **about}
 
@@ -153,8 +168,8 @@ def _against_the_limit(session: Session, inputs: Any, result: dict[str, Any]) ->
 def show(result: dict[str, Any], console: Console) -> None:
     from rich.table import Table
 
-    if "requests" in result:
-        return run_requests.show(result, console)
+    if "requests" in result or result["mode"] == "pipeline":
+        return (run_requests if "requests" in result else run_pipeline).show(result, console)
     times = result["latency_ms"]
     table = Table(title=f"{result['model']}, {result['mode']}, {result['clock']} clock, times {result['timing']}", show_header=False)
     others = ", ".join(f"{name} {times[name]:.3f}" for name in ("min", "p90", "p99"))

@@ -52,9 +52,12 @@ def _meta(pid: int, tid: int, what: str, value: str | int, key: str = "name") ->
 def _slices(pid: int, tids: Mapping[str, int], trace: Trace, manifest: Manifest) -> Iterator[Event]:
     subgraphs = {sub.name: sub for sub in manifest.subgraphs}
     for span in sorted(trace.spans, key=lambda s: (s.start_us, s.task)):
-        sub = subgraphs[subgraph_of(span.task)]
+        name = subgraph_of(span.task)
         where = {"pid": pid, "tid": tids[span.processor], "ts": round(span.start_us, 3), "dur": round(span.duration_us, 3)}
-        yield {"ph": "X", "name": sub.name, "cat": sub.role, **where, "args": {"task": span.task, "segment": sub.segment}}
+        if (sub := subgraphs.get(name)) is None:  # a stage of several sub-graphs, or in Python
+            yield {"ph": "X", "name": name, "cat": "stage", **where, "args": {"task": span.task}}
+        else:
+            yield {"ph": "X", "name": sub.name, "cat": sub.role, **where, "args": {"task": span.task, "segment": sub.segment}}
 
 
 def _arrows(pid: int, tids: Mapping[str, int], trace: Trace, manifest: Manifest) -> Iterator[Event]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
@@ -78,8 +78,9 @@ class Lists:
     After a run that raised, `close`: what is in flight ends with it.
     """
 
-    def __init__(self, plan: Decided, caller: str | None = None) -> None:
-        placed = dict(zip(plan, cores(len(plan)), strict=True))
+    def __init__(self, plan: Decided, caller: str | None = None, placed: Mapping[str, set[int] | None] | None = None) -> None:
+        """`placed`: on which cores each processor's thread runs; one for each where absent, as far as there are enough."""
+        placed = dict(zip(plan, cores(len(plan)), strict=True)) if placed is None else placed
         self._lanes = {name: Lane(name, placed[name]) for name in plan}
         self._awake = caller is not None and all(placed.values())
         self._count = _link(plan, self._lanes)

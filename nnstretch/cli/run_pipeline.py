@@ -1,0 +1,256 @@
+"""`nnstretch run --mode pipeline`: a stream of items through a bundle's pipeline, as text and as the contract's JSON."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nnstretch.bundle import Bundle
+from nnstretch.cli.subjects import warn_uncalibrated
+from nnstretch.errors import BadInput, UnknownName, one_line
+from nnstretch.soc import Processor, Soc
+from nnstretch.stages import CALL
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from nnstretch.run.stream import Pipeline
+    from nnstretch.run.streamed import Chain, Streamed
+    from nnstretch.run.workers import StageStatistics
+
+ITEMS, IN_TURN = 100, 10
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("pipeline", "--mode pipeline streams --repeat N items (100) through the stages of a bundle of `nnstretch partition`")
+    group.add_argument(
+        "--allow", metavar="MODULE:FUNCTION", action="append", default=None, help="a Python stage of the bundle that may be imported from here and run"
+    )
+    group.add_argument("--on-error", choices=("continue", "stop"), default=None, help="what an item does on which a stage raises (continue)")
+
+
+def check(args: argparse.Namespace) -> None:
+    """What does not go together, before anything is loaded. Raises BadInput."""
+    if args.mode != "pipeline":
+        alone = {"--allow": args.allow, "--on-error": args.on_error}
+        if given := [option for option, value in alone.items() if value is not None]:
+            raise BadInput(f"{given[0]} with --mode {args.mode}, command line, it is about --mode pipeline")
+        return
+    if args.plan is not None:
+        raise BadInput(f"--plan {args.plan} with --mode pipeline, command line, a pipeline is of a bundle's main plan")
+    for name in args.allow or ():
+        if not CALL.fullmatch(name):
+            raise BadInput(f"--allow is {name[:80]!r}, command line, write MODULE:FUNCTION")
+
+
+def functions_allowed(names: list[str] | None) -> dict[str, Callable[..., object]]:
+    """Imported because the user says so, from the working folder, too. Raises UnknownName."""
+    found: dict[str, Callable[..., object]] = {}
+    for name in names or ():
+        module, _, function = name.partition(":")
+        if str(Path.cwd()) not in sys.path:
+            sys.path.insert(0, str(Path.cwd()))
+        try:
+            made = getattr(importlib.import_module(module), function)
+        except Exception as error:
+            raise UnknownName(f"unknown function {name}, --allow, {type(error).__name__}: {one_line(error)}") from error
+        if not callable(made):
+            raise UnknownName(f"unknown function {name}, --allow, it is no function but {type(made).__name__}")
+        found[name] = made
+    return found
+
+
+def streamed(args: argparse.Namespace, bundle: Bundle, soc: Soc | None, inputs: Any) -> tuple[dict[str, Any], Any]:
+    """Everything that is printed, and the outputs of one item. Writes --trace."""
+    from nnstretch.run.streamed import Chain
+
+    functions = functions_allowed(args.allow)
+    chain = Chain(bundle, functions, args.backend)
+    known = {} if soc is None else {processor.name: processor for processor in soc.processors}
+    predicted = all(sub.processor in sub.predicted_us for sub in bundle.manifest.subgraphs)
+    clock, items = args.clock or ("virtual" if predicted else "real"), args.repeat or ITEMS
+    given = chain.random_inputs(args.seed) if inputs is None else inputs
+    if clock == "virtual":
+        return on_the_clock(args, bundle, chain, given, items, known)
+    return on_threads(args, bundle, chain, given, items, known, functions, emulated=predicted and soc is not None)
+
+
+def on_the_clock(
+    args: argparse.Namespace, bundle: Bundle, chain: Chain, given: Any, items: int, known: dict[str, Processor]
+) -> tuple[dict[str, Any], Any]:
+    from nnstretch.run.measures import max_abs_error
+    from nnstretch.run.streamed import on_the_clock, predicted, stage_us
+
+    found, output = on_the_clock(chain, given, items, known)
+    alone_us = sum(min(times) for times in stage_us(bundle.manifest, known).values())
+    busy_us = {name: found.trace.busy_us(name) / items for name in found.trace.processors}
+    rows = [{"items": items, "failed": 0, "late": 0, "busy_ms": None, "starved_ms": None, "blocked_ms": None} for _ in chain.pipeline.stages]
+    result = numbers(args, bundle, found, known, rows, busy_us) | {
+        "clock": "virtual",
+        "timing": "predicted",
+        "dilation": 1.0,
+        "sequential_throughput_per_s": 1e6 / alone_us if alone_us else 0.0,
+        "sequential_is": "predicted",
+        "max_abs_error": max_abs_error(output, chain.run(given)),
+        "untimed": [stage.name for stage in chain.pipeline.stages if stage.call],
+    }
+    write_trace(args.trace, bundle, {"predicted": predicted(bundle.manifest, min(items, 64), known)}, None)
+    return result, output
+
+
+def on_threads(
+    args: argparse.Namespace,
+    bundle: Bundle,
+    chain: Chain,
+    given: Any,
+    items: int,
+    known: dict[str, Processor],
+    functions: dict[str, Callable[..., object]],
+    emulated: bool,
+) -> tuple[dict[str, Any], Any]:
+    """On the real clock: as fast as this host can, or where a chip is named at its pace."""
+    from nnstretch.run.measures import max_abs_error
+    from nnstretch.run.stream import Pipeline, Result
+    from nnstretch.run.streamed import at_work, pace_of, predicted, processors_busy_us, stage_us
+    from nnstretch.schedule.cores import affinity
+
+    pace = pace_of(chain, given, known, len(affinity() or (0,))) if emulated else None
+    expected, errors, failures = chain.run(given), [0.0], list[str]()
+    if emulated:
+        alone_us, source = sum(min(times) for times in stage_us(bundle.manifest, known).values()), "predicted"
+    else:
+        alone_us, source = chain.latency_s(given, IN_TURN) * 1e6, "measured"
+    with Pipeline(bundle, functions, backend=args.backend, on_error=args.on_error or "continue", pace=pace) as pipeline, ticking(items) as tick:
+
+        def heard(result: Result) -> None:
+            tick()
+            if result.error is None:
+                errors[0] = max(errors[0], max_abs_error(result.outputs, expected))
+            else:
+                failures.append(str(result.error))
+
+        pipeline.run(given)
+        found = at_work(pipeline, given, items, heard)
+        statistics = pipeline.statistics()
+    rows = [row_of(one, pipeline) for one in statistics]
+    busy_us = {name: time_us / pipeline.dilation for name, time_us in processors_busy_us(statistics).items()}
+    result = numbers(args, bundle, found, known, rows, busy_us) | {
+        "clock": "real",
+        "timing": "emulated" if emulated else "measured",
+        "dilation": pipeline.dilation,
+        "sequential_throughput_per_s": 1e6 / alone_us if alone_us else 0.0,
+        "sequential_is": source,
+        "max_abs_error": errors[0],
+        "failed": len(failures),
+        "first_error": failures[0] if failures else None,
+    }
+    forecast = {"predicted": predicted(bundle.manifest, min(items, 64), known)} if emulated else {}
+    write_trace(args.trace, bundle, forecast | {"measured": found.trace}, "emulated" if emulated else "measured")
+    return result, expected
+
+
+def row_of(one: StageStatistics, pipeline: Pipeline) -> dict[str, Any]:
+    scale = 1e3 * pipeline.dilation
+    return {
+        "items": one.items,
+        "failed": one.failed,
+        "late": one.late,
+        "busy_ms": one.busy_us / scale,
+        "starved_ms": one.starved_us / scale,
+        "blocked_ms": one.blocked_us / scale,
+    }
+
+
+def numbers(
+    args: argparse.Namespace, bundle: Bundle, found: Streamed, known: dict[str, Processor], rows: list[dict[str, Any]], busy_us: dict[str, float]
+) -> dict[str, Any]:
+    """What both clocks say alike."""
+    from nnstretch.run.backends import by_processor, chosen
+    from nnstretch.run.measures import percentiles
+    from nnstretch.run.streamed import predicted_bottleneck_us
+    from nnstretch.stages import members
+
+    pipeline = bundle.manifest.pipeline
+    assert pipeline is not None
+    forecast_us, shares_us = predicted_bottleneck_us(bundle.manifest, known), found.shares_us
+    stages = [
+        {"name": stage.name, "processors": list(stage.replicas or dict.fromkeys(sub.processor for sub in members(stage, bundle.manifest)) or (stage.name,))}
+        | {"service_ms": found.service_us[stage.name] / 1e3, "share_ms": shares_us[stage.name] / 1e3, **row}
+        for stage, row in zip(pipeline.stages, rows, strict=True)
+    ]
+    return {
+        "model": bundle.manifest.model,
+        "mode": "pipeline",
+        "items": len(found.ended_us),
+        "backend": by_processor(chosen(args.backend, bundle), bundle.manifest),
+        "latency_ms": {name: time_us / 1e3 for name, time_us in percentiles(found.latencies_us).items()},
+        "period_ms": found.period_us / 1e3,
+        "bottleneck_ms": found.bottleneck_us / 1e3,
+        "predicted_bottleneck_ms": None if forecast_us is None else forecast_us / 1e3,
+        "balance": found.balance,
+        "efficiency": found.efficiency,
+        "critical_path_ms": sum(found.service_us.values()) / 1e3,
+        "overlap_efficiency": found.efficiency,
+        "dispatch_overhead_us": found.overhead_us,
+        "throughput_per_s": 1e6 / found.period_us if found.period_us else 0.0,
+        "stages": stages,
+        **{"replaced": 0, "lost": 0, "failed": 0},
+        "processors": {
+            name: {"busy_ms": time_us / 1e3, "utilisation": time_us / found.period_us if found.period_us else 0.0} for name, time_us in busy_us.items()
+        },
+        "compared_with": "the stages of this bundle run one after another",
+    }
+
+
+def write_trace(path: Path | None, bundle: Bundle, traces: dict[str, Any], timing: str | None) -> None:
+    if path is not None:
+        from nnstretch.run import write_perfetto
+
+        write_perfetto(path, traces, bundle.manifest, timing)
+
+
+@contextmanager
+def ticking(items: int) -> Iterator[Callable[[], None]]:
+    """A bar over the items, where anybody looks."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("streaming", total=items)
+        yield lambda: progress.advance(bar)
+
+
+def show(result: dict[str, Any], console: Console) -> None:
+    from rich.table import Table
+
+    title = f"{result['model']}, pipeline of {len(result['stages'])}, {result['clock']} clock, times {result['timing']}"
+    table = Table("stage", "on", "an item, ms", "share, ms", "busy", "starved ms", "blocked ms", "failed", title=title)
+    for stage in result["stages"]:
+        busy = stage["share_ms"] / result["period_ms"] if result["period_ms"] else 0.0
+        waits = ("" if stage[name] is None else f"{stage[name]:.1f}" for name in ("starved_ms", "blocked_ms"))
+        row = (stage["name"], " | ".join(stage["processors"]), f"{stage['service_ms']:.3f}", f"{stage['share_ms']:.3f}", f"{busy:.0%}")
+        table.add_row(*row, *waits, str(stage["failed"]))
+    console.print(table)
+    predicted = "" if result["predicted_bottleneck_ms"] is None else f", predicted {result['predicted_bottleneck_ms']:.3f}"
+    console.print(f"a result every {result['period_ms']:.3f} ms, {result['throughput_per_s']:.1f} /s, {result['items']} items")
+    console.print(
+        f"slowest stage {result['bottleneck_ms']:.3f} ms{predicted}: {result['efficiency']:.1%} of what it allows; balance {result['balance']:.3f}"
+    )
+    times, alone = result["latency_ms"], result["sequential_throughput_per_s"]
+    gain = f", {result['throughput_per_s'] / alone:.2f}x" if alone else ""
+    console.print(f"stages in turn: {alone:.1f} /s ({result['sequential_is']}){gain}")
+    console.print(f"one item takes {times['median']:.3f} ms (p99 {times['p99']:.3f}); waiting at a stage costs {result['dispatch_overhead_us']:.0f} us")
+    if result["dilation"] != 1.0:
+        console.print(f"clock slowed down by {result['dilation']:.2f}, {sum(stage['late'] for stage in result['stages'])} items late")
+    if result.get("untimed"):
+        console.print(f"[yellow]Python stages count nothing on this clock:[/yellow] {', '.join(result['untimed'])}")
+    if result["failed"]:
+        console.print(f"[red]{result['failed']} items failed:[/red] {result['first_error']}")
+    console.print(f"largest difference from the stages in turn {result['max_abs_error']:.2g}")
+    warn_uncalibrated(result, console)

@@ -1,0 +1,172 @@
+"""The items on their way through a pipeline, and what workers do when one comes to them."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+from nnstretch.errors import Cancelled, StageFailed, one_line
+from nnstretch.run.crafts import Function, Graphs, Values
+from nnstretch.schedule.cores import sleep_until
+from nnstretch.schedule.flow import Flow
+from nnstretch.schedule.relay import Craft
+from nnstretch.trace import Span
+
+MADE_UP_S = 1e-3
+"""How much of a late start an emulated stage makes up for."""
+RECENT = 1024
+"""Service times that are kept of every worker."""
+
+Open = Callable[[int, int], Graphs | Function]
+"""Loads what (stage, replica) computes with."""
+
+
+@dataclass(slots=True)
+class Entry:
+    """One item on its way."""
+
+    values: Values
+    begun_s: float
+    due_s: list[float]
+    """By stage, when its time was over on the timetable, where stages are emulated."""
+    ended_s: float = 0.0
+    error: Exception | None = None
+
+
+@dataclass(slots=True)
+class Record:
+    """What one worker has done so far; written by its thread alone."""
+
+    items: int = 0
+    failed: int = 0
+    late: int = 0
+    """Items whose numbers took longer than their time, where stages are emulated."""
+    busy_s: float = 0.0
+    recent_s: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
+    spans: deque[tuple[float, float, int]] = field(default_factory=deque)
+    """Start, end and item of the last ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The timetable of emulated stages, on a clock `dilation` times slower than the chip's."""
+
+    durations_us: tuple[tuple[float, ...], ...]
+    """By stage and replica; 0 for what takes as long as it takes."""
+    dilation: float = 1.0
+
+
+class Belt:
+    """A ring of places for items. Whoever holds an item's number finds it; a place is free again when its item was taken."""
+
+    def __init__(self, flow: Flow, names: Sequence[Sequence[str]], places: int, open_: Open, stops: bool, pace: Pace | None, traced: int) -> None:
+        """`names`: on what each replica runs, for traces of the last `traced` items; `stops`: an item that fails is the last one."""
+        self._flow, self._open, self._stops, self._pace = flow, open_, stops, pace
+        self._places: list[Entry | None] = [None] * places
+        self._forget: list[tuple[str, ...]] = [() for _ in flow]
+        self.records = [[Record(spans=deque(maxlen=traced)) for _ in one] for one in names]
+        self.names = names
+        self.opened: dict[tuple[int, int], Graphs | Function] = {}
+        self.changes: dict[tuple[int, int], deque[tuple[int, str, Any]]] = {(s, r): deque() for s, one in enumerate(names) for r in range(len(one))}
+        """By worker: from which item on a sub-graph is computed by something else."""
+        self._free_s: dict[str, float] = {}
+        """By emulated processor, until when it is booked."""
+        self._booking = threading.Lock()
+        self.stopped_by: int | None = None
+        """The item that failed, where that stops the pipeline."""
+        self.cancelled_from: int | None = None
+
+    def forget(self, tensors: Sequence[tuple[str, ...]]) -> None:
+        """By stage, what an item need not hold any more behind it."""
+        self._forget = list(tensors)
+
+    def put(self, item: int, values: Values) -> None:
+        self._places[item % len(self._places)] = Entry(values, perf_counter(), [0.0] * len(self._flow) if self._pace else [])
+
+    def take(self, item: int) -> Entry:
+        place = item % len(self._places)
+        entry = self._places[place]
+        assert entry is not None
+        self._places[place] = None
+        return entry
+
+    def craft(self, stage: int, replica: int) -> Craft:
+        """What a worker does with each item; loads its files, on the thread that calls this."""
+        work = self.opened[stage, replica] = self._open(stage, replica)
+        record, changes, step = self.records[stage][replica], self.changes[stage, replica], self._flow[stage]
+        forget, book, places = self._forget[stage], self._paced(stage, replica), self._places
+
+        def one(item: int) -> None:
+            entry = places[item % len(places)]
+            assert entry is not None
+            while changes and changes[0][0] <= item and isinstance(work, Graphs):
+                work.replace(*changes.popleft()[1:])
+            if entry.error is None:
+                entry.error = self._why_not(item)
+            if entry.error is None:
+                began_s = perf_counter()
+                slot = None if book is None else book(entry, began_s)
+                try:
+                    work(entry.values)
+                except Exception as error:
+                    self._fail(entry, item, step.name, error)
+                    record.failed += 1
+                ended_s = perf_counter()
+                if slot is not None:
+                    record.late += ended_s > slot[1]
+                    sleep_until(slot[1])
+                    began_s, ended_s = slot
+                record.items += 1
+                record.busy_s += ended_s - began_s
+                record.recent_s.append(ended_s - began_s)
+                record.spans.append((began_s, ended_s, item))
+                entry.ended_s = ended_s
+            for name in forget:
+                entry.values.pop(name, None)
+
+        return one
+
+    def _paced(self, stage: int, replica: int) -> Callable[[Entry, float], tuple[float, float]] | None:
+        """Books an item's time on a worker's processors; when it begins and ends on the timetable."""
+        if self._pace is None or not self._pace.durations_us[stage][replica]:
+            return None
+        time_s = self._pace.durations_us[stage][replica] * self._pace.dilation / 1e6
+        feeders, held = self._flow[stage].feeders, self.names[stage][replica].split("+")
+
+        def book(entry: Entry, began_s: float) -> tuple[float, float]:
+            ready_s = max(began_s - MADE_UP_S, *(entry.due_s[feeder] for feeder in feeders), 0.0)
+            with self._booking:  # stages on one processor take turns
+                start_s = max(ready_s, *(self._free_s.get(name, 0.0) for name in held))
+                self._free_s |= dict.fromkeys(held, start_s + time_s)
+            entry.due_s[stage] = start_s + time_s
+            return start_s, start_s + time_s
+
+        return book
+
+    def _why_not(self, item: int) -> Exception | None:
+        """An item that is not wanted any more."""
+        if self.stopped_by is not None and item > self.stopped_by:
+            return Cancelled(f"item {item} was not finished, pipeline, item {self.stopped_by} failed and it stops there")
+        if self.cancelled_from is not None and item >= self.cancelled_from:
+            return Cancelled(f"item {item} was not finished, pipeline, it has been closed")
+        return None
+
+    def _fail(self, entry: Entry, item: int, stage: str, error: Exception) -> None:
+        entry.error = StageFailed(f"item {item} failed, stage {stage}, {type(error).__name__}: {one_line(error)}", stage, item)
+        entry.error.__cause__ = error
+        if self._stops and (self.stopped_by is None or item < self.stopped_by):
+            self.stopped_by = item
+
+    def spans(self, origin_s: float, dilation: float) -> list[Span]:
+        """Of the last items, in microseconds since `origin_s` on the chip's clock, in the order in which they ended."""
+        found = [
+            Span((began - origin_s) * 1e6 / dilation, (ended - origin_s) * 1e6 / dilation, f"{step.name}#{item}", self.names[s][r])
+            for s, step in enumerate(self._flow)
+            for r, record in enumerate(self.records[s])
+            for began, ended, item in tuple(record.spans)
+        ]
+        return sorted(found, key=lambda span: span.end_us)

@@ -1,0 +1,197 @@
+"""What a stage does with an item: its sub-graphs or its Python function, on tensors that earlier stages left with the item."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from nnstretch.bundle import Bundle
+from nnstretch.errors import BadInput
+from nnstretch.manifest import Manifest, Port, Subgraph
+from nnstretch.protocols import Backend
+from nnstretch.run.backends import load
+from nnstretch.run.edges import entering, leaving
+from nnstretch.schedule import Lists, Placed, decided
+from nnstretch.soc import Processor
+from nnstretch.stages import Item, Pipeline, Stage, edges, members, outer, writes
+from nnstretch.trace import Task
+
+Values = dict[str, Any]
+"""Tensors of an item by name as ports hold them, and whatever Python stages hand on."""
+Functions = Mapping[str, Callable[..., object]]
+"""Python stages by the names that a bundle gives them, or by stage."""
+Parts = dict[str, tuple[Callable[[Mapping[str, np.ndarray]], Sequence[np.ndarray]], tuple[str, ...], tuple[str, ...]]]
+"""What runs each sub-graph, and the names of what it reads and writes."""
+
+
+def forgotten(manifest: Manifest) -> dict[str, tuple[str, ...]]:
+    """By stage, tensors that nobody reads after it: an item holds only what is still wanted.
+
+    Where several stages read one, the last of them forgets it if all others are before it; else it stays until the item has left.
+    """
+    pipeline = manifest.pipeline
+    assert pipeline is not None
+    found: dict[str, list[str]] = {stage.name: [] for stage in pipeline.stages}
+    before = ancestors(manifest)
+    readers: dict[str, list[str]] = {name: [] for stage in pipeline.stages for name in writes(stage, manifest)}
+    for edge in edges(pipeline, manifest):
+        readers.setdefault(edge.tensor, []).append(edge.target)
+    home = {name: stage.name for stage in pipeline.stages for name in writes(stage, manifest)}
+    for name, targets in readers.items():
+        if "" in targets:
+            continue
+        last = targets[-1] if targets else home[name]
+        if all(target == last or target in before[last] for target in targets):
+            found[last].append(name)
+    return {stage: tuple(names) for stage, names in found.items()}
+
+
+def ancestors(manifest: Manifest) -> dict[str, set[str]]:
+    """By stage, every stage that an item has left when it comes there."""
+    pipeline = manifest.pipeline
+    assert pipeline is not None
+    found: dict[str, set[str]] = {stage.name: set() for stage in pipeline.stages}
+    for edge in edges(pipeline, manifest):
+        if edge.source and edge.target:
+            found[edge.target] |= {edge.source} | found[edge.source]
+    return found
+
+
+class Forms:
+    """Tensors of a pipeline between the two ways of holding them: as a sub-graph's port does, and as PyTorch has it."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._ports: dict[str, Port] = {}
+        for sub in manifest.subgraphs:
+            for port in (*sub.inputs, *sub.outputs):
+                self._ports.setdefault(port.name, port)
+
+    def inward(self, item: Item, value: Any) -> Any:
+        """From a caller or a Python stage. Raises BadInput for another shape or type than the pipeline says."""
+        if (port := self._ports.get(item.name)) is not None:
+            return entering(port, value)
+        spec = item.spec
+        if spec is not None and not (isinstance(value, np.ndarray) and (value.shape, str(value.dtype)) == (spec.shape, spec.dtype)):
+            found = f"{'x'.join(map(str, value.shape)) or 'scalar'} {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
+            raise BadInput(f"input {item.name}, expected {spec} {spec.dtype}, got {found}")
+        return value
+
+    def outward(self, name: str, value: Any) -> Any:
+        """To a caller or a Python stage."""
+        port = self._ports.get(name)
+        return value if port is None or outer(port) == port.spec else leaving(port, value)
+
+    def entering(self, pipeline: Pipeline, inputs: Any, model: str) -> Values:
+        """What a caller gives: one input as it is, several by name. Raises BadInput."""
+        items = pipeline.inputs
+        names = {item.name for item in items}
+        if len(items) == 1 and not (isinstance(inputs, Mapping) and inputs.keys() == names):
+            inputs = {items[0].name: inputs}
+        if not isinstance(inputs, Mapping) or inputs.keys() != names:
+            given = ", ".join(map(str, inputs)) or "none" if isinstance(inputs, Mapping) else f"one {type(inputs).__name__}"
+            raise BadInput(f"inputs {given}, pipeline of {model}, it expects {', '.join(item.name for item in items)}")
+        return {item.name: self.inward(item, inputs[item.name]) for item in items}
+
+    def leaving(self, outputs: Sequence[str], values: Values) -> Any:
+        """What a caller gets: one output as it is, several by name."""
+        found = {name: self.outward(name, values[name]) for name in outputs}
+        return next(iter(found.values())) if len(found) == 1 else found
+
+
+class Graphs:
+    """The loaded sub-graphs of one replica of a stage; several run at once, each where it was placed."""
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        stage: Stage,
+        backends: Mapping[str, str],
+        at_once: bool = True,
+    ) -> None:
+        subs = members(stage, bundle.manifest)
+        self._bundle, self._backends, self._threads = bundle, backends, stage.threads
+        self._parts: Parts = {sub.name: self._part(sub, bundle.files[sub.file]) for sub in subs}
+        self._subgraphs = {sub.name: sub for sub in subs}
+        self._at_once = at_once and len({sub.processor for sub in subs}) > 1
+        self._lists: Lists | None = None
+
+    def __call__(self, values: Values) -> None:
+        if not self._at_once:
+            for name in self._parts:
+                self._run(name, values)
+            return
+        self._lists = self._lists or lists_of(tuple(self._subgraphs.values()))
+        try:
+            self._lists.run(lambda task: self._run(task.subgraph, values))
+        except BaseException:  # what is in flight ends first, and the next item finds new threads
+            self.close()
+            raise
+
+    def loaded(self, subgraph: str, data: bytes) -> Any:
+        """Another file for a sub-graph, ready to take its place."""
+        return self._part(self._subgraphs[subgraph], data)
+
+    def compute(self, subgraph: str, values: Values) -> None:
+        """One of them alone, on the calling thread."""
+        self._run(subgraph, values)
+
+    def replace(self, subgraph: str, part: Any) -> None:
+        self._parts[subgraph] = part
+
+    def close(self) -> None:
+        """End the threads of its branches."""
+        if self._lists is not None:
+            self._lists.close()
+            self._lists = None
+
+    def _run(self, name: str, values: Values) -> None:
+        run, reads, names = self._parts[name]
+        values.update(zip(names, run({one: values[one] for one in reads}), strict=True))
+
+    def _part(self, sub: Subgraph, data: bytes) -> Any:
+        backend: Backend = load(self._backends[sub.name], sub, data, self._bundle.name, self._threads)
+        return backend.run, tuple(port.name for port in sub.inputs), tuple(port.name for port in sub.outputs)
+
+
+def lists_of(subs: Sequence[Subgraph]) -> Lists:
+    """Threads for the branches of a stage; which cores they share with other stages' is the system's choice."""
+    writers = {port.name: sub.name for sub in subs for port in sub.outputs}
+    tasks = [
+        Task(sub.name, sub.name, frozenset(writers[port.name] for port in sub.inputs if port.name in writers), sub.processor) for sub in subs
+    ]
+    names = list(dict.fromkeys(sub.processor for sub in subs))
+    caller = next((name for name in names if name.startswith("cpu")), names[0])
+    processors = tuple(Processor(name, "cpu" if name.startswith("cpu") else name, 2) for name in names)
+    return Lists(decided(tasks, processors, Placed(tuple(names))), caller, dict.fromkeys(names))
+
+
+class Function:
+    """A Python stage: its function takes its inputs and returns its outputs, in PyTorch's form."""
+
+    def __init__(self, stage: Stage, function: Callable[..., object], forms: Forms) -> None:
+        self._stage, self._function, self._forms = stage, function, forms
+
+    def __call__(self, values: Values) -> None:
+        stage = self._stage
+        made = self._function(*(self._forms.outward(item.name, values[item.name]) for item in stage.inputs))
+        found = (made,) if len(stage.outputs) == 1 else tuple(made) if isinstance(made, tuple | list) else ()
+        if len(found) != len(stage.outputs):
+            given = len(found) if isinstance(made, tuple | list) else f"one {type(made).__name__}"
+            raise BadInput(f"stage {stage.name} returned {given}, {stage.call}, it has {len(stage.outputs)} outputs")
+        for item, value in zip(stage.outputs, found, strict=True):
+            values[item.name] = self._forms.inward(item, value)
+
+
+def opener(bundle: Bundle, backends: Mapping[str, str], functions: Functions, at_once: bool = True) -> Callable[[int, int], Graphs | Function]:
+    """Loads what a stage computes with; does not know the pipeline, so that a pipeline nobody holds can end."""
+    pipeline, forms = bundle.manifest.pipeline, Forms(bundle.manifest)
+    assert pipeline is not None
+    stages = pipeline.stages
+
+    def opened(number: int, _replica: int) -> Graphs | Function:
+        stage = stages[number]
+        return Function(stage, functions[stage.name], forms) if stage.call else Graphs(bundle, stage, backends, at_once)
+
+    return opened

@@ -1,0 +1,306 @@
+"""A pipeline at work: items go in at one end, each is at another stage at the same time, and results come out in order.
+
+    with Pipeline("net.nns") as pipeline:
+        for result in pipeline.stream(images):
+            print(result.item, result.value())
+
+or by hand, from one thread or two: `push` an item, `get` the next result. Whoever pushes faster than results are read waits.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from time import perf_counter
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from nnstretch.bundle import Bundle, read_bundle
+from nnstretch.errors import BadInput, Cancelled, Stuck, UnknownName
+from nnstretch.run.backends import Choice, chosen
+from nnstretch.run.belt import Belt, Entry, Pace
+from nnstretch.run.crafts import Forms, Functions, Graphs, forgotten, opener
+from nnstretch.run.workers import StageStatistics, cores_of, names_of, statistics_of
+from nnstretch.schedule.cores import affinity, pin
+from nnstretch.schedule.flow import depth, flow_of
+from nnstretch.schedule.relay import Relay
+from nnstretch.stages import ParameterGroup, functions_of, group_named, patched
+from nnstretch.trace import Trace
+
+ON_ERROR = ("continue", "stop")
+RESULTS = 16
+"""Results that may wait to be read."""
+TRACED = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of one item."""
+
+    item: int
+    outputs: Any
+    """One output as it is, several by name; None where a stage raised."""
+    error: Exception | None
+    latency_us: float
+    """From its push to its end, on this host's clock."""
+    ended_us: float = 0.0
+    """Since the pipeline began."""
+
+    def value(self) -> Any:
+        """The outputs. Raises the item's error: StageFailed, with the stage's own error as its cause, or Cancelled."""
+        if self.error is not None:
+            raise self.error
+        return self.outputs
+
+
+class Pipeline:
+    """One thread and one bounded queue for each replica of each stage of a bundle's pipeline.
+
+    `functions` are the bundle's Python stages by the names it gives them (`module:function`). `on_error`: an item on which a stage
+    raises ends with that error, and the others go on; or it is the last one (`stop`), and those behind it are cancelled.
+    `results` may wait to be read; then `push` waits. `pace` makes stages last their predicted times; `traced` items are kept for `trace`.
+    Any thread may call any method; results come in the order of items, whoever takes them.
+    """
+
+    def __init__(
+        self,
+        bundle: Path | str | Bundle,
+        functions: Functions | None = None,
+        *,
+        backend: Choice = None,
+        on_error: str = "continue",
+        results: int = RESULTS,
+        pace: Pace | None = None,
+        traced: int = TRACED,
+    ) -> None:
+        """Raises BadInput for a bundle without a pipeline or a missing function, UnknownName for a backend that is not there."""
+        bundle = bundle if isinstance(bundle, Bundle) else read_bundle(bundle)
+        pipeline = bundle.manifest.pipeline
+        if pipeline is None:
+            raise BadInput(f"no pipeline, bundle {bundle.name}, it has branches only; `nnstretch partition` makes one")
+        if on_error not in ON_ERROR:
+            raise UnknownName(f"unknown on_error {on_error!r}, pipeline, it is one of {', '.join(ON_ERROR)}")
+        if results < 1:
+            raise BadInput(f"results is {results}, pipeline, at least 1 has to wait until it is read")
+        self.manifest, self.pipeline = bundle.manifest, pipeline
+        self.flow = flow_of(pipeline, bundle.manifest)
+        self._bundle, self._backends, self._forms = bundle, chosen(backend, bundle), Forms(bundle.manifest)
+        self._limit = depth(self.flow) + results
+        self._pushed = self._taken = 0
+        self._push, self._get, self._params = threading.Lock(), threading.Lock(), threading.RLock()
+        self._files: dict[str, bytes] = {}
+        """Of sub-graphs whose parameters were replaced."""
+        self.emulated, self.dilation = pace is not None, 1.0 if pace is None else pace.dilation
+        names = [names_of(stage, bundle) for stage in pipeline.stages]
+        opened = opener(bundle, self._backends, functions_of(pipeline, functions or {}))
+        self._belt = Belt(self.flow, names, self._limit + 1, opened, on_error == "stop", pace, traced)
+        dead = forgotten(bundle.manifest)
+        self._belt.forget([dead[step.name] for step in self.flow])
+        self._cores = cores_of(pipeline.stages, affinity())
+        self._relay = Relay(self.flow, self._belt.craft, self._cores)
+        self._origin_s = perf_counter()
+        self._closed = False
+        self._end = weakref.finalize(self, ended, self._relay, self._belt)
+
+    def push(self, inputs: Any, timeout_s: float | None = None) -> int:
+        """The number of the item, which is on its way now; waits for room as long as `timeout_s`, forever by default.
+
+        `inputs`: one input as it is, several by name; arrays have exactly the shape and type that the pipeline says.
+        Raises BadInput for other ones, Stuck where there is no room in time, Cancelled once the pipeline is closed or has stopped.
+        """
+        values = self._forms.entering(self.pipeline, inputs, self.manifest.model)
+        until_s = inf if timeout_s is None else perf_counter() + timeout_s
+        if not self._push.acquire(timeout=-1 if timeout_s is None else max(0.0, timeout_s)):
+            raise self._no_room()
+        try:
+            item, relay = self._pushed, self._relay
+            if not (relay.room(item) and item - self._taken < self._limit):
+                left_s = None if until_s == inf else until_s - perf_counter()
+                if not relay.giver.wait(lambda: self._over() or (relay.room(item) and item - self._taken < self._limit), left_s):
+                    raise self._no_room()
+            self._check_open()
+            self._belt.put(item, values)
+            self._pushed += 1
+            relay.submit()
+            return item
+        finally:
+            self._push.release()
+
+    def get(self, timeout_s: float | None = None) -> Result:
+        """The next result, in the order of items; `timeout_s` 0 asks whether it is there.
+
+        Raises Stuck where it is not there in time, or where the pipeline is closed and none is left.
+        """
+        until_s = inf if timeout_s is None else perf_counter() + timeout_s
+        if not self._get.acquire(timeout=-1 if timeout_s is None else max(0.0, timeout_s)):
+            raise Stuck(f"no result in {timeout_s:g} s, pipeline of {self.manifest.model}, another thread waits for one")
+        try:
+            item = self._taken
+            if not self._there(item):
+                left_s = None if until_s == inf else until_s - perf_counter()
+                if not self._relay.taker.wait(lambda: self._there(item) or self._none_comes(item), left_s):
+                    raise Stuck(f"no result of item {item} in {timeout_s:g} s, pipeline of {self.manifest.model}, {self._pushed - item} are on their way")
+            if not self._there(item):
+                raise self._broken() or Stuck(f"no item is left, pipeline of {self.manifest.model}, it has been closed")
+            entry = self._belt.take(item)
+            self._taken += 1
+        finally:
+            self._get.release()
+        self._relay.giver.ring()
+        return self._result(item, entry)
+
+    def stream(self, items: Iterable[Any]) -> Iterator[Result]:
+        """A result for every item, in order. Takes items only as fast as results are read; nothing else may be on its way."""
+        self._check_alone()
+        try:
+            for inputs in items:
+                while self.open_items and not self._fits():
+                    yield self.get()
+                self.push(inputs)
+                while self._there(self._taken):
+                    yield self.get()
+            while self.open_items:
+                yield self.get()
+        finally:
+            while self.open_items and self._relay.error is None:  # of who reads no further
+                self.get()
+
+    def run(self, inputs: Any, timeout_s: float | None = None) -> Any:
+        """One item through an empty pipeline; its outputs. Raises what `Result.value` raises."""
+        self._check_alone()
+        self.push(inputs, timeout_s)
+        return self.get(timeout_s).value()
+
+    @property
+    def open_items(self) -> int:
+        """Items that were pushed and whose results were not taken."""
+        return self._pushed - self._taken
+
+    def statistics(self) -> tuple[StageStatistics, ...]:
+        """Of every stage, in their order."""
+        rows = zip(self.flow, self._belt.names, self._belt.records, self._relay.workers, strict=True)
+        return tuple(
+            statistics_of(step.name, names, records, workers, self._relay.waiting(n)) for n, (step, names, records, workers) in enumerate(rows)
+        )
+
+    def trace(self) -> Trace:
+        """The last items at every stage, in microseconds since the pipeline began, of the chip where stages are emulated."""
+        return Trace(tuple(self._belt.spans(self._origin_s, self.dilation)))
+
+    def parameters(self, group: str) -> dict[str, np.ndarray]:
+        """The weights of a group that items pushed from now on are computed with. Raises UnknownName."""
+        found = group_named(self.pipeline, group)
+        with self._params:
+            data = self._files.get(found.subgraph) or self._file(found)
+        return {
+            one.name: np.frombuffer(data, one.spec.dtype, int(np.prod(one.spec.shape)), one.offset_bytes).reshape(one.spec.shape).copy()
+            for one in found.parameters
+        }
+
+    def set_parameters(self, group: str, values: Mapping[str, np.ndarray]) -> None:
+        """Some or all weights of a group, for every item that is pushed from now on; items on their way keep the old ones.
+
+        Raises UnknownName, and BadInput for what does not fit; then everything is as it was.
+        """
+        found = group_named(self.pipeline, group)
+        with self._params:
+            data = patched(found, self._files.get(found.subgraph) or self._file(found), values)
+            number = next(n for n, stage in enumerate(self.pipeline.stages) if found.subgraph in stage.subgraphs)
+            parts = [(key, self._loaded(key, found.subgraph, data)) for key in self._belt.changes if key[0] == number]
+            with self._push:
+                self._check_open()
+                for key, part in parts:
+                    self._belt.changes[key].append((self._pushed, found.subgraph, part))
+                self._files[found.subgraph] = data
+
+    def close(self, drain: bool = True) -> None:
+        """Take no more items; finish those on their way, or with `drain` false end them with Cancelled. Joins every thread.
+
+        Results that nobody has read can still be read.
+        """
+        self._closed = True
+        if not drain and self._belt.cancelled_from is None:
+            self._belt.cancelled_from = self._taken
+        self._relay.giver.ring()
+        with self._push:  # nobody is in the middle of a push any more
+            self._end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close(drain=kind is None)
+
+    def _result(self, item: int, entry: Entry) -> Result:
+        latency_us, ended_us = (max(0.0, entry.ended_s - since_s) * 1e6 for since_s in (entry.begun_s, self._origin_s))
+        found = None if entry.error is not None else self._forms.leaving(self.pipeline.outputs, entry.values)
+        return Result(item, found, entry.error, latency_us, ended_us)
+
+    def _there(self, item: int) -> bool:
+        return item < self._pushed and self._relay.through(item)
+
+    def _none_comes(self, item: int) -> bool:
+        return self._relay.error is not None or (self._closed and item >= self._pushed)
+
+    def _fits(self) -> bool:
+        return self._relay.room(self._pushed) and self._pushed - self._taken < self._limit
+
+    def _over(self) -> bool:
+        return self._closed or self._relay.error is not None or self._belt.stopped_by is not None
+
+    def _broken(self) -> Exception | None:
+        error = self._relay.error
+        return None if error is None else Stuck(f"no result comes, pipeline of {self.manifest.model}, it broke: {type(error).__name__}: {error}")
+
+    def _no_room(self) -> Stuck:
+        return Stuck(
+            f"no room for one more item, pipeline of {self.manifest.model}, {self.open_items} are on their way or wait to be read, at most {self._limit}"
+        )
+
+    def _check_open(self) -> None:
+        if (broken := self._broken()) is not None:
+            raise broken
+        if self._belt.stopped_by is not None:
+            raise Cancelled(f"no item is taken, pipeline of {self.manifest.model}, item {self._belt.stopped_by} failed and it stops there")
+        if self._closed:
+            raise Cancelled(f"no item is taken, pipeline of {self.manifest.model}, it has been closed")
+
+    def _check_alone(self) -> None:
+        self._check_open()
+        if self.open_items:
+            raise Stuck(f"{self.open_items} items are on their way or wait to be read, pipeline of {self.manifest.model}, get them first")
+
+    def _file(self, group: ParameterGroup) -> bytes:
+        return self._bundle.files[next(sub.file for sub in self.manifest.subgraphs if sub.name == group.subgraph)]
+
+    def _loaded(self, key: tuple[int, int], subgraph: str, data: bytes) -> Any:
+        """On a thread of the worker's cores, as threads of a backend inherit them."""
+        graphs, cores, found = self._belt.opened[key], self._cores[key[0]][key[1]], list[Any]()
+
+        def on_its_cores() -> None:
+            pin(None if cores is None else set(cores))
+            try:
+                found.append(graphs.loaded(subgraph, data) if isinstance(graphs, Graphs) else None)
+            except BaseException as error:
+                found.append(error)
+
+        thread = threading.Thread(target=on_its_cores, name="nnstretch-load")
+        thread.start()
+        thread.join()
+        if isinstance(found[0], BaseException):
+            raise found[0]
+        return found[0]
+
+
+def ended(relay: Relay, belt: Belt) -> None:
+    """Every thread, also those of branched stages."""
+    relay.close()
+    for work in belt.opened.values():
+        if isinstance(work, Graphs):
+            work.close()

@@ -1,0 +1,239 @@
+"""A stream of items, predicted or measured, as numbers: how fast results come, and how close that is to what the slowest stage allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import repeat
+from statistics import mean, median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from nnstretch.bundle import Bundle
+from nnstretch.errors import BadInput, StageFailed, one_line
+from nnstretch.manifest import Manifest
+from nnstretch.run.backends import Choice, chosen
+from nnstretch.run.belt import Pace
+from nnstretch.run.crafts import Forms, Function, Functions, Graphs, Values, opener
+from nnstretch.run.edges import random
+from nnstretch.run.stream import Pipeline, Result
+from nnstretch.run.workers import StageStatistics
+from nnstretch.schedule import Placed, VirtualClock, run
+from nnstretch.schedule.flow import begun_late_us, by_stage, depth, flow_of, stream_durations_us, stream_processors, stream_tasks
+from nnstretch.soc import Processor
+from nnstretch.stages import functions_of, members
+from nnstretch.trace import Task, Trace
+
+MARGIN = 1.4
+"""Room for a host that is slower while it emulates than alone."""
+REHEARSALS = 3
+
+
+class Chain:
+    """The stages of a pipeline one after another on the calling thread: what any schedule has to reproduce, and its baseline."""
+
+    def __init__(self, bundle: Bundle, functions: Functions | None = None, backend: Choice = None) -> None:
+        """Raises BadInput for a bundle without a pipeline or a missing function."""
+        if bundle.manifest.pipeline is None:
+            raise BadInput(f"no pipeline, bundle {bundle.name}, it has branches only; `nnstretch partition` makes one")
+        self.manifest, self.pipeline = bundle.manifest, bundle.manifest.pipeline
+        self.backends = chosen(backend, bundle)
+        opened = opener(bundle, self.backends, functions_of(self.pipeline, functions or {}), at_once=False)
+        self._stages: dict[str, Graphs | Function] = {stage.name: opened(n, 0) for n, stage in enumerate(self.pipeline.stages)}
+        self._home = {name: stage.name for stage in self.pipeline.stages for name in stage.subgraphs}
+        self._forms = Forms(bundle.manifest)
+
+    def run(self, inputs: Any) -> Any:
+        """Outputs as the pipeline gives them."""
+        values = self.entering(inputs)
+        for name, work in self._stages.items():
+            try:
+                work(values)
+            except Exception as error:
+                raise StageFailed(f"an item alone failed, stage {name}, {type(error).__name__}: {one_line(error)}", name) from error
+        return self.leaving(values)
+
+    def entering(self, inputs: Any) -> Values:
+        return self._forms.entering(self.pipeline, inputs, self.manifest.model)
+
+    def leaving(self, values: Values) -> Any:
+        return self._forms.leaving(self.pipeline.outputs, values)
+
+    def compute(self, name: str, values: Values) -> None:
+        """One sub-graph or Python stage."""
+        work = self._stages[self._home.get(name, name)]
+        if isinstance(work, Graphs):
+            work.compute(name, values)
+        else:
+            work(values)
+
+    def stage_s(self, inputs: Any) -> dict[str, float]:
+        """What every stage takes here alone, the least of a few."""
+        found: dict[str, list[float]] = {name: [] for name in self._stages}
+        for _ in range(REHEARSALS):
+            values = self.entering(inputs)
+            for name, work in self._stages.items():
+                began_s = perf_counter()
+                work(values)
+                found[name].append(perf_counter() - began_s)
+        return {name: min(times) for name, times in found.items()}
+
+    def latency_s(self, inputs: Any, times: int) -> float:
+        """The median of so many runs."""
+        found = []
+        for _ in range(times):
+            began_s = perf_counter()
+            self.run(inputs)
+            found.append(perf_counter() - began_s)
+        return median(found)
+
+    def random_inputs(self, seed: int) -> Values:
+        """Raises BadInput where an input has no shape that anybody said."""
+        ports = {port.name: port for sub in self.manifest.subgraphs for port in sub.inputs}
+        generator, found = np.random.default_rng(seed), Values()
+        for item in self.pipeline.inputs:
+            if item.name not in ports and item.spec is None:
+                raise BadInput(f"input {item.name} has no shape, pipeline of {self.manifest.model}, its Python stage takes anything: give --input")
+            if item.name in ports:
+                found[item.name] = random(ports[item.name], generator)
+            elif item.spec is not None:
+                found[item.name] = generator.standard_normal(item.spec.shape).astype(item.spec.dtype)
+        return found
+
+
+def predicted(manifest: Manifest, items: int, known: Mapping[str, Processor], work: Callable[[Task], object] = lambda _: None) -> Trace:
+    """So many items on the virtual clock; all are there from the beginning. Raises BadInput where a time was never predicted."""
+    durations_us, processors = stream_durations_us(manifest), stream_processors(manifest, known)
+    tasks = stream_tasks(manifest, items)
+    if missing := [f"{t.subgraph} on {t.processor}" for t in tasks if (t.subgraph, t.processor or "") not in durations_us]:
+        raise BadInput(f"no predicted time of {missing[0]}, pipeline of {manifest.model}, a virtual clock needs all; partition it for a chip")
+    return run(tasks, Placed(tuple(p.name for p in processors)), VirtualClock(processors, durations_us, work))
+
+
+def stage_us(manifest: Manifest, known: Mapping[str, Processor]) -> dict[str, tuple[float, ...]]:
+    """By stage, the predicted time of each replica: of a branched stage until its last sub-graph ends; a Python stage has none."""
+    pipeline = manifest.pipeline
+    assert pipeline is not None
+    spans = by_stage(predicted(manifest, max(1, *(len(stage.replicas) for stage in pipeline.stages)), known), pipeline)
+    return {stage.name: tuple(span.duration_us for span in spans[stage.name][: max(1, len(stage.replicas))]) for stage in pipeline.stages}
+
+
+def pace_of(chain: Chain, inputs: Any, known: Mapping[str, Processor], cores: int) -> Pace:
+    """Predicted times on a clock slow enough for this host: every stage fits, and all of them together fit its cores."""
+    times_us, host_s = stage_us(chain.manifest, known), chain.stage_s(inputs)
+    slowest_us = bottleneck_us(chain.manifest, {name: max(times) for name, times in times_us.items()})
+    each = [host_s[name] * 1e6 / min(times) for name, times in times_us.items() if min(times) > 0]
+    together = sum(host_s.values()) * 1e6 / (slowest_us * max(1, cores)) if slowest_us else 0.0
+    return Pace(tuple(times_us.values()), max(1.0, MARGIN * max(together, *each)))
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """What a stream of items says, in microseconds of the chip where stages are emulated, else of this host."""
+
+    manifest: Manifest
+    ended_us: tuple[float, ...]
+    """Of every item, in order."""
+    latencies_us: tuple[float, ...]
+    service_us: Mapping[str, float]
+    """By stage, the median."""
+    trace: Trace
+    emulated: bool = True
+    """Whether stages on one processor share it, as on the chip; threads of this host do not."""
+
+    @cached_property
+    def period_us(self) -> float:
+        """Between two results while the pipeline is full: neither the first items nor the last count."""
+        pipeline = self.manifest.pipeline
+        assert pipeline is not None
+        skipped = min(depth(flow_of(pipeline, self.manifest)), len(self.ended_us) // 3)
+        steady = self.ended_us[skipped : len(self.ended_us) - skipped]
+        return (steady[-1] - steady[0]) / (len(steady) - 1) if len(steady) > 1 else self.latencies_us[-1]
+
+    @property
+    def shares_us(self) -> dict[str, float]:
+        """By stage, its time for an item over its replicas: the largest is the bottleneck."""
+        pipeline = self.manifest.pipeline
+        assert pipeline is not None
+        return {stage.name: self.service_us[stage.name] / max(1, len(stage.replicas)) for stage in pipeline.stages}
+
+    @property
+    def bottleneck_us(self) -> float:
+        return bottleneck_us(self.manifest, self.service_us) if self.emulated else max(self.shares_us.values())
+
+    @property
+    def balance(self) -> float:
+        """The mean stage over the slowest; Python stages, which nobody balances, apart."""
+        pipeline = self.manifest.pipeline
+        assert pipeline is not None
+        own = [self.shares_us[stage.name] for stage in pipeline.stages if not stage.call]
+        slowest_us = max(own, default=0.0)
+        return mean(own) / slowest_us if slowest_us else 1.0
+
+    @property
+    def efficiency(self) -> float:
+        """The bottleneck over the time between two results: 1 where nothing but the slowest stage counts."""
+        return self.bottleneck_us / self.period_us if self.period_us else 1.0
+
+    @property
+    def overhead_us(self) -> float:
+        """How long after it could have begun an item did, at a stage; the median."""
+        pipeline = self.manifest.pipeline
+        assert pipeline is not None
+        return median(begun_late_us(flow_of(pipeline, self.manifest), by_stage(self.trace, pipeline)) or [0.0])
+
+
+def on_the_clock(chain: Chain, inputs: Any, items: int, known: Mapping[str, Processor]) -> tuple[Streamed, Any]:
+    """Predicted times, and the outputs of the first item, computed in the order of the schedule."""
+    values = chain.entering(inputs)
+
+    def work(task: Task) -> None:
+        if task.request == 0:
+            chain.compute(task.subgraph, values)
+
+    pipeline = chain.pipeline
+    trace = predicted(chain.manifest, items, known, work)
+    spans = by_stage(trace, pipeline)
+    lasts = [step.name for step in flow_of(pipeline, chain.manifest) if step.last]
+    ended_us = tuple(max(spans[name][item].end_us for name in lasts) for item in range(items))
+    starts_us = [min(own[item].start_us for own in spans.values()) for item in range(items)]
+    latencies_us = tuple(end - start for end, start in zip(ended_us, starts_us, strict=True))
+    service_us = {name: median(span.duration_us for span in own) for name, own in spans.items()}
+    return Streamed(chain.manifest, ended_us, latencies_us, service_us, trace), chain.leaving(values)
+
+
+def at_work(pipeline: Pipeline, inputs: Any, items: int, heard: Callable[[Result], None]) -> Streamed:
+    """The same item again and again through a pipeline that runs; every result is `heard`."""
+    results = []
+    for result in pipeline.stream(repeat(inputs, items)):
+        heard(result)
+        results.append((result.ended_us / pipeline.dilation, result.latency_us / pipeline.dilation))
+    service_us = {one.stage: one.service_us / pipeline.dilation for one in pipeline.statistics()}
+    return Streamed(pipeline.manifest, tuple(r[0] for r in results), tuple(r[1] for r in results), service_us, pipeline.trace(), pipeline.emulated)
+
+
+def bottleneck_us(manifest: Manifest, service_us: Mapping[str, float]) -> float:
+    """What the busiest processor needs for an item; a branched stage has all of its processors as long as it lasts."""
+    pipeline, load_us = manifest.pipeline, dict[str, float]()
+    assert pipeline is not None
+    for stage in pipeline.stages:
+        names = stage.replicas or tuple(dict.fromkeys(sub.processor for sub in members(stage, manifest))) or (stage.name,)
+        for name in names:
+            load_us[name] = load_us.get(name, 0.0) + service_us[stage.name] / max(1, len(stage.replicas))
+    return max(load_us.values())
+
+
+def predicted_bottleneck_us(manifest: Manifest, known: Mapping[str, Processor]) -> float | None:
+    """None where not every sub-graph has a time."""
+    try:
+        return bottleneck_us(manifest, {name: max(times) for name, times in stage_us(manifest, known).items()})
+    except BadInput:
+        return None
+
+
+def processors_busy_us(statistics: tuple[StageStatistics, ...]) -> dict[str, float]:
+    """Per item, by the processors of a stage together."""
+    return {"+".join(one.processors): one.busy_us / max(1, one.items) for one in statistics}

@@ -1,0 +1,73 @@
+"""The workers of a pipeline, seen from outside: on what they run, on which cores, and what they have done."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from nnstretch.bundle import Bundle
+from nnstretch.run.belt import Record
+from nnstretch.schedule.relay import Worker
+from nnstretch.stages import Stage, members
+
+
+@dataclass(frozen=True, slots=True)
+class StageStatistics:
+    """What a stage has done since the pipeline began; replicas together. Times of this host."""
+
+    stage: str
+    processors: tuple[str, ...]
+    items: int
+    failed: int
+    late: int
+    busy_us: float
+    service_us: float
+    """Median of the last items."""
+    starved_us: float
+    """Waited for an item."""
+    blocked_us: float
+    """Waited for room behind it."""
+    waiting: int
+    """Items in front of it and at work in it, now."""
+
+
+def names_of(stage: Stage, bundle: Bundle) -> tuple[str, ...]:
+    """On what each replica of a stage runs: a processor, several where it is branched, the stage's own name where it is Python."""
+    if stage.replicas or stage.call:
+        return stage.replicas or (stage.name,)
+    return ("+".join(dict.fromkeys(sub.processor for sub in members(stage, bundle.manifest))),)
+
+
+def cores_of(stages: tuple[Stage, ...], allowed: set[int] | None) -> list[list[frozenset[int] | None]]:
+    """Cores of every worker: those its stage names; else, where there are enough for all sub-graphs, as many of its own as it has threads."""
+    free = deque(sorted((allowed or set()) - {core for stage in stages for core in stage.cores}))
+    wanted = sum(stage.threads * max(1, len(stage.replicas)) for stage in stages if not stage.cores and not stage.call)
+    enough = wanted <= len(free)
+    found: list[list[frozenset[int] | None]] = []
+    for stage in stages:
+        count = max(1, len(stage.replicas))
+        if stage.cores:
+            found.append([frozenset(stage.cores)] * count)
+        elif stage.call or not enough:
+            found.append([None] * count)
+        else:
+            found.append([frozenset(free.popleft() for _ in range(stage.threads)) for _ in range(count)])
+    return found
+
+
+def statistics_of(stage: str, names: Sequence[str], records: list[Record], workers: list[Worker], waiting: int) -> StageStatistics:
+    recent = [time_s for record in records for time_s in tuple(record.recent_s)]
+    return StageStatistics(
+        stage=stage,
+        processors=tuple(names),
+        items=sum(record.items for record in records),
+        failed=sum(record.failed for record in records),
+        late=sum(record.late for record in records),
+        busy_us=sum(record.busy_s for record in records) * 1e6,
+        service_us=median(recent) * 1e6 if recent else 0.0,
+        starved_us=sum(worker.starved_s for worker in workers) * 1e6,
+        blocked_us=sum(worker.blocked_s for worker in workers) * 1e6,
+        waiting=waiting,
+    )
