@@ -17,6 +17,7 @@ from pipeline_bundles import bundled, chain, chain_config, framed, reference
 from nnstretch.bundle import Bundle
 from nnstretch.errors import BadInput, Cancelled, StageFailed, Stuck, UnknownName
 from nnstretch.run.crafts import forgotten
+from nnstretch.run.edges import infinite
 from nnstretch.run.network import Network
 from nnstretch.run.stream import Pipeline, Result
 from nnstretch.run.streamed import Chain
@@ -359,3 +360,10 @@ def test_two_thousand_items_leave_the_ring_as_large_as_it_was() -> None:
         assert sum(first_of(result.value()) == 10 + result.item for result in pipeline.stream(full(item) for item in range(2000))) == 2000
         assert len(pipeline._belt._places) == places
         assert not [entry for entry in pipeline._belt._places if entry is not None]
+
+
+def test_numbers_whose_sum_is_out_of_range_are_no_infinities() -> None:
+    large = np.full((4, 4), 3e38, np.float32)
+    assert infinite(large) == 0
+    large[0, :3] = np.nan, np.inf, -np.inf
+    assert infinite(large) == 3

@@ -12,7 +12,8 @@ from bundles import branched_bundle
 from pipeline_bundles import chain, framed, reference
 from verb_run import ran, refused
 
-from nnstretch.bundle import Bundle, write_bundle
+from nnstretch.bundle import Bundle, read_bundle, write_bundle
+from nnstretch.cli import run_verb
 
 STAGES = """
 import numpy as np
@@ -149,3 +150,25 @@ def test_items_that_fail_are_counted_and_the_first_error_is_shown(tmp_path: Path
 def test_what_does_not_go_together_is_refused(words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tmp_path, branched_bundle())
     assert message in refused(capsys, path, *words)
+
+
+def test_candidates_are_measured_here_and_the_fastest_is_kept_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The files have changed places with their rows: each bundle has the stages that its row shows."""
+    net = Path(__file__).with_name("pipeline_nets.py")
+    words = [f"{net}:Detector", "--soc", "mi9", "--stages", "2", "--processors", "cpu,cpu", "--top", "3", "--measure", "--json"]
+    assert run_verb("partition", [*words, "--out", str(tmp_path / "net.nns")]) == 0
+    found = json.loads(capsys.readouterr().out)
+    times = [one["measured_ms"] for one in found["candidates"]]
+    assert times == sorted(times)
+    assert found["measured_ms"] == times[0]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["net.2.nns", "net.3.nns", "net.nns"]
+    for one in found["candidates"]:
+        manifest = read_bundle(Path(one["bundle"])).manifest
+        assert [sub.predicted_us[sub.processor] / 1e3 for sub in manifest.subgraphs] == pytest.approx([stage["latency_ms"] for stage in one["stages"]])
+
+
+def test_candidates_cannot_be_measured_without_files_or_with_functions_nobody_passes(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["torchvision:resnet18", "--soc", "mi9", "--measure"]
+    for more, why in (([], "--measure without --out"), (["--out", "x.nns", "--after", "m:f"], "--measure with a Python stage")):
+        assert run_verb("partition", [*words, *more]) == 1
+        assert why in capsys.readouterr().err

@@ -11,6 +11,7 @@ exactly, and what no split can beat is printed beside it. Without --out nothing 
   nnstretch partition net.py:make --soc mi9 --split conv2d..relu_3,conv2d_4..linear        by ranges of `inspect`'s operators
   nnstretch partition plan.yaml --soc mi9 --stages 2 --out net.nns                         stages that are branched themselves
   nnstretch partition net.py:make --soc mi9 --top 3 --out net.nns                          net.nns, net.2.nns, net.3.nns to be measured
+  nnstretch partition net.py:make --soc host --top 4 --measure --out net.nns               streamed here in turns, the fastest is net.nns
 
 OP:N is the N-th call of an operator, counted from 0. --before and --after name Python stages, module:function; the bundle
 holds their names only.
@@ -58,6 +59,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--split", default=None, metavar="WHERE", help="by hand, see above; processors alone are chosen then")
     parser.add_argument("--replicas", action="store_true", help="let processors that are left over double a stage, items in turn")
     parser.add_argument("--top", type=int, default=1, metavar="N", help="this many candidates, the best first (default 1)")
+    parser.add_argument("--measure", action="store_true", help="stream items through every candidate on this machine, and keep the fastest first")
     parser.add_argument("--out", default=None, metavar="FILE.nns", help="the bundle to write")
     parser.add_argument("--weights", metavar="CKPT", default=None, help="safetensors of the network")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="of each stage's backend (default 1)")
@@ -88,7 +90,15 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     pricer = Pricer(soc, args.fallback)
     found = partitions(captured.graph, soc, Wish(args.stages, names, args.replicas, args.top), unit_of, pricer)
     errors = write(args, found, outs, soc, module, captured)
-    return result_of(args, found, outs, errors, soc, pricer)
+    if not args.measure:
+        return result_of(args, found, outs, errors, soc, pricer)
+    from nnstretch.cli.partition_measured import fastest_first
+
+    order, measured_ms = fastest_first(outs[: len(found)])
+    result = result_of(args, [found[k] for k in order], outs, [errors[k] for k in order], soc, pricer)
+    for one, time_ms in zip(result["candidates"], measured_ms, strict=True):
+        one["measured_ms"] = time_ms
+    return result | {"measured_ms": measured_ms[0]}
 
 
 def check(args: argparse.Namespace) -> None:
@@ -97,6 +107,9 @@ def check(args: argparse.Namespace) -> None:
         value = getattr(args, option)
         if value is not None and not 1 <= value <= most:
             raise BadInput(f"--{option} is {value}, command line, write a number from 1 to {most}")
+    if args.measure and (args.out is None or args.before or args.after):
+        why = "without --out" if args.out is None else "with a Python stage, which nobody passes here"
+        raise BadInput(f"--measure {why}, command line, it streams items through the bundles that are written")
     for option in ("before", "after"):
         if getattr(args, option) and not CALL.fullmatch(getattr(args, option)):
             raise BadInput(f"--{option} is {getattr(args, option)!r}, command line, write MODULE:FUNCTION")
@@ -225,6 +238,8 @@ def show(result: dict[str, Any], console: Any) -> None:
     proven = f"not proven best: {result['why_open']}" if result["why_open"] else "no split between layers is better"
     limit = f"; no pipeline beats {result['bound_ms']:.2f} ms" if result["bound_ms"] is not None else ""
     console.print(f"a result every {result['bottleneck_ms']:.2f} ms predicted ({proven}){limit}")
+    if "measured_ms" in result:
+        console.print(f"a result every {result['measured_ms']:.2f} ms measured here, {result['bottleneck_ms'] / result['measured_ms'] - 1:+.1%} predicted")
     console.print(f"balance {result['balance']:.3f}, one item takes {result['latency_ms']:.2f} ms, {result['throughput_per_s'] or 0:.1f} items/s")
     if result["speedup_vs_fastest"] is not None:
         console.print(f"{result['speedup_vs_fastest']:.2f}x the throughput of {result['fastest']} alone")
@@ -232,7 +247,8 @@ def show(result: dict[str, Any], console: Any) -> None:
         console.print(f"{result['share_of_ideal']:.1%} of the rates of all its processors added up ({result['ideal_ms']:.2f} ms)")
     for rank, one in enumerate(result["candidates"][1:], 2):
         borders = ", ".join(f"{stage['processor']} to {stage['end']}" for stage in one["stages"])
-        console.print(f"candidate {rank}: {one['bottleneck_ms']:.2f} ms, balance {one['balance']:.3f}, {borders} {one['bundle'] or ''}")
+        measured = f"{one['measured_ms']:.2f} ms measured, " if "measured_ms" in one else ""
+        console.print(f"candidate {rank}: {measured}{one['bottleneck_ms']:.2f} ms, balance {one['balance']:.3f}, {borders} {one['bundle'] or ''}")
     if result["bundle"] is not None:
         console.print(f"{result['bundle']} written, largest difference from the network {result['max_abs_error']:.2g}")
     for name, kind in result["fallbacks"].items():

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from nnstretch.pipeline.segments import Run
     from nnstretch.trial import Trial
 
-ALONE = ("processors", "split", "replicas", "before", "after", "input")
+ALONE = ("processors", "split", "replicas", "before", "after", "input", "measure")
 """Options that a plan answers itself, or that only whole networks have."""
 
 

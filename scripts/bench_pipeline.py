@@ -1,0 +1,123 @@
+"""Networks split in two on two cores of this machine: throughput against one core and against two threads within operators.
+
+    nnstretch profile --out latency_predictors/host --backend onnxruntime --processors cpu0,cpu1
+    python scripts/bench_pipeline.py --out docs/bench_pipeline.md --soc latency_predictors/host [--rounds 12] [--items 40]
+
+Split automatically by predicted latency; with --top N so many candidates are measured for a while first, and the best is kept. Everything
+takes turns in one run, round after round. Throughput of a pipeline is that while it is full. Weights are random: only times may be judged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import sys
+import tempfile
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import onnxruntime
+from bench_host import nnstretch
+
+from nnstretch.bench.contenders import on_one_core
+from nnstretch.bench.pipelines import streamed_us
+from nnstretch.bench.rounds import in_rounds
+from nnstretch.bench.spread import quartiles, speedup
+from nnstretch.bundle import read_bundle
+from nnstretch.errors import NnstretchError, one_line
+from nnstretch.files import write_text
+from nnstretch.profile.machine import allowed_cores, description
+from nnstretch.run.stream import Pipeline
+from nnstretch.run.streamed import Chain
+
+SSD = "tests/pipeline_nets.py:Ssd"
+NETWORKS = ("torchvision:resnet18", "torchvision:resnet50", SSD)
+ONE, TWO, IN_TURN, PIPE = "original, one core", "original, two threads within operators", "stages in turn, one core", "pipeline, two stages"
+WANTED, OF_TWO, NEAR, EVEN = 1.8, 0.95, 0.10, 0.9
+HEADS = ("network", "what", "ms an item, median", "quartiles ms", "throughput over one core", "95% interval")
+
+
+def in_a_row(chain: Chain, inputs: Any, items: int) -> float:
+    """Microseconds of an item."""
+    began_s = perf_counter()
+    for _ in range(items):
+        chain.run(inputs)
+    return (perf_counter() - began_s) * 1e6 / items
+
+
+def measured(model: str, args: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    common = (model, "--soc", args.soc, "--processors")
+    more = ("--top", args.top, "--measure") if args.top > 1 else ()
+    split = nnstretch("partition", *common, args.processors, "--stages", 2, *more, "--out", folder / "pipe.nns")
+    for threads in (1, 2):
+        nnstretch("partition", *common, args.processors.split(",")[0], "--stages", 1, "--threads", threads, "--out", folder / f"whole{threads}.nns")
+    one, two, turns = (Chain(read_bundle(folder / name)) for name in ("whole1.nns", "whole2.nns", "pipe.nns"))
+    inputs, tried = one.random_inputs(0), [candidate["measured_ms"] for candidate in split["candidates"]]
+    with Pipeline(folder / "pipe.nns") as pipeline:
+        times = in_rounds(
+            {
+                ONE: lambda: on_one_core(lambda: in_a_row(one, inputs, args.items)),
+                TWO: lambda: in_a_row(two, inputs, args.items),
+                IN_TURN: lambda: on_one_core(lambda: in_a_row(turns, inputs, args.items)),
+                PIPE: lambda: streamed_us(pipeline, inputs, args.items),
+            },
+            args.rounds,
+        )
+        service_ms = [one.service_us / 1e3 for one in pipeline.statistics()]
+    return {"times": times, "service_ms": service_ms, "predicted_ms": split["bottleneck_ms"], "stages": split["stages"], "tried": tried}
+
+
+def lines_of(name: str, found: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """Rows of the table, and what is wanted beside what was measured."""
+    times, rows = found["times"], []
+    for what, own in times.items():
+        middle, gain = quartiles(own), speedup(times[ONE], own)
+        spread = f"{middle.median / 1e3:.2f} | {middle.low / 1e3:.2f} to {middle.high / 1e3:.2f}"
+        rows.append(f"| {name} | {what} | {spread} | {gain.median:.2f}x | {gain.low:.2f} to {gain.high:.2f} |")
+    over_one, over_two = speedup(times[ONE], times[PIPE]), speedup(times[TWO], times[PIPE])
+    slowest, balance = max(found["service_ms"]), sum(found["service_ms"]) / len(found["service_ms"]) / max(found["service_ms"])
+    off, period_ms = found["predicted_ms"] / slowest - 1, quartiles(times[PIPE]).median / 1e3
+    borders = ", ".join(f"{stage['processor']} to {stage['end']}" for stage in found["stages"])
+    claims = [
+        (f"{over_one.median:.2f}x one core ({over_one.low:.2f} to {over_one.high:.2f}), wanted {WANTED}", over_one.median >= WANTED),
+        (f"{over_two.median:.2f} of two threads within operators ({over_two.low:.2f} to {over_two.high:.2f}), wanted {OF_TWO}", over_two.median >= OF_TWO),
+        (f"slowest stage {slowest:.2f} ms, predicted {found['predicted_ms']:.2f} ({off:+.1%}), wanted within {NEAR:.0%}", abs(off) <= NEAR),
+        (f"balance {balance:.3f} ({', '.join(f'{ms:.2f}' for ms in found['service_ms'])} ms), wanted {EVEN}", balance >= EVEN),
+    ]
+    notes = [f"- {name}: {text}: {'met' if met else 'missed'}" for text, met in claims]
+    notes.append(f"- {name}: {borders}; a result every {period_ms:.2f} ms, {slowest / period_ms:.1%} of what the slowest stage allows")
+    if len(found["tried"]) > 1:
+        notes.append(f"- {name}: candidates measured, ms an item: {', '.join(f'{ms:.2f}' for ms in found['tried'])}")
+    return rows, notes
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", required=True, type=Path, metavar="FILE.md")
+    parser.add_argument("--soc", required=True, metavar="FOLDER", help="profile of this machine")
+    parser.add_argument("--processors", default="cpu0,cpu1")
+    parser.add_argument("--networks", default=",".join(NETWORKS))
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--items", type=int, default=40)
+    parser.add_argument("--top", type=int, default=4, help="candidates to measure first (4)")
+    args = parser.parse_args()
+    shown = " ".join(word if word != args.soc else "latency_predictors/host" for word in sys.argv[1:])
+    rows, notes = list[str](), list[str]()
+    for model in args.networks.split(","):
+        with tempfile.TemporaryDirectory() as folder:
+            more = lines_of(model.rpartition(":")[2], measured(model, args, Path(folder)))
+        rows, notes = rows + more[0], notes + more[1]
+        print("\n".join([*more[0], *more[1]]), file=sys.stderr)
+    versions = f"Python {platform.python_version()}, onnxruntime {onnxruntime.__version__}"
+    head = ["# Pipelines on two cores of this machine", "", f"    python scripts/bench_pipeline.py {shown}", ""]
+    head += [f"{description()}, {len(allowed_cores())} cores allowed; {versions}. Weights are random.", ""]
+    table = [f"| {' | '.join(HEADS)} |", f"|{'---|' * len(HEADS)}", *rows]
+    write_text(args.out, "\n".join([*head, *table, "", *notes, ""]))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except NnstretchError as refusal:
+        sys.exit(f"nnstretch: {one_line(refusal)}")
