@@ -17,8 +17,9 @@ _HOMES = {
     "stretch": "nnstretch.stretch",
     "export": "nnstretch.export",
     "Session": "nnstretch.run",
+    "Pipeline": "nnstretch.run",
 }
-__all__ = ["Session", "capture", "export", "load_soc", "search", "stretch"]
+__all__ = ["Pipeline", "Session", "capture", "export", "load_soc", "search", "stretch"]
 
 
 def __getattr__(name: str) -> Any:

@@ -3,7 +3,7 @@
     nnstretch profile --out latency_predictors/host --backend onnxruntime --processors cpu0,cpu1
     python scripts/bench_pipeline.py --out docs/bench_pipeline.md --soc latency_predictors/host [--rounds 12] [--items 40]
 
-Split automatically by predicted latency; with --top N so many candidates are measured for a while first, and the best is kept. Everything
+Split automatically: by predicted latency, or with --measure by candidates that are streamed for a while first. Everything
 takes turns in one run, round after round. Throughput of a pipeline is that while it is full. Weights are random: only times may be judged.
 """
 
@@ -48,12 +48,12 @@ def in_a_row(chain: Chain, inputs: Any, items: int) -> float:
 
 def measured(model: str, args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     common = (model, "--soc", args.soc, "--processors")
-    more = ("--top", args.top, "--measure") if args.top > 1 else ()
+    more = ("--measure",) if args.measure else ()
     split = nnstretch("partition", *common, args.processors, "--stages", 2, *more, "--out", folder / "pipe.nns")
     for threads in (1, 2):
         nnstretch("partition", *common, args.processors.split(",")[0], "--stages", 1, "--threads", threads, "--out", folder / f"whole{threads}.nns")
     one, two, turns = (Chain(read_bundle(folder / name)) for name in ("whole1.nns", "whole2.nns", "pipe.nns"))
-    inputs, tried = one.random_inputs(0), [candidate["measured_ms"] for candidate in split["candidates"]]
+    inputs = one.random_inputs(0)
     with Pipeline(folder / "pipe.nns") as pipeline:
         times = in_rounds(
             {
@@ -65,7 +65,7 @@ def measured(model: str, args: argparse.Namespace, folder: Path) -> dict[str, An
             args.rounds,
         )
         service_ms = [one.service_us / 1e3 for one in pipeline.statistics()]
-    return {"times": times, "service_ms": service_ms, "predicted_ms": split["bottleneck_ms"], "stages": split["stages"], "tried": tried}
+    return {"times": times, "service_ms": service_ms, "predicted_ms": split["bottleneck_ms"], "stages": split["stages"]}
 
 
 def lines_of(name: str, found: dict[str, Any]) -> tuple[list[str], list[str]]:
@@ -87,8 +87,6 @@ def lines_of(name: str, found: dict[str, Any]) -> tuple[list[str], list[str]]:
     ]
     notes = [f"- {name}: {text}: {'met' if met else 'missed'}" for text, met in claims]
     notes.append(f"- {name}: {borders}; a result every {period_ms:.2f} ms, {slowest / period_ms:.1%} of what the slowest stage allows")
-    if len(found["tried"]) > 1:
-        notes.append(f"- {name}: candidates measured, ms an item: {', '.join(f'{ms:.2f}' for ms in found['tried'])}")
     return rows, notes
 
 
@@ -100,7 +98,7 @@ def main() -> None:
     parser.add_argument("--networks", default=",".join(NETWORKS))
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--items", type=int, default=40)
-    parser.add_argument("--top", type=int, default=4, help="candidates to measure first (4)")
+    parser.add_argument("--measure", action="store_true", help="split by measuring candidates, too")
     args = parser.parse_args()
     shown = " ".join(word if word != args.soc else "latency_predictors/host" for word in sys.argv[1:])
     rows, notes = list[str](), list[str]()

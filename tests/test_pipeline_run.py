@@ -22,6 +22,7 @@ from nnstretch.run.network import Network
 from nnstretch.run.stream import Pipeline, Result
 from nnstretch.run.streamed import Chain
 from nnstretch.run.workers import cores_of
+from nnstretch.schedule.cores import affinity
 from nnstretch.schedule.flow import depth
 from nnstretch.stages import Item, Stage
 from nnstretch.stages import Pipeline as Stages
@@ -340,6 +341,32 @@ def test_cores_are_those_a_stage_names_else_one_of_its_own_where_there_are_enoug
     assert cores_of((plain, bound), {0, 2, 3}) == [[frozenset({0})], [frozenset({2, 3})]]
     assert cores_of((plain, two), {0, 1}) == [[None], [None]]
     assert cores_of((replace(plain, replicas=("cpu0", "cpu1")),), {4, 5}) == [[frozenset({4}), frozenset({5})]]
+
+
+def test_the_callers_own_cores_stay_as_they_were() -> None:
+    """P8, and a hole of the original: stage 0 changed the affinity of the thread that made it, for good."""
+    before = affinity()
+    bundle = chain(2)
+    assert bundle.manifest.pipeline is not None
+    first = min(before or {0})
+    stages = tuple(replace(stage, cores=(first,)) for stage in bundle.manifest.pipeline.stages)
+    bound = replace(bundle, manifest=replace(bundle.manifest, pipeline=replace(bundle.manifest.pipeline, stages=stages)))
+    with Pipeline(bound) as pipeline:
+        assert first_of(pipeline.run(full(0))) == 3
+        assert affinity() == before
+        assert [worker.cores for stage in pipeline._relay.workers for worker in stage] == [frozenset({first})] * 2
+    assert affinity() == before
+
+
+def test_each_stage_may_have_a_backend_of_its_own_and_says_what_it_did() -> None:
+    """T1, and the published runner's check of its statistics: one item, some time at every stage."""
+    with Pipeline(reference_bundle(), backend={"cpu": "onnxruntime", "dsp": "torch"}) as pipeline:
+        assert pipeline.run(both(5))[0, 0] == 57
+        found = pipeline.statistics()
+    assert [(one.stage, one.processors, one.items, one.failed, one.waiting) for one in found] == [
+        ("s0", ("cpu",), 1, 0, 0), ("s1", ("dsp",), 1, 0, 0), ("s2", ("cpu",), 1, 0, 0),
+    ]  # fmt: skip
+    assert all(one.busy_us > 0 and one.service_us > 0 for one in found)
 
 
 def test_a_bundle_without_a_pipeline_is_refused(tmp_path: Path) -> None:

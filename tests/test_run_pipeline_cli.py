@@ -162,6 +162,7 @@ def test_candidates_are_measured_here_and_the_fastest_is_kept_first(tmp_path: Pa
     assert times == sorted(times)
     assert found["measured_ms"] == times[0]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["net.2.nns", "net.3.nns", "net.nns"]
+    assert [len(one["measured_stages_ms"]) for one in found["candidates"]] == [2, 2, 2]
     for one in found["candidates"]:
         manifest = read_bundle(Path(one["bundle"])).manifest
         assert [sub.predicted_us[sub.processor] / 1e3 for sub in manifest.subgraphs] == pytest.approx([stage["latency_ms"] for stage in one["stages"]])

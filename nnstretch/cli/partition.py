@@ -11,7 +11,7 @@ exactly, and what no split can beat is printed beside it. Without --out nothing 
   nnstretch partition net.py:make --soc mi9 --split conv2d..relu_3,conv2d_4..linear        by ranges of `inspect`'s operators
   nnstretch partition plan.yaml --soc mi9 --stages 2 --out net.nns                         stages that are branched themselves
   nnstretch partition net.py:make --soc mi9 --top 3 --out net.nns                          net.nns, net.2.nns, net.3.nns to be measured
-  nnstretch partition net.py:make --soc host --top 4 --measure --out net.nns               streamed here in turns, the fastest is net.nns
+  nnstretch partition net.py:make --soc host --measure --out net.nns                       candidates streamed here, the fastest kept
 
 OP:N is the N-th call of an operator, counted from 0. --before and --after name Python stages, module:function; the bundle
 holds their names only.
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
     from nnstretch.capture import Captured
     from nnstretch.pipeline.partition import Partition, Priced
+    from nnstretch.pipeline.table import Corrections
     from nnstretch.soc import Soc
     from nnstretch.stretch.pricing import Pricer
 
@@ -59,7 +60,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--split", default=None, metavar="WHERE", help="by hand, see above; processors alone are chosen then")
     parser.add_argument("--replicas", action="store_true", help="let processors that are left over double a stage, items in turn")
     parser.add_argument("--top", type=int, default=1, metavar="N", help="this many candidates, the best first (default 1)")
-    parser.add_argument("--measure", action="store_true", help="stream items through every candidate on this machine, and keep the fastest first")
+    parser.add_argument("--measure", action="store_true", help="stream items through candidates on this machine, learn, keep the fastest")
     parser.add_argument("--out", default=None, metavar="FILE.nns", help="the bundle to write")
     parser.add_argument("--weights", metavar="CKPT", default=None, help="safetensors of the network")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="of each stage's backend (default 1)")
@@ -88,17 +89,20 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     module, captured = load(args)
     unit_of = None if args.split is None else stages_of_text(captured.graph, args.split)
     pricer = Pricer(soc, args.fallback)
-    found = partitions(captured.graph, soc, Wish(args.stages, names, args.replicas, args.top), unit_of, pricer)
-    errors = write(args, found, outs, soc, module, captured)
-    if not args.measure:
-        return result_of(args, found, outs, errors, soc, pricer)
-    from nnstretch.cli.partition_measured import fastest_first
 
-    order, measured_ms = fastest_first(outs[: len(found)])
-    result = result_of(args, [found[k] for k in order], outs, [errors[k] for k in order], soc, pricer)
-    for one, time_ms in zip(result["candidates"], measured_ms, strict=True):
-        one["measured_ms"] = time_ms
-    return result | {"measured_ms": measured_ms[0]}
+    def again(top: int, corrections: Corrections | None) -> Sequence[Partition]:
+        return partitions(captured.graph, soc, Wish(args.stages, names, args.replicas, top), unit_of, pricer, corrections)
+
+    if not args.measure:
+        found = again(args.top, None)
+        return result_of(args, found, outs, write(args, found, outs, soc, module, captured), soc, pricer)
+    from nnstretch.cli.partition_measured import best_measured
+
+    found, errors, measured = best_measured(outs, lambda new, paths: write(args, new, paths, soc, module, captured), again)
+    result = result_of(args, found, outs, errors, soc, pricer)
+    for row, one in zip(result["candidates"], measured, strict=True):
+        row |= {"measured_ms": one.period_us / 1e3, "measured_stages_ms": [time_us / 1e3 for time_us in one.service_us]}
+    return result | {name: result["candidates"][0][name] for name in ("measured_ms", "measured_stages_ms")}
 
 
 def check(args: argparse.Namespace) -> None:

@@ -1,24 +1,86 @@
-"""`nnstretch partition --measure`: candidates streamed on this machine, the fastest kept first."""
+"""`nnstretch partition --measure`: splits are streamed on this machine, and what that teaches of their stages finds better ones."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nnstretch.cli.subjects import progress
 
+if TYPE_CHECKING:
+    from nnstretch.bench.pipelines import Measured
+    from nnstretch.pipeline.partition import Partition
+    from nnstretch.pipeline.table import Corrections
 
-def fastest_first(paths: Sequence[Path]) -> tuple[list[int], list[float]]:
-    """Which candidate is now in which place, and milliseconds between two results of each; the files change places."""
-    from nnstretch.bench.pipelines import candidates_us
+FIRST, NEXT, LESSONS = 4, 2, 3
+"""Candidates at first, after each lesson, and how many lessons."""
+WHY = "chosen by measured times"
 
-    with progress("measuring") as tick:
-        times_us = candidates_us(paths, tell=lambda done, total: tick(done, total, "rounds"))
-    order = sorted(range(len(paths)), key=lambda k: times_us[k])
-    aside = [path.with_name(f".{path.name}.{os.getpid()}") for path in paths]
-    for path, other in zip(paths, aside, strict=True):
-        path.rename(other)
-    for place, k in enumerate(order):
-        aside[k].rename(paths[place])
-    return order, [times_us[k] / 1e3 for k in order]
+Write = Callable[[Sequence["Partition"], Sequence[Path]], list[float]]
+"""Writes bundles; how far each is from the network."""
+Again = Callable[[int, "Corrections | None"], Sequence["Partition"]]
+"""The best so many partitions at corrected times."""
+Key = tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A candidate that has been streamed here."""
+
+    partition: Partition
+    path: Path
+    error: float
+    measured: Measured
+
+
+def key_of(partition: Partition) -> Key:
+    """What makes a candidate another one: which nodes are on which processors."""
+    pairs = zip(partition.stages, partition.pieces, strict=True)
+    return tuple((tuple(share.processor for share in stage.shares), tuple(node.name for node in piece.nodes)) for stage, piece in pairs)
+
+
+def corrections_of(one: Tried) -> Corrections:
+    """Every kernel of a stage is off by what the stage was off."""
+    pairs = zip(one.partition.stages, one.partition.pieces, one.measured.service_us, strict=True)
+    return {node.name: service_us / stage.latency_us for stage, piece, service_us in pairs for node in piece.nodes}
+
+
+def best_measured(outs: Sequence[Path], write: Write, again: Again) -> tuple[list[Partition], list[float], list[Measured]]:
+    """The fastest candidates as `outs`, with their errors and what was measured. `again` is asked without corrections first.
+
+    Each lesson corrects the stages of the fastest split so far by what they took and asks for the best at these times.
+    Candidates are written beside `outs` and moved when all is over, so an interrupt leaves nothing.
+    """
+    from nnstretch.bench.pipelines import candidates
+
+    tried: dict[Key, Tried] = {}
+    with tempfile.TemporaryDirectory(prefix=".candidates-", dir=outs[0].parent) as folder:
+        found = again(max(FIRST, len(outs)), None)
+        bound_us = found[0].bound_us
+        for _ in range(LESSONS + 1):
+            new = [one for one in found if key_of(one) not in tried]
+            if not new:
+                break
+            paths = [Path(folder) / f"{len(tried) + k}.nns" for k in range(len(new))]
+            errors = write(new, paths)
+            best = [min(tried.values(), key=period_us)] if tried else []
+            with progress(f"streaming {len(best) + len(new)} candidates") as tick:
+                measured = candidates([*(one.path for one in best), *paths], tell=tick)
+            for one, again_measured in zip(best, measured, strict=False):  # beside the new ones, in the same minute
+                tried[key_of(one.partition)] = replace(one, measured=again_measured)
+            rows = zip(new, paths, errors, measured[len(best) :], strict=True)
+            tried |= {key_of(one): Tried(one, path, error, times) for one, path, error, times in rows}
+            found = [
+                replace(one, bound_us=bound_us, why_open=WHY) for one in again(NEXT, corrections_of(min(tried.values(), key=period_us)))
+            ]
+        kept = sorted(tried.values(), key=period_us)[: len(outs)]
+        for one, out in zip(kept, outs, strict=False):
+            one.path.replace(out)
+    return [one.partition for one in kept], [one.error for one in kept], [one.measured for one in kept]
+
+
+def period_us(one: Tried) -> float:
+    return one.measured.period_us

@@ -12,7 +12,7 @@ from nnstretch.pipeline.frontiers import Frontiers, frontiers, in_order
 from nnstretch.pipeline.layers import layers
 from nnstretch.pipeline.solve import Choice, best
 from nnstretch.pipeline.split import pieces
-from nnstretch.pipeline.table import Table, table_of
+from nnstretch.pipeline.table import Corrections, Table, table_of
 from nnstretch.soc import Link, Soc
 from nnstretch.stretch.pricing import Pricer
 from nnstretch.structure.cuts import INPUT, OUTPUT, cuts, is_size
@@ -121,9 +121,17 @@ class Wish:
     top: int = 1
 
 
-def partitions(graph: Graph, soc: Soc, wish: Wish, unit_of: Sequence[int] | None = None, pricer: Pricer | None = None) -> tuple[Partition, ...]:
+def partitions(
+    graph: Graph,
+    soc: Soc,
+    wish: Wish,
+    unit_of: Sequence[int] | None = None,
+    pricer: Pricer | None = None,
+    corrections: Corrections | None = None,
+) -> tuple[Partition, ...]:
     """The best partition, and the next `top` - 1; `unit_of` a hand's stages, whose processors alone are chosen.
 
+    With `corrections` they are the best at corrected times; what each says of itself is still as predicted.
     Raises NoPlan where processors cannot hold the stages, UnknownName for a processor that is not there, BadInput for what does not fit.
     """
     check(wish)
@@ -134,14 +142,14 @@ def partitions(graph: Graph, soc: Soc, wish: Wish, unit_of: Sequence[int] | None
     if unit_of is not None and wish.stages not in (None, count):
         raise BadInput(f"{wish.stages} stages and a split into {count}, network {graph.name}, give one of them")
     ends = frontiers(graph, units) if unit_of is None else in_order(max(units) + 1)
-    table = table_of(graph, units, ends, soc, names, pricer)
+    table = table_of(graph, units, ends, soc, names, pricer, corrections)
     blocked = any(soc.rules(name).blocked for name in names)
     choices = best(table, count, wish.replicas, max(wish.top, BLOCKED_TRIES if blocked else 1))
     bound_us = bottleneck_bound_us(table, wish.replicas)
     stages = [stages_of(units, ends, choice) for choice in choices]
     why_open = " and ".join(([LAYOUTS] if blocked else []) + ([] if ends.complete else [ORDERS]))
     found = [priced(graph, at, one, table, soc, pricer, bound_us, why_open) for at, one in zip(stages, choices, strict=True)]
-    if blocked:
+    if blocked and not corrections:
         found.sort(key=lambda one: (one.bottleneck_us, one.latency_us))
     return tuple(found[: wish.top])
 

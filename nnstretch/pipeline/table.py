@@ -9,7 +9,7 @@ and a stage that was chosen is priced anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,13 +48,25 @@ class Table:
         return int(self.compute_us.shape[1]) - 1
 
 
-def table_of(graph: Graph, unit_of: Sequence[int], ends: Frontiers, soc: Soc, processors: Sequence[str], pricer: Pricer) -> Table:
+Corrections = Mapping[str, float]
+"""By node, how many times longer than predicted its kernel takes: what measuring a stage has taught."""
+
+
+def table_of(
+    graph: Graph,
+    unit_of: Sequence[int],
+    ends: Frontiers,
+    soc: Soc,
+    processors: Sequence[str],
+    pricer: Pricer,
+    corrections: Corrections | None = None,
+) -> Table:
     """Prices of all stages between frontiers of the units that `unit_of` divides the nodes into. Raises UnknownName."""
     flow, member, nested = flow_of(graph, unit_of, ends, soc.element_bytes), ends.member, ends.nested
     compute, transfer, least, refused = [], [], [], []
     for name in processors:
         processor = soc.processor(name)
-        units_us, least_us, missing = unit_times(graph, unit_of, ends.units, name, pricer)
+        units_us, least_us, missing = unit_times(graph, unit_of, ends.units, name, pricer, corrections or {})
         sums = between(units_us, member, nested)
         if processor.memory_bytes is not None:
             sums = np.where(flow.weight_bytes > processor.memory_bytes, np.inf, sums)
@@ -68,7 +80,7 @@ def table_of(graph: Graph, unit_of: Sequence[int], ends: Frontiers, soc: Soc, pr
 
 
 def unit_times(
-    graph: Graph, unit_of: Sequence[int], count: int, processor: str, pricer: Pricer
+    graph: Graph, unit_of: Sequence[int], count: int, processor: str, pricer: Pricer, corrections: Corrections
 ) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Compute of each unit, with and without copies between layouts, infinite where a kernel is refused, and which kernels are.
 
@@ -89,6 +101,7 @@ def unit_times(
             waiting_us += latency_us
             continue
         last = unit[kernel.nodes[0]]
+        latency_us *= corrections.get(kernel.nodes[0], 1.0)
         least_us[last] += latency_us
         times_us[last] += latency_us + waiting_us
         waiting_us = 0.0

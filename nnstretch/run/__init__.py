@@ -3,6 +3,11 @@
     session.py       Session(bundle).run(inputs): the one thing most users need
     server.py        Server(bundle).submit(inputs): many clients, one answer or one error each
     requests.py      clients that ask again when they are answered, on either clock
+    stream.py        Pipeline(bundle).stream(items): many items in flight, results in order
+    belt.py          the items on their way, and what a worker does with one
+    crafts.py        what a stage computes: sub-graphs, or a Python function
+    workers.py       on what they run, on which cores, what they have done
+    streamed.py      a stream as numbers: period, bottleneck, balance; predicted, and in turn
     network.py       a bundle's sub-graphs as callable numbers
     edges.py         the way in and out: PyTorch's order and real numbers outside, int8 and channels last inside
     backends.py      who computes which sub-graph
@@ -23,5 +28,6 @@ from nnstretch.run.measures import measure
 from nnstretch.run.overlap import Overlap
 from nnstretch.run.perfetto import write_perfetto
 from nnstretch.run.session import Session
+from nnstretch.run.stream import Pipeline
 
-__all__ = ["Overlap", "Session", "measure", "write_perfetto"]
+__all__ = ["Overlap", "Pipeline", "Session", "measure", "write_perfetto"]
