@@ -3,7 +3,7 @@
     nnstretch profile --out latency_predictors/host --backend onnxruntime --processors cpu0,cpu1
     python scripts/bench_pipeline.py --out docs/bench_pipeline.md --soc latency_predictors/host [--rounds 12] [--items 40]
 
-Split automatically: by predicted latency, or with --measure by candidates that are streamed for a while first. Everything
+Split automatically, by predicted latency alone and with `partition --measure`, which streams candidates for a while and learns. Everything
 takes turns in one run, round after round. Throughput of a pipeline is that while it is full. Weights are random: only times may be judged.
 """
 
@@ -33,7 +33,8 @@ from nnstretch.run.streamed import Chain
 
 SSD = "tests/pipeline_nets.py:Ssd"
 NETWORKS = ("torchvision:resnet18", "torchvision:resnet50", SSD)
-ONE, TWO, IN_TURN, PIPE = "original, one core", "original, two threads within operators", "stages in turn, one core", "pipeline, two stages"
+ONE, TWO, IN_TURN = "original, one core", "original, two threads within operators", "stages in turn, one core"
+PREDICTED, MEASURED = "pipeline of two, split by prediction", "pipeline of two, split by measuring"
 WANTED, OF_TWO, NEAR, EVEN = 1.8, 0.95, 0.10, 0.9
 HEADS = ("network", "what", "ms an item, median", "quartiles ms", "throughput over one core", "95% interval")
 
@@ -48,24 +49,26 @@ def in_a_row(chain: Chain, inputs: Any, items: int) -> float:
 
 def measured(model: str, args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     common = (model, "--soc", args.soc, "--processors")
-    more = ("--measure",) if args.measure else ()
-    split = nnstretch("partition", *common, args.processors, "--stages", 2, *more, "--out", folder / "pipe.nns")
+    pair = (*common, args.processors, "--stages", 2, "--out")
+    splits = {PREDICTED: nnstretch("partition", *pair, folder / "p.nns"), MEASURED: nnstretch("partition", *pair, folder / "m.nns", "--measure")}
     for threads in (1, 2):
         nnstretch("partition", *common, args.processors.split(",")[0], "--stages", 1, "--threads", threads, "--out", folder / f"whole{threads}.nns")
-    one, two, turns = (Chain(read_bundle(folder / name)) for name in ("whole1.nns", "whole2.nns", "pipe.nns"))
+    one, two, turns = (Chain(read_bundle(folder / name)) for name in ("whole1.nns", "whole2.nns", "m.nns"))
     inputs = one.random_inputs(0)
-    with Pipeline(folder / "pipe.nns") as pipeline:
+    with Pipeline(folder / "p.nns") as by_prediction, Pipeline(folder / "m.nns") as by_measuring:
         times = in_rounds(
             {
                 ONE: lambda: on_one_core(lambda: in_a_row(one, inputs, args.items)),
                 TWO: lambda: in_a_row(two, inputs, args.items),
                 IN_TURN: lambda: on_one_core(lambda: in_a_row(turns, inputs, args.items)),
-                PIPE: lambda: streamed_us(pipeline, inputs, args.items),
+                PREDICTED: lambda: streamed_us(by_prediction, inputs, args.items),
+                MEASURED: lambda: streamed_us(by_measuring, inputs, args.items),
             },
             args.rounds,
         )
-        service_ms = [one.service_us / 1e3 for one in pipeline.statistics()]
-    return {"times": times, "service_ms": service_ms, "predicted_ms": split["bottleneck_ms"], "stages": split["stages"]}
+        pipelines = {PREDICTED: by_prediction, MEASURED: by_measuring}
+        service_ms = {name: [stage.service_us / 1e3 for stage in one.statistics()] for name, one in pipelines.items()}
+    return {"times": times, "service_ms": service_ms, "splits": splits}
 
 
 def lines_of(name: str, found: dict[str, Any]) -> tuple[list[str], list[str]]:
@@ -75,18 +78,21 @@ def lines_of(name: str, found: dict[str, Any]) -> tuple[list[str], list[str]]:
         middle, gain = quartiles(own), speedup(times[ONE], own)
         spread = f"{middle.median / 1e3:.2f} | {middle.low / 1e3:.2f} to {middle.high / 1e3:.2f}"
         rows.append(f"| {name} | {what} | {spread} | {gain.median:.2f}x | {gain.low:.2f} to {gain.high:.2f} |")
-    over_one, over_two = speedup(times[ONE], times[PIPE]), speedup(times[TWO], times[PIPE])
-    slowest, balance = max(found["service_ms"]), sum(found["service_ms"]) / len(found["service_ms"]) / max(found["service_ms"])
-    off, period_ms = found["predicted_ms"] / slowest - 1, quartiles(times[PIPE]).median / 1e3
-    borders = ", ".join(f"{stage['processor']} to {stage['end']}" for stage in found["stages"])
+    over_one, over_two = speedup(times[ONE], times[MEASURED]), speedup(times[TWO], times[MEASURED])
+    forecast_ms, service_ms = found["splits"][PREDICTED]["bottleneck_ms"], found["service_ms"]
+    balance, off = sum(service_ms[MEASURED]) / 2 / max(service_ms[MEASURED]), forecast_ms / max(service_ms[PREDICTED]) - 1
     claims = [
         (f"{over_one.median:.2f}x one core ({over_one.low:.2f} to {over_one.high:.2f}), wanted {WANTED}", over_one.median >= WANTED),
         (f"{over_two.median:.2f} of two threads within operators ({over_two.low:.2f} to {over_two.high:.2f}), wanted {OF_TWO}", over_two.median >= OF_TWO),
-        (f"slowest stage {slowest:.2f} ms, predicted {found['predicted_ms']:.2f} ({off:+.1%}), wanted within {NEAR:.0%}", abs(off) <= NEAR),
-        (f"balance {balance:.3f} ({', '.join(f'{ms:.2f}' for ms in found['service_ms'])} ms), wanted {EVEN}", balance >= EVEN),
+        (f"balance {balance:.3f} ({', '.join(f'{ms:.2f}' for ms in service_ms[MEASURED])} ms), wanted {EVEN}", balance >= EVEN),
+        (f"slowest stage {max(service_ms[PREDICTED]):.2f} ms, predicted {forecast_ms:.2f} ({off:+.1%}), wanted within {NEAR:.0%}", abs(off) <= NEAR),
     ]
-    notes = [f"- {name}: {text}: {'met' if met else 'missed'}" for text, met in claims]
-    notes.append(f"- {name}: {borders}; a result every {period_ms:.2f} ms, {slowest / period_ms:.1%} of what the slowest stage allows")
+    about = ("split by measuring", "split by measuring", "split by measuring", "split by prediction")
+    notes = [f"- {name}, {how}: {text}: {'met' if met else 'missed'}" for how, (text, met) in zip(about, claims, strict=True)]
+    for how, split in found["splits"].items():
+        period_ms, slowest_ms = quartiles(times[how]).median / 1e3, max(service_ms[how])
+        borders = ", ".join(f"{stage['processor']} to {stage['end']}" for stage in split["stages"])
+        notes.append(f"- {name}, {how}: {borders}; a result every {period_ms:.2f} ms, {slowest_ms / period_ms:.1%} of what the slowest stage allows")
     return rows, notes
 
 
@@ -98,7 +104,6 @@ def main() -> None:
     parser.add_argument("--networks", default=",".join(NETWORKS))
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--items", type=int, default=40)
-    parser.add_argument("--measure", action="store_true", help="split by measuring candidates, too")
     args = parser.parse_args()
     shown = " ".join(word if word != args.soc else "latency_predictors/host" for word in sys.argv[1:])
     rows, notes = list[str](), list[str]()
