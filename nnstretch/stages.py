@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 CALL = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 MAX_CAPACITY, MAX_THREADS, MAX_CORE = 4096, 1024, 4095
+MAX_STAGES, MAX_REPLICAS = 256, 64
+"""Each replica of each stage is a thread: what asks for more is no pipeline but an attack."""
 DEFAULT_CAPACITY = 2
 """One item at work behind the queue, one that waits: enough where stages are balanced, and the bound on memory."""
 
@@ -135,6 +137,8 @@ def check_pipeline(pipeline: Pipeline, manifest: Manifest) -> None:
     _once("stage", [stage.name for stage in pipeline.stages])
     if not (pipeline.stages and pipeline.inputs and pipeline.outputs):
         raise ValueError("pipeline, it needs stages, inputs and outputs")
+    if len(pipeline.stages) > MAX_STAGES:
+        raise ValueError(f"pipeline, {len(pipeline.stages)} stages, at most {MAX_STAGES}")
     ports = {port.name: port for sub in manifest.subgraphs for port in (*sub.inputs, *sub.outputs)}
     _check_members(pipeline, manifest)
     for stage in pipeline.stages:
@@ -182,6 +186,8 @@ def _check_stage(stage: Stage, manifest: Manifest) -> None:
 
 
 def _check_replicas(stage: Stage, manifest: Manifest, where: str) -> None:
+    if len(stage.replicas) > MAX_REPLICAS:
+        raise ValueError(f"{where}, {len(stage.replicas)} replicas, at most {MAX_REPLICAS}")
     if len(set(stage.replicas)) != len(stage.replicas) or "" in stage.replicas:
         raise ValueError(f"{where}, replicas on {str(stage.replicas)[:80]}, each processor holds one")
     for sub in members(stage, manifest):

@@ -190,6 +190,8 @@ FORGED: dict[str, tuple[Change, str]] = {
     "threads": (lambda m: stage(m, 1).update(threads=10**6), "1000000 threads"),
     "cores": (lambda m: stage(m, 1).update(cores=[1, 1]), "cores (1, 1), each once"),
     "replicas": (lambda m: stage(m, 1).update(replicas=["dsp", "dsp"]), "each processor holds one"),
+    "too many replicas": (lambda m: stage(m, 1).update(replicas=[f"cpu{n}" for n in range(100)]), "100 replicas, at most 64"),
+    "too many stages": (lambda m: m["pipeline"]["stages"].extend([m["pipeline"]["stages"][0] | {"name": f"x{n}"} for n in range(300)]), "at most 256"),
     "another's replica": (lambda m: stage(m, 1).update(replicas=["gpu", "cpu"]), "replicas begin with gpu"),
     "order": (lambda m: m["pipeline"]["stages"].reverse(), "before it is written, a cycle or a wrong order"),
     "unfed": (lambda m: m["pipeline"]["inputs"][0].update(name="other"), "stage 'before' reads 'item', which nothing feeds"),

@@ -369,6 +369,12 @@ def test_each_stage_may_have_a_backend_of_its_own_and_says_what_it_did() -> None
     assert all(one.busy_us > 0 and one.service_us > 0 for one in found)
 
 
+def test_a_core_that_is_not_there_is_refused_and_not_silently_ignored() -> None:
+    """A hole of the original: affinity had no effect, which users found by timing."""
+    with pytest.raises(BadInput, match="stage b is bound to core 9, pipeline, this process may use 0, 2; pass bind=False"):
+        cores_of((Stage("a", ("a",)), Stage("b", ("b",), cores=(2, 9))), {0, 2})
+
+
 def test_a_bundle_without_a_pipeline_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"no pipeline, bundle .*, it has branches only; `nnstretch partition` makes one"):
         Pipeline(branched_bundle())

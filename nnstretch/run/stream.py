@@ -65,6 +65,7 @@ class Pipeline:
     `functions` are the bundle's Python stages by the names it gives them (`module:function`). `on_error`: an item on which a stage
     raises ends with that error, and the others go on; or it is the last one (`stop`), and those behind it are cancelled.
     `results` may wait to be read; then `push` waits. `pace` makes stages last their predicted times; `traced` items are kept for `trace`.
+    `bind=False` leaves it to the system on which cores stages run, whatever the bundle says.
     Any thread may call any method; results come in the order of items, whoever takes them.
     """
 
@@ -78,8 +79,9 @@ class Pipeline:
         results: int = RESULTS,
         pace: Pace | None = None,
         traced: int = TRACED,
+        bind: bool = True,
     ) -> None:
-        """Raises BadInput for a bundle without a pipeline or a missing function, UnknownName for a backend that is not there."""
+        """Raises BadInput for a bundle without a pipeline, a missing function or a core that is not there, UnknownName for a backend."""
         bundle = bundle if isinstance(bundle, Bundle) else read_bundle(bundle)
         pipeline = bundle.manifest.pipeline
         if pipeline is None:
@@ -102,7 +104,7 @@ class Pipeline:
         self._belt = Belt(self.flow, names, self._limit + 1, opened, on_error == "stop", pace, traced)
         dead = forgotten(bundle.manifest)
         self._belt.forget([dead[step.name] for step in self.flow])
-        self._cores = cores_of(pipeline.stages, affinity())
+        self._cores = cores_of(pipeline.stages, affinity()) if bind else [[None] * step.replicas for step in self.flow]
         self._relay = Relay(self.flow, self._belt.craft, self._cores)
         self._origin_s = perf_counter()
         self._closed = False

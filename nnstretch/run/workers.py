@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from nnstretch.bundle import Bundle
+from nnstretch.errors import BadInput
 from nnstretch.run.belt import Record
 from nnstretch.schedule.relay import Worker
 from nnstretch.stages import Stage, members
@@ -41,7 +42,14 @@ def names_of(stage: Stage, bundle: Bundle) -> tuple[str, ...]:
 
 
 def cores_of(stages: tuple[Stage, ...], allowed: set[int] | None) -> list[list[frozenset[int] | None]]:
-    """Cores of every worker: those its stage names; else, where there are enough for all sub-graphs, as many of its own as it has threads."""
+    """Cores of every worker: those its stage names; else, where there are enough for all sub-graphs, as many of its own as it has threads.
+
+    Raises BadInput for a core that this process may not use: a binding without effect would show in nothing but the times.
+    """
+    for stage in stages:
+        if missing := [core for core in stage.cores if allowed is not None and core not in allowed]:
+            there = ", ".join(map(str, sorted(allowed or ())))
+            raise BadInput(f"stage {stage.name} is bound to core {missing[0]}, pipeline, this process may use {there}; pass bind=False")
     free = deque(sorted((allowed or set()) - {core for stage in stages for core in stage.cores}))
     wanted = sum(stage.threads * max(1, len(stage.replicas)) for stage in stages if not stage.cores and not stage.call)
     enough = wanted <= len(free)
