@@ -28,7 +28,8 @@ CASES = (
 WANTED = 0.95
 HEADS = (
     *("network", "processors", "slowest stage ms", "balance"),
-    *"virtual: a result every ms", "of the ideal", "real: a result every ms", "of the ideal", "late", "dilation")
+    *("virtual: a result every ms", "of the ideal", "real: a result every ms", "of the ideal", "late", "dilation"),
+)
 
 
 def row(model: str, processors: str, soc: str, items: int, folder: Path) -> tuple[str, bool]:
