@@ -70,7 +70,7 @@ def test_predicted_times_give_the_period_of_the_slowest_stage(tmp_path: Path, ca
     assert found["processors"]["dsp"]["utilisation"] == pytest.approx(1.0)
     slices = [event for event in json.loads((tmp_path / "t.json").read_text())["traceEvents"] if event["ph"] == "X"]
     assert len(slices) == 3 * 40
-    overlap = [s for s in slices if s["name"] == "s0" and any(o["name"] == "s1" and o["ts"] < s["ts"] < o["ts"] + o["dur"] for o in slices)]
+    overlap = [s for s in slices if s["args"]["stage"] == "s0" and any(o["args"]["stage"] == "s1" and o["ts"] < s["ts"] < o["ts"] + o["dur"] for o in slices)]
     assert overlap, "the next item is at the first stage while one is at the second"
 
 

@@ -3,6 +3,8 @@
 FOLDER holds any of summary.json, search.json, run_original.json, run_branched.json, trace_original.json,
 trace_branched.json, training_original.json, training_branched.json and plan.yaml; the page shows what is
 there and says what is not. It needs no network to be opened. FOLDER may also be one trace of `nnstretch run --trace`.
+Of a pipeline it holds any of partition.json, run_pipeline.json and trace_pipeline.json: what `partition --json` prints, and
+`run --mode pipeline --json --trace trace_pipeline.json`.
 Where a trace holds a prediction and a run, both are drawn on top of each other, and the five sub-graphs that are furthest from
 their prediction are named, on the page and with --json.
 """

@@ -28,7 +28,7 @@ def headline(story: Story) -> Markup:
         drawing,
         class_="hero" if bars else None,
     )
-    return tag("section", shown, _uncalibrated(story), _honest(), id="headline", aria_label="Headline")
+    return tag("section", shown, _uncalibrated(story), honest(), id="headline", aria_label="Headline")
 
 
 def _uncalibrated(story: Story) -> Markup | None:
@@ -38,7 +38,8 @@ def _uncalibrated(story: Story) -> Markup | None:
     return tag("p", tag("strong", says), class_="absent")
 
 
-def _honest() -> Markup:
+def honest() -> Markup:
+    """What the kinds of milliseconds are."""
     kinds = join(join((tag("strong", kind), f" {says} ")) for kind, says in KINDS)
     return tag("p", HONEST_START, kinds, HONEST_END, class_="honest")
 

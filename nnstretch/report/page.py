@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from nnstretch.files import write_text
-from nnstretch.report import sections
+from nnstretch.report import sections, stream_sections
 from nnstretch.report.headline import headline
 from nnstretch.report.markup import Markup, join, tag
 from nnstretch.report.overlay import overlay_chapter
 from nnstretch.report.reading import read_story
 from nnstretch.report.story import Story
+from nnstretch.report.streaming import PipelineStory
 from nnstretch.report.style import content_policy, script, style_sheet
 from nnstretch.report.svg import shared_patterns
 
@@ -25,6 +27,14 @@ CHAPTERS = (
     ("plans", "Best plans", sections.plans_chapter),
     ("provenance", "Provenance", sections.provenance_chapter),
 )
+
+
+PIPELINE_CHAPTERS = (
+    ("stream", "Items on their way", stream_sections.stream_chapter),
+    ("stages", "Stages", stream_sections.stages_chapter),
+    ("split", "Split", stream_sections.split_chapter),
+)
+"""In front of the others, where the folder tells of a pipeline."""
 
 
 def build_report(folder: Path) -> str:
@@ -45,24 +55,50 @@ def page(story: Story) -> str:
         tag("meta", charset="utf-8"),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", http_equiv="Content-Security-Policy", content=content_policy()),
-        tag("title", f"{story.title}, stretched"),
+        tag("title", f"{story.title}, {'stretched' if story.branches or not story.pipeline else 'as a pipeline'}"),
         style_sheet(),
     )
-    chapters = join(build(story) for _, _, build in CHAPTERS)
-    main = tag("main", headline(story), chapters)
-    body = tag("body", shared_patterns(), _header(story), _contents(), main, _footer(), script())
+    main = tag("main", _streaming(story), headline(story) if _branched(story) else None, join(build(story) for _, _, build in _chapters(story)))
+    body = tag("body", shared_patterns(), _header(story), _contents(story), main, _footer(), script())
     return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
+
+
+def _branched(story: Story) -> bool:
+    """A folder of a pipeline alone shows nothing of branches, not even that it is absent."""
+    return story.branches or story.pipeline is None
+
+
+def _chapters(story: Story) -> tuple[tuple[str, str, Callable[[Story], Markup]], ...]:
+    """Of the branched network; provenance is of both."""
+    return CHAPTERS if _branched(story) else CHAPTERS[-1:]
+
+
+def _streaming(story: Story) -> Markup | None:
+    pipeline = story.pipeline
+    if pipeline is None:
+        return None
+    return join((stream_sections.stream_headline(pipeline), *(build(pipeline) for _, _, build in PIPELINE_CHAPTERS)))
 
 
 def _header(story: Story) -> Markup:
     search = story.search
-    told = (search.model, f"on {search.soc}" if search.soc else None, " + ".join(search.processors) or None) if search else ()
+    told: tuple[str | None, ...] = (search.model, f"on {search.soc}" if search.soc else None, " + ".join(search.processors) or None) if search else ()
+    if not search and story.pipeline:
+        told = ("a pipeline", *_split_told(story.pipeline))
     eyebrow = " · ".join(part for part in told if part) or "network and chip are not named in this folder"
     return tag("header", tag("p", eyebrow, class_="eyebrow"), tag("h1", story.title))
 
 
-def _contents() -> Markup:
-    links = join(tag("li", tag("a", name, href=f"#{anchor}")) for anchor, name, _ in CHAPTERS)
+def _split_told(pipeline: PipelineStory) -> tuple[str | None, ...]:
+    split, run = pipeline.split, pipeline.run
+    stages = f"{len(run.stages)} stages" if run and run.stages else None
+    return (f"on {split.soc}" if split and split.soc else None, stages)
+
+
+def _contents(story: Story) -> Markup:
+    shown = [(anchor, name) for anchor, name, _ in PIPELINE_CHAPTERS] if story.pipeline else []
+    shown += [(anchor, name) for anchor, name, _ in _chapters(story)]
+    links = join(tag("li", tag("a", name, href=f"#{anchor}")) for anchor, name in shown)
     return tag("nav", tag("ul", links), aria_label="Contents")
 
 

@@ -15,6 +15,8 @@ PROCESSORS = {
     "npu": ("#9c4583", "#e6a3cb"),
 }
 SPARE = (("#7a6300", "#e5d04c"), ("#4a5568", "#a9b8cc"), ("#7b3f00", "#d9a06b"))
+ITEMS = (*PROCESSORS.values(), *SPARE[:2])
+"""One after another: of six items in a row no two look alike."""
 _SAFE = re.compile(r"[a-z0-9]+")
 
 
@@ -26,9 +28,15 @@ def colour_class(processor: str) -> str:
 
 
 def colour_rules(dark: bool) -> str:
-    """CSS that sets --p, the colour of a processor, by class."""
+    """CSS that sets --p, the colour of a processor or of an item, by class."""
     named = {**PROCESSORS, **{f"x{i}": pair for i, pair in enumerate(SPARE)}}
-    return "".join(f".p-{name}{{--p:{pair[dark]}}}" for name, pair in named.items())
+    items = "".join(f".i-{number}{{--p:{pair[dark]}}}" for number, pair in enumerate(ITEMS))
+    return "".join(f".p-{name}{{--p:{pair[dark]}}}" for name, pair in named.items()) + items
+
+
+def item_class(number: int) -> str:
+    """The colour of the n-th item of a stream."""
+    return f"i-{number % len(ITEMS)}"
 
 
 def legend(entries: Iterable[tuple[str, str]]) -> Markup:

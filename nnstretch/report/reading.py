@@ -10,6 +10,7 @@ from typing import TypeVar
 from nnstretch.errors import BrokenFile, UnknownName
 from nnstretch.report.fields import Place, read_json, read_text
 from nnstretch.report.story import Branch, Epoch, PlanCost, Run, Search, Segment, SourceFile, Story, Summary, SummaryRow
+from nnstretch.report.stream_reading import PIPELINE_FILES, TRACE, is_pipelines, pipeline_from
 from nnstretch.report.timelines import timelines_from
 from nnstretch.yamltext import parse_yaml
 
@@ -28,12 +29,14 @@ def read_story(folder: Path) -> Story:
     folder = Path(folder)
     if folder.is_file():
         place = read_json(folder)
+        if is_pipelines(place):
+            return Story(files=(_source(folder, place),), pipeline=pipeline_from({TRACE: place}))
         return Story(timelines={"branched": timelines_from(place)}, files=(_source(folder, place),))
     if not folder.is_dir():
         raise UnknownName(f"cannot report {folder}, no such folder, name the one that holds search.json and its neighbours")
-    present = [name for name in FILES if (folder / name).exists()]
+    present = [name for name in (*FILES, *PIPELINE_FILES) if (folder / name).exists()]
     if not present:
-        raise UnknownName(f"nothing to report in {folder}, it holds none of {', '.join(FILES)}")
+        raise UnknownName(f"nothing to report in {folder}, it holds none of {', '.join((*FILES, *PIPELINE_FILES))}")
     read = {name: read_json(folder / name) for name in present if name.endswith(".json")}
     return Story(
         summary=summary_from(read["summary.json"]) if "summary.json" in read else None,
@@ -43,6 +46,7 @@ def read_story(folder: Path) -> Story:
         training=_by_kind(read, "training", training_from),
         plan_text=plan_text_from(folder / "plan.yaml") if "plan.yaml" in present else None,
         files=tuple(_source(folder / name, read.get(name)) for name in present),
+        pipeline=pipeline_from(read),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from nnstretch.report.streaming import PipelineStory
 from nnstretch.trace import Span, Trace
 
 
@@ -190,6 +191,12 @@ class Story:
     training: dict[str, tuple[Epoch, ...]] = field(default_factory=dict)
     plan_text: str | None = None
     files: tuple[SourceFile, ...] = ()
+    pipeline: PipelineStory | None = None
+
+    @property
+    def branches(self) -> bool:
+        """Whether anything is told of a branched network."""
+        return bool(self.summary or self.search or self.runs or self.timelines or self.training or self.plan_text is not None)
 
     @property
     def plan(self) -> PlanCost | None:
@@ -198,5 +205,5 @@ class Story:
 
     @property
     def title(self) -> str:
-        named = (self.summary and self.summary.title) or (self.search and self.search.model)
-        return named or "A stretched network"
+        named = (self.summary and self.summary.title) or (self.search and self.search.model) or (self.pipeline and self.pipeline.model)
+        return named or ("A pipeline" if self.pipeline else "A stretched network")

@@ -19,6 +19,7 @@
     alone.py         what each sub-graph takes alone on its core
     emulation.py     how much slower than the chip a host has to play it
     measures.py      latencies and traces as the numbers of the command line
+    items.py         items of a pipeline in a trace: rows, and who handed what to whom
     perfetto.py      traces for chrome://tracing and ui.perfetto.dev
 
 Needs neither torch nor Lightning.

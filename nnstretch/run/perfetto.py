@@ -2,6 +2,9 @@
 
 One process per trace (predicted, measured), one thread and one counter of queued tasks per processor, an arrow from every
 branch to the meeting point that waits for it, and an instant for every task that failed and every alarm that rang.
+
+Of a pipeline every worker has a thread (`s0 on cpu`), slices are named by stage and item (`s0#17`), and arrows lead an item from
+stage to stage (`nnstretch/run/items.py`).
 """
 
 from __future__ import annotations
@@ -15,62 +18,86 @@ from typing import Any
 from nnstretch.errors import one_line
 from nnstretch.files import write_text
 from nnstretch.manifest import Manifest
+from nnstretch.run.items import hand_overs, homes, item_of, lanes, on_its_way, stages_told
 from nnstretch.schedule import subgraph_of, tasks_of
 from nnstretch.trace import Failure, Span, Trace
 
 Event = dict[str, Any]
+Place = tuple[str, str]
+"""Sub-graph or stage, and its processor."""
 INSIDE_US = 0.001
 """An arrow starts this long before its branch ends: at the end itself it would belong to no slice."""
 
 
 def write_perfetto(path: Path, traces: Mapping[str, Trace], manifest: Manifest, timing: str | None = None) -> None:
     """Write `traces` side by side, each as a process of its name; `timing` says what the times of a run are: measured or emulated."""
-    about = {"model": manifest.model} | ({} if timing is None else {"timing": timing})
+    about = {"model": manifest.model, **({} if timing is None else {"timing": timing}), **stages_told(manifest)}
     document = {"traceEvents": list(events(traces, manifest)), "displayTimeUnit": "ms", "otherData": about}
     write_text(path, json.dumps(document, indent=1, allow_nan=False) + "\n")
 
 
 def events(traces: Mapping[str, Trace], manifest: Manifest) -> Iterator[Event]:
-    threads = dict.fromkeys(span.processor for trace in traces.values() for span in sorted(trace.spans, key=lambda s: s.start_us))
-    threads |= dict.fromkeys(mark.processor for trace in traces.values() for mark in trace.marks if isinstance(mark, Failure))
-    tids = {processor: number for number, processor in enumerate(threads, start=1)}
+    stage_of = homes(manifest)
+    threads = lanes([work for trace in traces.values() for work in _works(trace)], stage_of)
+    tids = {lane: number for number, lane in enumerate(dict.fromkeys(threads.values()), start=1)}
+    places = {work: tids[lane] for work, lane in threads.items()}
     for pid, (name, trace) in enumerate(traces.items(), start=1):
         yield _meta(pid, 0, "process_name", name)
         yield _meta(pid, 0, "process_sort_index", pid, key="sort_index")
-        for processor, tid in tids.items():
-            yield _meta(pid, tid, "thread_name", processor)
-        yield from _slices(pid, tids, trace, manifest)
-        yield from _arrows(pid, tids, trace, manifest)
+        for lane, tid in tids.items():
+            yield _meta(pid, tid, "thread_name", lane)
+            if stage_of:
+                yield _meta(pid, tid, "thread_sort_index", tid, key="sort_index")
+        yield from _slices(pid, places, trace, manifest)
+        yield from _arrows(pid, places, _item_pairs(trace, manifest) if stage_of else _meeting_pairs(trace, manifest))
         yield from _depths(pid, trace)
-        yield from _instants(pid, tids, trace)
+        yield from _instants(pid, places, trace)
+
+
+def _works(trace: Trace) -> list[Place]:
+    """Who did what, in the order of starts, and what failed."""
+    spans = [(subgraph_of(span.task), span.processor) for span in sorted(trace.spans, key=lambda s: s.start_us)]
+    return spans + [(subgraph_of(mark.task), mark.processor) for mark in trace.marks if isinstance(mark, Failure)]
 
 
 def _meta(pid: int, tid: int, what: str, value: str | int, key: str = "name") -> Event:
     return {"ph": "M", "pid": pid, "tid": tid, "name": what, "args": {key: value}}
 
 
-def _slices(pid: int, tids: Mapping[str, int], trace: Trace, manifest: Manifest) -> Iterator[Event]:
-    subgraphs = {sub.name: sub for sub in manifest.subgraphs}
+def _slices(pid: int, places: Mapping[Place, int], trace: Trace, manifest: Manifest) -> Iterator[Event]:
+    subgraphs, stage_of = {sub.name: sub for sub in manifest.subgraphs}, homes(manifest)
     for span in sorted(trace.spans, key=lambda s: (s.start_us, s.task)):
         name = subgraph_of(span.task)
-        where = {"pid": pid, "tid": tids[span.processor], "ts": round(span.start_us, 3), "dur": round(span.duration_us, 3)}
+        where = {"pid": pid, "tid": places[name, span.processor], "ts": round(span.start_us, 3), "dur": round(span.duration_us, 3)}
+        args: Event = {"task": span.task} | on_its_way(span.task, stage_of)
         if (sub := subgraphs.get(name)) is None:  # a stage of several sub-graphs, or in Python
-            yield {"ph": "X", "name": name, "cat": "stage", **where, "args": {"task": span.task}}
+            yield {"ph": "X", "name": span.task if stage_of else name, "cat": "stage", **where, "args": args}
         else:
-            yield {"ph": "X", "name": sub.name, "cat": sub.role, **where, "args": {"task": span.task, "segment": sub.segment}}
+            shown = span.task if stage_of else sub.name
+            yield {"ph": "X", "name": shown, "cat": sub.role, **where, "args": args | {"segment": sub.segment}}
 
 
-def _arrows(pid: int, tids: Mapping[str, int], trace: Trace, manifest: Manifest) -> Iterator[Event]:
-    """Flow events: an `s` inside each branch, an `f` at the meeting point."""
+def _arrows(pid: int, places: Mapping[Place, int], pairs: Iterator[tuple[str, Span, Span]]) -> Iterator[Event]:
+    """Flow events: an `s` inside what comes first, an `f` where what waits for it begins."""
+    for number, (name, before, after) in enumerate(pairs, start=1):
+        flow = {"name": name, "cat": name.partition(" ")[0], "id": pid * 1_000_000 + number, "pid": pid}
+        yield {"ph": "s", **flow, "tid": places[subgraph_of(before.task), before.processor], "ts": _just_inside(before)}
+        yield {"ph": "f", "bp": "e", **flow, "tid": places[subgraph_of(after.task), after.processor], "ts": round(after.start_us, 3)}
+
+
+def _meeting_pairs(trace: Trace, manifest: Manifest) -> Iterator[tuple[str, Span, Span]]:
+    """Every branch, and the meeting point that waits for it."""
     spans = {span.task: span for span in trace.spans}
     merges = {sub.name for sub in manifest.subgraphs if sub.role == "merge"}
-    requests = sorted({int(task.rpartition("#")[2]) for task in spans})
-    tasks = [task for request in requests for task in tasks_of(manifest, request) if task.name in spans]
-    pairs = [(need, task.name) for task in tasks if task.subgraph in merges for need in sorted(task.needs)]
-    for number, (need, name) in enumerate(pairs, start=1):
-        flow = {"name": "meet", "cat": "meet", "id": pid * 1_000_000 + number, "pid": pid}
-        yield {"ph": "s", **flow, "tid": tids[spans[need].processor], "ts": _just_inside(spans[need])}
-        yield {"ph": "f", "bp": "e", **flow, "tid": tids[spans[name].processor], "ts": round(spans[name].start_us, 3)}
+    for request in sorted({item_of(task) for task in spans}):
+        for task in tasks_of(manifest, request):
+            if task.name in spans and task.subgraph in merges:
+                yield from (("meet", spans[need], spans[task.name]) for need in sorted(task.needs))
+
+
+def _item_pairs(trace: Trace, manifest: Manifest) -> Iterator[tuple[str, Span, Span]]:
+    """Whoever hands an item a tensor, and whoever reads it."""
+    return ((f"item {item_of(after.task)}", before, after) for before, after in hand_overs(trace, manifest))
 
 
 def _depths(pid: int, trace: Trace) -> Iterator[Event]:
@@ -87,12 +114,12 @@ def _depths(pid: int, trace: Trace) -> Iterator[Event]:
             yield {"ph": "C", "pid": pid, "tid": 0, "name": f"queue {processor}", "ts": at_us, "args": {"tasks": depth}}
 
 
-def _instants(pid: int, tids: Mapping[str, int], trace: Trace) -> Iterator[Event]:
+def _instants(pid: int, places: Mapping[Place, int], trace: Trace) -> Iterator[Event]:
     for mark in trace.marks:
         at = {"ph": "i", "pid": pid, "ts": round(mark.at_us, 3)}
         if isinstance(mark, Failure):
             name, args = f"{mark.task} failed", {"task": mark.task, "error": one_line(mark.error)}
-            yield {**at, "tid": tids[mark.processor], "name": name, "cat": "failure", "s": "t", "args": args}
+            yield {**at, "tid": places[subgraph_of(mark.task), mark.processor], "name": name, "cat": "failure", "s": "t", "args": args}
         else:
             yield {**at, "tid": 0, "name": one_line(mark.what), "cat": "alarm", "s": "p"}
 

@@ -1,0 +1,148 @@
+"""Files of a pipeline -> PipelineStory: the JSON of `run --mode pipeline` and of `partition`, and a trace of both clocks."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+
+from nnstretch.report.fields import Place
+from nnstretch.report.streaming import PipelineStory, Slice, Split, SplitStage, StageRow, Stream, StreamRun
+
+TRACE, RUN, SPLIT = "trace_pipeline.json", "run_pipeline.json", "partition.json"
+PIPELINE_FILES = (RUN, TRACE, SPLIT)
+_TASK = re.compile(r"(.+)#(\d{1,9})", re.S)
+Lane = tuple[object, object]
+
+
+def pipeline_from(read: Mapping[str, Place]) -> PipelineStory | None:
+    """Of the files that are there; None where none of them is."""
+    if not any(name in read for name in PIPELINE_FILES):
+        return None
+    return PipelineStory(
+        run=run_from(read[RUN]) if RUN in read else None,
+        split=split_from(read[SPLIT]) if SPLIT in read else None,
+        streams=streams_from(read[TRACE]) if TRACE in read else (),
+        after=after_from(read[TRACE]) if TRACE in read else (),
+    )
+
+
+def is_pipelines(trace: Place) -> bool:
+    """Whether a trace says of itself that it is a pipeline's."""
+    about = trace.value.get("otherData") if isinstance(trace.value, dict) else None
+    return isinstance(about, dict) and isinstance(about.get("pipeline"), list)
+
+
+def after_from(trace: Place) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    if not is_pipelines(trace):
+        return ()
+    return tuple((step.at("stage").text(), step.at("after").texts()) for step in trace.at("otherData").at("pipeline").items())
+
+
+def streams_from(trace: Place) -> tuple[Stream, ...]:
+    """One of each process, the predicted first. Events that belong to no item are left out."""
+    events = trace if isinstance(trace.value, list) else trace.at("traceEvents")
+    if events.missing:
+        events.broken("a list of events")
+    names: dict[object, str] = {}
+    rows: dict[Lane, str] = {}
+    found: dict[object, list[Slice]] = defaultdict(list)
+    for event in events.items():
+        phase, name = event.at("ph").text(), event.at("name").maybe_text()
+        if phase == "M" and name == "process_name":
+            names[_key(event, "pid")] = event.at("args").at("name").text()
+        elif phase == "M" and name == "thread_name":
+            rows[_lane(event)] = event.at("args").at("name").text()
+        elif phase == "X" and (one := _slice(event, rows)) is not None:
+            found[_key(event, "pid")].append(one)
+    timing = _timing(trace)
+    streams = [
+        Stream(names.get(pid, "trace"), tuple(sorted(own, key=lambda one: (one.start_us, one.end_us, one.item))), timing) for pid, own in found.items()
+    ]
+    return tuple(sorted(streams, key=lambda one: (one.source != "predicted", one.source)))
+
+
+def _slice(event: Place, rows: Mapping[Lane, str]) -> Slice | None:
+    args = event.at("args")
+    task = None if args.missing else args.at("task").maybe_text()
+    named = _TASK.fullmatch(task or event.at("name").text())
+    if named is None:
+        return None
+    stage = (None if args.missing else args.at("stage").maybe_text()) or named[1]
+    lane, start_us = _lane(event), event.at("ts").number()
+    return Slice(stage, int(named[2]), rows.get(lane, str(lane[1])), start_us, start_us + event.at("dur").size())
+
+
+def _key(event: Place, name: str) -> object:
+    at = event.at(name)
+    if not (at.missing or isinstance(at.value, int | float | str)):
+        at.broken("a number or text")
+    return at.value
+
+
+def _lane(event: Place) -> Lane:
+    return _key(event, "pid"), _key(event, "tid")
+
+
+def _timing(trace: Place) -> str | None:
+    about = trace.value.get("otherData") if isinstance(trace.value, dict) else None
+    said = about.get("timing") if isinstance(about, dict) else None
+    return said if said in ("emulated", "measured") else None
+
+
+def run_from(place: Place) -> StreamRun:
+    numbers = (
+        *("items", "period_ms", "bottleneck_ms", "predicted_bottleneck_ms", "balance", "efficiency", "throughput_per_s"),
+        *("sequential_throughput_per_s", "dilation", "failed"),
+    )
+    return StreamRun(
+        model=place.at("model").maybe_text(),
+        clock=place.at("clock").maybe_text(),
+        timing=place.at("timing").maybe_text(),
+        sequential_is=place.at("sequential_is").maybe_text(),
+        first_error=place.at("first_error").maybe_text(),
+        **{name: place.at(name).maybe_size() for name in numbers},
+        dispatch_overhead_us=place.at("dispatch_overhead_us").maybe_number(),
+        latency_ms=_sizes(place.at("latency_ms")),
+        untimed=place.at("untimed").texts(),
+        stages=tuple(_stage(stage) for stage in place.at("stages").items()),
+    )
+
+
+def _sizes(place: Place) -> dict[str, float]:
+    return {key: value.size() for key, value in place.entries() if not value.missing}
+
+
+def _stage(stage: Place) -> StageRow:
+    numbers = ("items", "failed", "late", "busy_ms", "starved_ms", "blocked_ms")
+    return StageRow(
+        name=stage.at("name").text(),
+        processors=stage.at("processors").texts(),
+        service_ms=stage.at("service_ms").size(),
+        share_ms=stage.at("share_ms").size(),
+        **{name: stage.at(name).maybe_size() for name in numbers},
+    )
+
+
+def split_from(place: Place) -> Split:
+    return Split(
+        model=place.at("model").maybe_text(),
+        soc=place.at("soc").maybe_text(),
+        stages=tuple(_split_stage(stage) for stage in place.at("stages").items()),
+        **{name: place.at(name).maybe_size() for name in ("bottleneck_ms", "balance", "bound_ms", "speedup_vs_fastest")},
+        proven=place.at("proven").maybe_flag(),
+        why_open=place.at("why_open").maybe_text(),
+        fastest=place.at("fastest").maybe_text(),
+        single_ms=_sizes(place.at("single_ms")),
+    )
+
+
+def _split_stage(stage: Place) -> SplitStage:
+    numbers = ("compute_ms", "transfer_in_ms", "transfer_out_ms", "error_ms", "macs", "params")
+    return SplitStage(
+        processors=stage.at("processors").texts() or stage.at("processor").texts(),
+        start=stage.at("start").maybe_text(),
+        end=stage.at("end").maybe_text(),
+        latency_ms=stage.at("latency_ms").size(),
+        **{name: stage.at(name).maybe_size() for name in numbers},
+    )

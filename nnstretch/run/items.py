@@ -1,0 +1,66 @@
+"""Items of a pipeline in a trace: at which stage a task is, on whose row it is drawn, and who handed the item to whom."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from nnstretch.manifest import Manifest
+from nnstretch.schedule import subgraph_of
+from nnstretch.schedule.flow import flow_of
+from nnstretch.stages import reads, writes
+from nnstretch.trace import Span, Trace
+
+
+def item_of(task: str) -> int:
+    """17 of `s0#17`."""
+    return int(task.rpartition("#")[2])
+
+
+def homes(manifest: Manifest) -> dict[str, str]:
+    """The stage of every sub-graph and of every stage, in the order of stages; nothing where there is no pipeline."""
+    stages = () if manifest.pipeline is None else manifest.pipeline.stages
+    return {name: stage.name for stage in stages for name in (stage.name, *stage.subgraphs)}
+
+
+def lanes(works: Sequence[tuple[str, str]], stage_of: Mapping[str, str]) -> dict[tuple[str, str], str]:
+    """The row of every (sub-graph or stage, processor): its processor; in a pipeline, where several stages may share one, its worker."""
+    if not stage_of:
+        return {work: work[1] for work in works}
+    order = list(dict.fromkeys(stage_of.values()))
+    homed = sorted(dict.fromkeys((stage_of.get(name, name), processor, name) for name, processor in works), key=lambda one: order.index(one[0]))
+    return {(name, processor): stage if processor == stage else f"{stage} on {processor}" for stage, processor, name in homed}
+
+
+def on_its_way(task: str, stage_of: Mapping[str, str]) -> dict[str, Any]:
+    """Stage and item, for whoever looks for them."""
+    return {"stage": stage_of.get(subgraph_of(task), subgraph_of(task)), "item": item_of(task)} if stage_of else {}
+
+
+def stages_told(manifest: Manifest) -> dict[str, Any]:
+    """Stages in order, each with those that it reads from."""
+    if manifest.pipeline is None:
+        return {}
+    flow = flow_of(manifest.pipeline, manifest)
+    return {"pipeline": [{"stage": step.name, "after": [flow[other].name for other in step.feeders]} for step in flow]}
+
+
+def hand_overs(trace: Trace, manifest: Manifest) -> Iterator[tuple[Span, Span]]:
+    """Every two spans of one item of which the second reads what the first wrote, items in order."""
+    ends = _ends(manifest)
+    items: dict[int, list[Span]] = defaultdict(list)
+    for span in sorted(trace.spans, key=lambda s: (s.start_us, s.end_us)):
+        items[item_of(span.task)].append(span)
+    for item in sorted(items):
+        maker = {name: span for span in items[item] for name in ends[subgraph_of(span.task)][1]}
+        for span in items[item]:
+            before = dict.fromkeys(maker[name] for name in ends[subgraph_of(span.task)][0] if name in maker)
+            yield from ((one, span) for one in before if one is not span)
+
+
+def _ends(manifest: Manifest) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
+    """What every sub-graph and every stage reads and writes."""
+    assert manifest.pipeline is not None
+    found = {stage.name: (reads(stage, manifest), writes(stage, manifest)) for stage in manifest.pipeline.stages}
+    return found | {sub.name: (tuple(p.name for p in sub.inputs), tuple(p.name for p in sub.outputs)) for sub in manifest.subgraphs}
