@@ -37,6 +37,26 @@ class Entry:
     error: Exception | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of one item."""
+
+    item: int
+    outputs: Any
+    """One output as it is, several by name; None where a stage raised."""
+    error: Exception | None
+    latency_us: float
+    """From its push to its end, on this host's clock."""
+    ended_us: float = 0.0
+    """Since the pipeline began."""
+
+    def value(self) -> Any:
+        """The outputs. Raises the item's error: StageFailed, with the stage's own error as its cause, or Cancelled."""
+        if self.error is not None:
+            raise self.error
+        return self.outputs
+
+
 @dataclass(slots=True)
 class Record:
     """What one worker has done so far; written by its thread alone."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from time import perf_counter
@@ -24,7 +23,7 @@ import numpy as np
 from nnstretch.bundle import Bundle, read_bundle
 from nnstretch.errors import BadInput, Cancelled, Stuck, UnknownName
 from nnstretch.run.backends import Choice, chosen
-from nnstretch.run.belt import Belt, Entry, Pace
+from nnstretch.run.belt import Belt, Entry, Pace, Result
 from nnstretch.run.crafts import Forms, Functions, Graphs, forgotten, opener
 from nnstretch.run.workers import StageStatistics, cores_of, names_of, statistics_of
 from nnstretch.schedule.cores import affinity, pin
@@ -37,26 +36,6 @@ ON_ERROR = ("continue", "stop")
 RESULTS = 16
 """Results that may wait to be read."""
 TRACED = 256
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What came of one item."""
-
-    item: int
-    outputs: Any
-    """One output as it is, several by name; None where a stage raised."""
-    error: Exception | None
-    latency_us: float
-    """From its push to its end, on this host's clock."""
-    ended_us: float = 0.0
-    """Since the pipeline began."""
-
-    def value(self) -> Any:
-        """The outputs. Raises the item's error: StageFailed, with the stage's own error as its cause, or Cancelled."""
-        if self.error is not None:
-            raise self.error
-        return self.outputs
 
 
 class Pipeline:
@@ -121,15 +100,15 @@ class Pipeline:
         if not self._push.acquire(timeout=-1 if timeout_s is None else max(0.0, timeout_s)):
             raise self._no_room()
         try:
-            item, relay = self._pushed, self._relay
-            if not (relay.room(item) and item - self._taken < self._limit):
+            item = self._pushed
+            if not self._fits():
                 left_s = None if until_s == inf else until_s - perf_counter()
-                if not relay.giver.wait(lambda: self._over() or (relay.room(item) and item - self._taken < self._limit), left_s):
+                if not self._relay.giver.wait(lambda: self._over() or self._fits(), left_s):
                     raise self._no_room()
             self._check_open()
             self._belt.put(item, values)
             self._pushed += 1
-            relay.submit()
+            self._relay.submit()
             return item
         finally:
             self._push.release()
@@ -198,8 +177,7 @@ class Pipeline:
     def parameters(self, group: str) -> dict[str, np.ndarray]:
         """The weights of a group that items pushed from now on are computed with. Raises UnknownName."""
         found = group_named(self.pipeline, group)
-        with self._params:
-            data = self._files.get(found.subgraph) or self._file(found)
+        data = self._file(found)
         return {
             one.name: np.frombuffer(data, one.spec.dtype, int(np.prod(one.spec.shape)), one.offset_bytes).reshape(one.spec.shape).copy()
             for one in found.parameters
@@ -212,7 +190,7 @@ class Pipeline:
         """
         found = group_named(self.pipeline, group)
         with self._params:
-            data = patched(found, self._files.get(found.subgraph) or self._file(found), values)
+            data = patched(found, self._file(found), values)
             number = next(n for n, stage in enumerate(self.pipeline.stages) if found.subgraph in stage.subgraphs)
             parts = [(key, self._loaded(key, found.subgraph, data)) for key in self._belt.changes if key[0] == number]
             with self._push:
@@ -251,7 +229,7 @@ class Pipeline:
         return self._relay.error is not None or (self._closed and item >= self._pushed)
 
     def _fits(self) -> bool:
-        return self._relay.room(self._pushed) and self._pushed - self._taken < self._limit
+        return self._relay.room(self._pushed) and self.open_items < self._limit
 
     def _over(self) -> bool:
         return self._closed or self._relay.error is not None or self._belt.stopped_by is not None
@@ -279,7 +257,8 @@ class Pipeline:
             raise Stuck(f"{self.open_items} items are on their way or wait to be read, pipeline of {self.manifest.model}, get them first")
 
     def _file(self, group: ParameterGroup) -> bytes:
-        return self._bundle.files[next(sub.file for sub in self.manifest.subgraphs if sub.name == group.subgraph)]
+        plain = self._bundle.files[next(sub.file for sub in self.manifest.subgraphs if sub.name == group.subgraph)]
+        return self._files.get(group.subgraph, plain)
 
     def _loaded(self, key: tuple[int, int], subgraph: str, data: bytes) -> Any:
         """On a thread of the worker's cores, as threads of a backend inherit them."""
