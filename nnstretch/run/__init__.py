@@ -4,6 +4,7 @@
     server.py        Server(bundle).submit(inputs): many clients, one answer or one error each
     requests.py      clients that ask again when they are answered, on either clock
     network.py       a bundle's sub-graphs as callable numbers
+    wired.py         the same on memory of their own, for who runs a network again and again
     edges.py         the way in and out: PyTorch's order and real numbers outside, int8 and channels last inside
     backends.py      who computes which sub-graph
     promises.py      a file against its manifest
