@@ -39,14 +39,14 @@ def _no_thread_stays_behind() -> Iterator[None]:
 # Who takes turns
 
 
-def test_contenders_take_turns_and_the_second_run_of_each_counts() -> None:
+def test_contenders_take_turns_and_the_last_run_of_each_counts() -> None:
     played: list[str] = []
 
     def turn(name: str) -> float:
         played.append(name)
         return float(len(played))
 
-    found = in_rounds({"a": lambda: turn("a"), "b": lambda: turn("b")}, 2, rest=lambda: played.append("."))
+    found = in_rounds({"a": lambda: turn("a"), "b": lambda: turn("b")}, 2, rest=lambda: played.append("."), warm_s=0.0)
     assert "".join(played) == "ab" + ".aa.bb" * 2
     assert found == {"a": [5.0, 11.0], "b": [8.0, 14.0]}
 

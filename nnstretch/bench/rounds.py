@@ -12,6 +12,8 @@ Tell = Callable[[int, int], object]
 LEAST = 5
 LOOK_S, QUIET, LONGEST_S = 4e-3, 0.1, 0.5
 """How long the process is looked at, the share of a core that counts as none, and how long nobody waits for it at most."""
+WARM_S = 0.05
+"""How long at least every turn runs before the run that counts."""
 Name = TypeVar("Name", bound=Hashable)
 
 
@@ -28,17 +30,26 @@ def at_rest() -> None:
         quiet = quiet + 1 if process_time() - before_s < QUIET * (perf_counter() - begin_s) else 0
 
 
+def warm(turn: Turn, warm_s: float = WARM_S) -> None:
+    """Run once, and again for a while: the first finds another's weights in the caches and cores that have slept, and threads
+    that wake on one core need some 10 ms until the system gives each its own."""
+    until_s = perf_counter() + warm_s
+    turn()
+    while perf_counter() < until_s:
+        turn()
+
+
 def in_rounds(
     turns: Mapping[Name, Turn],
     rounds: int,
     seconds: float | None = None,
     tell: Tell = lambda done, total: None,
     rest: Callable[[], object] = at_rest,
+    warm_s: float = WARM_S,
 ) -> dict[Name, list[float]]:
     """Microseconds of every turn in every round, after one round that is not counted.
 
-    Every turn waits for `rest` and runs twice, and the second time counts: the first finds another's weights in the caches and cores
-    that have slept. With `seconds` rounds go on until they are over, for `LEAST` rounds at any rate; `rounds` is not asked then.
+    Every turn waits for `rest`, is made warm, runs once more, and that counts. With `seconds` rounds go on until they are over, for `LEAST` rounds at any rate; `rounds` is not asked then.
     """
     found: dict[Name, list[float]] = {name: [] for name in turns}
     begin_s, done, total = perf_counter(), 0, rounds
@@ -47,7 +58,7 @@ def in_rounds(
     while done < total:
         for name, turn in turns.items():
             rest()
-            turn()
+            warm(turn, warm_s)
             found[name].append(turn())
         done += 1
         if seconds is not None:
