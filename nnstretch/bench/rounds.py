@@ -49,7 +49,8 @@ def in_rounds(
 ) -> dict[Name, list[float]]:
     """Microseconds of every turn in every round, after one round that is not counted.
 
-    Every turn waits for `rest`, is made warm, runs once more, and that counts. With `seconds` rounds go on until they are over, for `LEAST` rounds at any rate; `rounds` is not asked then.
+    Every turn waits for `rest`, is made warm, runs once more, and that counts. With `seconds` rounds go on
+    until they are over, for `LEAST` rounds at any rate; `rounds` is not asked then.
     """
     found: dict[Name, list[float]] = {name: [] for name in turns}
     begin_s, done, total = perf_counter(), 0, rounds
