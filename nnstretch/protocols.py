@@ -4,15 +4,16 @@ Predictor   what a kernel costs on one processor
 Policy      which ready task goes to which free processor now
 Executor    who runs it, and what time it is
 Backend     who computes a sub-graph's true numbers
+Wirable     a backend that can be given its memory once
 Constraint  why a trial is refused, or None
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -144,4 +145,13 @@ class Backend(Protocol):
 
     def run(self, inputs: Mapping[str, np.ndarray], /) -> Sequence[np.ndarray]:
         """Outputs in the order of the sub-graph's output names."""
+        ...
+
+
+@runtime_checkable
+class Wirable(Protocol):
+    """A backend whose calls can be prepared once for memory that stays where it is."""
+
+    def wired(self, reads: Mapping[str, np.ndarray], writes: Sequence[np.ndarray], /) -> Callable[[], object]:
+        """A call that reads these arrays and fills those, in the order of the sub-graph's output names, as often as it is called."""
         ...

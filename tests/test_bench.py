@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from nnstretch.bench.contenders import ALL_CORES, ALONE, AT_ONCE, IN_TURN, ONE_CORE, Contenders, Outcome, Row, Variant, unpredicted
 from nnstretch.bench.page import page, warnings_of
-from nnstretch.bench.rounds import LEAST, in_rounds
+from nnstretch.bench.rounds import LEAST, LONGEST_S, at_rest, in_rounds
 from nnstretch.bench.spread import Spread, outside, quartiles, speedup
 from nnstretch.bundle import Bundle, write_bundle
 from nnstretch.cli import run_verb
@@ -39,16 +39,27 @@ def _no_thread_stays_behind() -> Iterator[None]:
 # Who takes turns
 
 
-def test_contenders_take_turns_and_the_second_run_of_each_counts() -> None:
+def test_contenders_take_turns_and_the_last_run_of_each_counts() -> None:
     played: list[str] = []
 
     def turn(name: str) -> float:
         played.append(name)
         return float(len(played))
 
-    found = in_rounds({"a": lambda: turn("a"), "b": lambda: turn("b")}, 2)
-    assert "".join(played) == "ab" + "aabb" * 2
-    assert found == {"a": [4.0, 8.0], "b": [6.0, 10.0]}
+    found = in_rounds({"a": lambda: turn("a"), "b": lambda: turn("b")}, 2, rest=lambda: played.append("."), warm_s=0.0)
+    assert "".join(played) == "ab" + ".aa.bb" * 2
+    assert found == {"a": [5.0, 11.0], "b": [8.0, 14.0]}
+
+
+@pytest.mark.parametrize(("awake_s", "longest_s"), [(0.0, 0.012), (0.025, 0.04), (1e9, 0.6)])
+def test_a_turn_waits_for_threads_that_look_for_work(monkeypatch: pytest.MonkeyPatch, awake_s: float, longest_s: float) -> None:
+    """A machine whose second core is kept busy for `awake_s`, and where the thread that waits costs next to nothing."""
+    now_s = [0.0]
+    monkeypatch.setattr("nnstretch.bench.rounds.perf_counter", lambda: now_s[0])
+    monkeypatch.setattr("nnstretch.bench.rounds.process_time", lambda: min(now_s[0], awake_s) + 1e-3 * now_s[0])
+    monkeypatch.setattr("nnstretch.bench.rounds.sleep", lambda time_s: now_s.__setitem__(0, now_s[0] + time_s))
+    at_rest()
+    assert min(awake_s, LONGEST_S) <= now_s[0] <= longest_s
 
 
 def test_rounds_by_the_clock_are_never_too_few() -> None:

@@ -85,8 +85,7 @@ class Contenders:
         self._inputs = self._one.inputs(given)
         branched = self._session.network
         self._branched = branched.inputs(dict(zip((port.name for port in branched.manifest.inputs), given.values(), strict=True)))
-        self._reached = dict(self._branched)
-        self._session.compute(self._reached)
+        self._reached = branched.reached(self._branched)
         self.overlap = self._session.overlap(branched.random_inputs(seed))
         self._traces: list[Trace] = []
         self._alone: list[Times] = []

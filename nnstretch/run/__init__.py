@@ -9,6 +9,7 @@
     workers.py       on what they run, on which cores, what they have done
     streamed.py      a stream as numbers: period, bottleneck, balance; predicted, and in turn
     network.py       a bundle's sub-graphs as callable numbers
+    wired.py         the same on memory of their own, for who runs a network again and again
     edges.py         the way in and out: PyTorch's order and real numbers outside, int8 and channels last inside
     backends.py      who computes which sub-graph
     promises.py      a file against its manifest

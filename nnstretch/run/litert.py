@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from threading import Lock
@@ -62,6 +62,24 @@ class LiteRt:
             raise BrokenFile(f"{self._where}, LiteRT cannot run it ({first_line(error)})") from error
         check_outputs(self._where, self._subgraph.outputs, outputs)
         return outputs
+
+    def wired(self, reads: Mapping[str, np.ndarray], writes: Sequence[np.ndarray], /) -> Callable[[], None]:
+        feeds = [(memory, reads[name]) for name, memory in self._feeds]
+        takes = list(zip(writes, self._writes, strict=True))
+        lock, invoke, copy = self._lock, self._interpreter.invoke, np.copyto
+
+        def call() -> None:
+            try:
+                with lock:
+                    for memory, array in feeds:
+                        copy(memory(), array, "no")
+                    invoke()
+                    for array, memory in takes:
+                        copy(array, memory(), "no")
+            except Exception as error:
+                raise BrokenFile(f"{self._where}, LiteRT cannot run it ({first_line(error)})") from error
+
+        return call
 
 
 @cache

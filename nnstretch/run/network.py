@@ -11,6 +11,7 @@ from nnstretch.errors import BadInput
 from nnstretch.manifest import Port
 from nnstretch.run.backends import Choice, chosen, load
 from nnstretch.run.edges import entering, leaving, random
+from nnstretch.run.wired import Wired
 
 Values = dict[str, np.ndarray]
 """Tensors of one request by their name in the whole network, as ports hold them; each is written once, by one sub-graph."""
@@ -52,8 +53,15 @@ class Network:
             raise BadInput(f"inputs {', '.join(map(str, given)) or 'none'}, {self.manifest.model} expects {_names(ports)}")
         return {port.name: entering(port, given[port.name]) for port in ports}
 
-    def compute(self, subgraph: str, values: Values) -> None:
+    def wired(self) -> Wired:
+        """The sub-graphs on memory of their own, for one who runs the network again and again."""
+        return Wired(self.manifest, self._loaded)
+
+    def compute(self, subgraph: str, values: Values | Wired) -> None:
         """Run one sub-graph on what others left in `values`, and leave its outputs there."""
+        if isinstance(values, Wired):
+            values.calls[subgraph]()
+            return
         run, reads, writes = self._steps[subgraph]
         for name, output in zip(writes, run({name: values[name] for name in reads}), strict=True):
             values[name] = output
@@ -73,10 +81,14 @@ class Network:
 
     def in_order(self, given: Given, raw: bool = False) -> np.ndarray | Values:
         """The sub-graphs one after another on the calling thread: what any schedule has to reproduce."""
-        values = self.inputs(given)
+        return self.outputs(self.reached(self.inputs(given)), raw)
+
+    def reached(self, inputs: Values) -> Values:
+        """Every tensor between sub-graphs, from what `inputs` gave; the calling thread computes them one after another."""
+        values = dict(inputs)
         for name in self._subgraphs:
             self.compute(name, values)
-        return self.outputs(values, raw)
+        return values
 
     def random_inputs(self, seed: int) -> Values:
         """In PyTorch's order: standard normal numbers, or small counts where the input is an integer."""

@@ -24,6 +24,7 @@ from nnstretch.run.emulation import corrected, dilation_for, rehearsal_of
 from nnstretch.run.measures import latency_us
 from nnstretch.run.network import Given, Network, Values
 from nnstretch.run.overlap import Overlap, overlap
+from nnstretch.run.wired import Wired
 from nnstretch.schedule import Lists, Placed, Threads, VirtualClock, decided, durations_of, handovers_of, in_turn, run, tasks_of
 from nnstretch.schedule.virtual import no_work
 from nnstretch.soc import Processor, Soc
@@ -80,6 +81,7 @@ class Session:
         self._turn = threading.RLock()
         self._workers: Threads | None = None
         self._lists: Lists | None = None
+        self._wired: Wired | None = None
         self._end: Callable[[], object] = no_threads
 
     @property
@@ -117,7 +119,7 @@ class Session:
         return self.network.outputs(values, raw)
 
     def compute(self, values: Values) -> None:
-        """The same from what `Network.inputs` gave, which this completes: what is timed where only computing counts."""
+        """The same from what `Network.inputs` gave, to which this adds the outputs: what is timed where only computing counts."""
         self._check_open()
         if self.clock == "virtual":
             self.trace = self._timed(values)
@@ -133,7 +135,7 @@ class Session:
         """A session of the same loaded sub-graphs in mode `sequential`; closing one leaves the other open."""
         other = copy(self)
         other.mode, other.tasks, other._dilation = "sequential", in_turn(tasks_of(self.manifest)), None
-        other._turn, other._workers, other._lists, other._end = threading.RLock(), None, None, no_threads
+        other._turn, other._workers, other._lists, other._wired, other._end = threading.RLock(), None, None, None, no_threads
         return other
 
     def overlap(self, inputs: Given) -> Overlap | None:
@@ -148,7 +150,7 @@ class Session:
         """Let the threads end, and forget the loaded sub-graphs."""
         with self._turn:
             self._end()
-            self._workers = self._lists = None
+            self._workers = self._lists = self._wired = None
             self._closed = True
             self.__dict__.pop("network", None)
 
@@ -176,11 +178,17 @@ class Session:
     def _at_once(self, values: Values) -> Trace:
         """As fast as this host can: the order is decided once and repeated."""
         compute = self.network.compute
+        if self._wired is None:
+            self._wired = self.network.wired()
+        wired = self._wired
         with self._or_none():
             if self._lists is None:
                 self._lists = Lists(decided(self.tasks, self.processors, self._policy), self._caller)
                 self._end = weakref.finalize(self, self._lists.close)
-            return self._lists.run(lambda task: compute(task.subgraph, values))
+            wired.enter(values)
+            trace = self._lists.run(lambda task: compute(task.subgraph, wired))
+        values |= wired.results()
+        return trace
 
     def _on_threads(self, values: Values, durations_us: Mapping[tuple[str, str], float], dilation: float) -> tuple[Trace, int]:
         """At the chip's times, `dilation` times slower; and how many tasks were late."""

@@ -5,19 +5,28 @@ from __future__ import annotations
 import os
 import select
 from contextlib import suppress
+from functools import cache
 from time import perf_counter, sleep
 from zlib import crc32
 
 COARSE_S = 250e-6
 """How early the sleep before a deadline ends: the kernel wakes a thread 50 to 200 us late."""
-IDLE = bytes(16 << 10)
-"""A checksum of it keeps a core awake for some 10 us without Python's lock: who only let go and took the lock
-would be in the way of the thread that it waits for, and sleep until that one is through."""
+LOOK_S = 20e-6
+"""How long a thread that waits leaves Python's lock alone. Whoever wants the lock while another has it sleeps, and to wake
+costs 20 to 50 us where cores are virtual: shorter looks collide more often, longer ones see the end later."""
+IDLE_BYTES, LEAST_BYTES, MOST_BYTES = 64 << 10, 8 << 10, 256 << 10
+"""What is tried first, and bounds; a checksum of 5 KB and less does not let go of the lock."""
 
 
-def stay_awake() -> None:
-    """Pass some 10 microseconds on this core while others have the interpreter."""
-    crc32(IDLE)
+@cache
+def idle() -> bytes:
+    """Bytes whose checksum takes this machine `LOOK_S`: it keeps a core awake, and without Python's lock."""
+    tried, times_s = bytes(IDLE_BYTES), []
+    for _ in range(5):
+        begin_s = perf_counter()
+        crc32(tried)
+        times_s.append(perf_counter() - begin_s)
+    return bytes(min(MOST_BYTES, max(LEAST_BYTES, round(IDLE_BYTES * LOOK_S / max(min(times_s), 1e-9)))))
 
 
 def sleep_until(deadline_s: float) -> None:

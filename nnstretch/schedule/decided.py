@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
+from zlib import crc32
 
 from nnstretch.protocols import Policy
-from nnstretch.schedule.cores import affinity, cores, pin, stay_awake
+from nnstretch.schedule.cores import affinity, cores, idle, pin
 from nnstretch.schedule.loop import run
 from nnstretch.schedule.virtual import VirtualClock, Work
 from nnstretch.soc import Processor
@@ -82,7 +83,8 @@ class Lists:
         """`placed`: on which cores each processor's thread runs; one for each where absent, as far as there are enough."""
         placed = dict(zip(plan, cores(len(plan)), strict=True)) if placed is None else placed
         self._lanes = {name: Lane(name, placed[name]) for name in plan}
-        self._awake = caller is not None and all(placed.values())
+        self._awake_s = AWAKE_S if caller is not None and all(placed.values()) else 0.0
+        self._idle = idle()
         self._count = _link(plan, self._lanes)
         self._caller = self._lanes.get(caller or "") or Lane("", None)
         for lane in self._others():
@@ -131,7 +133,7 @@ class Lists:
     def _serve(self, lane: Lane) -> None:
         pin(lane.core)
         while True:
-            self._look(lambda: not lane.rounds.empty())
+            self._look_for_rounds(lane)
             if (one := lane.rounds.get()) is None:
                 return
             try:
@@ -139,12 +141,11 @@ class Lists:
             except BaseException as error:
                 self._fail(one, error)
 
-    def _look(self, there: Callable[[], bool]) -> None:
-        """Stay awake until something is there, while that is worth it."""
-        if self._awake:
-            until_s = perf_counter() + AWAKE_S
-            while not there() and perf_counter() < until_s:
-                stay_awake()
+    def _look_for_rounds(self, lane: Lane) -> None:
+        """Stay awake until there is something to do, while that is worth it."""
+        until_s, empty, idle = perf_counter() + self._awake_s, lane.rounds.empty, self._idle
+        while empty() and perf_counter() < until_s:
+            crc32(idle)
 
     def _work_off(self, lane: Lane, one: Round) -> None:
         work, ended, times_s = one.work, one.ended, one.times_s
@@ -163,8 +164,13 @@ class Lists:
                     reader.bell.put(None)
 
     def _await(self, lane: Lane, need: int, one: Round) -> None:
-        """Until a task has ended, or the run has failed."""
-        self._look(lambda: one.ended[need] or one.error is not None)
+        """Until a task has ended, or the run has failed: awake for a while, then asleep.
+
+        What is done between two checksums is done with Python's lock, in the way of who ends the task: few words, no calls of ours.
+        """
+        until_s, ended, idle = perf_counter() + self._awake_s, one.ended, self._idle
+        while not ended[need] and one.error is None and perf_counter() < until_s:
+            crc32(idle)
         while not one.ended[need] and one.error is None:
             lane.asleep = True
             if not one.ended[need] and one.error is None:

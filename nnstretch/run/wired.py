@@ -1,0 +1,67 @@
+"""Sub-graphs wired to memory of their own: between two of them nothing is handed over, a call is only a call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import prod
+
+import numpy as np
+
+from nnstretch.manifest import Manifest, Port
+from nnstretch.protocols import Backend, Wirable
+
+Call = Callable[[], object]
+ALIGNED_BYTES = 64
+"""A line of the cache, and what runtimes ask of their own memory."""
+
+
+class Wired:
+    """One set of tensors for a whole network: every sub-graph reads and writes the same memory at each call.
+
+    For one request at a time; what a request is to keep is copied out by `results`.
+    """
+
+    def __init__(self, manifest: Manifest, backends: Mapping[str, Backend]) -> None:
+        """`backends` by the names of sub-graphs."""
+        self._inputs, self._outputs = _names(manifest.inputs), _names(manifest.outputs)
+        ports = [*manifest.inputs, *(port for sub in manifest.subgraphs for port in sub.outputs)]
+        self._memory = {port.name: room(port) for port in ports}
+        self.calls: dict[str, Call] = {}
+        """By sub-graph."""
+        for sub in manifest.subgraphs:
+            reads = {port.name: self._memory[port.name] for port in sub.inputs}
+            self.calls[sub.name] = wire(backends[sub.name], reads, [self._memory[port.name] for port in sub.outputs])
+
+    def enter(self, values: Mapping[str, np.ndarray]) -> None:
+        """The next request's inputs, as `Network.inputs` gives them."""
+        for name in self._inputs:
+            np.copyto(self._memory[name], values[name], casting="no")
+
+    def results(self) -> dict[str, np.ndarray]:
+        """The network's outputs by name, in arrays that are new every time."""
+        return {name: self._memory[name].copy() for name in self._outputs}
+
+
+def wire(backend: Backend, reads: Mapping[str, np.ndarray], writes: Sequence[np.ndarray]) -> Call:
+    """What runs a sub-graph on these arrays; who cannot be wired has its outputs copied."""
+    if isinstance(backend, Wirable):
+        return backend.wired(reads, writes)
+
+    def call() -> None:
+        for memory, output in zip(writes, backend.run(reads), strict=True):
+            np.copyto(memory, output, casting="no")
+
+    return call
+
+
+def room(port: Port) -> np.ndarray:
+    """Memory for a tensor, with nothing in it yet."""
+    kind = np.dtype(port.spec.dtype)
+    size_bytes = prod(port.spec.shape) * kind.itemsize
+    raw = np.empty(size_bytes + ALIGNED_BYTES, np.uint8)
+    skip = -raw.ctypes.data % ALIGNED_BYTES
+    return raw[skip : skip + size_bytes].view(kind).reshape(port.spec.shape)
+
+
+def _names(ports: Iterable[Port]) -> tuple[str, ...]:
+    return tuple(port.name for port in ports)
