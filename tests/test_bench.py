@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from bundles import branched_bundle, conv, feature_map, subgraph
 from hypothesis import given
@@ -120,14 +121,12 @@ def test_every_contender_is_measured(variant: Variant) -> None:
 
 def test_every_subgraph_is_timed_alone_on_its_processor(variant: Variant) -> None:
     network = Network(unpredicted(variant.branched))
-    reached = network.inputs(network.random_inputs(0))
-    network.in_order(network.random_inputs(0))
-    for sub in network.manifest.subgraphs:
-        network.compute(sub.name, reached)
-    before = {name: id(value) for name, value in reached.items()}
-    found = alone_us(network, reached, ("cpu", "dsp"))
+    inputs = network.inputs(network.random_inputs(0))
+    wired = network.filled(inputs)
+    found = alone_us(network.manifest, wired, ("cpu", "dsp"))
     assert found.keys() == {sub.name for sub in network.manifest.subgraphs}
-    assert {name: id(value) for name, value in reached.items()} == before, "nothing is written to what was reached"
+    reached = network.reached(inputs)
+    assert all(np.array_equal(array, reached[name]) for name, array in wired.results().items()), "no tensor is another one afterwards"
 
 
 def test_the_critical_path_takes_the_slowest_branch_of_every_segment() -> None:
@@ -138,11 +137,12 @@ def test_the_critical_path_takes_the_slowest_branch_of_every_segment() -> None:
     assert alone_path_us(manifest, [times, slow, times]) == 56, "medians, not means"
 
 
-def test_an_error_of_a_subgraph_alone_reaches_the_caller(variant: Variant, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_a_subgraph_alone_reaches_the_caller(variant: Variant) -> None:
     network = Network(unpredicted(variant.branched))
-    monkeypatch.setattr(network, "results", lambda name, values: (_ for _ in ()).throw(BrokenFile(f"{name} burnt")))
+    wired = network.wired()
+    wired.calls["stem"] = lambda: (_ for _ in ()).throw(BrokenFile("stem burnt"))
     with pytest.raises(BrokenFile, match="stem burnt"):
-        alone_us(network, {}, ("cpu",))
+        alone_us(network.manifest, wired, ("cpu",))
 
 
 # What is said

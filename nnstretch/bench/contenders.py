@@ -85,7 +85,7 @@ class Contenders:
         self._inputs = self._one.inputs(given)
         branched = self._session.network
         self._branched = branched.inputs(dict(zip((port.name for port in branched.manifest.inputs), given.values(), strict=True)))
-        self._reached = branched.reached(self._branched)
+        self._filled = branched.filled(self._branched)
         self.overlap = self._session.overlap(branched.random_inputs(seed))
         self._traces: list[Trace] = []
         self._alone: list[Times] = []
@@ -127,7 +127,7 @@ class Contenders:
         return taken_us
 
     def _by_themselves(self) -> float:
-        self._alone.append(alone_us(self._session.network, self._reached, [processor.name for processor in self._session.processors]))
+        self._alone.append(alone_us(self._session.manifest, self._filled, [processor.name for processor in self._session.processors]))
         return sum(self._alone[-1].values())
 
 

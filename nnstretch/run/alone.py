@@ -9,7 +9,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from nnstretch.manifest import Manifest
-from nnstretch.run.network import Given, Network, Values
+from nnstretch.run.network import Given
+from nnstretch.run.wired import Wired
 from nnstretch.schedule import critical_path_us, tasks_of
 from nnstretch.schedule.cores import cores, pin
 
@@ -23,19 +24,19 @@ Times = dict[str, float]
 def against_alone_us(session: Session, given: Given, rounds: int) -> tuple[float, float]:
     """Median latency of a session on the real clock, and its critical path of sub-graphs alone; in turns, so that both see one machine."""
     names, times, latencies_us = [processor.name for processor in session.processors], [], []
-    reached = session.network.reached(session.network.inputs(given))
+    wired = session.network.filled(session.network.inputs(given))
     for _ in range(rounds):
         session.compute(session.network.inputs(given))  # once uncounted: the sub-graphs alone have left the caches and cores as they like them
         session.compute(session.network.inputs(given))
         latencies_us.append(session.latency_us)
-        times.append(alone_us(session.network, reached, names))
+        times.append(alone_us(session.manifest, wired, names))
     return median(latencies_us), alone_path_us(session.manifest, times)
 
 
-def alone_us(network: Network, reached: Values, processors: Sequence[str]) -> Times:
+def alone_us(manifest: Manifest, wired: Wired, processors: Sequence[str]) -> Times:
     """One processor after another runs all of its sub-graphs, on the core that `Threads` gives it, while the others rest.
 
-    `reached` holds every tensor of the network, as `Network.compute` leaves them; nothing is written to it. The first
+    `wired` holds every tensor of the network (`Network.filled`): calls are those that a session makes, and change no tensor. The first
     sub-graph of each processor runs once more before, so that a core that slept is awake.
     """
     found: Times = {}
@@ -44,16 +45,16 @@ def alone_us(network: Network, reached: Values, processors: Sequence[str]) -> Ti
     def serve(core: set[int] | None, names: Sequence[str]) -> None:
         pin(core)
         try:
-            network.results(names[0], reached)
+            wired.calls[names[0]]()
             for name in names:
                 begin_s = perf_counter()
-                network.results(name, reached)
+                wired.calls[name]()
                 found[name] = (perf_counter() - begin_s) * 1e6
         except BaseException as error:
             errors.append(error)
 
     for processor, core in zip(processors, cores(len(processors)), strict=True):
-        if names := [sub.name for sub in network.manifest.subgraphs if sub.processor == processor]:
+        if names := [sub.name for sub in manifest.subgraphs if sub.processor == processor]:
             worker = threading.Thread(target=serve, args=(core, names), name=f"nnstretch-alone-{processor}", daemon=True)
             worker.start()
             worker.join()

@@ -57,6 +57,14 @@ class Network:
         """The sub-graphs on memory of their own, for one who runs the network again and again."""
         return Wired(self.manifest, self._loaded)
 
+    def filled(self, inputs: Values) -> Wired:
+        """The same with every tensor computed, one sub-graph after another, from what `inputs` gave."""
+        wired = self.wired()
+        wired.enter(inputs)
+        for name in self._subgraphs:
+            wired.calls[name]()
+        return wired
+
     def compute(self, subgraph: str, values: Values | Wired) -> None:
         """Run one sub-graph on what others left in `values`, and leave its outputs there."""
         if isinstance(values, Wired):
