@@ -36,7 +36,6 @@ from nnstretch.stretch.lower import Stretcher, lower
 from nnstretch.stretch.optimum import search
 from nnstretch.train import fit, load_recipe, load_weights, save_weights
 from nnstretch.train.branching import branched_network
-from nnstretch.train.recipe import Branched, Recipe
 
 NETWORKS = {
     "ResNet-18": "torchvision:resnet18",
@@ -64,6 +63,13 @@ class Way:
     distill: float = 0.0
     features: float = 0.0
     drop: float = 0.0
+    more: tuple[str, ...] = ()
+    """Further keys of the recipe, as KEY=VALUE."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        branched = (f"branched.inherit={self.inherit}", f"branched.drop={self.drop}")
+        return f"loss.distill={self.distill}", f"loss.features={self.features}", *branched, *self.more
 
 
 SCRATCH = Way("from scratch", inherit="none")
@@ -100,13 +106,16 @@ class Bench:
     """One task, and what has been measured."""
 
     task: str
-    recipe: Recipe
+    keys: tuple[str, ...]
+    """What all trainings change of the task's recipe."""
     epochs: int
     original_epochs: int
     work: Path
+    both: Way = BOTH
     done: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.recipe = load_recipe(self.task, self.keys)
         self.work.mkdir(parents=True, exist_ok=True)
         self.journal = self.work / f"{self.task}.jsonl"
         for number, line in enumerate(whole_lines(self.journal), 1):
@@ -126,19 +135,18 @@ class Bench:
 
     def train(self, run: Run) -> dict[str, float]:
         model = f"{NETWORKS[run.network]}?num_classes={CLASSES[self.task]}"
-        trainer = replace(self.recipe.trainer, max_epochs=run.epochs, channels_last=run.network in CHANNELS_LAST)
-        recipe = replace(self.recipe, model=model, seed=run.seed, trainer=trainer)
+        way = next((way for way in (self.both, *PARTS) if way.name == run.way), None)
+        recipe = load_recipe(self.task, (*self.keys, *(way.keys if way else ())))
+        trainer = replace(recipe.trainer, max_epochs=run.epochs, channels_last=run.network in CHANNELS_LAST)
+        recipe = replace(recipe, model=model, seed=run.seed, trainer=trainer)
         original, kept = load_model(model), self.work / f"{self.task}-{run.network}-{run.seed}.safetensors"
         folder = self.work / "unfinished"
-        if not run.team:
+        if way is None:
             result = fit(started(original, run.seed), recipe, folder, progress=False)
             save_weights(original, kept)
             return {"accuracy": result.val_accuracy}
-        way = next(way for way in (*PARTS, BOTH) if way.name == run.way)
         self.measured(replace(run, team="", way="original", epochs=self.original_epochs))
         load_weights(original, kept)
-        recipe = replace(recipe, loss=replace(recipe.loss, distill=way.distill, features=way.features))
-        recipe = replace(recipe, branched=Branched(inherit=way.inherit, drop=way.drop))
         module: nn.Module = branched_network(original, self.plan(run.network, run.team), recipe)
         if way.inherit == "none":
             module = started(module, run.seed)
@@ -182,7 +190,7 @@ def claims(bench: Bench, networks: Sequence[str], seeds: int) -> Iterator[str]:
             rows = {
                 "original": [bench.measured(Run(network, "", "original", bench.original_epochs, seed)) for seed in range(seeds)],
                 "scratch": [bench.measured(Run(network, team, SCRATCH.name, bench.epochs, seed)) for seed in range(seeds)],
-                "both": [bench.measured(Run(network, team, BOTH.name, third, seed)) for seed in range(seeds)],
+                "both": [bench.measured(Run(network, team, bench.both.name, third, seed)) for seed in range(seeds)],
             }
             points = {name: [100 * numbers["accuracy"] for numbers in row] for name, row in rows.items()}
             against = [mean(points["both"]) - mean(points[name]) for name in ("original", "scratch")]
@@ -221,17 +229,18 @@ def ablation(bench: Bench, network: str, team: str, seeds: int) -> Iterator[str]
 
 def page(bench: Bench, args: argparse.Namespace, networks: Sequence[str]) -> str:
     recipe, images = bench.recipe, bench.recipe.data
+    own = f"`{' '.join(bench.both.more)}`, " if bench.both.more else ""
     command = f"OMP_NUM_THREADS=1 python scripts/ablate_training.py {shlex.join(sys.argv[1:])}".strip()
     lines = [
         f"# Accuracy of branched networks: {bench.task}",
         "",
         f"Made by `{command}`.",
-        f"{args.seeds} seeds, recipe `{args.task}` with `{' '.join((*COMMON, *args.set))}`; held-out accuracy",
+        f"{args.seeds} seeds, recipe `{args.task}` with `{' '.join(bench.keys)}`; held-out accuracy",
         "after the last epoch in %, mean ± standard deviation over seeds. Plans: the best of the exact search on mi9 at 224 px, between",
         f"{MIN_MACS:g} and {MAX_MACS:g} of the original's MACs; MACs in the table are shares at {images.image_px} px. From scratch, original and branched",
         "network start from the same distribution and have the same recipe. Inherited and distilled: weights inherited and rescaled at the",
         f"meeting points, distilled from the original's logits (weight {BOTH.distill:g}) and features at the meeting points (weight",
-        f"{BOTH.features:g}), with the same recipe otherwise. Differences are in points, ± their standard error over seeds.",
+        f"{BOTH.features:g}), {own}with the same recipe otherwise. Differences are in points, ± their standard error over seeds.",
         f"Channels last in memory: {', '.join(sorted(CHANNELS_LAST))}.",
         "",
         *claims(bench, networks, args.seeds),
@@ -255,7 +264,7 @@ def first_trainings(bench: Bench, networks: Sequence[str], seeds: int) -> None:
         for network in networks:
             bench.measured(Run(network, "", "original", bench.original_epochs, seed))
             for team in ("+".join(team) for team in TEAMS):
-                bench.measured(Run(network, team, BOTH.name, bench.epochs // 3, seed))
+                bench.measured(Run(network, team, bench.both.name, bench.epochs // 3, seed))
                 bench.measured(Run(network, team, SCRATCH.name, bench.epochs, seed))
 
 
@@ -263,6 +272,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", choices=CLASSES, default="digits")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a recipe's key, beyond what all tasks share")
+    parser.add_argument(
+        "--inherited", action="append", default=[], metavar="KEY=VALUE", help="likewise, where inherited and distilled only"
+    )
     parser.add_argument("--networks", default=",".join(NETWORKS), help="comma-separated")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=18, help="of branched networks from scratch; inherited ones get a third")
@@ -272,8 +284,9 @@ def main() -> int:
     parser.add_argument("--work", type=Path, default=Path("runs/training"), help="where finished trainings are kept")
     parser.add_argument("--out", type=Path, default=Path("docs/training_digits.md"))
     args = parser.parse_args()
-    recipe = load_recipe(args.task, [*COMMON, *args.set])
-    bench = Bench(args.task, recipe, args.epochs, args.original_epochs or 2 * args.epochs, args.work)
+    both = replace(BOTH, name=" ".join((BOTH.name, *args.inherited)), more=tuple(args.inherited))
+    original_epochs = args.original_epochs or 2 * args.epochs
+    bench = Bench(args.task, (*COMMON, *args.set), args.epochs, original_epochs, args.work, both)
     first_trainings(bench, args.networks.split(","), args.seeds)
     if args.train_only:
         return 0
