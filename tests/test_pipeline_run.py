@@ -16,10 +16,11 @@ from pipeline_bundles import bundled, chain, chain_config, framed, reference
 
 from nnstretch.bundle import Bundle
 from nnstretch.errors import BadInput, Cancelled, StageFailed, Stuck, UnknownName
+from nnstretch.run.belt import Result
 from nnstretch.run.crafts import forgotten
 from nnstretch.run.edges import infinite
 from nnstretch.run.network import Network
-from nnstretch.run.stream import Pipeline, Result
+from nnstretch.run.stream import Pipeline
 from nnstretch.run.streamed import Chain
 from nnstretch.run.workers import cores_of
 from nnstretch.schedule.cores import affinity

@@ -114,8 +114,9 @@ def on_threads(
     emulated: bool,
 ) -> tuple[dict[str, Any], Any]:
     """On the real clock: as fast as this host can, or where a chip is named at its pace."""
+    from nnstretch.run.belt import Result
     from nnstretch.run.measures import max_abs_error
-    from nnstretch.run.stream import Pipeline, Result
+    from nnstretch.run.stream import Pipeline
     from nnstretch.run.streamed import at_work, pace_of, predicted, processors_busy_us, stage_us
     from nnstretch.schedule.cores import affinity
 

@@ -21,7 +21,7 @@ from nnstretch.trace import Task
 Values = dict[str, Any]
 """Tensors of an item by name as ports hold them, and whatever Python stages hand on."""
 Functions = Mapping[str, Callable[..., object]]
-"""Python stages by the names that a bundle gives them, or by stage."""
+"""Python stages by the names that a bundle gives them; inside, by stage."""
 Parts = dict[str, tuple[Callable[[Mapping[str, np.ndarray]], Sequence[np.ndarray]], tuple[str, ...], tuple[str, ...]]]
 """What runs each sub-graph, and the names of what it reads and writes."""
 

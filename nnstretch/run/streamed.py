@@ -16,10 +16,10 @@ from nnstretch.bundle import Bundle
 from nnstretch.errors import BadInput, StageFailed, one_line
 from nnstretch.manifest import Manifest
 from nnstretch.run.backends import Choice, chosen
-from nnstretch.run.belt import Pace
+from nnstretch.run.belt import Pace, Result
 from nnstretch.run.crafts import Forms, Function, Functions, Graphs, Values, opener
 from nnstretch.run.edges import random
-from nnstretch.run.stream import Pipeline, Result
+from nnstretch.run.stream import Pipeline
 from nnstretch.run.workers import StageStatistics
 from nnstretch.schedule import Placed, VirtualClock, run
 from nnstretch.schedule.flow import begun_late_us, by_stage, depth, flow_of, stream_durations_us, stream_processors, stream_tasks
