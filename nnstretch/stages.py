@@ -295,4 +295,6 @@ def functions_of(pipeline: Pipeline, given: Mapping[str, Callable[..., object]])
         if stage.call and stage.call not in given:
             passed = ", ".join(given) or "none"
             raise BadInput(f"stage {stage.name} runs {stage.call}, pipeline, nobody passed it; passed are {passed}")
+        if stage.call and not callable(given[stage.call]):
+            raise BadInput(f"stage {stage.name} runs {stage.call}, pipeline, what was passed is no function but {type(given[stage.call]).__name__}")
     return {stage.name: given[stage.call] for stage in pipeline.stages if stage.call}

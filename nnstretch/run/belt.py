@@ -132,7 +132,7 @@ class Belt:
                 slot = None if book is None else book(entry, began_s)
                 try:
                     work(entry.values)
-                except Exception as error:
+                except BaseException as error:  # sys.exit(), too, ends its item and not the pipeline
                     self._fail(entry, item, step.name, error)
                     record.failed += 1
                 ended_s = perf_counter()
@@ -175,7 +175,7 @@ class Belt:
             return Cancelled(f"item {item} was not finished, pipeline, it has been closed")
         return None
 
-    def _fail(self, entry: Entry, item: int, stage: str, error: Exception) -> None:
+    def _fail(self, entry: Entry, item: int, stage: str, error: BaseException) -> None:
         entry.error = StageFailed(f"item {item} failed, stage {stage}, {type(error).__name__}: {one_line(error)}", stage, item)
         entry.error.__cause__ = error
         if self._stops and (self.stopped_by is None or item < self.stopped_by):

@@ -21,7 +21,7 @@ from nnstretch.trace import Task
 Values = dict[str, Any]
 """Tensors of an item by name as ports hold them, and whatever Python stages hand on."""
 Functions = Mapping[str, Callable[..., object]]
-"""Python stages by the names that a bundle gives them, or by stage."""
+"""Python stages by the names that a bundle gives them; inside, by stage."""
 Parts = dict[str, tuple[Callable[[Mapping[str, np.ndarray]], Sequence[np.ndarray]], tuple[str, ...], tuple[str, ...]]]
 """What runs each sub-graph, and the names of what it reads and writes."""
 
@@ -48,6 +48,14 @@ def forgotten(manifest: Manifest) -> dict[str, tuple[str, ...]]:
     return {stage: tuple(names) for stage, names in found.items()}
 
 
+def shared(manifest: Manifest) -> frozenset[str]:
+    """Tensors that more than one stage reads, or a stage and the caller."""
+    pipeline = manifest.pipeline
+    assert pipeline is not None
+    names = [edge.tensor for edge in edges(pipeline, manifest)]
+    return frozenset(name for name in names if names.count(name) > 1)
+
+
 def ancestors(manifest: Manifest) -> dict[str, set[str]]:
     """By stage, every stage that an item has left when it comes there."""
     pipeline = manifest.pipeline
@@ -60,9 +68,13 @@ def ancestors(manifest: Manifest) -> dict[str, set[str]]:
 
 
 class Forms:
-    """Tensors of a pipeline between the two ways of holding them: as a sub-graph's port does, and as PyTorch has it."""
+    """Tensors of a pipeline between the two ways of holding them: as a sub-graph's port does, and as PyTorch has it.
+
+    What comes from outside is copied: its owner may write on it while the item is on its way.
+    """
 
     def __init__(self, manifest: Manifest) -> None:
+        self._shared = shared(manifest)
         self._ports: dict[str, Port] = {}
         for sub in manifest.subgraphs:
             for port in (*sub.inputs, *sub.outputs):
@@ -71,17 +83,26 @@ class Forms:
     def inward(self, item: Item, value: Any) -> Any:
         """From a caller or a Python stage. Raises BadInput for another shape or type than the pipeline says."""
         if (port := self._ports.get(item.name)) is not None:
-            return entering(port, value)
+            found = entering(port, value)
+            return found.copy() if np.may_share_memory(found, value) else found
         spec = item.spec
         if spec is not None and not (isinstance(value, np.ndarray) and (value.shape, str(value.dtype)) == (spec.shape, spec.dtype)):
-            found = f"{'x'.join(map(str, value.shape)) or 'scalar'} {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
-            raise BadInput(f"input {item.name}, expected {spec} {spec.dtype}, got {found}")
-        return value
+            given = f"{'x'.join(map(str, value.shape)) or 'scalar'} {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
+            raise BadInput(f"input {item.name}, expected {spec} {spec.dtype}, got {given}")
+        return value if spec is None else value.copy()
 
     def outward(self, name: str, value: Any) -> Any:
         """To a caller or a Python stage."""
         port = self._ports.get(name)
         return value if port is None or outer(port) == port.spec else leaving(port, value)
+
+    def lent(self, name: str, value: Any) -> Any:
+        """To a Python stage, which may write on what nobody else reads, and on nothing else."""
+        found = self.outward(name, value)
+        if name in self._shared and found is value and isinstance(value, np.ndarray):
+            found = value.view()
+            found.flags.writeable = False
+        return found
 
     def entering(self, pipeline: Pipeline, inputs: Any, model: str) -> Values:
         """What a caller gives: one input as it is, several by name. Raises BadInput."""
@@ -175,7 +196,7 @@ class Function:
 
     def __call__(self, values: Values) -> None:
         stage = self._stage
-        made = self._function(*(self._forms.outward(item.name, values[item.name]) for item in stage.inputs))
+        made = self._function(*(self._forms.lent(item.name, values[item.name]) for item in stage.inputs))
         found = (made,) if len(stage.outputs) == 1 else tuple(made) if isinstance(made, tuple | list) else ()
         if len(found) != len(stage.outputs):
             given = len(found) if isinstance(made, tuple | list) else f"one {type(made).__name__}"

@@ -9,6 +9,7 @@ or by hand, from one thread or two: `push` an item, `get` the next result. Whoev
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,8 +26,8 @@ from nnstretch.errors import BadInput, Cancelled, Stuck, UnknownName
 from nnstretch.run.backends import Choice, chosen
 from nnstretch.run.belt import Belt, Entry, Pace, Result
 from nnstretch.run.crafts import Forms, Functions, Graphs, forgotten, opener
-from nnstretch.run.workers import StageStatistics, cores_of, names_of, statistics_of
-from nnstretch.schedule.cores import affinity, pin
+from nnstretch.run.workers import StageStatistics, cores_of, ended, names_of, on_cores, patience, statistics_of
+from nnstretch.schedule.cores import affinity
 from nnstretch.schedule.flow import depth, flow_of
 from nnstretch.schedule.relay import Relay
 from nnstretch.stages import ParameterGroup, functions_of, group_named, patched
@@ -36,6 +37,7 @@ ON_ERROR = ("continue", "stop")
 RESULTS = 16
 """Results that may wait to be read."""
 TRACED = 256
+MOST = 1_000_000
 
 
 class Pipeline:
@@ -67,8 +69,10 @@ class Pipeline:
             raise BadInput(f"no pipeline, bundle {bundle.name}, it has branches only; `nnstretch partition` makes one")
         if on_error not in ON_ERROR:
             raise UnknownName(f"unknown on_error {on_error!r}, pipeline, it is one of {', '.join(ON_ERROR)}")
-        if results < 1:
-            raise BadInput(f"results is {results}, pipeline, at least 1 has to wait until it is read")
+        if not (isinstance(results, int) and 1 <= results <= MOST):
+            raise BadInput(f"results is {results!r}, pipeline, at least 1 has to wait until it is read, at most {MOST} may")
+        if not (isinstance(traced, int) and 0 <= traced <= MOST):
+            raise BadInput(f"traced is {traced!r}, pipeline, a count of items from 0 to {MOST}")
         self.manifest, self.pipeline = bundle.manifest, pipeline
         self.flow = flow_of(pipeline, bundle.manifest)
         self._bundle, self._backends, self._forms = bundle, chosen(backend, bundle), Forms(bundle.manifest)
@@ -86,7 +90,7 @@ class Pipeline:
         self._cores = cores_of(pipeline.stages, affinity()) if bind else [[None] * step.replicas for step in self.flow]
         self._relay = Relay(self.flow, self._belt.craft, self._cores)
         self._origin_s = perf_counter()
-        self._closed = False
+        self._closed, self._process = False, os.getpid()
         self._end = weakref.finalize(self, ended, self._relay, self._belt)
 
     def push(self, inputs: Any, timeout_s: float | None = None) -> int:
@@ -95,6 +99,8 @@ class Pipeline:
         `inputs`: one input as it is, several by name; arrays have exactly the shape and type that the pipeline says.
         Raises BadInput for other ones, Stuck where there is no room in time, Cancelled once the pipeline is closed or has stopped.
         """
+        self._check_here()
+        timeout_s = patience(timeout_s)
         values = self._forms.entering(self.pipeline, inputs, self.manifest.model)
         until_s = inf if timeout_s is None else perf_counter() + timeout_s
         if not self._push.acquire(timeout=-1 if timeout_s is None else max(0.0, timeout_s)):
@@ -118,6 +124,8 @@ class Pipeline:
 
         Raises Stuck where it is not there in time, or where the pipeline is closed and none is left.
         """
+        self._check_here()
+        timeout_s = patience(timeout_s)
         until_s = inf if timeout_s is None else perf_counter() + timeout_s
         if not self._get.acquire(timeout=-1 if timeout_s is None else max(0.0, timeout_s)):
             raise Stuck(f"no result in {timeout_s:g} s, pipeline of {self.manifest.model}, another thread waits for one")
@@ -137,20 +145,30 @@ class Pipeline:
         return self._result(item, entry)
 
     def stream(self, items: Iterable[Any]) -> Iterator[Result]:
-        """A result for every item, in order. Takes items only as fast as results are read; nothing else may be on its way."""
+        """A result for every item, in order. Takes items only as fast as results are read; nothing else may be on its way.
+
+        Where `items` raises, an item does not fit or the pipeline stops, the results of all items before come first, then that error.
+        """
         self._check_alone()
+        source, end = iter(items), None
         try:
-            for inputs in items:
+            while end is None:
                 while self.open_items and not self._fits():
                     yield self.get()
-                self.push(inputs)
+                try:
+                    self.push(next(source))
+                except Exception as error:
+                    end = error
                 while self._there(self._taken):
                     yield self.get()
             while self.open_items:
                 yield self.get()
-        finally:
+        except GeneratorExit:
             while self.open_items and self._relay.error is None:  # of who reads no further
                 self.get()
+            raise
+        if not isinstance(end, StopIteration):
+            raise end
 
     def run(self, inputs: Any, timeout_s: float | None = None) -> Any:
         """One item through an empty pipeline; its outputs. Raises what `Result.value` raises."""
@@ -202,7 +220,7 @@ class Pipeline:
     def close(self, drain: bool = True) -> None:
         """Take no more items; finish those on their way, or with `drain` false end them with Cancelled. Joins every thread.
 
-        Results that nobody has read can still be read.
+        Results that nobody has read can still be read. A stage that closes its own pipeline does not wait for the threads.
         """
         self._closed = True
         if not drain and self._belt.cancelled_from is None:
@@ -251,7 +269,12 @@ class Pipeline:
         if self._closed:
             raise Cancelled(f"no item is taken, pipeline of {self.manifest.model}, it has been closed")
 
+    def _check_here(self) -> None:
+        if os.getpid() != self._process:
+            raise Stuck(f"process {os.getpid()} has no stages, pipeline of {self.manifest.model}, a fork has no threads: make one of its own there")
+
     def _check_alone(self) -> None:
+        self._check_here()
         self._check_open()
         if self.open_items:
             raise Stuck(f"{self.open_items} items are on their way or wait to be read, pipeline of {self.manifest.model}, get them first")
@@ -261,27 +284,5 @@ class Pipeline:
         return self._files.get(group.subgraph, plain)
 
     def _loaded(self, key: tuple[int, int], subgraph: str, data: bytes) -> Any:
-        """On a thread of the worker's cores, as threads of a backend inherit them."""
-        graphs, cores, found = self._belt.opened[key], self._cores[key[0]][key[1]], list[Any]()
-
-        def on_its_cores() -> None:
-            pin(None if cores is None else set(cores))
-            try:
-                found.append(graphs.loaded(subgraph, data) if isinstance(graphs, Graphs) else None)
-            except BaseException as error:
-                found.append(error)
-
-        thread = threading.Thread(target=on_its_cores, name="nnstretch-load")
-        thread.start()
-        thread.join()
-        if isinstance(found[0], BaseException):
-            raise found[0]
-        return found[0]
-
-
-def ended(relay: Relay, belt: Belt) -> None:
-    """Every thread, also those of branched stages."""
-    relay.close()
-    for work in belt.opened.values():
-        if isinstance(work, Graphs):
-            work.close()
+        graphs = self._belt.opened[key]
+        return on_cores(self._cores[key[0]][key[1]], lambda: graphs.loaded(subgraph, data) if isinstance(graphs, Graphs) else None)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import isnan
 from statistics import median
+from typing import TypeVar
 
 from nnstretch.bundle import Bundle
 from nnstretch.errors import BadInput
-from nnstretch.run.belt import Record
-from nnstretch.schedule.relay import Worker
+from nnstretch.run.belt import Belt, Record
+from nnstretch.run.crafts import Graphs
+from nnstretch.schedule.cores import pin
+from nnstretch.schedule.relay import Relay, Worker
 from nnstretch.stages import Stage, members
+
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +86,51 @@ def statistics_of(stage: str, names: Sequence[str], records: list[Record], worke
         blocked_us=sum(worker.blocked_s for worker in workers) * 1e6,
         waiting=waiting,
     )
+
+
+def patience(timeout_s: float | None) -> float | None:
+    """Seconds to wait; None for as long as it takes, and so for more than the system can count. Raises BadInput."""
+    if timeout_s is None:
+        return None
+    if not isinstance(timeout_s, int | float) or isnan(timeout_s):
+        raise BadInput(f"timeout_s is {timeout_s!r}, pipeline, give seconds or None")
+    return None if timeout_s >= threading.TIMEOUT_MAX else timeout_s
+
+
+def on_cores(cores: frozenset[int] | None, make: Callable[[], Made]) -> Made:
+    """Made on a thread of these cores, as threads of a backend inherit them. Raises what `make` raises."""
+    found: list[Made] = []
+    errors: list[BaseException] = []
+
+    def on_its_cores() -> None:
+        pin(None if cores is None else set(cores))
+        try:
+            found.append(make())
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=on_its_cores, name="nnstretch-load")
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return found[0]
+
+
+def ended(relay: Relay, belt: Belt) -> None:
+    """Every thread of a pipeline, also those of branched stages.
+
+    One of our own threads gets here where a stage closes its pipeline, or happens to collect one that nobody holds. It cannot wait
+    for itself, so another thread does.
+    """
+    if threading.current_thread().name.startswith("nnstretch-"):
+        threading.Thread(target=joined, args=(relay, belt), name="nnstretch-close").start()
+    else:
+        joined(relay, belt)
+
+
+def joined(relay: Relay, belt: Belt) -> None:
+    relay.close()
+    for work in belt.opened.values():
+        if isinstance(work, Graphs):
+            work.close()
