@@ -257,3 +257,11 @@ def test_any_sequence_of_connections_stays_a_dag_in_order(attempts: list[tuple[i
         assert len(place) == 6
         assert all(place[s.owner] < place[t.owner] for s, t in config.links.connections)
         assert str(config) == str(config)
+
+
+@pytest.mark.parametrize(("name", "value"), [("capacity", 0), ("capacity", -1), ("capacity", 2.5), ("capacity", 10**12), ("threads", 0), ("threads", True)])
+def test_a_setting_that_no_stage_can_have_is_refused_where_it_is_made(name: str, value: object) -> None:
+    config, first = PipelineConfig(), module("a", "x")
+    with pytest.raises(BadInput, match=f"{name} is .*, module a, give a number from 1 to"):
+        config[first].set(**{name: value})
+    assert not config.links.settings

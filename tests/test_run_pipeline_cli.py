@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from verb_run import ran, refused
 
 from nnstretch.bundle import Bundle, read_bundle, write_bundle
 from nnstretch.cli import run_verb
+from nnstretch.cli.run import _save
+from nnstretch.errors import BadInput
 
 STAGES = """
 import numpy as np
@@ -137,6 +140,35 @@ def test_items_that_fail_are_counted_and_the_first_error_is_shown(tmp_path: Path
     found = ran(capsys, path, "--mode", "pipeline", "--allow", "stages:m1", "--repeat", "50", "--on-error", "continue")
     assert found["failed"] == 50 - (20 - 12), "a dozen ran alone"
     assert "stage m1, RuntimeError: lens cap" in found["first_error"]
+
+
+def test_a_stream_that_stops_says_what_the_stage_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "stages", raising=False)
+    (tmp_path / "stages.py").write_text(BROKEN)
+    path = written(tmp_path, chain(3, python=[1]))
+    said = refused(capsys, path, "--mode", "pipeline", "--clock", "real", "--allow", "stages:m1", "--repeat", "50", "--on-error", "stop")
+    assert "stage m1, RuntimeError: lens cap" in said
+
+
+def test_results_that_are_no_arrays_are_counted_and_not_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "boxes_stage.py").write_text(STAGES.replace("np.asarray(x.sum())", "['box']"))
+    path = written(tmp_path, Bundle(*framed("boxes_stage:load", "boxes_stage:draw")))
+    np.save(tmp_path / "x.npy", np.zeros(1))
+    allowed = ["--allow", "boxes_stage:load", "--allow", "boxes_stage:draw"]
+    found = ran(capsys, path, "--mode", "pipeline", "--input", "x.npy", *allowed)
+    assert (found["failed"], found["max_abs_error"]) == (0, None)
+    assert "a .npy holds numbers" in refused(capsys, path, "--mode", "pipeline", "--input", "x.npy", "--output", "y.npy", *allowed)
+    assert not (tmp_path / "y.npy").exists()
+
+
+def test_what_is_no_array_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="npy holds numbers and this is dict"):
+        _save(tmp_path / "y.npy", {"a": 1})  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(("words", "message"), [

@@ -286,5 +286,7 @@ def _save(path: Path, output: np.ndarray) -> None:
 
     from nnstretch.files import replacing
 
+    if not (isinstance(output, np.ndarray | np.generic | int | float) and np.asarray(output).dtype.kind in "biufc"):
+        raise BadInput(f"cannot write {path}, output of the network, a .npy holds numbers and this is {type(output).__name__}")
     with replacing(path) as aside, aside.open("wb") as file:
         np.save(file, output, allow_pickle=False)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from nnstretch.bundle import Bundle
 from nnstretch.cli.subjects import warn_uncalibrated
-from nnstretch.errors import BadInput, UnknownName, one_line
+from nnstretch.errors import BadInput, Cancelled, UnknownName, one_line
 from nnstretch.soc import Processor, Soc
 from nnstretch.stages import CALL
 
@@ -97,7 +97,7 @@ def on_the_clock(
         "dilation": 1.0,
         "sequential_throughput_per_s": 1e6 / alone_us if alone_us else 0.0,
         "sequential_is": "predicted",
-        "max_abs_error": max_abs_error(output, chain.run(given)),
+        "max_abs_error": max_abs_error(output, chain.run(given)) if is_numbers(output) else None,
         "untimed": [stage.name for stage in chain.pipeline.stages if stage.call],
     }
     write_trace(args.trace, bundle, {"predicted": predicted(bundle.manifest, min(items, 64), known)}, None)
@@ -121,7 +121,8 @@ def on_threads(
     from nnstretch.schedule.cores import affinity
 
     pace = pace_of(chain, given, known, len(affinity() or (0,))) if emulated else None
-    expected, errors, failures = chain.run(given), [0.0], list[str]()
+    expected, errors, failures = chain.run(given), [0.0], list[Exception]()
+    compared = is_numbers(expected)
     if emulated:
         alone_us, source = sum(min(times) for times in stage_us(bundle.manifest, known).values()), "predicted"
     else:
@@ -130,13 +131,16 @@ def on_threads(
 
         def heard(result: Result) -> None:
             tick()
-            if result.error is None:
+            if result.error is not None:
+                failures.append(result.error)
+            elif compared:
                 errors[0] = max(errors[0], max_abs_error(result.outputs, expected))
-            else:
-                failures.append(str(result.error))
 
         pipeline.run(given)
-        found = at_work(pipeline, given, items, heard)
+        try:
+            found = at_work(pipeline, given, items, heard)
+        except Cancelled as error:
+            raise (failures[0] if failures else error) from None
         statistics = pipeline.statistics()
     rows = [row_of(one, pipeline) for one in statistics]
     busy_us = {name: time_us / pipeline.dilation for name, time_us in processors_busy_us(statistics).items()}
@@ -146,13 +150,21 @@ def on_threads(
         "dilation": pipeline.dilation,
         "sequential_throughput_per_s": 1e6 / alone_us if alone_us else 0.0,
         "sequential_is": source,
-        "max_abs_error": errors[0],
+        "max_abs_error": errors[0] if compared else None,
         "failed": len(failures),
-        "first_error": failures[0] if failures else None,
+        "first_error": str(failures[0]) if failures else None,
     }
     forecast = {"predicted": predicted(bundle.manifest, min(items, 64), known)} if emulated else {}
     write_trace(args.trace, bundle, forecast | {"measured": found.trace}, "emulated" if emulated else "measured")
     return result, expected
+
+
+def is_numbers(output: Any) -> bool:
+    """Arrays, or arrays by name: whatever else a Python stage gives is compared with nothing."""
+    import numpy as np
+
+    found = output.values() if isinstance(output, dict) else [output]
+    return all(isinstance(one, np.ndarray) and one.dtype.kind in "biuf" for one in found)
 
 
 def row_of(one: StageStatistics, pipeline: Pipeline) -> dict[str, Any]:
@@ -253,5 +265,6 @@ def show(result: dict[str, Any], console: Console) -> None:
         console.print(f"[yellow]Python stages count nothing on this clock:[/yellow] {', '.join(result['untimed'])}")
     if result["failed"]:
         console.print(f"[red]{result['failed']} items failed:[/red] {result['first_error']}")
-    console.print(f"largest difference from the stages in turn {result['max_abs_error']:.2g}")
+    error = "results are no arrays: not compared" if result["max_abs_error"] is None else f"{result['max_abs_error']:.2g}"
+    console.print(f"largest difference from the stages in turn: {error}")
     warn_uncalibrated(result, console)

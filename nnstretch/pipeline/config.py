@@ -18,6 +18,7 @@ from nnstretch.errors import BadInput, UnknownName
 from nnstretch.graph import TensorSpec
 from nnstretch.pipeline.forms import dictionary, text
 from nnstretch.pipeline.links import PIPELINE, End, Links, Module, Settings, complete, connected, order
+from nnstretch.stages import MAX_CAPACITY, MAX_THREADS
 
 KINDS = {"input": "input", "output": "output", "param_group": "param"}
 
@@ -132,8 +133,12 @@ class Wrapper:
         return Ends(self._input if key == "input" else self._output)
 
     def set(self, **settings: Any) -> Wrapper:
-        """Change some of `Settings`: processors, threads, cores, capacity."""
+        """Change some of `Settings`: processors, threads, cores, capacity. Raises BadInput for what no stage can have."""
         links = self.config.links
+        for name, most in (("threads", MAX_THREADS), ("capacity", MAX_CAPACITY)):
+            value = settings.get(name, 1)
+            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+                raise BadInput(f"{name} is {str(value)[:40]}, module {self.module.name}, give a number from 1 to {most}")
         changed = replace(links.settings.get(self.module.name, Settings()), **settings)
         self.config.links = replace(links, settings={**links.settings, self.module.name: changed})
         return self
