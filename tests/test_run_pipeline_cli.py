@@ -62,7 +62,7 @@ def test_predicted_times_give_the_period_of_the_slowest_stage(tmp_path: Path, ca
     """On cpu, dsp, cpu."""
     path = written(tmp_path, Bundle(*reference()), {"s0": 2000.0, "s1": 3000.0, "s2": 500.0})
     found = ran(capsys, path, "--mode", "pipeline", "--repeat", "40", "--trace", tmp_path / "t.json")
-    assert (found["mode"], found["clock"], found["timing"]) == ("pipeline", "virtual", "predicted")
+    assert (found["mode"], found["clock"], found["timing"], found["predicted_for"]) == ("pipeline", "virtual", "predicted", "mi9")
     assert found["period_ms"] == pytest.approx(3.0)
     assert found["bottleneck_ms"] == found["predicted_bottleneck_ms"] == pytest.approx(3.0)
     assert (found["efficiency"], found["max_abs_error"]) == (pytest.approx(1.0), 0.0)

@@ -205,6 +205,7 @@ def numbers(
         "period_ms": found.period_us / 1e3,
         "bottleneck_ms": found.bottleneck_us / 1e3,
         "predicted_bottleneck_ms": None if forecast_us is None else forecast_us / 1e3,
+        "predicted_for": None if forecast_us is None else bundle.manifest.soc,
         "balance": found.balance,
         "efficiency": found.efficiency,
         "critical_path_ms": sum(found.service_us.values()) / 1e3,
@@ -250,7 +251,7 @@ def show(result: dict[str, Any], console: Console) -> None:
         row = (stage["name"], " | ".join(stage["processors"]), f"{stage['service_ms']:.3f}", f"{stage['share_ms']:.3f}", f"{busy:.0%}")
         table.add_row(*row, *waits, str(stage["failed"]))
     console.print(table)
-    predicted = "" if result["predicted_bottleneck_ms"] is None else f", predicted {result['predicted_bottleneck_ms']:.3f}"
+    predicted = "" if result["predicted_bottleneck_ms"] is None else f", predicted for {result['predicted_for']} {result['predicted_bottleneck_ms']:.3f}"
     console.print(f"a result every {result['period_ms']:.3f} ms, {result['throughput_per_s']:.1f} /s, {result['items']} items")
     console.print(
         f"slowest stage {result['bottleneck_ms']:.3f} ms{predicted}: {result['efficiency']:.1%} of what it allows; balance {result['balance']:.3f}"
