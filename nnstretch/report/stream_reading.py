@@ -8,11 +8,11 @@ from collections.abc import Mapping
 
 from nnstretch.report.fields import Place
 from nnstretch.report.streaming import PipelineStory, Slice, Split, SplitStage, StageRow, Stream, StreamRun
+from nnstretch.report.timelines import Lane, key_of, lane_of, timing_of
 
 TRACE, RUN, SPLIT = "trace_pipeline.json", "run_pipeline.json", "partition.json"
 PIPELINE_FILES = (RUN, TRACE, SPLIT)
 _TASK = re.compile(r"(.+)#(\d{1,9})", re.S)
-Lane = tuple[object, object]
 
 
 def pipeline_from(read: Mapping[str, Place]) -> PipelineStory | None:
@@ -50,12 +50,12 @@ def streams_from(trace: Place) -> tuple[Stream, ...]:
     for event in events.items():
         phase, name = event.at("ph").text(), event.at("name").maybe_text()
         if phase == "M" and name == "process_name":
-            names[_key(event, "pid")] = event.at("args").at("name").text()
+            names[key_of(event, "pid")] = event.at("args").at("name").text()
         elif phase == "M" and name == "thread_name":
-            rows[_lane(event)] = event.at("args").at("name").text()
+            rows[lane_of(event)] = event.at("args").at("name").text()
         elif phase == "X" and (one := _slice(event, rows)) is not None:
-            found[_key(event, "pid")].append(one)
-    timing = _timing(trace)
+            found[key_of(event, "pid")].append(one)
+    timing = timing_of(trace)
     streams = [
         Stream(names.get(pid, "trace"), tuple(sorted(own, key=lambda one: (one.start_us, one.end_us, one.item))), timing) for pid, own in found.items()
     ]
@@ -69,25 +69,8 @@ def _slice(event: Place, rows: Mapping[Lane, str]) -> Slice | None:
     if named is None:
         return None
     stage = (None if args.missing else args.at("stage").maybe_text()) or named[1]
-    lane, start_us = _lane(event), event.at("ts").number()
+    lane, start_us = lane_of(event), event.at("ts").number()
     return Slice(stage, int(named[2]), rows.get(lane, str(lane[1])), start_us, start_us + event.at("dur").size())
-
-
-def _key(event: Place, name: str) -> object:
-    at = event.at(name)
-    if not (at.missing or isinstance(at.value, int | float | str)):
-        at.broken("a number or text")
-    return at.value
-
-
-def _lane(event: Place) -> Lane:
-    return _key(event, "pid"), _key(event, "tid")
-
-
-def _timing(trace: Place) -> str | None:
-    about = trace.value.get("otherData") if isinstance(trace.value, dict) else None
-    said = about.get("timing") if isinstance(about, dict) else None
-    return said if said in ("emulated", "measured") else None
 
 
 def run_from(place: Place) -> StreamRun:

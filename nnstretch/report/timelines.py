@@ -23,18 +23,18 @@ def timelines_from(place: Place) -> tuple[Timeline, ...]:
         events.broken("a list of events")
     rows = [(event.at("ph").text(), event) for event in events.items()]
     named = [(event.at("name").maybe_text(), event) for phase, event in rows if phase == "M"]
-    sources = {_key(event, "pid"): _given_name(event) for name, event in named if name == "process_name"}
-    lanes = {_lane(event): _given_name(event) for name, event in named if name == "thread_name"}
+    sources = {key_of(event, "pid"): _given_name(event) for name, event in named if name == "process_name"}
+    lanes = {lane_of(event): _given_name(event) for name, event in named if name == "thread_name"}
     parts: dict[str, list[Part]] = defaultdict(list)
     for phase, event in rows:
         if phase == "X":
-            parts[sources.get(_key(event, "pid"), "trace")].append(_part(event, lanes))
+            parts[sources.get(key_of(event, "pid"), "trace")].append(_part(event, lanes))
     ordered = sorted(parts, key=lambda source: (source != "predicted", source))
-    timing = _timing(place)
+    timing = timing_of(place)
     return tuple(replace(_median_request(source, parts[source]), timing=None if source == "predicted" else timing) for source in ordered)
 
 
-def _timing(place: Place) -> str | None:
+def timing_of(place: Place) -> str | None:
     """`emulated` where the file says that processors were; nothing else is taken from it."""
     about = place.at("otherData") if isinstance(place.value, dict) else None
     said = about.at("timing").value if about is not None and isinstance(about.value, dict) else None
@@ -45,7 +45,7 @@ def _given_name(event: Place) -> str:
     return event.at("args").at("name").text()
 
 
-def _key(event: Place, name: str) -> object:
+def key_of(event: Place, name: str) -> object:
     """pid and tid may be numbers or texts, and nothing else."""
     at = event.at(name)
     if not (at.missing or isinstance(at.value, int | float | str)):
@@ -53,13 +53,14 @@ def _key(event: Place, name: str) -> object:
     return at.value
 
 
-def _lane(event: Place) -> Lane:
-    return _key(event, "pid"), _key(event, "tid")
+def lane_of(event: Place) -> Lane:
+    """Process and thread of an event."""
+    return key_of(event, "pid"), key_of(event, "tid")
 
 
 def _part(event: Place, lanes: dict[Lane, str]) -> Part:
     """The event's own `cat` and `args` say what it is; where they do not, its name does."""
-    lane, name = _lane(event), event.at("name").text()
+    lane, name = lane_of(event), event.at("name").text()
     start_us = event.at("ts").number()
     span = Span(start_us, start_us + event.at("dur").size(), name, lanes.get(lane, str(lane[1])))
     args = event.at("args")
