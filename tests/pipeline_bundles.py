@@ -104,3 +104,19 @@ def chain_config(count: int, python: Sequence[int] = (), capacity: int = 2, repl
 def framed(before: str = "camera.read:load", after: str = "boxes:draw") -> tuple[Manifest, dict[str, bytes]]:
     """The reference network between two Python stages."""
     return assembled(with_functions(reference_config().links, before, after), reference_files(), "reference", None)
+
+
+def full(value: float) -> np.ndarray:
+    return np.full((3, 3), value, np.float32)
+
+
+def both(value: float) -> dict[str, np.ndarray]:
+    return {"data_a": full(value), "data_b": full(value)}
+
+
+def reference_bundle() -> Bundle:
+    return Bundle(*reference(), name="reference.nns")
+
+
+def first_of(array: np.ndarray) -> float:
+    return float(array[0, 0])

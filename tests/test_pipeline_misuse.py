@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pipeline_bundles import MAP, bundled, chain, module_for, onnx_file, op
+from pipeline_bundles import MAP, bundled, chain, full, module_for, onnx_file, op
 
 from nnstretch.bundle import Bundle
 from nnstretch.errors import BadInput, Cancelled, StageFailed, Stuck
@@ -18,10 +18,6 @@ from nnstretch.pipeline.config import PipelineConfig
 from nnstretch.pipeline.links import Module
 from nnstretch.run.stream import Pipeline
 from nnstretch.stages import Item
-
-
-def full(value: float) -> np.ndarray:
-    return np.full((3, 3), value, np.float32)
 
 
 def fan() -> Bundle:
