@@ -16,8 +16,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from nnstretch.errors import BadInput, UnknownName
 from nnstretch.graph import ELEMENT_BYTES, TensorSpec
 
@@ -265,25 +263,7 @@ def group_named(pipeline: Pipeline, name: str) -> ParameterGroup:
         if group.name == name:
             return group
     known = ", ".join(group.name for group in pipeline.groups) or "none"
-    raise UnknownName(f"unknown parameter group {name[:80]!r}, pipeline, it has {known}")
-
-
-def patched(group: ParameterGroup, data: bytes, given: Mapping[str, np.ndarray]) -> bytes:
-    """A sub-graph's file with some or all parameters of a group replaced. Raises BadInput for what does not fit, and for nothing."""
-    where = f"parameter group {group.name}"
-    if not isinstance(given, Mapping) or not given:
-        raise BadInput(f"no parameters, {where}, give arrays by name")
-    known, changed = {one.name: one for one in group.parameters}, bytearray(data)
-    for name, array in given.items():
-        if name not in known:
-            raise BadInput(f"unknown parameter {str(name)[:80]!r}, {where}, it has {', '.join(known)}")
-        one = known[name]
-        if not isinstance(array, np.ndarray) or (array.shape, str(array.dtype)) != (one.spec.shape, one.spec.dtype):
-            found = f"{'x'.join(map(str, array.shape)) or 'scalar'} {array.dtype}" if isinstance(array, np.ndarray) else type(array).__name__
-            raise BadInput(f"parameter {name} is {found}, {where}, expected {one.spec} {one.spec.dtype}")
-        plain = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False)
-        changed[one.offset_bytes : one.offset_bytes + one.spec.size_bytes] = plain.tobytes()
-    return bytes(changed)
+    raise UnknownName(f"unknown parameter group {str(name)[:80]!r}, pipeline, it has {known}")
 
 
 def functions_of(pipeline: Pipeline, given: Mapping[str, Callable[..., object]]) -> dict[str, Callable[..., object]]:

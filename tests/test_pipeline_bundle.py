@@ -24,7 +24,8 @@ from nnstretch.export.ends import with_ends
 from nnstretch.pipeline.assemble import assembled
 from nnstretch.pipeline.config import PipelineConfig
 from nnstretch.run.network import Network
-from nnstretch.stages import Edge, Item, Pipeline, Stage, edges, functions_of, group_named, patched
+from nnstretch.run.parameters import patched
+from nnstretch.stages import Edge, Item, Pipeline, Stage, edges, functions_of, group_named
 
 
 @pytest.mark.parametrize("value", [3, 4, 5, 6, 7])

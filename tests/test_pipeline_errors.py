@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from bundles import branched_bundle
-from pipeline_bundles import both, chain, first_of, full, reference_bundle
+from pipeline_bundles import both, chain, first_of, framed, full, reference, reference_bundle
 
+from nnstretch.bundle import Bundle
 from nnstretch.errors import BadInput, Cancelled, StageFailed, UnknownName
 from nnstretch.run.belt import Result
 from nnstretch.run.edges import infinite
+from nnstretch.run.network import Network
 from nnstretch.run.stream import Pipeline
 
 
@@ -77,16 +79,66 @@ def test_a_stage_that_raises_may_stop_the_pipeline() -> None:
     assert kinds == [type(None)] * 4 + [StageFailed] + [Cancelled] * (len(results) - 5)
 
 
+def listed(x: np.ndarray) -> Any:
+    return x.tolist()
+
+
 @pytest.mark.parametrize(("made", "message"), [
-    (lambda x: (x, x), r"input x2, expected 3x3 float32, got tuple, not a numpy array"),
-    (lambda x: x.astype(np.float64), r"input x2, expected 3x3 float32, got 3x3 float64"),
-    (lambda x: None, r"input x2, expected 3x3 float32, got NoneType"),
+    (lambda x: (x, x), "output x2 of stage m1, expected 3x3 float32, got tuple, not a numpy array"),
+    (lambda x: x.astype(np.float64), "output x2 of stage m1, expected 3x3 float32, got 3x3 float64"),
+    (lambda x: x[:2], "output x2 of stage m1, expected 3x3 float32, got 2x3 float32"),
+    (lambda x: None, "output x2 of stage m1, expected 3x3 float32, got NoneType"),
+    (lambda x: {"x2": x}, "output x2 of stage m1, expected 3x3 float32, got dict"),
+    (np.ma.masked_array, "output x2 of stage m1, expected 3x3 float32, got 3x3 float32 with a mask"),
+    (listed, "output x2 of stage m1, expected 3x3 float32, got list"),
 ])  # fmt: skip
-def test_what_a_python_stage_returns_is_checked(made: Callable[[np.ndarray], Any], message: str) -> None:
-    with Pipeline(chain(3, python=[1]), {"stages:m1": made}) as pipeline:
+@pytest.mark.parametrize("last", [False, True])
+def test_what_a_python_stage_returns_is_checked_and_called_its_output(made: Callable[[np.ndarray], Any], message: str, last: bool) -> None:
+    """Also where no network reads it."""
+    with Pipeline(chain(2 if last else 3, python=[1]), {"stages:m1": made}) as pipeline:
         pipeline.push(full(1))
-        with pytest.raises(StageFailed, match=message):
+        with pytest.raises(StageFailed, match=f"stage m1, BadInput: {message}"):
             pipeline.get(20).value()
+
+
+def test_numbers_of_a_python_stage_are_looked_at_in_front_of_a_network() -> None:
+    with Pipeline(chain(3, python=[1]), {"stages:m1": lambda x: x * np.float32(np.nan)}) as pipeline:
+        pipeline.push(full(1))
+        with pytest.raises(StageFailed, match="output x2 of stage m1, expected 3x3 float32, got 9 of 9 numbers that are NaN or infinite"):
+            pipeline.get(20).value()
+    with Pipeline(chain(2, python=[1]), {"stages:m1": lambda x: x * np.float32(np.nan)}) as pipeline:
+        assert np.isnan(pipeline.run(full(1))).all()
+
+
+@pytest.mark.parametrize(("made", "given"), [({}, "one dict"), ((1,), "1"), (None, "one NoneType")])
+def test_outputs_that_a_python_stage_leaves_out_are_named(made: Any, given: str) -> None:
+    calls: dict[str, Callable[..., Any]] = {"camera.read:load": lambda _: made, "boxes:draw": first_of}
+    with Pipeline(Bundle(*framed()), calls) as pipeline:
+        pipeline.push(0)
+        with pytest.raises(StageFailed, match=f"stage before returned {given}, camera.read:load, it has 2 outputs: a tuple of data_a, data_b"):
+            pipeline.get(20).value()
+
+
+def test_a_masked_input_is_refused_by_its_name() -> None:
+    """No network heeds a mask: what was taken out would count again."""
+    masked = np.ma.masked_array(full(1), full(0))
+    with Pipeline(reference_bundle()) as pipeline, pytest.raises(BadInput, match="input data_b, expected 3x3 float32, got 3x3 float32 with a mask"):
+        pipeline.push({"data_a": full(1), "data_b": masked})
+    with Pipeline(chain(2, python=[0]), {"stages:m0": lambda x: x}) as pipeline, pytest.raises(BadInput, match=r"input x, expected .* with a mask"):
+        pipeline.push(masked)
+    network = Network(Bundle(*reference()))
+    with pytest.raises(BadInput, match="input data_a, expected 3x3 float32, got 3x3 float32 with a mask"):
+        network.in_order({"data_a": masked, "data_b": full(1)})
+
+
+@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
+@pytest.mark.parametrize("python", [[], [0]])
+def test_a_matrix_is_computed_with_as_an_array(python: list[int]) -> None:
+    """`*` of two np.matrix is a matrix product."""
+    with Pipeline(chain(2, python=python), {"stages:m0": lambda x: x * x}) as pipeline:
+        found = pipeline.run(np.matrix(full(3)))
+        assert type(found) is np.ndarray
+        assert first_of(found) == (3 * 3 + 2 if python else 3 + 1 + 2)
 
 
 def test_a_bundle_without_a_pipeline_is_refused(tmp_path: Path) -> None:

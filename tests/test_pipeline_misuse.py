@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from time import perf_counter, sleep
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -190,6 +191,26 @@ def test_a_timeout_may_be_infinite(timeout_s: float) -> None:
     with Pipeline(chain(2)) as pipeline:
         pipeline.push(full(1), timeout_s)
         assert pipeline.get(timeout_s).value()[0, 0] == 4
+
+
+def test_a_run_has_one_deadline_for_its_two_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a clock of the test: what is gone when the item is on its way is no longer there for its result."""
+    now_s, waited = [0.0], list[float | None]()
+
+    def waits(_there: Callable[[], bool], left_s: float | None) -> bool:
+        waited.append(left_s)
+        return False
+
+    with Pipeline(chain(2, (0,)), {"stages:m0": lambda x: gate.wait(20) and x}) as pipeline:
+        gate = threading.Event()
+        entering = pipeline._forms.entering
+        monkeypatch.setattr("nnstretch.schedule.deadline.perf_counter", lambda: now_s[0])
+        monkeypatch.setattr(pipeline._forms, "entering", lambda *given: [entering(*given), now_s.__setitem__(0, 3.0)][0])
+        monkeypatch.setattr(pipeline._relay, "taker", SimpleNamespace(wait=waits, ring=lambda: None, asleep=False))
+        with pytest.raises(Stuck, match="no result of item 0 in 5 s"):
+            pipeline.run(full(1), timeout_s=5)
+        gate.set()
+    assert waited == [2.0]
 
 
 @pytest.mark.parametrize("timeout_s", ["1", float("nan"), [1]])

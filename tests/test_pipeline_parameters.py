@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
-from pipeline_bundles import both, first_of, framed, full, reference_bundle
+from pipeline_bundles import both, bundled, first_of, framed, full, module_for, onnx_file, op, reference_bundle
 
 from nnstretch.bundle import Bundle
 from nnstretch.errors import BadInput, UnknownName
+from nnstretch.pipeline.config import PipelineConfig
 from nnstretch.run.stream import Pipeline
 
 RAISED = {"one": np.array([11], np.float32), "two": np.array([12], np.float32)}
@@ -56,3 +58,40 @@ def test_parameters_that_do_not_fit_leave_everything_as_it_was() -> None:
         with pytest.raises(BadInput, match="parameter one is 2 float32"):
             pipeline.set_parameters("param_0", {**RAISED, "one": np.zeros(2, np.float32)})
         assert pipeline.run(both(3))[0, 0] == 43
+
+
+@pytest.mark.parametrize("group", [None, 3, b"param_0", ("param_0",)])
+def test_a_group_that_is_no_name_is_unknown(group: Any) -> None:
+    with Pipeline(reference_bundle()) as pipeline:
+        for call in (lambda: pipeline.set_parameters(group, {}), lambda: pipeline.parameters(group)):
+            with pytest.raises(UnknownName, match=r"unknown parameter group .*, pipeline, it has param_0"):
+                call()
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_weights_that_are_no_numbers_are_refused_by_name_and_change_nothing(number: float) -> None:
+    with Pipeline(reference_bundle()) as pipeline:
+        with pytest.raises(BadInput, match="parameter two has 1 of 1 numbers that are NaN or infinite, parameter group param_0, what it replaces has none"):
+            pipeline.set_parameters("param_0", {**RAISED, "two": np.array([number], np.float32)})
+        assert pipeline.run(both(3))[0, 0] == 43
+        assert {name: float(array[0]) for name, array in pipeline.parameters("param_0").items()} == {"one": 1, "two": 2}
+
+
+def test_a_weight_that_had_an_infinity_may_have_one_again() -> None:
+    """A mask of minus infinity, say."""
+    file = onnx_file([op("Min", "x top", "y")], ["x"], ["y"], top=np.inf)
+    config, module = PipelineConfig(), module_for("m", file, "top")
+    config["param_group"]["limit"].connect(config[module]["param"])
+    config["input"]["x"].connect(config[module]["input"]["x"])
+    config[module]["output"][0].connect(config["output"][0])
+    with Pipeline(bundled(config.links, {"m": file})) as pipeline:
+        pipeline.set_parameters("limit", {"top": np.array([-np.inf], np.float32)})
+        pipeline.set_parameters("limit", {"top": np.array([2], np.float32)})
+        assert pipeline.run(full(3))[0, 0] == 2
+        with pytest.raises(BadInput, match="parameter top has 1 of 1 numbers"):
+            pipeline.set_parameters("limit", {"top": np.array([np.inf], np.float32)})
+
+
+def test_a_masked_weight_is_refused_by_name() -> None:
+    with Pipeline(reference_bundle()) as pipeline, pytest.raises(BadInput, match="parameter one is 1 float32 with a mask"):
+        pipeline.set_parameters("param_0", {"one": np.ma.masked_array([9], [True], np.float32)})

@@ -12,7 +12,7 @@ from nnstretch.errors import BadInput
 from nnstretch.manifest import Manifest, Port, Subgraph
 from nnstretch.protocols import Backend
 from nnstretch.run.backends import load
-from nnstretch.run.edges import entering, leaving
+from nnstretch.run.edges import described, entering, fits, leaving
 from nnstretch.schedule import Lists, Placed, decided
 from nnstretch.soc import Processor
 from nnstretch.stages import Item, Pipeline, Stage, edges, members, outer, writes
@@ -80,16 +80,17 @@ class Forms:
             for port in (*sub.inputs, *sub.outputs):
                 self._ports.setdefault(port.name, port)
 
-    def inward(self, item: Item, value: Any) -> Any:
-        """From a caller or a Python stage. Raises BadInput for another shape or type than the pipeline says."""
+    def inward(self, item: Item, value: Any, stage: str = "") -> Any:
+        """From a caller, or from a Python stage that is named. Raises BadInput for another shape or type than the pipeline says."""
+        what = f"output {item.name} of stage {stage}" if stage else f"input {item.name}"
         if (port := self._ports.get(item.name)) is not None:
-            found = entering(port, value)
+            found = entering(port, value, what)
             return found.copy() if np.may_share_memory(found, value) else found
-        spec = item.spec
-        if spec is not None and not (isinstance(value, np.ndarray) and (value.shape, str(value.dtype)) == (spec.shape, spec.dtype)):
-            given = f"{'x'.join(map(str, value.shape)) or 'scalar'} {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
-            raise BadInput(f"input {item.name}, expected {spec} {spec.dtype}, got {given}")
-        return value if spec is None else value.copy()
+        if item.spec is None:
+            return value
+        if not fits(value, item.spec):
+            raise BadInput(f"{what}, expected {item.spec} {item.spec.dtype}, got {described(value)}")
+        return np.array(value, order="C")  # no subclass, which may calculate otherwise
 
     def outward(self, name: str, value: Any) -> Any:
         """To a caller or a Python stage."""
@@ -200,9 +201,10 @@ class Function:
         found = (made,) if len(stage.outputs) == 1 else tuple(made) if isinstance(made, tuple | list) else ()
         if len(found) != len(stage.outputs):
             given = len(found) if isinstance(made, tuple | list) else f"one {type(made).__name__}"
-            raise BadInput(f"stage {stage.name} returned {given}, {stage.call}, it has {len(stage.outputs)} outputs")
+            names = ", ".join(item.name for item in stage.outputs)
+            raise BadInput(f"stage {stage.name} returned {given}, {stage.call}, it has {len(stage.outputs)} outputs: a tuple of {names}")
         for item, value in zip(stage.outputs, found, strict=True):
-            values[item.name] = self._forms.inward(item, value)
+            values[item.name] = self._forms.inward(item, value, stage.name)
 
 
 def opener(bundle: Bundle, backends: Mapping[str, str], functions: Functions, at_once: bool = True) -> Callable[[int, int], Graphs | Function]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from nnstretch.errors import BadInput
+from nnstretch.graph import TensorSpec
 from nnstretch.manifest import Port
 
 TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
@@ -19,23 +20,43 @@ def outside(port: Port) -> tuple[tuple[int, ...], str]:
     return tuple(shape[i] for i in TO_FIRST) if port.layout == "NHWC" else shape, "float32" if port.scale else port.spec.dtype
 
 
-def entering(port: Port, array: object) -> np.ndarray:
+def entering(port: Port, array: object, what: str = "") -> np.ndarray:
     """`array` as the port holds it: turned and quantised where it comes in PyTorch's form, as it is where it has the port's.
 
-    Where both forms are one (float32 with as many channels as rows and columns) it counts as PyTorch's. Raises BadInput.
+    Where both forms are one (float32 with as many channels as rows and columns) it counts as PyTorch's. `what` it is, for
+    messages, is input NAME where nothing is said. Raises BadInput.
     """
-    expected = _expected(port)
+    expected = _expected(port, what or f"input {port.name}")
     if not isinstance(array, np.ndarray):
-        raise BadInput(f"{expected}, got {type(array).__name__}, not a numpy array")
+        raise BadInput(f"{expected}, got {described(array)}")
     form = (array.shape, str(array.dtype))
-    if form not in (outside(port), (port.spec.shape, port.spec.dtype)):
-        raise BadInput(f"{expected}, got {'x'.join(map(str, array.shape)) or 'scalar'} {array.dtype}")
+    if form not in (outside(port), (port.spec.shape, port.spec.dtype)) or masked(array):
+        raise BadInput(f"{expected}, got {described(array)}")
+    array = np.asarray(array)  # a subclass may calculate otherwise
     if array.dtype.kind == "f" and (wrong := infinite(array)):
         raise BadInput(f"{expected}, got {wrong} of {array.size} numbers that are NaN or infinite")
     if form == outside(port):
         array = quantised(array, port) if port.scale else array
         array = array.transpose(TO_LAST) if port.layout == "NHWC" else array
     return np.asarray(array, order="C")
+
+
+def fits(array: object, spec: TensorSpec) -> bool:
+    """Whether it is an array of exactly this shape and type, without a mask."""
+    return isinstance(array, np.ndarray) and (array.shape, str(array.dtype)) == (spec.shape, spec.dtype) and not masked(array)
+
+
+def masked(array: np.ndarray) -> bool:
+    """Whether it has a mask, which no network heeds."""
+    return isinstance(array, np.ma.MaskedArray)
+
+
+def described(array: object) -> str:
+    """What was given, for messages."""
+    if not isinstance(array, np.ndarray):
+        return f"{type(array).__name__}, not a numpy array"
+    mask = " with a mask, which nothing here heeds: fill it first (array.filled(0))" if masked(array) else ""
+    return f"{'x'.join(map(str, array.shape)) or 'scalar'} {array.dtype}{mask}"
 
 
 def infinite(array: np.ndarray) -> int:
@@ -72,8 +93,8 @@ def random(port: Port, generator: np.random.Generator) -> np.ndarray:
     return (generator.standard_normal(shape) if kind.kind == "f" else generator.integers(0, 2, shape)).astype(kind)
 
 
-def _expected(port: Port) -> str:
+def _expected(port: Port, what: str) -> str:
     shape, dtype = outside(port)
     inside = f"{port.spec} {port.spec.dtype}"
     first = f"{'x'.join(map(str, shape)) or 'scalar'} {dtype}"
-    return f"input {port.name}, expected {first}" + (f" or {inside}{f' {port.layout}' if port.layout else ''}" if inside != first else "")
+    return f"{what}, expected {first}" + (f" or {inside}{f' {port.layout}' if port.layout else ''}" if inside != first else "")

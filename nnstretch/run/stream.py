@@ -13,7 +13,6 @@ import os
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
-from math import inf
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
@@ -26,11 +25,13 @@ from nnstretch.errors import BadInput, Cancelled, Stuck, UnknownName
 from nnstretch.run.backends import Choice, chosen
 from nnstretch.run.belt import Belt, Entry, Pace, Result
 from nnstretch.run.crafts import Forms, Functions, Graphs, forgotten, opener
-from nnstretch.run.workers import StageStatistics, cores_of, ended, names_of, on_cores, patience, statistics_of
+from nnstretch.run.parameters import patched, weights_in
+from nnstretch.run.workers import StageStatistics, cores_of, ended, names_of, on_cores, statistics_of
 from nnstretch.schedule.cores import affinity
+from nnstretch.schedule.deadline import Deadline
 from nnstretch.schedule.flow import depth, flow_of
 from nnstretch.schedule.relay import Relay
-from nnstretch.stages import ParameterGroup, functions_of, group_named, patched
+from nnstretch.stages import ParameterGroup, functions_of, group_named
 from nnstretch.trace import Trace
 
 ON_ERROR = ("continue", "stop")
@@ -100,17 +101,16 @@ class Pipeline:
         Raises BadInput for other ones, Stuck where there is no room in time, Cancelled once the pipeline is closed or has stopped.
         """
         self._check_here()
-        timeout_s = patience(timeout_s)
+        return self._pushed_by(inputs, Deadline(timeout_s))
+
+    def _pushed_by(self, inputs: Any, deadline: Deadline) -> int:
         values = self._forms.entering(self.pipeline, inputs, self.manifest.model)
-        until_s = inf if timeout_s is None else perf_counter() + timeout_s
-        if not self._push.acquire(timeout=-1 if timeout_s is None else max(0.0, timeout_s)):
+        if not self._push.acquire(timeout=deadline.for_lock_s):
             raise self._no_room()
         try:
             item = self._pushed
-            if not self._fits():
-                left_s = None if until_s == inf else until_s - perf_counter()
-                if not self._relay.giver.wait(lambda: self._over() or self._fits(), left_s):
-                    raise self._no_room()
+            if not self._fits() and not self._relay.giver.wait(lambda: self._over() or self._fits(), deadline.left_s):
+                raise self._no_room()
             self._check_open()
             self._belt.put(item, values)
             self._pushed += 1
@@ -125,16 +125,15 @@ class Pipeline:
         Raises Stuck where it is not there in time, or where the pipeline is closed and none is left.
         """
         self._check_here()
-        timeout_s = patience(timeout_s)
-        until_s = inf if timeout_s is None else perf_counter() + timeout_s
-        if not self._get.acquire(timeout=-1 if timeout_s is None else max(0.0, timeout_s)):
-            raise Stuck(f"no result in {timeout_s:g} s, pipeline of {self.manifest.model}, another thread waits for one")
+        return self._taken_by(Deadline(timeout_s))
+
+    def _taken_by(self, deadline: Deadline) -> Result:
+        if not self._get.acquire(timeout=deadline.for_lock_s):
+            raise Stuck(f"no result in {deadline}, pipeline of {self.manifest.model}, another thread waits for one")
         try:
             item = self._taken
-            if not self._there(item):
-                left_s = None if until_s == inf else until_s - perf_counter()
-                if not self._relay.taker.wait(lambda: self._there(item) or self._none_comes(item), left_s):
-                    raise Stuck(f"no result of item {item} in {timeout_s:g} s, pipeline of {self.manifest.model}, {self._pushed - item} are on their way")
+            if not self._there(item) and not self._relay.taker.wait(lambda: self._there(item) or self._none_comes(item), deadline.left_s):
+                raise Stuck(f"no result of item {item} in {deadline}, pipeline of {self.manifest.model}, {self._pushed - item} are on their way")
             if not self._there(item):
                 raise self._broken() or Stuck(f"no item is left, pipeline of {self.manifest.model}, it has been closed")
             entry = self._belt.take(item)
@@ -171,10 +170,11 @@ class Pipeline:
             raise end
 
     def run(self, inputs: Any, timeout_s: float | None = None) -> Any:
-        """One item through an empty pipeline; its outputs. Raises what `Result.value` raises."""
+        """One item through an empty pipeline; its outputs, within `timeout_s` in all. Raises what `push`, `get` and `Result.value` raise."""
         self._check_alone()
-        self.push(inputs, timeout_s)
-        return self.get(timeout_s).value()
+        deadline = Deadline(timeout_s)
+        self._pushed_by(inputs, deadline)
+        return self._taken_by(deadline).value()
 
     @property
     def open_items(self) -> int:
@@ -195,16 +195,12 @@ class Pipeline:
     def parameters(self, group: str) -> dict[str, np.ndarray]:
         """The weights of a group that items pushed from now on are computed with. Raises UnknownName."""
         found = group_named(self.pipeline, group)
-        data = self._file(found)
-        return {
-            one.name: np.frombuffer(data, one.spec.dtype, int(np.prod(one.spec.shape)), one.offset_bytes).reshape(one.spec.shape).copy()
-            for one in found.parameters
-        }
+        return weights_in(found, self._file(found))
 
     def set_parameters(self, group: str, values: Mapping[str, np.ndarray]) -> None:
         """Some or all weights of a group, for every item that is pushed from now on; items on their way keep the old ones.
 
-        Raises UnknownName, and BadInput for what does not fit; then everything is as it was.
+        Raises UnknownName, and BadInput for what does not fit, and for NaN or infinity where there was none; then everything is as it was.
         """
         found = group_named(self.pipeline, group)
         with self._params:

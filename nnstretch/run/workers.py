@@ -6,7 +6,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import isnan
 from statistics import median
 from typing import TypeVar
 
@@ -86,15 +85,6 @@ def statistics_of(stage: str, names: Sequence[str], records: list[Record], worke
         blocked_us=sum(worker.blocked_s for worker in workers) * 1e6,
         waiting=waiting,
     )
-
-
-def patience(timeout_s: float | None) -> float | None:
-    """Seconds to wait; None for as long as it takes, and so for more than the system can count. Raises BadInput."""
-    if timeout_s is None:
-        return None
-    if not isinstance(timeout_s, int | float) or isnan(timeout_s):
-        raise BadInput(f"timeout_s is {timeout_s!r}, pipeline, give seconds or None")
-    return None if timeout_s >= threading.TIMEOUT_MAX else timeout_s
 
 
 def on_cores(cores: frozenset[int] | None, make: Callable[[], Made]) -> Made:
