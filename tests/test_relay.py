@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from _thread import interrupt_main
 from collections.abc import Callable
+from time import perf_counter
 
 import pytest
 from hypothesis import given, settings
@@ -49,7 +51,9 @@ class Diary:
 
 
 def relayed(flow: tuple[Step, ...], make: Callable[[int, int], Callable[[int], None]]) -> Relay:
-    return Relay(flow, make, [[None] * step.replicas for step in flow])
+    relay = Relay(flow, make, [[None] * step.replicas for step in flow])
+    relay.start()
+    return relay
 
 
 def feed(relay: Relay, items: int) -> None:
@@ -154,3 +158,20 @@ def test_the_loop_schedules_a_stream_by_the_same_rules(name: str) -> None:
     late_us = begun_late_us(flow_of(pipeline, manifest), spans)
     assert min(late_us) >= 0
     assert shared or max(late_us) == 0
+
+
+def test_a_start_that_is_interrupted_leaves_no_thread() -> None:
+    """Ctrl-C while a worker loads its file."""
+    flow = tuple(Step(f"interrupted{n}", (n - 1,) if n else (), (n + 1,) if n < 3 else (), n == 0, n == 3) for n in range(4))
+
+    def make(stage: int, _replica: int) -> Callable[[int], None]:
+        if stage == 0:
+            interrupt_main()
+        return lambda item: None
+
+    with pytest.raises(KeyboardInterrupt):
+        relayed(flow, make)
+    until_s = perf_counter() + 20
+    while (left := [thread for thread in threading.enumerate() if "interrupted" in thread.name]) and perf_counter() < until_s:
+        left[0].join(0.1)
+    assert not left

@@ -79,7 +79,7 @@ class Pipeline:
         self._bundle, self._backends, self._forms = bundle, chosen(backend, bundle), Forms(bundle.manifest)
         self._limit = depth(self.flow) + results
         self._pushed = self._taken = 0
-        self._push, self._get, self._params = threading.Lock(), threading.Lock(), threading.RLock()
+        self._push, self._get, self._params = threading.RLock(), threading.RLock(), threading.RLock()  # whom Ctrl-C hits behind `acquire` can still close
         self._files: dict[str, bytes] = {}
         """Of sub-graphs whose parameters were replaced."""
         self.emulated, self.dilation = pace is not None, 1.0 if pace is None else pace.dilation
@@ -90,9 +90,10 @@ class Pipeline:
         self._belt.forget([dead[step.name] for step in self.flow])
         self._cores = cores_of(pipeline.stages, affinity()) if bind else [[None] * step.replicas for step in self.flow]
         self._relay = Relay(self.flow, self._belt.craft, self._cores)
-        self._origin_s = perf_counter()
         self._closed, self._process = False, os.getpid()
         self._end = weakref.finalize(self, ended, self._relay, self._belt)
+        self._relay.start()
+        self._origin_s = perf_counter()
 
     def push(self, inputs: Any, timeout_s: float | None = None) -> int:
         """The number of the item, which is on its way now; waits for room as long as `timeout_s`, forever by default.

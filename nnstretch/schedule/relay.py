@@ -85,7 +85,7 @@ class Relay:
     """
 
     def __init__(self, flow: Flow, make: Make, cores: Sequence[Sequence[frozenset[int] | None]]) -> None:
-        """`cores`: those of each replica of each stage. Raises what making a craft raises."""
+        """`cores`: those of each replica of each stage. Nothing runs before `start`."""
         self._flow, self._make = flow, make
         self.submitted = 0
         self.error: BaseException | None = None
@@ -103,12 +103,18 @@ class Relay:
         self._threads = [
             threading.Thread(target=self._serve, args=(w,), name=f"nnstretch-{flow[w.stage].name}.{w.replica}", daemon=True) for w in everyone
         ]
-        for thread in self._threads:
-            thread.start()
-        failed = [error for _ in self._threads if (error := self._made.get()) is not None]
-        if failed:
+
+    def start(self) -> None:
+        """Once every craft is made, on its worker's thread. Raises what making one raises; then, and where that is interrupted, no thread is left."""
+        try:
+            for thread in self._threads:
+                thread.start()
+            failed = [error for _ in self._threads if (error := self._made.get()) is not None]
+            if failed:
+                raise failed[0]
+        except BaseException:
             self.close()
-            raise failed[0]
+            raise
 
     def over(self, stage: int, item: int) -> bool:
         """Whether a stage is through with an item."""
@@ -142,7 +148,7 @@ class Relay:
         self._closing = True
         self._wake()
         for thread in self._threads:
-            if thread is not threading.current_thread():  # which may be the one that collects garbage
+            if thread.is_alive() and thread is not threading.current_thread():  # which may be the one that collects garbage
                 thread.join()
         self._wake()
 
