@@ -166,7 +166,7 @@ def _no_constant(text: str) -> float:
 
 
 def decode(kind: Any, value: Any, where: str) -> Any:
-    """JSON `value` as the type `kind`: a dataclass, tuple[X, ...], dict[K, X], X | None, int, float or str."""
+    """JSON `value` as the type `kind`: a dataclass, tuple[X, ...], dict[K, X], X | None, X | int, int, float or str."""
     if is_dataclass(kind):
         return _decode_record(kind, value, where)
     if get_origin(kind) is tuple:
@@ -177,7 +177,8 @@ def decode(kind: Any, value: Any, where: str) -> Any:
         table = _expect(dict, value, where)
         return {_decode_key(key_kind, key, where): decode(item_kind, item, f"{where}.{key}") for key, item in table.items()}
     if isinstance(kind, types.UnionType):
-        return None if value is None else decode(get_args(kind)[0], value, where)
+        whole, rest = get_args(kind)
+        return value if type(value) is rest else decode(whole, value, where)
     if kind is float and type(value) is int:
         value = float(value) if abs(value) < 1 << 53 else value
     if kind is float and isinstance(value, float) and not isfinite(value):

@@ -52,14 +52,21 @@ class Stage:
     inputs: tuple[Item, ...] = ()
     """Of a Python stage; a sub-graph's ports say their own."""
     outputs: tuple[Item, ...] = ()
-    replicas: tuple[str, ...] = ()
-    """Processors that hold a copy each, items in turn; empty where every sub-graph runs where it says."""
+    replicas: tuple[str, ...] | int = ()
+    """Processors that hold a copy each, items in turn; empty where every sub-graph runs where it says. A number for a Python stage."""
     threads: int = 1
     """Of each of its backends."""
     cores: tuple[int, ...] = ()
     """CPU cores its threads are bound to; empty for any."""
     capacity: int = DEFAULT_CAPACITY
     """Items that may wait in front of it."""
+
+    @property
+    def holders(self) -> tuple[str, ...]:
+        """Who takes its items in turn: processors, or NAME.0, NAME.1, ... of a Python stage; empty where it has no replicas."""
+        if isinstance(self.replicas, int):
+            return tuple(f"{self.name}.{n}" for n in range(self.replicas)) if self.replicas > 1 else ()
+        return self.replicas
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +176,8 @@ def _check_stage(stage: Stage, manifest: Manifest) -> None:
         raise ValueError(f"{where}, it needs either sub-graphs or a Python function")
     if stage.call and not CALL.fullmatch(stage.call):
         raise ValueError(f"{where}, function {stage.call[:80]!r}, write module:function")
-    if stage.call and (not stage.inputs or not stage.outputs or stage.replicas):
-        raise ValueError(f"{where}, a Python function needs inputs and outputs and has no replicas")
+    if stage.call and (not stage.inputs or not stage.outputs):
+        raise ValueError(f"{where}, a Python function needs inputs and outputs")
     if stage.subgraphs and (stage.inputs or stage.outputs):
         raise ValueError(f"{where}, its sub-graphs say what they read and write, it must not")
     if not (1 <= stage.capacity <= MAX_CAPACITY and 1 <= stage.threads <= MAX_THREADS):
@@ -179,11 +186,17 @@ def _check_stage(stage: Stage, manifest: Manifest) -> None:
         raise ValueError(f"{where}, cores {str(stage.cores)[:80]}, each once and from 0 to {MAX_CORE}")
     if not reads(stage, manifest):
         raise ValueError(f"{where}, nothing enters it, so nothing would drive it")
-    if stage.replicas:
+    if stage.replicas != ():
         _check_replicas(stage, manifest, where)
 
 
 def _check_replicas(stage: Stage, manifest: Manifest, where: str) -> None:
+    if isinstance(stage.replicas, int):
+        if not stage.call or not 1 <= stage.replicas <= MAX_REPLICAS:
+            raise ValueError(f"{where}, {stage.replicas} replicas, a Python function has from 1 to {MAX_REPLICAS}, sub-graphs name their processors")
+        return
+    if stage.call:
+        raise ValueError(f"{where}, replicas on {str(stage.replicas)[:80]}, a Python function has a number of them")
     if len(stage.replicas) > MAX_REPLICAS:
         raise ValueError(f"{where}, {len(stage.replicas)} replicas, at most {MAX_REPLICAS}")
     if len(set(stage.replicas)) != len(stage.replicas) or "" in stage.replicas:

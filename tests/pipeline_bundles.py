@@ -82,7 +82,7 @@ def chain(count: int, python: Sequence[int] = (), capacity: int = 2, replicas: i
 
 
 def chain_config(count: int, python: Sequence[int] = (), capacity: int = 2, replicas: int = 1) -> tuple[PipelineConfig, dict[str, ModuleFile]]:
-    """Stages `m0`, `m1`, ... of which number k adds k + 1 to a map; those in `python` are functions `stages:mK`."""
+    """Stages `m0`, `m1`, ... of which number k adds k + 1 to a map; those in `python` are functions `stages:mK`, `m1` has the replicas."""
     config, files = PipelineConfig(), {}
     modules = []
     for k in range(count):
@@ -94,7 +94,8 @@ def chain_config(count: int, python: Sequence[int] = (), capacity: int = 2, repl
             modules.append(module_for(f"m{k}", files[f"m{k}"]))
     for k, module in enumerate(modules):
         processors = tuple(f"cpu{n}" for n in range(replicas)) if replicas > 1 and k == 1 else ("cpu",)
-        config[module].set(**({} if k in python else {"processors": processors}), capacity=capacity)
+        own: dict[str, Any] = {"replicas": replicas if k == 1 else 1} if k in python else {"processors": processors}
+        config[module].set(**own, capacity=capacity)
         source = config["input"]["x"] if k == 0 else config[modules[k - 1]]["output"][0]
         source.connect(config[module]["input"][f"x{k}"])
     config[modules[-1]]["output"][0].connect(config["output"][0])

@@ -259,9 +259,26 @@ def test_any_sequence_of_connections_stays_a_dag_in_order(attempts: list[tuple[i
         assert str(config) == str(config)
 
 
-@pytest.mark.parametrize(("name", "value"), [("capacity", 0), ("capacity", -1), ("capacity", 2.5), ("capacity", 10**12), ("threads", 0), ("threads", True)])
+@pytest.mark.parametrize(("name", "value"), [
+    ("capacity", 0), ("capacity", -1), ("capacity", 2.5), ("capacity", 10**12), ("threads", 0), ("threads", True), ("replicas", 0), ("replicas", 65),
+])  # fmt: skip
 def test_a_setting_that_no_stage_can_have_is_refused_where_it_is_made(name: str, value: object) -> None:
     config, first = PipelineConfig(), module("a", "x")
     with pytest.raises(BadInput, match=f"{name} is .*, module a, give a number from 1 to"):
         config[first].set(**{name: value})
+    assert not config.links.settings
+
+
+@pytest.mark.parametrize("value", [(-1,), (0, 0), "0", (True,), ("0",), 3])
+def test_cores_that_no_machine_has_are_refused_where_they_are_set(value: object) -> None:
+    config, first = PipelineConfig(), module("a", "x")
+    with pytest.raises(BadInput, match=r"cores is .*, module a, give numbers from 0 to 4095, each once"):
+        config[first].set(cores=value)
+    assert config[first].set(cores=[2, 0]).config.links.settings["a"].cores == (2, 0)
+
+
+def test_a_networks_replicas_are_its_processors() -> None:
+    config, first = PipelineConfig(), module("a", "x")
+    with pytest.raises(BadInput, match="replicas is 2, module a, a network's replicas are its processors: name several"):
+        config[first].set(replicas=2)
     assert not config.links.settings

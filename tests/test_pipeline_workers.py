@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import threading
 from dataclasses import replace
+from pathlib import Path
+from time import sleep
 
 import numpy as np
 import pytest
 from bundles import branched_bundle
 from pipeline_bundles import both, chain, first_of, full, reference_bundle
 
-from nnstretch.bundle import Bundle
+from nnstretch.bundle import Bundle, write_bundle
 from nnstretch.errors import BadInput
+from nnstretch.run import write_perfetto
 from nnstretch.run.network import Network
 from nnstretch.run.stream import Pipeline
-from nnstretch.run.streamed import Chain
+from nnstretch.run.streamed import Chain, predicted, stage_us
 from nnstretch.run.workers import cores_of
 from nnstretch.schedule.cores import affinity
 from nnstretch.stages import Item, Stage
@@ -85,3 +90,48 @@ def test_a_core_that_is_not_there_is_refused_and_not_silently_ignored() -> None:
     """A hole of the original: affinity had no effect, which users found by timing."""
     with pytest.raises(BadInput, match="stage b is bound to core 9, pipeline, this process may use 0, 2; pass bind=False"):
         cores_of((Stage("a", ("a",)), Stage("b", ("b",), cores=(2, 9))), {0, 2})
+
+
+def test_replicas_of_a_python_stage_are_inside_at_once(tmp_path: Path) -> None:
+    """Counted and not timed: a barrier lets nobody through before three are there, so 30 items take ten steps and not 30."""
+    steps: list[int] = []
+    together = threading.Barrier(3, lambda: steps.append(1))
+
+    def m1(x: np.ndarray) -> np.ndarray:
+        together.wait(20)
+        sleep(0.002)
+        return np.asarray(x + 2)
+
+    made = chain(3, python=[1], replicas=3)
+    write_bundle(tmp_path / "net.nns", made.manifest, made.files)
+    with Pipeline(tmp_path / "net.nns", {"stages:m1": m1}) as pipeline:
+        found = [(result.item, first_of(result.value())) for result in pipeline.stream(full(item) for item in range(30))]
+        assert (found, len(steps)) == ([(item, item + 6) for item in range(30)], 10)
+        one = pipeline.statistics()[1]
+    assert (one.processors, one.items, one.replica_items) == (("m1.0", "m1.1", "m1.2"), 30, (10, 10, 10))
+    assert sum(one.replica_busy_us) == pytest.approx(one.busy_us)
+    spans = [span for span in pipeline.trace().spans if span.task.startswith("m1#")]
+    assert {(span.processor, int(span.task[3:]) % 3) for span in spans} == {("m1.0", 0), ("m1.1", 1), ("m1.2", 2)}
+    write_perfetto(tmp_path / "trace.json", {"measured": pipeline.trace()}, pipeline.manifest)
+    named = [event["args"]["name"] for event in json.loads((tmp_path / "trace.json").read_text())["traceEvents"] if event["name"] == "thread_name"]
+    assert [name for name in named if name.startswith("m1")] == ["m1.0", "m1.1", "m1.2"]
+
+
+def test_replicas_of_a_python_stage_are_on_the_virtual_clock_too() -> None:
+    made = chain(3, python=[1], replicas=2)
+    subs = tuple(replace(sub, predicted_us={"cpu": 5.0}) for sub in made.manifest.subgraphs)
+    manifest = replace(made.manifest, subgraphs=subs)
+    spans = [span for span in predicted(manifest, 6, {}).spans if span.task.startswith("m1#")]
+    assert {(span.processor, int(span.task[3:]) % 2) for span in spans} == {("m1.0", 0), ("m1.1", 1)}
+    assert stage_us(manifest, {})["m1"] == (0.0, 0.0)
+
+
+def test_an_error_in_one_replica_of_a_python_stage_reaches_its_item_alone() -> None:
+    def m1(x: np.ndarray) -> np.ndarray:
+        if x[0, 0] == 5:
+            raise ValueError("lens cap")
+        return x
+
+    with Pipeline(chain(3, python=[1], replicas=4), {"stages:m1": m1}) as pipeline:
+        failed = [result.item for result in pipeline.stream(full(item) for item in range(40)) if result.error is not None]
+    assert failed == [4]

@@ -192,7 +192,7 @@ def numbers(
     assert pipeline is not None
     forecast_us, shares_us = predicted_bottleneck_us(bundle.manifest, known), found.shares_us
     stages = [
-        {"name": stage.name, "processors": list(stage.replicas or dict.fromkeys(sub.processor for sub in members(stage, bundle.manifest)) or (stage.name,))}
+        {"name": stage.name, "processors": list(stage.holders or dict.fromkeys(sub.processor for sub in members(stage, bundle.manifest)) or (stage.name,))}
         | {"service_ms": found.service_us[stage.name] / 1e3, "share_ms": shares_us[stage.name] / 1e3, **row}
         for stage, row in zip(pipeline.stages, rows, strict=True)
     ]

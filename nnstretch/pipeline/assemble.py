@@ -123,7 +123,7 @@ def stage_of(module: Module, settings: Settings, feeds: Sequence[str], makes: Se
     if module.call:
         inputs = tuple(Item(name, item.spec) for name, item in zip(feeds, module.inputs, strict=True))
         outputs = tuple(Item(name, item.spec) for name, item in zip(makes, module.outputs, strict=True))
-        return replace(plain, call=module.call, inputs=inputs, outputs=outputs)
+        return replace(plain, call=module.call, inputs=inputs, outputs=outputs, replicas=settings.replicas if settings.replicas > 1 else ())
     return replace(plain, subgraphs=(module.name,), replicas=settings.processors if len(settings.processors) > 1 else ())
 
 

@@ -18,7 +18,7 @@ from nnstretch.errors import BadInput, UnknownName
 from nnstretch.graph import TensorSpec
 from nnstretch.pipeline.forms import dictionary, text
 from nnstretch.pipeline.links import PIPELINE, End, Links, Module, Settings, complete, connected, order
-from nnstretch.stages import MAX_CAPACITY, MAX_THREADS
+from nnstretch.stages import MAX_CAPACITY, MAX_CORE, MAX_REPLICAS, MAX_THREADS
 
 KINDS = {"input": "input", "output": "output", "param_group": "param"}
 
@@ -133,12 +133,15 @@ class Wrapper:
         return Ends(self._input if key == "input" else self._output)
 
     def set(self, **settings: Any) -> Wrapper:
-        """Change some of `Settings`: processors, threads, cores, capacity. Raises BadInput for what no stage can have."""
+        """Change some of `Settings`: processors, threads, cores, capacity, replicas. Raises BadInput for what no stage can have."""
         links = self.config.links
-        for name, most in (("threads", MAX_THREADS), ("capacity", MAX_CAPACITY)):
-            value = settings.get(name, 1)
-            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
-                raise BadInput(f"{name} is {str(value)[:40]}, module {self.module.name}, give a number from 1 to {most}")
+        for name, most in (("threads", MAX_THREADS), ("capacity", MAX_CAPACITY), ("replicas", MAX_REPLICAS)):
+            if not _whole(settings.get(name, 1), 1, most):
+                raise BadInput(f"{name} is {str(settings[name])[:40]}, module {self.module.name}, give a number from 1 to {most}")
+        if settings.get("replicas", 1) > 1 and not self.module.call:
+            raise BadInput(f"replicas is {settings['replicas']}, module {self.module.name}, a network's replicas are its processors: name several")
+        if "cores" in settings:
+            settings["cores"] = _cores(settings["cores"], self.module.name)
         changed = replace(links.settings.get(self.module.name, Settings()), **settings)
         self.config.links = replace(links, settings={**links.settings, self.module.name: changed})
         return self
@@ -153,6 +156,17 @@ class Wrapper:
         if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < len(outputs):
             raise UnknownName(f"unknown output {str(index)[:40]}, module {self.module.name}, it has {len(outputs)}, counted from 0")
         return Handle(self.config, End(self.module.name, "output", outputs[index].name))
+
+
+def _whole(value: object, least: int, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def _cores(value: object, module: str) -> tuple[int, ...]:
+    found = tuple(value) if isinstance(value, tuple | list) else ()
+    if not isinstance(value, tuple | list) or len(set(found)) != len(found) or not all(_whole(core, 0, MAX_CORE) for core in found):
+        raise BadInput(f"cores is {str(value)[:40]}, module {module}, give numbers from 0 to {MAX_CORE}, each once")
+    return found
 
 
 def _item(module: Module, name: str) -> Any:

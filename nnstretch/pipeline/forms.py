@@ -62,6 +62,7 @@ def settings_of(settings: Settings) -> dict[str, Any]:
         "threads": settings.threads,
         "cores": list(settings.cores),
         "capacity": settings.capacity,
+        **({"replicas": settings.replicas} if settings.replicas > 1 else {}),
     }
 
 

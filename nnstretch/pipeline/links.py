@@ -38,6 +38,8 @@ class Settings:
     threads: int = 1
     cores: tuple[int, ...] = ()
     capacity: int = DEFAULT_CAPACITY
+    replicas: int = 1
+    """Of a Python stage: threads that call its function at once, items in turn. A network has one for each of its processors."""
 
 
 @dataclass(frozen=True, slots=True)

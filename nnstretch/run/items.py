@@ -30,7 +30,12 @@ def lanes(works: Sequence[tuple[str, str]], stage_of: Mapping[str, str]) -> dict
         return {work: work[1] for work in works}
     order = list(dict.fromkeys(stage_of.values()))
     homed = sorted(dict.fromkeys((stage_of.get(name, name), processor, name) for name, processor in works), key=lambda one: order.index(one[0]))
-    return {(name, processor): stage if processor == stage else f"{stage} on {processor}" for stage, processor, name in homed}
+    return {(name, processor): lane(stage, processor) for stage, processor, name in homed}
+
+
+def lane(stage: str, processor: str) -> str:
+    """A Python stage, or a replica NAME.0 of one, is on a processor of its own name."""
+    return processor if stage in (processor, processor.rpartition(".")[0]) else f"{stage} on {processor}"
 
 
 def on_its_way(task: str, stage_of: Mapping[str, str]) -> dict[str, Any]:

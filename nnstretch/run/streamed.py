@@ -117,8 +117,8 @@ def stage_us(manifest: Manifest, known: Mapping[str, Processor]) -> dict[str, tu
     """By stage, the predicted time of each replica: of a branched stage until its last sub-graph ends; a Python stage has none."""
     pipeline = manifest.pipeline
     assert pipeline is not None
-    spans = by_stage(predicted(manifest, max(1, *(len(stage.replicas) for stage in pipeline.stages)), known), pipeline)
-    return {stage.name: tuple(span.duration_us for span in spans[stage.name][: max(1, len(stage.replicas))]) for stage in pipeline.stages}
+    spans = by_stage(predicted(manifest, max(1, *(len(stage.holders) for stage in pipeline.stages)), known), pipeline)
+    return {stage.name: tuple(span.duration_us for span in spans[stage.name][: max(1, len(stage.holders))]) for stage in pipeline.stages}
 
 
 def pace_of(chain: Chain, inputs: Any, known: Mapping[str, Processor], cores: int) -> Pace:
@@ -158,7 +158,7 @@ class Streamed:
         """By stage, its time for an item over its replicas: the largest is the bottleneck."""
         pipeline = self.manifest.pipeline
         assert pipeline is not None
-        return {stage.name: self.service_us[stage.name] / max(1, len(stage.replicas)) for stage in pipeline.stages}
+        return {stage.name: self.service_us[stage.name] / max(1, len(stage.holders)) for stage in pipeline.stages}
 
     @property
     def bottleneck_us(self) -> float:
@@ -220,9 +220,9 @@ def bottleneck_us(manifest: Manifest, service_us: Mapping[str, float]) -> float:
     pipeline, load_us = manifest.pipeline, dict[str, float]()
     assert pipeline is not None
     for stage in pipeline.stages:
-        names = stage.replicas or tuple(dict.fromkeys(sub.processor for sub in members(stage, manifest))) or (stage.name,)
+        names = stage.holders or tuple(dict.fromkeys(sub.processor for sub in members(stage, manifest))) or (stage.name,)
         for name in names:
-            load_us[name] = load_us.get(name, 0.0) + service_us[stage.name] / max(1, len(stage.replicas))
+            load_us[name] = load_us.get(name, 0.0) + service_us[stage.name] / max(1, len(stage.holders))
     return max(load_us.values())
 
 

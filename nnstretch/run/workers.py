@@ -38,12 +38,15 @@ class StageStatistics:
     """Waited for room behind it."""
     waiting: int
     """Items in front of it and at work in it, now."""
+    replica_items: tuple[int, ...] = ()
+    """By replica, in the order of `processors`; `replica_busy_us` too."""
+    replica_busy_us: tuple[float, ...] = ()
 
 
 def names_of(stage: Stage, bundle: Bundle) -> tuple[str, ...]:
-    """On what each replica of a stage runs: a processor, several where it is branched, the stage's own name where it is Python."""
-    if stage.replicas or stage.call:
-        return stage.replicas or (stage.name,)
+    """On what each replica of a stage runs: a processor, several where it is branched, the stage's own name where it is Python, NAME.0 and so on."""
+    if stage.holders or stage.call:
+        return stage.holders or (stage.name,)
     return ("+".join(dict.fromkeys(sub.processor for sub in members(stage, bundle.manifest))),)
 
 
@@ -57,11 +60,11 @@ def cores_of(stages: tuple[Stage, ...], allowed: set[int] | None) -> list[list[f
             there = ", ".join(map(str, sorted(allowed or ())))
             raise BadInput(f"stage {stage.name} is bound to core {missing[0]}, pipeline, this process may use {there}; pass bind=False")
     free = deque(sorted((allowed or set()) - {core for stage in stages for core in stage.cores}))
-    wanted = sum(stage.threads * max(1, len(stage.replicas)) for stage in stages if not stage.cores and not stage.call)
+    wanted = sum(stage.threads * max(1, len(stage.holders)) for stage in stages if not stage.cores and not stage.call)
     enough = wanted <= len(free)
     found: list[list[frozenset[int] | None]] = []
     for stage in stages:
-        count = max(1, len(stage.replicas))
+        count = max(1, len(stage.holders))
         if stage.cores:
             found.append([frozenset(stage.cores)] * count)
         elif stage.call or not enough:
@@ -84,6 +87,8 @@ def statistics_of(stage: str, names: Sequence[str], records: list[Record], worke
         starved_us=sum(worker.starved_s for worker in workers) * 1e6,
         blocked_us=sum(worker.blocked_s for worker in workers) * 1e6,
         waiting=waiting,
+        replica_items=tuple(record.items for record in records),
+        replica_busy_us=tuple(record.busy_s * 1e6 for record in records),
     )
 
 

@@ -58,7 +58,7 @@ def flow_of(pipeline: Pipeline, manifest: Manifest) -> Flow:
             readers=tuple(dict.fromkeys(numbers[t] for s, t in pairs if s == stage.name and t)),
             fed=("", stage.name) in pairs,
             last=(stage.name, "") in pairs,
-            replicas=max(1, len(stage.replicas)),
+            replicas=max(1, len(stage.holders)),
             capacity=stage.capacity,
         )
         for stage in pipeline.stages
@@ -84,8 +84,8 @@ def depth(flow: Flow) -> int:
 
 
 def processor_of(stage: Stage, item: int, planned: str) -> str:
-    """Where a sub-graph of a stage runs for an item."""
-    return stage.replicas[item % len(stage.replicas)] if stage.replicas else planned
+    """Where a sub-graph of a stage, or the stage's function, runs for an item."""
+    return stage.holders[item % len(stage.holders)] if stage.holders else planned
 
 
 def stream_tasks(manifest: Manifest, items: int) -> tuple[Task, ...]:
@@ -101,7 +101,7 @@ def stream_tasks(manifest: Manifest, items: int) -> tuple[Task, ...]:
         for number, stage in enumerate(pipeline.stages):
             before = frozenset(f"{name}#{n}" for other, n in needs(flow, number, item) if n >= 0 for name in names[other])
             if stage.call:
-                found.append(Task(f"{stage.name}#{item}", stage.name, before, stage.name, item))
+                found.append(Task(f"{stage.name}#{item}", stage.name, before, processor_of(stage, item, stage.name), item))
             found += _members(stage, manifest, item, before)
     return tuple(found)
 
@@ -124,9 +124,9 @@ def stream_processors(manifest: Manifest, known: Mapping[str, Processor]) -> tup
     names: dict[str, str] = {}
     for stage in pipeline.stages:
         if stage.call:
-            names[stage.name] = PYTHON
+            names |= dict.fromkeys(stage.holders or (stage.name,), PYTHON)
         for sub in members(stage, manifest):
-            names |= {name: "cpu" if name.startswith("cpu") else name for name in (sub.processor, *stage.replicas)}
+            names |= {name: "cpu" if name.startswith("cpu") else name for name in (sub.processor, *stage.holders)}
     return tuple(replace(known[name], blocks_host=False) if name in known else Processor(name, kind, 2) for name, kind in names.items())
 
 
@@ -137,7 +137,7 @@ def stream_durations_us(manifest: Manifest) -> dict[tuple[str, str], float]:
     found = {(sub.name, processor): time_us for sub in manifest.subgraphs for processor, time_us in sub.predicted_us.items()}
     sync_us = {name: manifest.sync_us.get(segment, 0.0) for segment, name in meeting_points(manifest).items()}
     found = {key: time_us + sync_us.get(key[0], 0.0) for key, time_us in found.items()}
-    return found | {(stage.name, stage.name): 0.0 for stage in pipeline.stages if stage.call}
+    return found | {(stage.name, name): 0.0 for stage in pipeline.stages if stage.call for name in stage.holders or (stage.name,)}
 
 
 def by_stage(trace: Trace, pipeline: Pipeline) -> dict[str, list[Span]]:
