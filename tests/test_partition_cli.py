@@ -1,4 +1,4 @@
-"""`nnstretch partition` as a process and on bad days: Ctrl-C while it streams."""
+"""`nnstretch partition`: what it is told of single stages, and Ctrl-C while it streams."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from nnstretch.bundle import read_bundle
+from nnstretch.cli import run_verb
+from nnstretch.run.stream import Pipeline
+from nnstretch.stages import Stage
 
 NET = """
 from torch import nn
@@ -62,3 +68,74 @@ def test_ctrl_c_while_candidates_stream_leaves_one_line_and_nothing_else(tmp_pat
         process.kill()
     assert (process.returncode, error, said) == (130, "nnstretch: interrupted\n", "[]\n")
     assert not list(out.iterdir())
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> Path:
+    (tmp_path / "net.py").write_text(NET)
+    return tmp_path
+
+
+def partitioned(net: Path, *words: str, model: str = "net.py:make") -> int:
+    return run_verb("partition", [f"{net}/{model}", "--soc", "mi9", "--json", *words])
+
+
+def stages_of(path: Path) -> tuple[Stage, ...]:
+    pipeline = read_bundle(path).manifest.pipeline
+    assert pipeline is not None
+    return pipeline.stages
+
+
+def test_cores_and_replicas_of_single_stages_are_in_the_bundle(net: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    around = ["--before", "camera:load", "--python-replicas", "before=3"]
+    words = ["--stages", "2", "--processors", "cpu,cpu", "--cores", "s0=2,0", "--cores", "before=1,3", "--out", str(net / "a.nns")]
+    assert partitioned(net, *words, *around) == 0
+    assert [(one.name, one.cores, one.replicas) for one in stages_of(net / "a.nns")] == [("before", (1, 3), 3), ("s0", (2, 0), ()), ("s1", (), ())]
+    assert partitioned(net, *words[:4], "--out", str(net / "b.nns")) == 0
+    assert [(one.cores, one.replicas) for one in stages_of(net / "b.nns")] == [((), ()), ((), ())]
+
+
+def test_cores_bind_the_workers_of_their_stage(net: Path) -> None:
+    core = min(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
+    assert partitioned(net, "--stages", "2", "--processors", "cpu,cpu", "--cores", f"s1={core}", "--out", str(net / "a.nns")) == 0
+    with Pipeline(net / "a.nns") as pipeline:
+        assert [worker.cores for worker in pipeline._relay.workers[1]] == [frozenset({core})]
+        assert pipeline.run(np.zeros((1, 3, 16, 16), np.float32)).shape == (1, 4, 8, 8)
+
+
+def test_stages_of_a_plan_have_cores_too(net: Path) -> None:
+    (net / "plan.yaml").write_text(
+        f"format: 1\nmodel: {net}/net.py:make\ninput: [1, 3, 16, 16]\nsegments:\n  - {{end: '1', processor: gpu}}\n"
+        "  - end: output\n    branches: [{processor: cpu, width: 2}, {processor: dsp, width: 2}]\n"
+    )
+    assert partitioned(net, "--stages", "2", "--cores", "s1=1", "--out", str(net / "p.nns"), model="plan.yaml") == 0
+    assert [one.cores for one in stages_of(net / "p.nns")] == [(), (1,)]
+
+
+WRONG: dict[str, tuple[list[str], str]] = {
+    "no number": (["--cores", "s0"], "--cores is 's0', command line, write STAGE=NUMBER, as in s0=0"),
+    "no cores": (["--cores", "s0="], "--cores is 's0=', command line"),
+    "a name": (["--cores", "s0=big"], "--cores is s0='big', command line, write cores from 0 to 4095, each once"),
+    "below zero": (["--cores", "s0=-1"], "--cores is s0='-1', command line"),
+    "too large": (["--cores", "s0=4096"], "--cores is s0='4096', command line"),
+    "one core twice": (["--cores", "s0=1,1"], "--cores is s0='1,1', command line"),
+    "one stage twice": (["--cores", "s0=1", "--cores", "s0=2"], "--cores s0 is given twice"),
+    "no such stage": (["--stages", "2", "--cores", "s2=0"], "--cores s2, command line, there is no such stage: they are s0 to s1"),
+    "found too late": (["--split", "conv2d:1", "--processors", "cpu,cpu", "--cores", "s7=0"], "--cores s7, command line, there is no such stage"),
+    "no Python stage": (["--stages", "1", "--after", "a:b", "--cores", "before=0"], "there is no such stage: they are s0, after"),
+    "how many": (["--measure", "--cores", "s0=0"], "--cores with --measure, command line, candidates differ in their number of stages: give --stages"),
+    "not here": (["--measure", "--stages", "2", "--cores", "s0=4000"], "--cores s0=4000 with --measure, command line, this process may use"),
+    "replicas of a network": (["--python-replicas", "s0=2"], "--python-replicas s0, command line, Python stages here are none"),
+    "replicas of nobody": (["--before", "a:b", "--python-replicas", "after=2"], "--python-replicas after, command line, Python stages here are before"),
+    "no replica": (["--before", "a:b", "--python-replicas", "before=0"], "--python-replicas is before='0', command line, write a number from 1 to 64"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_no_stage_can_be_told_is_refused_in_one_line(case: str, net: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words, message = WRONG[case]
+    assert partitioned(net, *words, "--out", str(net / "a.nns")) == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not (net / "a.nns").exists()

@@ -12,6 +12,8 @@ exactly, and what no split can beat is printed beside it. Without --out nothing 
   nnstretch partition plan.yaml --soc mi9 --stages 2 --out net.nns                         stages that are branched themselves
   nnstretch partition net.py:make --soc mi9 --top 3 --out net.nns                          net.nns, net.2.nns, net.3.nns to be measured
   nnstretch partition net.py:make --soc host --measure --out net.nns                       candidates streamed here, the fastest kept
+  nnstretch partition net.py:make --soc host --stages 2 --cores s0=0 --cores s1=1 --out net.nns    each stage on a core that is named
+  nnstretch partition net.py:make --soc mi9 --before camera:load --python-replicas before=2        two threads load, items in turn
 
 OP:N is the N-th call of an operator, counted from 0. --before and --after name Python stages, module:function; the bundle
 holds their names only.
@@ -24,6 +26,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nnstretch.cli import partition_stages as of_stages
 from nnstretch.cli.subjects import (
     SOC_HELP,
     add_fallback,
@@ -69,6 +72,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--before", default="", metavar="MODULE:FUNCTION", help="Python stage that makes the network's inputs of an item")
     parser.add_argument("--after", default="", metavar="MODULE:FUNCTION", help="Python stage that makes a result of the network's outputs")
+    of_stages.add_arguments(parser)
     add_fallback(parser)
     parser.add_argument("--input", type=shape_of, action="append", default=None, help="input shape, NCHW; once for each input")
 
@@ -91,7 +95,9 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     pricer = Pricer(soc, args.fallback)
 
     def again(top: int, corrections: Corrections | None) -> Sequence[Partition]:
-        return partitions(captured.graph, soc, Wish(args.stages, names, args.replicas, top), unit_of, pricer, corrections)
+        found = partitions(captured.graph, soc, Wish(args.stages, names, args.replicas, top), unit_of, pricer, corrections)
+        of_stages.check_names(args, *(len(one.stages) for one in found))
+        return found
 
     if not args.measure:
         found = again(args.top, None)
@@ -117,6 +123,7 @@ def check(args: argparse.Namespace) -> None:
     for option in ("before", "after"):
         if getattr(args, option) and not CALL.fullmatch(getattr(args, option)):
             raise BadInput(f"--{option} is {getattr(args, option)!r}, command line, write MODULE:FUNCTION")
+    of_stages.check(args)
 
 
 def outputs(args: argparse.Namespace) -> list[Path]:
@@ -158,7 +165,8 @@ def write(
         return []
     from nnstretch.pipeline.export import Outfit, export_partition
 
-    outfit, errors = Outfit(args.threads, args.capacity, args.before, args.after), []
+    cores, replicas = of_stages.cores_of(args.cores), of_stages.replicas_of(args.python_replicas)
+    outfit, errors = Outfit(args.threads, args.capacity, args.before, args.after, cores=cores, replicas=replicas), []
     with progress("exporting") as tick:
         for partition, out in zip(found, outs, strict=False):
             manifest = export_partition(

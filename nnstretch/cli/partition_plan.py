@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nnstretch.cli.partition_stages import check_names, cores_of
 from nnstretch.cli.subjects import load_soc_of, load_subject, progress, writable
 from nnstretch.errors import BadInput
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from nnstretch.pipeline.segments import Run
     from nnstretch.trial import Trial
 
-ALONE = ("processors", "split", "replicas", "before", "after", "input", "measure")
+ALONE = ("processors", "split", "replicas", "before", "after", "input", "measure", "python_replicas")
 """Options that a plan answers itself, or that only whole networks have."""
 
 
@@ -30,7 +31,7 @@ def plan_stages(args: argparse.Namespace) -> dict[str, Any]:
     from nnstretch.stretch.pricing import Pricer, price
 
     if given := [name for name in ALONE if getattr(args, name)] + (["top"] if args.top > 1 else []):
-        raise BadInput(f"--{given[0]} with {args.model}, command line, a plan places its own branches")
+        raise BadInput(f"--{given[0].replace('_', '-')} with {args.model}, command line, a plan places its own branches")
     out = writable(args.out, args.model, args.weights)
     subject, soc = load_subject(args.model), load_soc_of(args.soc)
     assert subject.plan is not None
@@ -38,6 +39,7 @@ def plan_stages(args: argparse.Namespace) -> dict[str, Any]:
     trial = price(lower(subject.stretcher, subject.plan), soc, pricer)
     request = Request(weighted(subject, subject.plan, args.weights, stretch), subject.plan, trial=trial, soc=soc)
     runs = divided(trial, soc, request.host, args.stages)
+    check_names(args, len(runs))
     error = write(args, request, runs, out)
     bottleneck_us = max(run.latency_us for run in runs)
     return {
@@ -72,7 +74,7 @@ def write(args: argparse.Namespace, request: Request, runs: Sequence[Run], out: 
     with progress("exporting") as tick:
         export(request.module, request.plan, out, trial=request.trial, soc=request.soc, progress=tick)
     bundle = read_bundle(out)
-    write_bundle(out, replace(bundle.manifest, pipeline=staged(bundle.manifest, runs, args.threads, args.capacity)), bundle.files)
+    write_bundle(out, replace(bundle.manifest, pipeline=staged(bundle.manifest, runs, args.threads, args.capacity, cores_of(args.cores))), bundle.files)
     return bundle.manifest.max_abs_error
 
 

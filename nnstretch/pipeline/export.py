@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -15,7 +15,7 @@ from nnstretch.export.pieces import PieceFile, in_a_row, piece_file
 from nnstretch.export.subgraphs import difference
 from nnstretch.graph import Graph, TensorSpec
 from nnstretch.manifest import Manifest
-from nnstretch.pipeline.assemble import ModuleFile, assembled, links_of, with_functions, with_params
+from nnstretch.pipeline.assemble import AFTER, BEFORE, ModuleFile, assembled, links_of, with_functions, with_params
 from nnstretch.pipeline.links import Links, Settings
 from nnstretch.pipeline.partition import Partition, Priced
 from nnstretch.stages import DEFAULT_CAPACITY, Item
@@ -35,6 +35,10 @@ class Outfit:
     """`module:function` that makes a result of the network's outputs."""
     seed: int = 0
     """Of the random input that files are compared on."""
+    cores: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """By stage, CPU cores that it is bound to; absent for any."""
+    replicas: Mapping[str, int] = field(default_factory=dict)
+    """By Python stage, `before` or `after`, threads that call it at once."""
 
 
 def export_partition(
@@ -72,7 +76,8 @@ def linked(partition: Partition, files: list[PieceFile], outfit: Outfit) -> Link
         f"s{number}": Settings(tuple(share.processor for share in stage.shares), outfit.threads, capacity=outfit.capacity)
         for number, stage in enumerate(partition.stages)
     }
-    settings |= {name: Settings(capacity=outfit.capacity) for name in ("before", "after")}
+    settings |= {name: Settings(capacity=outfit.capacity, replicas=outfit.replicas.get(name, 1)) for name in (BEFORE, AFTER)}
+    settings |= {name: replace(settings[name], cores=cores) for name, cores in outfit.cores.items()}
     links = replace(links_of(partition.pieces, partition.graph.outputs), settings=settings)
     params = {f"s{number}": [Item(name, spec) for name, spec in file.parameters] for number, file in enumerate(files)}
     return with_functions(with_params(links, params), outfit.before, outfit.after)

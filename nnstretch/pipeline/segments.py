@@ -5,7 +5,7 @@ Segments of a plan keep their branches, so a stage is a run of segments and its 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -82,11 +82,14 @@ def search(times_us: Sequence[float], used: Sequence[frozenset[str]], count: int
     return rest(0, frozenset(), count)
 
 
-def staged(manifest: Manifest, runs: Sequence[Run], threads: int = 1, capacity: int = DEFAULT_CAPACITY) -> Pipeline:
-    """The pipeline of a branched bundle."""
+def staged(
+    manifest: Manifest, runs: Sequence[Run], threads: int = 1, capacity: int = DEFAULT_CAPACITY, cores: Mapping[str, tuple[int, ...]] | None = None
+) -> Pipeline:
+    """The pipeline of a branched bundle; `cores` by stage, where it is bound to some."""
+    members = [tuple(sub.name for sub in manifest.subgraphs if run.first <= sub.segment < run.last) for run in runs]
     stages = tuple(
-        Stage(f"s{number}", tuple(sub.name for sub in manifest.subgraphs if run.first <= sub.segment < run.last), threads=threads, capacity=capacity)
-        for number, run in enumerate(runs)
+        Stage(f"s{number}", names, threads=threads, cores=(cores or {}).get(f"s{number}", ()), capacity=capacity)
+        for number, names in enumerate(members)
     )
     inputs = tuple(Item(port.name, outer(port)) for port in manifest.inputs)
     return Pipeline(stages, inputs, tuple(port.name for port in manifest.outputs))
