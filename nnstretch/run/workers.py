@@ -15,6 +15,7 @@ from nnstretch.errors import BadInput
 from nnstretch.run.belt import Belt, Record
 from nnstretch.run.crafts import Graphs
 from nnstretch.schedule.cores import pin
+from nnstretch.schedule.flow import copy_of
 from nnstretch.schedule.relay import Relay, Worker
 from nnstretch.stages import Stage, members
 
@@ -41,11 +42,15 @@ class StageStatistics:
     """Items in front of it and at work in it, now."""
 
 
-def names_of(stage: Stage, bundle: Bundle) -> tuple[str, ...]:
-    """On what each replica of a stage runs: a processor, several where it is branched, the stage's own name where it is Python."""
-    if stage.replicas or stage.call:
-        return stage.replicas or (stage.name,)
-    return ("+".join(dict.fromkeys(sub.processor for sub in members(stage, bundle.manifest))),)
+def names_of(stage: Stage, bundle: Bundle, part: str = "") -> tuple[str, ...]:
+    """On what each replica of a stage runs: a processor, several where it is branched, the stage's own name where it is Python.
+
+    Or who copies, where `part` says that it is about copies.
+    """
+    if stage.call:
+        return (stage.name,)
+    found = stage.replicas or ("+".join(dict.fromkeys(sub.processor for sub in members(stage, bundle.manifest))),)
+    return tuple(copy_of(name) for name in found) if part else found
 
 
 def cores_of(stages: tuple[Stage, ...], allowed: set[int] | None) -> list[list[frozenset[int] | None]]:
