@@ -239,3 +239,16 @@ def test_a_stage_that_is_called_like_another_ones_copy_keeps_its_name() -> None:
 def test_a_step_knows_its_stage() -> None:
     assert Step("a copy in", (), (), True, False, part=IN).stage == "a"
     assert Step("a copy in", (), (), True, False).stage == "a copy in"
+
+
+def test_nothing_begins_before_what_it_needs_is_over_on_the_timetable() -> None:
+    """Copies that take no time and Python stages pass on when an item was there."""
+    bundle = copying(chain(4, python=[2]), {"m0": (0.0, 300.0, 5.0), "m1": (0.0, 300.0, 5.0), "m2": (0, 0, 0), "m3": (5.0, 300.0, 0.0)})
+    pace = Pace(tuple(step_us(bundle.manifest, {}).values()))
+    with Pipeline(bundle, {"stages:m2": lambda x: x + 3}, pace=pace, bind=False) as pipeline:
+        assert all(np.array_equal(result.value(), X + 10) for result in pipeline.stream([X] * 30))
+        at, flow = {span.task: span for span in pipeline.trace().spans}, pipeline.flow
+    for step in flow:
+        for feeder in step.feeders:
+            for n in range(30):
+                assert at[f"{step.name}#{n}"].start_us >= at[f"{flow[feeder].name}#{n}"].end_us - 1e-3

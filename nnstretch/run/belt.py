@@ -34,7 +34,7 @@ class Entry:
     values: Values
     begun_s: float
     due_s: list[float]
-    """By step, when its time was over on the timetable, where stages are emulated."""
+    """By step, when its time was over on the timetable, or really where it has none; empty where stages are not emulated."""
     ended_s: float = 0.0
     error: Exception | None = None
 
@@ -146,6 +146,8 @@ class Belt:
                     record.late += ended_s > slot[1]
                     sleep_until(slot[1])
                     began_s, ended_s = slot
+                elif entry.due_s:
+                    entry.due_s[stage] = ended_s
                 record.items += 1
                 record.busy_s += ended_s - began_s
                 record.recent_s.append(ended_s - began_s)
@@ -178,7 +180,7 @@ class Belt:
 
     def _paced(self, stage: int, replica: int) -> Callable[[Entry, float], tuple[float, float]] | None:
         """Books an item's time on a worker's processors; when it begins and ends on the timetable."""
-        if self._pace is None or not self._pace.durations_us[stage][replica]:
+        if self._pace is None or not (self._pace.durations_us[stage][replica] or self._flow[stage].part):
             return None
         time_s = self._pace.durations_us[stage][replica] * self._pace.dilation / 1e6
         feeders, held = self._flow[stage].feeders, self.names[stage][replica].split("+")
