@@ -10,7 +10,7 @@ from math import prod
 from nnstretch.bundlefile import MANIFEST, check_name, check_plan_name
 from nnstretch.graph import ELEMENT_BYTES
 from nnstretch.manifest import FORMATS, LAYOUTS, MAIN, ROLES, Manifest, Port, Subgraph, every_subgraph, form, meeting_points, plans
-from nnstretch.stages import check_pipeline
+from nnstretch.stages import Stage, check_pipeline, members
 
 QUANTISED = ("int8", "uint8", "int16")
 MAX_SCALE = 1e30
@@ -18,6 +18,8 @@ MAX_TIME_US = 1e12
 """Eleven days: longer than any sub-graph takes, short enough to add up without overflow."""
 MAX_TENSOR_BYTES = 1 << 34
 """16 GiB: more than any activation, so that a forged shape is refused and not allocated."""
+ROUNDING = 1e-9
+"""Share by which a sum may exceed what it is part of."""
 MAX_PROCESSORS = 64
 """Each becomes a thread."""
 
@@ -59,6 +61,8 @@ def _check_plan(manifest: Manifest) -> None:
     _check_times(manifest)
     if manifest.pipeline is not None:
         check_pipeline(manifest.pipeline, manifest)
+        for stage in manifest.pipeline.stages:
+            _check_copies(stage, manifest)
 
 
 def _check_subgraph(sub: Subgraph) -> None:
@@ -122,6 +126,20 @@ def _check_wiring(manifest: Manifest, written: Mapping[str, Port]) -> None:
                     f"member {MANIFEST}, {reader} reads {port.name[:80]!r} as {form(port)}, it is written as {form(written[port.name])}"
                 )
         known |= {port.name for port in outputs}
+
+
+def _check_copies(stage: Stage, manifest: Manifest) -> None:
+    where, subs = f"member {MANIFEST}, stage {stage.name[:80]!r}", members(stage, manifest)
+    if not (stage.copy_in_us or stage.copy_out_us):
+        return
+    if len(subs) != 1 or stage.copy_in_us.keys() != stage.copy_out_us.keys():
+        raise ValueError(f"{where}, copies are of one sub-graph, in and out for the same processors")
+    places = stage.holders or (subs[0].processor,)
+    for name, in_us in stage.copy_in_us.items():
+        times_us = (in_us, stage.copy_out_us[name])
+        whole_us = subs[0].predicted_us.get(name)
+        if name not in places or whole_us is None or not (min(times_us) >= 0 and sum(times_us) <= whole_us * (1 + ROUNDING)):
+            raise ValueError(f"{where}, copies of {times_us[0]} and {times_us[1]} us on {name[:40]!r}, which are part of no predicted time there")
 
 
 def _check_times(manifest: Manifest) -> None:

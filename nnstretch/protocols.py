@@ -5,6 +5,7 @@ Policy      which ready task goes to which free processor now
 Executor    who runs it, and what time it is
 Backend     who computes a sub-graph's true numbers
 Wirable     a backend that can be given its memory once
+Remote      a backend whose device has memory of its own
 Constraint  why a trial is refused, or None
 """
 
@@ -154,4 +155,21 @@ class Wirable(Protocol):
 
     def wired(self, reads: Mapping[str, np.ndarray], writes: Sequence[np.ndarray], /) -> Callable[[], object]:
         """A call that reads these arrays and fills those, in the order of the sub-graph's output names, as often as it is called."""
+        ...
+
+
+@runtime_checkable
+class Remote(Protocol):
+    """A backend that copies to and from its device apart from its compute, so that three threads may be in it with three items."""
+
+    def copied_in(self, inputs: Mapping[str, np.ndarray], /) -> object:
+        """Inputs on the device, when they are there."""
+        ...
+
+    def computed(self, held: object, /) -> object:
+        """Outputs on the device, of inputs that are there."""
+        ...
+
+    def copied_out(self, held: object, /) -> Sequence[np.ndarray]:
+        """Outputs in the order of the sub-graph's output names."""
         ...

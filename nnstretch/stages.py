@@ -60,6 +60,10 @@ class Stage:
     """CPU cores its threads are bound to; empty for any."""
     capacity: int = DEFAULT_CAPACITY
     """Items that may wait in front of it."""
+    copy_in_us: dict[str, float] = field(default_factory=dict)
+    """By processor, how much of its predicted time is copying inputs there, which goes on beside its compute of other items."""
+    copy_out_us: dict[str, float] = field(default_factory=dict)
+    """The same of outputs, with its synchronisation."""
 
     @property
     def holders(self) -> tuple[str, ...]:

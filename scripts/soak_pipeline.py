@@ -28,7 +28,7 @@ from nnstretch.cli.subjects import writable
 from nnstretch.errors import StageFailed
 from nnstretch.files import write_text
 from nnstretch.run.stream import Pipeline
-from nnstretch.schedule.flow import begun_late_us, by_stage, depth
+from nnstretch.schedule.flow import begun_late_us, by_step, depth
 
 STAGES, EVERY, WANTED_US = 4, 1000, 40.0
 WARM = 0.1
@@ -85,7 +85,7 @@ def soaked(name: str, python: tuple[int, ...], items: int, fails: bool) -> Soake
         gc.collect()
         grown_kib = resident_kib() - warm_kib
         call_us = sum(one.busy_us / max(1, one.items) for one in pipeline.statistics()) / STAGES
-        late_us = median(begun_late_us(pipeline.flow, by_stage(pipeline.trace(), pipeline.pipeline)))
+        late_us = median(begun_late_us(pipeline.flow, by_step(pipeline.trace(), pipeline.pipeline, pipeline.flow)))
     return Soaked(name, elapsed_s * 1e6 / items / STAGES, call_us, late_us, disorder, wrong, items - seen, failed, misplaced, grown_kib)
 
 

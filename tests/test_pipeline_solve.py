@@ -42,7 +42,8 @@ def tables(draw: st.DrawFn) -> Table:
     compute = [runs(one) for one in least]
     shape = (processors, units + 1, units + 1)
     flat = draw(st.lists(st.integers(0, 4), min_size=int(np.prod(shape)), max_size=int(np.prod(shape))))
-    return Table(NAMES[:processors], np.stack(compute), np.array(flat, float).reshape(shape), contention, least)
+    beside = frozenset(draw(st.lists(st.sampled_from(NAMES[1:]), unique=True)))
+    return Table(NAMES[:processors], np.stack(compute), np.array(flat, float).reshape(shape), contention, least, beside=beside)
 
 
 def every_way(table: Table, stages: int, replicas: bool) -> Iterator[tuple[float, float]]:
@@ -53,10 +54,11 @@ def every_way(table: Table, stages: int, replicas: bool) -> Iterator[tuple[float
             used = frozenset(table.processors[p] for group in groups for p in group)
             factor = table.slowdown(used) if len(used) > 1 else 1.0
             costs = [
-                [factor * table.compute_us[p, start, stop] + table.transfer_us[p, start, stop] for p in group]
+                [(factor * table.compute_us[p, start, stop], table.transfer_us[p, start, stop], table.processors[p] in table.beside) for p in group]
                 for group, start, stop in zip(groups, borders[:-1], borders[1:], strict=True)
             ]
-            yield max(max(one) / len(one) for one in costs), sum(max(one) for one in costs)
+            periods_us = (max(max(c, t) if beside else c + t for c, t, beside in one) / len(one) for one in costs)
+            yield max(periods_us), sum(max(compute_us + transfer_us for compute_us, transfer_us, _ in one) for one in costs)
 
 
 def bindings(free: tuple[int, ...], stages: int, replicas: bool) -> Iterator[tuple[tuple[int, ...], ...]]:

@@ -18,7 +18,7 @@ from nnstretch.errors import BadInput
 from nnstretch.run import write_perfetto
 from nnstretch.run.network import Network
 from nnstretch.run.stream import Pipeline
-from nnstretch.run.streamed import Chain, predicted, stage_us
+from nnstretch.run.streamed import Chain, predicted, step_us
 from nnstretch.run.workers import cores_of
 from nnstretch.schedule.cores import affinity
 from nnstretch.stages import Item, Stage
@@ -123,7 +123,7 @@ def test_replicas_of_a_python_stage_are_on_the_virtual_clock_too() -> None:
     manifest = replace(made.manifest, subgraphs=subs)
     spans = [span for span in predicted(manifest, 6, {}).spans if span.task.startswith("m1#")]
     assert {(span.processor, int(span.task[3:]) % 2) for span in spans} == {("m1.0", 0), ("m1.1", 1)}
-    assert stage_us(manifest, {})["m1"] == (0.0, 0.0)
+    assert step_us(manifest, {})["m1"] == (0.0, 0.0)
 
 
 def test_an_error_in_one_replica_of_a_python_stage_reaches_its_item_alone() -> None:

@@ -14,7 +14,7 @@ from pipeline_bundles import chain, framed, reference
 
 from nnstretch.manifest import Manifest
 from nnstretch.schedule import Placed, VirtualClock, run
-from nnstretch.schedule.flow import Step, begun_late_us, by_stage, depth, flow_of, needs, stream_processors, stream_tasks
+from nnstretch.schedule.flow import Step, begun_late_us, by_step, depth, flow_of, needs, stream_processors, stream_tasks
 from nnstretch.schedule.relay import Relay
 
 
@@ -153,9 +153,10 @@ def test_the_loop_schedules_a_stream_by_the_same_rules(name: str) -> None:
     tasks, processors = stream_tasks(manifest, 9), stream_processors(manifest, {})
     alike = {(task.subgraph, task.processor or ""): 5.0 for task in tasks}
     shared = {p.name for p in processors if len({task.subgraph for task in tasks if task.processor == p.name}) > 1}
-    spans = by_stage(run(tasks, Placed(tuple(p.name for p in processors)), VirtualClock(processors, alike)), pipeline)
+    flow = flow_of(pipeline, manifest)
+    spans = by_step(run(tasks, Placed(tuple(p.name for p in processors)), VirtualClock(processors, alike)), pipeline, flow)
     assert {stage: len(own) for stage, own in spans.items()} == {stage.name: 9 for stage in pipeline.stages}
-    late_us = begun_late_us(flow_of(pipeline, manifest), spans)
+    late_us = begun_late_us(flow, spans)
     assert min(late_us) >= 0
     assert shared or max(late_us) == 0
 

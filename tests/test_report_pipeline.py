@@ -209,3 +209,9 @@ def test_no_text_of_any_file_becomes_markup(folder: Path) -> None:
     assert Page(html).tags["script"] == 1
     assert not Page(html).tags["img"]
     assert HOSTILE not in html
+
+
+def test_an_item_takes_its_copies_and_branches_together_and_what_overlaps_once() -> None:
+    parts = [("m copy in", 0, 2), ("m on gpu", 3, 7), ("m on cpu", 5, 9), ("m copy out", 9, 10)]
+    slices = [Slice("m", item, row, 100.0 * item + start, 100.0 * item + end) for item in range(3) for row, start, end in parts]
+    assert Stream("predicted", tuple(slices)).service_ms == {"m": pytest.approx(0.009)}

@@ -28,7 +28,8 @@ torch = pytest.importorskip("torch")
 
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from nnstretch.run.cuda import START, CudaRequest, Step, steps_of  # noqa: E402
+from nnstretch.protocols import Remote  # noqa: E402
+from nnstretch.run.cuda import START, CudaRequest, Step, TorchCuda, steps_of  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -190,8 +191,11 @@ def stand_in() -> SimpleNamespace:
         made = 0
 
         def __init__(self, device: str) -> None:
-            self.name = "ab"[Stream.made]
+            self.name = "abcdef"[Stream.made]
             Stream.made += 1
+
+        def synchronize(self) -> None:
+            said.append(f"{self.name} is waited for")
 
         def wait_stream(self, other: Any) -> None:
             said.append(f"{self.name} waits for all")
@@ -200,7 +204,7 @@ def stand_in() -> SimpleNamespace:
             said.append(f"{self.name} waits")
 
     @contextmanager
-    def graph(tape: Tape, stream: Stream) -> Iterator[None]:
+    def graph(tape: Tape, stream: Stream, capture_error_mode: str) -> Iterator[None]:
         said.clear()
         with tape:
             yield
@@ -225,6 +229,26 @@ def test_a_request_is_recorded_once_and_replayed_with_other_numbers(bundle: Bund
         np.testing.assert_allclose(answers[-1], plain.in_order(x), atol=1e-4)
     assert not np.array_equal(answers[0], answers[1]), "an answer is the caller's own, the next request leaves it alone"
     np.testing.assert_allclose(answers[0], plain.in_order(image(bundle, 0)), atol=1e-4)
+
+
+def test_a_stream_of_requests_is_copied_on_streams_of_its_own(bundle: Bundle) -> None:
+    """Three items in it at once: nothing of one is in the place of another."""
+    fake, sub = stand_in(), bundle.manifest.subgraphs[0]
+    device = TorchCuda(sub, bundle.files[sub.file], bundle.name, "cpu", fake)
+    assert isinstance(device, Remote)
+    plain, images = Network(bundle), [image(bundle, seed) for seed in range(3)]
+    wanted = [plain.results(sub.name, {"image": x}) for x in images]
+    fake.said.clear()
+    held = [device.copied_in({"image": x}) for x in images]
+    for x in images:
+        x[:] = 0
+    made = [device.computed(one) for one in held]
+    found = [device.copied_out(one) for one in made]
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one[0], other[0], atol=1e-4)
+    assert fake.said == ["b is waited for"] * 3 + ["c is waited for"] * 3 + ["d is waited for"] * 3
+    with pytest.raises(BrokenFile, match=r"CUDA cannot run it"):
+        device.computed({})
 
 
 def test_a_request_checks_what_it_is_given(bundle: Bundle) -> None:

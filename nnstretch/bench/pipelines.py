@@ -33,7 +33,7 @@ def streamed_us(pipeline: Pipeline, inputs: Any, items: int) -> float:
     """Microseconds between two results while the pipeline is full."""
     times = [(result.ended_us, result.latency_us) for result in pipeline.stream(repeat(inputs, items))]
     ended_us, latencies_us = zip(*times, strict=True)
-    return Streamed(pipeline.manifest, ended_us, latencies_us, {}, pipeline.trace()).period_us
+    return Streamed(pipeline.manifest, pipeline.flow, ended_us, latencies_us, {}, pipeline.trace()).period_us
 
 
 def candidates(paths: Sequence[Path], items: int = ITEMS, rounds: int = ROUNDS, tell: Tell = lambda done, total: None) -> list[Measured]:

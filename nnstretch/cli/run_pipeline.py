@@ -85,10 +85,10 @@ def on_the_clock(
     args: argparse.Namespace, bundle: Bundle, chain: Chain, given: Any, items: int, known: dict[str, Processor]
 ) -> tuple[dict[str, Any], Any]:
     from nnstretch.run.measures import max_abs_error
-    from nnstretch.run.streamed import on_the_clock, predicted, stage_us
+    from nnstretch.run.streamed import on_the_clock, predicted, step_us
 
     found, output = on_the_clock(chain, given, items, known)
-    alone_us = sum(min(times) for times in stage_us(bundle.manifest, known).values())
+    alone_us = sum(min(times) for times in step_us(bundle.manifest, known).values())
     busy_us = {name: found.trace.busy_us(name) / items for name in found.trace.processors}
     rows = [{"items": items, "failed": 0, "late": 0, "busy_ms": None, "starved_ms": None, "blocked_ms": None} for _ in chain.pipeline.stages]
     result = numbers(args, bundle, found, known, rows, busy_us) | {
@@ -117,14 +117,14 @@ def on_threads(
     """On the real clock: as fast as this host can, or where a chip is named at its pace."""
     from nnstretch.run.measures import max_abs_error
     from nnstretch.run.stream import Pipeline
-    from nnstretch.run.streamed import at_work, pace_of, predicted, processors_busy_us, stage_us
+    from nnstretch.run.streamed import at_work, pace_of, predicted, processors_busy_us, step_us
     from nnstretch.schedule.cores import affinity
 
     pace = pace_of(chain, given, known, len(affinity() or (0,))) if emulated else None
     expected, errors, failures = chain.run(given), [0.0], list[Exception]()
     compared = is_numbers(expected)
     if emulated:
-        alone_us, source = sum(min(times) for times in stage_us(bundle.manifest, known).values()), "predicted"
+        alone_us, source = sum(min(times) for times in step_us(bundle.manifest, known).values()), "predicted"
     else:
         alone_us, source = chain.latency_s(given, IN_TURN) * 1e6, "measured"
     with Pipeline(bundle, functions, backend=args.backend, on_error=args.on_error or "continue", pace=pace) as pipeline, ticking(items) as tick:
@@ -142,7 +142,7 @@ def on_threads(
         except Cancelled as error:
             raise (failures[0] if failures else error) from None
         statistics = pipeline.statistics()
-    rows = [row_of(one, pipeline) for one in statistics]
+    rows = [row_of(one, pipeline) for one, step in zip(statistics, pipeline.flow, strict=True) if not step.part]
     busy_us = {name: time_us / pipeline.dilation for name, time_us in processors_busy_us(statistics).items()}
     result = numbers(args, bundle, found, known, rows, busy_us) | {
         "clock": "real",
@@ -193,7 +193,8 @@ def numbers(
     forecast_us, shares_us = predicted_bottleneck_us(bundle.manifest, known), found.shares_us
     stages = [
         {"name": stage.name, "processors": list(stage.holders or dict.fromkeys(sub.processor for sub in members(stage, bundle.manifest)) or (stage.name,))}
-        | {"service_ms": found.service_us[stage.name] / 1e3, "share_ms": shares_us[stage.name] / 1e3, **row}
+        | {"service_ms": found.latency_us[stage.name] / 1e3, "copies_ms": found.copies_us[stage.name] / 1e3}
+        | {"share_ms": shares_us[stage.name] / 1e3, **row}
         for stage, row in zip(pipeline.stages, rows, strict=True)
     ]
     return {
@@ -244,12 +245,13 @@ def show(result: dict[str, Any], console: Console) -> None:
     from rich.table import Table
 
     title = f"{result['model']}, pipeline of {len(result['stages'])}, {result['clock']} clock, times {result['timing']}"
-    table = Table("stage", "on", "an item, ms", "share, ms", "busy", "starved ms", "blocked ms", "failed", title=title)
+    table = Table("stage", "on", "an item, ms", "of it copies", "share, ms", "busy", "starved ms", "blocked ms", "failed", title=title)
     for stage in result["stages"]:
         busy = stage["share_ms"] / result["period_ms"] if result["period_ms"] else 0.0
         waits = ("" if stage[name] is None else f"{stage[name]:.1f}" for name in ("starved_ms", "blocked_ms"))
-        row = (stage["name"], " | ".join(stage["processors"]), f"{stage['service_ms']:.3f}", f"{stage['share_ms']:.3f}", f"{busy:.0%}")
-        table.add_row(*row, *waits, str(stage["failed"]))
+        row = (stage["name"], " | ".join(stage["processors"]), f"{stage['service_ms']:.3f}")
+        copies = f"{stage['copies_ms']:.3f}" if stage["copies_ms"] else ""
+        table.add_row(*row, copies, f"{stage['share_ms']:.3f}", f"{busy:.0%}", *waits, str(stage["failed"]))
     console.print(table)
     predicted = "" if result["predicted_bottleneck_ms"] is None else f", predicted for {result['predicted_for']} {result['predicted_bottleneck_ms']:.3f}"
     console.print(f"a result every {result['period_ms']:.3f} ms, {result['throughput_per_s']:.1f} /s, {result['items']} items")

@@ -30,6 +30,9 @@ class ModuleFile:
     """By processor, copies and contention included; empty where no chip was given."""
     error_us: dict[str, float] = field(default_factory=dict)
     max_abs_error: float = 0.0
+    copy_in_us: dict[str, float] = field(default_factory=dict)
+    """Of the predicted time, by processor that copies beside its compute."""
+    copy_out_us: dict[str, float] = field(default_factory=dict)
 
 
 def links_of(pieces: Sequence[Graph], outputs: Sequence[str]) -> Links:
@@ -108,7 +111,7 @@ def assembled(links: Links, files: Mapping[str, ModuleFile], model: str, soc: st
         settings = links.settings.get(module.name, Settings())
         feeds = [names[sources[End(module.name, "input", item.name)]] for item in module.inputs]
         makes = [names[End(module.name, "output", item.name)] for item in module.outputs]
-        stages.append(stage_of(module, settings, feeds, makes))
+        stages.append(stage_of(module, settings, files.get(module.name), feeds, makes))
         if not module.call:
             sub, data = subgraph_of(module, settings, files.get(module.name), feeds, makes, number)
             subs.append(sub)
@@ -118,13 +121,15 @@ def assembled(links: Links, files: Mapping[str, ModuleFile], model: str, soc: st
     return manifest_of(pipeline, tuple(subs), model, soc, error), contents
 
 
-def stage_of(module: Module, settings: Settings, feeds: Sequence[str], makes: Sequence[str]) -> Stage:
+def stage_of(module: Module, settings: Settings, file: ModuleFile | None, feeds: Sequence[str], makes: Sequence[str]) -> Stage:
     plain = Stage(module.name, threads=settings.threads, cores=settings.cores, capacity=settings.capacity)
     if module.call:
         inputs = tuple(Item(name, item.spec) for name, item in zip(feeds, module.inputs, strict=True))
         outputs = tuple(Item(name, item.spec) for name, item in zip(makes, module.outputs, strict=True))
         return replace(plain, call=module.call, inputs=inputs, outputs=outputs, replicas=settings.replicas if settings.replicas > 1 else ())
-    return replace(plain, subgraphs=(module.name,), replicas=settings.processors if len(settings.processors) > 1 else ())
+    replicas = settings.processors if len(settings.processors) > 1 else ()
+    copies = ({}, {}) if file is None else (file.copy_in_us, file.copy_out_us)
+    return replace(plain, subgraphs=(module.name,), replicas=replicas, copy_in_us=copies[0], copy_out_us=copies[1])
 
 
 def subgraph_of(

@@ -108,6 +108,8 @@ def module_file(file: PieceFile, stage: Priced) -> ModuleFile:
         predicted_us={share.processor: share.latency_us for share in stage.shares},
         error_us={share.processor: share.error_us for share in stage.shares},
         max_abs_error=file.max_abs_error,
+        copy_in_us={share.processor: share.transfer_in_us for share in stage.shares if share.beside},
+        copy_out_us={share.processor: share.transfer_out_us for share in stage.shares if share.beside},
     )
 
 

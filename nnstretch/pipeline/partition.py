@@ -33,10 +33,17 @@ class Share:
     transfer_out_us: float
     """Copies out, and the processor's synchronisation."""
     error_us: float
+    beside: bool = False
+    """Whether it computes one item while others are copied."""
 
     @property
     def latency_us(self) -> float:
         return self.transfer_in_us + self.compute_us + self.transfer_out_us
+
+    @property
+    def period_us(self) -> float:
+        """Between two items."""
+        return max(self.compute_us, self.transfer_in_us + self.transfer_out_us) if self.beside else self.latency_us
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +64,7 @@ class Priced:
     @property
     def period_us(self) -> float:
         """Between two items that leave: the slowest replica sets the pace of the turn."""
-        return self.latency_us / len(self.shares)
+        return max(share.period_us for share in self.shares) / len(self.shares)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +200,7 @@ def share_of(piece: Graph, processor: str, soc: Soc, pricer: Pricer, slowdown: f
 
     into_us = copies_us(one.copy_in, [value.name for value in piece.inputs])
     out_us = copies_us(one.copy_out, piece.outputs) + one.sync_us
-    return Share(processor, into_us, slowdown * estimate.latency_us, out_us, slowdown * estimate.error_us)
+    return Share(processor, into_us, slowdown * estimate.latency_us, out_us, slowdown * estimate.error_us, one.copies_beside)
 
 
 def end_name(graph: Graph, piece: Graph, last: bool) -> str:

@@ -74,11 +74,13 @@ def sets(table: Table, count: int, replicas: bool) -> Iterator[Used]:
         for members in combinations(everyone, size):
             slowdown = table.slowdown(frozenset(table.processors[p] for p in members)) if size > 1 else 1.0
             times_us = {p: slowdown * table.compute_us[p] + table.transfer_us[p] for p in members}
+            turns_us = {p: np.maximum(slowdown * table.compute_us[p], table.transfer_us[p]) for p in members if table.processors[p] in table.beside}
+            turns_us = times_us | turns_us
             groups = {}
             for many in range(1, size - count + 2):
                 for group in combinations(members, many):
-                    slowest = np.maximum.reduce([times_us[p] for p in group])
-                    groups[sum(1 << p for p in group)] = (slowest / many, slowest)
+                    period, latency = (np.maximum.reduce([costs[p] for p in group]) for costs in (turns_us, times_us))
+                    groups[sum(1 << p for p in group)] = (period / many, latency)
             yield Used(groups, sum(1 << p for p in members), table.last)
 
 

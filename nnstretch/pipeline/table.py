@@ -37,6 +37,8 @@ class Table:
     """[processor, unit], without copies between layouts: what a unit takes at least, whoever its neighbours are."""
     refused: tuple[str, ...] = ()
     """Kernels that some processor's predictor refuses, as `PROCESSOR: KERNEL`."""
+    beside: frozenset[str] = frozenset()
+    """Processors that compute one item while others are copied: the longer of the two counts for throughput, both for latency."""
 
     @property
     def units(self) -> int:
@@ -64,6 +66,7 @@ def table_of(
     """Prices of all stages between frontiers of the units that `unit_of` divides the nodes into. Raises UnknownName."""
     flow, member, nested = flow_of(graph, unit_of, ends, soc.element_bytes), ends.member, ends.nested
     compute, transfer, least, refused = [], [], [], []
+    beside = frozenset(name for name in processors if soc.processor(name).copies_beside)
     for name in processors:
         processor = soc.processor(name)
         units_us, least_us, missing = unit_times(graph, unit_of, ends.units, name, pricer, corrections or {})
@@ -76,7 +79,7 @@ def table_of(
         compute.append(sums)
         transfer.append(into + out + processor.sync_us)
         refused += [f"{name}: {kernel}" for kernel in missing]
-    return Table(tuple(processors), np.stack(compute), np.stack(transfer), soc.slowdown, np.stack(least), tuple(refused))
+    return Table(tuple(processors), np.stack(compute), np.stack(transfer), soc.slowdown, np.stack(least), tuple(refused), beside)
 
 
 def unit_times(

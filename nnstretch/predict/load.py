@@ -27,12 +27,12 @@ UNIT = {"latency": "us", "size": "bytes"}
 SOC_KEYS = ("format", "name", "dtype", "calibrated", "provenance", "processors", "merge", "contention")
 PROCESSOR_KEYS = (
     "name", "kind", "queue_depth", "asynchronous", "copy_in", "copy_out", "sync_us", "memory_bytes", "power_w",
-    "handover_us", "blocks_host",
+    "handover_us", "blocks_host", "copies_beside",
 )  # fmt: skip
 FIRST_KEYS = ("format", "processor", "form", "dtype", "relative_error", "rates")
 PREDICTOR_KEYS = ("format", "processor", "form", "dtype", "unit", "relative_error", "fusion")
 BODIES = {"analytic": "rates", "learned": "model"}
-OPTIONAL: dict[str, Any] = {"power_w": None, "handover_us": 0.0, "blocks_host": False}
+OPTIONAL: dict[str, Any] = {"power_w": None, "handover_us": 0.0, "blocks_host": False, "copies_beside": None}
 """What a processor need not say, and what it then is."""
 PROCESSOR_KINDS = ("cpu", "gpu", "dsp", "npu")
 POSITIVE = ("dense_macs_per_us", "depthwise_macs_per_us", "bytes_per_us", "launch_us")
@@ -123,9 +123,10 @@ def processor(data: Any, where: str) -> Processor:
             f"asynchronous with handover_us {handover_us:g} of sync_us {sync_us:g} and blocks_host {data['blocks_host']}, {where}, "
             "a queue does not block its host, and its synchronisation contains the hand-over"
         )
+    kind = choice(data, "kind", PROCESSOR_KINDS, where)
     return Processor(
         name=data["name"],
-        kind=choice(data, "kind", PROCESSOR_KINDS, where),
+        kind=kind,
         queue_depth=int(number(data, "queue_depth", where, 1)),
         copy_in=link(data, "copy_in", where),
         copy_out=link(data, "copy_out", where),
@@ -135,6 +136,7 @@ def processor(data: Any, where: str) -> Processor:
         power_w=None if power is None else number(data, "power_w", where),
         handover_us=handover_us,
         blocks_host=flag(data, "blocks_host", where),
+        copies_beside=kind != "cpu" if data["copies_beside"] is None else flag(data, "copies_beside", where),
     )
 
 

@@ -97,7 +97,7 @@ def _sizes(place: Place) -> dict[str, float]:
 
 
 def _stage(stage: Place) -> StageRow:
-    numbers = ("items", "failed", "late", "busy_ms", "starved_ms", "blocked_ms")
+    numbers = ("items", "failed", "late", "busy_ms", "starved_ms", "blocked_ms", "copies_ms")
     return StageRow(
         name=stage.at("name").text(),
         processors=stage.at("processors").texts(),

@@ -17,7 +17,7 @@ SPLIT_BY = "nnstretch partition --json"
 WAITS = (("wait-busy", "busy"), ("wait-starved", "starved: waits for an item"), ("wait-blocked", "blocked: waits for room behind it"))
 MEANINGS = (
     ("an item", "What a stage takes for one item, the median."),
-    ("share", "The same over its replicas: at best a result comes as often as the largest share."),
+    ("share", "The longer of its compute and its copies, over its replicas: at best a result comes as often as the largest share."),
     ("busy", "Share of the time between two results that a worker computes."),
     ("starved, blocked", "Time, all items together, that a worker waited for an item, or for room behind it."),
     ("efficiency", "The largest share over the time between two results: 1 where nothing but the slowest stage counts."),
@@ -112,7 +112,7 @@ def stages_chapter(story: PipelineStory) -> Markup:
 
 def _stage_table(run: StreamRun) -> Markup:
     kind = run.timing or "unlabelled"
-    header = ("stage", "on", f"an item, {kind} (ms)", "share (ms)", "busy", "starved (ms)", "blocked (ms)", "late", "failed")
+    header = ("stage", "on", f"an item, {kind} (ms)", "of it copies (ms)", "share (ms)", "busy", "starved (ms)", "blocked (ms)", "late", "failed")
     rows = (_stage_row(stage, run) for stage in run.stages)
     return table(f"Stages, {kind} milliseconds", header, rows, text_columns=frozenset({0, 1}))
 
@@ -121,7 +121,8 @@ def _stage_row(stage: StageRow, run: StreamRun) -> tuple[str, ...]:
     busy = stage.share_ms / run.period_ms if run.period_ms else None
     waits = (plain_ms(stage.starved_ms), plain_ms(stage.blocked_ms))
     name = f"{stage.name} (slowest)" if run.slowest is stage else stage.name
-    numbers = (plain_ms(stage.service_ms), plain_ms(stage.share_ms), percent(busy, 0), *waits, count(stage.late), count(stage.failed))
+    times_ms = (plain_ms(stage.service_ms), plain_ms(stage.copies_ms) if stage.copies_ms else "", plain_ms(stage.share_ms))
+    numbers = (*times_ms, percent(busy, 0), *waits, count(stage.late), count(stage.failed))
     return (name, " | ".join(stage.processors), *numbers)
 
 

@@ -42,11 +42,15 @@ class Stream:
 
     @property
     def service_ms(self) -> dict[str, float]:
-        """By stage, the median time of an item."""
-        found: dict[str, list[float]] = {}
+        """By stage, the median time that an item is worked on: its copies and branches together, what overlaps once."""
+        found: dict[str, dict[int, float]] = {}
+        until: dict[tuple[str, int], float] = {}
         for one in self.slices:
-            found.setdefault(one.stage, []).append(one.end_us - one.start_us)
-        return {stage: median(times_us) / 1000 for stage, times_us in found.items()}
+            key, times_us = (one.stage, one.item), found.setdefault(one.stage, {})
+            fresh_us = one.end_us - max(one.start_us, until.get(key, one.start_us))
+            times_us[one.item] = times_us.get(one.item, 0.0) + max(0.0, fresh_us)
+            until[key] = max(one.end_us, until.get(key, one.end_us))
+        return {stage: median(times_us.values()) / 1000 for stage, times_us in found.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,8 @@ class StageRow:
     busy_ms: float | None
     starved_ms: float | None
     blocked_ms: float | None
+    copies_ms: float | None = None
+    """Of an item, to and from a device, beside the compute of others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,8 @@ READS = {"onnxruntime": "onnx", "litert": "litert", "openvino": "onnx", "torch":
 """The format that each backend can read."""
 DEFAULTS = {"onnx": "onnxruntime", "litert": "litert"}
 CHOICES = "onnxruntime, litert, openvino[:DEVICE], torch[:cpu|:cuda[:N]]"
+OWN_MEMORY = "torch:cuda"
+"""How names of backends begin that copy to and from their device apart from its compute (`protocols.Remote`)."""
 TORCH_DEVICE = re.compile(r"cpu|cuda(:\d{1,3})?")
 
 Choice = str | Mapping[str, str] | None

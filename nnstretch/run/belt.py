@@ -12,7 +12,7 @@ from typing import Any
 from nnstretch.errors import Cancelled, StageFailed, one_line
 from nnstretch.run.crafts import Function, Graphs, Values
 from nnstretch.schedule.cores import sleep_until
-from nnstretch.schedule.flow import Flow
+from nnstretch.schedule.flow import IN, Flow, Step
 from nnstretch.schedule.relay import Craft
 from nnstretch.trace import Span
 
@@ -21,8 +21,10 @@ MADE_UP_S = 1e-3
 RECENT = 1024
 """Service times that are kept of every worker."""
 
-Open = Callable[[int, int], Graphs | Function]
-"""Loads what (stage, replica) computes with."""
+Work = Callable[[Values], None]
+"""What a step does with the tensors of an item."""
+Open = Callable[[str, int], Graphs | Function]
+"""Loads what a replica of a stage computes with."""
 
 
 @dataclass(slots=True)
@@ -32,7 +34,7 @@ class Entry:
     values: Values
     begun_s: float
     due_s: list[float]
-    """By stage, when its time was over on the timetable, where stages are emulated."""
+    """By step, when its time was over on the timetable, or really where it has none; empty where stages are not emulated."""
     ended_s: float = 0.0
     error: Exception | None = None
 
@@ -76,8 +78,12 @@ class Pace:
     """The timetable of emulated stages, on a clock `dilation` times slower than the chip's."""
 
     durations_us: tuple[tuple[float, ...], ...]
-    """By stage and replica; 0 for what takes as long as it takes."""
+    """By step and replica; 0 for what takes as long as it takes."""
     dilation: float = 1.0
+
+
+def nothing(values: Values) -> None:
+    """A copy of numbers that are in one memory anyway."""
 
 
 class Belt:
@@ -116,14 +122,14 @@ class Belt:
 
     def craft(self, stage: int, replica: int) -> Craft:
         """What a worker does with each item; loads its files, on the thread that calls this."""
-        work = self.opened[stage, replica] = self._open(stage, replica)
         record, changes, step = self.records[stage][replica], self.changes[stage, replica], self._flow[stage]
+        work = self._work(stage, replica)
         forget, book, places = self._forget[stage], self._paced(stage, replica), self._places
 
         def one(item: int) -> None:
             entry = places[item % len(places)]
             assert entry is not None
-            while changes and changes[0][0] <= item and isinstance(work, Graphs):
+            while isinstance(work, Graphs) and changes and changes[0][0] <= item:
                 work.replace(*changes.popleft()[1:])
             if entry.error is None:
                 entry.error = self._why_not(item)
@@ -133,13 +139,15 @@ class Belt:
                 try:
                     work(entry.values)
                 except BaseException as error:  # sys.exit(), too, ends its item and not the pipeline
-                    self._fail(entry, item, step.name, error)
+                    self._fail(entry, item, step, error)
                     record.failed += 1
                 ended_s = perf_counter()
                 if slot is not None:
                     record.late += ended_s > slot[1]
                     sleep_until(slot[1])
                     began_s, ended_s = slot
+                elif entry.due_s:
+                    entry.due_s[stage] = ended_s
                 record.items += 1
                 record.busy_s += ended_s - began_s
                 record.recent_s.append(ended_s - began_s)
@@ -150,9 +158,29 @@ class Belt:
 
         return one
 
+    def _work(self, number: int, replica: int) -> Work:
+        """Of a stage, or of a copy; where stages are emulated a copy takes its time and does nothing."""
+        step = self._flow[number]
+        if not step.part:
+            found = self.opened[number, replica] = self._open(step.stage, replica)
+            return found
+        return nothing if self._pace else self._copy(number, replica)
+
+    def _copy(self, number: int, replica: int) -> Work:
+        """The stage that it belongs to may be loaded later, by its own worker; no item comes before all are."""
+        whose = number + (1 if self._flow[number].part == IN else -1)
+        into = self._flow[number].part == IN
+
+        def one(values: Values) -> None:
+            graphs = self.opened[whose, replica]
+            assert isinstance(graphs, Graphs)
+            (graphs.enter if into else graphs.leave)(values)
+
+        return one
+
     def _paced(self, stage: int, replica: int) -> Callable[[Entry, float], tuple[float, float]] | None:
         """Books an item's time on a worker's processors; when it begins and ends on the timetable."""
-        if self._pace is None or not self._pace.durations_us[stage][replica]:
+        if self._pace is None or not (self._pace.durations_us[stage][replica] or self._flow[stage].part):
             return None
         time_s = self._pace.durations_us[stage][replica] * self._pace.dilation / 1e6
         feeders, held = self._flow[stage].feeders, self.names[stage][replica].split("+")
@@ -175,8 +203,9 @@ class Belt:
             return Cancelled(f"item {item} was not finished, pipeline, it has been closed")
         return None
 
-    def _fail(self, entry: Entry, item: int, stage: str, error: BaseException) -> None:
-        entry.error = StageFailed(f"item {item} failed, stage {stage}, {type(error).__name__}: {one_line(error)}", stage, item)
+    def _fail(self, entry: Entry, item: int, step: Step, error: BaseException) -> None:
+        where = f"stage {step.stage}{', ' if step.part else ''}{step.part}"
+        entry.error = StageFailed(f"item {item} failed, {where}, {type(error).__name__}: {one_line(error)}", step.stage, item)
         entry.error.__cause__ = error
         if self._stops and (self.stopped_by is None or item < self.stopped_by):
             self.stopped_by = item

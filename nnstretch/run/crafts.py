@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,8 @@ import numpy as np
 from nnstretch.bundle import Bundle
 from nnstretch.errors import BadInput
 from nnstretch.manifest import Manifest, Port, Subgraph
-from nnstretch.protocols import Backend
-from nnstretch.run.backends import load
+from nnstretch.protocols import Backend, Remote
+from nnstretch.run.backends import OWN_MEMORY, load
 from nnstretch.run.edges import described, entering, fits, leaving
 from nnstretch.schedule import Lists, Placed, decided
 from nnstretch.soc import Processor
@@ -22,8 +22,8 @@ Values = dict[str, Any]
 """Tensors of an item by name as ports hold them, and whatever Python stages hand on."""
 Functions = Mapping[str, Callable[..., object]]
 """Python stages by the names that a bundle gives them; inside, by stage."""
-Parts = dict[str, tuple[Callable[[Mapping[str, np.ndarray]], Sequence[np.ndarray]], tuple[str, ...], tuple[str, ...]]]
-"""What runs each sub-graph, and the names of what it reads and writes."""
+Parts = dict[str, tuple[Callable[[Mapping[str, np.ndarray]], Sequence[np.ndarray]], tuple[str, ...], tuple[str, ...], Backend]]
+"""What runs each sub-graph, the names of what it reads and writes, and whose it is."""
 
 
 def forgotten(manifest: Manifest) -> dict[str, tuple[str, ...]]:
@@ -131,15 +131,21 @@ class Graphs:
         stage: Stage,
         backends: Mapping[str, str],
         at_once: bool = True,
+        copied: bool = False,
     ) -> None:
+        """`copied`: its one sub-graph is on a device, and whoever calls it copies there before (`enter`) and from there after (`leave`)."""
         subs = members(stage, bundle.manifest)
         self._bundle, self._backends, self._threads = bundle, backends, stage.threads
         self._parts: Parts = {sub.name: self._part(sub, bundle.files[sub.file]) for sub in subs}
         self._subgraphs = {sub.name: sub for sub in subs}
         self._at_once = at_once and len({sub.processor for sub in subs}) > 1
         self._lists: Lists | None = None
+        self._copied, self._held = subs[0].name if copied else "", f"{stage.name} on its device"
 
     def __call__(self, values: Values) -> None:
+        if self._copied:
+            values[self._held] = self._remote().computed(values[self._held])
+            return
         if not self._at_once:
             for name in self._parts:
                 self._run(name, values)
@@ -150,6 +156,14 @@ class Graphs:
         except BaseException:  # what is in flight ends first, and the next item finds new threads
             self.close()
             raise
+
+    def enter(self, values: Values) -> None:
+        """Copies the inputs to the device."""
+        values[self._held] = self._remote().copied_in({name: values[name] for name in self._parts[self._copied][1]})
+
+    def leave(self, values: Values) -> None:
+        """Copies the outputs from the device."""
+        values.update(zip(self._parts[self._copied][2], self._remote().copied_out(values.pop(self._held)), strict=True))
 
     def loaded(self, subgraph: str, data: bytes) -> Any:
         """Another file for a sub-graph, ready to take its place."""
@@ -169,12 +183,17 @@ class Graphs:
             self._lists = None
 
     def _run(self, name: str, values: Values) -> None:
-        run, reads, names = self._parts[name]
+        run, reads, names, _ = self._parts[name]
         values.update(zip(names, run({one: values[one] for one in reads}), strict=True))
 
     def _part(self, sub: Subgraph, data: bytes) -> Any:
         backend: Backend = load(self._backends[sub.name], sub, data, self._bundle.name, self._threads)
-        return backend.run, tuple(port.name for port in sub.inputs), tuple(port.name for port in sub.outputs)
+        return backend.run, tuple(port.name for port in sub.inputs), tuple(port.name for port in sub.outputs), backend
+
+    def _remote(self) -> Remote:
+        backend = self._parts[self._copied][3]
+        assert isinstance(backend, Remote)
+        return backend
 
 
 def lists_of(subs: Sequence[Subgraph]) -> Lists:
@@ -207,14 +226,24 @@ class Function:
             values[item.name] = self._forms.inward(item, value, stage.name)
 
 
-def opener(bundle: Bundle, backends: Mapping[str, str], functions: Functions, at_once: bool = True) -> Callable[[int, int], Graphs | Function]:
+def on_devices(bundle: Bundle, backends: Mapping[str, str]) -> frozenset[str]:
+    """Stages whose backend copies to and from its device: of one sub-graph each, since branches meet in the host's memory."""
+    pipeline = bundle.manifest.pipeline
+    assert pipeline is not None
+    alone = [stage for stage in pipeline.stages if len(stage.subgraphs) == 1]
+    return frozenset(stage.name for stage in alone if backends[stage.subgraphs[0]].startswith(OWN_MEMORY))
+
+
+def opener(
+    bundle: Bundle, backends: Mapping[str, str], functions: Functions, at_once: bool = True, copied: Container[str] = ()
+) -> Callable[[str, int], Graphs | Function]:
     """Loads what a stage computes with; does not know the pipeline, so that a pipeline nobody holds can end."""
     pipeline, forms = bundle.manifest.pipeline, Forms(bundle.manifest)
     assert pipeline is not None
-    stages = pipeline.stages
+    stages = {stage.name: stage for stage in pipeline.stages}
 
-    def opened(number: int, _replica: int) -> Graphs | Function:
-        stage = stages[number]
-        return Function(stage, functions[stage.name], forms) if stage.call else Graphs(bundle, stage, backends, at_once)
+    def opened(name: str, _replica: int) -> Graphs | Function:
+        stage = stages[name]
+        return Function(stage, functions[name], forms) if stage.call else Graphs(bundle, stage, backends, at_once, name in copied)
 
     return opened

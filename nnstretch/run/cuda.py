@@ -7,10 +7,11 @@ its inputs there, replays, and copies the outputs back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,8 +22,12 @@ from nnstretch.run.edges import entering, leaving
 from nnstretch.run.promises import check_outputs, first_line, place
 from nnstretch.run.torch_cpu import Layers
 
+Made = TypeVar("Made")
+
 WARM_UPS = 3
 """Runs before the recording, in which libraries make their choices and workspaces."""
+RECORDING = Lock()
+"""One recording at a time: stages of a pipeline load at once."""
 START = ""
 """Stands for the beginning of a request among what a sub-graph waits for."""
 
@@ -64,7 +69,7 @@ class Recording:
         import torch
 
         self._layers, self._subgraphs, self._cuda, self._device = layers, {sub.name: sub for sub in subgraphs}, cuda, device
-        self._steps, self._lock = steps_of(subgraphs), Lock()
+        self._steps, self.lock = steps_of(subgraphs), Lock()
         for one in layers.values():
             one.module.to(device)
         self._inputs = {port.name: torch.zeros(port.spec.shape, dtype=getattr(torch, port.spec.dtype), device=device) for port in inputs}
@@ -83,7 +88,7 @@ class Recording:
             for _ in range(WARM_UPS):
                 self._play(main)
         self._cuda.synchronize()
-        with self._cuda.graph(self._graph, stream=main):
+        with RECORDING, self._cuda.graph(self._graph, stream=main, capture_error_mode="thread_local"):  # other threads may copy meanwhile
             return self._play(main)
 
     def _play(self, main: Any) -> dict[str, Any]:
@@ -104,6 +109,10 @@ class Recording:
                 main.wait_event(done[subgraph])
         return values
 
+    def lanes(self) -> Lanes:
+        """The same request in three parts, for a stream of them."""
+        return Lanes(self, self._outputs, self._inputs, self._device, self._cuda)
+
     def replay(self) -> None:
         """Once more on what the inputs hold; returns before the card is done."""
         self._graph.replay()
@@ -111,32 +120,91 @@ class Recording:
     def run(self, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         import torch
 
-        with self._lock, torch.inference_mode(), self._cuda.device(self._device):
+        with self.lock, torch.inference_mode(), self._cuda.device(self._device):
             for name, here in self._inputs.items():
                 here.copy_(torch.from_numpy(inputs[name]))
             self.replay()
             return [output.to("cpu", copy=True).numpy() for output in self._outputs]
 
 
+class Lanes:
+    """Copies to a card, replays and copies from it, each on a stream of its own, so that three threads overlap with three items.
+
+    Each waits for its stream before it returns, so the next finds everything there; inputs and outputs on the card are each item's own.
+    """
+
+    def __init__(self, recording: Recording, outputs: Sequence[Any], inputs: Mapping[str, Any], device: str, cuda: Any) -> None:
+        self._recording, self._inputs, self._outputs, self._cuda, self._device = recording, inputs, outputs, cuda, device
+        self._into, self._main, self._out = (cuda.Stream(device=device) for _ in range(3))
+        self._pins = device != "cpu"  # copies run beside kernels from and to pinned memory only; a stand-in has none
+
+    def copied_in(self, inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        import torch
+
+        with self._on(self._into):
+            host = {name: torch.from_numpy(inputs[name]) for name in self._inputs}
+            host = {name: one.pin_memory() for name, one in host.items()} if self._pins else host
+            return {name: one.to(self._device, non_blocking=True, copy=True) for name, one in host.items()}
+
+    def computed(self, held: Mapping[str, Any]) -> list[Any]:
+        with self._recording.lock, self._on(self._main):
+            for name, here in self._inputs.items():
+                here.copy_(held[name])
+            self._recording.replay()
+            return [output.clone() for output in self._outputs]
+
+    def copied_out(self, held: Sequence[Any]) -> list[np.ndarray]:
+        import torch
+
+        with self._on(self._out):
+            host = [torch.empty(one.shape, dtype=one.dtype, pin_memory=self._pins) for one in held]
+            for one, there in zip(host, held, strict=True):
+                one.copy_(there, non_blocking=True)
+        return [one.numpy() for one in host]
+
+    @contextmanager
+    def _on(self, stream: Any) -> Iterator[None]:
+        import torch
+
+        with torch.inference_mode(), self._cuda.device(self._device), self._cuda.stream(stream):
+            yield
+            stream.synchronize()
+
+
 class TorchCuda:
     """One sub-graph as a CUDA graph of its own: for bundles of which only a part runs on the card."""
 
-    def __init__(self, subgraph: Subgraph, model: bytes, bundle: str, device: str = "cuda") -> None:
-        cuda = checked(device)
+    def __init__(self, subgraph: Subgraph, model: bytes, bundle: str, device: str = "cuda", cuda: Any = None) -> None:
+        cuda = checked(device) if cuda is None else cuda
         self._where, self._ports = place(subgraph, bundle), subgraph.outputs
         layers = Layers(subgraph, model, bundle)
         try:
             self._recording = Recording({subgraph.name: layers}, (subgraph,), subgraph.inputs, subgraph.outputs, device, cuda)
+            self._lanes = self._recording.lanes()
         except Exception as error:
             raise BrokenFile(f"{self._where}, CUDA cannot record it ({first_line(error)})") from error
 
     def run(self, inputs: Mapping[str, np.ndarray], /) -> Sequence[np.ndarray]:
-        try:
-            outputs = self._recording.run(inputs)
-        except Exception as error:
-            raise BrokenFile(f"{self._where}, CUDA cannot run it ({first_line(error)})") from error
+        outputs = self._told(lambda: self._recording.run(inputs))
         check_outputs(self._where, self._ports, outputs)
         return outputs
+
+    def copied_in(self, inputs: Mapping[str, np.ndarray], /) -> object:
+        return self._told(lambda: self._lanes.copied_in(inputs))
+
+    def computed(self, held: Any, /) -> object:
+        return self._told(lambda: self._lanes.computed(held))
+
+    def copied_out(self, held: Any, /) -> Sequence[np.ndarray]:
+        outputs = self._told(lambda: self._lanes.copied_out(held))
+        check_outputs(self._where, self._ports, outputs)
+        return outputs
+
+    def _told(self, part: Callable[[], Made]) -> Made:
+        try:
+            return part()
+        except Exception as error:
+            raise BrokenFile(f"{self._where}, CUDA cannot run it ({first_line(error)})") from error
 
 
 class CudaRequest:

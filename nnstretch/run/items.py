@@ -8,7 +8,7 @@ from typing import Any
 
 from nnstretch.manifest import Manifest
 from nnstretch.schedule import subgraph_of
-from nnstretch.schedule.flow import flow_of
+from nnstretch.schedule.flow import IN, OUT, flow_of, step_name
 from nnstretch.stages import reads, writes
 from nnstretch.trace import Span, Trace
 
@@ -19,9 +19,10 @@ def item_of(task: str) -> int:
 
 
 def homes(manifest: Manifest) -> dict[str, str]:
-    """The stage of every sub-graph and of every stage, in the order of stages; nothing where there is no pipeline."""
+    """The stage of every sub-graph, copy and stage, in the order of stages; nothing where there is no pipeline."""
     stages = () if manifest.pipeline is None else manifest.pipeline.stages
-    return {name: stage.name for stage in stages for name in (stage.name, *stage.subgraphs)}
+    copies = {step_name(stage.name, part): stage.name for stage in stages for part in (IN, OUT)}
+    return copies | {name: stage.name for stage in stages for name in (stage.name, *stage.subgraphs)}
 
 
 def lanes(works: Sequence[tuple[str, str]], stage_of: Mapping[str, str]) -> dict[tuple[str, str], str]:
@@ -53,7 +54,7 @@ def stages_told(manifest: Manifest) -> dict[str, Any]:
 
 def hand_overs(trace: Trace, manifest: Manifest) -> Iterator[tuple[Span, Span]]:
     """Every two spans of one item of which the second reads what the first wrote, items in order."""
-    ends = _ends(manifest)
+    ends = _ends(manifest, frozenset(subgraph_of(span.task) for span in trace.spans))
     items: dict[int, list[Span]] = defaultdict(list)
     for span in sorted(trace.spans, key=lambda s: (s.start_us, s.end_us)):
         items[item_of(span.task)].append(span)
@@ -64,8 +65,14 @@ def hand_overs(trace: Trace, manifest: Manifest) -> Iterator[tuple[Span, Span]]:
             yield from ((one, span) for one in before if one is not span)
 
 
-def _ends(manifest: Manifest) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
-    """What every sub-graph and every stage reads and writes."""
+def _ends(manifest: Manifest, ran: frozenset[str]) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
+    """What every sub-graph and every stage reads and writes; where its copies `ran`, they do that, and it has to do with them alone."""
     assert manifest.pipeline is not None
     found = {stage.name: (reads(stage, manifest), writes(stage, manifest)) for stage in manifest.pipeline.stages}
-    return found | {sub.name: (tuple(p.name for p in sub.inputs), tuple(p.name for p in sub.outputs)) for sub in manifest.subgraphs}
+    found |= {sub.name: (tuple(p.name for p in sub.inputs), tuple(p.name for p in sub.outputs)) for sub in manifest.subgraphs}
+    for stage in manifest.pipeline.stages:
+        into, out = (step_name(stage.name, part) for part in (IN, OUT))
+        if into in ran or out in ran:
+            found |= {into: (reads(stage, manifest), (into,)), out: ((out,), writes(stage, manifest))}
+            found |= dict.fromkeys((stage.name, *stage.subgraphs), ((into,), (out,)))
+    return found

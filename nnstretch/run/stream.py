@@ -24,12 +24,12 @@ from nnstretch.bundle import Bundle, read_bundle
 from nnstretch.errors import BadInput, Cancelled, Stuck, UnknownName
 from nnstretch.run.backends import Choice, chosen
 from nnstretch.run.belt import Belt, Entry, Pace, Result
-from nnstretch.run.crafts import Forms, Functions, Graphs, forgotten, opener
+from nnstretch.run.crafts import Forms, Functions, Graphs, forgotten, on_devices, opener
 from nnstretch.run.parameters import patched, weights_in
 from nnstretch.run.workers import StageStatistics, cores_of, ended, names_of, on_cores, statistics_of
 from nnstretch.schedule.cores import affinity
 from nnstretch.schedule.deadline import Deadline
-from nnstretch.schedule.flow import depth, flow_of
+from nnstretch.schedule.flow import copied_stages, depth, flow_of
 from nnstretch.schedule.relay import Relay
 from nnstretch.stages import ParameterGroup, functions_of, group_named
 from nnstretch.trace import Trace
@@ -42,7 +42,7 @@ MOST = 1_000_000
 
 
 class Pipeline:
-    """One thread and one bounded queue for each replica of each stage of a bundle's pipeline.
+    """One thread and one bounded queue for each replica of each stage of a bundle's pipeline; two more where a stage's device is copied to.
 
     `functions` are the bundle's Python stages by the names it gives them (`module:function`). `on_error`: an item on which a stage
     raises ends with that error, and the others go on; or it is the last one (`stop`), and those behind it are cancelled.
@@ -75,20 +75,24 @@ class Pipeline:
         if not (isinstance(traced, int) and 0 <= traced <= MOST):
             raise BadInput(f"traced is {traced!r}, pipeline, a count of items from 0 to {MOST}")
         self.manifest, self.pipeline = bundle.manifest, pipeline
-        self.flow = flow_of(pipeline, bundle.manifest)
         self._bundle, self._backends, self._forms = bundle, chosen(backend, bundle), Forms(bundle.manifest)
+        devices = on_devices(bundle, self._backends) if pace is None else frozenset[str]()
+        self.flow = flow_of(pipeline, bundle.manifest, devices if pace is None else copied_stages(bundle.manifest))
         self._limit = depth(self.flow) + results
         self._pushed = self._taken = 0
         self._push, self._get, self._params = threading.RLock(), threading.RLock(), threading.RLock()  # whom Ctrl-C hits behind `acquire` can still close
         self._files: dict[str, bytes] = {}
         """Of sub-graphs whose parameters were replaced."""
         self.emulated, self.dilation = pace is not None, 1.0 if pace is None else pace.dilation
-        names = [names_of(stage, bundle) for stage in pipeline.stages]
-        opened = opener(bundle, self._backends, functions_of(pipeline, functions or {}))
+        stages = {stage.name: stage for stage in pipeline.stages}
+        names = [names_of(stages[step.stage], bundle, step.part) for step in self.flow]
+        opened = opener(bundle, self._backends, functions_of(pipeline, functions or {}), copied=devices)
         self._belt = Belt(self.flow, names, self._limit + 1, opened, on_error == "stop", pace, traced)
         dead = forgotten(bundle.manifest)
-        self._belt.forget([dead[step.name] for step in self.flow])
-        self._cores = cores_of(pipeline.stages, affinity()) if bind else [[None] * step.replicas for step in self.flow]
+        finals = {step.stage: step for step in self.flow}
+        self._belt.forget([dead[step.stage] if finals[step.stage] is step else () for step in self.flow])
+        bound = dict(zip(stages, cores_of(pipeline.stages, affinity()), strict=True)) if bind else {}
+        self._cores = [[None] * step.replicas if step.part or not bind else bound[step.stage] for step in self.flow]
         self._relay = Relay(self.flow, self._belt.craft, self._cores)
         self._closed, self._process = False, os.getpid()
         self._end = weakref.finalize(self, ended, self._relay, self._belt)
@@ -183,7 +187,7 @@ class Pipeline:
         return self._pushed - self._taken
 
     def statistics(self) -> tuple[StageStatistics, ...]:
-        """Of every stage, in their order."""
+        """Of every stage, in their order; copies to and from a device have rows of their own, around their stage's."""
         rows = zip(self.flow, self._belt.names, self._belt.records, self._relay.workers, strict=True)
         return tuple(
             statistics_of(step.name, names, records, workers, self._relay.waiting(n)) for n, (step, names, records, workers) in enumerate(rows)
@@ -206,7 +210,8 @@ class Pipeline:
         found = group_named(self.pipeline, group)
         with self._params:
             data = patched(found, self._file(found), values)
-            number = next(n for n, stage in enumerate(self.pipeline.stages) if found.subgraph in stage.subgraphs)
+            whose = next(stage.name for stage in self.pipeline.stages if found.subgraph in stage.subgraphs)
+            number = next(n for n, step in enumerate(self.flow) if step.name == whose)
             parts = [(key, self._loaded(key, found.subgraph, data)) for key in self._belt.changes if key[0] == number]
             with self._push:
                 self._check_open()

@@ -22,7 +22,18 @@ from nnstretch.run.edges import random
 from nnstretch.run.stream import Pipeline
 from nnstretch.run.workers import StageStatistics
 from nnstretch.schedule import Placed, VirtualClock, run
-from nnstretch.schedule.flow import begun_late_us, by_stage, depth, flow_of, stream_durations_us, stream_processors, stream_tasks
+from nnstretch.schedule.flow import (
+    Flow,
+    begun_late_us,
+    by_step,
+    copied_stages,
+    copy_of,
+    depth,
+    flow_of,
+    stream_durations_us,
+    stream_processors,
+    stream_tasks,
+)
 from nnstretch.soc import Processor
 from nnstretch.stages import functions_of, members
 from nnstretch.trace import Task, Trace
@@ -42,7 +53,7 @@ class Chain:
         self.manifest, self.pipeline = bundle.manifest, bundle.manifest.pipeline
         self.backends = chosen(backend, bundle)
         opened = opener(bundle, self.backends, functions_of(self.pipeline, functions or {}), at_once=False)
-        self._stages: dict[str, Graphs | Function] = {stage.name: opened(n, 0) for n, stage in enumerate(self.pipeline.stages)}
+        self._stages: dict[str, Graphs | Function] = {stage.name: opened(stage.name, 0) for stage in self.pipeline.stages}
         self._home = {name: stage.name for stage in self.pipeline.stages for name in stage.subgraphs}
         self._forms = Forms(bundle.manifest)
 
@@ -113,19 +124,25 @@ def predicted(manifest: Manifest, items: int, known: Mapping[str, Processor], wo
     return run(tasks, Placed(tuple(p.name for p in processors)), VirtualClock(processors, durations_us, work))
 
 
-def stage_us(manifest: Manifest, known: Mapping[str, Processor]) -> dict[str, tuple[float, ...]]:
-    """By stage, the predicted time of each replica: of a branched stage until its last sub-graph ends; a Python stage has none."""
-    pipeline = manifest.pipeline
+def steps_of(manifest: Manifest) -> Flow:
+    """As on the chip: with copies apart where they were predicted."""
+    assert manifest.pipeline is not None
+    return flow_of(manifest.pipeline, manifest, copied_stages(manifest))
+
+
+def step_us(manifest: Manifest, known: Mapping[str, Processor]) -> dict[str, tuple[float, ...]]:
+    """By step, the predicted time of each replica: of a branched stage until its last sub-graph ends; a Python stage has none."""
+    pipeline, flow = manifest.pipeline, steps_of(manifest)
     assert pipeline is not None
-    spans = by_stage(predicted(manifest, max(1, *(len(stage.holders) for stage in pipeline.stages)), known), pipeline)
-    return {stage.name: tuple(span.duration_us for span in spans[stage.name][: max(1, len(stage.holders))]) for stage in pipeline.stages}
+    spans = by_step(predicted(manifest, max(step.replicas for step in flow), known), pipeline, flow)
+    return {step.name: tuple(span.duration_us for span in spans[step.name][: step.replicas]) for step in flow}
 
 
 def pace_of(chain: Chain, inputs: Any, known: Mapping[str, Processor], cores: int) -> Pace:
     """Predicted times on a clock slow enough for this host: every stage fits, and all of them together fit its cores."""
-    times_us, host_s = stage_us(chain.manifest, known), chain.stage_s(inputs)
-    slowest_us = bottleneck_us(chain.manifest, {name: max(times) for name, times in times_us.items()})
-    each = [host_s[name] * 1e6 / min(times) for name, times in times_us.items() if min(times) > 0]
+    times_us, host_s = step_us(chain.manifest, known), chain.stage_s(inputs)
+    slowest_us = bottleneck_us(chain.manifest, steps_of(chain.manifest), {name: max(times) for name, times in times_us.items()})
+    each = [host_s[name] * 1e6 / min(times) for name, times in times_us.items() if name in host_s and min(times) > 0]
     together = sum(host_s.values()) * 1e6 / (slowest_us * max(1, cores)) if slowest_us else 0.0
     return Pace(tuple(times_us.values()), max(1.0, MARGIN * max(together, *each)))
 
@@ -135,11 +152,12 @@ class Streamed:
     """What a stream of items says, in microseconds of the chip where stages are emulated, else of this host."""
 
     manifest: Manifest
+    flow: Flow
     ended_us: tuple[float, ...]
     """Of every item, in order."""
     latencies_us: tuple[float, ...]
     service_us: Mapping[str, float]
-    """By stage, the median."""
+    """By step, the median."""
     trace: Trace
     emulated: bool = True
     """Whether stages on one processor share it, as on the chip; threads of this host do not."""
@@ -147,22 +165,29 @@ class Streamed:
     @cached_property
     def period_us(self) -> float:
         """Between two results while the pipeline is full: neither the first items nor the last count."""
-        pipeline = self.manifest.pipeline
-        assert pipeline is not None
-        skipped = min(depth(flow_of(pipeline, self.manifest)), len(self.ended_us) // 3)
+        skipped = min(depth(self.flow), len(self.ended_us) // 3)
         steady = self.ended_us[skipped : len(self.ended_us) - skipped]
         return (steady[-1] - steady[0]) / (len(steady) - 1) if len(steady) > 1 else self.latencies_us[-1]
 
     @property
+    def copies_us(self) -> dict[str, float]:
+        """By stage, both copies of an item where they are apart from its compute."""
+        return {one.stage: sum(self.service_us[step.name] for step in self.flow if step.part and step.stage == one.stage) for one in self.flow}
+
+    @property
+    def latency_us(self) -> dict[str, float]:
+        """By stage, copies in, compute and copies out of an item."""
+        return {step.stage: self.service_us[step.stage] + self.copies_us[step.stage] for step in self.flow}
+
+    @property
     def shares_us(self) -> dict[str, float]:
-        """By stage, its time for an item over its replicas: the largest is the bottleneck."""
-        pipeline = self.manifest.pipeline
-        assert pipeline is not None
-        return {stage.name: self.service_us[stage.name] / max(1, len(stage.holders)) for stage in pipeline.stages}
+        """By stage, the longer of compute and copies for an item over its replicas: the largest is the bottleneck."""
+        times_us = {step: max(self.service_us[step.stage], self.copies_us[step.stage]) for step in self.flow if not step.part}
+        return {step.stage: time_us / step.replicas for step, time_us in times_us.items()}
 
     @property
     def bottleneck_us(self) -> float:
-        return bottleneck_us(self.manifest, self.service_us) if self.emulated else max(self.shares_us.values())
+        return bottleneck_us(self.manifest, self.flow, self.service_us) if self.emulated else max(self.shares_us.values())
 
     @property
     def balance(self) -> float:
@@ -183,26 +208,27 @@ class Streamed:
         """How long after it could have begun an item did, at a stage; the median."""
         pipeline = self.manifest.pipeline
         assert pipeline is not None
-        return median(begun_late_us(flow_of(pipeline, self.manifest), by_stage(self.trace, pipeline)) or [0.0])
+        return median(begun_late_us(self.flow, by_step(self.trace, pipeline, self.flow)) or [0.0])
 
 
 def on_the_clock(chain: Chain, inputs: Any, items: int, known: Mapping[str, Processor]) -> tuple[Streamed, Any]:
     """Predicted times, and the outputs of the first item, computed in the order of the schedule."""
     values = chain.entering(inputs)
+    copies = {step.name for step in steps_of(chain.manifest) if step.part}
 
     def work(task: Task) -> None:
-        if task.request == 0:
+        if task.request == 0 and task.subgraph not in copies:
             chain.compute(task.subgraph, values)
 
-    pipeline = chain.pipeline
+    flow = steps_of(chain.manifest)
     trace = predicted(chain.manifest, items, known, work)
-    spans = by_stage(trace, pipeline)
-    lasts = [step.name for step in flow_of(pipeline, chain.manifest) if step.last]
+    spans = by_step(trace, chain.pipeline, flow)
+    lasts = [step.name for step in flow if step.last]
     ended_us = tuple(max(spans[name][item].end_us for name in lasts) for item in range(items))
     starts_us = [min(own[item].start_us for own in spans.values()) for item in range(items)]
     latencies_us = tuple(end - start for end, start in zip(ended_us, starts_us, strict=True))
     service_us = {name: median(span.duration_us for span in own) for name, own in spans.items()}
-    return Streamed(chain.manifest, ended_us, latencies_us, service_us, trace), chain.leaving(values)
+    return Streamed(chain.manifest, flow, ended_us, latencies_us, service_us, trace), chain.leaving(values)
 
 
 def at_work(pipeline: Pipeline, inputs: Any, items: int, heard: Callable[[Result], None]) -> Streamed:
@@ -212,28 +238,35 @@ def at_work(pipeline: Pipeline, inputs: Any, items: int, heard: Callable[[Result
         heard(result)
         results.append((result.ended_us / pipeline.dilation, result.latency_us / pipeline.dilation))
     service_us = {one.stage: one.service_us / pipeline.dilation for one in pipeline.statistics()}
-    return Streamed(pipeline.manifest, tuple(r[0] for r in results), tuple(r[1] for r in results), service_us, pipeline.trace(), pipeline.emulated)
+    ended_us, latencies_us = (tuple(times) for times in zip(*results, strict=True))
+    return Streamed(pipeline.manifest, pipeline.flow, ended_us, latencies_us, service_us, pipeline.trace(), pipeline.emulated)
 
 
-def bottleneck_us(manifest: Manifest, service_us: Mapping[str, float]) -> float:
+def bottleneck_us(manifest: Manifest, flow: Flow, service_us: Mapping[str, float]) -> float:
     """What the busiest processor needs for an item; a branched stage has all of its processors as long as it lasts."""
     pipeline, load_us = manifest.pipeline, dict[str, float]()
     assert pipeline is not None
-    for stage in pipeline.stages:
+    stages = {stage.name: stage for stage in pipeline.stages}
+    for step in flow:
+        stage = stages[step.stage]
         names = stage.holders or tuple(dict.fromkeys(sub.processor for sub in members(stage, manifest))) or (stage.name,)
-        for name in names:
-            load_us[name] = load_us.get(name, 0.0) + service_us[stage.name] / max(1, len(stage.holders))
+        for name in (copy_of(name) if step.part else name for name in names):
+            load_us[name] = load_us.get(name, 0.0) + service_us[step.name] / step.replicas
     return max(load_us.values())
 
 
 def predicted_bottleneck_us(manifest: Manifest, known: Mapping[str, Processor]) -> float | None:
     """None where not every sub-graph has a time."""
     try:
-        return bottleneck_us(manifest, {name: max(times) for name, times in stage_us(manifest, known).items()})
+        return bottleneck_us(manifest, steps_of(manifest), {name: max(times) for name, times in step_us(manifest, known).items()})
     except BadInput:
         return None
 
 
 def processors_busy_us(statistics: tuple[StageStatistics, ...]) -> dict[str, float]:
-    """Per item, by the processors of a stage together."""
-    return {"+".join(one.processors): one.busy_us / max(1, one.items) for one in statistics}
+    """Per item, by the processors of a stage together, and by who copies for one."""
+    found: dict[str, float] = {}
+    for one in statistics:
+        name = "+".join(one.processors)
+        found[name] = found.get(name, 0.0) + one.busy_us / max(1, one.items)
+    return found

@@ -14,6 +14,7 @@ from nnstretch.errors import BadInput
 from nnstretch.run.belt import Belt, Record
 from nnstretch.run.crafts import Graphs
 from nnstretch.schedule.cores import pin
+from nnstretch.schedule.flow import copy_of
 from nnstretch.schedule.relay import Relay, Worker
 from nnstretch.stages import Stage, members
 
@@ -43,11 +44,16 @@ class StageStatistics:
     replica_busy_us: tuple[float, ...] = ()
 
 
-def names_of(stage: Stage, bundle: Bundle) -> tuple[str, ...]:
-    """On what each replica of a stage runs: a processor, several where it is branched, the stage's own name where it is Python, NAME.0 and so on."""
-    if stage.holders or stage.call:
+def names_of(stage: Stage, bundle: Bundle, part: str = "") -> tuple[str, ...]:
+    """On what each replica of a stage runs: a processor, several where it is branched, the stage's own name where it is Python,
+    NAME.0 and so on of its replicas.
+
+    Or who copies, where `part` says that it is about copies.
+    """
+    if stage.call:
         return stage.holders or (stage.name,)
-    return ("+".join(dict.fromkeys(sub.processor for sub in members(stage, bundle.manifest))),)
+    found = stage.holders or ("+".join(dict.fromkeys(sub.processor for sub in members(stage, bundle.manifest))),)
+    return tuple(copy_of(name) for name in found) if part else found
 
 
 def cores_of(stages: tuple[Stage, ...], allowed: set[int] | None) -> list[list[frozenset[int] | None]]:

@@ -4,12 +4,15 @@ A stage begins an item when those that feed it are through with this item, when 
 read from it have room: an item waits in a bounded queue, and nobody starts what could not be put down. So items keep their order,
 and what is between two stages never exceeds the queue.
 
+A stage on a device with memory of its own is three steps: copies in, compute, copies out. So copies of one item go on while the device
+computes another, with two places for inputs and two for outputs there.
+
 The same rules are tasks with needs for the loop on the virtual clock (`stream_tasks`), and counters for workers that run (`relay`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from nnstretch.manifest import Manifest, meeting_points
@@ -19,15 +22,18 @@ from nnstretch.trace import Span, Task, Trace
 
 PYTHON = "python"
 """Kind of the processor that a Python stage is on: a host thread of its own."""
+COPY = "copy"
+"""Kind of what copies to and from a device, beside its compute; it is called `DEVICE.copy`."""
+IN, OUT = "copy in", "copy out"
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A stage, without its contents."""
+    """A stage without its contents, or one of its copies."""
 
     name: str
     feeders: tuple[int, ...]
-    """Numbers of the stages whose tensors it reads."""
+    """Numbers of the steps whose tensors it reads."""
     readers: tuple[int, ...]
     fed: bool
     """Whether the caller hands it something."""
@@ -37,6 +43,13 @@ class Step:
     """Items go to them in turn."""
     capacity: int = 1
     """Items that may wait in front of it."""
+    part: str = ""
+    """IN or OUT where it is a copy."""
+
+    @property
+    def stage(self) -> str:
+        """The name of the stage that it is, or is a part of."""
+        return self.name.removesuffix(f" {self.part}") if self.part else self.name
 
     @property
     def window(self) -> int:
@@ -47,21 +60,46 @@ class Step:
 Flow = tuple[Step, ...]
 
 
-def flow_of(pipeline: Pipeline, manifest: Manifest) -> Flow:
-    """Stages and who hands to whom."""
-    numbers = {stage.name: number for number, stage in enumerate(pipeline.stages)}
+def flow_of(pipeline: Pipeline, manifest: Manifest, copied: Container[str] = ()) -> Flow:
+    """Stages and who hands to whom; those that are `copied` to and from have steps for it."""
+    parts = [(stage, part) for stage in pipeline.stages for part in ((IN, "", OUT) if stage.name in copied else ("",))]
+    first = {stage.name: number for number, (stage, _) in reversed(list(enumerate(parts)))}
+    final = {stage.name: number for number, (stage, _) in enumerate(parts)}
     pairs = [(edge.source, edge.target) for edge in edges(pipeline, manifest)]
     return tuple(
         Step(
-            name=stage.name,
-            feeders=tuple(dict.fromkeys(numbers[s] for s, t in pairs if t == stage.name and s)),
-            readers=tuple(dict.fromkeys(numbers[t] for s, t in pairs if s == stage.name and t)),
-            fed=("", stage.name) in pairs,
-            last=(stage.name, "") in pairs,
+            name=step_name(stage.name, part),
+            feeders=tuple(dict.fromkeys(final[s] for s, t in pairs if t == stage.name and s)) if number == first[stage.name] else (number - 1,),
+            readers=tuple(dict.fromkeys(first[t] for s, t in pairs if s == stage.name and t)) if number == final[stage.name] else (number + 1,),
+            fed=("", stage.name) in pairs and number == first[stage.name],
+            last=(stage.name, "") in pairs and number == final[stage.name],
             replicas=max(1, len(stage.holders)),
-            capacity=stage.capacity,
+            capacity=stage.capacity if number == first[stage.name] else 1,
+            part=part,
         )
+        for number, (stage, part) in enumerate(parts)
+    )
+
+
+def step_name(stage: str, part: str) -> str:
+    return f"{stage} {part}" if part else stage
+
+
+def copy_of(processor: str) -> str:
+    """Who copies to and from a device."""
+    return f"{processor}.{COPY}"
+
+
+def copied_stages(manifest: Manifest) -> frozenset[str]:
+    """Stages whose copies were predicted apart from their compute, everywhere they run."""
+    pipeline = manifest.pipeline
+    assert pipeline is not None
+    taken = {stage.name for stage in pipeline.stages}
+    return frozenset(
+        stage.name
         for stage in pipeline.stages
+        for places in [stage.holders or tuple(sub.processor for sub in members(stage, manifest))]
+        if stage.copy_in_us and stage.copy_in_us.keys() >= set(places) and taken.isdisjoint(step_name(stage.name, part) for part in (IN, OUT))
     )
 
 
@@ -89,20 +127,26 @@ def processor_of(stage: Stage, item: int, planned: str) -> str:
 
 
 def stream_tasks(manifest: Manifest, items: int) -> tuple[Task, ...]:
-    """Every sub-graph and Python stage for every item, named `NAME#ITEM`. The manifest has a pipeline.
+    """Every sub-graph, copy and Python stage for every item, named `NAME#ITEM`. The manifest has a pipeline.
 
     A branched stage's sub-graphs need each other as in any plan; a Python stage is on a processor of its own name.
     """
     pipeline = manifest.pipeline
     assert pipeline is not None
-    flow, found = flow_of(pipeline, manifest), list[Task]()
-    names = [[sub.name for sub in members(stage, manifest)] or [stage.name] for stage in pipeline.stages]
+    flow, found, stages = flow_of(pipeline, manifest, copied_stages(manifest)), list[Task](), {stage.name: stage for stage in pipeline.stages}
+    inside = {stage.name: [sub.name for sub in members(stage, manifest)] for stage in pipeline.stages}
+    names = [[] if step.part else inside[step.name] for step in flow]
     for item in range(items):
-        for number, stage in enumerate(pipeline.stages):
-            before = frozenset(f"{name}#{n}" for other, n in needs(flow, number, item) if n >= 0 for name in names[other])
-            if stage.call:
+        for number, step in enumerate(flow):
+            stage = stages[step.stage]
+            before = frozenset(f"{name}#{n}" for other, n in needs(flow, number, item) if n >= 0 for name in names[other] or [flow[other].name])
+            if step.part:
+                place = copy_of(processor_of(stage, item, members(stage, manifest)[0].processor))
+                found.append(Task(f"{step.name}#{item}", step.name, before, place, item))
+            elif stage.call:
                 found.append(Task(f"{stage.name}#{item}", stage.name, before, processor_of(stage, item, stage.name), item))
-            found += _members(stage, manifest, item, before)
+            else:
+                found += _members(stage, manifest, item, before)
     return tuple(found)
 
 
@@ -121,41 +165,52 @@ def stream_processors(manifest: Manifest, known: Mapping[str, Processor]) -> tup
     """Everything that tasks of a stream name; whoever is not `known` takes two tasks at a time. Each has a host thread of its own."""
     pipeline = manifest.pipeline
     assert pipeline is not None
-    names: dict[str, str] = {}
+    names, copied = dict[str, str](), copied_stages(manifest)
     for stage in pipeline.stages:
         if stage.call:
             names |= dict.fromkeys(stage.holders or (stage.name,), PYTHON)
         for sub in members(stage, manifest):
-            names |= {name: "cpu" if name.startswith("cpu") else name for name in (sub.processor, *stage.holders)}
+            places = tuple(dict.fromkeys((sub.processor, *stage.holders)))
+            names |= {name: "cpu" if name.startswith("cpu") else name for name in places}
+            names |= {copy_of(name): COPY for name in places if stage.name in copied}
     return tuple(replace(known[name], blocks_host=False) if name in known else Processor(name, kind, 2) for name, kind in names.items())
 
 
 def stream_durations_us(manifest: Manifest) -> dict[tuple[str, str], float]:
-    """Microseconds by (sub-graph, processor), as predicted with copies; a Python stage counts nothing, since nobody predicted it."""
+    """Microseconds by (sub-graph, copy or Python stage, processor) as predicted; a Python stage counts nothing, since nobody predicted it.
+
+    Copies are part of their sub-graph's time where they have no step of their own.
+    """
     pipeline = manifest.pipeline
     assert pipeline is not None
     found = {(sub.name, processor): time_us for sub in manifest.subgraphs for processor, time_us in sub.predicted_us.items()}
     sync_us = {name: manifest.sync_us.get(segment, 0.0) for segment, name in meeting_points(manifest).items()}
     found = {key: time_us + sync_us.get(key[0], 0.0) for key, time_us in found.items()}
+    copied = copied_stages(manifest)
+    for stage in pipeline.stages:
+        for name in stage.copy_in_us if stage.name in copied else ():
+            in_us, out_us = stage.copy_in_us[name], stage.copy_out_us[name]
+            found |= {(step_name(stage.name, IN), copy_of(name)): in_us, (step_name(stage.name, OUT), copy_of(name)): out_us}
+            found[stage.subgraphs[0], name] = max(0.0, found[stage.subgraphs[0], name] - in_us - out_us)
     return found | {(stage.name, name): 0.0 for stage in pipeline.stages if stage.call for name in stage.holders or (stage.name,)}
 
 
-def by_stage(trace: Trace, pipeline: Pipeline) -> dict[str, list[Span]]:
-    """Spans of each stage in the order of items: one for each item, from the first of its sub-graphs' starts to the last's end."""
+def by_step(trace: Trace, pipeline: Pipeline, flow: Flow) -> dict[str, list[Span]]:
+    """Spans of each step in the order of items: one for each item, from the first of its sub-graphs' starts to the last's end."""
     home = {name: stage.name for stage in pipeline.stages for name in (stage.subgraphs or (stage.name,))}
-    found: dict[str, dict[int, Span]] = {stage.name: {} for stage in pipeline.stages}
+    found: dict[str, dict[int, Span]] = {step.name: {} for step in flow}
     for span in trace.spans:
         name, _, item = span.task.rpartition("#")
-        spans = found[home.get(name, name)]
-        old = spans.get(int(item), span)
-        spans[int(item)] = Span(min(old.start_us, span.start_us), max(old.end_us, span.end_us), f"{home.get(name, name)}#{item}", span.processor)
+        step = home.get(name, name)
+        old = found[step].get(int(item), span)
+        found[step][int(item)] = Span(min(old.start_us, span.start_us), max(old.end_us, span.end_us), f"{step}#{item}", span.processor)
     return {name: [spans[item] for item in sorted(spans)] for name, spans in found.items()}
 
 
 def begun_late_us(flow: Flow, spans: Mapping[str, list[Span]]) -> list[float]:
-    """For every stage and item of which everything is known: how long after it could have begun it did.
+    """For every step and item of which everything is known: how long after it could have begun it did.
 
-    `spans` by stage in the order of items (`by_stage`), all on one clock.
+    `spans` by step in the order of items (`by_step`), all on one clock.
     """
     found: list[float] = []
     at = {name: {int(span.task.rpartition("#")[2]): span for span in own} for name, own in spans.items()}
