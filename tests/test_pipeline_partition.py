@@ -203,7 +203,7 @@ def test_a_detector_with_two_outputs_is_split_exported_and_runs_as_the_network(n
     assert [set(stage) >= {"processor", "start", "end", "latency_ms"} for stage in result["stages"]] == [True, True]
     assert {stage["processor"] for stage in result["stages"]} == {"cpu", "dsp"}
     assert result["bottleneck_ms"] == max(stage["period_ms"] for stage in result["stages"])
-    assert result["balance"] == pytest.approx(sum(s["latency_ms"] for s in result["stages"]) / 2 / result["bottleneck_ms"])
+    assert result["balance"] == pytest.approx(sum(s["period_ms"] for s in result["stages"]) / 2 / result["bottleneck_ms"])
     assert (result["stages"][0]["start"], result["stages"][1]["end"]) == ("input", "output")
     bundle = read_bundle(out)
     pipeline = bundle.manifest.pipeline
