@@ -4,7 +4,8 @@
 
 Profiles the machine first where --soc is not there. Every network is searched at no fewer than 0.8 of its MACs and then measured with
 `nnstretch bench`: float32 of ONNX Runtime, float32 and int8 of LiteRT. Weights and calibration inputs are random, which only times
-may be judged by; batch norms hold the statistics of those inputs. Finished rows go to a journal beside --out (`NAME.rows.jsonl`), so an interrupted run goes on where it stopped.
+may be judged by; for int8, batch norms hold the statistics of those inputs. Finished rows go to a journal beside --out
+(`NAME.rows.jsonl`), so an interrupted run goes on where it stopped.
 """
 
 from __future__ import annotations
