@@ -36,7 +36,7 @@ class FusionRules:
     after_activation: bool = True
     blocked: Blocked | None = None
     copies_padding: bool = False
-    """Whether a strided window that PyTorch pads alike on both ends is copied into a padded map first."""
+    """Whether a window that pads its map otherwise than TFLite's SAME is copied into a padded map first; what SAME says costs nothing."""
 
     def fuses(self, kind: str, follower: str) -> bool:
         return (kind, follower) in self.pairs

@@ -154,7 +154,10 @@ class Wirable(Protocol):
     """A backend whose calls can be prepared once for memory that stays where it is."""
 
     def wired(self, reads: Mapping[str, np.ndarray], writes: Sequence[np.ndarray], /) -> Callable[[], object]:
-        """A call that reads these arrays and fills those, in the order of the sub-graph's output names, as often as it is called."""
+        """A call that reads these arrays and fills those, in the order of the sub-graph's output names, as often as it is called.
+
+        What it fills may be part of a larger array, with gaps between rows.
+        """
         ...
 
 

@@ -4,7 +4,8 @@
 
 Profiles the machine first where --soc is not there. Every network is searched at no fewer than 0.8 of its MACs and then measured with
 `nnstretch bench`: float32 of ONNX Runtime, float32 and int8 of LiteRT. Weights and calibration inputs are random, which only times
-may be judged by. Finished rows go to a journal beside --out (`NAME.rows.jsonl`), so an interrupted run goes on where it stopped.
+may be judged by; for int8, batch norms hold the statistics of those inputs. Finished rows go to a journal beside --out
+(`NAME.rows.jsonl`), so an interrupted run goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -31,6 +32,15 @@ NETWORKS = {
 """The last only where it is named: it is for a quick look."""
 FORMATS = {"float32": ("--backend", "onnxruntime"), "int8": ("--backend", "litert", "--int8", "--calibration", "random")}
 BUDGET_S = 420
+NOTES = {
+    "int8": (
+        "Batch norms of original and branches hold the statistics of the 16 random calibration inputs: without them the signal of deep "
+        "networks fades below the steps of int8. `nnstretch bench` then asks for 3 dB of signal over noise, not for the 10 dB of a sound network.",
+        "Branches write side by side into the tensor of their meeting point, so merges copy nothing (docs/runtime.md). "
+        "Inputs and outputs of sub-graphs are copied: LiteRT computes in memory of its own.",
+    )
+}
+"""Beside the numbers, by format."""
 HEADS = ("network", "backend", "what", "median ms", "quartiles ms", "speed-up over the original on one core", "95% interval")
 
 
@@ -100,6 +110,7 @@ def page(rows: Sequence[dict[str, Any]], command: str) -> str:
     if done:
         facts = done[-1]["bench"]
         lines += [f"{facts['machine']}; {facts['versions']}. Weights and calibration inputs are random: only times may be judged by them.", ""]
+    lines += [line for format, notes in NOTES.items() if any(row["format"] == format for row in rows) for note in notes for line in (note, "")]
     lines += [f"| {' | '.join(HEADS)} |", f"|{'---|' * len(HEADS)}"]
     lines += [line for row in done for line in lines_of(row["network"], row["bench"])]
     lines.append("")

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import threading
+from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from bundles import branched_bundle, conv, feature_map, subgraph
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from nnstretch.bench.contenders import ALL_CORES, ALONE, AT_ONCE, IN_TURN, ONE_CORE, Contenders, Outcome, Row, Variant, unpredicted
 from nnstretch.bench.page import page, warnings_of
@@ -20,6 +23,7 @@ from nnstretch.bench.rounds import LEAST, LONGEST_S, at_rest, in_rounds
 from nnstretch.bench.spread import Spread, outside, quartiles, speedup
 from nnstretch.bundle import Bundle, write_bundle
 from nnstretch.cli import run_verb
+from nnstretch.cli.bench import calibration_of, faint, settled
 from nnstretch.errors import BrokenFile
 from nnstretch.manifest import Manifest, Port
 from nnstretch.run.alone import alone_path_us, alone_us
@@ -220,6 +224,41 @@ def test_a_bundle_exported_before_is_measured_for_people(plan: Path, tmp_path: P
     write_bundle(tmp_path / "other.nns", other.manifest, other.files)
     assert "us per meeting point" in " ".join(capsys.readouterr().out.split())
     assert "other.nns is of test:branched, bench, the plan stretches" in refused(capsys, plan, "--bundle", tmp_path / "other.nns")
+
+
+class Deep(nn.Sequential):
+    """Twenty layers that each leave a tenth of what they read, with norms that have seen nothing."""
+
+    def __init__(self) -> None:
+        layers: list[nn.Module] = []
+        for _ in range(20):
+            conv = nn.Conv2d(3, 3, 1, bias=False)
+            conv.weight.data = 0.1 * torch.eye(3)[:, :, None, None]
+            layers += [conv, nn.BatchNorm2d(3)]
+        super().__init__(*layers)
+
+
+@pytest.mark.parametrize(("calibration", "weights", "alive"), [("random", None, True), ("random", "w", False), ("digits", None, False)])
+def test_norms_of_random_weights_see_what_reaches_them(calibration: str, weights: str | None, alive: bool) -> None:
+    inputs = calibration_of(Namespace(calibration="random"), (1, 3, 8, 8))
+    with torch.no_grad():
+        network = settled(Deep().eval(), Namespace(calibration=calibration, weights=weights), inputs)
+        deviation = float(network(torch.cat(inputs)).std())
+    assert not network.training
+    assert (0.9 < deviation < 1.1) if alive else deviation < 1e-6
+
+
+def test_networks_without_norms_stay_as_they_are() -> None:
+    network = nn.Flatten(0)  # takes one image only
+    assert settled(network, Namespace(calibration="random", weights=None), [torch.zeros(1, 3, 8, 8)]) is network
+
+
+def test_int8_too_faint_for_use_is_told_and_measured() -> None:
+    bundle = branched_bundle(predicted=False)
+    ratios = (None, 4.04, 12.0)
+    assert faint([Variant("litert", "int8", bundle, bundle, ratio) for ratio in ratios]) == [
+        "litert int8: random weights leave a signal-to-noise ratio of 4.0 dB, for times only"
+    ]
 
 
 def test_what_cannot_be_measured_is_one_line(plan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -253,6 +253,9 @@ def test_int8_that_drowns_in_noise_is_refused() -> None:
         Mismatch, match=r"^int8 of net has a signal-to-noise ratio of 6\.0 dB, 1 calibration inputs, at least 10 are needed$"
     ):
         loud_enough([y], [1.5 * y], "net")
+    assert loud_enough([y], [1.5 * y], "net", 6.0) == pytest.approx(6.02, abs=0.01)
+    with pytest.raises(Mismatch, match=r"at least 7 are needed$"):
+        loud_enough([y], [1.5 * y], "net", 7.0)
     assert snr_db(0 * y, y) == -200
 
 

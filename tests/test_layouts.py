@@ -7,9 +7,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.nn import functional
 
 from nnstretch.capture.torch_export import capture
 from nnstretch.fusion import MOBILE, PADDED, Blocked, FusionRules
+from nnstretch.stretch.explain import why_no_meeting
+from nnstretch.stretch.lower import Stretcher
 from nnstretch.structure.kernels import kernels
 
 ACTIVATIONS = ("relu", "hardtanh", "hardswish", "hardsigmoid", "sigmoid")
@@ -78,6 +81,50 @@ def test_padding_is_a_copy_only_where_one_end_needs_more() -> None:
         assert [k.layout for k in kernels(graph, rules)] == [layout]
     pool = capture(nn.MaxPool2d(3, 2, ceil_mode=True).eval(), torch.zeros(1, 8, 8, 8), "net")
     assert [k.layout for k in kernels(pool, rules)] == [""]
+
+
+class Padding(nn.Module):
+    """A convolution over a map that an operator of its own pads, as networks made for TensorFlow have it."""
+
+    def __init__(self, amounts: tuple[int, ...], value: float = 0.0, stride: int = 2, side: int = 3) -> None:
+        super().__init__()
+        self.amounts, self.value = amounts, value
+        self.first, self.conv = nn.Conv2d(3, 8, 1), nn.Conv2d(8, 8, side, stride)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.conv(functional.pad(torch.relu(self.first(x)), self.amounts, value=self.value))
+
+
+TFLITE = FusionRules(MOBILE.pairs, copies_padding=True)
+
+
+def test_what_same_pads_is_left_to_the_convolution() -> None:
+    graph = capture(Padding((0, 1, 0, 1)).eval(), torch.zeros(1, 3, 8, 8), "net")
+    first, second = kernels(graph, TFLITE)
+    assert (second.kind, second.op, second.shapes_in, second.shape_out, second.layout) == ("conv", "conv2d", ((1, 8, 8, 8),), (1, 8, 4, 4), "")
+    assert (second.hw_in, second.read_elements) == (64, 8 * 64)
+    assert sorted(first.nodes + second.nodes) == sorted(node.name for node in graph.nodes)
+    assert [k.kind for k in kernels(graph)] == ["conv", "reshape", "conv"], "other runtimes pad by themselves"
+
+
+@pytest.mark.parametrize(
+    ("amounts", "value", "stride", "side", "free"),
+    [
+        ((0, 1, 0, 1), 0.0, 2, 3, True), ((1, 0, 1, 0), 0.0, 2, 3, False), ((0, 1, 0, 1), 1.0, 2, 3, False), ((1, 1, 1, 1), 0.0, 2, 3, False),
+        ((1, 1, 1, 1), 0.0, 1, 3, True), ((1, 2, 1, 2), 0.0, 2, 5, True), ((2, 2, 2, 2), 0.0, 2, 5, False), ((0, 1, 1, 1), 0.0, 2, 3, False),
+    ],
+)  # fmt: skip
+def test_only_zeros_where_same_puts_them_are(amounts: tuple[int, ...], value: float, stride: int, side: int, free: bool) -> None:
+    graph = capture(Padding(amounts, value, stride, side).eval(), torch.zeros(1, 3, 8, 8), "net")
+    assert len(kernels(graph, TFLITE)) == (2 if free else 3)
+
+
+def test_nobody_meets_at_a_map_that_is_padded_for_a_convolution() -> None:
+    graph = capture(Padding((0, 1, 0, 1)).eval(), torch.zeros(1, 3, 8, 8), "net")
+    stretcher = Stretcher(graph)
+    (padded,) = [cut for cut in stretcher.cuts if cut.name == "pad"]
+    assert padded not in stretcher.block_ends
+    assert why_no_meeting(stretcher, padded) == "it is padded for the convolution behind it, the cut before the padding serves as well"
 
 
 @settings(max_examples=40, deadline=None)

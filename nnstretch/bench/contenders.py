@@ -36,6 +36,8 @@ class Variant:
     original: Bundle
     """The whole network as one sub-graph."""
     branched: Bundle
+    int8_snr_db: float | None = None
+    """Signal-to-noise ratio of the worse of the two; None where it is not known."""
 
     @property
     def name(self) -> str:

@@ -2,7 +2,8 @@
 
 Everything competes in one run, in turns, round after round; speed-ups are over the original on one core, with an interval that holds
 the true median with 95%. The critical path is the slowest branch of every segment and its merge, each sub-graph alone on its core.
-Without --weights the numbers that are computed come from the model's own (often random) start; times hardly depend on them.
+Without --weights the numbers that are computed come from the model's own (often random) start; times hardly depend on them. With
+--calibration random, batch norms of such networks get the statistics of those inputs, or int8 would find no signal in deep ones.
 
   nnstretch bench plan.yaml
   nnstretch bench plan.yaml --backend onnxruntime,openvino --seconds 60 --out bench.md
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
 
 SUMMARY = "the original and its branches against each other on this machine"
 ROUNDS, SECONDS = 30, 86_400
-RANDOM, RANDOM_INPUTS = "random", 4
+RANDOM, RANDOM_INPUTS, NORM_BATCH = "random", 16, 4
+RANDOM_SNR_DB = 3.0
+"""Of int8 with random weights: signal and not only noise. Times hardly depend on it, so what a sound network has is not asked for."""
 PACKAGES = ("nnstretch", "numpy", "onnxruntime", "ai-edge-litert", "openvino", "torch")
 
 
@@ -61,7 +64,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     with stages() as tell:
         found, skipped = prepared(args, tell)
         outcomes = compete(found, args, tell)
-    return result_of(args, out, outcomes, skipped)
+    return result_of(args, out, outcomes, skipped, faint(found))
 
 
 def check(args: argparse.Namespace) -> None:
@@ -126,8 +129,11 @@ def _given(args: argparse.Namespace) -> Bundle | None:
     return None if args.bundle is None else read_bundle(args.bundle)
 
 
-def exported_pair(subject: Subject, args: argparse.Namespace, format: str, int8: bool, given: Bundle | None) -> tuple[Bundle, Bundle]:
-    """The original as one sub-graph and the branches, both in one format. Raises Mismatch, UnsupportedOp and BadInput as `export` does."""
+def exported_pair(subject: Subject, args: argparse.Namespace, format: str, int8: bool, given: Bundle | None) -> tuple[Bundle, Bundle, float | None]:
+    """The original as one sub-graph, the branches, both in one format, and how loud the fainter is.
+
+    Raises Mismatch, UnsupportedOp and BadInput as `export` does.
+    """
     from nnstretch.bundle import read_bundle
     from nnstretch.cli.export import weighted
     from nnstretch.export.drafts import Request
@@ -140,11 +146,14 @@ def exported_pair(subject: Subject, args: argparse.Namespace, format: str, int8:
     original = unbranched(subject.graph, plan.model, plan.processors[0])
     with tempfile.TemporaryDirectory() as folder:
         whole, branched = Path(folder) / "original.nns", Path(folder) / "branched.nns"
-        request = Request(stretch(subject.module, original), original, format, int8, calibration)
-        exported(request, whole)
+        request = Request(settled(stretch(subject.module, original), args, calibration), original, format, int8, calibration)
+        request = replace(request, least_snr_db=RANDOM_SNR_DB if random_weights(args) else None)
+        done = [exported(request, whole)]
         if given is None:
-            exported(replace(request, module=weighted(subject, plan, args.weights, stretch), plan=plan), branched)
-        return read_bundle(whole), given or read_bundle(branched)
+            module = settled(weighted(subject, plan, args.weights, stretch), args, calibration)
+            done.append(exported(replace(request, module=module, plan=plan), branched))
+        ratios = [one.int8_snr_db for one in done if one.int8_snr_db is not None]
+        return read_bundle(whole), given or read_bundle(branched), min(ratios, default=None)
 
 
 def calibration_of(args: argparse.Namespace, shape: tuple[int, ...]) -> Any:
@@ -154,6 +163,23 @@ def calibration_of(args: argparse.Namespace, shape: tuple[int, ...]) -> Any:
 
     generator = torch.Generator().manual_seed(0)
     return [torch.randn(shape, generator=generator) for _ in range(RANDOM_INPUTS)]
+
+
+def settled(module: Any, args: argparse.Namespace, calibration: Any) -> Any:
+    """Where weights and inputs are random: batch norms see what reaches them, so that layers neither fade out nor blow up."""
+    norms = any(getattr(one, "running_mean", None) is not None for one in module.modules())
+    if norms and random_weights(args) and calibration is not None:
+        import torch
+
+        from nnstretch.stretch.norms import precise_norms
+
+        precise_norms(module, [torch.cat(calibration[first : first + NORM_BATCH]) for first in range(0, RANDOM_INPUTS, NORM_BATCH)])
+    return module
+
+
+def random_weights(args: argparse.Namespace) -> bool:
+    """Whether nobody means the numbers: neither weights nor calibration inputs were given."""
+    return args.calibration == RANDOM and args.weights is None
 
 
 def compete(variants: list[Variant], args: argparse.Namespace, tell: Callable[[str, float, float], None]) -> list[Outcome]:
@@ -171,7 +197,18 @@ def compete(variants: list[Variant], args: argparse.Namespace, tell: Callable[[s
         return [one.outcome({name: times for (n, name), times in times_us.items() if n == number}) for number, one in enumerate(loaded)]
 
 
-def result_of(args: argparse.Namespace, out: Path | None, outcomes: list[Outcome], skipped: dict[str, str]) -> dict[str, Any]:
+def faint(variants: list[Variant]) -> list[str]:
+    """What int8 that would be refused as a network is still good for."""
+    from nnstretch.export.checks import MIN_SNR_DB
+
+    return [
+        f"{one.name}: random weights leave a signal-to-noise ratio of {one.int8_snr_db:.1f} dB, for times only"
+        for one in variants
+        if one.int8_snr_db is not None and one.int8_snr_db < MIN_SNR_DB
+    ]
+
+
+def result_of(args: argparse.Namespace, out: Path | None, outcomes: list[Outcome], skipped: dict[str, str], notes: list[str]) -> dict[str, Any]:
     from nnstretch.bench.page import outcome_json, page, warnings_of
     from nnstretch.files import replacing
 
@@ -180,11 +217,11 @@ def result_of(args: argparse.Namespace, out: Path | None, outcomes: list[Outcome
         words = [word for name, value in options(args).items() for word in (f"--{name}", value) if word]
         command = shlex.join(["nnstretch", "bench", args.model, *words])
         with replacing(out) as aside:
-            aside.write_text(page(f"{Path(args.model).stem} on this machine", command, list(facts.values()), outcomes, skipped))
+            aside.write_text(page(f"{Path(args.model).stem} on this machine", command, [*facts.values(), *notes], outcomes, skipped))
     return {
         **{"plan": args.model, "page": args.out, **facts},
         "variants": [outcome_json(one) for one in outcomes],
-        **{"skipped": skipped, "warnings": warnings_of(outcomes)},
+        **{"skipped": skipped, "warnings": [*notes, *warnings_of(outcomes)]},
     }
 
 

@@ -31,8 +31,8 @@ class Errors:
     """Signal-to-noise ratio of the network's output over all inputs compared; of int8 only."""
 
 
-def compared(made: Made, drafts: Sequence[Draft], int8: bool, name: str) -> Errors:
-    """Raises Mismatch where float files differ by more than rounding, or int8 drowns in its noise."""
+def compared(made: Made, drafts: Sequence[Draft], int8: bool, name: str, least_db: float | None = None) -> Errors:
+    """Raises Mismatch where float files differ by more than rounding, or int8 drowns in its noise (`loud_enough`)."""
     judge = apart if int8 else difference
     start, end = drafts[0].sources[0], drafts[-1].target
     rows: list[dict[str, np.ndarray]] = [{start: values[start].numpy()} for values in made.tested]
@@ -46,16 +46,16 @@ def compared(made: Made, drafts: Sequence[Draft], int8: bool, name: str) -> Erro
             row[draft.target] = file.run(*(row[source] for source in draft.sources))
     expected = [values[end].numpy() for values in made.tested]
     whole = judge(expected[0], rows[0][end], f"bundle of {name}")
-    return Errors(alone, whole, loud_enough(expected, [row[end] for row in rows], name) if int8 else None)
+    return Errors(alone, whole, loud_enough(expected, [row[end] for row in rows], name, least_db) if int8 else None)
 
 
-def loud_enough(expected: Sequence[np.ndarray], actual: Sequence[np.ndarray], name: str) -> float:
-    """Signal-to-noise ratio in decibels. Raises Mismatch below MIN_SNR_DB."""
-    ratio_db = snr_db(np.stack(expected), np.stack(actual))
-    if not ratio_db >= MIN_SNR_DB:
+def loud_enough(expected: Sequence[np.ndarray], actual: Sequence[np.ndarray], name: str, least_db: float | None = None) -> float:
+    """Signal-to-noise ratio in decibels. Raises Mismatch below the least, or MIN_SNR_DB."""
+    ratio_db, least_db = snr_db(np.stack(expected), np.stack(actual)), MIN_SNR_DB if least_db is None else least_db
+    if not ratio_db >= least_db:
         raise Mismatch(
             f"int8 of {name} has a signal-to-noise ratio of {ratio_db:.1f} dB, {len(expected)} calibration inputs, "
-            f"at least {MIN_SNR_DB:g} are needed"
+            f"at least {least_db:g} are needed"
         )
     return ratio_db
 

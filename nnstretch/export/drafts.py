@@ -45,6 +45,8 @@ class Request:
     seed: int = 0
     """Of the random input on which files are compared with the module; int8 is compared on calibration inputs."""
     progress: Progress | None = None
+    least_snr_db: float | None = None
+    """Signal-to-noise ratio that int8 must reach; None asks for that of a sound network."""
 
     def __post_init__(self) -> None:
         if len(self.segments) != len(self.plan.segments):

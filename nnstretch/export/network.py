@@ -60,7 +60,7 @@ def exported(request: Request, path: Path | str, also: Sequence[tuple[str, Bundl
     with evaluating(request.module), torch.no_grad():
         drafts = drafted(request)
         made = files_of(request, drafts)
-        errors = compared(made, drafts, request.int8, request.plan.model)
+        errors = compared(made, drafts, request.int8, request.plan.model, request.least_snr_db)
     subgraphs = tuple(subgraph_of(draft, made, errors, request.format) for draft in drafts)
     manifest = manifest_of(request, drafts, made.ports, subgraphs, errors)
     bundle = joined(Bundle(manifest, {sub.file: made.files[sub.name] for sub in subgraphs}, str(path)), also)

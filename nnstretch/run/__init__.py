@@ -10,6 +10,7 @@
     streamed.py      a stream as numbers: period, bottleneck, balance; predicted, and in turn
     network.py       a bundle's sub-graphs as callable numbers
     wired.py         the same on memory of their own, for who runs a network again and again
+    meeting.py       branches that write side by side, so that their merge has nothing to do
     edges.py         the way in and out: PyTorch's order and real numbers outside, int8 and channels last inside
     backends.py      who computes which sub-graph
     promises.py      a file against its manifest

@@ -15,6 +15,7 @@ import numpy as np
 
 from nnstretch.errors import BadInput, BrokenFile
 from nnstretch.manifest import Subgraph
+from nnstretch.run.meeting import filler
 from nnstretch.run.promises import Found, check_order, check_outputs, first_line, place
 
 PACKAGES = ("ai_edge_litert", "tflite_runtime")
@@ -65,7 +66,7 @@ class LiteRt:
 
     def wired(self, reads: Mapping[str, np.ndarray], writes: Sequence[np.ndarray], /) -> Callable[[], None]:
         feeds = [(memory, reads[name]) for name, memory in self._feeds]
-        takes = list(zip(writes, self._writes, strict=True))
+        takes = [(filler(array), memory) for array, memory in zip(writes, self._writes, strict=True)]
         lock, invoke, copy = self._lock, self._interpreter.invoke, np.copyto
 
         def call() -> None:
@@ -74,8 +75,8 @@ class LiteRt:
                     for memory, array in feeds:
                         copy(memory(), array, "no")
                     invoke()
-                    for array, memory in takes:
-                        copy(array, memory(), "no")
+                    for take, memory in takes:
+                        take(memory())
             except Exception as error:
                 raise BrokenFile(f"{self._where}, LiteRT cannot run it ({first_line(error)})") from error
 

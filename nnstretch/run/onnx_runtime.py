@@ -9,6 +9,7 @@ import onnxruntime  # type: ignore[import-untyped]
 
 from nnstretch.errors import BrokenFile
 from nnstretch.manifest import Subgraph
+from nnstretch.run.meeting import filler
 from nnstretch.run.promises import Found, check_names, check_outputs, first_line, place
 
 TYPES = {"float": "float32", "double": "float64", "float16": "float16", "bfloat16": "bfloat16"}
@@ -50,14 +51,19 @@ class OnnxRuntime:
         binding = self._session.io_binding()
         for name, array in reads.items():
             binding.bind_input(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
-        for name, array in zip(self._names, writes, strict=True):
+        # It writes without gaps only: parts of a tensor that is cut along an inner axis are copied.
+        own = [array if array.flags.c_contiguous else np.empty(array.shape, array.dtype) for array in writes]
+        takes = [(filler(array), held) for array, held in zip(writes, own, strict=True) if held is not array]
+        for name, array in zip(self._names, own, strict=True):
             binding.bind_output(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
         # Below the checks of `run_with_iobinding`, which are for graphs on other devices.
         run, bound = getattr(self._session, "_sess", self._session).run_with_iobinding, getattr(binding, "_iobinding", binding)
 
-        def call(kept: object = (binding, reads, writes)) -> None:  # the binding has but the addresses of what is kept
+        def call(kept: object = (binding, reads, own)) -> None:  # the binding has but the addresses of what is kept
             try:
                 run(bound, None)
+                for take, held in takes:
+                    take(held)
             except Exception as error:
                 raise BrokenFile(f"{self._where}, ONNX Runtime cannot run it ({first_line(error)})") from error
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from nnstretch.manifest import Manifest, Port
 from nnstretch.protocols import Backend, Wirable
+from nnstretch.run.meeting import met_in_place, part
 
 Call = Callable[[], object]
 ALIGNED_BYTES = 64
@@ -18,19 +19,21 @@ ALIGNED_BYTES = 64
 class Wired:
     """One set of tensors for a whole network: every sub-graph reads and writes the same memory at each call.
 
+    Branches write their part of the tensor at their meeting point, so most merges have nothing left to do.
     For one request at a time; what a request is to keep is copied out by `results`.
     """
 
     def __init__(self, manifest: Manifest, backends: Mapping[str, Backend]) -> None:
         """`backends` by the names of sub-graphs."""
         self._inputs, self._outputs = _names(manifest.inputs), _names(manifest.outputs)
-        ports = [*manifest.inputs, *(port for sub in manifest.subgraphs for port in sub.outputs)]
-        self._memory = {port.name: room(port) for port in ports}
+        met = met_in_place(manifest, backends)
+        self._memory = rooms(manifest, met)
         self.calls: dict[str, Call] = {}
         """By sub-graph."""
         for sub in manifest.subgraphs:
             reads = {port.name: self._memory[port.name] for port in sub.inputs}
-            self.calls[sub.name] = wire(backends[sub.name], reads, [self._memory[port.name] for port in sub.outputs])
+            writes = [self._memory[port.name] for port in sub.outputs]
+            self.calls[sub.name] = nothing if sub.name in met else wire(backends[sub.name], reads, writes)
 
     def enter(self, values: Mapping[str, np.ndarray]) -> None:
         """The next request's inputs, as `Network.inputs` gives them."""
@@ -40,6 +43,25 @@ class Wired:
     def results(self) -> dict[str, np.ndarray]:
         """The network's outputs by name, in arrays that are new every time."""
         return {name: self._memory[name].copy() for name in self._outputs}
+
+
+def rooms(manifest: Manifest, met: Mapping[str, int]) -> dict[str, np.ndarray]:
+    """Memory of every tensor; what is read by the merges in `met` is part of what they write, along that axis."""
+    memory = {port.name: room(port) for port in manifest.inputs}
+    for sub in reversed(manifest.subgraphs):  # a meeting point may be part of a later one
+        for port in sub.outputs:
+            if port.name not in memory:
+                memory[port.name] = room(port)
+        begin = 0
+        for port in sub.inputs if sub.name in met else ():
+            size = port.spec.shape[met[sub.name]]
+            memory[port.name] = part(memory[sub.outputs[0].name], met[sub.name], begin, size)
+            begin += size
+    return memory
+
+
+def nothing() -> None:
+    """What a merge does whose branches wrote side by side."""
 
 
 def wire(backend: Backend, reads: Mapping[str, np.ndarray], writes: Sequence[np.ndarray]) -> Call:

@@ -15,7 +15,7 @@ from nnstretch.stretch.lanes import Lane
 from nnstretch.stretch.lower import Stretcher
 from nnstretch.stretch.meetings import first_blocks, spatial
 from nnstretch.stretch.space import Array, Space
-from nnstretch.structure.cuts import INPUT, OUTPUT, Cut
+from nnstretch.structure.cuts import INPUT, OUTPUT, Cut, before_window
 from nnstretch.trial import Violation
 
 Options = list[tuple[Array, Array, Array]]
@@ -120,6 +120,8 @@ def why_no_meeting(stretcher: Stretcher, cut: Cut) -> str:
         if low < cut.position < high:
             end = next(c.name for c in stretcher.cuts if c.position == high)
             return f"it is inside the block that ends at {end}, whose layers scale together"
+    if before_window(stretcher.graph, cut):
+        return "it is padded for the convolution behind it, the cut before the padding serves as well"
     shape = stretcher.graph.specs()[cut.value].shape
     if not spatial(shape, stretcher.whole.axis(cut.value)):
         return f"it is behind the global pool ({'x'.join(map(str, shape))}), where hardly any work is left to share"

@@ -7,14 +7,15 @@ from collections.abc import Sequence
 from nnstretch.graph import Graph
 from nnstretch.structure.blocks import Stage
 from nnstretch.structure.channels import Channels
-from nnstretch.structure.cuts import Cut
+from nnstretch.structure.cuts import Cut, before_window
 
 
 def ends_of_blocks(graph: Graph, cuts: Sequence[Cut], stages: Sequence[Stage], whole: Channels) -> tuple[Cut, ...]:
     """Cuts that end a block: a stage's first block, a repeat, or work outside stages; the output last.
 
     Cuts inside a block (behind an inverted bottleneck's expansion, say) are left out, as are those inside a dense block, whose output
-    holds on to all that the block has read, and those behind the global pool, where hardly any work is left to share.
+    holds on to all that the block has read, those behind the global pool, where hardly any work is left to share, and maps that are
+    padded for the convolution behind them.
     """
     if not cuts:
         return ()
@@ -23,6 +24,7 @@ def ends_of_blocks(graph: Graph, cuts: Sequence[Cut], stages: Sequence[Stage], w
     inside = first_blocks(graph, stages) + [(r.start.position, r.end.position) for stage in stages for r in stage.repeats]
     found = [c for c in cuts[:-1] if c.position in ends or not any(low < c.position < high for low, high in inside)]
     specs = graph.specs()
+    found = [c for c in found if not before_window(graph, c)]
     found = [c for c in found if spatial(specs[c.value].shape, whole.axis(c.value))]
     dims = [whole.shapes[c.value][0][whole.axis(c.value)] for c in found]
     free = [whole.roots(dim) - whole.pinned.keys() for dim in dims]

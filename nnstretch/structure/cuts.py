@@ -13,12 +13,14 @@ from dataclasses import dataclass, replace
 
 from nnstretch.errors import BadPlan
 from nnstretch.graph import Graph, Node, Ref, Value
+from nnstretch.work import CONVOLUTIONS
 
 INPUT, OUTPUT = "input", "output"
 WRITERS = frozenset({"conv1d", "conv2d", "conv3d", "conv_transpose2d", "linear"})
 ACTIVATIONS = frozenset(
     "relu relu6 hardtanh silu gelu hardswish leaky_relu elu selu mish tanh sigmoid hardsigmoid prelu softplus".split()  # noqa: SIM905
 )
+PADS = frozenset({"pad", "constant_pad_nd"})
 PASSING = frozenset({"dropout", "feature_dropout", "clone", "contiguous", "alias", "detach"})
 """They change no value in evaluation mode."""
 
@@ -115,6 +117,17 @@ def inside_kernel(graph: Graph, cut: Cut, readers: tuple[Node, ...]) -> bool:
         return True
     key = "activation" if reader.kind in ACTIVATIONS else reader.kind
     return node.kind in FUSED.get(key, ())
+
+
+def before_window(graph: Graph, cut: Cut) -> bool:
+    """Whether the tensor is a map padded for the one convolution that reads it: nothing is gained by meeting there.
+
+    Inside a sub-graph runtimes pad while they convolve; a padded map that is handed over is copied pixel by pixel first.
+    """
+    if graph.nodes[cut.position].kind not in PADS:
+        return False
+    readers = graph.consumers().get(cut.value, ())
+    return len(readers) == 1 and readers[0].kind in CONVOLUTIONS
 
 
 def cut_named(graph: Graph, name: str) -> Cut:

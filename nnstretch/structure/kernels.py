@@ -16,6 +16,7 @@ from nnstretch.fusion import ACTIVATIONS, MOBILE, PADDED, FusionRules
 from nnstretch.graph import Argument, Graph, Node, Ref, TensorSpec, refs
 from nnstretch.protocols import Kernel
 from nnstretch.structure.layouts import PLAIN, with_reorders
+from nnstretch.structure.padding import padded_as_same
 from nnstretch.work import CONVOLUTIONS
 
 SHAPE_ONLY = frozenset({"sym_size", "size", "dim", "numel"})
@@ -81,6 +82,8 @@ class Fusion:
         self.readers = {
             name: sum(reader.kind not in SHAPE_ONLY for reader in readers) for name, readers in graph.consumers().items()
         }
+        self.padded = padded_as_same(graph) if rules.copies_padding else {}
+        """Operators that are left to the convolution behind them."""
         self.launches: list[Launch] = []
         self.home: dict[str, int] = {}
         """Which launch writes a value; graph inputs and weights have none."""
@@ -95,6 +98,8 @@ class Fusion:
         if not values:
             self.weights.add(node.name)
             return
+        if node.name in self.padded:
+            return
         free = is_free(node) or self.changes_nothing(node)
         latest = max((self.home[name] for name in values if name in self.home), default=None)
         if free and latest is None:
@@ -103,7 +108,8 @@ class Fusion:
             self.join(node, values, latest, free)
             return
         self.home[node.name] = len(self.launches)
-        self.launches.append(Launch(self.kind(node), [node], node.name, [node]))
+        pads = [self.padded[name] for name in values if name in self.padded]
+        self.launches.append(Launch(self.kind(node), [*pads, node], node.name, [node]))
 
     def changes_nothing(self, node: Node) -> bool:
         """An adaptive pool over a map that has its size already."""
@@ -152,8 +158,8 @@ class Fusion:
 
     def describe(self, launch: Launch) -> Kernel:
         first, last = launch.work[0], launch.work[-1]
-        own = {node.name for node in launch.nodes}
-        values = dict.fromkeys(name for node in launch.work for name in node.inputs if name not in self.weights | own)
+        own = {node.name for node in launch.nodes} - self.padded.keys()
+        values = dict.fromkeys(self.source(name) for node in launch.work for name in node.inputs if name not in self.weights | own)
         kernel = Kernel(
             name=first.name, kind=launch.kind, **self.dimensions(first, launch.kind), batch=batch_of(first.output),
             macs=sum(node.macs for node in launch.work),
@@ -168,6 +174,10 @@ class Fusion:
             return replace(kernel, layout=PADDED)
         return replace(kernel, macs=kernel.macs + product_macs(first, self.specs)) if launch.kind == "matmul" else kernel
 
+    def source(self, name: str) -> str:
+        """The map before it was padded."""
+        return self.padded[name].inputs[0] if name in self.padded else name
+
     def follower(self, node: Node) -> str:
         """`add` for a residual sum; a sum with a number or a weight is a `shift`, a product with one a `scale`."""
         kind, tensors = self.kind(node), sum(name not in self.weights for name in node.inputs)
@@ -175,7 +185,8 @@ class Fusion:
 
     def dimensions(self, node: Node, kind: str) -> dict[str, Any]:
         """Channels, pixels and window of the node that gives a kernel its kind."""
-        source = self.specs[next((name for name in node.inputs if name not in self.weights), node.inputs[0])]
+        read = next((name for name in node.inputs if name not in self.weights), node.inputs[0])
+        source = self.specs[self.source(read)]
         window, stride, groups = 1, 1, 1
         cin, cout = channels(source), channels(node.output)
         if kind in ("conv", "gconv", "dwconv"):
