@@ -25,6 +25,8 @@ class Variant:
     tasks: tuple[Task, ...]
     durations_us: Durations
     """On a quiet chip."""
+    handovers_us: Durations = field(default_factory=dict)
+    """What the host needs to hand a task over, before it starts."""
 
     def latency_us(self, slowdown: Mapping[str, float]) -> float:
         """Predicted, with every processor as slow as it is now and a lost one's work where it would go; infinite where it can go nowhere."""
@@ -34,6 +36,7 @@ class Variant:
             processor = self._taker(task, slowdown)
             us = self.durations_us[task.subgraph, processor]
             start_us = max(free_us.get(processor, 0.0), *(ends_us[need] for need in task.needs), 0.0)
+            start_us += self.handovers_us.get((task.subgraph, processor), 0.0)
             ends_us[task.name] = free_us[processor] = start_us + (us and us * slowdown.get(processor, 1.0))
         return max(ends_us.values(), default=0.0)
 
