@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Mapping
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,10 +32,12 @@ from nnstretch.graph import TensorSpec
 from nnstretch.manifest import Manifest, Port, Subgraph
 from nnstretch.run.server import Server
 from nnstretch.schedule import Answer, Busy, Fails, Mishaps, Placed, Request, Service, VirtualClock, tasks_of
+from nnstretch.schedule.moves import Caution, Costs, Mover, Slowdowns
 from nnstretch.soc import Processor
 
 PROCESSORS = (Processor("cpu", "cpu", 2), Processor("gpu", "gpu", 2), Processor("dsp", "dsp", 2))
 BRANCH_US, STEM_US, MERGE_US = 400.0, 100.0, 50.0
+LATENCY_US = STEM_US + BRANCH_US + MERGE_US
 CANCELLED, WITH_DEADLINE = 0.05, 0.10
 DEADLINE_US = 4_000.0
 STUCK_S = 120.0
@@ -130,7 +133,18 @@ def trouble(rng: random.Random, span_us: float, count: int) -> Mishaps:
     return Mishaps(tuple(busy), tuple(fails))
 
 
-def virtual(requests: int, clients: int, rng: random.Random) -> Tally:
+def moving(requests: int, clients: int, rng: random.Random) -> Tally:
+    """On the virtual clock, and what is ready leaves processors that are slow."""
+    return virtual(requests, clients, rng, moves=True)
+
+
+def mover(times: Mapping[tuple[str, str], float]) -> Mover:
+    """As `Plans` makes one."""
+    caution = Caution()
+    return Mover(Costs(times), Slowdowns(caution.evidence * LATENCY_US, caution.half_life * LATENCY_US), caution)
+
+
+def virtual(requests: int, clients: int, rng: random.Random, moves: bool = False) -> Tally:
     """Closed loop: a client asks again a moment after its last request has ended."""
     manifest, tally = toy().manifest, Tally(bytearray(requests))
     times = {(sub.name, p): us for sub in manifest.subgraphs for p, us in sub.predicted_us.items()}
@@ -141,7 +155,7 @@ def virtual(requests: int, clients: int, rng: random.Random) -> Tally:
         tally.replaced += answer.replaced
         clock.alarm(clock.now_us + rng.uniform(0, 500), "ask")
 
-    service = Service(PROCESSORS, Placed(tuple(p.name for p in PROCESSORS)), clock, answered, times)
+    service = Service(PROCESSORS, Placed(tuple(p.name for p in PROCESSORS)), clock, answered, times, mover=mover(times) if moves else None)
     for _ in range(clients):
         clock.alarm(0.0, "ask")
     began = time.perf_counter()
@@ -229,15 +243,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=20_000)
     parser.add_argument("--clients", type=int, default=8)
-    parser.add_argument("--clocks", default="virtual,real")
+    parser.add_argument("--clocks", default="virtual,moving,real")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=None, metavar="FILE.md")
     args = parser.parse_args()
     lines, bad = [], 0
     for clock in args.clocks.split(","):
         gc.collect()
-        tally = {"virtual": virtual, "real": real}[clock](args.requests, args.clients, random.Random(args.seed))
-        lines.append(row(clock, args.clients, tally))
+        tally = {"virtual": virtual, "moving": moving, "real": real}[clock](args.requests, args.clients, random.Random(args.seed))
+        lines.append(row("virtual, with moves within requests" if clock == "moving" else clock, args.clients, tally))
         bad += tally.lost + tally.twice + tally.ends["wrong"]
         print(lines[-1], flush=True)
     head = [

@@ -52,6 +52,16 @@ def test_it_leaves_a_busy_processor_and_comes_back_when_it_is_quiet() -> None:
     assert served(chooser, 30)[-1] == "fast", "that the GPU and the CPU are quiet again is found by trying them"
 
 
+def test_one_try_of_a_processor_that_was_idle_for_some_requests_is_believed() -> None:
+    chooser = Chooser((SPARE, FAST), Manner(memory=0.5, probe_every=4))
+    served(chooser, 8, gpu=2.0)
+    assert chooser.current.name == "spare"
+    assert chooser.slowdown["gpu"] > 1.9
+    quiet = served(chooser, 8)
+    assert 1.0 < chooser.slowdown["gpu"] < 1.1
+    assert quiet[-1] == "fast", "after two tries at the most"
+
+
 def test_a_little_noise_moves_nothing() -> None:
     chooser = Chooser(PLANS)
     names = [name for n in range(30) for name in served(chooser, 1, gpu=1.0 + 0.1 * (n % 2))]

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from nnstretch.manifest import MAIN, Manifest, plans
 from nnstretch.schedule import Answer, Busy, Fails, Mishaps, Placed, VirtualClock
 from nnstretch.schedule.adaptive import Chooser, Manner, Variant
-from nnstretch.schedule.plans import Plans, durations_us_of, is_probe
+from nnstretch.schedule.moves import Caution
+from nnstretch.schedule.plans import Plans, durations_us_of, handovers_us_of, is_probe
 from nnstretch.soc import Processor
 from nnstretch.trace import Span, Task
 
@@ -23,12 +24,22 @@ SEVERAL = plans(several_plans().manifest)
 class Played:
     """Clients that ask again when they are answered, on the virtual clock."""
 
-    def __init__(self, manifests: dict[str, Manifest], mishaps: Mishaps, requests: int, clients: int = 1, adaptive: bool = True) -> None:
+    def __init__(
+        self,
+        manifests: dict[str, Manifest],
+        mishaps: Mishaps,
+        requests: int,
+        clients: int = 1,
+        adaptive: bool = True,
+        phone: tuple[Processor, ...] = PHONE,
+        caution: Caution | None = Caution(),  # noqa: B008 (frozen)
+    ) -> None:
         self.ends: list[tuple[Answer, str]] = []
         self.ran: list[str] = []
-        self.clock = VirtualClock(PHONE, durations_us_of(manifests), self.work, mishaps)
-        policy = Placed(tuple(p.name for p in PHONE))
-        self.plans = Plans(manifests, PHONE, policy, self.clock, self.answered, adaptive)
+        handovers_us = handovers_us_of(manifests, phone)
+        self.clock = VirtualClock(phone, durations_us_of(manifests, phone), self.work, mishaps, handovers_us)
+        policy = Placed(tuple(p.name for p in phone))
+        self.plans = Plans(manifests, phone, policy, self.clock, self.answered, adaptive, caution=caution)
         self.asked, self.requests = 0, requests
         for _ in range(clients):
             self.clock.alarm(0.0, "ask")
@@ -88,6 +99,39 @@ def test_each_request_ends_once_whatever_fails(data: st.DataObject) -> None:
     assert sorted(answer.request for answer, _ in played.ends) == list(range(25))
     assert set(played.by) <= set(SEVERAL)
     assert max(Counter(answer.request for answer, _ in played.ends).values()) == 1
+    done = {answer.request for answer, _ in played.ends if answer.error is None}
+    assert max(Counter(played.ran).values(), default=1) == 1, "no sub-graph is computed twice"
+    assert {number: sum(name.endswith(f"#{number}") for name in played.ran) for number in done} == dict.fromkeys(done, 4), "and none is left out"
+
+
+def test_handing_over_is_a_part_of_the_price() -> None:
+    """40 us of the synchronisation hold the host before the DSP starts, and are not paid again where branches meet."""
+    phone = tuple(replace(p, handover_us=40.0 * (p.name == "dsp")) for p in PHONE)
+    for adaptive in (True, False):
+        played = Played(SEVERAL, Mishaps(), 9, adaptive=adaptive, phone=phone)
+        assert {answer.latency_us for answer, _ in played.ends} == {branched_latency_us(1, (1000.0, 1000.0))}
+    assert handovers_us_of(SEVERAL, phone)["main/s1_dsp", "dsp"] == 40.0
+    assert durations_us_of(SEVERAL, phone)["main/s1_merge", "cpu"] == durations_us_of(SEVERAL)["main/s1_merge", "cpu"] - 40.0
+
+
+def test_what_is_tried_is_handed_over_behind_the_request() -> None:
+    """The GPU is idle, and enqueueing takes the host 40 us: before the CPU's branch it would delay that."""
+    phone = tuple(replace(p, handover_us=40.0 * (p.name == "gpu")) for p in PHONE)
+    played = Played(SEVERAL, Mishaps(), 12, phone=phone)
+    assert {answer.latency_us for answer, _ in played.ends} == {branched_latency_us(1, (1000.0, 1000.0))}
+    assert played.plans.chooser is not None
+    assert "gpu" in played.plans.chooser.slowdown, "it was tried all the same"
+
+
+def test_a_branch_leaves_a_processor_that_became_slow_within_its_request() -> None:
+    """Two segments for CPU and DSP: the first shows what the DSP is worth, the second's branch goes to the idle GPU."""
+    subs = branched_bundle(2, branch_us=(1000.0, 1000.0)).manifest
+    known = replace(subs, subgraphs=tuple(replace(s, predicted_us=dict.fromkeys(("cpu", "gpu", "dsp"), s.predicted_us[s.processor])) for s in subs.subgraphs))
+    busy = Mishaps(busy=(Busy("dsp", 0.0, 1e9, 0.5),))
+    moves, stays = (Played({MAIN: known, "other": known}, busy, 1, caution=caution) for caution in (Caution(), None))
+    assert [answer.latency_us for answer, _ in stays.ends] == [300.0 + 2 * (2000.0 + 100.0)]
+    assert [answer.latency_us for answer, _ in moves.ends] == [300.0 + 2000.0 + 100.0 + 1000.0 + 100.0]
+    assert [answer.replaced for answer, _ in moves.ends] == [1]
 
 
 def test_a_single_plan_is_served_as_it_is() -> None:

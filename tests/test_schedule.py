@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from nnstretch.errors import Stuck, UnknownName
 from nnstretch.protocols import Moment
 from nnstretch.schedule import (
+    Busy,
     Fails,
     Mishaps,
     Placed,
@@ -287,6 +288,13 @@ def test_waits_are_read_off_a_trace() -> None:
         ("dsp", 100.0, 96.0),
         ("gpu", 196.0, 0.0),
     ]
+
+
+def test_a_busy_cpu_takes_longer_to_hand_over() -> None:
+    tasks = (Task("branch", "branch", processor="gpu"),)
+    busy = Mishaps((Busy("cpu", 0.0, 1e9, 0.5),))
+    trace = run(tasks, PLACED, VirtualClock((CPU, QUEUE), {("branch", "gpu"): 100.0}, mishaps=busy, handovers_us={("branch", "gpu"): 30.0}))
+    assert [(span.start_us, span.end_us) for span in trace.spans] == [(60.0, 160.0)]
 
 
 def test_a_lost_call_lets_the_host_go() -> None:

@@ -16,6 +16,8 @@ from nnstretch.run import Session
 from nnstretch.run.network import Network, Values
 from nnstretch.run.server import Server
 from nnstretch.schedule import Busy, Fails, Mishaps
+from nnstretch.soc import Processor
+from nnstretch.trace import Span
 
 
 @pytest.fixture(autouse=True)
@@ -160,7 +162,7 @@ def test_each_answer_says_by_which_plan_it_was_computed() -> None:
             assert server.adaptive is bool(adaptive)
         assert sum(server.counts.plans.values()) == 4
         assert {reply.plan for reply in replies} == set(server.counts.plans)
-        assert all(reply.latency_ms is not None and reply.replaced == 0 for reply in replies)
+        assert all(reply.latency_ms is not None and (adaptive or reply.replaced == 0) for reply in replies), "a host in trouble moves branches"
         if not adaptive:
             assert set(server.counts.plans) == {plan or "main"}
 
@@ -180,13 +182,23 @@ def test_a_server_of_several_plans_leaves_a_busy_processor() -> None:
     assert server.counts.lost == 0
 
 
+def test_filling_a_queue_holds_the_host_of_a_server_as_of_a_session() -> None:
+    phone = (Processor("cpu", "cpu", 2), Processor("gpu", "gpu", 2, sync_us=500.0, handover_us=400.0))
+    spans: list[Span] = []
+    bundle = branched_bundle(team=("cpu", "gpu"), sync_us=500.0)
+    with Server(bundle, phone, emulated=True, dilation=10.0, ended=spans.append) as server:
+        server.submit(image(0)).result(30)
+    handed_us = {span.task: span.handed_us or 0.0 for span in spans}
+    assert handed_us["main/s1_gpu#0"] - handed_us["main/stem#0"] >= 300.0 + 400.0
+
+
 def test_a_server_of_several_plans_leaves_a_lost_processor() -> None:
     with Server(several_plans(), emulated=True, mishaps=Mishaps(fails=(Fails("dsp", 0.0),))) as server:
         replies = [server.submit(image(0)) for _ in range(6)]
         assert all(reply.exception(30) is None for reply in replies)
     assert set(server.counts.plans) <= {"main", "gpu"}
     assert replies[-1].plan == "gpu"
-    assert sum(reply.replaced for reply in replies) == server.counts.replaced == server.counts.plans["main"]
+    assert sum(reply.replaced for reply in replies) == server.counts.replaced >= server.counts.plans["main"], "more on a host in trouble"
 
 
 def test_adaptive_needs_several_plans_that_are_predicted() -> None:

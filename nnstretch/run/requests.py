@@ -15,7 +15,7 @@ from nnstretch.run.measures import max_abs_error
 from nnstretch.run.network import Given, Network, Values
 from nnstretch.run.server import Reply, Server
 from nnstretch.schedule import Answer, Mishaps, Placed, VirtualClock
-from nnstretch.schedule.plans import Plans, durations_us_of, is_probe, parted
+from nnstretch.schedule.plans import Plans, durations_us_of, handovers_us_of, is_probe, parted
 from nnstretch.soc import Processor
 from nnstretch.trace import Span, Task
 
@@ -106,7 +106,8 @@ def play(
         tell(len(outcome.ends))
         clock.alarm(clock.now_us, ASK)
 
-    clock = VirtualClock(processors, durations_us_of(manifests), work, load.mishaps)
+    handovers_us = handovers_us_of(manifests, processors)
+    clock = VirtualClock(processors, durations_us_of(manifests, processors), work, load.mishaps, handovers_us)
     plans = Plans(manifests, processors, Placed(tuple(p.name for p in processors)), clock, answered, adaptive, ended=outcome.hear)
     asked = 0
     for _ in range(load.clients):

@@ -30,7 +30,7 @@ from nnstretch.run.backends import Choice
 from nnstretch.run.edges import leaving
 from nnstretch.run.network import Network, Values
 from nnstretch.schedule import Answer, Mishaps, Placed, Threads
-from nnstretch.schedule.plans import Plans, adapts, durations_us_of, is_probe, parted
+from nnstretch.schedule.plans import Plans, adapts, durations_us_of, handovers_us_of, is_probe, parted
 from nnstretch.soc import Processor
 from nnstretch.trace import Span, Task
 
@@ -145,8 +145,9 @@ class Server:
         self.counts = Counts()
         self._open, self._room, self._numbers = Open(), threading.BoundedSemaphore(capacity), count()
         self._closing = False
-        durations_us = durations_us_of(manifests) if emulated else None
-        self._threads = Threads(self.processors, self._work, durations_us, dilation, mishaps=mishaps)
+        durations_us = durations_us_of(manifests, self.processors) if emulated else None
+        handovers_us = handovers_us_of(manifests, self.processors) if emulated else None
+        self._threads = Threads(self.processors, self._work, durations_us, dilation, mishaps=mishaps, handovers_us=handovers_us)
         self._threads.listen()
         policy = Placed(tuple(processor.name for processor in self.processors))
         self._plans = Plans(manifests, self.processors, policy, self._threads, self._answered, self.adaptive, ended=ended)

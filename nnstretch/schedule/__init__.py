@@ -6,6 +6,7 @@
     service.py   requests that come and go: exactly one answer or one error each
     adaptive.py  which of several plans is best at the speed that processors have left
     plans.py     requests over several plans
+    moves.py     what is left of a request leaves a processor that has become slow
     mishaps.py   processors that are busy with others' work, and that fail
     timetable.py when tasks start and end: queues, calls, and the host thread that hands over
     virtual.py   the executor whose processors take exactly the predicted time

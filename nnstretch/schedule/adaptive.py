@@ -25,6 +25,8 @@ class Variant:
     tasks: tuple[Task, ...]
     durations_us: Durations
     """On a quiet chip."""
+    handovers_us: Durations = field(default_factory=dict)
+    """What the host needs to hand a task over, before it starts."""
 
     def latency_us(self, slowdown: Mapping[str, float]) -> float:
         """Predicted, with every processor as slow as it is now and a lost one's work where it would go; infinite where it can go nowhere."""
@@ -34,6 +36,7 @@ class Variant:
             processor = self._taker(task, slowdown)
             us = self.durations_us[task.subgraph, processor]
             start_us = max(free_us.get(processor, 0.0), *(ends_us[need] for need in task.needs), 0.0)
+            start_us += self.handovers_us.get((task.subgraph, processor), 0.0)
             ends_us[task.name] = free_us[processor] = start_us + (us and us * slowdown.get(processor, 1.0))
         return max(ends_us.values(), default=0.0)
 
@@ -58,7 +61,7 @@ class Manner:
     """How quickly to believe and to move."""
 
     memory: float = 0.5
-    """Weight of the newest measurement of a processor."""
+    """Weight of the newest measurement of a processor; of one that was idle for some requests, as though it had measured so in each."""
     gain: float = 0.05
     """A plan must promise to be so much faster before it is moved to (hysteresis)."""
     patience: int = 2
@@ -83,6 +86,8 @@ class Chooser:
     _promising: tuple[int, int] = (0, 0)
     """Variant, and for how many requests it has been better."""
     _requests: int = 0
+    _heard: dict[str, int] = field(default_factory=dict)
+    """By processor, the request in which it last was heard."""
 
     def __post_init__(self) -> None:
         if not self.variants:
@@ -98,7 +103,9 @@ class Chooser:
         expected_us = next((v.durations_us[subgraph, span.processor] for v in self.variants if (subgraph, span.processor) in v.durations_us), 0.0)
         if expected_us > 0 and self.slowdown.get(span.processor) != GONE:
             found, known = span.duration_us / expected_us, self.slowdown.get(span.processor, 1.0)
-            self.slowdown[span.processor] = known + self.manner.memory * (found - known)
+            since = max(1, self._requests - self._heard.get(span.processor, self._requests))
+            self.slowdown[span.processor] = known + (1 - (1 - self.manner.memory) ** since) * (found - known)
+            self._heard[span.processor] = self._requests
 
     def gone(self, processor: str) -> None:
         """A processor that has failed is infinitely slow."""

@@ -14,8 +14,9 @@ from nnstretch.errors import BadInput
 from nnstretch.manifest import MAIN, Manifest
 from nnstretch.protocols import Executor, Policy
 from nnstretch.schedule.adaptive import Chooser, Manner, Variant
+from nnstretch.schedule.moves import Caution, Costs, Mover, Slowdowns
 from nnstretch.schedule.service import Answer, Request, Service
-from nnstretch.schedule.tasks import durations_of, subgraph_of, tasks_of
+from nnstretch.schedule.tasks import durations_of, handovers_of, subgraph_of, tasks_of
 from nnstretch.soc import Processor
 from nnstretch.trace import Span, Task
 
@@ -26,7 +27,8 @@ FIRST_PROBE = 1 << 62
 class Plans:
     """Takes requests and answers each once, saying by which plan; with `adaptive` it moves between plans, else it keeps to one.
 
-    `Chooser` says when. A request stays with the plan it was begun with; what fails of it runs elsewhere (`Service`).
+    `Chooser` says when. A request stays with the plan it was begun with; what fails of it runs elsewhere (`Service`), and so does what a
+    slow processor has not been handed yet (`Mover`), as `caution` says; None moves nothing inside a request.
     """
 
     def __init__(
@@ -39,17 +41,20 @@ class Plans:
         adaptive: bool = False,
         manner: Manner = Manner(),  # noqa: B008 (frozen)
         ended: Callable[[Span], None] | None = None,
+        caution: Caution | None = Caution(),  # noqa: B008 (frozen)
     ) -> None:
         self._manifests, self._executor, self._answered, self._ended = manifests, executor, answered, ended
-        times_us = {key: us for key, us in durations_us_of(manifests).items() if key[1] in {p.name for p in processors}}
+        times_us = {key: us for key, us in durations_us_of(manifests, processors).items() if key[1] in {p.name for p in processors}}
+        handovers_us = handovers_us_of(manifests, processors)
         own = {name: {key: us for key, us in times_us.items() if parted(key[0])[0] == name} for name in manifests}
-        variants = [Variant(name, tasks_of(one, 0, f"{name}/"), own[name]) for name, one in manifests.items()]
+        variants = [Variant(name, tasks_of(one, 0, f"{name}/"), own[name], handovers_us) for name, one in manifests.items()]
+        mover = mover_of(variants, Costs(times_us, handovers_us), caution) if adaptive and caution is not None else None
         self.chooser = Chooser(variants, manner) if adaptive else None
         self._fixed = next(iter(manifests))
         self._by: dict[int, str] = {}
         """Plan of every open request."""
         self._probes = count(FIRST_PROBE)
-        self.service = Service(processors, policy, executor, self._over, times_us, self._heard)
+        self.service = Service(processors, policy, executor, self._over, times_us, self._heard, mover)
 
     def __len__(self) -> int:
         """Requests of others that have not been answered."""
@@ -61,10 +66,15 @@ class Plans:
         self._by[number] = plan
         begin(plan)
         self.service.arrive(Request(number, tasks_of(self._manifests[plan], number, f"{plan}/"), deadline_us))
-        for task in self.chooser.probes() if self.chooser is not None else ():
+        if self.chooser is not None and (probes := self.chooser.probes()):
+            self.service.hand_out()  # before what is only tried: handing that over would hold the host
+            self._probe(probes)
+
+    def _probe(self, probes: Sequence[Task]) -> None:
+        for task in probes:
             probe = next(self._probes)
             alone = replace(task, name=f"{task.subgraph}#{probe}", needs=frozenset(), request=probe)
-            self.service.arrive(Request(probe, (alone,)))
+            self.service.arrive(Request(probe, (alone,), stays=True))
 
     def _chosen(self) -> str:
         if self.chooser is None:
@@ -89,9 +99,20 @@ class Plans:
             self._ended(span)
 
 
-def durations_us_of(manifests: Mapping[str, Manifest]) -> dict[tuple[str, str], float]:
-    """Of all plans, by (PLAN/SUBGRAPH, processor)."""
-    return {key: us for name, one in manifests.items() for key, us in durations_of(one, prefix=f"{name}/").items()}
+def durations_us_of(manifests: Mapping[str, Manifest], processors: Sequence[Processor] = ()) -> dict[tuple[str, str], float]:
+    """Of all plans, by (PLAN/SUBGRAPH, processor); without what `processors` hold the host for (`handovers_us_of`)."""
+    return {key: us for name, one in manifests.items() for key, us in durations_of(one, processors, f"{name}/").items()}
+
+
+def handovers_us_of(manifests: Mapping[str, Manifest], processors: Sequence[Processor]) -> dict[tuple[str, str], float]:
+    """How long the host is held to hand over each sub-graph of all plans, where anybody predicted it to run."""
+    return {key: us for name, one in manifests.items() for key, us in handovers_of(one, processors, f"{name}/").items()}
+
+
+def mover_of(variants: Sequence[Variant], costs: Costs, caution: Caution) -> Mover:
+    """What is long and what is long ago is counted in latencies of the fastest plan."""
+    latency_us = max(1.0, min(variant.latency_us({}) for variant in variants))
+    return Mover(costs, Slowdowns(caution.evidence * latency_us, caution.half_life * latency_us), caution)
 
 
 def is_probe(task: Task) -> bool:

@@ -14,10 +14,13 @@ from math import inf
 from nnstretch.errors import Cancelled, DeadlineMissed, ProcessorFailed, Stuck
 from nnstretch.protocols import Executor, Policy
 from nnstretch.schedule.loop import Board, Place, as_planned, dispatch
+from nnstretch.schedule.moves import Mover, Rest
 from nnstretch.soc import Processor
 from nnstretch.trace import Alarm, Failure, Span, Task
 
 MANY = 64
+LOOKED_AT = 4
+"""Requests, the oldest, whose ready tasks may move now; of many open ones the others have to wait anyway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,8 @@ class Request:
     """They need only each other; their names hold the number."""
     deadline_us: float = inf
     """On the executor's clock; afterwards nobody wants the answer."""
+    stays: bool = False
+    """Its tasks are not moved because a processor is slow, only where it is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +46,7 @@ class Answer:
     error: Exception | None
     """None where all of its tasks ended."""
     replaced: int
-    """Tasks of it that ran elsewhere than planned, because their processor failed."""
+    """Tasks of it that ran elsewhere than planned, because their processor had failed or was slow."""
 
     @property
     def latency_us(self) -> float:
@@ -70,7 +75,8 @@ class Service:
     """Takes requests at any time and answers each once, by calling `answered`.
 
     A processor that is gone is used no more until it is back: tasks that were on it or planned for it go to the processor that
-    is predicted to be fastest among the others. A request is refused with ProcessorFailed only where none is left.
+    is predicted to be fastest among the others. A request is refused with ProcessorFailed only where none is left. With a `mover`,
+    ready tasks of a processor that is slow go to others as well.
     """
 
     def __init__(
@@ -81,7 +87,9 @@ class Service:
         answered: Callable[[Answer], None],
         durations_us: Mapping[tuple[str, str], float] | None = None,
         ended: Callable[[Span], None] | None = None,
+        mover: Mover | None = None,
     ) -> None:
+        self._mover = mover
         self.alive = self._processors = tuple(processors)
         self._policy, self._executor, self._answered, self._ended = policy, executor, answered, ended
         self.heard: Callable[[Span | Failure | Alarm], None] | None = None
@@ -131,17 +139,23 @@ class Service:
 
         Raises Stuck where requests are open and nothing can happen any more.
         """
-        self._look_who_is_there()
-        for task, processor in dispatch(self._board, self._policy, self._executor, self._place()):
-            self._running[task.name] = task.request
-            open_ = self._open[task.request]
-            open_.replaced += open_.planned[task.name] not in (None, processor.name)
+        self.hand_out()
         event = self._executor.wait()
         if event is None:
             if self._open:
                 raise Stuck(f"{len(self._open)} requests are open, service, nothing is in flight and nothing is due")
             return None
         return self.hear(event)
+
+    def hand_out(self) -> None:
+        """What is ready, as far as there is room."""
+        self._look_who_is_there()
+        for task, processor in dispatch(self._board, self._policy, self._executor, self._place()):
+            self._running[task.name] = task.request
+            open_ = self._open[task.request]
+            open_.replaced += open_.planned[task.name] not in (None, processor.name)
+            if self._mover is not None:
+                self._mover.handed(task, processor.name, self._executor.now_us)
 
     def hear(self, event: Span | Failure | Alarm) -> Hashable:
         """What an event means; the subject of an alarm that is not the service's own, else True."""
@@ -153,6 +167,9 @@ class Service:
             self._due()
             return True
         number = self._running.pop(event.task)
+        if self._mover is not None:
+            took_us = event.duration_us if isinstance(event, Span) else None
+            self._mover.over(event.task, event.processor, took_us, self._executor.now_us)
         if isinstance(event, Span):
             self._end(event, number)
         elif isinstance(event.error, ProcessorFailed):
@@ -213,6 +230,9 @@ class Service:
         return True
 
     def _place(self) -> Place:
+        moves = self._moves()
+        if moves:
+            return lambda task: replace(task, processor=moves[task.name]) if task.name in moves else self._placed(task)
         return as_planned if len(self.alive) == len(self._processors) else self._placed
 
     def _placed(self, task: Task) -> Task:
@@ -220,6 +240,24 @@ class Service:
         if task.processor is None or any(processor.name == task.processor for processor in self.alive):
             return task
         return replace(task, processor=fastest(task, self.alive, self._durations_us))
+
+    def _moves(self) -> dict[str, str]:
+        """Ready tasks that go elsewhere now, because their processor is slow."""
+        if self._mover is None or not self._board.ready or not self._executor.free():
+            return {}
+        outlook = self._mover.outlook([processor.name for processor in self.alive], self._executor.now_us)
+        if not self._mover.wary(outlook):
+            return {}
+        ready: dict[int, list[str]] = {}
+        for task in self._board.ready.values():
+            ready.setdefault(task.request, []).append(task.name)
+        return self._mover.moves([self._rest(number, tuple(ready[number])) for number in sorted(ready)[:LOOKED_AT]], outlook)
+
+    def _rest(self, number: int, ready: tuple[str, ...]) -> Rest:
+        open_ = self._open[number]
+        left = [task for task in open_.request.tasks if task.name in open_.left]
+        tasks = tuple(self._placed(task) for task in left if task.name not in self._running)
+        return Rest(tasks, ready, tuple(task.name for task in left if task.name in self._running), open_.request.stays)
 
 
 def none_left(number: int) -> ProcessorFailed:

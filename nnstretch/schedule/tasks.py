@@ -62,15 +62,15 @@ def in_turn(tasks: Iterable[Task]) -> tuple[Task, ...]:
     return tuple(chain)
 
 
-def handovers_of(manifest: Manifest, processors: Iterable[Processor]) -> dict[tuple[str, str], float]:
-    """How long the host is held to start a branch, by (sub-graph, processor).
+def handovers_of(manifest: Manifest, processors: Iterable[Processor], prefix: str = "") -> dict[tuple[str, str], float]:
+    """How long the host is held to start a branch, by (`prefix` and sub-graph, processor).
 
     Where a segment pays no synchronisation its data stays on the processor: the next sub-graph is enqueued behind a running one.
     """
     slow = [processor for processor in processors if processor.handover_us]
     branches = [sub for sub in manifest.subgraphs if sub.role == "branch"]
     return {
-        (sub.name, processor.name): processor.handover_us
+        (f"{prefix}{sub.name}", processor.name): processor.handover_us
         for sub in branches
         for processor in slow
         if not processor.asynchronous or manifest.sync_us.get(sub.segment, 0.0) > 0.0

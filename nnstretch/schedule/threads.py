@@ -100,7 +100,7 @@ class Threads:
         self._durations_us = self._durations_us if durations_us is None else durations_us
         self._dilation = self._dilation if dilation is None else dilation
         self._handovers_us = self._handovers_us if handovers_us is None else handovers_us
-        self._timetable = Timetable(self._durations_us, self._handovers_us, self._mishaps)
+        self._timetable = Timetable(self._durations_us, self._handovers_us, self._mishaps, self._processors)
         self._ends_us: dict[str, float] = {}
         """By task, when its time is over; what needs it counts from there, so that lateness of the host does not add up."""
         self._moment_us = 0.0

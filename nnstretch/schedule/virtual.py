@@ -40,7 +40,7 @@ class VirtualClock:
         self.now_us = 0.0
         self._processors = processors
         self._durations_us = durations_us
-        self._timetable = Timetable(durations_us, handovers_us or {}, mishaps)
+        self._timetable = Timetable(durations_us, handovers_us or {}, mishaps, processors)
         self._work = work
         self._mishaps = mishaps
         self._in_flight: Counter[str] = Counter()
