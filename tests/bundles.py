@@ -93,11 +93,11 @@ def branched_bundle(
     return Bundle(Manifest("test:branched", "mi9" if predicted else None, (image,), (merged,), tuple(subs), 0.0, sync), files)
 
 
-def several_plans() -> Bundle:
+def several_plans(segments: int = 1) -> Bundle:
     """Three plans, on the quiet chip in this order: CPU and DSP, CPU and GPU, GPU and DSP; every time is known on every processor."""
 
     def one(name: str, team: tuple[str, str], us: float) -> Bundle:
-        made = branched_bundle(branch_us=(us, us), team=team)
+        made = branched_bundle(segments, branch_us=(us, us), team=team)
         subs = tuple(replace(s, predicted_us=dict.fromkeys(PHONE, s.predicted_us[s.processor])) for s in made.manifest.subgraphs)
         return Bundle(replace(made.manifest, subgraphs=subs), made.files, name)
 

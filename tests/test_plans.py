@@ -125,10 +125,8 @@ def test_what_is_tried_is_handed_over_behind_the_request() -> None:
 
 def test_a_branch_leaves_a_processor_that_became_slow_within_its_request() -> None:
     """Two segments for CPU and DSP: the first shows what the DSP is worth, the second's branch goes to the idle GPU."""
-    subs = branched_bundle(2, branch_us=(1000.0, 1000.0)).manifest
-    known = replace(subs, subgraphs=tuple(replace(s, predicted_us=dict.fromkeys(("cpu", "gpu", "dsp"), s.predicted_us[s.processor])) for s in subs.subgraphs))
-    busy = Mishaps(busy=(Busy("dsp", 0.0, 1e9, 0.5),))
-    moves, stays = (Played({MAIN: known, "other": known}, busy, 1, caution=caution) for caution in (Caution(), None))
+    manifests, busy = plans(several_plans(2).manifest), Mishaps(busy=(Busy("dsp", 0.0, 1e9, 0.5),))
+    moves, stays = (Played(manifests, busy, 1, caution=caution) for caution in (Caution(), None))
     assert [answer.latency_us for answer, _ in stays.ends] == [300.0 + 2 * (2000.0 + 100.0)]
     assert [answer.latency_us for answer, _ in moves.ends] == [300.0 + 2000.0 + 100.0 + 1000.0 + 100.0]
     assert [answer.replaced for answer, _ in moves.ends] == [1]

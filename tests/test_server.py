@@ -192,6 +192,17 @@ def test_filling_a_queue_holds_the_host_of_a_server_as_of_a_session() -> None:
     assert handed_us["main/s1_gpu#0"] - handed_us["main/stem#0"] >= 300.0 + 400.0
 
 
+def test_branches_leave_a_busy_processor_within_a_request_and_answers_stay_true() -> None:
+    busy = Mishaps(busy=(Busy("dsp", 0.0, 1e12, 0.1),))
+    with Server(several_plans(3), emulated=True, dilation=10.0, mishaps=busy) as server:
+        first = server.submit(image(0))
+        expected = server.networks["main"].in_order(image(0))
+        assert np.array_equal(first.result(30), expected)
+    assert first.plan == "main", "nobody knew that the DSP is busy"
+    assert first.replaced >= 2, "the first of three segments shows it"
+    assert server.counts.lost == 0
+
+
 def test_a_server_of_several_plans_leaves_a_lost_processor() -> None:
     with Server(several_plans(), emulated=True, mishaps=Mishaps(fails=(Fails("dsp", 0.0),))) as server:
         replies = [server.submit(image(0)) for _ in range(6)]
