@@ -3,7 +3,7 @@
     python scripts/bench_host.py --out docs/bench_host.md [--soc latency_predictors/host] [--networks resnet50,...] [--runs 30]
 
 Profiles the machine first where --soc is not there. Every network is searched at no fewer than 0.8 of its MACs and then measured with
-`nnstretch bench`: float32 of ONNX Runtime, float32 and int8 of LiteRT. Weights and calibration inputs are random, which only times
+`nnstretch bench`: float32 of ONNX Runtime, int8 of LiteRT. Weights and calibration inputs are random, which only times
 may be judged by; for int8, batch norms hold the statistics of those inputs. Finished rows go to a journal beside --out
 (`NAME.rows.jsonl`), so an interrupted run goes on where it stopped.
 """
@@ -30,7 +30,7 @@ NETWORKS = {
     "resnet18": "torchvision:resnet18",
 }
 """The last only where it is named: it is for a quick look."""
-FORMATS = {"float32": ("--backend", "onnxruntime"), "int8": ("--backend", "litert", "--int8", "--calibration", "random")}
+FORMATS = {"float32": ("--backend", "onnxruntime"), "int8": ("--only-int8", "--calibration", "random")}
 BUDGET_S = 420
 NOTES = {
     "int8": (
