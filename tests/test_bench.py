@@ -23,7 +23,7 @@ from nnstretch.bench.rounds import LEAST, LONGEST_S, at_rest, in_rounds
 from nnstretch.bench.spread import Spread, outside, quartiles, speedup
 from nnstretch.bundle import Bundle, write_bundle
 from nnstretch.cli import run_verb
-from nnstretch.cli.bench import calibration_of, faint, settled
+from nnstretch.cli.bench import asked, calibration_of, faint, options, settled
 from nnstretch.errors import BrokenFile
 from nnstretch.manifest import Manifest, Port
 from nnstretch.run.alone import alone_path_us, alone_us
@@ -253,6 +253,16 @@ def test_networks_without_norms_stay_as_they_are() -> None:
     assert settled(network, Namespace(calibration="random", weights=None), [torch.zeros(1, 3, 8, 8)]) is network
 
 
+def test_int8_alone_is_of_litert() -> None:
+    given = {"backend": None, "weights": None, "bundle": None, "calibration": "random", "calibration_images": 64, "runs": 3, "seconds": None}
+    only = Namespace(int8=True, only_int8=True, **given)
+    assert asked(only, None) == [("litert", "litert", True)]
+    assert [name for name in options(only) if "int8" in name] == ["only-int8"]
+    too = Namespace(int8=True, only_int8=False, **given)
+    assert asked(too, None) == [("onnxruntime", "onnx", False), ("litert", "litert", False), ("litert", "litert", True)]
+    assert [name for name in options(too) if "int8" in name] == ["int8"]
+
+
 def test_int8_too_faint_for_use_is_told_and_measured() -> None:
     bundle = branched_bundle(predicted=False)
     ratios = (None, 4.04, 12.0)
@@ -266,6 +276,9 @@ def test_what_cannot_be_measured_is_one_line(plan: Path, tmp_path: Path, capsys:
     assert "unknown backend 'tvm', --backend" in refused(capsys, plan, "--backend", "tvm")
     assert "--int8 with --backend onnxruntime" in refused(capsys, plan, "--backend", "onnxruntime", "--int8", "--calibration", "random")
     assert "--int8 without --calibration" in refused(capsys, plan, "--int8")
+    assert "--int8 without --calibration" in refused(capsys, plan, "--only-int8")
+    only = ("--only-int8", "--calibration", "random")
+    assert "--only-int8 with --backend litert,onnxruntime" in refused(capsys, plan, "--backend", "litert,onnxruntime", *only)
     assert "without --int8" in refused(capsys, plan, "--calibration", "random")
     assert "a bundle brings its own" in refused(capsys, plan, "--bundle", "a.nns", "--weights", "b")
     assert "unknown bundle" in refused(capsys, plan, "--bundle", tmp_path / "none.nns")

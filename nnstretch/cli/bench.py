@@ -48,6 +48,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="onnxruntime, litert, openvino[:DEVICE] (default: onnxruntime, or what the bundle asks for)",
     )  # fmt: skip
     parser.add_argument("--int8", action="store_true", help="int8, too, of litert")
+    parser.add_argument("--only-int8", action="store_true", help="int8 of litert, and no float")
     parser.add_argument(
         "--calibration", metavar="WHAT", default=None, help="for --int8: a folder of images, a recipe (digits), or random numbers (random)"
     )
@@ -77,6 +78,9 @@ def check(args: argparse.Namespace) -> None:
     for name in args.backend or ():
         if name.partition(":")[0] not in READS:
             raise UnknownName(f"unknown backend {name!r}, --backend, it is one of {CHOICES}")
+    args.int8 |= args.only_int8
+    if args.only_int8 and set(args.backend or ()) - {"litert"}:
+        raise BadInput(f"--only-int8 with --backend {','.join(args.backend)}, command line, only litert has it")
     if args.int8 and args.backend and "litert" not in args.backend:
         raise BadInput(f"--int8 with --backend {','.join(args.backend)}, command line, only litert has it")
     if args.int8 and args.calibration is None:
@@ -114,6 +118,8 @@ def asked(args: argparse.Namespace, given: Bundle | None) -> list[tuple[str, str
     from nnstretch.run.backends import DEFAULTS, READS
 
     if given is None:
+        if args.only_int8:
+            return [("litert", "litert", True)]
         names = args.backend or ("onnxruntime", *(["litert"] if args.int8 else []))
         forms = [(name, READS[name.partition(":")[0]], False) for name in names]
         return forms + ([("litert", "litert", True)] if args.int8 else [])
@@ -228,10 +234,12 @@ def result_of(args: argparse.Namespace, out: Path | None, outcomes: list[Outcome
 def options(args: argparse.Namespace) -> dict[str, str]:
     """As they were given."""
     found = {"weights": args.weights, "bundle": args.bundle, "backend": ",".join(args.backend or ()), "int8": "" if args.int8 else None}
+    if args.only_int8:
+        found |= {"int8": None, "only-int8": ""}
     drawn = args.calibration not in (None, RANDOM) and args.calibration_images != DEFAULT_IMAGES
     found |= {"calibration": args.calibration, "calibration-images": args.calibration_images if drawn else None}
     found |= {"seconds": args.seconds, "runs": None if args.seconds else args.runs}
-    return {name: str(value) for name, value in found.items() if value is not None and (value != "" or name == "int8")}
+    return {name: str(value) for name, value in found.items() if value is not None and (value != "" or name in ("int8", "only-int8"))}
 
 
 def facts_of(args: argparse.Namespace) -> dict[str, str]:
