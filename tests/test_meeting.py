@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from nnstretch.graph import TensorSpec
 from nnstretch.manifest import Manifest, Port, Subgraph
-from nnstretch.run.meeting import axis_of, filler, met_in_place, part
+from nnstretch.run.meeting import axis_of, filler, met_in_place, only_lines_up, part
 from nnstretch.run.network import Network
 from nnstretch.run.wired import Wired
 
@@ -165,3 +165,22 @@ def test_a_whole_bundle_has_nothing_left_to_merge() -> None:
         call()
     assert np.array_equal(wired.results()["s2.merged"], network.in_order(image(bundle), raw=True))
     assert feature_map().shape == bundle.manifest.outputs[0].spec.shape
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_a_merge_that_clips_or_rounds_far_out_is_run(dtype: str) -> None:
+    least, most = ((-1e9, 1e9), (-2000.0, 2000.0))[dtype == "float16"]
+    sub = network([(1, 3, 4, 4), (1, 5, 4, 4)], (1, 8, 4, 4)).subgraphs[-1]
+    sub = replace(sub, inputs=tuple(port(p.name, p.spec.shape, dtype) for p in sub.inputs), outputs=(port("end", (1, 8, 4, 4), dtype),))
+
+    class Clipping(Joining):
+        def run(self, inputs: Mapping[str, np.ndarray], /) -> Sequence[np.ndarray]:
+            return [np.clip(super().run(inputs)[0], least, most)]
+
+    class Rounding(Joining):
+        def run(self, inputs: Mapping[str, np.ndarray], /) -> Sequence[np.ndarray]:
+            return [np.where(np.abs(whole := super().run(inputs)[0]) < 1e-3, np.array(0, whole.dtype), whole)]
+
+    assert only_lines_up(sub, Joining(1), 1)
+    assert not only_lines_up(sub, Clipping(1), 1)
+    assert not only_lines_up(sub, Rounding(1), 1)

@@ -61,13 +61,15 @@ def only_lines_up(sub: Subgraph, backend: Backend, axis: int) -> bool:
 
 
 def pattern(port: Port, seed: int) -> np.ndarray:
-    """Random numbers of the whole range of an integer, else normal ones, again and again."""
+    """Random numbers of the whole range of a type, again and again: a merge that clips or rounds is seen."""
     generator, kind = np.random.default_rng(seed), np.dtype(port.spec.dtype)
     if kind.kind in "iu":
         bounds = np.iinfo(kind)
         numbers = generator.integers(bounds.min, bounds.max, PATTERN, kind, endpoint=True)
     else:
-        numbers = generator.standard_normal(PATTERN).astype(kind)
+        bits = np.finfo(kind)
+        exponents = generator.integers(bits.minexp // 2, bits.maxexp - 3, PATTERN)
+        numbers = np.ldexp(generator.standard_normal(PATTERN), exponents).astype(kind)
     return np.resize(numbers, port.spec.shape)
 
 
