@@ -167,6 +167,18 @@ def test_a_whole_bundle_has_nothing_left_to_merge() -> None:
     assert feature_map().shape == bundle.manifest.outputs[0].spec.shape
 
 
+@pytest.mark.parametrize("rows", [4096, 4099, 4111, 4099 * 2])
+def test_a_merge_that_changes_the_order_of_rows_is_run(rows: int) -> None:
+    sub = network([(1, 2, rows), (1, 2, rows)], (1, 4, rows)).subgraphs[-1]
+
+    class Turning(Joining):
+        def run(self, inputs: Mapping[str, np.ndarray], /) -> Sequence[np.ndarray]:
+            return [super().run(inputs)[0][:, [1, 0, 3, 2]]]
+
+    assert only_lines_up(sub, Joining(1), 1)
+    assert not only_lines_up(sub, Turning(1), 1)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_a_merge_that_clips_or_rounds_far_out_is_run(dtype: str) -> None:
     least, most = ((-1e9, 1e9), (-2000.0, 2000.0))[dtype == "float16"]

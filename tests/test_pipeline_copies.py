@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -252,3 +253,59 @@ def test_nothing_begins_before_what_it_needs_is_over_on_the_timetable() -> None:
         for feeder in step.feeders:
             for n in range(30):
                 assert at[f"{step.name}#{n}"].start_us >= at[f"{flow[feeder].name}#{n}"].end_us - 1e-3
+
+
+def test_unlike_replicas_are_judged_by_the_slower_one_however_many_items() -> None:
+    """A CPU that copies with its own cores beside a device: copies of the CPU are part of its compute."""
+    bundle = copying(chain(2, replicas=2), {"m0": (0, 5, 0), "m1": (4, 10, 4)})
+    manifest, pipeline = bundle.manifest, bundle.manifest.pipeline
+    assert pipeline is not None
+    stage = replace(pipeline.stages[1], copy_in_us={"cpu0": 0.0, "cpu1": 4.0}, copy_out_us={"cpu0": 0.0, "cpu1": 4.0})
+    mixed = replace(bundle, manifest=replace(manifest, pipeline=replace(pipeline, stages=(pipeline.stages[0], stage))))
+    for items in (40, 41):
+        found, _ = on_the_clock(Chain(mixed), X, items, {})
+        assert found.bottleneck_us == pytest.approx(18 / 2)
+        assert found.period_us == pytest.approx(18 / 2, rel=0.1)
+
+
+def test_names_that_would_meet_those_of_copies_leave_the_stage_whole() -> None:
+    manifest = copying(chain(2), {"m0": (0, 5, 0), "m1": (1, 5, 1)}).manifest
+    assert copied_stages(manifest) == {"m1"}
+    first, second = manifest.subgraphs
+    for name, processor in (("m1 copy in", "cpu"), ("m0", "dev-m1.copy")):
+        other = replace(first, name=name, processor=processor, predicted_us={processor: 5.0})
+        pipeline = manifest.pipeline
+        assert pipeline is not None
+        stages = (replace(pipeline.stages[0], subgraphs=(name,)), pipeline.stages[1])
+        assert not copied_stages(replace(manifest, subgraphs=(other, second), pipeline=replace(pipeline, stages=stages)))
+
+
+def test_what_failed_leaves_the_device_before_its_result_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[weakref.ref[Any]] = []
+
+    class Memory:
+        def __init__(self, value: Any) -> None:
+            self.value = value
+
+    def meet(what: str, _item: int) -> None:
+        if what == "compute":
+            raise OSError("out of order")
+
+    bundle = on_a_device(monkeypatch, meet)
+
+    def copied_in(self: Device, inputs: Mapping[str, np.ndarray], /) -> object:
+        memory = Memory(next(iter(inputs.values())))
+        held.append(weakref.ref(memory))
+        return ("on the device", memory.value, memory)
+
+    monkeypatch.setattr(Device, "copied_in", copied_in)
+    with Pipeline(bundle, backend="gpu=torch:cuda", bind=False) as pipeline:
+        for n in range(4):
+            pipeline.push(X * n)
+        results = [pipeline.get(20) for _ in range(4)]
+    assert all(result.error is not None for result in results)
+    for result in results:
+        assert result.error is not None
+        assert result.error.__cause__ is not None
+        result.error.__cause__.__traceback__ = None  # it holds the frames in which the item was computed
+    assert not [one for one in held if one() is not None]

@@ -28,6 +28,7 @@ from nnstretch.pipeline.solve import best
 from nnstretch.pipeline.table import table_of
 from nnstretch.predict import load_soc
 from nnstretch.run import Session
+from nnstretch.run.streamed import predicted_bottleneck_us
 from nnstretch.soc import Soc
 from nnstretch.stages import reads
 from nnstretch.stretch.pricing import Pricer
@@ -252,6 +253,9 @@ def test_a_plan_becomes_stages_that_are_branched(net: Path, capsys: pytest.Captu
     pipeline = read_bundle(out).manifest.pipeline
     assert pipeline is not None
     assert [stage.subgraphs for stage in pipeline.stages] == [("s0.gpu",), ("s1.cpu", "s1.dsp", "s1.merge")]
+    known = {processor.name: processor for processor in MI9.processors}
+    assert MI9.slowdown(frozenset(known)) > 1, "a third processor makes the other two slower"
+    assert predicted_bottleneck_us(read_bundle(out).manifest, known) == pytest.approx(1000 * result["bottleneck_ms"])
     text = (net / "plan.yaml").read_text().replace("processor: gpu", "processor: cpu")
     (net / "shared.yaml").write_text(text)
     assert run_verb("partition", [str(net / "shared.yaml"), "--soc", "mi9", "--stages", "2"]) == 1

@@ -69,12 +69,14 @@ def write(args: argparse.Namespace, request: Request, runs: Sequence[Run], out: 
         return None
     from nnstretch.bundle import read_bundle, write_bundle
     from nnstretch.export.network import export
-    from nnstretch.pipeline.segments import staged
+    from nnstretch.pipeline.segments import slowed, staged
 
     with progress("exporting") as tick:
         export(request.module, request.plan, out, trial=request.trial, soc=request.soc, progress=tick)
     bundle = read_bundle(out)
-    write_bundle(out, replace(bundle.manifest, pipeline=staged(bundle.manifest, runs, args.threads, args.capacity, cores_of(args.cores))), bundle.files)
+    manifest = bundle.manifest if request.trial is None or request.soc is None else slowed(bundle.manifest, request.trial, request.soc, request.host)
+    pipeline = staged(manifest, runs, args.threads, args.capacity, cores_of(args.cores))
+    write_bundle(out, replace(manifest, pipeline=pipeline), bundle.files)
     return bundle.manifest.max_abs_error
 
 

@@ -101,6 +101,8 @@ def notes_of(stage: Priced) -> dict[str, str]:
 
 
 def module_file(file: PieceFile, stage: Priced) -> ModuleFile:
+    """Where one replica copies beside its compute and another does not, all copies of the other are part of its compute."""
+    beside = any(share.beside for share in stage.shares)
     return ModuleFile(
         data=file.data,
         inputs=file.inputs,
@@ -108,8 +110,8 @@ def module_file(file: PieceFile, stage: Priced) -> ModuleFile:
         predicted_us={share.processor: share.latency_us for share in stage.shares},
         error_us={share.processor: share.error_us for share in stage.shares},
         max_abs_error=file.max_abs_error,
-        copy_in_us={share.processor: share.transfer_in_us for share in stage.shares if share.beside},
-        copy_out_us={share.processor: share.transfer_out_us for share in stage.shares if share.beside},
+        copy_in_us={share.processor: share.transfer_in_us if share.beside else 0.0 for share in stage.shares if beside},
+        copy_out_us={share.processor: share.transfer_out_us if share.beside else 0.0 for share in stage.shares if beside},
     )
 
 

@@ -75,7 +75,7 @@ class Partition:
     pieces: tuple[Graph, ...]
     stages: tuple[Priced, ...]
     single_us: dict[str, float]
-    """The whole network on each processor alone; processors that cannot run it are absent."""
+    """Between two items of the whole network as one stage on each processor; processors that cannot run it are absent."""
     bound_us: float
     """No split of these layers on these processors has a smaller bottleneck; copies and contention left out."""
     why_open: str = ""
@@ -185,7 +185,8 @@ def priced(
         Priced(start, end, tuple(share_of(piece, name, soc, pricer, slowdown) for name in group), piece.macs, piece.params)
         for piece, group, start, end in zip(found, choice.groups, [INPUT, *ends[:-1]], ends, strict=True)
     )
-    whole_us = {name: table.compute_us[p, 0, -1] + table.transfer_us[p, 0, -1] for p, name in enumerate(table.processors)}
+    times_us = {name: (table.compute_us[p, 0, -1], table.transfer_us[p, 0, -1]) for p, name in enumerate(table.processors)}
+    whole_us = {name: max(both) if name in table.beside else sum(both) for name, both in times_us.items()}
     single_us = {name: float(time_us) for name, time_us in whole_us.items() if time_us < float("inf")}
     return Partition(graph, found, stages, single_us, bound_us, why_open)
 

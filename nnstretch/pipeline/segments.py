@@ -6,13 +6,13 @@ Segments of a plan keep their branches, so a stage is a run of segments and its 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from math import inf
 
 from nnstretch.errors import NoPlan
-from nnstretch.manifest import Manifest
+from nnstretch.manifest import Manifest, Subgraph
 from nnstretch.soc import Soc
 from nnstretch.stages import DEFAULT_CAPACITY, Item, Pipeline, Stage, outer
 from nnstretch.trial import SegmentCost, Trial
@@ -53,11 +53,31 @@ def used_by(cost: SegmentCost, host: str) -> frozenset[str]:
     return frozenset([branch.processor for branch in cost.branches] + ([host] if len(cost.branches) > 1 else []))
 
 
-def busy_us(cost: SegmentCost, soc: Soc, together: frozenset[str]) -> float:
-    """A segment while all processors of the pipeline compute, not its own alone."""
+def slowed(manifest: Manifest, trial: Trial, soc: Soc, host: str) -> Manifest:
+    """A plan's bundle with the times that its branches take while all processors of the pipeline compute, as `busy_us` has them."""
+    together = frozenset[str]().union(*(used_by(cost, host) for cost in trial.segments))
+
+    def one(sub: Subgraph) -> Subgraph:
+        cost = trial.segments[sub.segment]
+        compute_us = {branch.processor: branch.compute_us for branch in cost.branches}
+        if sub.role != "branch" or sub.processor not in sub.predicted_us or sub.processor not in compute_us:
+            return sub
+        more_us = (factor_of(cost, soc, together) - 1) * compute_us[sub.processor]
+        return replace(sub, predicted_us=sub.predicted_us | {sub.processor: sub.predicted_us[sub.processor] + more_us})
+
+    return replace(manifest, subgraphs=tuple(map(one, manifest.subgraphs)))
+
+
+def factor_of(cost: SegmentCost, soc: Soc, together: frozenset[str]) -> float:
+    """How much longer a segment's compute takes while all processors of the pipeline compute than with its own alone."""
     names = frozenset(branch.processor for branch in cost.branches)
     alone = soc.slowdown(names) if len(names) > 1 else 1.0
-    factor = (soc.slowdown(together) if len(together) > 1 else 1.0) / alone
+    return (soc.slowdown(together) if len(together) > 1 else 1.0) / alone
+
+
+def busy_us(cost: SegmentCost, soc: Soc, together: frozenset[str]) -> float:
+    """A segment while all processors of the pipeline compute, not its own alone."""
+    factor = factor_of(cost, soc, together)
     slowest = max(branch.transfer_in_us + factor * branch.compute_us + branch.transfer_out_us for branch in cost.branches)
     return slowest + cost.sync_us + cost.merge_us
 

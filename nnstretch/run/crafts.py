@@ -122,6 +122,11 @@ class Forms:
         return next(iter(found.values())) if len(found) == 1 else found
 
 
+def held_by(stage: str) -> str:
+    """Among an item's tensors, what of it is in the memory of a stage's device."""
+    return f"{stage} on its device"
+
+
 class Graphs:
     """The loaded sub-graphs of one replica of a stage; several run at once, each where it was placed."""
 
@@ -140,7 +145,7 @@ class Graphs:
         self._subgraphs = {sub.name: sub for sub in subs}
         self._at_once = at_once and len({sub.processor for sub in subs}) > 1
         self._lists: Lists | None = None
-        self._copied, self._held = subs[0].name if copied else "", f"{stage.name} on its device"
+        self._copied, self._held = subs[0].name if copied else "", held_by(stage.name)
 
     def __call__(self, values: Values) -> None:
         if self._copied:

@@ -13,8 +13,8 @@ import numpy as np
 from nnstretch.manifest import Manifest, Port, Subgraph
 from nnstretch.protocols import Backend
 
-PATTERN = 4099
-"""Numbers that repeat; a prime, so that rows of a map differ."""
+PATTERNS = (4099, 4111, 4127, 4129, 4133)
+"""How many numbers repeat: primes, and the one is taken that no side of a tensor is a multiple of, so that its rows differ."""
 
 
 def met_in_place(manifest: Manifest, backends: Mapping[str, Backend]) -> dict[str, int]:
@@ -63,13 +63,14 @@ def only_lines_up(sub: Subgraph, backend: Backend, axis: int) -> bool:
 def pattern(port: Port, seed: int) -> np.ndarray:
     """Random numbers of the whole range of a type, again and again: a merge that clips or rounds is seen."""
     generator, kind = np.random.default_rng(seed), np.dtype(port.spec.dtype)
+    count = next((prime for prime in PATTERNS if all(side % prime for side in port.spec.shape)), port.spec.elements)
     if kind.kind in "iu":
         bounds = np.iinfo(kind)
-        numbers = generator.integers(bounds.min, bounds.max, PATTERN, kind, endpoint=True)
+        numbers = generator.integers(bounds.min, bounds.max, count, kind, endpoint=True)
     else:
         bits = np.finfo(kind)
-        exponents = generator.integers(bits.minexp // 2, bits.maxexp - 3, PATTERN)
-        numbers = np.ldexp(generator.standard_normal(PATTERN), exponents).astype(kind)
+        exponents = generator.integers(bits.minexp // 2, bits.maxexp - 3, count)
+        numbers = np.ldexp(generator.standard_normal(count), exponents).astype(kind)
     return np.resize(numbers, port.spec.shape)
 
 

@@ -24,7 +24,7 @@ from nnstretch.bundle import Bundle, read_bundle
 from nnstretch.errors import BadInput, Cancelled, Stuck, UnknownName
 from nnstretch.run.backends import Choice, chosen
 from nnstretch.run.belt import Belt, Entry, Pace, Result
-from nnstretch.run.crafts import Forms, Functions, Graphs, forgotten, on_devices, opener
+from nnstretch.run.crafts import Forms, Functions, Graphs, forgotten, held_by, on_devices, opener
 from nnstretch.run.parameters import patched, weights_in
 from nnstretch.run.workers import StageStatistics, cores_of, ended, names_of, on_cores, statistics_of
 from nnstretch.schedule.cores import affinity
@@ -90,7 +90,7 @@ class Pipeline:
         self._belt = Belt(self.flow, names, self._limit + 1, opened, on_error == "stop", pace, traced)
         dead = forgotten(bundle.manifest)
         finals = {step.stage: step for step in self.flow}
-        self._belt.forget([dead[step.stage] if finals[step.stage] is step else () for step in self.flow])
+        self._belt.forget([(*dead[step.stage], held_by(step.stage)) if finals[step.stage] is step else () for step in self.flow])
         bound = dict(zip(stages, cores_of(pipeline.stages, affinity()), strict=True)) if bind else {}
         self._cores = [[None] * step.replicas if step.part or not bind else bound[step.stage] for step in self.flow]
         self._relay = Relay(self.flow, self._belt.craft, self._cores)

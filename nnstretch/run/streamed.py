@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import repeat
+from itertools import accumulate, repeat
 from statistics import mean, median
 from time import perf_counter
 from typing import Any
@@ -36,7 +36,7 @@ from nnstretch.schedule.flow import (
 )
 from nnstretch.soc import Processor
 from nnstretch.stages import functions_of, members
-from nnstretch.trace import Task, Trace
+from nnstretch.trace import Span, Task, Trace
 
 MARGIN = 1.4
 """Room for a host that is slower while it emulates than alone."""
@@ -157,16 +157,16 @@ class Streamed:
     """Of every item, in order."""
     latencies_us: tuple[float, ...]
     service_us: Mapping[str, float]
-    """By step, the median."""
+    """By step, the median of its slowest replica."""
     trace: Trace
     emulated: bool = True
     """Whether stages on one processor share it, as on the chip; threads of this host do not."""
 
     @cached_property
     def period_us(self) -> float:
-        """Between two results while the pipeline is full: neither the first items nor the last count."""
-        skipped = min(depth(self.flow), len(self.ended_us) // 3)
-        steady = self.ended_us[skipped : len(self.ended_us) - skipped]
+        """Between two results, in order, while the pipeline is full: neither the first items nor the last count."""
+        skipped, in_order = min(depth(self.flow), len(self.ended_us) // 3), list(accumulate(self.ended_us, max))
+        steady = in_order[skipped : len(in_order) - skipped]
         return (steady[-1] - steady[0]) / (len(steady) - 1) if len(steady) > 1 else self.latencies_us[-1]
 
     @property
@@ -227,8 +227,13 @@ def on_the_clock(chain: Chain, inputs: Any, items: int, known: Mapping[str, Proc
     ended_us = tuple(max(spans[name][item].end_us for name in lasts) for item in range(items))
     starts_us = [min(own[item].start_us for own in spans.values()) for item in range(items)]
     latencies_us = tuple(end - start for end, start in zip(ended_us, starts_us, strict=True))
-    service_us = {name: median(span.duration_us for span in own) for name, own in spans.items()}
+    service_us = {step.name: slowest_us(spans[step.name], step.replicas) for step in flow}
     return Streamed(chain.manifest, flow, ended_us, latencies_us, service_us, trace), chain.leaving(values)
+
+
+def slowest_us(spans: Sequence[Span], replicas: int) -> float:
+    """The median of an item, of the slowest replica: it sets the pace of the turn."""
+    return max(median(span.duration_us for span in own) for replica in range(replicas) if (own := spans[replica::replicas]))
 
 
 def at_work(pipeline: Pipeline, inputs: Any, items: int, heard: Callable[[Result], None]) -> Streamed:

@@ -32,7 +32,7 @@ class StageStatistics:
     late: int
     busy_us: float
     service_us: float
-    """Median of the last items."""
+    """Median of the last items, of the slowest replica."""
     starved_us: float
     """Waited for an item."""
     blocked_us: float
@@ -81,7 +81,7 @@ def cores_of(stages: tuple[Stage, ...], allowed: set[int] | None) -> list[list[f
 
 
 def statistics_of(stage: str, names: Sequence[str], records: list[Record], workers: list[Worker], waiting: int) -> StageStatistics:
-    recent = [time_s for record in records for time_s in tuple(record.recent_s)]
+    recent = [median(times_s) for record in records if (times_s := tuple(record.recent_s))]
     return StageStatistics(
         stage=stage,
         processors=tuple(names),
@@ -89,7 +89,7 @@ def statistics_of(stage: str, names: Sequence[str], records: list[Record], worke
         failed=sum(record.failed for record in records),
         late=sum(record.late for record in records),
         busy_us=sum(record.busy_s for record in records) * 1e6,
-        service_us=median(recent) * 1e6 if recent else 0.0,
+        service_us=max(recent, default=0.0) * 1e6,
         starved_us=sum(worker.starved_s for worker in workers) * 1e6,
         blocked_us=sum(worker.blocked_s for worker in workers) * 1e6,
         waiting=waiting,

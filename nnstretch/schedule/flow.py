@@ -5,7 +5,7 @@ read from it have room: an item waits in a bounded queue, and nobody starts what
 and what is between two stages never exceeds the queue.
 
 A stage on a device with memory of its own is three steps: copies in, compute, copies out. So copies of one item go on while the device
-computes another, with two places for inputs and two for outputs there.
+computes another, with two places for inputs and two for outputs on each device.
 
 The same rules are tasks with needs for the loop on the virtual clock (`stream_tasks`), and counters for workers that run (`relay`).
 """
@@ -74,7 +74,7 @@ def flow_of(pipeline: Pipeline, manifest: Manifest, copied: Container[str] = ())
             fed=("", stage.name) in pairs and number == first[stage.name],
             last=(stage.name, "") in pairs and number == final[stage.name],
             replicas=max(1, len(stage.holders)),
-            capacity=stage.capacity if number == first[stage.name] else 1,
+            capacity=stage.capacity if number == first[stage.name] else max(1, len(stage.holders)),
             part=part,
         )
         for number, (stage, part) in enumerate(parts)
@@ -94,12 +94,16 @@ def copied_stages(manifest: Manifest) -> frozenset[str]:
     """Stages whose copies were predicted apart from their compute, everywhere they run."""
     pipeline = manifest.pipeline
     assert pipeline is not None
-    taken = {stage.name for stage in pipeline.stages}
+    taken = {stage.name for stage in pipeline.stages} | {sub.name for sub in manifest.subgraphs}
+    processors = {name for stage in pipeline.stages for name in (*stage.holders, *(sub.processor for sub in members(stage, manifest)))}
     return frozenset(
         stage.name
         for stage in pipeline.stages
         for places in [stage.holders or tuple(sub.processor for sub in members(stage, manifest))]
-        if stage.copy_in_us and stage.copy_in_us.keys() >= set(places) and taken.isdisjoint(step_name(stage.name, part) for part in (IN, OUT))
+        if stage.copy_in_us
+        and stage.copy_in_us.keys() >= set(places)
+        and taken.isdisjoint(step_name(stage.name, part) for part in (IN, OUT))
+        and processors.isdisjoint(map(copy_of, places))
     )
 
 

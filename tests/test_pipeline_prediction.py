@@ -1,0 +1,61 @@
+"""What `partition` prints, what the bundle predicts and what its schedule gives on the virtual clock are one number."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from nnstretch.bundle import read_bundle
+from nnstretch.capture.torch_export import trace
+from nnstretch.pipeline.export import export_partition
+from nnstretch.pipeline.partition import Partition, Wish, partitions
+from nnstretch.predict import load_soc
+from nnstretch.run.streamed import Chain, Streamed, on_the_clock, predicted_bottleneck_us
+
+MI9 = load_soc("mi9")
+KNOWN = {processor.name: processor for processor in MI9.processors}
+
+
+@pytest.fixture(scope="module")
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    widths = (3, 16, 24, 32, 32, 32)
+    layers = OrderedDict((f"conv{n}", nn.Conv2d(a, b, 3, 2 if n < 2 else 1, 1)) for n, (a, b) in enumerate(pairwise(widths)))
+    return nn.Sequential(layers).eval()
+
+
+def streamed(found: Partition, network: nn.Module, folder: Path) -> tuple[float | None, Streamed]:
+    captured = trace(network, torch.zeros(1, 3, 96, 96))
+    export_partition(found, captured.weights, folder / "net.nns", soc="mi9", module=network)
+    chain = Chain(read_bundle(folder / "net.nns"))
+    return predicted_bottleneck_us(chain.manifest, KNOWN), on_the_clock(chain, np.zeros((1, 3, 96, 96), np.float32), 200, KNOWN)[0]
+
+
+@pytest.mark.parametrize(
+    ("stages", "processors", "replicas"),
+    [
+        (1, "gpu", False), (2, "cpu,dsp", False), (3, "cpu,gpu,dsp", False),
+        (1, "cpu,gpu", True), (1, "gpu,dsp", True), (1, "cpu,gpu,dsp", True), (2, "cpu,gpu,dsp", True),
+    ],
+)  # fmt: skip
+def test_three_ways_to_one_number(stages: int, processors: str, replicas: bool, network: nn.Module, tmp_path: Path) -> None:
+    graph = trace(network, torch.zeros(1, 3, 96, 96)).graph
+    for found in partitions(graph, MI9, Wish(stages, tuple(processors.split(",")), replicas, top=2)):
+        predicted_us, clock = streamed(found, network, tmp_path)
+        assert predicted_us == pytest.approx(found.bottleneck_us, rel=1e-6)
+        assert clock.bottleneck_us == pytest.approx(found.bottleneck_us, rel=1e-6)
+        assert clock.period_us == pytest.approx(found.bottleneck_us, rel=0.02)
+        assert found.balance <= 1
+
+
+@pytest.mark.parametrize("processor", ["cpu", "gpu", "dsp"])
+def test_a_network_on_one_processor_is_no_faster_than_itself(processor: str, network: nn.Module) -> None:
+    found = partitions(trace(network, torch.zeros(1, 3, 96, 96)).graph, MI9, Wish(1, (processor,)))[0]
+    assert found.single_us[processor] == pytest.approx(found.bottleneck_us, rel=1e-6)
+    assert found.ideal_us == pytest.approx(found.bottleneck_us, rel=1e-6)
