@@ -200,7 +200,7 @@ def test_a_copy_that_fails_fails_its_item_and_says_so(monkeypatch: pytest.Monkey
 
 def test_arrows_of_a_trace_go_through_the_copies() -> None:
     found = events_of(copying(chain(3), {"m0": (0, 5, 0), "m1": (1, 5, 1), "m2": (0, 5, 0)}).manifest, 2)
-    assert list(rows(found).values()) == ["m0 on dev-m0", "m1 on dev-m1.copy", "m1 on dev-m1", "m2 on dev-m2"]
+    assert list(rows(found).values()) == ["m0 on dev-m0", "m1 on dev-m1", "m1 on dev-m1.copy", "m2 on dev-m2"]
     assert [(a, b) for name, a, b in arrows(found) if name == "item 1"] == [
         ("m0#1", "m1 copy in#1"), ("m1 copy in#1", "m1#1"), ("m1#1", "m1 copy out#1"), ("m1 copy out#1", "m2#1"),
     ]  # fmt: skip

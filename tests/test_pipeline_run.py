@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -96,3 +97,23 @@ def test_two_thousand_items_leave_the_ring_as_large_as_it_was() -> None:
         assert sum(first_of(result.value()) == 10 + result.item for result in pipeline.stream(full(item) for item in range(2000))) == 2000
         assert len(pipeline._belt._places) == places
         assert not [entry for entry in pipeline._belt._places if entry is not None]
+
+
+def test_the_first_stages_go_on_while_the_oldest_result_is_waited_for() -> None:
+    """The last stage lets item 0 go when the first has begun more items than fit before it: only who pushes meanwhile gets there."""
+    begun, enough = [0], threading.Event()
+
+    def m0(x: np.ndarray) -> np.ndarray:
+        sleep(0.02)  # so that the caller finds no room behind its first items
+        begun[0] += 1
+        if begun[0] == 6:
+            enough.set()
+        return np.asarray(x + 1)
+
+    def m2(x: np.ndarray) -> np.ndarray:
+        assert enough.wait(20)
+        return np.asarray(x + 3)
+
+    with Pipeline(chain(3, python=[0, 1, 2], capacity=3), {"stages:m0": m0, "stages:m1": lambda x: x + 2, "stages:m2": m2}) as pipeline:
+        results = list(pipeline.stream(np.full((3, 3), n, np.float32) for n in range(9)))
+    assert [float(result.value()[0, 0]) for result in results] == [n + 6 for n in range(9)]

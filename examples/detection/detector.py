@@ -8,6 +8,10 @@ import torch
 from torch import Tensor, nn
 
 CLASSES = ("disc", "square", "star", "heart")
+MIDDLE = 5
+"""Layers at a quarter of the input's size: enough that the network takes longer than decoding its photograph."""
+STRIDE_PX = 8
+"""Side of the part of the input that a cell answers for."""
 WEIGHTS = Path(__file__).with_name("weights.safetensors")
 
 
@@ -23,7 +27,7 @@ class Detector(nn.Module):
     def __init__(self, classes: int = len(CLASSES)) -> None:
         super().__init__()
         self.stem = nn.Sequential(block(3, 16, 2), block(16, 24, 2))
-        self.middle = block(24, 32, 1)
+        self.middle = nn.Sequential(block(24, 32, 1), *(block(32, 32, 1) for _ in range(MIDDLE - 1)))
         self.body = nn.Sequential(block(32, 48, 2), block(48, 48, 1), block(48, 48, 1))
         self.scores, self.distances = nn.Conv2d(48, classes, 1), nn.Conv2d(48, 4, 1)
         nn.init.constant_(self.scores.bias, -3.0)  # nearly every cell is empty

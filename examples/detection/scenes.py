@@ -58,6 +58,19 @@ def scene(number: int, seed: int) -> Scene:
     return Scene(file.getvalue(), np.stack(found))
 
 
+def views(number: int, seed: int) -> Scene:
+    """Four scenes in one photograph, as of four cameras: twice as wide and as high, with the shapes of all."""
+    four = [scene(4 * number + n, seed) for n in range(4)]
+    sheet, truth = Image.new("RGB", (2 * PHOTO_PX, 2 * PHOTO_PX)), []
+    for n, one in enumerate(four):
+        corner = np.array([n % 2, n // 2])
+        sheet.paste(Image.open(BytesIO(one.file)), (int(corner[0]) * PHOTO_PX, int(corner[1]) * PHOTO_PX))
+        truth.append(np.concatenate([(one.truth[:, :2] + corner) / 2, (one.truth[:, 2:4] + corner) / 2, one.truth[:, 4:]], 1).astype(np.float32))
+    file = BytesIO()
+    sheet.save(file, "JPEG", quality=90)
+    return Scene(file.getvalue(), np.concatenate(truth))
+
+
 def box_of(inside: NDArray[np.float32], label: int) -> Truth:
     columns, rows = np.nonzero(inside.max(0) > 0.5)[0], np.nonzero(inside.max(1) > 0.5)[0]
     sides = np.array([columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]) / PHOTO_PX

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 Array = NDArray[np.float32]
-IMAGE_PX, STRIDE_PX = 96, 8
-"""Side of the network's input, and of the part of it that a cell answers for."""
+SCALE = 2
+"""Pixels of a photograph for one of the network's input, in each direction."""
 MEAN, SPREAD = 0.5, 0.25
 """Of a brightness from 0 to 1."""
 LEAST_SCORE, MOST_OVERLAP = 0.4, 0.4
@@ -22,10 +22,11 @@ LARGEST_LOG = 2.5
 
 
 def load(file: bytes | NDArray[np.uint8]) -> Array:
-    """Bytes of an image file (as an array, too) -> [1, 3, 96, 96], about -2 to 2."""
+    """Bytes of an image file (as an array, too) -> [1, 3, height / 2, width / 2], about -2 to 2."""
     with Image.open(BytesIO(bytes(file))) as image:
-        image.draft("RGB", (IMAGE_PX, IMAGE_PX))  # a JPEG file is decoded no larger than it is needed
-        small = image.convert("RGB").resize((IMAGE_PX, IMAGE_PX), Image.Resampling.BOX)
+        size = (image.width // SCALE, image.height // SCALE)
+        image.draft("RGB", size)  # a JPEG file is decoded no larger than it is needed
+        small = image.convert("RGB").resize(size, Image.Resampling.BOX)
     pixels = np.ascontiguousarray(np.asarray(small).transpose(2, 0, 1)[None])
     return pixels * np.float32(1 / (255 * SPREAD)) - np.float32(MEAN / SPREAD)
 
@@ -44,7 +45,8 @@ def candidates(scores: Array, distances: Array, least: float) -> Array:
     labels, rows, columns = np.nonzero(chances >= least)
     reach = np.exp(np.minimum(distances[0][:, rows, columns], LARGEST_LOG))
     x, y = columns + 0.5, rows + 0.5
-    sides = np.stack([x - reach[0], y - reach[1], x + reach[2], y + reach[3]], 1) * (STRIDE_PX / IMAGE_PX)
+    high, wide = scores.shape[2:]
+    sides = np.stack([x - reach[0], y - reach[1], x + reach[2], y + reach[3]], 1) / np.array([wide, high, wide, high])
     found = np.concatenate([np.clip(sides, 0, 1), chances[labels, rows, columns][:, None], labels[:, None]], 1)
     return found[np.argsort(-found[:, 4], kind="stable")].astype(np.float32)
 

@@ -19,9 +19,9 @@ from time import perf_counter
 import numpy as np
 from detector import CLASSES, WEIGHTS
 from PIL import Image, ImageDraw
-from scenes import HELD_OUT, Scene, scene
+from scenes import HELD_OUT, PHOTO_PX, Scene, views
 from scores import precision, recall
-from stages import boxes, load
+from stages import SCALE, boxes, load
 
 from nnstretch.bundle import read_bundle
 from nnstretch.cli import main as nnstretch
@@ -31,6 +31,7 @@ from nnstretch.run.streamed import Chain
 HERE = Path(__file__).resolve().parent
 CALLS = {"stages:load": load, "stages:boxes": boxes}
 COLOURS = ("#ffd400", "#00e5ff", "#ff4fa3", "#7dff5a")
+SIDE_PX = 2 * PHOTO_PX // SCALE
 AT_ONCE = 50
 """Photographs between two looks at who is faster."""
 
@@ -48,7 +49,7 @@ def verb(*words: str | Path) -> dict[str, object]:
 
 def partitioned(folder: Path, soc: str) -> Path:
     """The detector in two halves of equal weight, with a Python stage before and one behind, in one file."""
-    words = ("--weights", WEIGHTS, "--input", "1,3,96,96", "--soc", soc, "--stages", "2", "--processors", "cpu,cpu", "--fallback", "nearest")
+    words = ("--weights", WEIGHTS, "--input", f"1,3,{SIDE_PX},{SIDE_PX}", "--soc", soc, "--stages", "2", "--processors", "cpu,cpu", "--fallback", "nearest")
     around = ("--before", "stages:load", "--after", "stages:boxes", "--out", folder / "detector.nns")
     found = verb("partition", f"{relpath(HERE / 'detector.py')}:make", *words, *around)
     (folder / "partition.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
@@ -79,7 +80,7 @@ def streamed(bundle: Path, scenes: Sequence[Scene]) -> list[np.ndarray]:
     return found
 
 
-def drawn(scenes: Sequence[Scene], found: Sequence[np.ndarray], path: Path, columns: int = 4) -> None:
+def drawn(scenes: Sequence[Scene], found: Sequence[np.ndarray], path: Path, columns: int = 3) -> None:
     """Photographs with the boxes that the pipeline gave for them."""
     tiles = []
     for one, rows in zip(scenes, found, strict=True):
@@ -104,13 +105,13 @@ def main() -> None:
     parser.add_argument("--soc", default="mi9", help="chip whose times balance the halves")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
-    scenes = [scene(number, HELD_OUT) for number in range(args.images)]
+    scenes = [views(number, HELD_OUT) for number in range(args.images)]
     bundle = partitioned(args.out, args.soc)
     found = streamed(bundle, scenes)
     truths = [one.truth for one in scenes]
     right = f"recall {recall(found, truths):.3f}, precision {precision(found, truths):.3f} at overlap 0.5"
     print(f"{sum(map(len, truths))} shapes on {len(scenes)} held-out photographs: {right}")
-    drawn(scenes[:8], found[:8], args.out / "boxes.png")
+    drawn(scenes[:3], found[:3], args.out / "boxes.png")
     np.save(args.out / "photo.npy", np.frombuffer(scenes[0].file, np.uint8))
     sys.path.insert(0, str(HERE))
     allowed = ("--allow", "stages:load", "--allow", "stages:boxes", "--input", args.out / "photo.npy", "--trace", args.out / "trace_pipeline.json")

@@ -8,14 +8,14 @@ from time import perf_counter
 
 import numpy as np
 import torch
-from detector import CLASSES, WEIGHTS, Detector
-from scenes import HELD_OUT, TRAINING, Scene, scene
+from detector import CLASSES, STRIDE_PX, WEIGHTS, Detector
+from scenes import HELD_OUT, PHOTO_PX, TRAINING, Scene, scene
 from scores import average_precision, precision, recall
-from stages import IMAGE_PX, LARGEST_LOG, LEAST_SCORE, MOST_OVERLAP, STRIDE_PX, candidates, kept, load
+from stages import LARGEST_LOG, LEAST_SCORE, MOST_OVERLAP, SCALE, candidates, kept, load
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-CELLS = IMAGE_PX // STRIDE_PX
+CELLS = PHOTO_PX // SCALE // STRIDE_PX
 INNER = 0.3
 """A cell answers for a box if its middle is in this share of the box around the box's middle, or is the one nearest to it."""
 

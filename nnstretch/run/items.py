@@ -30,7 +30,7 @@ def lanes(works: Sequence[tuple[str, str]], stage_of: Mapping[str, str]) -> dict
     if not stage_of:
         return {work: work[1] for work in works}
     order = list(dict.fromkeys(stage_of.values()))
-    homed = sorted(dict.fromkeys((stage_of.get(name, name), processor, name) for name, processor in works), key=lambda one: order.index(one[0]))
+    homed = sorted(dict.fromkeys((stage_of.get(name, name), processor, name) for name, processor in works), key=lambda one: (order.index(one[0]), one[1]))
     return {(name, processor): lane(stage, processor) for stage, processor, name in homed}
 
 

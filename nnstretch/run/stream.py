@@ -158,7 +158,9 @@ class Pipeline:
         try:
             while end is None:
                 while self.open_items and not self._fits():
-                    yield self.get()
+                    self._wait_for_either()
+                    if self._there(self._taken) or not self._fits():
+                        yield self.get()
                 try:
                     self.push(next(source))
                 except Exception as error:
@@ -241,6 +243,11 @@ class Pipeline:
         latency_us, ended_us = (max(0.0, entry.ended_s - since_s) * 1e6 for since_s in (entry.begun_s, self._origin_s))
         found = None if entry.error is not None else self._forms.leaving(self.pipeline.outputs, entry.values)
         return Result(item, found, entry.error, latency_us, ended_us)
+
+    def _wait_for_either(self) -> None:
+        """For room or for a result: who waits for the oldest result alone lets the first stages run dry."""
+        with self._push:
+            self._relay.giver.wait(lambda: self._over() or self._fits() or self._there(self._taken))
 
     def _there(self, item: int) -> bool:
         return item < self._pushed and self._relay.through(item)

@@ -95,7 +95,7 @@ class Relay:
         self.workers = [[Worker(stage=s, replica=r, cores=cores[s][r]) for r in range(step.replicas)] for s, step in enumerate(flow)]
         for number, step in enumerate(flow):
             heard = [w for other in (*step.feeders, *step.readers) for w in self.workers[other]]
-            outside = ([self.taker] if step.last else []) + ([self.giver] if step.fed else [])
+            outside = ([self.taker, self.giver] if step.last else [self.giver] if step.fed else [])
             for worker in self.workers[number]:
                 worker.listeners = (*heard, *outside)
         self._made: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
