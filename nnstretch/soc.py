@@ -53,9 +53,13 @@ class Processor:
     Where asynchronous, `sync_us` contains it: the meeting point itself costs only the rest, the wake-up."""
     blocks_host: bool = False
     """True for a call without a helper thread: the host does nothing else until it returns."""
-    copies_beside: bool = False
+    copies_beside: bool | None = None
     """Whether tensors of other items are copied to and from it while it computes, as a stage of a pipeline: by an engine or a
-    thread of the host. False where its own cores copy."""
+    thread of the host. False where its own cores copy; None for what its kind suggests."""
+
+    @property
+    def overlaps_copies(self) -> bool:
+        return self.kind != "cpu" if self.copies_beside is None else self.copies_beside
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ def test_the_output_is_not_the_trace(net: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_a_page_says_how_many_images_calibrated() -> None:
-    args = Namespace(weights=None, bundle=None, backend=None, int8=True, calibration="digits", calibration_images=3, seconds=None, runs=2)
+    args = Namespace(weights=None, bundle=None, backend=None, int8=True, only_int8=False, calibration="digits", calibration_images=3, seconds=None, runs=2)
     assert options(args) == {"int8": "", "calibration": "digits", "calibration-images": "3", "runs": "2"}
 
 

@@ -128,6 +128,7 @@ BROKEN = [
     ("soc.json", put(-1, "processors", 1, "sync_us"), r"'sync_us' is -1, .*processors\[1\].*at least 0"),
     ("soc.json", put(600, "processors", 1, "handover_us"), r"handover_us 600 of sync_us 503.4.*processors\[1\]"),
     ("soc.json", put(True, "processors", 1, "blocks_host"), r"blocks_host True.*processors\[1\], a queue does not block"),
+    ("soc.json", put("yes", "processors", 1, "copies_beside"), r"'copies_beside' is 'yes'.*processors\[1\]"),
     ("soc.json", put("fast", "processors", 2, "copy_in", "fixed_us"), r"'fixed_us' is 'fast'.*processors\[2\] copy_in"),
     ("soc.json", put(["cpu", "npu"], "contention", 0, "processors"), r"contention\[0\].*at least 2 of"),
     ("soc.json", put("gpu", "processors", 0, "name"), "each named once"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -177,3 +178,16 @@ def test_a_chip_cannot_name_files_outside_of_its_folder(folder: Path) -> None:
 def test_unmeasured_kernels_are_refused_after_loading_too(folder: Path) -> None:
     with pytest.raises(UnsupportedOp, match="kind 'linear' was never measured, kernel k, processor cpu"):
         load_soc(folder).predictors["cpu"].estimate(kernel(Form("linear", "linear"), Size(16, 16, 1, 1)))
+
+
+def test_who_copies_beside_its_compute_is_what_the_file_says_or_the_kind_suggests(tmp_path: Path) -> None:
+    chip = load_soc("mi9")
+    assert {one.name: (one.copies_beside, one.overlaps_copies) for one in chip.processors} == {
+        "cpu": (None, False), "gpu": (None, True), "dsp": (None, True),
+    }  # fmt: skip
+    said = {"cpu": True, "gpu": False, "dsp": None}
+    save_soc(replace(chip, processors=tuple(replace(one, copies_beside=said[one.name]) for one in chip.processors)), tmp_path / "chip")
+    again = load_soc(tmp_path / "chip")
+    assert {one.name: one.copies_beside for one in again.processors} == said
+    assert [one.overlaps_copies for one in again.processors] == [True, False, True]
+    assert (tmp_path / "chip" / "soc.json").read_text().count("copies_beside") == 2

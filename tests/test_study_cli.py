@@ -166,7 +166,10 @@ def test_of_two_commands_one_is_killed_in_mid_trial_and_the_study_completes(net:
 
 
 def trials_in(journal: Path) -> list[FrozenTrial]:
-    return optuna.load_study(study_name=None, storage=JournalStorage(JournalFileBackend(str(journal)))).trials if journal.exists() else []
+    """None where the file is not there, or has no study yet."""
+    if not journal.exists() or not (storage := JournalStorage(JournalFileBackend(str(journal)))).get_all_studies():
+        return []
+    return optuna.load_study(study_name=None, storage=storage).trials
 
 
 def running(journal: Path) -> list[int]:

@@ -201,7 +201,7 @@ def share_of(piece: Graph, processor: str, soc: Soc, pricer: Pricer, slowdown: f
 
     into_us = copies_us(one.copy_in, [value.name for value in piece.inputs])
     out_us = copies_us(one.copy_out, piece.outputs) + one.sync_us
-    return Share(processor, into_us, slowdown * estimate.latency_us, out_us, slowdown * estimate.error_us, one.copies_beside)
+    return Share(processor, into_us, slowdown * estimate.latency_us, out_us, slowdown * estimate.error_us, one.overlaps_copies)
 
 
 def end_name(graph: Graph, piece: Graph, last: bool) -> str:

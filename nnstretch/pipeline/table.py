@@ -66,7 +66,7 @@ def table_of(
     """Prices of all stages between frontiers of the units that `unit_of` divides the nodes into. Raises UnknownName."""
     flow, member, nested = flow_of(graph, unit_of, ends, soc.element_bytes), ends.member, ends.nested
     compute, transfer, least, refused = [], [], [], []
-    beside = frozenset(name for name in processors if soc.processor(name).copies_beside)
+    beside = frozenset(name for name in processors if soc.processor(name).overlaps_copies)
     for name in processors:
         processor = soc.processor(name)
         units_us, least_us, missing = unit_times(graph, unit_of, ends.units, name, pricer, corrections or {})

@@ -123,10 +123,9 @@ def processor(data: Any, where: str) -> Processor:
             f"asynchronous with handover_us {handover_us:g} of sync_us {sync_us:g} and blocks_host {data['blocks_host']}, {where}, "
             "a queue does not block its host, and its synchronisation contains the hand-over"
         )
-    kind = choice(data, "kind", PROCESSOR_KINDS, where)
     return Processor(
         name=data["name"],
-        kind=kind,
+        kind=choice(data, "kind", PROCESSOR_KINDS, where),
         queue_depth=int(number(data, "queue_depth", where, 1)),
         copy_in=link(data, "copy_in", where),
         copy_out=link(data, "copy_out", where),
@@ -136,7 +135,7 @@ def processor(data: Any, where: str) -> Processor:
         power_w=None if power is None else number(data, "power_w", where),
         handover_us=handover_us,
         blocks_host=flag(data, "blocks_host", where),
-        copies_beside=kind != "cpu" if data["copies_beside"] is None else flag(data, "copies_beside", where),
+        copies_beside=None if data["copies_beside"] is None else flag(data, "copies_beside", where),
     )
 
 
