@@ -13,7 +13,8 @@ from bundles import branched_bundle, image
 from nnstretch.bundle import Bundle
 from nnstretch.errors import Stuck
 from nnstretch.run import Session
-from nnstretch.run.network import Network, Values
+from nnstretch.run.network import Network
+from nnstretch.run.wired import Wired
 from nnstretch.schedule import Placed, Threads, run
 from nnstretch.schedule.cores import affinity
 from nnstretch.soc import Processor
@@ -50,12 +51,19 @@ def test_threads_serve_one_run_after_another(bundle: Bundle) -> None:
     assert not workers()
 
 
+def noting(wired: Wired, found: list[tuple[str, set[int] | None]]) -> Wired:
+    """Its calls note on which cores they are made."""
+    for name, call in wired.calls.items():
+        wired.calls[name] = lambda name=name, call=call: (found.append((name, affinity())), call())  # type: ignore[misc]
+    return wired
+
+
 @pytest.mark.skipif(affinity() is None, reason="the system does not say where threads run")
 def test_the_caller_has_all_its_cores_between_runs(bundle: Bundle) -> None:
-    before, during = affinity(), []
+    during: list[tuple[str, set[int] | None]] = []
+    before = affinity()
     with Session(bundle, clock="real") as session:
-        compute = session.network.compute
-        session.network.compute = lambda name, values: (during.append((name, affinity())), compute(name, values))  # type: ignore[assignment, misc]
+        session.network.wired = lambda: noting(Network(bundle).wired(), during)  # type: ignore[method-assign]
         session.run(image(bundle))
         assert affinity() == before
     if len(before or ()) > 1:
@@ -63,22 +71,21 @@ def test_the_caller_has_all_its_cores_between_runs(bundle: Bundle) -> None:
         assert dict(during)["s1_cpu"] != dict(during)["s1_dsp"]
 
 
-@pytest.mark.parametrize("where", ["s1_cpu", "s1_dsp", "s2_merge"])
+@pytest.mark.parametrize("where", ["s1_cpu", "s1_dsp", "s2_dsp"])
 @pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
 def test_a_session_goes_on_after_a_run_that_failed(
     bundle: Bundle, monkeypatch: pytest.MonkeyPatch, where: str, error: type[BaseException]
 ) -> None:
-    x, compute, cores = image(bundle), Network.compute, affinity()
+    x, cores = image(bundle), affinity()
 
-    def burn(self: Network, name: str, values: Values) -> None:
-        if name == where:
-            raise error(f"{name} burnt")
-        compute(self, name, values)
+    def burn() -> None:
+        raise error(f"{where} burnt")
 
     with Session(bundle, clock="real") as session:
         expected = session.run(x)
+        assert session._wired is not None
         with monkeypatch.context() as patched:
-            patched.setattr(Network, "compute", burn)
+            patched.setitem(session._wired.calls, where, burn)
             with pytest.raises(error, match=f"{where} burnt"):
                 session.run(x)
         assert not workers()

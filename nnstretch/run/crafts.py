@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -157,7 +158,7 @@ class Graphs:
             return
         self._lists = self._lists or lists_of(tuple(self._subgraphs.values()))
         try:
-            self._lists.run(lambda task: self._run(task.subgraph, values))
+            self._lists.run({name: partial(self._run, name, values) for name in self._parts})
         except BaseException:  # what is in flight ends first, and the next item finds new threads
             self.close()
             raise

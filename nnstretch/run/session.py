@@ -26,6 +26,7 @@ from nnstretch.run.network import Given, Network, Values
 from nnstretch.run.overlap import Overlap, overlap
 from nnstretch.run.wired import Wired
 from nnstretch.schedule import Lists, Placed, Threads, VirtualClock, decided, durations_of, handovers_of, in_turn, run, tasks_of
+from nnstretch.schedule.passing import passed_over, with_passed
 from nnstretch.schedule.virtual import no_work
 from nnstretch.soc import Processor, Soc
 from nnstretch.trace import Task, Trace
@@ -177,18 +178,18 @@ class Session:
 
     def _at_once(self, values: Values) -> Trace:
         """As fast as this host can: the order is decided once and repeated."""
-        compute = self.network.compute
         if self._wired is None:
             self._wired = self.network.wired()
         wired = self._wired
         with self._or_none():
             if self._lists is None:
-                self._lists = Lists(decided(self.tasks, self.processors, self._policy), self._caller)
+                tasks = passed_over(self.tasks, wired.met)
+                self._lists = Lists(decided(tasks, self.processors, self._policy), self._caller)
                 self._end = weakref.finalize(self, self._lists.close)
             wired.enter(values)
-            trace = self._lists.run(lambda task: compute(task.subgraph, wired))
+            trace = self._lists.run(wired.calls)
         values |= wired.results()
-        return trace
+        return with_passed(trace, self.tasks, wired.met)
 
     def _on_threads(self, values: Values, durations_us: Mapping[tuple[str, str], float], dilation: float) -> tuple[Trace, int]:
         """At the chip's times, `dilation` times slower; and how many tasks were late."""

@@ -26,14 +26,15 @@ class Wired:
     def __init__(self, manifest: Manifest, backends: Mapping[str, Backend]) -> None:
         """`backends` by the names of sub-graphs."""
         self._inputs, self._outputs = _names(manifest.inputs), _names(manifest.outputs)
-        met = met_in_place(manifest, backends)
-        self._memory = rooms(manifest, met)
+        self.met = met_in_place(manifest, backends)
+        """The merges with nothing left to do, and the axis along which their parts lie."""
+        self._memory = rooms(manifest, self.met)
         self.calls: dict[str, Call] = {}
         """By sub-graph."""
         for sub in manifest.subgraphs:
             reads = {port.name: self._memory[port.name] for port in sub.inputs}
             writes = [self._memory[port.name] for port in sub.outputs]
-            self.calls[sub.name] = nothing if sub.name in met else wire(backends[sub.name], reads, writes)
+            self.calls[sub.name] = nothing if sub.name in self.met else wire(backends[sub.name], reads, writes)
 
     def enter(self, values: Mapping[str, np.ndarray]) -> None:
         """The next request's inputs, as `Network.inputs` gives them."""

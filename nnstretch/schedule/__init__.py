@@ -12,6 +12,7 @@
     virtual.py   the executor whose processors take exactly the predicted time
     threads.py   the executor with one thread and one bounded queue per processor
     decided.py   a schedule that is repeated: threads that work off lists
+    passing.py   tasks with nothing to do: nobody waits for them
     flow.py      a pipeline as rules: which item a stage may begin when
     relay.py     workers that pass items on by these rules: counters, no queues
     cores.py     where threads run and how they wait

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from zlib import crc32
@@ -16,13 +16,14 @@ from zlib import crc32
 from nnstretch.protocols import Policy
 from nnstretch.schedule.cores import affinity, cores, idle, pin
 from nnstretch.schedule.loop import run
-from nnstretch.schedule.virtual import VirtualClock, Work
+from nnstretch.schedule.virtual import VirtualClock
 from nnstretch.soc import Processor
 from nnstretch.trace import Span, Task, Trace
 
 AWAKE_S = 5e-3
 """How long a thread on a core of its own looks for what it waits for before it sleeps: to wake it costs more than most merges."""
 
+Call = Callable[[], object]
 Decided = dict[str, tuple[Task, ...]]
 """By processor, its tasks in the order in which it runs them."""
 
@@ -54,7 +55,8 @@ class Step:
 class Round:
     """One run: what has ended and when. Each has its own, so a thread that is still leaving one does not disturb the next."""
 
-    work: Work
+    calls: Sequence[Call]
+    """By the number of a task, as `ended` and `times_s`."""
     ended: list[bool]
     times_s: list[tuple[float, float]]
     error: BaseException | None = None
@@ -86,6 +88,7 @@ class Lists:
         self._awake_s = AWAKE_S if caller is not None and all(placed.values()) else 0.0
         self._idle = idle()
         self._count = _link(plan, self._lanes)
+        self._subgraphs = [task.subgraph for tasks in plan.values() for task in tasks]
         self._caller = self._lanes.get(caller or "") or Lane("", None)
         for lane in self._others():
             if lane.steps:
@@ -98,9 +101,9 @@ class Lists:
         for thread in self._threads:
             thread.start()
 
-    def run(self, work: Work) -> Trace:
-        """Every task once. Raises what the first that failed raised; then nothing more is begun."""
-        one = Round(work, [False] * self._count, [(0.0, 0.0)] * self._count)
+    def run(self, calls: Mapping[str, Call]) -> Trace:
+        """Every task once, by what runs its sub-graph. Raises what the first that failed raised; then nothing more is begun."""
+        one = Round([calls[name] for name in self._subgraphs], [False] * self._count, [(0.0, 0.0)] * self._count)
         before = affinity() if self._caller.core else None
         pin(self._caller.core)
         origin_s = perf_counter()
@@ -148,15 +151,17 @@ class Lists:
             crc32(idle)
 
     def _work_off(self, lane: Lane, one: Round) -> None:
-        work, ended, times_s = one.work, one.ended, one.times_s
+        """After a long call nothing of this is in the core's caches, and Python's lock is held meanwhile: few words, no calls of ours."""
+        calls, ended, times_s = one.calls, one.ended, one.times_s
         for step in lane.steps:
             for need in step.needs:
                 if not ended[need]:
                     self._await(lane, need, one)
             if one.error is not None:
                 return
+            call = calls[step.number]
             start_s = perf_counter()
-            work(step.task)
+            call()
             times_s[step.number] = (start_s, perf_counter())
             ended[step.number] = True
             for reader in step.readers:
