@@ -16,7 +16,7 @@ from nnstretch.bundle import read_bundle
 from nnstretch.run.stream import Pipeline
 from nnstretch.run.streamed import Chain, Streamed
 
-ITEMS, ROUNDS = 30, 3
+ITEMS, ROUNDS = 30, 5
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 FIRST, NEXT, LESSONS = 4, 2, 3
 """Candidates at first, after each lesson, and how many lessons."""
+LAST, LAST_ROUNDS, APART = 3, 9, 0.01
+"""How many are streamed once more before one is chosen, for how many rounds, and by how much another one has to be faster than
+the best by prediction: a shared machine slows single rounds by more than candidates differ."""
 WHY = "chosen by measured times"
 
 Write = Callable[[Sequence["Partition"], Sequence[Path]], list[float]]
@@ -76,10 +79,23 @@ def best_measured(outs: Sequence[Path], write: Write, again: Again) -> tuple[lis
             found = [
                 replace(one, bound_us=bound_us, why_open=WHY) for one in again(NEXT, corrections_of(min(tried.values(), key=period_us)))
             ]
-        kept = sorted(tried.values(), key=period_us)[: len(outs)]
+        kept = chosen(list(tried.values()), len(outs))
         for one, out in zip(kept, outs, strict=False):
             one.path.replace(out)
     return [one.partition for one in kept], [one.error for one in kept], [one.measured for one in kept]
+
+
+def chosen(tried: Sequence[Tried], count: int) -> list[Tried]:
+    """The fastest of `tried`, whose first is the best by prediction: the fastest so far and that one are streamed again, for longer."""
+    from nnstretch.bench.pipelines import candidates
+
+    first, *others = tried
+    last = [first, *sorted(others, key=period_us)[: max(LAST, count) - 1]]
+    if len(last) > 1:
+        with progress(f"streaming the best {len(last)} again") as tick:
+            again = candidates([one.path for one in last], rounds=LAST_ROUNDS, tell=tick)
+        last = [replace(one, measured=measured) for one, measured in zip(last, again, strict=True)]
+    return sorted(last, key=lambda one: period_us(one) * (1 - APART if one.path == first.path else 1))[:count]
 
 
 def period_us(one: Tried) -> float:
