@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -90,6 +91,7 @@ def test_cores_and_replicas_of_single_stages_are_in_the_bundle(net: Path, capsys
     around = ["--before", "camera:load", "--python-replicas", "before=3"]
     words = ["--stages", "2", "--processors", "cpu,cpu", "--cores", "s0=2,0", "--cores", "before=1,3", "--out", str(net / "a.nns")]
     assert partitioned(net, *words, *around) == 0
+    assert json.loads(capsys.readouterr().out)["cores"] == {"s0": [2, 0], "before": [1, 3]}
     assert [(one.name, one.cores, one.replicas) for one in stages_of(net / "a.nns")] == [("before", (1, 3), 3), ("s0", (2, 0), ()), ("s1", (), ())]
     assert partitioned(net, *words[:4], "--out", str(net / "b.nns")) == 0
     assert [(one.cores, one.replicas) for one in stages_of(net / "b.nns")] == [((), ()), ((), ())]

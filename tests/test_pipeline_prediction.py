@@ -54,6 +54,17 @@ def test_three_ways_to_one_number(stages: int, processors: str, replicas: bool, 
         assert found.balance <= 1
 
 
+def test_of_few_items_the_time_between_all_results_counts(network: nn.Module, tmp_path: Path) -> None:
+    graph = trace(network, torch.zeros(1, 3, 96, 96)).graph
+    (found,) = partitions(graph, MI9, Wish(3, ("cpu", "gpu", "dsp"), top=1))
+    captured = trace(network, torch.zeros(1, 3, 96, 96))
+    export_partition(found, captured.weights, tmp_path / "net.nns", soc="mi9", module=network)
+    chain = Chain(read_bundle(tmp_path / "net.nns"))
+    for items in (2, 3, 4):
+        clock = on_the_clock(chain, np.zeros((1, 3, 96, 96), np.float32), items, KNOWN)[0]
+        assert clock.period_us == pytest.approx(found.bottleneck_us, rel=1e-6)
+
+
 @pytest.mark.parametrize("processor", ["cpu", "gpu", "dsp"])
 def test_a_network_on_one_processor_is_no_faster_than_itself(processor: str, network: nn.Module) -> None:
     found = partitions(trace(network, torch.zeros(1, 3, 96, 96)).graph, MI9, Wish(1, (processor,)))[0]

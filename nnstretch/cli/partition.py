@@ -194,6 +194,7 @@ def result_of(
         "proven": best.proven,
         "why_open": best.why_open,
         "bundle": args.out,
+        "cores": {name: list(bound) for name, bound in of_stages.cores_of(args.cores).items()},
         "max_abs_error": errors[0] if errors else None,
         "candidates": [
             {**numbers(one), "bundle": str(outs[rank]) if rank < len(outs) else None, "max_abs_error": errors[rank] if rank < len(errors) else None}

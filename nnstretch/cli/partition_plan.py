@@ -55,6 +55,7 @@ def plan_stages(args: argparse.Namespace) -> dict[str, Any]:
         "proven": True,
         "why_open": "",
         "bundle": args.out,
+        "cores": {name: list(bound) for name, bound in cores_of(args.cores).items()},
         "max_abs_error": error,
         "candidates": [],
         "fallbacks": pricer.replaced,

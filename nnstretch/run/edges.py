@@ -60,10 +60,10 @@ def described(array: object) -> str:
 
 
 def infinite(array: np.ndarray) -> int:
-    """How many numbers are NaN or infinite; their sum is then, too, which is asked first because it is ten times faster."""
-    with np.errstate(all="ignore"):
-        suspect = not np.isfinite(array.sum())
-    return array.size - int(np.isfinite(array).sum()) if suspect else 0
+    """How many numbers are NaN or infinite. Then the largest or the smallest is, too: to ask those first is far faster."""
+    if not array.size or (np.isfinite(array.max()) and np.isfinite(array.min())):
+        return 0
+    return array.size - int(np.isfinite(array).sum())
 
 
 def leaving(port: Port, array: np.ndarray) -> np.ndarray:

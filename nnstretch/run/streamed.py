@@ -164,9 +164,10 @@ class Streamed:
 
     @cached_property
     def period_us(self) -> float:
-        """Between two results, in order, while the pipeline is full: neither the first items nor the last count."""
+        """Between two results, in order, while the pipeline is full: neither the first items nor the last count where there are enough."""
         skipped, in_order = min(depth(self.flow), len(self.ended_us) // 3), list(accumulate(self.ended_us, max))
-        steady = in_order[skipped : len(in_order) - skipped]
+        full = in_order[skipped : len(in_order) - skipped]
+        steady = full if len(full) > 1 else in_order
         return (steady[-1] - steady[0]) / (len(steady) - 1) if len(steady) > 1 else self.latencies_us[-1]
 
     @property
