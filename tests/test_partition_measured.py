@@ -52,9 +52,19 @@ def test_what_is_not_told_apart_does_not(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_as_many_as_asked_for_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = later(monkeypatch, a=5.0, b=4.0, c=3.0, d=2.0)
-    assert names(chosen(tried(a=1.0, b=2.0, c=3.0, d=4.0, e=5.0), 4)) == ["d", "c", "b", "a"]
-    assert asked == [["a", "b", "c", "d"]]
+    asked = later(monkeypatch, a=5.0, b=4.0, c=3.0, d=2.0, e=6.0)
+    assert names(chosen(tried(a=1.0, b=2.0, c=3.0, d=4.0, e=5.0, f=9.0), 4)) == ["d", "c", "b", "a"]
+    assert asked == [["a", "b", "c", "d", "e"]]
+
+
+def test_a_prediction_that_is_slow_here_is_not_kept_for_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    later(monkeypatch, forecast=9.0, a=4.0, b=4.1, c=4.2)
+    assert names(chosen(tried(forecast=9.0, a=4.0, b=4.1, c=4.2), 3)) == ["a", "b", "c"]
+
+
+def test_behind_the_first_times_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+    later(monkeypatch, forecast=5.01, a=5.0, b=4.99)
+    assert names(chosen(tried(forecast=5.0, a=5.0, b=5.0), 3)) == ["forecast", "b", "a"]
 
 
 def test_one_alone_is_not_streamed_again(monkeypatch: pytest.MonkeyPatch) -> None:

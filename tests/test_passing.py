@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
+import pytest
 from bundles import branched_bundle, image
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nnstretch.run import Session
-from nnstretch.run.measures import dispatch_overhead_us
-from nnstretch.schedule import Placed, VirtualClock, run
+from nnstretch.run.measures import _waits_us, dispatch_overhead_us
+from nnstretch.schedule import Lists, Placed, VirtualClock, decided, run
 from nnstretch.schedule.passing import passed_over, with_passed
 from nnstretch.soc import Processor
 from nnstretch.trace import Task
@@ -60,6 +63,65 @@ def test_the_trace_is_that_of_tasks_that_take_no_time(graph: tuple[list[Task], s
         assert spans[task.name].start_us >= ready_us
         if task.subgraph in idle:
             assert (spans[task.name].start_us, spans[task.name].end_us, spans[task.name].processor) == (ready_us, ready_us, task.processor)
+
+
+@given(graphs())
+def test_no_list_blocks_another(graph: tuple[list[Task], set[str]]) -> None:
+    tasks, idle = graph
+    left, done = passed_over(tasks, idle), list[str]()
+    lists = Lists(decided(left, PROCESSORS, Placed(("cpu", "dsp"))), "cpu", {"cpu": None, "dsp": None})
+    try:
+        trace = lists.run({task.subgraph: partial(done.append, task.name) for task in left})
+    finally:
+        lists.close()
+    assert sorted(done) == sorted(task.name for task in left)
+    place = {name: number for number, name in enumerate(done)}
+    assert all(place[need] < place[task.name] for task in left for need in task.needs)
+    found = with_passed(trace, tasks, idle, lists.over_us)
+    assert {span.task for span in found.spans} == {task.name for task in tasks}
+    assert max(span.end_us for span in found.spans) <= lists.over_us or not left
+
+
+@given(graphs(), st.lists(st.integers(0, 9), min_size=12, max_size=12), st.floats(0, 3))
+def test_nothing_begins_before_it_may(graph: tuple[list[Task], set[str]], lengths: list[int], late_us: float) -> None:
+    tasks, idle = graph
+    took_us = {(task.subgraph, task.processor or ""): float(us) for task, us in zip(tasks, lengths, strict=False)}
+    trace = run(passed_over(tasks, idle), Placed(("cpu", "dsp")), VirtualClock(PROCESSORS, took_us))
+    over_us = max((span.end_us for span in trace.spans), default=0.0) + late_us
+    waits_us = _waits_us(tasks, with_passed(trace, tasks, idle, over_us), False)
+    assert all(-1e-9 <= waits_us[task.name] <= late_us + 1e-9 for task in tasks)
+
+
+@pytest.mark.parametrize("segments", [1, 2])
+def test_the_caller_that_waits_for_the_last_merge_counts(segments: int) -> None:
+    bundle = branched_bundle(segments=segments, predicted=False)
+    with Session(bundle, clock="real") as session:
+        session.run(image(bundle))
+        assert session._lists is not None
+        (last,) = (span for span in session.trace.spans if span.task == f"s{segments}_merge#0")
+        assert last.end_us == session.latency_us == session._lists.over_us
+        assert dispatch_overhead_us(session.manifest, session.tasks, session.trace) > 0
+
+
+@pytest.mark.parametrize("mode", ["spatial", "sequential"])
+def test_the_numbers_are_those_in_order(mode: str) -> None:
+    bundle = branched_bundle(segments=2, predicted=False)
+    with Session(bundle, mode=mode, clock="real") as session:
+        for seed in range(3):
+            assert np.array_equal(session.run(image(bundle, seed)), session.network.in_order(image(bundle, seed)))
+
+
+def test_a_merge_that_is_run_may_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle = branched_bundle(segments=2, predicted=False)
+    monkeypatch.setattr("nnstretch.run.wired.met_in_place", lambda manifest, backends: {})
+    with Session(bundle, clock="real") as session:
+        expected = session.run(image(bundle))
+        assert session._wired is not None
+        with monkeypatch.context() as patched:
+            patched.setitem(session._wired.calls, "s1_merge", lambda: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                session.run(image(bundle))
+        assert np.array_equal(session.run(image(bundle)), expected)
 
 
 def test_merges_whose_branches_wrote_side_by_side_are_in_a_sessions_trace() -> None:

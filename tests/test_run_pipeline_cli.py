@@ -15,6 +15,7 @@ from verb_run import ran, refused
 
 from nnstretch.bundle import Bundle, read_bundle, write_bundle
 from nnstretch.cli import run_verb
+from nnstretch.cli.partition_measured import APART
 from nnstretch.cli.run import _save
 from nnstretch.errors import BadInput
 
@@ -191,7 +192,8 @@ def test_candidates_are_measured_here_and_the_fastest_is_kept_first(tmp_path: Pa
     assert run_verb("partition", [*words, "--out", str(tmp_path / "net.nns")]) == 0
     found = json.loads(capsys.readouterr().out)
     times = [one["measured_ms"] for one in found["candidates"]]
-    assert times == sorted(times)
+    assert times[1:] == sorted(times[1:])
+    assert times[0] * (1 - APART) <= times[1], "the best by prediction may be first where no other is clearly faster"
     assert found["measured_ms"] == times[0]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["net.2.nns", "net.3.nns", "net.nns"]
     assert [len(one["measured_stages_ms"]) for one in found["candidates"]] == [2, 2, 2]

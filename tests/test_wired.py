@@ -17,7 +17,8 @@ from nnstretch.manifest import Manifest, Port
 from nnstretch.run import Session
 from nnstretch.run.network import Network
 from nnstretch.run.wired import ALIGNED_BYTES, Wired, room
-from nnstretch.schedule.cores import LEAST_BYTES, MOST_BYTES, idle
+from nnstretch.schedule import cores
+from nnstretch.schedule.cores import IDLE_BYTES, LEAST_BYTES, LOOK_S, MOST_BYTES, idle
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +122,13 @@ def test_memory_begins_at_a_line_of_the_cache(shape: list[int], dtype: str) -> N
     assert not found.size or found.ctypes.data % ALIGNED_BYTES == 0
 
 
-def test_looks_are_neither_too_short_to_let_go_of_the_lock_nor_endless() -> None:
-    assert LEAST_BYTES <= len(idle()) <= MOST_BYTES
+@pytest.mark.parametrize(("checksum_s", "size_bytes"), [(LOOK_S, IDLE_BYTES), (LOOK_S / 4, 4 * IDLE_BYTES), (1.0, LEAST_BYTES), (1e-9, MOST_BYTES)])
+def test_looks_are_as_long_as_they_should_be(checksum_s: float, size_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [0.0]
+    monkeypatch.setattr(cores, "perf_counter", lambda: now_s[0])
+    monkeypatch.setattr(cores, "crc32", lambda data: now_s.__setitem__(0, now_s[0] + checksum_s))
+    assert len(idle.__wrapped__()) == size_bytes
+
+
+def test_the_shortest_look_lets_go_of_the_lock() -> None:
     assert LEAST_BYTES > 5 << 10

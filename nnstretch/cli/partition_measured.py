@@ -86,16 +86,23 @@ def best_measured(outs: Sequence[Path], write: Write, again: Again) -> tuple[lis
 
 
 def chosen(tried: Sequence[Tried], count: int) -> list[Tried]:
-    """The fastest of `tried`, whose first is the best by prediction: the fastest so far and that one are streamed again, for longer."""
+    """The fastest of `tried`, whose first is the best by prediction: that one and the fastest others are streamed again, for longer.
+
+    In the order of their times, but the best by prediction is the first unless another is faster by `APART`.
+    """
     from nnstretch.bench.pipelines import candidates
 
-    first, *others = tried
-    last = [first, *sorted(others, key=period_us)[: max(LAST, count) - 1]]
+    forecast, *others = tried
+    last = [forecast, *sorted(others, key=period_us)[: max(LAST - 1, count)]]
     if len(last) > 1:
         with progress(f"streaming the best {len(last)} again") as tick:
             again = candidates([one.path for one in last], rounds=LAST_ROUNDS, tell=tick)
         last = [replace(one, measured=measured) for one, measured in zip(last, again, strict=True)]
-    return sorted(last, key=lambda one: period_us(one) * (1 - APART if one.path == first.path else 1))[:count]
+    forecast, by_time = last[0], sorted(last, key=period_us)
+    if period_us(forecast) * (1 - APART) < period_us(by_time[0]):
+        by_time.remove(forecast)
+        by_time.insert(0, forecast)
+    return by_time[:count]
 
 
 def period_us(one: Tried) -> float:

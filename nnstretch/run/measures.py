@@ -77,7 +77,8 @@ def typical(traces: Sequence[Trace]) -> Trace:
 
 
 def dispatch_overhead_us(manifest: Manifest, tasks: Sequence[Task], trace: Trace, held: bool = False) -> float:
-    """Median over meeting points of what passes before the merge starts and until its last reader does.
+    """Median over meeting points of what passes before the merge starts and until its last reader does; where branches wrote side
+    by side and nothing is merged, from the end of the last branch.
 
     A task may start when its needs have ended and its processor is free (and, where `held`, an emulated
     host has handed it over); what it starts later is overhead. A network without meeting points is measured at every task that needs another.
@@ -108,8 +109,8 @@ def _before(trace: Trace) -> dict[str, float]:
     free_us: dict[str, float] = {}
     before: dict[str, float] = {}
     for span in sorted(trace.spans, key=lambda span: (span.start_us, span.end_us)):
-        before[span.task] = free_us.get(span.processor, 0.0)
-        free_us[span.processor] = span.end_us
+        before[span.task] = min(free_us.get(span.processor, 0.0), span.start_us)  # what was passed over may lie within another task
+        free_us[span.processor] = max(free_us.get(span.processor, 0.0), span.end_us)
     return before
 
 

@@ -26,7 +26,7 @@ Event = dict[str, Any]
 Place = tuple[str, str]
 """Sub-graph or stage, and its processor."""
 INSIDE_US = 0.001
-"""An arrow starts this long before its branch ends: at the end itself it would belong to no slice."""
+"""An arrow starts this long before its branch ends: at the end itself it would belong to no slice. No slice is shorter than twice that."""
 
 
 def write_perfetto(path: Path, traces: Mapping[str, Trace], manifest: Manifest, timing: str | None = None) -> None:
@@ -68,7 +68,7 @@ def _slices(pid: int, places: Mapping[Place, int], trace: Trace, manifest: Manif
     subgraphs, stage_of = {sub.name: sub for sub in manifest.subgraphs}, homes(manifest)
     for span in sorted(trace.spans, key=lambda s: (s.start_us, s.task)):
         name = subgraph_of(span.task)
-        where = {"pid": pid, "tid": places[name, span.processor], "ts": round(span.start_us, 3), "dur": round(span.duration_us, 3)}
+        where = {"pid": pid, "tid": places[name, span.processor], "ts": round(span.start_us, 3), "dur": max(round(span.duration_us, 3), 2 * INSIDE_US)}
         args: Event = {"task": span.task} | on_its_way(span.task, stage_of)
         if (sub := subgraphs.get(name)) is None:  # a stage of several sub-graphs, or in Python
             yield {"ph": "X", "name": span.task if stage_of else name, "cat": "stage", **where, "args": args}

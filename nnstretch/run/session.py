@@ -187,9 +187,9 @@ class Session:
                 self._lists = Lists(decided(tasks, self.processors, self._policy), self._caller)
                 self._end = weakref.finalize(self, self._lists.close)
             wired.enter(values)
-            trace = self._lists.run(wired.calls)
+            trace = with_passed(self._lists.run(wired.calls), self.tasks, wired.met, self._lists.over_us)
         values |= wired.results()
-        return with_passed(trace, self.tasks, wired.met)
+        return trace
 
     def _on_threads(self, values: Values, durations_us: Mapping[tuple[str, str], float], dilation: float) -> tuple[Trace, int]:
         """At the chip's times, `dilation` times slower; and how many tasks were late."""

@@ -15,7 +15,7 @@ LOOK_S = 40e-6
 """How long a thread that waits leaves Python's lock alone. Whoever wants the lock while another has it sleeps, and to wake
 costs 20 to 50 us where cores are virtual. Who ends a sub-graph and begins the next holds it for about as long, as neither its words
 nor the runtime's are left in the core's caches: shorter looks collide more often, longer ones see the end later."""
-IDLE_BYTES, LEAST_BYTES, MOST_BYTES = 64 << 10, 8 << 10, 256 << 10
+IDLE_BYTES, LEAST_BYTES, MOST_BYTES = 64 << 10, 8 << 10, 1 << 20
 """What is tried first, and bounds; a checksum of 5 KB and less does not let go of the lock."""
 
 

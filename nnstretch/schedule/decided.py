@@ -89,6 +89,8 @@ class Lists:
         self._idle = idle()
         self._count = _link(plan, self._lanes)
         self._subgraphs = [task.subgraph for tasks in plan.values() for task in tasks]
+        self.over_us = 0.0
+        """When the caller of the last run saw that all had ended, after its begin."""
         self._caller = self._lanes.get(caller or "") or Lane("", None)
         for lane in self._others():
             if lane.steps:
@@ -114,6 +116,7 @@ class Lists:
             for lane in self._others():
                 if lane.steps:
                     self._await(self._caller, lane.steps[-1].number, one)
+            self.over_us = (perf_counter() - origin_s) * 1e6
         except BaseException as error:
             self._fail(one, error)
         finally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from nnstretch.trace import Span, Task, Trace
@@ -21,14 +21,21 @@ def passed_over(tasks: Iterable[Task], subgraphs: Collection[str]) -> tuple[Task
     return tuple(left)
 
 
-def with_passed(trace: Trace, tasks: Iterable[Task], subgraphs: Collection[str]) -> Trace:
-    """The trace of what `passed_over` left, with the others in it: on their processors, of no length, where the last of their needs ends."""
+def with_passed(trace: Trace, tasks: Sequence[Task], subgraphs: Collection[str], over_us: float = 0.0) -> Trace:
+    """The trace of what `passed_over` left, with the others in it: on their processors, of no length, where the last of their needs ends.
+
+    Who waits for the last of all is the caller, so one that ends last and that no task needs is at `over_us`, when the caller saw it.
+    """
     if not subgraphs:
         return trace
     ends_us = {span.task: span.end_us for span in trace.spans}
+    read, latest_us = {need for task in tasks for need in task.needs}, max(ends_us.values(), default=0.0)
     spans = list(trace.spans)
     for task in tasks:
         if task.subgraph in subgraphs:
-            end_us = ends_us[task.name] = max((ends_us[need] for need in task.needs), default=0.0)
+            end_us = max((ends_us[need] for need in task.needs), default=0.0)
+            if task.name not in read and end_us >= latest_us:
+                end_us = max(end_us, over_us)
+            ends_us[task.name] = end_us
             spans.append(Span(end_us, end_us, task.name, task.processor or ""))
     return replace(trace, spans=tuple(sorted(spans, key=lambda span: span.end_us)))
