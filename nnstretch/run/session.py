@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from statistics import median
 from types import TracebackType
@@ -26,6 +26,7 @@ from nnstretch.run.network import Given, Network, Values
 from nnstretch.run.overlap import Overlap, overlap
 from nnstretch.run.wired import Wired
 from nnstretch.schedule import Lists, Placed, Threads, VirtualClock, decided, durations_of, handovers_of, in_turn, run, tasks_of
+from nnstretch.schedule.decided import Ran
 from nnstretch.schedule.passing import passed_over, with_passed
 from nnstretch.schedule.virtual import no_work
 from nnstretch.soc import Processor, Soc
@@ -73,8 +74,7 @@ class Session:
         self.handovers_us = handovers_of(self.manifest, self.processors) if self.durations_us else {}
         self.tasks = in_turn(tasks_of(self.manifest)) if mode == "sequential" else tasks_of(self.manifest)
         self.network: Network = Network(bundle, backend, threads)
-        self.trace = Trace(())
-        """Of the last run, in microseconds of the chip."""
+        self._trace: Trace | Callable[[], Trace] = Trace(())
         self.late = 0
         """Tasks of the last run whose numbers took longer than their time."""
         self._dilation: float | None = None
@@ -94,6 +94,13 @@ class Session:
     def emulated(self) -> bool:
         """Whether times are the chip's, predicted, or this host's own."""
         return bool(self.durations_us)
+
+    @property
+    def trace(self) -> Trace:
+        """Of the last run, in microseconds of the chip."""
+        if not isinstance(self._trace, Trace):
+            self._trace = self._trace()
+        return self._trace
 
     @property
     def latency_us(self) -> float:
@@ -123,10 +130,10 @@ class Session:
         """The same from what `Network.inputs` gave, to which this adds the outputs: what is timed where only computing counts."""
         self._check_open()
         if self.clock == "virtual":
-            self.trace = self._timed(values)
+            self._trace = self._timed(values)
         else:
             with self._turn:
-                self.trace, self.late = self._on_threads(values, self.durations_us, self.dilation) if self.emulated else (self._at_once(values), 0)
+                self._trace, self.late = self._on_threads(values, self.durations_us, self.dilation) if self.emulated else (self._at_once(values), 0)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -176,8 +183,8 @@ class Session:
 
         return run(self.tasks, self._policy, VirtualClock(self.processors, self.durations_us, work, handovers_us=self.handovers_us))
 
-    def _at_once(self, values: Values) -> Trace:
-        """As fast as this host can: the order is decided once and repeated."""
+    def _at_once(self, values: Values) -> Callable[[], Trace]:
+        """As fast as this host can: the order is decided once and repeated. What makes its trace."""
         if self._wired is None:
             self._wired = self.network.wired()
         wired = self._wired
@@ -187,9 +194,9 @@ class Session:
                 self._lists = Lists(decided(tasks, self.processors, self._policy), self._caller)
                 self._end = weakref.finalize(self, self._lists.close)
             wired.enter(values)
-            trace = with_passed(self._lists.run(wired.calls), self.tasks, wired.met, self._lists.over_us)
+            ran = self._lists.run(wired.calls)
         values |= wired.results()
-        return trace
+        return partial(traced, ran, self.tasks, wired.met)
 
     def _on_threads(self, values: Values, durations_us: Mapping[tuple[str, str], float], dilation: float) -> tuple[Trace, int]:
         """At the chip's times, `dilation` times slower; and how many tasks were late."""
@@ -230,6 +237,11 @@ class Session:
 
     def _traces(self, values: Values, durations_us: Mapping[tuple[str, str], float], dilation: float, count: int) -> list[Trace]:
         return [self._on_threads(values, durations_us, dilation)[0] for _ in range(count)]
+
+
+def traced(ran: Ran, tasks: tuple[Task, ...], met: Mapping[str, int]) -> Trace:
+    """Of a run on lists; it knows no session, which could not go otherwise before its trace goes."""
+    return with_passed(ran.trace(), tasks, met, ran.over_us)
 
 
 def no_threads() -> None:

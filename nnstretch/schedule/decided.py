@@ -75,6 +75,30 @@ class Lane:
     """Whoever sets a flag and then sees this rings; whoever sets this and then sees no flag waits for the bell. One of them sees the other."""
 
 
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A run that is over. Who asks how it went pays for it, not who waits for its numbers."""
+
+    lanes: tuple[Lane, ...]
+    round: Round
+    begun_s: float
+    over_s: float
+    """When the caller saw that all had ended."""
+
+    @property
+    def over_us(self) -> float:
+        """The same, since its begin."""
+        return (self.over_s - self.begun_s) * 1e6
+
+    def trace(self) -> Trace:
+        spans = [
+            Span((start_s - self.begun_s) * 1e6, (end_s - self.begun_s) * 1e6, step.task.name, lane.processor)
+            for lane in self.lanes
+            for step, (start_s, end_s) in ((step, self.round.times_s[step.number]) for step in lane.steps)
+        ]
+        return Trace(tuple(sorted(spans, key=lambda span: span.end_us)))
+
+
 class Lists:
     """Pinned threads that repeat a decided schedule; the calling thread works off the list of `caller`, if that is named.
 
@@ -89,8 +113,6 @@ class Lists:
         self._idle = idle()
         self._count = _link(plan, self._lanes)
         self._subgraphs = [task.subgraph for tasks in plan.values() for task in tasks]
-        self.over_us = 0.0
-        """When the caller of the last run saw that all had ended, after its begin."""
         self._caller = self._lanes.get(caller or "") or Lane("", None)
         for lane in self._others():
             if lane.steps:
@@ -103,7 +125,7 @@ class Lists:
         for thread in self._threads:
             thread.start()
 
-    def run(self, calls: Mapping[str, Call]) -> Trace:
+    def run(self, calls: Mapping[str, Call]) -> Ran:
         """Every task once, by what runs its sub-graph. Raises what the first that failed raised; then nothing more is begun."""
         one = Round([calls[name] for name in self._subgraphs], [False] * self._count, [(0.0, 0.0)] * self._count)
         before = affinity() if self._caller.core else None
@@ -116,14 +138,14 @@ class Lists:
             for lane in self._others():
                 if lane.steps:
                     self._await(self._caller, lane.steps[-1].number, one)
-            self.over_us = (perf_counter() - origin_s) * 1e6
         except BaseException as error:
             self._fail(one, error)
         finally:
+            over_s = perf_counter()
             pin(before)
         if one.error is not None:
             raise one.error
-        return self._trace(one, origin_s)
+        return Ran(tuple(self._lanes.values()), one, origin_s, over_s)
 
     def close(self) -> None:
         """Let what runs end, and join every thread; harmless when repeated."""
@@ -189,14 +211,6 @@ class Lists:
         one.error = one.error or error
         for lane in (*self._lanes.values(), self._caller):
             lane.bell.put(None)
-
-    def _trace(self, one: Round, origin_s: float) -> Trace:
-        spans = [
-            Span((start_s - origin_s) * 1e6, (end_s - origin_s) * 1e6, step.task.name, lane.processor)
-            for lane in self._lanes.values()
-            for step, (start_s, end_s) in ((step, one.times_s[step.number]) for step in lane.steps)
-        ]
-        return Trace(tuple(sorted(spans, key=lambda span: span.end_us)))
 
 
 def _link(plan: Decided, lanes: dict[str, Lane]) -> int:
