@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import weakref
 from collections.abc import Iterator
 
 import numpy as np
@@ -100,6 +101,17 @@ def test_a_closed_session_says_so(bundle: Bundle) -> None:
     session.close()
     with pytest.raises(Stuck, match="no run of test:branched, session, it has been closed"):
         session.run(image(bundle))
+
+
+def test_a_closed_session_holds_no_memory_for_a_trace_that_nobody_asked_for(bundle: Bundle) -> None:
+    session = Session(bundle, clock="real")
+    session.run(image(bundle))
+    assert session._wired is not None
+    held = weakref.ref(session._wired.calls["s1_cpu"])
+    session.close()
+    gc.collect()
+    assert held() is None
+    assert {span.task for span in session.trace.spans} == {task.name for task in session.tasks}
 
 
 def test_a_forgotten_session_takes_its_threads_along(bundle: Bundle) -> None:

@@ -80,7 +80,8 @@ class Ran:
     """A run that is over. Who asks how it went pays for it, not who waits for its numbers."""
 
     lanes: tuple[Lane, ...]
-    round: Round
+    times_s: Sequence[tuple[float, float]]
+    """By the number of a task: begin and end. Nothing here holds what was called, which may be large."""
     begun_s: float
     over_s: float
     """When the caller saw that all had ended."""
@@ -94,7 +95,7 @@ class Ran:
         spans = [
             Span((start_s - self.begun_s) * 1e6, (end_s - self.begun_s) * 1e6, step.task.name, lane.processor)
             for lane in self.lanes
-            for step, (start_s, end_s) in ((step, self.round.times_s[step.number]) for step in lane.steps)
+            for step, (start_s, end_s) in ((step, self.times_s[step.number]) for step in lane.steps)
         ]
         return Trace(tuple(sorted(spans, key=lambda span: span.end_us)))
 
@@ -145,7 +146,7 @@ class Lists:
             pin(before)
         if one.error is not None:
             raise one.error
-        return Ran(tuple(self._lanes.values()), one, origin_s, over_s)
+        return Ran(tuple(self._lanes.values()), one.times_s, origin_s, over_s)
 
     def close(self) -> None:
         """Let what runs end, and join every thread; harmless when repeated."""
