@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
 import numpy as np
@@ -10,8 +10,8 @@ import numpy as np
 from nnstretch.manifest import Manifest, Port
 from nnstretch.protocols import Backend, Wirable
 from nnstretch.run.meeting import met_in_place, part
+from nnstretch.schedule.decided import Call
 
-Call = Callable[[], object]
 ALIGNED_BYTES = 64
 """A line of the cache, and what runtimes ask of their own memory."""
 
