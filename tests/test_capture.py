@@ -83,6 +83,13 @@ def test_the_rebuilt_module_is_made_of_ordinary_layers_under_their_names() -> No
     assert set(module.state_dict()) - {"norm.num_batches_tracked"} == {w.name for w in captured.graph.weights}
 
 
+@pytest.mark.parametrize("layer", [nn.Conv2d(3, 4, 3), nn.BatchNorm2d(3), nn.Linear(8, 2)], ids=lambda layer: type(layer).__name__)
+def test_a_network_that_is_one_layer_is_rebuilt_exactly(layer: nn.Module) -> None:
+    graph, error = rebuilt(layer.eval(), torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0)))
+    assert error <= 1e-6
+    assert {weight.name for weight in graph.weights} <= set(layer.state_dict())
+
+
 def test_a_captured_network_takes_any_batch() -> None:
     module = network([Step("shuffle", 16), Step("attention", 16)])
     captured = trace(module, torch.zeros(INPUT), "net")

@@ -141,13 +141,13 @@ def make_layer(node: Node, builder: Builder) -> tuple[str, nn.Module, tuple[str,
     if not builder.owns(*(n for n in names.values() if n is not None)):
         return None
     paths = {n.rpartition(".")[0] for n in names.values() if n is not None}
-    if len(paths) > 1 or any(names[k] is not None and names[k].rpartition(".")[2] != k for k in names):  # type: ignore[union-attr]
+    if len(paths) > 1 or "" in paths or any(names[k] is not None and names[k].rpartition(".")[2] != k for k in names):  # type: ignore[union-attr]
         return None
     module = make(node, builder.specs)
     if module is None:
         return None
     path = safe(paths.pop()) if paths else identifier(node.name)
-    if not path or path in builder.owned:
+    if path in builder.owned:
         return None
     builder.owned.add(path)
     return path, module, (node.args[0].name,)
