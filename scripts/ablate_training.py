@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from math import sqrt
 from pathlib import Path
 from statistics import mean, stdev, variance
+from tempfile import TemporaryDirectory
 
 import torch
 from torch import nn
@@ -35,7 +36,8 @@ from nnstretch.stretch.constraints import Limits
 from nnstretch.stretch.lower import Stretcher, lower
 from nnstretch.stretch.optimum import search
 from nnstretch.train import fit, load_recipe, load_weights, save_weights
-from nnstretch.train.branching import branched_network
+from nnstretch.train.branching import branched_network, started
+from nnstretch.train.recipe import Recipe
 
 NETWORKS = {
     "ResNet-18": "torchvision:resnet18",
@@ -49,7 +51,7 @@ CLASSES = {"digits": 10, "shapes": 60}
 MIN_MACS, MAX_MACS = 0.85, 1.0
 COMMON = (
     *("data.image_px=32", "data.batch_images=32", "optimizer.name=adamw", "optimizer.lr=0.003", "optimizer.weight_decay=0.02"),
-    *("trainer.precise_norm_images=1024", "trainer.tensorboard=false", "trainer.threads=1", "trainer.precision=fp32"),
+    *("trainer.precise_norm_images=1024", "trainer.tensorboard=false", "trainer.threads=1", "trainer.precision=fp32", "start=he"),
 )
 """What every training shares, beyond the task's recipe: few steps want AdamW, and running statistics lag behind."""
 
@@ -140,18 +142,19 @@ class Bench:
         trainer = replace(recipe.trainer, max_epochs=run.epochs, channels_last=run.network in CHANNELS_LAST)
         recipe = replace(recipe, model=model, seed=run.seed, trainer=trainer)
         original, kept = load_model(model), self.work / f"{self.task}-{run.network}-{run.seed}.safetensors"
-        folder = self.work / "unfinished"
         if way is None:
-            result = fit(started(original, run.seed), recipe, folder, progress=False)
+            accuracy = self.fitted(started(original, recipe), recipe)
             save_weights(original, kept)
-            return {"accuracy": result.val_accuracy}
+            return {"accuracy": accuracy}
         self.measured(replace(run, team="", way="original", epochs=self.original_epochs))
         load_weights(original, kept)
-        module: nn.Module = branched_network(original, self.plan(run.network, run.team), recipe)
-        if way.inherit == "none":
-            module = started(module, run.seed)
-        result = fit(module, recipe, folder, teacher=original if recipe.loss.has_teacher else None, progress=False)
-        return {"accuracy": result.val_accuracy}
+        module = branched_network(original, self.plan(run.network, run.team), recipe)
+        return {"accuracy": self.fitted(module, recipe, original if recipe.loss.has_teacher else None)}
+
+    def fitted(self, module: nn.Module, recipe: Recipe, teacher: nn.Module | None = None) -> float:
+        """Held-out accuracy after training in a folder that nobody else writes to: several networks may be trained at once."""
+        with TemporaryDirectory(prefix="unfinished-", dir=self.work) as folder:
+            return fit(module, recipe, Path(folder), teacher=teacher, progress=False).val_accuracy
 
     def plan(self, network: str, team: str) -> Plan:
         """The best plan at 224 px, for images of the task's size."""
@@ -164,20 +167,6 @@ class Bench:
             write_plan(path, found.plans[0].trial.plan)
         side = self.recipe.data.image_px
         return replace(read_plan(path), input_shape=(1, 3, side, side))
-
-
-def started(module: nn.Module, seed: int) -> nn.Module:
-    """Original and branched network begin from the same distribution (He et al. 2015), drawn by the seed."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        for layer in module.modules():
-            if isinstance(layer, nn.Conv2d):
-                nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
-                if layer.bias is not None:
-                    nn.init.zeros_(layer.bias)
-            elif isinstance(layer, (nn.Linear, nn.BatchNorm2d)):
-                layer.reset_parameters()
-    return module
 
 
 def claims(bench: Bench, networks: Sequence[str], seeds: int) -> Iterator[str]:

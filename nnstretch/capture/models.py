@@ -18,17 +18,17 @@ from nnstretch.errors import BadInput, BrokenFile, NnstretchError, UnknownName, 
 DEFAULT_INPUT = (1, 3, 224, 224)
 
 
-def load_model(spec: str) -> nn.Module:
+def load_model(spec: str, seed: int = 0) -> nn.Module:
     """`torchvision:NAME`, `timm:NAME` or `FILE.py:FACTORY`, each with `?key=value&...` for its factory; or `FILE.onnx`, `FILE.pt2`.
 
-    Weights are random but the same every time (seed 0); a factory in a file may load its own.
+    Weights are random but the same every time for a `seed`; a factory in a file may load its own.
     Raises UnknownName, BrokenFile or BadInput with the part of `spec` that is at fault.
     """
     source, _, query = spec.partition("?")
     settings: dict[str, Any] = {key: yaml.safe_load(value) for key, value in parse_qsl(query)}
     prefix, _, name = source.partition(":")
     with quiet(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+        torch.manual_seed(seed)
         if prefix == "torchvision" and name:
             return from_torchvision(name, settings)
         if prefix == "timm" and name:

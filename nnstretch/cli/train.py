@@ -99,19 +99,27 @@ def trained(
 
 def networks(recipe: Recipe, plan_file: str | None, weights: str | None, teacher: str | None = None) -> tuple[nn.Module, nn.Module | None]:
     """What is trained, and its teacher where the recipe distils: the original, or any network with --teacher's weights."""
-    from nnstretch.capture import load_model
-    from nnstretch.train import load_weights
-
     if plan_file is not None:
         return branched(recipe, plan_file, weights, teacher)
-    module = load_model(recipe.model)
-    if weights is not None:
-        load_weights(module, weights)
+    module = started_or_loaded(recipe, weights)
     if not recipe.loss.has_teacher:
         return module, None
     if teacher is None:
         raise BadInput(f"{taught(recipe)}, no teacher, give --teacher CKPT, or --plan and --weights of the original")
     return module, load_weighted(recipe.model, teacher)
+
+
+def started_or_loaded(recipe: Recipe, weights: str | None) -> nn.Module:
+    """The recipe's network with the weights of a file, or with those that it starts from."""
+    from nnstretch.capture import load_model
+    from nnstretch.train import load_weights
+    from nnstretch.train.branching import started
+
+    module = load_model(recipe.model, recipe.seed)
+    if weights is None:
+        return started(module, recipe)
+    load_weights(module, weights)
+    return module
 
 
 def taught(recipe: Recipe) -> str:
@@ -135,10 +143,8 @@ def branched(recipe: Recipe, plan_file: str, weights: str | None, teacher: str |
     from nnstretch.train.branching import branched_network
 
     plan = read_plan(Path(plan_file))
-    original = load_model(recipe.model)
-    inherits = weights is not None and fits(original, weights)
-    if weights is not None and inherits:
-        load_weights(original, weights)
+    inherits = weights is not None and fits(load_model(recipe.model), weights)
+    original = started_or_loaded(recipe, weights if inherits else None)
     if recipe.loss.has_teacher and teacher is None and not inherits:
         raise BadInput(f"{taught(recipe)}, no teacher, give --weights of the original {recipe.model}, or --teacher")
     module = branched_network(original, plan, recipe)

@@ -139,14 +139,15 @@ def head_of(wanted: Wanted, captured: Captured) -> dict[str, Any]:
     """What must be the same for trainings to belong together. Threads change how long they take, not what they show."""
     from nnstretch.train.reading import flat
 
-    recipe = {f"recipe.{key}": value for key, value in flat(asdict(wanted.recipe)).items() if key not in ("model", "trainer.threads")}
+    elsewhere = ("model", "start", "trainer.threads")
+    recipe = {f"recipe.{key}": value for key, value in flat(asdict(wanted.recipe)).items() if key not in elsewhere}
     size = {"macs": captured.graph.macs, "params": captured.graph.params}
-    return {"model": wanted.model, "start": start_of(wanted.weights)} | size | recipe
+    return {"model": wanted.model, "start": start_of(wanted.weights, wanted.recipe.start)} | size | recipe
 
 
-def start_of(weights: Path | None) -> str:
+def start_of(weights: Path | None, way: str) -> str:
     if weights is None:
-        return "scratch"
+        return "scratch" if way == "own" else f"scratch, {way}"
     try:
         return f"weights {hashlib.sha256(weights.read_bytes()).hexdigest()}"
     except OSError as error:
@@ -164,12 +165,15 @@ def workshop(one: Candidate, seed: int, wanted: Wanted) -> Path:
 
 def trained(one: Candidate, seed: int, wanted: Wanted, captured: Captured) -> Run:
     from nnstretch.train import fit
+    from nnstretch.train.branching import started
     from nnstretch.train.records import STATE
 
     folder = workshop(one, seed, wanted)
-    module = built(one, seed, captured if wanted.weights is not None else None)
-    resume = (folder / STATE).is_file()
     recipe = replace(wanted.recipe, seed=seed, trainer=replace(wanted.recipe.trainer, tensorboard=False))
+    module = built(one, seed, captured if wanted.weights is not None else None)
+    if wanted.weights is None:
+        started(module, recipe)
+    resume = (folder / STATE).is_file()
     result = fit(module, recipe, folder, resume=resume, progress=False)
     seconds = sum(epoch.seconds for epoch in result.history)
     return Run(one.key, seed, result.val_accuracy, result.epochs, round(seconds, 3))

@@ -1,31 +1,56 @@
-"""A branched network that is ready to be trained: what it inherits, and how its branches are kept apart."""
+"""A network that is ready to be trained: what it starts from or inherits, and how its branches are kept apart."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from nnstretch.plan import Plan
 from nnstretch.stretch.module import StretchedNetwork, stretch
+from nnstretch.stretch.starting import draw, silence_residuals
 from nnstretch.train.data.loading import open_data, prepared
 from nnstretch.train.data.order import order_of
 from nnstretch.train.recipe import Recipe
 
 CALIBRATION_BATCH = 64
+M = TypeVar("M", bound=nn.Module)
 
 
 def branched_network(original: nn.Module, plan: Plan, recipe: Recipe) -> StretchedNetwork:
     """The plan's network as `recipe.branched` begins it; `original`, with the weights to inherit, stays as it is."""
     settings = recipe.branched
-    network = stretch(copy.deepcopy(original), plan, inherit=settings.inherit != "none")
+    with seeded(recipe):
+        network = stretch(copy.deepcopy(original), plan, inherit=settings.inherit != "none")
+    if settings.inherit == "none":
+        started(network, recipe)
     if settings.inherit == "rescaled":
         from nnstretch.stretch.rescale import rescale
 
         rescale(network, original, calibration_batches(recipe))
     network.set_branch_drop(settings.drop)
     return network
+
+
+@contextmanager
+def seeded(recipe: Recipe) -> Iterator[None]:
+    """Layers that are made within start by `recipe.seed`; random numbers outside go on as they were."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.seed)
+        yield
+
+
+def started(module: M, recipe: Recipe) -> M:
+    """`module` with the weights that `recipe.start` begins with, drawn by `recipe.seed`; in place."""
+    if recipe.start != "own":
+        draw(module, recipe.seed)
+    if recipe.start == "residual":
+        silence_residuals(module, torch.zeros(1, 3, recipe.data.image_px, recipe.data.image_px))
+    return module
 
 
 def calibration_batches(recipe: Recipe) -> list[Tensor]:

@@ -242,7 +242,7 @@ class Recipe:
     model: str = "torchvision:resnet18?num_classes=10"
     """The network where the caller names none: torchvision:NAME, timm:NAME or FILE.py:FACTORY, with ?key=value."""
     seed: int = 0
-    """Of batch order, augmentation and dropout."""
+    """Of batch order, augmentation, dropout, and of starting weights where none are given."""
     data: Data = field(default_factory=Data)
     augment: Augment = field(default_factory=Augment)
     optimizer: Optimizer = field(default_factory=Optimizer)
@@ -250,6 +250,9 @@ class Recipe:
     branched: Branched = field(default_factory=Branched)
     average: Average = field(default_factory=Average)
     trainer: Trainer = field(default_factory=Trainer)
+    start: Literal["own", "he", "residual"] = "own"
+    """Where no weights are given, those to start from: the network's own, drawn anew (He et al. 2015), or so with the last batch norm
+    of every residual path at 0 (Goyal et al. 2017), by which deep networks get better in few epochs."""
 
     def __post_init__(self) -> None:
         require("seed", self.seed, 0, 2**32 - 1)
