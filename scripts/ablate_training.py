@@ -141,7 +141,7 @@ class Bench:
         recipe = load_recipe(self.task, (*self.keys, *(way.keys if way else ())))
         trainer = replace(recipe.trainer, max_epochs=run.epochs, channels_last=run.network in CHANNELS_LAST)
         recipe = replace(recipe, model=model, seed=run.seed, trainer=trainer)
-        original, kept = load_model(model), self.work / f"{self.task}-{run.network}-{run.seed}.safetensors"
+        original, kept = load_model(model, run.seed), self.work / f"{self.task}-{run.network}-{run.seed}.safetensors"
         if way is None:
             accuracy = self.fitted(started(original, recipe), recipe)
             save_weights(original, kept)

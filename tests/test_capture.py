@@ -90,6 +90,29 @@ def test_a_network_that_is_one_layer_is_rebuilt_exactly(layer: nn.Module) -> Non
     assert {weight.name for weight in graph.weights} <= set(layer.state_dict())
 
 
+class Worn(nn.Module):
+    """Weights that no layer of their own can hold: read twice, of a norm without a layer, or by a product."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.group = nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.GroupNorm(2, 8)
+        self.slope, self.scale = nn.PReLU(), nn.Parameter(torch.ones(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.group(self.norm(self.conv(self.norm(self.conv(x)))))
+        return self.slope(x).movedim(1, -1) * self.scale
+
+
+def test_weights_of_no_layer_start_as_pytorch_starts_them() -> None:
+    module = Worn()
+    built = dict(build(capture(module, torch.zeros(2, 8, 8, 8), "worn")).state_dict())
+    for name, weight in module.state_dict().items():
+        if name == "conv.weight":
+            assert float(built[name].std()) == pytest.approx(float(weight.std()), rel=0.2)
+        elif name not in ("conv.bias", "norm.num_batches_tracked"):
+            assert torch.equal(built[name], weight), name
+
+
 def test_a_captured_network_takes_any_batch() -> None:
     module = network([Step("shuffle", 16), Step("attention", 16)])
     captured = trace(module, torch.zeros(INPUT), "net")

@@ -12,11 +12,14 @@ from torch import nn
 from torchvision.models import densenet121, resnet18, resnet50
 from trainings import FACTORY, SMALL, branched_plan, same_weights, small_net, write
 
+from nnstretch.capture import load_model
 from nnstretch.cli import train as train_verb
+from nnstretch.errors import BadInput
 from nnstretch.plan import Branch, Plan, Segment
 from nnstretch.stretch import stretch
-from nnstretch.stretch.starting import draw, silence_residuals
-from nnstretch.train.branching import branched_network
+from nnstretch.stretch.starting import draw, zero_residuals
+from nnstretch.train import save_weights
+from nnstretch.train.branching import branched_network, refuse_lost_weights
 from nnstretch.train.recipe import Branched
 
 IMAGE = torch.zeros(1, 3, 32, 32)
@@ -49,14 +52,14 @@ def test_convolutions_vary_as_he_et_al_say() -> None:
 @pytest.mark.parametrize("make", [resnet18, resnet50])
 def test_the_norms_that_torchvision_starts_at_zero_are_found(make) -> None:  # type: ignore[no-untyped-def]
     module = make(weights=None)
-    silence_residuals(module, IMAGE)
+    zero_residuals(module, IMAGE)
     assert zeroed(module) == zeroed(make(weights=None, zero_init_residual=True)) != set()
 
 
 def test_what_has_no_residual_path_stays_as_it_is() -> None:
     for module in (small_net(), densenet121(weights=None), Twins()):
         before = {key: value.clone() for key, value in module.state_dict().items()}
-        assert silence_residuals(module, IMAGE) == ()
+        assert zero_residuals(module, IMAGE) == ()
         assert all(torch.equal(before[key], value) for key, value in module.state_dict().items())
 
 
@@ -70,6 +73,73 @@ class Twins(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.one(x) + self.other(x)
+
+
+class Residual(nn.Module):
+    """A residual block of what is given, and a convolution before it, so that the sum has something to leave."""
+
+    def __init__(self, path: nn.Module) -> None:
+        super().__init__()
+        self.stem, self.path, self.head = nn.Conv2d(3, 8, 3), path, nn.ReLU()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.stem(x)
+        return self.head(x + self.path(x))  # type: ignore[no-any-return]
+
+
+class Gate(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.squeeze = nn.Conv2d(8, 8, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.squeeze(x.mean((2, 3), keepdim=True)).sigmoid()
+
+
+ENDS: dict[str, tuple[nn.Module, ...]] = {
+    "batch norm": (nn.BatchNorm2d(8),),
+    "group norm": (nn.GroupNorm(2, 8),),
+    "gated": (nn.BatchNorm2d(8), Gate()),
+    "dropped": (nn.BatchNorm2d(8), nn.Dropout(0.2)),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_residual_block_begins_as_its_shortcut(end: str) -> None:
+    module = Residual(nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), *ENDS[end])).eval()
+    assert zero_residuals(module, IMAGE) == ("path.1.weight",)
+    x = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(module(x), module.head(module.stem(x)))
+
+
+def test_what_is_behind_the_norm_may_not_make_something_of_a_zero() -> None:
+    module = Residual(nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.Conv2d(8, 8, 1)))
+    assert zero_residuals(module, IMAGE) == ()
+
+
+class Summed(nn.Module):
+    """Sums that are no residual blocks: of three terms, with a weight, with a term that is an output too."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind, self.place = kind, nn.Parameter(torch.ones(8, 1, 1))
+        self.stem = nn.Conv2d(3, 8, 3, padding=1)
+        self.small = nn.Sequential(nn.Conv2d(8, 8, 1), nn.BatchNorm2d(8))
+        self.large = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 1), nn.BatchNorm2d(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        x = self.stem(x)
+        if self.kind == "three":
+            return x + self.small(x) + self.large(x)  # type: ignore[no-any-return]
+        if self.kind == "weight":
+            return self.large(x) + self.place  # type: ignore[no-any-return]
+        long = self.large(x)
+        return x + long, long
+
+
+@pytest.mark.parametrize("kind", ["three", "weight", "output"])
+def test_sums_that_are_no_residual_blocks_stay_as_they_are(kind: str) -> None:
+    assert zero_residuals(Summed(kind), IMAGE) == ()
 
 
 class Shared(nn.Module):
@@ -88,7 +158,7 @@ class Shared(nn.Module):
 
 
 def test_a_norm_that_somebody_else_reads_stays_as_it_is() -> None:
-    assert silence_residuals(Shared(), IMAGE) == ()
+    assert zero_residuals(Shared(), IMAGE) == ()
 
 
 def test_blocks_of_branches_begin_as_the_identity_too() -> None:
@@ -96,14 +166,34 @@ def test_blocks_of_branches_begin_as_the_identity_too() -> None:
     halves = (Branch("cpu", width=32), Branch("dsp", width=32))
     plan = Plan(model, (1, 3, 32, 32), (Segment("input", "layer1.1", halves), Segment("layer1.1", "output", (Branch("cpu"),))))
     network = stretch(resnet18(weights=None), plan, inherit=False)
-    names = silence_residuals(network, IMAGE)
+    names = zero_residuals(network, IMAGE)
     assert zeroed(network) == set(names)
+    assert names
     tails = [name.partition("branches.")[2] for name in names]
     assert [tail for tail in tails if "layer1.1" in tail] == ["0.layer1.1.bn2.weight", "1.layer1.1.bn2.weight"]
     assert network(torch.randn(2, 3, 32, 32)).isfinite().all()
 
 
-@pytest.mark.parametrize("start", ["own", "he", "residual"])
+def test_a_network_without_residual_paths_is_refused_where_they_should_be_zero(tmp_path: Path) -> None:
+    recipe = replace(SMALL, model=f"{write(tmp_path / 'net.py', FACTORY)}:make", start="zero_residual")
+    with pytest.raises(BadInput, match=r"^start is zero_residual, .*net\.py:make, no residual path of it ends in a batch or group norm, take he$"):
+        train_verb.networks(recipe, None, None)
+
+
+def test_weights_that_a_file_brings_are_not_drawn_over() -> None:
+    with pytest.raises(BadInput, match=r"^start is he, .*made\.onnx brings its own weights, which would be lost; take own$"):
+        refuse_lost_weights(replace(SMALL, model="made.onnx", start="he"))
+
+
+def test_weights_that_are_given_are_what_a_training_starts_from(tmp_path: Path) -> None:
+    model = f"{write(tmp_path / 'net.py', FACTORY)}:make"
+    save_weights(load_model(model, 5), tmp_path / "w.safetensors")
+    for start in ("own", "he", "zero_residual"):
+        recipe = replace(SMALL, model=model, start=start)  # type: ignore[arg-type]
+        assert same_weights(train_verb.networks(recipe, None, str(tmp_path / "w.safetensors"))[0], load_model(model, 5))
+
+
+@pytest.mark.parametrize("start", ["own", "he"])
 def test_a_training_without_weights_starts_by_its_seed(start: str, tmp_path: Path) -> None:
     recipe = replace(SMALL, model=f"{write(tmp_path / 'net.py', FACTORY)}:make", start=start)  # type: ignore[arg-type]
     one, again, other = (train_verb.networks(replace(recipe, seed=seed), None, None)[0] for seed in (1, 1, 2))

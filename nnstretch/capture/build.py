@@ -7,6 +7,7 @@ every other operator is called as PyTorch itself calls it. The result is a torch
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,7 +16,7 @@ import torch
 from torch import fx, nn
 
 from nnstretch.errors import UnsupportedOp
-from nnstretch.graph import Argument, Graph, Node, Ref, TensorSpec
+from nnstretch.graph import Argument, Graph, Node, Ref, TensorSpec, Weight
 
 PYTHON: dict[str, Callable[..., Any]] = {
     "add": operator.add,
@@ -99,12 +100,8 @@ class Builder:
             weight = self.weights[name]
             path = safe(name)
             tensor = torch.zeros(weight.spec.shape, dtype=getattr(torch, weight.spec.dtype))
-            if weight.trainable:
-                if tensor.dim() > 1:
-                    nn.init.trunc_normal_(tensor, std=0.02)
-                put_tensor(self.root, path, nn.Parameter(tensor))
-            else:
-                put_tensor(self.root, path, tensor)
+            start(tensor, weight, self.readers[name])
+            put_tensor(self.root, path, nn.Parameter(tensor) if weight.trainable else tensor)
             self.values[name] = self.fx_graph.get_attr(path)
         return self.values[name]
 
@@ -172,6 +169,19 @@ def weight_names(node: Node) -> dict[str, str | None]:
         argument = node.args[position] if position < len(node.args) else None
         found[role] = argument.name if isinstance(argument, Ref) else None
     return found
+
+
+def start(tensor: torch.Tensor, weight: Weight, readers: tuple[Node, ...]) -> None:
+    """A weight of no layer of its own (shared, or at the top), as PyTorch would start the layer that reads it; else small or 0."""
+    roles = {role for node in readers for role, name in weight_names(node).items() if name == weight.name}
+    if roles & {"weight", "running_var"} and tensor.dim() == 1:
+        tensor.fill_(0.25 if readers[0].kind == "prelu" else 1.0)
+    elif "weight" in roles:
+        nn.init.kaiming_uniform_(tensor, a=math.sqrt(5))
+    elif weight.trainable and tensor.dim() > 1:
+        nn.init.trunc_normal_(tensor, std=0.02)
+    elif weight.trainable and all(node.kind in ("mul", "mul_") for node in readers):
+        tensor.fill_(1.0)  # a scale per channel: at 0 nothing would pass
 
 
 def default(node: Node, position: int, otherwise: Any) -> Any:

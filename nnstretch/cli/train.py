@@ -113,11 +113,12 @@ def started_or_loaded(recipe: Recipe, weights: str | None) -> nn.Module:
     """The recipe's network with the weights of a file, or with those that it starts from."""
     from nnstretch.capture import load_model
     from nnstretch.train import load_weights
-    from nnstretch.train.branching import started
+    from nnstretch.train.branching import refuse_lost_weights, started
 
-    module = load_model(recipe.model, recipe.seed)
     if weights is None:
-        return started(module, recipe)
+        refuse_lost_weights(recipe)
+        return started(load_model(recipe.model, recipe.seed), recipe)
+    module = load_model(recipe.model, recipe.seed)
     load_weights(module, weights)
     return module
 
@@ -143,8 +144,10 @@ def branched(recipe: Recipe, plan_file: str, weights: str | None, teacher: str |
     from nnstretch.train.branching import branched_network
 
     plan = read_plan(Path(plan_file))
-    inherits = weights is not None and fits(load_model(recipe.model), weights)
-    original = started_or_loaded(recipe, weights if inherits else None)
+    original = load_model(recipe.model)
+    inherits = weights is not None and fits(original, weights)
+    if weights is None or inherits:
+        original = started_or_loaded(recipe, weights)
     if recipe.loss.has_teacher and teacher is None and not inherits:
         raise BadInput(f"{taught(recipe)}, no teacher, give --weights of the original {recipe.model}, or --teacher")
     module = branched_network(original, plan, recipe)

@@ -12,6 +12,7 @@ _HOMES = {
     "Epoch": "records",
     "Recipe": "recipe",
     "TrainResult": "fitting",
+    "branched_network": "branching",
     "evaluate": "fitting",
     "fit": "fitting",
     "held_out": "data.loading",
@@ -19,6 +20,7 @@ _HOMES = {
     "load_weights": "weights",
     "recipe_yaml": "reading",
     "save_weights": "weights",
+    "started": "branching",
     "unfit": "weights",
 }
 __all__ = sorted(_HOMES)

@@ -10,9 +10,10 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
+from nnstretch.errors import BadInput
 from nnstretch.plan import Plan
 from nnstretch.stretch.module import StretchedNetwork, stretch
-from nnstretch.stretch.starting import draw, silence_residuals
+from nnstretch.stretch.starting import draw, zero_residuals
 from nnstretch.train.data.loading import open_data, prepared
 from nnstretch.train.data.order import order_of
 from nnstretch.train.recipe import Recipe
@@ -45,12 +46,23 @@ def seeded(recipe: Recipe) -> Iterator[None]:
 
 
 def started(module: M, recipe: Recipe) -> M:
-    """`module` with the weights that `recipe.start` begins with, drawn by `recipe.seed`; in place."""
+    """`module` with the weights that `recipe.start` begins with, drawn by `recipe.seed`; in place.
+
+    Raises BadInput for an original without a residual path where its last scale should be 0; branches may well have none.
+    """
     if recipe.start != "own":
         draw(module, recipe.seed)
-    if recipe.start == "residual":
-        silence_residuals(module, torch.zeros(1, 3, recipe.data.image_px, recipe.data.image_px))
+    if recipe.start == "zero_residual":
+        found = zero_residuals(module, torch.zeros(1, 3, recipe.data.image_px, recipe.data.image_px))
+        if not found and not isinstance(module, StretchedNetwork):
+            raise BadInput(f"start is zero_residual, {recipe.model}, no residual path of it ends in a batch or group norm, take he")
     return module
+
+
+def refuse_lost_weights(recipe: Recipe) -> None:
+    """Raises BadInput where `recipe.start` would draw over what the model's file brings."""
+    if recipe.start != "own" and recipe.model.endswith((".onnx", ".pt2")):
+        raise BadInput(f"start is {recipe.start}, {recipe.model} brings its own weights, which would be lost; take own")
 
 
 def calibration_batches(recipe: Recipe) -> list[Tensor]:

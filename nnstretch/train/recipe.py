@@ -250,9 +250,9 @@ class Recipe:
     branched: Branched = field(default_factory=Branched)
     average: Average = field(default_factory=Average)
     trainer: Trainer = field(default_factory=Trainer)
-    start: Literal["own", "he", "residual"] = "own"
-    """Where no weights are given, those to start from: the network's own, drawn anew (He et al. 2015), or so with the last batch norm
-    of every residual path at 0 (Goyal et al. 2017), by which deep networks get better in few epochs."""
+    start: Literal["own", "he", "zero_residual"] = "own"
+    """Where no weights are given, those to start from: as the network's own code draws them (PyTorch's defaults, in branches that
+    inherit none), as He et al. 2015, or likewise with the last scale of every residual path at 0 (Goyal et al. 2017)."""
 
     def __post_init__(self) -> None:
         require("seed", self.seed, 0, 2**32 - 1)
