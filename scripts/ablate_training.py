@@ -37,6 +37,7 @@ from nnstretch.stretch.lower import Stretcher, lower
 from nnstretch.stretch.optimum import search
 from nnstretch.train import fit, load_recipe, load_weights, save_weights
 from nnstretch.train.branching import branched_network, started
+from nnstretch.train.data import open_data
 from nnstretch.train.recipe import Recipe
 
 NETWORKS = {
@@ -174,6 +175,7 @@ def claims(bench: Bench, networks: Sequence[str], seeds: int) -> Iterator[str]:
     trained = f"original, {bench.original_epochs} epochs | branched from scratch, {bench.epochs} | inherited, distilled, {third}"
     yield f"| network | processors | MACs | {trained} | against the original | against scratch |"
     yield "|" + "---|" * 8
+    differences: list[tuple[list[float], list[float]]] = []
     for network in networks:
         for team in ("+".join(team) for team in TEAMS):
             rows = {
@@ -186,7 +188,13 @@ def claims(bench: Bench, networks: Sequence[str], seeds: int) -> Iterator[str]:
             cells = [network, team, f"{macs_share(bench, network, team):.3f}", *(spread(points[name]) for name in points)]
             errors = [standard_error(points["both"], points[name]) for name in ("original", "scratch")]
             cells += [f"{points:+.2f} ± {error:.2f}" for points, error in zip(against, errors, strict=True)]
+            differences.append((against, errors))
             yield "| " + " | ".join(cells) + " |"
+    yield ""
+    means = [mean(against[way] for against, _ in differences) for way in (0, 1)]
+    total = [sqrt(sum(errors[way] ** 2 for _, errors in differences)) / len(differences) for way in (0, 1)]
+    original, scratch = (f"{points:+.2f} ± {error:.2f}" for points, error in zip(means, total, strict=True))
+    yield f"Mean of the rows: {original} against the original, {scratch} against scratch (rows taken as independent)."
 
 
 def macs_share(bench: Bench, network: str, team: str) -> float:
@@ -219,14 +227,16 @@ def ablation(bench: Bench, network: str, team: str, seeds: int) -> Iterator[str]
 def page(bench: Bench, args: argparse.Namespace, networks: Sequence[str]) -> str:
     recipe, images = bench.recipe, bench.recipe.data
     own = f"`{' '.join(bench.both.more)}`, " if bench.both.more else ""
+    held = len(open_data(images).held)
     command = f"OMP_NUM_THREADS=1 python scripts/ablate_training.py {shlex.join(sys.argv[1:])}".strip()
     lines = [
         f"# Accuracy of branched networks: {bench.task}",
         "",
         f"Made by `{command}`.",
-        f"{args.seeds} seeds, recipe `{args.task}` with `{' '.join(bench.keys)}`; held-out accuracy",
-        "after the last epoch in %, mean ± standard deviation over seeds. Plans: the best of the exact search on mi9 at 224 px, between",
-        f"{MIN_MACS:g} and {MAX_MACS:g} of the original's MACs; MACs in the table are shares at {images.image_px} px. From scratch, original and branched",
+        f"{args.seeds} seeds, recipe `{args.task}` with `{' '.join(bench.keys)}`; accuracy on",
+        f"{held} held-out images (one is {100 / held:.2f} points) after the last epoch in %, mean ± standard deviation over",
+        f"seeds. Plans: the best of the exact search on mi9 at 224 px, between {MIN_MACS:g} and {MAX_MACS:g} of the original's MACs;",
+        f"MACs in the table are shares at {images.image_px} px. From scratch, original and branched",
         "network start from the same distribution and have the same recipe. Inherited and distilled: weights inherited and rescaled at the",
         f"meeting points, distilled from the original's logits (weight {BOTH.distill:g}) and features at the meeting points (weight",
         f"{BOTH.features:g}), {own}with the same recipe otherwise. Differences are in points, ± their standard error over seeds.",
@@ -247,9 +257,9 @@ def page(bench: Bench, args: argparse.Namespace, networks: Sequence[str]) -> str
     )
 
 
-def first_trainings(bench: Bench, networks: Sequence[str], seeds: int) -> None:
+def first_trainings(bench: Bench, networks: Sequence[str], seeds: Sequence[int]) -> None:
     """From scratch first: what is inherited from must be there."""
-    for seed in range(seeds):
+    for seed in seeds:
         for network in networks:
             bench.measured(Run(network, "", "original", bench.original_epochs, seed))
             for team in ("+".join(team) for team in TEAMS):
@@ -269,14 +279,16 @@ def main() -> int:
     parser.add_argument("--epochs", type=int, default=18, help="of branched networks from scratch; inherited ones get a third")
     parser.add_argument("--original-epochs", type=int, default=0, help="of the original: what users bring is well trained (twice --epochs)")
     parser.add_argument("--ablate", default="ResNet-18", help="network that is retrained with one part after the other; '' for none")
-    parser.add_argument("--train-only", action="store_true", help="train, write no page: for parts of the networks on several machines")
+    parser.add_argument("--train-only", action="store_true", help="train, write no page: several may share --work, with other networks or seeds")
+    parser.add_argument("--only-seeds", default="", metavar="N[,N...]", help="with --train-only: these of the seeds")
     parser.add_argument("--work", type=Path, default=Path("runs/training"), help="where finished trainings are kept")
     parser.add_argument("--out", type=Path, default=Path("docs/training_digits.md"))
     args = parser.parse_args()
     both = replace(BOTH, name=" ".join((BOTH.name, *args.inherited)), more=tuple(args.inherited))
     original_epochs = args.original_epochs or 2 * args.epochs
     bench = Bench(args.task, (*COMMON, *args.set), args.epochs, original_epochs, args.work, both)
-    first_trainings(bench, args.networks.split(","), args.seeds)
+    only = [int(seed) for seed in args.only_seeds.split(",")] if args.train_only and args.only_seeds else range(args.seeds)
+    first_trainings(bench, args.networks.split(","), only)
     if args.train_only:
         return 0
     write_text(args.out, page(bench, args, args.networks.split(",")))
