@@ -15,6 +15,7 @@ from nnstretch.places import shipped
 from nnstretch.plan import Branch, Plan, Segment
 from nnstretch.stretch import write_plan
 from nnstretch.train import load_recipe, save_weights
+from nnstretch.train.weights import SafeCheckpoint
 
 RECIPES = sorted(path.stem for path in shipped("recipes").glob("*.yaml"))
 SMALL = ["--data.batch_images", "4", "--data.workers", "0", "--trainer.max_epochs", "1", "--trainer.devices", "1", "--trainer.threads", "1"]
@@ -24,8 +25,8 @@ PUBLISHED = {
     "imagenet_resnet50": ("torchvision:resnet50", 0.2, 256, 5e-5, 0.0, 224, 256),
     "imagenet_regnetx_1600mf": ("torchvision:regnet_x_1_6gf", 0.8, 1024, 5e-5, 0.05, 224, 256),
     "imagenet_regnetx_4000mf": ("timm:regnetx_040", 0.8, 1024, 5e-5, 0.05, 224, 256),
-    "imagenet_efficientnet_lite4": ("timm:efficientnet_lite4", 0.1, 64, 1e-5, 0.0, 300, 342),
-    "imagenet_efficientnet_b5": ("torchvision:efficientnet_b5", 0.1, 64, 1e-5, 0.0, 456, 522),
+    "imagenet_efficientnet_lite4": ("timm:efficientnet_lite4?act_layer=relu", 0.1, 64, 1e-5, 0.0, 300, 342),
+    "imagenet_efficientnet_b5": ("torchvision:efficientnet_b5?dropout=0&stochastic_depth_prob=0", 0.1, 64, 1e-5, 0.0, 456, 522),
 }
 """model, learning rate, images in a batch, weight decay, warm-up as a share, side in training, side before the middle is cut out."""
 NETWORK = """
@@ -57,7 +58,7 @@ def test_published_hyper_parameters(name: str) -> None:
     found = (recipe.model, recipe.optimizer.lr, recipe.data.batch_images, recipe.optimizer.weight_decay, recipe.optimizer.warmup)
     assert (*found, recipe.data.image_px, recipe.data.val_resize_px) == PUBLISHED[name]
     assert (recipe.seed, recipe.trainer.max_epochs, recipe.optimizer.momentum, recipe.loss.label_smoothing) == (1, 100, 0.9, 0.0)
-    assert recipe.average.every_steps == 32
+    assert (recipe.average.every_steps, recipe.start, recipe.branched.inherit) == (32, "he", "none")
     assert 1 - recipe.average.decay == pytest.approx(1e-5 * recipe.data.batch_images / 100 * 32)
 
 
@@ -69,27 +70,45 @@ def test_a_recipe_takes_two_steps(name: str, folder: Path, tmp_path: Path, capsy
         words += ["--data.name", "folder", "--data.root", str(folder), "--model", f"{recipe.model.partition('?')[0]}?num_classes=2"]
         words += ["--data.image_px", "64", "--data.val_px", "64", "--data.val_resize_px", "72"]
     else:
-        words += ["--data.held_out", "0.9", "--data.images_per_class", "2", "--data.image_px", "32", "--data.batch_images", "64"]
+        words += ["--data.held_out", "0.9", "--data.images_per_class", "2", "--data.image_px", "32", "--data.batch_images", "60"]
     assert command(words) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["epochs"] == 1
+    assert SafeCheckpoint().load_checkpoint(tmp_path / "out" / "resume.safetensors")["global_step"] >= 2
     assert found["history"][0]["train_loss"] > 0
     kept = load_recipe(tmp_path / "out" / "recipe.yaml")
     assert (kept.optimizer, kept.augment, kept.loss) == (recipe.optimizer, recipe.augment, recipe.loss)
 
 
-def test_the_distillation_recipe_takes_two_steps_with_plan_and_teacher(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "net.py").write_text(NETWORK)
-    model = f"{tmp_path / 'net.py'}:make"
+def write_network(path: Path) -> str:
+    """A small network and a branched plan of it, plan.yaml."""
+    (path / "net.py").write_text(NETWORK)
+    model = f"{path / 'net.py'}:make"
     halves = (Branch("cpu", width=4), Branch("dsp", width=4))
     plan = Plan(
         model,
         (1, 3, 32, 32),
         (Segment("input", "2", (Branch("cpu"),)), Segment("2", "5", halves), Segment("5", "output", (Branch("cpu"),))),
     )
-    write_plan(tmp_path / "plan.yaml", plan)
+    write_plan(path / "plan.yaml", plan)
+    return model
+
+
+@pytest.mark.parametrize("name", ["imagenet_resnet50", "imagenet_a3"])
+def test_a_recipe_from_scratch_takes_two_steps_with_a_plan(
+    name: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_network(tmp_path)  # without a residual path, so it cannot start as imagenet_a3 says
+    words = ["train", name, *SMALL, "--start", "he", "--data.root", str(folder), "--data.image_px", "32", "--data.val_px", "32", "--data.val_resize_px", "36"]
+    assert command([*words, "--plan", str(tmp_path / "plan.yaml"), "--out", str(tmp_path / "out"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["epochs"] == 1
+    assert SafeCheckpoint().load_checkpoint(tmp_path / "out" / "resume.safetensors")["global_step"] == 2
+
+
+def test_the_distillation_recipe_takes_two_steps_with_plan_and_teacher(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = write_network(tmp_path)
     save_weights(load_model(model), tmp_path / "original.safetensors")
     words = ["train", "imagenet_distill", *SMALL, "--data.root", str(folder), "--data.image_px", "32", "--data.val_resize_px", "36"]
     words += ["--branched.calibration_images", "8", "--plan", str(tmp_path / "plan.yaml"), "--out", str(tmp_path / "out"), "--json"]

@@ -52,7 +52,7 @@ FAMILIES = (
         tuple(f"blocks.{i}" for i in range(7)), EN_STRIDES, EN_KERNELS, EN_INNER, None, "relu6",
     ),
     Family(
-        "torchvision:efficientnet_b5", "mbconv", 48, 2048, "features.0",
+        "torchvision:efficientnet_b5?dropout=0&stochastic_depth_prob=0", "mbconv", 48, 2048, "features.0",
         tuple(f"features.{i}" for i in range(1, 8)), EN_STRIDES, EN_KERNELS, EN_INNER, None, "silu", squeeze=True,
     ),
 )  # fmt: skip

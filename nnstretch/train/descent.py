@@ -37,7 +37,7 @@ def make_optimizer(module: nn.Module, optimizer: Optimizer) -> torch.optim.Optim
     if optimizer.name == "lamb":
         from timm.optim.lamb import Lamb
 
-        return Lamb(groups, lr=optimizer.lr)
+        return Lamb(groups, lr=optimizer.lr, max_grad_norm=None)  # optimizer.clip_norm clips, or nobody
     return torch.optim.SGD(groups, lr=optimizer.lr, momentum=optimizer.momentum, nesterov=optimizer.momentum > 0, fused=True)
 
 
