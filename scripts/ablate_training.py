@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from math import sqrt
 from pathlib import Path
 from statistics import mean, stdev, variance
@@ -110,7 +111,7 @@ class Bench:
 
     task: str
     keys: tuple[str, ...]
-    """What all trainings change of the task's recipe."""
+    """What all trainings change of the task's recipe; with other keys, what was measured is kept apart."""
     epochs: int
     original_epochs: int
     work: Path
@@ -120,7 +121,8 @@ class Bench:
     def __post_init__(self) -> None:
         self.recipe = load_recipe(self.task, self.keys)
         self.work.mkdir(parents=True, exist_ok=True)
-        self.journal = self.work / f"{self.task}.jsonl"
+        self.label = f"{self.task}-{sha256(json.dumps(self.keys).encode()).hexdigest()[:8]}"
+        self.journal = self.work / f"{self.label}.jsonl"
         for number, line in enumerate(whole_lines(self.journal), 1):
             entry = object_in(line, self.journal, number)
             self.done[entry["key"]] = entry["numbers"]
@@ -142,7 +144,8 @@ class Bench:
         recipe = load_recipe(self.task, (*self.keys, *(way.keys if way else ())))
         trainer = replace(recipe.trainer, max_epochs=run.epochs, channels_last=run.network in CHANNELS_LAST)
         recipe = replace(recipe, model=model, seed=run.seed, trainer=trainer)
-        original, kept = load_model(model, run.seed), self.work / f"{self.task}-{run.network}-{run.seed}.safetensors"
+        original, of = load_model(model, run.seed), f"{run.network}-{self.original_epochs}-{run.seed}"
+        kept = self.work / f"{self.label}-{of}.safetensors"
         if way is None:
             accuracy = self.fitted(started(original, recipe), recipe)
             save_weights(original, kept)
@@ -248,13 +251,8 @@ def page(bench: Bench, args: argparse.Namespace, networks: Sequence[str]) -> str
     if args.ablate:
         lines += ["## What each part buys", "", *ablation(bench, args.ablate, "+".join(TEAMS[0]), args.seeds), ""]
     minutes = sum(numbers["seconds"] for numbers in bench.done.values()) / 60
-    return "\n".join(
-        [
-            *lines,
-            f"{len(bench.done)} trainings took {minutes:.0f} minutes, one thread each. Peak learning rate {recipe.optimizer.lr:g}.",
-            "",
-        ]
-    )
+    took = f"{len(bench.done)} trainings took {minutes:.0f} minutes, one thread each. Peak learning rate {recipe.optimizer.lr:g}."
+    return "\n".join([*lines, took, ""])
 
 
 def first_trainings(bench: Bench, networks: Sequence[str], seeds: Sequence[int]) -> None:

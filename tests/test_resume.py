@@ -6,6 +6,7 @@ import json
 import signal
 from dataclasses import replace
 from pathlib import Path
+from time import perf_counter
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ from trainings import SMALL, branched_plan, same_weights, small_net, write_image
 from nnstretch.capture import load_model
 from nnstretch.errors import BadInput, BrokenFile, UnknownName
 from nnstretch.stretch import read_plan, stretch
-from nnstretch.train import fit, save_weights
+from nnstretch.train import fit, load_recipe, save_weights
 from nnstretch.train.classifier import Classifier
 from nnstretch.train.recipe import Data, Loss, Optimizer
 from nnstretch.train.weights import SafeCheckpoint, packed, unpacked
@@ -71,6 +72,19 @@ def test_a_resumed_training_ends_in_the_same_weights(tmp_path: Path, monkeypatch
     assert resumed.checkpoint.read_bytes() == uninterrupted.checkpoint.read_bytes()
     untimed = [[replace(e, seconds=0.0, images_per_s=0.0) for e in result.history] for result in (uninterrupted, resumed)]
     assert untimed[0] == untimed[1]
+
+
+def test_an_epoch_that_is_resumed_is_timed_from_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = replace(SMALL, trainer=replace(SMALL.trainer, max_epochs=1, save_every_steps=2))
+    with monkeypatch.context() as patch:
+        patch.setattr(Classifier, "training_step", stop_in_epoch(Classifier.training_step, epoch=0))
+        with pytest.raises(Stopped):
+            fit(small_net(), recipe, tmp_path, progress=False)
+    began_s = perf_counter()
+    (epoch,) = fit(small_net(), recipe, tmp_path, resume=True, progress=False).history
+    took_s = perf_counter() - began_s
+    assert 0 < epoch.seconds < took_s
+    assert epoch.images_per_s > 64 / took_s
 
 
 def test_a_finished_training_resumes_to_itself_and_a_different_one_is_refused(tmp_path: Path) -> None:
@@ -150,6 +164,49 @@ def test_an_interrupted_training_is_not_begun_anew_by_mistake(tmp_path: Path, mo
         fit(small_net(), SMALL, tmp_path, progress=False)
     assert fit(small_net(), SMALL, tmp_path, resume=True, progress=False).epochs == 2
     assert fit(small_net(), SMALL, tmp_path, progress=False).epochs == 2
+
+
+def test_a_finished_training_that_goes_on_is_not_begun_anew_by_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = fit(small_net(), replace(SMALL, trainer=replace(SMALL.trainer, max_epochs=1)), tmp_path, progress=False)
+    weights = first.checkpoint.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(Classifier, "training_step", stop_in_epoch(Classifier.training_step, epoch=1))
+        with pytest.raises(Stopped):
+            fit(small_net(), SMALL, tmp_path, resume=True, progress=False)
+    with pytest.raises(BadInput, match="holds an interrupted training, --resume goes on with it"):
+        fit(small_net(), SMALL, tmp_path, progress=False)
+    assert first.checkpoint.read_bytes() == weights
+    assert fit(small_net(), SMALL, tmp_path, resume=True, progress=False).epochs == 2
+
+
+def test_what_a_kill_left_half_written_goes_and_nothing_goes_before_training_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fit(small_net(), SMALL, tmp_path, progress=False)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with monkeypatch.context() as patch:
+        patch.setattr("nnstretch.train.fitting.train", lambda *_: (_ for _ in ()).throw(Stopped))
+        with pytest.raises(Stopped):
+            fit(small_net(), SMALL, tmp_path, progress=False)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    (tmp_path / ".resume.safetensors.x1y2z3").write_bytes(b"half")
+    fit(small_net(), SMALL, tmp_path, progress=False)
+    assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_the_place_within_an_epoch_is_counted_in_micro_batches(tmp_path: Path) -> None:
+    fit(small_net(), SMALL, tmp_path, progress=False)
+    halves = replace(SMALL, trainer=replace(SMALL.trainer, micro_batches=2))
+    with pytest.raises(BadInput, match=r"trainer\.micro_batches was 1 and is now 2"):
+        fit(small_net(), halves, tmp_path, resume=True, progress=False)
+
+
+def test_a_recipe_keeps_saying_what_its_training_began_with(tmp_path: Path) -> None:
+    one = replace(SMALL, trainer=replace(SMALL.trainer, max_epochs=1))
+    fit(small_net(), one, tmp_path, progress=False, origin={"weights": "w.safetensors"})
+    fit(small_net(), SMALL, tmp_path, resume=True, progress=False, origin={})
+    assert (tmp_path / "recipe.yaml").read_text().startswith('# weights: "w.safetensors"\n')
+    assert load_recipe(tmp_path / "recipe.yaml").trainer.max_epochs == 2
 
 
 @pytest.mark.parametrize("key", ["optimizer_states", "callbacks", "loops", "pytorch-lightning_version"])

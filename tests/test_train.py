@@ -20,7 +20,7 @@ from nnstretch.cli import train as train_verb
 from nnstretch.errors import BadInput, BrokenFile, UnknownName
 from nnstretch.plan import Branch, Plan, Segment
 from nnstretch.stretch import write_plan
-from nnstretch.train import evaluate, fit, held_out, load_recipe, load_weights, save_weights
+from nnstretch.train import branched_network, evaluate, fit, held_out, load_recipe, load_weights, save_weights
 from nnstretch.train.classifier import Classifier
 from nnstretch.train.data import open_data
 from nnstretch.train.descent import learning_rate_factor
@@ -219,6 +219,74 @@ def test_the_verb_trains_resumes_and_starts_from_weights(tmp_path: Path, capsys:
     assert command([*words, "--out", str(tmp_path / "b"), "--weights", first["checkpoint"], "--optimizer.lr", "0"]) == 0
     again = json.loads(capsys.readouterr().out)
     assert again["history"][0]["train_loss"] < first["history"][0]["train_loss"]
+
+
+@pytest.mark.parametrize("option", ["weights", "teacher"])
+def test_a_training_does_not_take_the_place_of_what_it_begins_from(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, out = f"{write(tmp_path / 'net.py', FACTORY)}:make", tmp_path / "a"
+    out.mkdir()
+    kept = out / "weights.safetensors"
+    save_weights(load_model(model), kept)
+    before = kept.read_bytes()
+    words = ["train", "digits", "--model", model, *QUICK, "--loss.distill", "0.5", "--out", str(out), "--teacher", str(kept)]
+    if option == "weights":
+        save_weights(load_model(model), tmp_path / "teacher.safetensors")
+        words = [*words[:-1], str(tmp_path / "teacher.safetensors"), "--weights", str(out / ".." / "a" / "weights.safetensors")]
+    assert command(words) == 1
+    assert f"cannot train into {out}, --{option} " in capsys.readouterr().err
+    assert kept.read_bytes() == before
+    assert [path.name for path in out.iterdir()] == ["weights.safetensors"]
+
+
+def test_what_the_machine_refuses_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(["train", "digits", *QUICK, "--weights", str(tmp_path / "no\nfile"), "--out", str(tmp_path / "a")]) == 1
+    assert command(["train", "digits", *QUICK, "--weights", str(tmp_path / ("x" * 300)), "--out", str(tmp_path / "a")]) == 1
+    found = capsys.readouterr().err
+    assert len(found.splitlines()) == 2
+    assert all(line.startswith("nnstretch: ") for line in found.splitlines())
+    assert "File name too long" in found
+
+
+STOCHASTIC = """
+import torch
+from torch import nn
+from torchvision.ops import StochasticDepth
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.Dropout(0.1))
+        self.fade = StochasticDepth(CHANCE, "row")
+    def forward(self, x):
+        return torch.relu(x + self.fade(self.body(x)))
+
+def make():
+    stem = [nn.Conv2d(3, 8, 3, stride=2), nn.ReLU()]
+    return nn.Sequential(*stem, Block(), Block(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Dropout(0.2), nn.Linear(32, 10))
+"""
+
+
+@pytest.mark.parametrize("chance", [0.0, 0.3])
+def test_what_acts_in_training_only_and_is_lost_in_branches_is_said(
+    chance: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = f"{write(tmp_path / 'net.py', STOCHASTIC.replace('CHANCE', str(chance)))}:make"
+    halves = (Branch("cpu", width=4), Branch("dsp", width=4))
+    whole = (Branch("cpu"),)
+    plan = Plan(model, (1, 3, 16, 16), (Segment("input", "2", whole), Segment("2", "3", halves), Segment("3", "output", whole)))
+    write_plan(tmp_path / "plan.yaml", plan)
+    drawn, original = torch.get_rng_state(), load_model(model)
+    before = {key: value.clone() for key, value in original.state_dict().items()}
+    branched_network(original, plan, replace(SMALL, model=model))
+    said = capsys.readouterr().err
+    lost = f"nnstretch: 2.fade and 1 more of {model} act in training only and are not in the branched network\n"
+    assert said == (lost if chance else "")
+    assert torch.equal(torch.get_rng_state(), drawn)
+    assert all(torch.equal(value, original.state_dict()[key]) for key, value in before.items())
+    train_verb.networks(replace(SMALL, model=model), str(tmp_path / "plan.yaml"), None)
+    assert f"no --weights, branches inherit the weights that {model} starts with" in capsys.readouterr().err
 
 
 def test_branches_inherit_from_the_weights_that_fit_the_original(tmp_path: Path) -> None:

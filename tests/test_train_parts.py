@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -156,18 +157,19 @@ def test_normalised_training_images_have_mean_zero_and_deviation_one() -> None:
 
 
 class Torn:
-    """Every third image cannot be read."""
+    """Every third image cannot be read, or those that are named."""
 
     chunks: tuple[int, ...] = ()
 
-    def __init__(self, images: Images) -> None:
+    def __init__(self, images: Images, torn: Collection[int] | None = None) -> None:
         self.images = images
+        self.torn = range(0, len(images), 3) if torn is None else torn
 
     def __len__(self) -> int:
         return len(self.images)
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        if index % 3 == 0:
+        if index in self.torn:
             raise Unreadable(f"cannot decode image {index}, torn")
         return self.images[index]
 
@@ -196,6 +198,34 @@ def test_a_torn_image_ends_training_or_is_skipped_by_name(
     assert len(named) > 200
     assert all(line.startswith("nnstretch: skipped, cannot decode image ") for line in named)
     assert len({*named}) == len(named)
+
+
+def test_held_out_images_none_of_which_can_be_read_together_are_skipped_and_none_at_all_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = open_data(SMALL.data)
+    recipe = replace(SMALL, data=replace(SMALL.data, corrupt="skip"), trainer=replace(SMALL.trainer, max_epochs=1))
+    monkeypatch.setattr("nnstretch.train.data.loading.VAL_BATCH_IMAGES", 2)  # 0 and 1; 2 and 3; 4 and 5; ...
+    for torn_at, judged in ({0, 1}, len(good.held) - 2), ({*range(len(good.held))}, 0):
+        torn = Dataset(good.train, Torn(good.held, torn_at), good.classes, good.mean, good.std)
+        monkeypatch.setattr("nnstretch.train.data.loading.open_data", lambda _, torn=torn: torn)
+        network = net()
+        if not judged:
+            with pytest.raises(BadInput, match="no held-out image can be read, data set digits"):
+                fit(network, recipe, tmp_path / "none", progress=False)
+            with pytest.raises(BadInput, match="no held-out image can be read, data set digits"):
+                evaluate(network, recipe)
+            continue
+        accuracy = fit(network, recipe, tmp_path / "some", progress=False).val_accuracy
+        assert accuracy * judged == pytest.approx(round(accuracy * judged), abs=1e-3)
+        assert evaluate(network, recipe) == pytest.approx(accuracy)
+
+
+def test_held_out_images_are_resized_also_where_they_are_stored_at_their_side() -> None:
+    data = Data(image_px=16, val_resize_px=20)
+    plain, seen = (prepared(good := open_data(d), good.held, range(4), d)[0] for d in (Data(image_px=16), data))
+    assert seen.shape == plain.shape
+    assert not torch.allclose(seen, plain)
 
 
 def test_a_torn_held_out_image_is_named_once_and_counts_nowhere(
@@ -304,6 +334,41 @@ def test_a_compiled_network_trains_to_the_same_loss(tmp_path: Path, monkeypatch:
     plain = fit(net(), recipe, tmp_path / "plain", progress=False)
     compiled = fit(net(), replace(recipe, trainer=replace(recipe.trainer, compile=True)), tmp_path / "compiled", progress=False)
     assert compiled.history[0].train_loss == pytest.approx(plain.history[0].train_loss, abs=1e-3)
+
+
+def test_a_compiled_network_is_what_a_teacher_teaches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[int] = []
+
+    def compiled(network: nn.Module) -> nn.Module:
+        def run(images: torch.Tensor) -> torch.Tensor:
+            ran.append(len(images))
+            return network(images)  # type: ignore[no-any-return]
+
+        return run  # type: ignore[return-value]
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    recipe = replace(SMALL, data=replace(SMALL.data, batch_images=512), trainer=replace(SMALL.trainer, max_epochs=1, compile=True))
+    fit(net(), replace(recipe, loss=Loss(distill=0.5)), tmp_path, teacher=net(seed=1), progress=False)
+    assert ran == [512, 512]
+    with pytest.raises(BadInput, match=r"trainer\.compile is true and loss\.features 1\.0, a compiled network shows no meeting points"):
+        replace(recipe, loss=Loss(features=1.0))
+
+
+def test_an_image_is_cropped_in_one_way() -> None:
+    with pytest.raises(BadInput, match=r"augment\.pad is 0\.1 and augment\.crop_scale 0\.5"):
+        Augment(pad=0.1, crop_scale=0.5)
+
+
+@pytest.mark.parametrize("clip_norm", [0.0, 1.0])
+def test_lamb_takes_the_steps_of_its_paper(clip_norm: float) -> None:
+    """You et al. 2020, algorithm 2, one step of one weight: the trust ratio makes the step as long as the weight is, times the rate."""
+    weight = nn.Parameter(torch.tensor([[3.0, 4.0]]))
+    optimizer = make_optimizer(nn.ParameterList([weight]), Optimizer(name="lamb", lr=0.01, weight_decay=1e-9, clip_norm=clip_norm))
+    weight.grad = torch.tensor([[30.0, -1e-5]])
+    optimizer.step()
+    # Adam's first step is the gradient's sign; eps 1e-6 shrinks that of 1e-5 to 10/11, and nobody clipped the gradient before.
+    step = torch.tensor([[1.0, -10 / 11]])
+    assert torch.allclose(weight.detach(), torch.tensor([[3.0, 4.0]]) - 0.01 * 5 * step / step.norm(), atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,7 @@ def converted(trained: Trained, calibration: int, tell: Tell) -> tuple[bytes, by
     tell("converting", 0, 1)
     images, seed = trained.dataset.train, trained.recipe.seed
     indices = shuffled(chosen(len(images), calibration, seed), seed)
-    example, _ = next(trained.read(images, indices[:1]))
+    example = next(trained.read(images, indices))[0][:1]
     check_fit(trained, example)
     plain = to_litert(trained.module, (example,), trained.name)
     inputs = ((image,) for batch, _ in trained.read(images, indices) for image in batch.split(1))

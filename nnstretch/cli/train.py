@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import sys
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,9 +62,21 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
         raise BadInput(f"--teacher {args.teacher} would not be asked, {taught(recipe)}, set one of them")
     if plan_file is not None:
         recipe = replace(recipe, model=given.get("model") or planned_model(plan_file))
-    module, teacher = networks(recipe, plan_file, args.weights, args.teacher)
     files = {"plan": plan_file, "weights": args.weights, "teacher": args.teacher}
+    if not args.resume:
+        refuse_own_input(args.out, files)
+    module, teacher = networks(recipe, plan_file, args.weights, args.teacher)
     return trained(module, teacher, recipe, args, {what: described(file) for what, file in files.items() if file is not None})
+
+
+def refuse_own_input(out: Path, files: Mapping[str, str | None]) -> None:
+    """Raises BadInput where a training that begins would take the place of what it begins from."""
+    from nnstretch.train.records import RESULTS
+
+    replaced = [path for name in RESULTS if (path := out / name).is_file()]
+    for option, file in files.items():
+        if file is not None and Path(file).is_file() and any(path.samefile(file) for path in replaced):
+            raise BadInput(f"cannot train into {out}, --{option} {file} lies there and would be replaced, name another --out")
 
 
 def planned_model(plan_file: str) -> str:
@@ -150,6 +164,8 @@ def branched(recipe: Recipe, plan_file: str, weights: str | None, teacher: str |
         original = started_or_loaded(recipe, weights)
     if recipe.loss.has_teacher and teacher is None and not inherits:
         raise BadInput(f"{taught(recipe)}, no teacher, give --weights of the original {recipe.model}, or --teacher")
+    if weights is None and recipe.branched.inherit != "none":
+        print(f"nnstretch: no --weights, branches inherit the weights that {recipe.model} starts with", file=sys.stderr)
     module = branched_network(original, plan, recipe)
     if weights is not None and not inherits:
         load_weights(module, weights)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
 
 from nnstretch.errors import BadInput
 from nnstretch.plan import Plan
@@ -23,7 +26,10 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def branched_network(original: nn.Module, plan: Plan, recipe: Recipe) -> StretchedNetwork:
-    """The plan's network as `recipe.branched` begins it; `original`, with the weights to inherit, stays as it is."""
+    """The plan's network as `recipe.branched` begins it; `original`, with the weights to inherit, stays as it is.
+
+    Says on standard error what of the original acts in training only and is therefore in no branch (lost_in_branches).
+    """
     settings = recipe.branched
     with seeded(recipe):
         network = stretch(copy.deepcopy(original), plan, inherit=settings.inherit != "none")
@@ -34,7 +40,47 @@ def branched_network(original: nn.Module, plan: Plan, recipe: Recipe) -> Stretch
 
         rescale(network, original, calibration_batches(recipe))
     network.set_branch_drop(settings.drop)
+    if lost := lost_in_branches(original, network):
+        more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+        print(f"nnstretch: {lost[0]}{more} of {plan.model} act in training only and are not in the branched network", file=sys.stderr)
     return network
+
+
+def lost_in_branches(original: nn.Module, network: StretchedNetwork) -> tuple[str, ...]:
+    """Modules of `original` that draw random numbers in training and have no operator in the captured graph (stochastic depth).
+
+    A graph is captured in evaluation mode, where drop-out is an operator that waits, and stochastic depth is nothing at all. Found by
+    running the original once in training mode, on zeros: who advances PyTorch's generator, and is no drop-out layer.
+    """
+    waiting = sum(node.op == "dropout" for segment in network.lowered.segments for node in segment.original.nodes)
+    drawing = random_modules(copy.deepcopy(original), torch.zeros(2, *network.plan.input_shape[1:]))
+    if len(drawing) <= waiting:
+        return ()
+    return tuple(name for name, module in drawing if not isinstance(module, _DropoutNd))
+
+
+def random_modules(module: nn.Module, images: Tensor) -> tuple[tuple[str, nn.Module], ...]:
+    """The innermost modules that draw random numbers in training mode, in the order in which they end. Changes statistics of `module`."""
+    drawing: list[tuple[str, nn.Module]] = []
+    before: dict[str, Tensor] = {}
+
+    def begun(name: str, *_: object) -> None:
+        before[name] = torch.get_rng_state()
+
+    def ended(name: str, inner: nn.Module, *_: object) -> None:
+        if not torch.equal(before[name], torch.get_rng_state()) and not any(other.startswith(f"{name}.") for other, _ in drawing):
+            drawing.append((name, inner))
+
+    for name, inner in module.named_modules():
+        if name:
+            inner.register_forward_pre_hook(partial(begun, name))
+            inner.register_forward_hook(partial(ended, name))
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        try:
+            module.train()(images)
+        except Exception:  # a network that cannot be trained on zeros is refused elsewhere, and by name
+            return ()
+    return tuple(drawing)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import sys
 from typing import Any
 
@@ -21,7 +22,7 @@ from nnstretch.train.data.order import mixed
 from nnstretch.train.data.views import for_training, normalised
 from nnstretch.train.descent import follow, laid_out_as, learning_rate_factor, make_optimizer, rises
 from nnstretch.train.losses import training_loss
-from nnstretch.train.recipe import Augment, Recipe
+from nnstretch.train.recipe import Augment, Data, Recipe
 from nnstretch.train.teacher import Teacher, first
 from nnstretch.train.weights import unfit
 
@@ -62,6 +63,7 @@ class Classifier(LightningModule):
         self._teacher = (teacher,) if teacher is not None else ()
         self._taught_by = digest_of_weights(teacher.network) if teacher is not None else ""
         self._told: set[str] = set()
+        self._judged = 0
         self._compiled = (torch.compile(network),) if recipe.trainer.compile else ()
 
     @property
@@ -99,11 +101,10 @@ class Classifier(LightningModule):
         return loss
 
     def loss(self, images: Tensor, labels: Tensor) -> Tensor:
-        settings = self.recipe.loss
+        settings, network = self.recipe.loss, self._compiled[0] if self._compiled else self.network
         if not self._teacher:
-            network = self._compiled[0] if self._compiled else self.network
             return training_loss(first(network(images)).float(), labels, None, settings)
-        seen = self._teacher[0].compare(self.network, images)
+        seen = self._teacher[0].compare(network, images)
         loss = training_loss(seen.student.float(), labels, seen.teacher.float(), settings)
         return loss if seen.distance is None else loss + settings.features * seen.distance
 
@@ -137,7 +138,7 @@ class Classifier(LightningModule):
 
     def readable(self, batch: Batch) -> None:
         """Refuses, or says once for every image that it is skipped."""
-        refuse_unreadable(batch)
+        refuse_unreadable(batch, self.recipe.data)
         for problem in batch.problems:
             if problem not in self._told:
                 print(f"nnstretch: skipped, {one_line(problem)}", file=sys.stderr)
@@ -150,6 +151,9 @@ class Classifier(LightningModule):
     def validation_step(self, batch: Batch, batch_number: int) -> None:
         """In fp32, because that is the network which is exported."""
         self.readable(batch)
+        if not len(batch):
+            return
+        self._judged += len(batch)
         with torch.autocast(self.device.type, enabled=False):
             student = first(self.judged(self.laid_out(normalised(batch.images, self.dataset)))).float()
         self.val_loss.update(functional.cross_entropy(student, batch.labels), len(batch))
@@ -160,6 +164,9 @@ class Classifier(LightningModule):
         """The epoch's losses and accuracies over all processes; the next epoch begins anew."""
         metrics = {"train_loss": self.train_loss, "val_loss": self.val_loss, "val_accuracy": self.top1, "val_top5": self.top5}
         numbers = {name: float(metric.compute()) for name, metric in metrics.items()}
+        judged, self._judged = self._judged, 0
+        if math.isnan(numbers["val_loss"]) and not judged:
+            raise BadInput(f"no held-out image can be read, data set {self.recipe.data.name}, at least one is needed")
         for metric in metrics.values():
             metric.reset()
         return numbers
@@ -188,9 +195,9 @@ class Classifier(LightningModule):
             raise BadInput(f"cannot resume, the saved training is of another network, {reason}")
 
 
-def refuse_unreadable(batch: Batch) -> None:
-    """Raises BadInput for a batch of which nothing could be read, or in which what cannot be read is not to be skipped."""
-    if not len(batch):
+def refuse_unreadable(batch: Batch, data: Data) -> None:
+    """Raises BadInput for a batch of which nothing could be read, except for held-out images where these may be skipped."""
+    if not len(batch) and not (batch.judged and data.corrupt == "skip"):
         raise BadInput(batch.problems[0])
 
 

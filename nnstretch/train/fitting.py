@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import signal
+import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -28,11 +29,11 @@ from nnstretch.train.machine import lightning_settings, rank
 from nnstretch.train.norms import shared_norms
 from nnstretch.train.reading import flat, load_recipe
 from nnstretch.train.recipe import Recipe
-from nnstretch.train.records import BEST, CURVE, PLAN, RECIPE, STATE, WEIGHTS, Bar, Epoch, Records, best_of
+from nnstretch.train.records import BEST, HISTORY, PLAN, RECIPE, STATE, WEIGHTS, Bar, Epoch, Records, best_of
 from nnstretch.train.teacher import Teacher, first
 from nnstretch.train.weights import SafeCheckpoint, save_weights
 
-HISTORY, LOGS = "training.json", "logs"
+LOGS = "logs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +85,10 @@ def fit(
         prepare(out, recipe, resume)
         if resume and isinstance(module, StretchedNetwork):
             check_same_plan(module, out)
-        records = Records(out, origin)
-        train(Classifier(module, recipe, pictures.dataset, taught), pictures, records, out / STATE if resume else None, progress)
-        return finish(module, recipe, records.epochs, out)
+        records = Records(out, origin, resume)
+        with refusing(out):
+            train(Classifier(module, recipe, pictures.dataset, taught), pictures, records, out / STATE if resume else None, progress)
+            return finish(module, recipe, records.epochs, out)
 
 
 def train(classifier: Classifier, pictures: Pictures, records: Records, state: Path | None, progress: bool) -> None:
@@ -105,7 +107,8 @@ def train(classifier: Classifier, pictures: Pictures, records: Records, state: P
         enable_model_summary=False,
         num_sanity_val_steps=0,
     )
-    network.to(memory_format=layout)
+    for part in (network,) if classifier.average is None else (network, classifier.average):
+        part.to(memory_format=layout)  # type: ignore[call-overload]
     shared = settings.sync_norms and trainer.world_size > 1
     with interruptible(), shared_norms(network, shared):
         trainer.fit(classifier, datamodule=pictures, ckpt_path=state)
@@ -130,9 +133,12 @@ def evaluate(module: nn.Module, recipe: Recipe) -> float:
     right = judged = 0
     with torch.inference_mode():
         for batch in pictures.val_dataloader():
-            refuse_unreadable(batch)
-            judged += len(batch)
-            right += int((first(module(normalised(batch.images, pictures.dataset))).argmax(1) == batch.labels).sum())
+            refuse_unreadable(batch, recipe.data)
+            if len(batch):
+                judged += len(batch)
+                right += int((first(module(normalised(batch.images, pictures.dataset))).argmax(1) == batch.labels).sum())
+    if not judged:
+        raise BadInput(f"no held-out image can be read, data set {recipe.data.name}, at least one is needed")
     return right / judged
 
 
@@ -171,15 +177,12 @@ def prepare(out: Path, recipe: Recipe, resume: bool) -> None:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(f"cannot train into {out}, {error.strerror}, name another folder") from None
-    if rank(recipe.trainer) == 0 and not resume:
-        for name in (STATE, BEST, WEIGHTS, HISTORY, CURVE, PLAN):
-            (out / name).unlink(missing_ok=True)
 
 
 FREE = {"model", "data.root", "data.workers", "data.download", "trainer.max_epochs", "trainer.devices", "trainer.nodes"} | {
-    f"trainer.{key}" for key in ("patience_epochs", "save_every_steps", "tensorboard", "micro_batches")
+    f"trainer.{key}" for key in ("patience_epochs", "save_every_steps", "tensorboard")
 }
-"""What may differ where a run is resumed: how long it is, and where it runs."""
+"""What may differ where a run is resumed: how long it is, and where it runs. The place within an epoch is counted in micro-batches."""
 
 
 def check_same_recipe(before: Recipe, now: Recipe, out: Path) -> None:
@@ -230,6 +233,22 @@ def threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def refusing(out: Path) -> Iterator[None]:
+    """What the machine refuses (no room, no rights, a disk that is gone) is bad input, whoever asked for it.
+
+    TensorBoard writes in a thread, which hands its error to the next who asks it to write, and need not print it as well.
+    """
+    told = threading.excepthook
+    threading.excepthook = lambda ended: None if issubclass(ended.exc_type, OSError) else told(ended)
+    try:
+        yield
+    except OSError as error:
+        raise BadInput(f"training into {out} stopped, {error.filename or 'a file'}, {error.strerror or error}") from error
+    finally:
+        threading.excepthook = told
 
 
 @contextmanager

@@ -104,6 +104,8 @@ class Augment:
         require("augment.randaugment_magnitude", self.randaugment_magnitude, 0, 30)
         require("augment.mixup", self.mixup, 0, 100)
         require("augment.cutmix", self.cutmix, 0, 100)
+        if self.pad > 0 and self.crop_scale < 1:
+            raise BadInput(f"augment.pad is {self.pad} and augment.crop_scale {self.crop_scale}, an image is cropped in one way, set one off")
 
 
 @dataclass(frozen=True)
@@ -261,6 +263,8 @@ class Recipe:
                 raise BadInput(f"{key} is {text!r}, it must be text")
         if self.loss.kind == "binary" and self.loss.distill > 0:
             raise BadInput("loss.kind is binary and loss.distill is above 0, a teacher's opinion is over the classes, take softmax")
+        if self.trainer.compile and self.loss.features > 0:
+            raise BadInput(f"trainer.compile is true and loss.features {self.loss.features}, a compiled network shows no meeting points, set one off")
         if self.data.batch_images % self.trainer.micro_batches:
             raise BadInput(
                 f"trainer.micro_batches is {self.trainer.micro_batches}, data.batch_images {self.data.batch_images} does not divide"

@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from itertools import takewhile
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -27,7 +28,9 @@ from nnstretch.train.reading import recipe_yaml
 from nnstretch.train.weights import save_weights
 
 WEIGHTS, BEST, STATE = "weights.safetensors", "best.safetensors", "resume.safetensors"
-CURVE, RECIPE, PLAN = "curve.csv", "recipe.yaml", "plan.yaml"
+CURVE, RECIPE, PLAN, HISTORY = "curve.csv", "recipe.yaml", "plan.yaml", "training.json"
+RESULTS = (STATE, BEST, WEIGHTS, HISTORY, CURVE, PLAN)
+"""What a training that begins takes the place of."""
 STEPS_BETWEEN_LOSSES = 50
 
 
@@ -58,6 +61,15 @@ def origin_comments(origin: Mapping[str, str]) -> str:
     return "".join(f"# {what}: {json.dumps(where)}\n" for what, where in origin.items())
 
 
+def head_of(recipe: Path) -> str:
+    """The comments at the head of a recipe, as they are."""
+    try:
+        lines = recipe.read_text(encoding="utf-8").splitlines(keepends=True)
+    except (OSError, UnicodeDecodeError) as error:
+        raise BrokenFile(f"recipe {recipe}, it cannot be read, {error}") from None
+    return "".join(takewhile(lambda line: line.startswith("#"), lines))
+
+
 def best_of(epochs: tuple[Epoch, ...]) -> Epoch:
     """The first of the epochs of highest held-out accuracy."""
     return max(epochs, key=lambda epoch: (epoch.val_accuracy, -epoch.epoch))
@@ -74,9 +86,9 @@ def curve_csv(epochs: tuple[Epoch, ...]) -> str:
 class Records(lightning.Callback):
     """Adds an Epoch, keeps the best weights and the whole state at the end of each one, and the state within it where asked."""
 
-    def __init__(self, folder: Path, origin: Mapping[str, str] | None = None) -> None:
+    def __init__(self, folder: Path, origin: Mapping[str, str] | None = None, resumed: bool = False) -> None:
         self.epochs: tuple[Epoch, ...] = ()
-        self.folder, self.origin = folder, dict(origin or {})
+        self.folder, self.origin, self.resumed = folder, dict(origin or {}), resumed
         self._started_s = self._trained_s = 0.0
         self._images, self._learning_rate, self._saved_step = 0, 0.0, 0
 
@@ -90,11 +102,25 @@ class Records(lightning.Callback):
 
     def on_train_start(self, trainer: lightning.Trainer, module: Classifier) -> None:  # type: ignore[override]
         self._saved_step = trainer.global_step
-        if trainer.is_global_zero:  # only now is a state that is resumed accepted
-            write_text(self.folder / RECIPE, origin_comments(self.origin) + recipe_yaml(module.recipe))
-            if isinstance(module.network, StretchedNetwork):
-                write_plan(self.folder / PLAN, module.network.plan)
+        self._started_s = perf_counter()  # an epoch that is resumed is not started again
+        if trainer.is_global_zero:  # only now is everything accepted, a state that is resumed, too
+            self.settle(module)
         trainer.should_stop = self.out_of_patience(module.recipe.trainer.patience_epochs)
+
+    def settle(self, module: Classifier) -> None:
+        """Recipe and plan into the folder; out of it what would pass for this run's: results of another, and what a kill left half-written.
+
+        A run that goes on had ended, perhaps: it is under way again, so its history goes. Its weights stay until there are later ones.
+        """
+        head = head_of(self.folder / RECIPE) if self.resumed else origin_comments(self.origin)
+        for name in RESULTS:
+            for torn in self.folder.glob(f".{name}.*"):
+                torn.unlink(missing_ok=True)
+        for name in (HISTORY,) if self.resumed else RESULTS:
+            (self.folder / name).unlink(missing_ok=True)
+        write_text(self.folder / RECIPE, head + recipe_yaml(module.recipe))
+        if isinstance(module.network, StretchedNetwork):
+            write_plan(self.folder / PLAN, module.network.plan)
 
     def on_train_epoch_start(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
         self._started_s, self._images = perf_counter(), 0

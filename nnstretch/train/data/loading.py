@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from typing import Any
@@ -33,13 +33,15 @@ class Batch:
     pick: Pick
     problems: tuple[str, ...] = ()
     """One line for each image that could not be read."""
+    judged: bool = False
+    """Held-out images, in place of which no others are taken."""
 
     def to(self, device: torch.device) -> Batch:
         later = device.type != "cpu"
-        return Batch(self.images.to(device, non_blocking=later), self.labels.to(device, non_blocking=later), self.pick, self.problems)
+        return replace(self, images=self.images.to(device, non_blocking=later), labels=self.labels.to(device, non_blocking=later))
 
     def pin_memory(self) -> Batch:
-        return Batch(self.images.pin_memory(), self.labels.pin_memory(), self.pick, self.problems)
+        return replace(self, images=self.images.pin_memory(), labels=self.labels.pin_memory())
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -54,7 +56,7 @@ class Batches(TorchDataset[Batch]):
     def __getitem__(self, pick: Pick) -> Batch:
         if isinstance(self._images, InMemory) and self._view is None:
             chosen = torch.tensor(pick.indices)
-            return Batch(self._images.images[chosen], self._images.labels[chosen], pick)
+            return Batch(self._images.images[chosen], self._images.labels[chosen], pick, judged=self._judged)
         # The generators' state is kept: whoever else draws on it must not feel how images are loaded.
         with torch.random.fork_rng(devices=[]):
             return self.one_by_one(pick)
@@ -70,11 +72,13 @@ class Batches(TorchDataset[Batch]):
                 if self._judged and self._corrupt == "skip":  # nothing takes its place: another would count twice
                     problems.append(str(problem))
                     continue
-                return nothing(pick, (str(problem),))
+                return nothing(pick, (str(problem),), self._judged)
             torch.manual_seed(mixed(self._seed, pick.epoch, index))
             images.append(self._view(image) if self._view is not None else image)
             labels.append(label)
-        return Batch(torch.stack(images), torch.tensor(labels), pick, tuple(problems)) if images else nothing(pick, tuple(problems))
+        if not images:
+            return nothing(pick, tuple(problems), self._judged)
+        return Batch(torch.stack(images), torch.tensor(labels), pick, tuple(problems), self._judged)
 
     def readable(self, index: int, problems: list[str]) -> tuple[Tensor, int]:
         """The image, or, where unreadable ones are to be skipped in training, the next that can be read."""
@@ -90,8 +94,8 @@ class Batches(TorchDataset[Batch]):
         raise Unreadable(f"no image can be read, {len(self._images)} were tried, the last: {problems[-1]}")
 
 
-def nothing(pick: Pick, problems: tuple[str, ...]) -> Batch:
-    return Batch(torch.empty(0, 3, 1, 1), torch.empty(0), pick, problems)
+def nothing(pick: Pick, problems: tuple[str, ...], judged: bool) -> Batch:
+    return Batch(torch.empty(0, 3, 1, 1), torch.empty(0), pick, problems, judged)
 
 
 def open_data(data: Data) -> Dataset:
@@ -119,8 +123,13 @@ def open_data(data: Data) -> Dataset:
     return open_cifar(Path(data.root), 10 if data.name == "cifar10" else 100, data.download)
 
 
-def needs_view(images: Images, px: int) -> bool:
-    return not isinstance(images, InMemory) or tuple(images.images.shape[-2:]) != (px, px)
+def needs_view(images: Images, px: int, resize_px: int = 0) -> bool:
+    return not isinstance(images, InMemory) or tuple(images.images.shape[-2:]) != (px, px) or resize_px > px
+
+
+def judged_view(images: Images, data: Data) -> Fit | None:
+    """How a stored image is made ready to be judged; None where every one of them is."""
+    return held_view(data) if needs_view(images, data.view_px, data.val_resize_px) else None
 
 
 class Pictures(LightningDataModule):
@@ -165,7 +174,7 @@ class Pictures(LightningDataModule):
 
     def val_dataloader(self) -> DataLoader[Batch]:
         data, images = self.recipe.data, self.dataset.held
-        view = held_view(data) if needs_view(images, data.view_px) else None
+        view = judged_view(images, data)
         picks = in_turn(len(images), VAL_BATCH_IMAGES, self.share())
         return loader(Batches(images, view, self.recipe.seed, data.corrupt, judged=True), picks, data.workers, self.pinned())
 
@@ -220,8 +229,7 @@ def loader(batches: Batches, picks: Sequence[Pick] | Order, workers: int, pinned
 
 def prepared(dataset: Dataset, images: Images, indices: Sequence[int], data: Data) -> tuple[Tensor, Tensor]:
     """Chosen images as the network sees them when it is judged: float32 of [n, 3, px, px]; and their labels."""
-    view = held_view(data) if needs_view(images, data.view_px) else None
-    batch = Batches(images, view, 0, data.corrupt)[Pick(0, 0, 0, len(indices), tuple(indices))]
+    batch = Batches(images, judged_view(images, data), 0, data.corrupt)[Pick(0, 0, 0, len(indices), tuple(indices))]
     if not len(batch):
         raise BadInput(batch.problems[0])
     return normalised(batch.images, dataset), batch.labels
