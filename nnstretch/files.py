@@ -13,6 +13,8 @@ from typing import Any
 
 from nnstretch.errors import BadInput, BrokenFile
 
+UNFINISHED = ".unfinished"
+"""Ending of files that are still being written, or were when somebody was killed."""
 NO_ROOM = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO})
 
 
@@ -27,7 +29,7 @@ def replacing(path: Path) -> Iterator[Path]:
     if path.exists() and not path.is_file():
         raise BadInput(f"cannot write {path}, it is a device or a pipe that a file would take the place of, name a file")
     try:
-        handle, aside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        handle, aside = tempfile.mkstemp(prefix=f".{path.name}.", suffix=UNFINISHED, dir=path.parent)
     except OSError as error:
         raise BadInput(f"cannot write {path}, folder {path.parent}, {error.strerror or error}") from error
     os.close(handle)

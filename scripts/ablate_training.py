@@ -111,7 +111,7 @@ class Bench:
 
     task: str
     keys: tuple[str, ...]
-    """What all trainings change of the task's recipe; with other keys, what was measured is kept apart."""
+    """What all trainings change of the task's recipe; with other keys, or another length of the original, runs are kept apart."""
     epochs: int
     original_epochs: int
     work: Path
@@ -121,7 +121,8 @@ class Bench:
     def __post_init__(self) -> None:
         self.recipe = load_recipe(self.task, self.keys)
         self.work.mkdir(parents=True, exist_ok=True)
-        self.label = f"{self.task}-{sha256(json.dumps(self.keys).encode()).hexdigest()[:8]}"
+        settled = json.dumps([self.keys, self.original_epochs])
+        self.label = f"{self.task}-{sha256(settled.encode()).hexdigest()[:8]}"
         self.journal = self.work / f"{self.label}.jsonl"
         for number, line in enumerate(whole_lines(self.journal), 1):
             entry = object_in(line, self.journal, number)
@@ -144,8 +145,7 @@ class Bench:
         recipe = load_recipe(self.task, (*self.keys, *(way.keys if way else ())))
         trainer = replace(recipe.trainer, max_epochs=run.epochs, channels_last=run.network in CHANNELS_LAST)
         recipe = replace(recipe, model=model, seed=run.seed, trainer=trainer)
-        original, of = load_model(model, run.seed), f"{run.network}-{self.original_epochs}-{run.seed}"
-        kept = self.work / f"{self.label}-{of}.safetensors"
+        original, kept = load_model(model, run.seed), self.work / f"{self.label}-{run.network}-{run.seed}.safetensors"
         if way is None:
             accuracy = self.fitted(started(original, recipe), recipe)
             save_weights(original, kept)

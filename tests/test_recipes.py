@@ -67,7 +67,9 @@ def test_a_recipe_takes_two_steps(name: str, folder: Path, tmp_path: Path, capsy
     recipe = load_recipe(name, ["data.root=somewhere"])
     words = ["train", name, *SMALL, "--out", str(tmp_path / "out"), "--json"]
     if recipe.data.name in ("folder", "cifar10"):
-        words += ["--data.name", "folder", "--data.root", str(folder), "--model", f"{recipe.model.partition('?')[0]}?num_classes=2"]
+        network, _, options = recipe.model.partition("?")
+        options = "&".join([*(option for option in options.split("&") if option and "num_classes" not in option), "num_classes=2"])
+        words += ["--data.name", "folder", "--data.root", str(folder), "--model", f"{network}?{options}"]
         words += ["--data.image_px", "64", "--data.val_px", "64", "--data.val_resize_px", "72"]
     else:
         words += ["--data.held_out", "0.9", "--data.images_per_class", "2", "--data.image_px", "32", "--data.batch_images", "60"]
@@ -98,8 +100,8 @@ def write_network(path: Path) -> str:
 def test_a_recipe_from_scratch_takes_two_steps_with_a_plan(
     name: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_network(tmp_path)  # without a residual path, so it cannot start as imagenet_a3 says
-    words = ["train", name, *SMALL, "--start", "he", "--data.root", str(folder), "--data.image_px", "32", "--data.val_px", "32", "--data.val_resize_px", "36"]
+    write_network(tmp_path)
+    words = ["train", name, *SMALL, "--data.root", str(folder), "--data.image_px", "32", "--data.val_px", "32", "--data.val_resize_px", "36"]
     assert command([*words, "--plan", str(tmp_path / "plan.yaml"), "--out", str(tmp_path / "out"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["epochs"] == 1
     assert SafeCheckpoint().load_checkpoint(tmp_path / "out" / "resume.safetensors")["global_step"] == 2

@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor, distributed, nn
 
+from nnstretch.errors import BadInput
 from nnstretch.stretch.norms import precise_norms
-from nnstretch.train.norms import shared_norms
+from nnstretch.train.norms import own_norms, shared_norms
 
 
 @pytest.fixture
@@ -51,6 +52,27 @@ def test_precise_statistics_are_of_images_that_every_process_has(monkeypatch: py
     batches = [images(1, 2), images(2, 1, seed=1)]
     precise_norms(plain, batches)
     with shared_norms(alone, wanted=True):
-        precise_norms(alone, batches)
+        forward = alone.forward
+        with own_norms(alone):
+            precise_norms(alone, batches)
+        assert alone.forward is forward
+    assert "forward" not in vars(alone)
     assert torch.equal(alone.running_var, plain.running_var)
     assert torch.equal(alone.running_mean, plain.running_mean)
+
+
+@pytest.mark.usefixtures("one_process")
+def test_norms_that_activate_still_do_and_other_kinds_are_refused() -> None:
+    from timm.layers import BatchNormAct2d
+
+    class Doubled(nn.BatchNorm2d):
+        def forward(self, images: Tensor) -> Tensor:
+            return 2 * super().forward(images)
+
+    norm, given = BatchNormAct2d(3), images(0, 1)
+    wanted = BatchNormAct2d(3)(given)
+    with shared_norms(norm, wanted=True):
+        assert torch.allclose(norm(given), wanted, atol=1e-5)
+    assert float(wanted.detach().min()) == 0
+    with pytest.raises(BadInput, match="sync_norms is true, 0 is a Doubled with a forward pass of its own"), shared_norms(nn.Sequential(Doubled(3)), True):
+        pass

@@ -233,7 +233,11 @@ def make_layer_norm(node: Node, specs: Mapping[str, TensorSpec]) -> nn.Module | 
 
 
 def make_dropout(node: Node, specs: Mapping[str, TensorSpec]) -> nn.Module | None:
-    return nn.Dropout(float(node.args[1]))  # type: ignore[arg-type]
+    share, axes = float(node.args[1]), len(node.output.shape)  # type: ignore[arg-type]
+    if node.op == "alpha_dropout":
+        return nn.AlphaDropout(share)
+    whole = {3: nn.Dropout1d, 4: nn.Dropout2d, 5: nn.Dropout3d}.get(axes, nn.Dropout) if node.op == "feature_dropout" else nn.Dropout
+    return whole(share)
 
 
 LAYERS: dict[str, Callable[[Node, Mapping[str, TensorSpec]], nn.Module | None]] = {
@@ -243,7 +247,7 @@ LAYERS: dict[str, Callable[[Node, Mapping[str, TensorSpec]], nn.Module | None]] 
     "linear": make_linear,
     "batch_norm": make_batch_norm,
     "layer_norm": make_layer_norm,
-    "dropout": make_dropout,
+    **dict.fromkeys(("dropout", "feature_dropout", "alpha_dropout"), make_dropout),
 }
 
 

@@ -84,7 +84,7 @@ def run_verb(verb: str, argv: list[str]) -> int:
     except OSError as error:  # what the machine refuses; without a number it is somebody's mistake, and is shown whole
         if error.errno is None:
             raise
-        where = error.filename or "a file of the system"
+        where = error.filename or "the system"
         print(f"nnstretch: {one_line(f'{verb} stopped, {where}, {error.strerror}')}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from torch import nn
 
+    from nnstretch.stretch.module import StretchedNetwork
     from nnstretch.train.recipe import Recipe
 
 SUMMARY = "train a network, original or branched, by a recipe"
@@ -64,8 +65,8 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
         recipe = replace(recipe, model=given.get("model") or planned_model(plan_file))
     files = {"plan": plan_file, "weights": args.weights, "teacher": args.teacher}
     if not args.resume:
-        refuse_own_input(args.out, files)
-    module, teacher = networks(recipe, plan_file, args.weights, args.teacher)
+        refuse_own_input(args.out, {option: files[option] for option in ("weights", "teacher")})
+    module, teacher = networks(recipe, plan_file, args.weights, args.teacher, tell=not args.resume)
     return trained(module, teacher, recipe, args, {what: described(file) for what, file in files.items() if file is not None})
 
 
@@ -111,10 +112,15 @@ def trained(
     }
 
 
-def networks(recipe: Recipe, plan_file: str | None, weights: str | None, teacher: str | None = None) -> tuple[nn.Module, nn.Module | None]:
-    """What is trained, and its teacher where the recipe distils: the original, or any network with --teacher's weights."""
+def networks(
+    recipe: Recipe, plan_file: str | None, weights: str | None, teacher: str | None = None, tell: bool = False
+) -> tuple[nn.Module, nn.Module | None]:
+    """What is trained, and its teacher where the recipe distils: the original, or any network with --teacher's weights.
+
+    Where asked, `tell`s on standard error what a user may not expect of a branched network.
+    """
     if plan_file is not None:
-        return branched(recipe, plan_file, weights, teacher)
+        return branched(recipe, plan_file, weights, teacher, tell)
     module = started_or_loaded(recipe, weights)
     if not recipe.loss.has_teacher:
         return module, None
@@ -150,7 +156,7 @@ def load_weighted(model: str, weights: str) -> nn.Module:
     return module
 
 
-def branched(recipe: Recipe, plan_file: str, weights: str | None, teacher: str | None) -> tuple[nn.Module, nn.Module | None]:
+def branched(recipe: Recipe, plan_file: str, weights: str | None, teacher: str | None, tell: bool) -> tuple[nn.Module, nn.Module | None]:
     """--weights may be the original's, which are inherited, or the branched network's own; --teacher is always the original's."""
     from nnstretch.capture import load_model
     from nnstretch.stretch import read_plan
@@ -160,18 +166,32 @@ def branched(recipe: Recipe, plan_file: str, weights: str | None, teacher: str |
     plan = read_plan(Path(plan_file))
     original = load_model(recipe.model)
     inherits = weights is not None and fits(original, weights)
-    if weights is None or inherits:
+    if inherits or (weights is None and recipe.branched.inherit != "none"):
         original = started_or_loaded(recipe, weights)
     if recipe.loss.has_teacher and teacher is None and not inherits:
         raise BadInput(f"{taught(recipe)}, no teacher, give --weights of the original {recipe.model}, or --teacher")
-    if weights is None and recipe.branched.inherit != "none":
-        print(f"nnstretch: no --weights, branches inherit the weights that {recipe.model} starts with", file=sys.stderr)
     module = branched_network(original, plan, recipe)
+    if tell:
+        tell_unexpected(recipe, original, module, weights)
     if weights is not None and not inherits:
         load_weights(module, weights)
     if not recipe.loss.has_teacher:
         return module, None
     return module, original if teacher is None else load_weighted(recipe.model, teacher)
+
+
+def tell_unexpected(recipe: Recipe, original: nn.Module, module: StretchedNetwork, weights: str | None) -> None:
+    """Of several processes the first one speaks."""
+    from nnstretch.train.branching import lost_in_branches
+    from nnstretch.train.machine import rank
+
+    if rank(recipe.trainer):
+        return
+    if weights is None and recipe.branched.inherit != "none":
+        print(f"nnstretch: no --weights, branches inherit the weights that {recipe.model} starts with", file=sys.stderr)
+    if lost := lost_in_branches(original, module):
+        more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+        print(f"nnstretch: {lost[0]}{more} of {recipe.model} act in training only and are not in the branched network", file=sys.stderr)
 
 
 def fits(module: nn.Module, weights: str) -> bool:

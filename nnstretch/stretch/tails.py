@@ -14,6 +14,7 @@ import torch
 from torch import fx, nn
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 
 from nnstretch.structure.cuts import ACTIVATIONS, PASSING
 
@@ -107,7 +108,7 @@ def tail_of(module: fx.GraphModule) -> Tail:
 
 def kind_of(node: fx.Node, module: fx.GraphModule) -> str:
     if node.op == "call_module":
-        return "dropout" if isinstance(module.get_submodule(str(node.target)), nn.Dropout) else ""
+        return "dropout" if isinstance(module.get_submodule(str(node.target)), _DropoutNd) else ""
     schema = getattr(node.target, "_schema", None)
     return schema.name.rpartition("::")[2] if schema is not None else ""
 

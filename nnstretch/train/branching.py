@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -22,14 +21,12 @@ from nnstretch.train.data.order import order_of
 from nnstretch.train.recipe import Recipe
 
 CALIBRATION_BATCH = 64
+DROP_OUT = frozenset({"dropout", "feature_dropout", "alpha_dropout"})
 M = TypeVar("M", bound=nn.Module)
 
 
 def branched_network(original: nn.Module, plan: Plan, recipe: Recipe) -> StretchedNetwork:
-    """The plan's network as `recipe.branched` begins it; `original`, with the weights to inherit, stays as it is.
-
-    Says on standard error what of the original acts in training only and is therefore in no branch (lost_in_branches).
-    """
+    """The plan's network as `recipe.branched` begins it; `original`, with the weights to inherit, stays as it is."""
     settings = recipe.branched
     with seeded(recipe):
         network = stretch(copy.deepcopy(original), plan, inherit=settings.inherit != "none")
@@ -40,9 +37,6 @@ def branched_network(original: nn.Module, plan: Plan, recipe: Recipe) -> Stretch
 
         rescale(network, original, calibration_batches(recipe))
     network.set_branch_drop(settings.drop)
-    if lost := lost_in_branches(original, network):
-        more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
-        print(f"nnstretch: {lost[0]}{more} of {plan.model} act in training only and are not in the branched network", file=sys.stderr)
     return network
 
 
@@ -50,13 +44,14 @@ def lost_in_branches(original: nn.Module, network: StretchedNetwork) -> tuple[st
     """Modules of `original` that draw random numbers in training and have no operator in the captured graph (stochastic depth).
 
     A graph is captured in evaluation mode, where drop-out is an operator that waits, and stochastic depth is nothing at all. Found by
-    running the original once in training mode, on zeros: who advances PyTorch's generator, and is no drop-out layer.
+    running a copy of the original once in training mode, on zeros: who advances PyTorch's generator, and is no drop-out layer. Where
+    as many operators wait as are no layer's, they are drop-out that was called as a function, and nothing is lost.
     """
-    waiting = sum(node.op == "dropout" for segment in network.lowered.segments for node in segment.original.nodes)
+    nodes = (node for segment in network.lowered.segments for node in segment.original.nodes)
+    waiting = sum(node.op in DROP_OUT and float(node.args[1]) > 0 for node in nodes)  # type: ignore[arg-type]
     drawing = random_modules(copy.deepcopy(original), torch.zeros(2, *network.plan.input_shape[1:]))
-    if len(drawing) <= waiting:
-        return ()
-    return tuple(name for name, module in drawing if not isinstance(module, _DropoutNd))
+    others = [name for name, module in drawing if not isinstance(module, _DropoutNd)]
+    return tuple(dict.fromkeys(others)) if waiting < len(drawing) else ()
 
 
 def random_modules(module: nn.Module, images: Tensor) -> tuple[tuple[str, nn.Module], ...]:

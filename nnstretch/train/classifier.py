@@ -22,6 +22,7 @@ from nnstretch.train.data.order import mixed
 from nnstretch.train.data.views import for_training, normalised
 from nnstretch.train.descent import follow, laid_out_as, learning_rate_factor, make_optimizer, rises
 from nnstretch.train.losses import training_loss
+from nnstretch.train.norms import own_norms
 from nnstretch.train.recipe import Augment, Data, Recipe
 from nnstretch.train.teacher import Teacher, first
 from nnstretch.train.weights import unfit
@@ -133,7 +134,7 @@ class Classifier(LightningModule):
         if not images:
             return
         batches = self.trainer.datamodule.norm_batches(self.current_epoch, images)
-        with torch.autocast(self.device.type, enabled=False):
+        with torch.autocast(self.device.type, enabled=False), own_norms(self.judged):
             precise_norms(self.judged, (self.as_trained(batch.to(self.device)) for batch in batches))
 
     def readable(self, batch: Batch) -> None:

@@ -242,11 +242,13 @@ def refusing(out: Path) -> Iterator[None]:
     TensorBoard writes in a thread, which hands its error to the next who asks it to write, and need not print it as well.
     """
     told = threading.excepthook
-    threading.excepthook = lambda ended: None if issubclass(ended.exc_type, OSError) else told(ended)
+    threading.excepthook = lambda ended: None if type(ended.thread).__name__ == "_AsyncWriterThread" else told(ended)
     try:
         yield
     except OSError as error:
-        raise BadInput(f"training into {out} stopped, {error.filename or 'a file'}, {error.strerror or error}") from error
+        if error.errno is None:  # somebody's mistake, to be shown whole
+            raise
+        raise BadInput(f"training into {out} stopped, {error.filename or 'the system'}, {error.strerror}") from error
     finally:
         threading.excepthook = told
 

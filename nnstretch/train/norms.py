@@ -18,6 +18,8 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from nnstretch.errors import BadInput
+
 
 class Mean(torch.autograd.Function):
     """The mean over processes; its gradient is the mean of theirs."""
@@ -38,11 +40,8 @@ def averaged(value: Tensor) -> Tensor:
 
 
 def shared(norm: _BatchNorm, images: Tensor) -> Tensor:
-    """The forward pass of a batch norm over the images of all processes.
-
-    Without gradients nobody learns: statistics are measured (precise batch norm), of images that every process has.
-    """
-    if not (norm.training and torch.is_grad_enabled() and dist.is_initialized()):
+    """The forward pass of a batch norm over the images of all processes."""
+    if not (norm.training and dist.is_initialized()):
         return type(norm).forward(norm, images)
     axes = [axis for axis in range(images.ndim) if axis != 1]
     shape = (1, -1, *(1,) * (images.ndim - 2))
@@ -54,7 +53,8 @@ def shared(norm: _BatchNorm, images: Tensor) -> Tensor:
     out = centred * (variance + norm.eps).rsqrt().view(shape)
     if norm.affine:
         out = out * norm.weight.view(shape) + norm.bias.view(shape)
-    return out.to(images.dtype)
+    out = out.to(images.dtype)
+    return out if type(norm).forward is _BatchNorm.forward else norm.act(norm.drop(out))  # type: ignore[no-any-return, operator]
 
 
 def remember(norm: _BatchNorm, mean: Tensor, variance: Tensor, count: int) -> None:
@@ -69,12 +69,30 @@ def remember(norm: _BatchNorm, mean: Tensor, variance: Tensor, count: int) -> No
 
 @contextmanager
 def shared_norms(network: nn.Module, wanted: bool) -> Iterator[None]:
-    """Within, batch norms of `network` see the images of all processes. Their class, weights and names stay."""
-    norms = [module for module in network.modules() if isinstance(module, _BatchNorm)] if wanted else []
+    """Within, batch norms of `network` see the images of all processes. Their class, weights and names stay.
+
+    timm's norms that also activate (BatchNormAct2d) do so. Raises BadInput for norms with another forward pass of their own.
+    """
+    norms = {name: module for name, module in network.named_modules() if isinstance(module, _BatchNorm)} if wanted else {}
+    for name, norm in norms.items():
+        activates = callable(getattr(norm, "act", None)) and callable(getattr(norm, "drop", None))
+        if type(norm).forward is not _BatchNorm.forward and not activates:
+            raise BadInput(f"trainer.sync_norms is true, {name} is a {type(norm).__name__} with a forward pass of its own, set it to false")
     try:
-        for norm in norms:
+        for norm in norms.values():
             norm.forward = partial(shared, norm)  # type: ignore[method-assign]
         yield
     finally:
-        for norm in norms:
+        for norm in norms.values():
             del norm.forward
+
+
+@contextmanager
+def own_norms(network: nn.Module) -> Iterator[None]:
+    """Within shared_norms: norms that see their own process's images again, for statistics of images that all processes have."""
+    taken = [(norm, norm.__dict__.pop("forward")) for norm in network.modules() if isinstance(norm, _BatchNorm) and "forward" in norm.__dict__]
+    try:
+        yield
+    finally:
+        for norm, forward in taken:
+            norm.forward = forward

@@ -210,7 +210,7 @@ class Trainer:
     nodes: int = 1
     """Machines; torchrun and SLURM are recognised."""
     sync_norms: bool = True
-    """Batch norms see the images of all processes, so that a run does not depend on how many there are."""
+    """Batch norms see the images of all processes, so that they do not depend on how many there are."""
     micro_batches: int = 1
     """Parts in which each process takes its share of a batch, where memory does not hold it at once."""
     channels_last: bool = True

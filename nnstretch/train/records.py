@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from nnstretch.errors import BadInput, BrokenFile
-from nnstretch.files import write_text
+from nnstretch.files import UNFINISHED, write_text
 from nnstretch.planfile import write_plan
 from nnstretch.stretch.module import StretchedNetwork
 from nnstretch.train.classifier import Classifier
@@ -113,13 +113,15 @@ class Records(lightning.Callback):
         A run that goes on had ended, perhaps: it is under way again, so its history goes. Its weights stay until there are later ones.
         """
         head = head_of(self.folder / RECIPE) if self.resumed else origin_comments(self.origin)
-        for name in RESULTS:
-            for torn in self.folder.glob(f".{name}.*"):
+        for name in (*RESULTS, RECIPE):
+            for torn in self.folder.glob(f".{name}.*{UNFINISHED}"):
                 torn.unlink(missing_ok=True)
+        planned = isinstance(module.network, StretchedNetwork)
         for name in (HISTORY,) if self.resumed else RESULTS:
-            (self.folder / name).unlink(missing_ok=True)
+            if not (planned and name == PLAN):  # which may be the very file that was given
+                (self.folder / name).unlink(missing_ok=True)
         write_text(self.folder / RECIPE, head + recipe_yaml(module.recipe))
-        if isinstance(module.network, StretchedNetwork):
+        if planned:
             write_plan(self.folder / PLAN, module.network.plan)
 
     def on_train_epoch_start(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
