@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
@@ -12,7 +14,7 @@ from nnstretch.errors import BadInput
 from nnstretch.train import held_out
 from nnstretch.train.data import Pictures, open_data
 from nnstretch.train.data.images import InMemory
-from nnstretch.train.data.order import Order, Pick, Share, order_of
+from nnstretch.train.data.order import Order, Pick, Share, mixed, order_of, seed_globally
 from nnstretch.train.data.views import for_training, moved, moves_of
 from nnstretch.train.recipe import Augment, Data, Recipe
 
@@ -108,3 +110,21 @@ def test_a_batch_that_cannot_be_shared_out_is_refused() -> None:
 def test_a_batch_larger_than_the_data_is_refused() -> None:
     with pytest.raises(BadInput, match=r"batch_images is 1000.*179 images"):
         Pictures(Recipe(data=Data(image_px=8, batch_images=1000, held_out=0.9)))
+
+
+@given(st.lists(st.integers(0, 2**40), min_size=1, max_size=4))
+def test_global_seeds_begin_the_stream_that_pytorch_begins_for_the_same_seed(numbers: list[int]) -> None:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(mixed(*numbers))
+        expected = torch.rand(3)
+        torch.rand(5)
+        seed_globally(torch.device("cpu"), *numbers)
+        assert torch.equal(torch.rand(3), expected)
+
+
+def test_an_image_is_seeded_where_it_is_drawn_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch.manual_seed writes down the call stack for every kind of device that is not there: slow, if often."""
+    monkeypatch.setattr(torch, "manual_seed", lambda seed: pytest.fail("seeded everywhere"))
+    augment = Augment(flip=0.5)
+    pictures = Pictures(Recipe(data=replace(SMALL.data, held_out=0.9), augment=augment))
+    assert sum(len(batch) for batch in pictures.train_dataloader()) > 0

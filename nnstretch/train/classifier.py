@@ -18,7 +18,7 @@ from nnstretch.errors import BadInput, one_line
 from nnstretch.stretch.norms import precise_norms
 from nnstretch.train.data.images import Dataset, digest_of
 from nnstretch.train.data.loading import Batch
-from nnstretch.train.data.order import mixed
+from nnstretch.train.data.order import seed_globally
 from nnstretch.train.data.views import for_training, normalised
 from nnstretch.train.descent import follow, laid_out_as, learning_rate_factor, make_optimizer, rises
 from nnstretch.train.losses import training_loss
@@ -88,7 +88,7 @@ class Classifier(LightningModule):
 
     def on_train_batch_start(self, batch: Batch, batch_number: int) -> None:
         """Dropout, mixing and their like draw on the global generator; a resumed run must draw the same, two processes not."""
-        torch.manual_seed(mixed(self.recipe.seed, self.current_epoch, batch_number, self.global_rank))
+        seed_globally(self.device, self.recipe.seed, self.current_epoch, batch_number, self.global_rank)
 
     def training_step(self, batch: Batch, batch_number: int) -> Tensor:
         images, labels = self.as_trained(batch), batch.labels

@@ -16,7 +16,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from nnstretch.errors import BadInput, BrokenFile
 from nnstretch.train.data.images import Dataset, Images, InMemory, Unreadable
-from nnstretch.train.data.order import Order, Pick, Share, in_turn, mixed
+from nnstretch.train.data.order import Order, Pick, Share, in_turn, seed_globally
 from nnstretch.train.data.views import Fit, View, held_view, normalised, training_view
 from nnstretch.train.recipe import Data, Recipe
 
@@ -73,7 +73,7 @@ class Batches(TorchDataset[Batch]):
                     problems.append(str(problem))
                     continue
                 return nothing(pick, (str(problem),), self._judged)
-            torch.manual_seed(mixed(self._seed, pick.epoch, index))
+            seed_globally(torch.device("cpu"), self._seed, pick.epoch, index)
             images.append(self._view(image) if self._view is not None else image)
             labels.append(label)
         if not images:
