@@ -167,7 +167,7 @@ class Classifier(LightningModule):
         numbers = {name: float(metric.compute()) for name, metric in metrics.items()}
         judged, self._judged = self._judged, 0
         if math.isnan(numbers["val_loss"]) and not judged:
-            raise BadInput(f"no held-out image can be read, data set {self.recipe.data.name}, at least one is needed")
+            raise nothing_judged(self.recipe.data)
         for metric in metrics.values():
             metric.reset()
         return numbers
@@ -200,6 +200,10 @@ def refuse_unreadable(batch: Batch, data: Data) -> None:
     """Raises BadInput for a batch of which nothing could be read, except for held-out images where these may be skipped."""
     if not len(batch) and not (batch.judged and data.corrupt == "skip"):
         raise BadInput(batch.problems[0])
+
+
+def nothing_judged(data: Data) -> BadInput:
+    return BadInput(f"no held-out image can be read, data set {data.name}, at least one is needed")
 
 
 def digest_of_weights(module: nn.Module) -> str:

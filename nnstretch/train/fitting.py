@@ -22,7 +22,7 @@ from nnstretch.errors import BadInput, UnknownName
 from nnstretch.files import write_text
 from nnstretch.planfile import read_plan
 from nnstretch.stretch.module import StretchedNetwork
-from nnstretch.train.classifier import Classifier, refuse_unreadable
+from nnstretch.train.classifier import Classifier, nothing_judged, refuse_unreadable
 from nnstretch.train.data.loading import Pictures
 from nnstretch.train.data.views import normalised
 from nnstretch.train.machine import lightning_settings, rank
@@ -138,7 +138,7 @@ def evaluate(module: nn.Module, recipe: Recipe) -> float:
                 judged += len(batch)
                 right += int((first(module(normalised(batch.images, pictures.dataset))).argmax(1) == batch.labels).sum())
     if not judged:
-        raise BadInput(f"no held-out image can be read, data set {recipe.data.name}, at least one is needed")
+        raise nothing_judged(recipe.data)
     return right / judged
 
 
