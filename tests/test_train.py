@@ -190,7 +190,9 @@ def test_held_out_images_must_suit_the_network_and_have_a_loss(tmp_path: Path) -
 
         def forward(self, images: torch.Tensor) -> torch.Tensor:
             out: torch.Tensor = self.inner(images)
-            return out if self.training else out * float("nan")
+            if len(images) == 360 % 128:
+                out[0] *= float("nan")  # one image of the last batch is enough
+            return out
 
     with pytest.raises(BadInput, match="diverged, epoch 1, the loss on held-out images is nan"):
         fit(Blind(), SMALL, tmp_path, progress=False)

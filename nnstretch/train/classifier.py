@@ -54,11 +54,14 @@ class Classifier(LightningModule):
         self.recipe = recipe
         self.dataset = dataset
         self.average = copy.deepcopy(network).requires_grad_(False).eval() if recipe.average.decay else None
-        self.train_loss = MeanMetric()
+        # Metrics that look at what they are given wait for the card; a loss that is not a number must show besides, not be left out.
+        self.train_loss = MeanMetric(nan_strategy="disable")
         self.train_loss.persistent(True)  # so that an epoch which was interrupted still has the loss of all its steps
-        self.val_loss = MeanMetric()
+        self.val_loss = MeanMetric(nan_strategy="disable")
         classes = len(dataset.classes)
-        self.top1, self.top5 = (MulticlassAccuracy(classes, top_k=min(k, classes), average="micro") for k in (1, 5))
+        self.top1, self.top5 = (
+            MulticlassAccuracy(classes, top_k=min(k, classes), average="micro", validate_args=False) for k in (1, 5)
+        )
         self.mixer = mixer_of(recipe.augment, classes)
         # Kept in tuples: what is aside of the module's own tree is not saved.
         self._teacher = (teacher,) if teacher is not None else ()
@@ -95,7 +98,7 @@ class Classifier(LightningModule):
         if self.mixer is not None:
             images, labels = self.mixer(images, labels)
         loss = self.loss(self.laid_out(images), labels)
-        self.train_loss.update(loss.detach(), len(images))
+        self.train_loss.update(loss.detach().expand(len(images)))
         self.first_bad = torch.where(torch.isfinite(loss.detach()), self.first_bad, self.first_bad.clamp(max=self.global_step))
         if loss.device.type == "cpu" or batch_number % STEPS_BETWEEN_CHECKS == 0:
             self.refuse_diverged()
@@ -157,7 +160,7 @@ class Classifier(LightningModule):
         self._judged += len(batch)
         with torch.autocast(self.device.type, enabled=False):
             student = first(self.judged(self.laid_out(normalised(batch.images, self.dataset)))).float()
-        self.val_loss.update(functional.cross_entropy(student, batch.labels), len(batch))
+        self.val_loss.update(functional.cross_entropy(student, batch.labels, reduction="none"))
         self.top1.update(student, batch.labels)
         self.top5.update(student, batch.labels)
 
