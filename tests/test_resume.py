@@ -74,6 +74,23 @@ def test_a_resumed_training_ends_in_the_same_weights(tmp_path: Path, monkeypatch
     assert untimed[0] == untimed[1]
 
 
+@pytest.mark.parametrize(("epoch", "save_every_steps"), [(1, 0), (2, 0), (2, 2)])
+def test_loading_processes_go_on_with_the_images_that_come_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, epoch: int, save_every_steps: int
+) -> None:
+    """They fetch ahead, before the loop has said which epoch it is."""
+    trainer = replace(SMALL.trainer, max_epochs=3, save_every_steps=save_every_steps)
+    recipe = replace(SMALL, trainer=trainer, data=replace(SMALL.data, workers=2))
+    whole, halves = small_net(), small_net()
+    fit(whole, replace(recipe, data=SMALL.data), tmp_path / "whole", progress=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(Classifier, "training_step", stop_in_epoch(Classifier.training_step, epoch))
+        with pytest.raises(Stopped):
+            fit(halves, recipe, tmp_path / "halves", progress=False)
+    fit(halves, recipe, tmp_path / "halves", resume=True, progress=False)
+    assert same_weights(whole, halves)
+
+
 def test_an_epoch_that_is_resumed_is_timed_from_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = replace(SMALL, trainer=replace(SMALL.trainer, max_epochs=1, save_every_steps=2))
     with monkeypatch.context() as patch:

@@ -152,6 +152,8 @@ class Pictures(LightningDataModule):
     def train_dataloader(self) -> DataLoader[Batch]:
         order = self.order(self.recipe.data.batch_images, self.share())
         order.start = self.start
+        epoch, done = self.start
+        order.set_epoch(max(0, epoch) + (done >= len(order)))  # Lightning says it later than loading processes begin to fetch
         return loader(self.training_batches(), order, self.recipe.data.workers, self.pinned())
 
     def order(self, batch_images: int, share: Share) -> Order:
