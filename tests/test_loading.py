@@ -53,6 +53,14 @@ def test_augmentation_of_zero_changes_nothing() -> None:
     assert torch.allclose(still, images, atol=1e-5)
 
 
+def test_augmentation_is_as_exact_in_bf16() -> None:
+    """A grid of 8 significant bits moves pixels by a twentieth, at 224 px by half of one."""
+    augment = Augment(shift=0.1, rotate_deg=10.0, scale=0.2)
+    exact = seen(augment)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(seen(augment), exact)
+
+
 def test_augmentation_depends_on_seed_and_epoch_and_not_on_how_a_batch_is_shared_out() -> None:
     whole = seen(SMALL.augment)
     assert torch.equal(whole, seen(SMALL.augment))

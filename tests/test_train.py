@@ -16,17 +16,13 @@ from trainings import SMALL, same_weights, small_net, write
 
 from nnstretch.capture import load_model
 from nnstretch.cli import main as command
-from nnstretch.cli import train as train_verb
 from nnstretch.errors import BadInput, BrokenFile, UnknownName
-from nnstretch.plan import Branch, Plan, Segment
-from nnstretch.stretch import write_plan
-from nnstretch.train import branched_network, evaluate, fit, held_out, load_recipe, load_weights, save_weights
-from nnstretch.train.branching import lost_in_branches
+from nnstretch.train import evaluate, fit, held_out, load_recipe, load_weights, save_weights
 from nnstretch.train.classifier import Classifier
 from nnstretch.train.data import open_data
 from nnstretch.train.descent import learning_rate_factor
 from nnstretch.train.losses import training_loss
-from nnstretch.train.recipe import Loss, Optimizer
+from nnstretch.train.recipe import Branched, Loss, Optimizer
 from nnstretch.train.records import Epoch
 from nnstretch.train.teacher import Teacher
 
@@ -154,6 +150,8 @@ def test_what_cannot_be_trained_is_refused_with_its_numbers(tmp_path: Path) -> N
 
 
 def test_what_would_do_nothing_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(BadInput, match=r"branched\.drop is 0\.2, the network has no branches"):
+        fit(small_net(), replace(SMALL, branched=Branched(drop=0.2)), tmp_path / "out", progress=False)
     with pytest.raises(BadInput, match=r"nothing to train, .* no weight that takes a gradient"):
         fit(small_net().requires_grad_(False), SMALL, tmp_path / "out", progress=False)
     words = ["train", "digits", "--out", str(tmp_path / "out")]
@@ -250,77 +248,3 @@ def test_what_the_machine_refuses_is_one_line(tmp_path: Path, capsys: pytest.Cap
     assert len(found.splitlines()) == 2
     assert all(line.startswith("nnstretch: ") for line in found.splitlines())
     assert "File name too long" in found
-
-
-STOCHASTIC = """
-import torch
-from torch import nn
-from torch.nn import functional
-from torchvision.ops import StochasticDepth
-
-class Called(nn.Module):
-    def forward(self, x):
-        return functional.dropout(x, 0.1, self.training)
-
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.body = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), DROP)
-        self.fade = StochasticDepth(CHANCE, "row")
-    def forward(self, x):
-        return torch.relu(x + self.fade(self.body(x)))
-
-def make():
-    stem = [nn.Conv2d(3, 8, 3, stride=2), nn.ReLU()]
-    return nn.Sequential(*stem, Block(), Block(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Dropout(0.2), nn.Linear(32, 10))
-"""
-
-
-@pytest.mark.parametrize("drop", ["nn.Dropout(0.1)", "nn.Dropout(0.0)", "nn.Dropout2d(0.1)", "Called()"])
-@pytest.mark.parametrize("chance", [0.0, 0.3])
-def test_what_acts_in_training_only_and_is_lost_in_branches_is_said(
-    chance: float, drop: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    model = f"{write(tmp_path / 'net.py', STOCHASTIC.replace('CHANCE', str(chance)).replace('DROP', drop))}:make"
-    halves = (Branch("cpu", width=4), Branch("dsp", width=4))
-    whole = (Branch("cpu"),)
-    plan = Plan(model, (1, 3, 16, 16), (Segment("input", "2", whole), Segment("2", "3", halves), Segment("3", "output", whole)))
-    write_plan(tmp_path / "plan.yaml", plan)
-    drawn, original = torch.get_rng_state(), load_model(model)
-    before = {key: value.clone() for key, value in original.state_dict().items()}
-    module = branched_network(original, plan, replace(SMALL, model=model))
-    lost = [name for name in lost_in_branches(original, module) if not drop.startswith("Called") or name.endswith("fade")]
-    assert lost == (["2.fade", "3.fade"] if chance else [])
-    assert torch.equal(torch.get_rng_state(), drawn)
-    assert all(torch.equal(value, original.state_dict()[key]) for key, value in before.items())
-    train_verb.networks(replace(SMALL, model=model), str(tmp_path / "plan.yaml"), None, tell=True)
-    said = capsys.readouterr().err.splitlines()
-    assert said[0] == f"nnstretch: no --weights, branches inherit the weights that {model} starts with"
-    assert [line.endswith(f" of {model} act in training only and are not in the branched network") for line in said[1:]] == [True] * bool(chance)
-    module.train()
-    assert sum(isinstance(layer, (nn.Dropout, nn.Dropout2d)) and layer.p > 0 for layer in module.modules()) == (1 if "0.0" in drop else 4)
-
-
-def test_branches_inherit_from_the_weights_that_fit_the_original(tmp_path: Path) -> None:
-    model = f"{write(tmp_path / 'net.py', FACTORY)}:make"
-    halves = (Branch("cpu", width=4), Branch("dsp", width=4))
-    plan = tmp_path / "plan.yaml"
-    write_plan(plan, Plan(model, (1, 3, 16, 16), (Segment("input", "2", halves), Segment("2", "output", (Branch("cpu"),)))))
-    original = load_model(model)
-    with torch.no_grad():
-        original[0].weight.add_(1)
-    save_weights(original, tmp_path / "original.safetensors")
-    distilling = replace(SMALL, model=model, loss=Loss(distill=0.5))
-
-    module, teacher = train_verb.networks(distilling, str(plan), str(tmp_path / "original.safetensors"))
-    assert teacher is not None
-    assert same_weights(teacher, original)
-    assert any(p.ndim == 4 and float(p.detach().mean()) > 0.5 for p in module.parameters()), "a kernel of the original, moved by 1"
-    assert all(mine is not theirs for mine in module.parameters() for theirs in teacher.parameters())
-
-    save_weights(module, tmp_path / "branched.safetensors")
-    again, teacher = train_verb.networks(replace(SMALL, model=model), str(plan), str(tmp_path / "branched.safetensors"))
-    assert teacher is None
-    assert same_weights(again, module)
-    with pytest.raises(BadInput, match=r"no teacher, give --weights of the original"):
-        train_verb.networks(distilling, str(plan), str(tmp_path / "branched.safetensors"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,9 @@ def small_net(classes: int = 10, dropout: float = 0.0, seed: int = 0) -> nn.Modu
             nn.Dropout(dropout),
             nn.Linear(128, classes),
         )
+
+
+UNMOVED = replace(SMALL, augment=Augment())
 
 
 def same_weights(one: nn.Module, other: nn.Module) -> bool:
@@ -76,3 +80,11 @@ def write_images(root: Path, classes: Mapping[str, int]) -> Path:
         for k in range(count):
             picture(100 * label + k).save(root / name / f"{k}.{('png', 'jpg')[k % 2]}")
     return root
+
+
+def net(seed: int = 0) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        space: dict[str, object] = {}
+        exec(FACTORY, space)
+        return space["make"]()  # type: ignore[operator, no-any-return]

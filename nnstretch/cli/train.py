@@ -160,21 +160,21 @@ def branched(recipe: Recipe, plan_file: str, weights: str | None, teacher: str |
     """--weights may be the original's, which are inherited, or the branched network's own; --teacher is always the original's."""
     from nnstretch.capture import load_model
     from nnstretch.stretch import read_plan
-    from nnstretch.train import load_weights
     from nnstretch.train.branching import branched_network
 
     plan = read_plan(Path(plan_file))
     original = load_model(recipe.model)
     inherits = weights is not None and fits(original, weights)
-    if inherits or (weights is None and recipe.branched.inherit != "none"):
+    own = weights if not inherits else None
+    if own is not None and teacher is not None:
+        original = load_weighted(recipe.model, teacher)  # which of its channels are compared follows from its weights
+    elif inherits or (weights is None and recipe.branched.inherit != "none"):
         original = started_or_loaded(recipe, weights)
     if recipe.loss.has_teacher and teacher is None and not inherits:
         raise BadInput(f"{taught(recipe)}, no teacher, give --weights of the original {recipe.model}, or --teacher")
-    module = branched_network(original, plan, recipe)
+    module = branched_network(original, plan, recipe, own)
     if tell:
         tell_unexpected(recipe, original, module, weights)
-    if weights is not None and not inherits:
-        load_weights(module, weights)
     if not recipe.loss.has_teacher:
         return module, None
     return module, original if teacher is None else load_weighted(recipe.model, teacher)

@@ -77,8 +77,8 @@ class Teacher:
             self.sections = tuple(build(segment.original).eval() for segment in network.lowered.segments)
         graphs = tuple(segment.original for segment in network.lowered.segments)
         own = dict(original.named_parameters(remove_duplicate=False)) | dict(original.named_buffers(remove_duplicate=False))
-        self.shared: list[tuple[nn.Module, str, str]] = []
-        """(module of a section, leaf, path in the original) of every tensor."""
+        self.shared: list[tuple[nn.Module, str, nn.Module, str]] = []
+        """(module of a section, leaf, module of the original, leaf) of every tensor."""
         self.constants: list[tuple[nn.Module, str, torch.Tensor]] = []
         """Tensors that are in the captured graph only."""
         traced = None
@@ -88,7 +88,7 @@ class Teacher:
                 path = next((name for name in (weight.name, safe(weight.name)) if name in own), None)
                 if path is not None:
                     self.check(path, own[path], weight.spec.shape)
-                    self.shared.append((holder, leaf, path))
+                    self.shared.append((holder, leaf, *owner(original, path)))
                     continue
                 traced = traced or trace(original, torch.zeros(network.plan.input_shape), self.model).weights
                 if weight.name not in traced:
@@ -102,11 +102,12 @@ class Teacher:
 
     def bind(self, device: torch.device) -> None:
         """Point every section at the original's tensors of now: moving a module replaces its buffers."""
-        own = dict(self.original.named_parameters(remove_duplicate=False)) | dict(self.original.named_buffers(remove_duplicate=False))
-        for holder, leaf, path in self.shared:
-            place(holder, leaf, own[path])
+        for holder, leaf, source, name in self.shared:
+            place(holder, leaf, source._parameters[name] if name in source._parameters else source._buffers[name])
+        if any(tensor.device != device for _, _, tensor in self.constants):
+            self.constants = [(holder, leaf, tensor.to(device)) for holder, leaf, tensor in self.constants]
         for holder, leaf, tensor in self.constants:
-            place(holder, leaf, tensor.to(device))
+            place(holder, leaf, tensor)
 
     @torch.no_grad()
     def __call__(self, images: torch.Tensor) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
@@ -126,7 +127,7 @@ def owner(module: nn.Module, path: str) -> tuple[nn.Module, str]:
     return module.get_submodule(holder), leaf
 
 
-def place(holder: nn.Module, leaf: str, tensor: torch.Tensor) -> None:
+def place(holder: nn.Module, leaf: str, tensor: torch.Tensor | None) -> None:
     """Set a parameter or buffer to this very tensor."""
     if leaf in holder._parameters:
         holder._parameters[leaf] = tensor  # type: ignore[assignment]

@@ -56,7 +56,7 @@ def dropped(outputs: list[torch.Tensor], p: float) -> list[torch.Tensor]:
     saved = (drawn[:, count] * count).long().clamp_max(count - 1)
     kept |= ~kept.any(1, keepdim=True) & nn.functional.one_hot(saved, count).bool()
     scale = kept / (1 - p + p**count / count)
-    columns = scale.to(outputs[0].device).unbind(1)
+    columns = scale.to(outputs[0].device, non_blocking=True).unbind(1)  # to wait for a card would cost more than to draw
     return [y * column.to(y.dtype).reshape(-1, *(1,) * (y.dim() - 1)) for y, column in zip(outputs, columns, strict=True)]
 
 

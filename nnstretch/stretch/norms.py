@@ -13,6 +13,11 @@ from nnstretch.capture.program import evaluating
 from nnstretch.errors import BadInput
 
 
+def remembering(module: nn.Module) -> list[_BatchNorm]:
+    """Batch norms with running statistics."""
+    return [m for m in module.modules() if isinstance(m, _BatchNorm) and m.track_running_stats and m.running_mean is not None]
+
+
 @torch.no_grad()
 def precise_norms(module: nn.Module, batches: Iterable[torch.Tensor]) -> None:
     """Set every batch norm's running mean and variance to their averages over the batches, weighted by their images.
@@ -20,7 +25,7 @@ def precise_norms(module: nn.Module, batches: Iterable[torch.Tensor]) -> None:
     As pycls does (`compute_precise_bn_stats`), but with drop-out off, since the statistics are for evaluation. Nothing else
     changes. Raises BadInput for a batch of one image, which has no variance, and where there is no batch.
     """
-    norms = [m for m in module.modules() if isinstance(m, _BatchNorm) and m.track_running_stats and m.running_mean is not None]
+    norms = remembering(module)
     means = [torch.zeros_like(norm.running_mean, dtype=torch.float64) for norm in norms]
     variances = [torch.zeros_like(norm.running_var, dtype=torch.float64) for norm in norms]
     seen = 0

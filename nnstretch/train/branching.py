@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 import torch
@@ -19,20 +20,27 @@ from nnstretch.stretch.starting import draw, zero_residuals
 from nnstretch.train.data.loading import open_data, prepared
 from nnstretch.train.data.order import order_of
 from nnstretch.train.recipe import Recipe
+from nnstretch.train.weights import load_weights
 
 CALIBRATION_BATCH = 64
 DROP_OUT = frozenset({"dropout", "feature_dropout", "alpha_dropout"})
 M = TypeVar("M", bound=nn.Module)
 
 
-def branched_network(original: nn.Module, plan: Plan, recipe: Recipe) -> StretchedNetwork:
-    """The plan's network as `recipe.branched` begins it; `original`, with the weights to inherit, stays as it is."""
+def branched_network(original: nn.Module, plan: Plan, recipe: Recipe, weights: str | Path | None = None) -> StretchedNetwork:
+    """The plan's network as `recipe.branched` begins it; `original`, with the weights to inherit, stays as it is.
+
+    A file of the network's own `weights` takes the place of the beginning. `original` then only says which of its channels each
+    channel stands for, so it must be the one that was inherited from.
+    """
     settings = recipe.branched
     with seeded(recipe):
         network = stretch(copy.deepcopy(original), plan, inherit=settings.inherit != "none")
-    if settings.inherit == "none":
+    if weights is not None:
+        load_weights(network, weights)
+    elif settings.inherit == "none":
         started(network, recipe)
-    if settings.inherit == "rescaled":
+    elif settings.inherit == "rescaled":
         from nnstretch.stretch.rescale import rescale
 
         rescale(network, original, calibration_batches(recipe))

@@ -15,13 +15,14 @@ from torchmetrics import MeanMetric
 from torchmetrics.classification import MulticlassAccuracy
 
 from nnstretch.errors import BadInput, one_line
-from nnstretch.stretch.norms import precise_norms
+from nnstretch.stretch.norms import precise_norms, remembering
 from nnstretch.train.data.images import Dataset, digest_of
 from nnstretch.train.data.loading import Batch
 from nnstretch.train.data.order import seed_globally
 from nnstretch.train.data.views import for_training, normalised
-from nnstretch.train.descent import follow, laid_out_as, learning_rate_factor, make_optimizer, rises
+from nnstretch.train.descent import follow, laid_out_as, learning_rate_factor, make_optimizer, paired, rises
 from nnstretch.train.losses import training_loss
+from nnstretch.train.machine import layout_of
 from nnstretch.train.norms import own_norms
 from nnstretch.train.recipe import Augment, Data, Recipe
 from nnstretch.train.teacher import Teacher, first
@@ -66,6 +67,7 @@ class Classifier(LightningModule):
         # Kept in tuples: what is aside of the module's own tree is not saved.
         self._teacher = (teacher,) if teacher is not None else ()
         self._taught_by = digest_of_weights(teacher.network) if teacher is not None else ""
+        self._compared = digest_of(*(index.numpy() for index in teacher.compared_channels(network))) if teacher is not None else ""
         self._told: set[str] = set()
         self._judged = 0
         self._compiled = (torch.compile(network),) if recipe.trainer.compile else ()
@@ -80,11 +82,12 @@ class Classifier(LightningModule):
 
     def on_fit_start(self) -> None:
         for teacher in self._teacher:
-            teacher.to(self.device)
+            teacher.to(self.device, layout_of(self.recipe.trainer))
 
     def on_train_start(self) -> None:
         """A fused step walks weights, gradients and momenta as raw memory, so resumed momenta must be laid out as their weights are."""
         self.first_bad = torch.full((), torch.inf, device=self.device)
+        self._pairs = paired(self.average, self.network) if self.average is not None else []
         for optimizer in self.trainer.optimizers:
             for weight, state in optimizer.state.items():
                 state |= {key: laid_out_as(weight, value) for key, value in state.items()}
@@ -113,7 +116,7 @@ class Classifier(LightningModule):
         return loss if seen.distance is None else loss + settings.features * seen.distance
 
     def laid_out(self, images: Tensor) -> Tensor:
-        return images.contiguous(memory_format=torch.channels_last) if self.recipe.trainer.channels_last else images
+        return images.contiguous(memory_format=layout_of(self.recipe.trainer))
 
     def refuse_diverged(self) -> None:
         """Raises BadInput before anything is saved that did not come from finite losses."""
@@ -129,12 +132,12 @@ class Classifier(LightningModule):
         average, done = self.recipe.average, self.global_step + 1
         if self.average is not None and done % average.every_steps == 0:
             rising = rises(done - 1, int(self.trainer.estimated_stepping_batches), self.recipe.optimizer.warmup)
-            follow(self.average, self.network, 0.0 if rising else average.decay)
+            follow(self._pairs, 0.0 if rising else average.decay)
 
     def on_validation_start(self) -> None:
         """Statistics of batch norms over many images, in place of running ones (precise batch norm, as pycls does)."""
         images = self.recipe.trainer.precise_norm_images
-        if not images:
+        if not images or not remembering(self.judged):
             return
         batches = self.trainer.datamodule.norm_batches(self.current_epoch, images)
         with torch.autocast(self.device.type, enabled=False), own_norms(self.judged):
@@ -176,14 +179,14 @@ class Classifier(LightningModule):
         return numbers
 
     def configure_optimizers(self) -> Any:
-        optimizer = make_optimizer(self.network, self.recipe.optimizer)
+        optimizer = make_optimizer(self.network, self.recipe.optimizer, self.recipe.trainer.precision)
         steps, warmup = int(self.trainer.estimated_stepping_batches), self.recipe.optimizer.warmup
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: learning_rate_factor(step, steps, warmup))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """The first process writes for all, so its sums must be everyone's."""
-        checkpoint["taught_by"] = self._taught_by
+        checkpoint |= {"taught_by": self._taught_by, "compared": self._compared}
         if self.trainer.world_size > 1:
             for key in LOSS_SUMS:
                 checkpoint["state_dict"][key] = self.all_gather(checkpoint["state_dict"][key]).sum(0)
@@ -191,6 +194,8 @@ class Classifier(LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         if checkpoint.get("taught_by", self._taught_by) != self._taught_by:
             raise BadInput("cannot resume, the weights to distil from are others than before, give the same --teacher or --weights")
+        if checkpoint.get("compared", self._compared) != self._compared:
+            raise BadInput("cannot resume, features would be compared with other channels of the original than before, give the same --weights")
         if self.global_rank:
             for key in LOSS_SUMS:
                 checkpoint["state_dict"][key] = torch.zeros_like(checkpoint["state_dict"][key])

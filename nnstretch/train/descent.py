@@ -23,7 +23,9 @@ def rises(step: int, steps: int, warmup: float) -> bool:
     return step + 1 < max(1.0, warmup * steps)
 
 
-def make_optimizer(module: nn.Module, optimizer: Optimizer) -> torch.optim.Optimizer:
+def make_optimizer(module: nn.Module, optimizer: Optimizer, precision: str = "fp32") -> torch.optim.Optimizer:
+    """A fused one unscales fp16 gradients within its step, too late to clip them: there, with `clip_norm`, another."""
+    fused = not (precision == "fp16" and optimizer.clip_norm)
     trained = [p for p in module.parameters() if p.requires_grad]
     few = [] if optimizer.decay_all else [p for p in trained if p.ndim <= 1]
     kept = {id(p) for p in few}
@@ -33,12 +35,12 @@ def make_optimizer(module: nn.Module, optimizer: Optimizer) -> torch.optim.Optim
     ]
     groups = [group for group in groups if group["params"]]
     if optimizer.name == "adamw":
-        return torch.optim.AdamW(groups, lr=optimizer.lr, fused=True)
+        return torch.optim.AdamW(groups, lr=optimizer.lr, fused=fused)
     if optimizer.name == "lamb":
         from timm.optim.lamb import Lamb
 
         return Lamb(groups, lr=optimizer.lr, max_grad_norm=None)  # optimizer.clip_norm clips, or nobody
-    return torch.optim.SGD(groups, lr=optimizer.lr, momentum=optimizer.momentum, nesterov=optimizer.momentum > 0, fused=True)
+    return torch.optim.SGD(groups, lr=optimizer.lr, momentum=optimizer.momentum, nesterov=optimizer.momentum > 0, fused=fused)
 
 
 def laid_out_as(weight: Tensor, value: Any) -> Any:
@@ -48,12 +50,19 @@ def laid_out_as(weight: Tensor, value: Any) -> Any:
     return torch.empty_like(weight, dtype=value.dtype, requires_grad=False).copy_(value)
 
 
+Pairs = list[tuple[Tensor, Tensor]]
+
+
+def paired(average: nn.Module, network: nn.Module) -> Pairs:
+    """Every weight and statistic of `average` with that of `network`; holds until one of them is moved to another device."""
+    return list(zip(average.state_dict().values(), network.state_dict().values(), strict=True))
+
+
 @torch.no_grad()
-def follow(average: nn.Module, network: nn.Module, decay: float) -> None:
-    """Move every weight and statistic of `average` towards that of `network`, of which it keeps the share `decay`."""
-    pairs = list(zip(average.state_dict().values(), network.state_dict().values(), strict=True))
-    lerped = [(mine, theirs) for mine, theirs in pairs if mine.is_floating_point()]
-    torch._foreach_lerp_([mine for mine, _ in lerped], [theirs for _, theirs in lerped], 1 - decay)
-    for mine, theirs in pairs:
-        if not mine.is_floating_point():
-            mine.copy_(theirs)
+def follow(pairs: Pairs, decay: float) -> None:
+    """Move the first of every pair towards the second, and keep the share `decay` of it; counts are copied."""
+    moved = [pair for pair in pairs if pair[0].is_floating_point()]
+    torch._foreach_lerp_([mine for mine, _ in moved], [theirs for _, theirs in moved], 1 - decay)
+    counted = [pair for pair in pairs if not pair[0].is_floating_point()]
+    if counted:
+        torch._foreach_copy_([mine for mine, _ in counted], [theirs for _, theirs in counted])

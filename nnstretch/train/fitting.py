@@ -25,7 +25,7 @@ from nnstretch.stretch.module import StretchedNetwork
 from nnstretch.train.classifier import Classifier, nothing_judged, refuse_unreadable
 from nnstretch.train.data.loading import Pictures
 from nnstretch.train.data.views import normalised
-from nnstretch.train.machine import lightning_settings, rank
+from nnstretch.train.machine import layout_of, lightning_settings, rank
 from nnstretch.train.norms import shared_norms
 from nnstretch.train.reading import flat, load_recipe
 from nnstretch.train.recipe import Recipe
@@ -75,6 +75,8 @@ def fit(
         )
     if not any(weight.requires_grad for weight in module.parameters()):
         raise BadInput(f"nothing to train, model {recipe.model}, it has no weight that takes a gradient")
+    if recipe.branched.drop and not isinstance(module, StretchedNetwork):
+        raise BadInput(f"branched.drop is {recipe.branched.drop}, the network has no branches, set it to 0 or give a --plan")
     out = Path(out)
     with quiet(), threads(recipe.trainer.threads), torch.random.fork_rng(devices=[]):
         pictures = Pictures(recipe)
@@ -94,7 +96,6 @@ def fit(
 def train(classifier: Classifier, pictures: Pictures, records: Records, state: Path | None, progress: bool) -> None:
     """Afterwards the classifier's network holds what was judged: with a running average, the average."""
     settings, network = classifier.recipe.trainer, classifier.network
-    layout = torch.channels_last if settings.channels_last else torch.contiguous_format
     trainer = lightning.Trainer(
         **lightning_settings(settings),
         max_epochs=settings.max_epochs,
@@ -108,7 +109,7 @@ def train(classifier: Classifier, pictures: Pictures, records: Records, state: P
         num_sanity_val_steps=0,
     )
     for part in (network,) if classifier.average is None else (network, classifier.average):
-        part.to(memory_format=layout)  # type: ignore[call-overload]
+        part.to(memory_format=layout_of(settings))  # type: ignore[call-overload]
     shared = settings.sync_norms and trainer.world_size > 1
     with interruptible(), shared_norms(network, shared):
         trainer.fit(classifier, datamodule=pictures, ckpt_path=state)

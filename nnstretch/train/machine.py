@@ -43,6 +43,11 @@ def precision_of(wanted: Trainer, accelerator: str) -> str:
     return PRECISIONS["bf16" if units else "fp32"]
 
 
+def layout_of(wanted: Trainer) -> torch.memory_format:
+    """In which order images, weights and features lie in memory."""
+    return torch.channels_last if wanted.channels_last else torch.contiguous_format
+
+
 def processes_of(wanted: Trainer, accelerator: str) -> tuple[int, int]:
     """Processes on each machine, and machines; torchrun says so itself."""
     if os.environ.get("TORCHELASTIC_RUN_ID") and os.environ.get("LOCAL_WORLD_SIZE"):

@@ -220,7 +220,8 @@ class Trainer:
     deterministic: bool = False
     """Refuse operators whose result may differ from run to run (CUDA has some)."""
     precise_norm_images: int = 0
-    """Training images by which the statistics of batch norms are taken anew before each validation; 0 keeps the running ones."""
+    """Training images by which the statistics of batch norms are taken anew before each validation, in whole batches of 64 of
+    them; 0 keeps the running ones."""
     save_every_steps: int = 0
     """Steps between saves within an epoch; 0 saves at the end of each epoch only."""
     tensorboard: bool = True

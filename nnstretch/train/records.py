@@ -90,7 +90,7 @@ class Records(lightning.Callback):
         self.epochs: tuple[Epoch, ...] = ()
         self.folder, self.origin, self.resumed = folder, dict(origin or {}), resumed
         self._started_s = self._trained_s = 0.0
-        self._images, self._learning_rate, self._saved_step = 0, 0.0, 0
+        self._images, self._learning_rate, self._saved_step, self._logged_step = 0, 0.0, 0, 0
 
     def on_fit_start(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
         """What was resumed is known by now."""
@@ -101,7 +101,7 @@ class Records(lightning.Callback):
             raise BadInput(f"cannot resume {self.folder}, {BEST} of epoch {best_of(self.epochs).epoch} is gone, put it back")
 
     def on_train_start(self, trainer: lightning.Trainer, module: Classifier) -> None:  # type: ignore[override]
-        self._saved_step = trainer.global_step
+        self._saved_step = self._logged_step = trainer.global_step
         self._started_s = perf_counter()  # an epoch that is resumed is not started again
         if trainer.is_global_zero:  # only now is everything accepted, a state that is resumed, too
             self.settle(module)
@@ -139,10 +139,14 @@ class Records(lightning.Callback):
         every = module.recipe.trainer.save_every_steps
         if every and trainer.global_step % every == 0 and not trainer.is_last_batch:
             self.save(trainer, module)
-        if trainer.loggers and trainer.global_step % STEPS_BETWEEN_LOSSES == 0:
-            trainer.logger.log_metrics({"step_loss": float(outputs["loss"])}, trainer.global_step)  # type: ignore[union-attr]
+        if trainer.loggers and trainer.global_step % STEPS_BETWEEN_LOSSES == 0 and trainer.global_step > self._logged_step:
+            self._logged_step = trainer.global_step  # a step of several micro-batches logs the loss of its last one
+            loss = float(outputs["loss"]) * trainer.accumulate_grad_batches  # which Lightning has divided
+            trainer.logger.log_metrics({"step_loss": loss}, trainer.global_step)  # type: ignore[union-attr]
 
     def on_validation_start(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
+        if module.device.type == "cuda":
+            torch.cuda.synchronize()  # steps that the card has still to do are training, too
         self._trained_s = perf_counter() - self._started_s
 
     def on_train_epoch_end(self, trainer: lightning.Trainer, module: Classifier) -> None:  # type: ignore[override]

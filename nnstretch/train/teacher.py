@@ -37,8 +37,13 @@ class Teacher:
                 )
             self.watched = features.Teacher(network, student)
 
-    def to(self, device: torch.device) -> None:
-        self.network.to(device)
+    def compared_channels(self, student: nn.Module) -> tuple[Tensor, ...]:
+        """Of every meeting point at which features are compared: the original's channel that each channel stands for."""
+        watched = self.watched is not None and isinstance(student, StretchedNetwork)
+        return tuple(point.stands_for.cpu() for point in features.meeting_points(student)) if watched else ()  # type: ignore[arg-type]
+
+    def to(self, device: torch.device, layout: torch.memory_format) -> None:
+        self.network.to(device=device, memory_format=layout)  # type: ignore[call-overload]
 
     def compare(self, student: nn.Module, images: Tensor) -> Compared:
         if self.watched is None or not isinstance(student, StretchedNetwork):
