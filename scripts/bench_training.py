@@ -119,6 +119,7 @@ def row(recipe: Recipe, turns: int, device: torch.device) -> str:
 
 
 def page(rows: Sequence[str], args: argparse.Namespace, where: str) -> str:
+    meant = "95 % interval of the median" if args.turns > 5 else "lowest to highest"
     return "\n".join(
         [
             "# Speed of training",
@@ -126,7 +127,7 @@ def page(rows: Sequence[str], args: argparse.Namespace, where: str) -> str:
             f"Made by `OMP_NUM_THREADS={torch.get_num_threads()} python scripts/bench_training.py {shlex.join(sys.argv[1:])}`.",
             f"Digits, {where}, {args.precision}, channels_last, SGD; {args.turns} epochs, step by step in turns, medians.",
             "Without progress bar and TensorBoard.",
-            "Ratio: images per second of `nnstretch train` over those of a bare PyTorch loop of the same step ({'95 % interval of the median' if args.turns > 5 else 'lowest to highest'}).",
+            f"Ratio: images per second of `nnstretch train` over those of a bare PyTorch loop of the same step ({meant}).",
             "",
             "| network | side, px | batch | nnstretch train, images/s | bare loop, images/s | ratio | of single epochs |",
             "|---|---|---|---|---|---|---|",
