@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from _thread import interrupt_main
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from time import perf_counter
 
 import pytest
@@ -161,6 +162,15 @@ def test_the_loop_schedules_a_stream_by_the_same_rules(name: str) -> None:
     assert shared or max(late_us) == 0
 
 
+@pytest.fixture
+def heard() -> Iterator[None]:
+    """SIGINT as Python hears it, also where the tests run behind a shell that goes on (which has it ignored)."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heard")
 def test_a_start_that_is_interrupted_leaves_no_thread() -> None:
     """Ctrl-C while a worker loads its file."""
     flow = tuple(Step(f"interrupted{n}", (n - 1,) if n else (), (n + 1,) if n < 3 else (), n == 0, n == 3) for n in range(4))
