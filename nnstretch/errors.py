@@ -8,6 +8,7 @@ NnstretchError
 ├── UnknownName        a model, cut, processor, SoC or file that is not there
 ├── BrokenFile         a file that is truncated, changed or not of its kind
 ├── BadInput           a tensor or setting of the wrong shape, type or range
+│   └── Diverged       a training whose loss or weights are not finite any more
 ├── NoPlan             constraints that no plan satisfies
 ├── Mismatch           exported numbers that differ from the module's
 ├── Stuck              a schedule in which nothing can move any more
@@ -64,6 +65,10 @@ class BrokenFile(NnstretchError):
 
 
 class BadInput(NnstretchError):
+    pass
+
+
+class Diverged(BadInput):
     pass
 
 

@@ -178,11 +178,13 @@ def claims(bench: Bench, networks: Sequence[str], seeds: int) -> Iterator[str]:
     trained = f"original, {bench.original_epochs} epochs | branched from scratch, {bench.epochs} | inherited, distilled, {third}"
     yield f"| network | processors | MACs | {trained} | against the original | against scratch |"
     yield "|" + "---|" * 8
-    differences: list[tuple[list[float], list[float]]] = []
+    differences: list[list[float]] = []
+    squares = [0.0, 0.0]  # of the standard error of the sum over rows
     for network in networks:
+        squares[0] += len(TEAMS) ** 2 * squared_error([100 * run["accuracy"] for run in originals(bench, network, seeds)])
         for team in ("+".join(team) for team in TEAMS):
             rows = {
-                "original": [bench.measured(Run(network, "", "original", bench.original_epochs, seed)) for seed in range(seeds)],
+                "original": originals(bench, network, seeds),
                 "scratch": [bench.measured(Run(network, team, SCRATCH.name, bench.epochs, seed)) for seed in range(seeds)],
                 "both": [bench.measured(Run(network, team, bench.both.name, third, seed)) for seed in range(seeds)],
             }
@@ -191,13 +193,18 @@ def claims(bench: Bench, networks: Sequence[str], seeds: int) -> Iterator[str]:
             cells = [network, team, f"{macs_share(bench, network, team):.3f}", *(spread(points[name]) for name in points)]
             errors = [standard_error(points["both"], points[name]) for name in ("original", "scratch")]
             cells += [f"{points:+.2f} ± {error:.2f}" for points, error in zip(against, errors, strict=True)]
-            differences.append((against, errors))
+            differences.append(against)
+            alone = [squared_error(points[name]) for name in ("both", "scratch")]
+            squares = [squares[0] + alone[0], squares[1] + sum(alone)]
             yield "| " + " | ".join(cells) + " |"
     yield ""
-    means = [mean(against[way] for against, _ in differences) for way in (0, 1)]
-    total = [sqrt(sum(errors[way] ** 2 for _, errors in differences)) / len(differences) for way in (0, 1)]
-    original, scratch = (f"{points:+.2f} ± {error:.2f}" for points, error in zip(means, total, strict=True))
-    yield f"Mean of the rows: {original} against the original, {scratch} against scratch (rows taken as independent)."
+    means = [mean(against[way] for against in differences) for way in (0, 1)]
+    original, scratch = (f"{points:+.2f} ± {sqrt(square) / len(differences):.2f}" for points, square in zip(means, squares, strict=True))
+    yield f"Mean of the rows: {original} against the original (whose trainings rows share), {scratch} against scratch."
+
+
+def originals(bench: Bench, network: str, seeds: int) -> list[dict[str, float]]:
+    return [bench.measured(Run(network, "", "original", bench.original_epochs, seed)) for seed in range(seeds)]
 
 
 def macs_share(bench: Bench, network: str, team: str) -> float:
@@ -210,9 +217,14 @@ def spread(points: Sequence[float]) -> str:
     return f"{mean(points):.2f} ± {stdev(points):.2f}" if len(points) > 1 else f"{points[0]:.2f}"
 
 
+def squared_error(points: Sequence[float]) -> float:
+    """Square of the standard error of a mean over seeds."""
+    return variance(points) / len(points) if len(points) > 1 else 0.0
+
+
 def standard_error(one: Sequence[float], other: Sequence[float]) -> float:
     """Of the difference between two means over seeds (Welch)."""
-    return sqrt(sum(variance(points) / len(points) for points in (one, other) if len(points) > 1))
+    return sqrt(squared_error(one) + squared_error(other))
 
 
 def ablation(bench: Bench, network: str, team: str, seeds: int) -> Iterator[str]:

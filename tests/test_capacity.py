@@ -323,6 +323,7 @@ def test_ctrl_c_keeps_what_is_done_and_the_next_run_trains_the_rest(
         (["--tolerance", "nan"], "tolerance is nan"),
         (["--depths", "1,0"], "depths holds 0"),
         (["--loss.distill", "0.5"], "loss.distill is 0.5"),
+        (["--branched.drop", "0.1"], "branched.drop is 0.1"),
         (["--epochs", "0"], "trainer.max_epochs is 0"),
         (["--epochs", "1", "--trainer.max_epochs", "2"], "--trainer.max_epochs is given, too"),
         (["--weights", "nowhere.safetensors"], "no weights nowhere.safetensors"),

@@ -6,9 +6,11 @@ import hashlib
 import io
 import pickle
 import struct
+import time
 import zlib
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,7 @@ from trainings import picture, write_images
 
 from nnstretch.cli import main
 from nnstretch.errors import BadInput
-from nnstretch.train.data.cifar import open_cifar
+from nnstretch.train.data.cifar import downloading, open_cifar
 from nnstretch.train.data.decode import decoded, encoded_png
 from nnstretch.train.data.folder import Files, open_folder
 from nnstretch.train.data.images import Images, Unreadable
@@ -227,6 +229,16 @@ def test_a_link_that_would_list_images_twice_is_refused(tmp_path: Path, target: 
         open_folder(tmp_path / "images", 0.3, 0)
 
 
+@pytest.mark.parametrize("link", ["val", "val/cat"])
+def test_held_out_images_that_are_training_images_are_refused(tmp_path: Path, link: str) -> None:
+    write_images(tmp_path / "train", {"ant": 3, "cat": 3})
+    if link == "val/cat":
+        write_images(tmp_path / "val", {"ant": 3})
+    (tmp_path / link).symlink_to(tmp_path / "train" / link.removeprefix("val").strip("/"))
+    with pytest.raises(BadInput, match=r"images would be there twice, .* is a link to the same folder, remove the link"):
+        open_folder(tmp_path, 0.3, 0)
+
+
 def test_a_file_name_cannot_write_to_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_images(tmp_path / "images", {"ant": 3, "bee": 3})
     for k in range(3):
@@ -247,6 +259,24 @@ def test_cifar_is_read_in_its_published_form(monkeypatch: pytest.MonkeyPatch, tm
     with (folder / ("test_batch" if classes == 10 else "test")).open("rb") as file:
         raw = pickle.load(file)["data"]
     assert torch.equal(dataset.held[3][0], torch.from_numpy(raw[3]).view(3, 32, 32))
+
+
+def test_processes_that_download_take_turns(tmp_path: Path) -> None:
+    inside: list[int] = []
+
+    def download() -> None:
+        with downloading(tmp_path / "new"):
+            inside.append(1)
+            assert len(inside) == 1
+            time.sleep(0.02)
+            inside.pop()
+
+    with ThreadPoolExecutor(4) as pool:
+        for turn in [pool.submit(download) for _ in range(4)]:
+            turn.result()
+    (tmp_path / "file").touch()
+    with pytest.raises(BadInput, match="cannot download into"), downloading(tmp_path / "file"):
+        pass
 
 
 def test_cifar_that_is_missing_is_refused_by_name(tmp_path: Path) -> None:

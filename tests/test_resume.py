@@ -91,6 +91,17 @@ def test_loading_processes_go_on_with_the_images_that_come_next(
     assert same_weights(whole, halves)
 
 
+def test_a_curve_that_a_kill_left_short_is_whole_again(tmp_path: Path) -> None:
+    network = small_net()
+    fit(network, SMALL, tmp_path, progress=False)
+    curve = tmp_path / "curve.csv"
+    whole = curve.read_text()
+    curve.write_text("".join(whole.splitlines(keepends=True)[:-1]))
+    (tmp_path / "training.json").unlink()
+    fit(network, SMALL, tmp_path, resume=True, progress=False)
+    assert curve.read_text() == whole
+
+
 def test_an_epoch_that_is_resumed_is_timed_from_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = replace(SMALL, trainer=replace(SMALL.trainer, max_epochs=1, save_every_steps=2))
     with monkeypatch.context() as patch:

@@ -14,7 +14,7 @@ import pytest
 from optuna.trial import TrialState, create_trial
 from study_toys import STRETCHER, Told, chip, latency_ms, setting, worker
 
-from nnstretch.errors import BadInput, Mismatch
+from nnstretch.errors import BadInput, Diverged, Mismatch
 from nnstretch.planfile import plan_text, read_plan
 from nnstretch.study.artifacts import Keeper
 from nnstretch.study.claims import HISTORY, adopt, fail, finished
@@ -132,6 +132,16 @@ def test_a_plan_that_cannot_be_exported_is_pruned_and_an_error_of_the_set_up_is_
     with pytest.raises(BadInput, match="no such recipe"):
         other.run()
     assert states(other.study) == {"FAIL": 1, "WAITING": 1}
+
+
+def test_a_plan_whose_training_diverges_does_not_end_the_study() -> None:
+    def diverging(verdict: Verdict) -> dict[str, float]:
+        raise Diverged("training diverged, step 3")
+
+    one = worker(memory(), 2, diverging)
+    one.run()
+    assert states(one.study) == {"PRUNED": 2}
+    assert one.study.trials[0].user_attrs["refused"] == "training diverged, step 3"
 
 
 def test_infeasible_plans_are_not_trained_and_equal_plans_only_once() -> None:

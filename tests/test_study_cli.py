@@ -102,6 +102,8 @@ def test_a_study_trains_and_lists_the_front(net: str, capsys: pytest.CaptureFixt
         (("--min-macs", "lots"), "--min-macs"),
         (("--min-macs", "50x"), "no plan"),
         (("--objective", "accuracy", "--recipe", "nosuch"), "nosuch"),
+        (("--objective", "accuracy", "--set", "loss.distill=0.5"), "loss.distill is 0.5"),
+        (("--objective", "both", "--set", "branched.inherit=none"), "give --set branched.inherit=weights"),
         (("--weights", "nosuch.safetensors"), "nosuch.safetensors"),
     ],
 )

@@ -127,6 +127,15 @@ def test_the_same_recipe_gives_the_same_weights_and_another_seed_others(tmp_path
     assert not same_weights(networks[0], networks[2])
 
 
+def test_a_network_that_was_judged_before_is_trained_like_any_other(tmp_path: Path) -> None:
+    """Judging leaves it in evaluation mode, in which batch norms learn no statistics."""
+    fresh, judged = small_net(dropout=0.2), small_net(dropout=0.2)
+    evaluate(judged, SMALL)
+    for name, network in (("fresh", fresh), ("judged", judged)):
+        fit(network, replace(SMALL, trainer=replace(SMALL.trainer, max_epochs=1)), tmp_path / name, progress=False)
+    assert same_weights(fresh, judged)
+
+
 def test_bf16_trains_fp32_weights(tmp_path: Path) -> None:
     network = small_net()
     recipe = replace(SMALL, loss=Loss(distill=0.5), trainer=replace(SMALL.trainer, max_epochs=1, precision="bf16"))

@@ -93,6 +93,10 @@ def test_branches_inherit_from_the_weights_that_fit_the_original(tmp_path: Path)
     assert same_weights(again, module)
     with pytest.raises(BadInput, match=r"no teacher, give --weights of the original"):
         train_verb.networks(distilling, str(plan), str(tmp_path / "branched.safetensors"))
+    anew = replace(SMALL, model=model, branched=Branched(inherit="none"))
+    with pytest.raises(BadInput, match=r"original\.safetensors would not be used, branched\.inherit is none"):
+        train_verb.networks(anew, str(plan), str(tmp_path / "original.safetensors"))
+    assert same_weights(train_verb.networks(anew, str(plan), str(tmp_path / "branched.safetensors"))[0], module)
 
 
 def test_features_are_compared_with_the_channels_that_were_inherited(tmp_path: Path) -> None:

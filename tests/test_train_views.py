@@ -138,6 +138,14 @@ def test_a_torn_held_out_image_is_named_once_and_counts_nowhere(
     images, labels = prepared(good, good.held, whole, UNMOVED.data)
     assert accuracy == pytest.approx(float((network(images).argmax(1) == labels).float().mean()))
     assert evaluate(network, recipe) == pytest.approx(accuracy)
+    capsys.readouterr()
+    left, their_labels = prepared(torn, torn.held, [0, 1, 2], recipe.data)
+    assert torch.equal(left, images[:2])
+    assert torch.equal(their_labels, labels[:2])
+    assert capsys.readouterr().err == "nnstretch: skipped, cannot decode image 0, torn\n"
+    assert len(prepared(torn, torn.held, [3], recipe.data)[1]) == 0
+    with pytest.raises(BadInput, match="cannot decode image 3, torn"):
+        prepared(torn, torn.held, [3], UNMOVED.data)
 
 
 def test_workers_deliver_what_the_training_process_would_have_made(tmp_path: Path) -> None:

@@ -58,7 +58,9 @@ class Trained:
         from nnstretch.train.data import prepared
 
         for first in range(0, len(indices), READ_IMAGES):
-            yield prepared(self.dataset, images, indices[first : first + READ_IMAGES], self.recipe.data)
+            batch = prepared(self.dataset, images, indices[first : first + READ_IMAGES], self.recipe.data)
+            if len(batch[1]):
+                yield batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +203,7 @@ def check_fit(trained: Trained, example: torch.Tensor) -> None:
 def checked(trained: Trained, plain: bytes, small: bytes, wanted: int | None, tell: Tell) -> Check:
     """All three on held-out images, one at a time as they will run. Raises Mismatch where the float file computes something else."""
     from nnstretch.export.litert import LiteRT
+    from nnstretch.train.data.loading import nothing_judged
 
     runners = LiteRT(plain, trained.name), LiteRT(small, trained.name)
     indices = chosen(len(trained.dataset.held), wanted, trained.recipe.seed)
@@ -212,6 +215,8 @@ def checked(trained: Trained, plain: bytes, small: bytes, wanted: int | None, te
         worst, largest = max(worst, apart(exact, plainly)), max(largest, float(np.abs(exact).max()))
         classes.append(np.stack([labels.numpy(), exact.argmax(1), plainly.argmax(1), roughly.argmax(1)]))
         tell("checking", sum(part.shape[1] for part in classes), len(indices))
+    if not classes:
+        raise nothing_judged(trained.recipe.data)
     if not worst <= (allowed := TOLERANCE * max(1.0, largest)):
         raise Mismatch(
             f"float32 LiteRT of {trained.name} differs from PyTorch by {worst:.3g}, {len(indices)} images, allowed are {allowed:.3g}"

@@ -158,7 +158,20 @@ def recipe_of(args: argparse.Namespace) -> Recipe | None:
         return None
     from nnstretch.train import load_recipe
 
-    return load_recipe(args.recipe, [f"model={args.model}", f"trainer.max_epochs={args.epochs}", *args.set])
+    recipe = load_recipe(args.recipe, [f"model={args.model}", f"trainer.max_epochs={args.epochs}", *args.set])
+    refuse_unheeded(recipe)
+    return recipe
+
+
+def refuse_unheeded(recipe: Recipe) -> None:
+    """Raises BadInput for what trials would not do: they inherit as `weights` does, of what the model brings, and learn from labels."""
+    from nnstretch.train.reading import flat
+
+    heeded = {"loss.distill": 0.0, "loss.features": 0.0, "branched.inherit": "weights", "branched.drop": 0.0, "start": "own"}
+    asked = flat(asdict(recipe))
+    for key, only in heeded.items():
+        if asked[key] != only:
+            raise BadInput(f"{key} is {asked[key]}, study, its trials know only {only}, give --set {key}={only}")
 
 
 def input_of(recipe: Recipe | None) -> tuple[int, ...] | None:

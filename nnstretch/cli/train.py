@@ -166,6 +166,8 @@ def branched(recipe: Recipe, plan_file: str, weights: str | None, teacher: str |
     original = load_model(recipe.model)
     inherits = weights is not None and fits(original, weights)
     own = weights if not inherits else None
+    if inherits and recipe.branched.inherit == "none" and (teacher is not None or not recipe.loss.has_teacher):
+        raise BadInput(f"--weights {weights} would not be used, branched.inherit is none, set it to weights or rescaled, or leave them out")
     if own is not None and teacher is not None:
         original = load_weighted(recipe.model, teacher)  # which of its channels are compared follows from its weights
     elif inherits or (weights is None and recipe.branched.inherit != "none"):

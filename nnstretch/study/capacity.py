@@ -55,6 +55,8 @@ class Wanted:
             raise BadInput(f"tolerance is {100 * self.tolerance:g} points, capacity study, it must lie between 0 and 100")
         if self.recipe.loss.distill > 0:
             raise BadInput(f"loss.distill is {self.recipe.loss.distill}, capacity study, the original has no teacher, leave it at 0")
+        if self.recipe.branched.drop > 0:
+            raise BadInput(f"branched.drop is {self.recipe.branched.drop}, capacity study, its variants have one branch, leave it at 0")
         rules.shapes(self.depths, self.widths)
 
 
@@ -169,7 +171,8 @@ def trained(one: Candidate, seed: int, wanted: Wanted, captured: Captured) -> Ru
     from nnstretch.train.records import STATE
 
     folder = workshop(one, seed, wanted)
-    recipe = replace(wanted.recipe, seed=seed, trainer=replace(wanted.recipe.trainer, tensorboard=False))
+    # One process: others would each go through the whole study.
+    recipe = replace(wanted.recipe, seed=seed, trainer=replace(wanted.recipe.trainer, tensorboard=False, devices=1, nodes=1))
     module = built(one, seed, captured if wanted.weights is not None else None)
     if wanted.weights is None:
         started(module, recipe)

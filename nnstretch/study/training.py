@@ -30,8 +30,11 @@ class Reporting(Records):
 
 
 def train_reporting(module: nn.Module, recipe: Recipe, folder: Path, report: Report) -> float:
-    """Train in place; share of held-out images after the last epoch. Raises BadInput where network and data do not fit."""
-    alone = replace(recipe, trainer=replace(recipe.trainer, tensorboard=False))
+    """Train in place and in this process alone, of which a study has several.
+
+    Share of held-out images after the last epoch. Raises BadInput where network and data do not fit.
+    """
+    alone = replace(recipe, trainer=replace(recipe.trainer, tensorboard=False, devices=1, nodes=1))
     with quiet(), threads(recipe.trainer.threads), torch.random.fork_rng(devices=[]):
         pictures = Pictures(alone)
         check_width(module, alone, len(pictures.dataset.classes))

@@ -14,7 +14,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import TrialState
 
-from nnstretch.errors import BadPlan, CannotCapture, Mismatch, UnsupportedOp
+from nnstretch.errors import BadPlan, CannotCapture, Diverged, Mismatch, UnsupportedOp
 from nnstretch.planfile import plan_text
 from nnstretch.study.claims import INTERRUPTED, WITHDRAWN, Beating, Watch, adopt, fail, finished, has_room, why_not
 from nnstretch.study.judge import BUILDABLE, Judge, Verdict
@@ -110,7 +110,7 @@ class Worker:
         except Behind:
             self.study.tell(trial, state=TrialState.PRUNED, skip_if_finished=True)
             return
-        except REFUSALS as refusal:
+        except (Diverged, *REFUSALS) as refusal:  # a plan on which this recipe diverges is no other plan's concern
             trial.set_constraint(BUILDABLE, 1.0)
             trial.set_user_attr("refused", " ".join(str(refusal).split()))
             self.study.tell(trial, state=TrialState.PRUNED, skip_if_finished=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import sys
 from typing import Any
 
 import torch
@@ -14,17 +13,17 @@ from torch.nn import functional
 from torchmetrics import MeanMetric
 from torchmetrics.classification import MulticlassAccuracy
 
-from nnstretch.errors import BadInput, one_line
+from nnstretch.errors import BadInput, Diverged
 from nnstretch.stretch.norms import precise_norms, remembering
 from nnstretch.train.data.images import Dataset, digest_of
-from nnstretch.train.data.loading import Batch
+from nnstretch.train.data.loading import Batch, name_skipped, nothing_judged, refuse_unreadable
 from nnstretch.train.data.order import seed_globally
 from nnstretch.train.data.views import for_training, normalised
 from nnstretch.train.descent import follow, laid_out_as, learning_rate_factor, make_optimizer, paired, rises
 from nnstretch.train.losses import training_loss
 from nnstretch.train.machine import layout_of
 from nnstretch.train.norms import own_norms
-from nnstretch.train.recipe import Augment, Data, Recipe
+from nnstretch.train.recipe import Augment, Recipe
 from nnstretch.train.teacher import Teacher, first
 from nnstretch.train.weights import unfit
 
@@ -122,7 +121,7 @@ class Classifier(LightningModule):
         """Raises BadInput before anything is saved that did not come from finite losses."""
         if torch.isfinite(self.first_bad):
             step, lr = int(self.first_bad) + 1, self.recipe.optimizer.lr
-            raise BadInput(
+            raise Diverged(
                 f"training diverged, step {step} in epoch {self.current_epoch + 1}, the loss is not finite, lower optimizer.lr {lr}"
             )
 
@@ -146,9 +145,7 @@ class Classifier(LightningModule):
     def readable(self, batch: Batch) -> None:
         """Refuses, or says once for every image that it is skipped."""
         refuse_unreadable(batch, self.recipe.data)
-        for problem in batch.problems:
-            if problem not in self._told:
-                print(f"nnstretch: skipped, {one_line(problem)}", file=sys.stderr)
+        name_skipped(problem for problem in batch.problems if problem not in self._told)
         self._told.update(batch.problems)
 
     def as_trained(self, batch: Batch) -> Tensor:
@@ -202,16 +199,6 @@ class Classifier(LightningModule):
         saved = {key.removeprefix(NETWORK): value for key, value in checkpoint["state_dict"].items() if key.startswith(NETWORK)}
         if reason := unfit(self.network, saved):
             raise BadInput(f"cannot resume, the saved training is of another network, {reason}")
-
-
-def refuse_unreadable(batch: Batch, data: Data) -> None:
-    """Raises BadInput for a batch of which nothing could be read, except for held-out images where these may be skipped."""
-    if not len(batch) and not (batch.judged and data.corrupt == "skip"):
-        raise BadInput(batch.problems[0])
-
-
-def nothing_judged(data: Data) -> BadInput:
-    return BadInput(f"no held-out image can be read, data set {data.name}, at least one is needed")
 
 
 def digest_of_weights(module: nn.Module) -> str:

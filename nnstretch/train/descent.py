@@ -25,7 +25,7 @@ def rises(step: int, steps: int, warmup: float) -> bool:
 
 def make_optimizer(module: nn.Module, optimizer: Optimizer, precision: str = "fp32") -> torch.optim.Optimizer:
     """A fused one unscales fp16 gradients within its step, too late to clip them: there, with `clip_norm`, another."""
-    fused = not (precision == "fp16" and optimizer.clip_norm)
+    fused = None if precision == "fp16" and optimizer.clip_norm else True
     trained = [p for p in module.parameters() if p.requires_grad]
     few = [] if optimizer.decay_all else [p for p in trained if p.ndim <= 1]
     kept = {id(p) for p in few}

@@ -22,14 +22,14 @@ from nnstretch.errors import BadInput, UnknownName
 from nnstretch.files import write_text
 from nnstretch.planfile import read_plan
 from nnstretch.stretch.module import StretchedNetwork
-from nnstretch.train.classifier import Classifier, nothing_judged, refuse_unreadable
-from nnstretch.train.data.loading import Pictures
+from nnstretch.train.classifier import Classifier
+from nnstretch.train.data.loading import Pictures, nothing_judged, refuse_unreadable
 from nnstretch.train.data.views import normalised
 from nnstretch.train.machine import layout_of, lightning_settings, rank
 from nnstretch.train.norms import shared_norms
 from nnstretch.train.reading import flat, load_recipe
 from nnstretch.train.recipe import Recipe
-from nnstretch.train.records import BEST, HISTORY, PLAN, RECIPE, STATE, WEIGHTS, Bar, Epoch, Records, best_of
+from nnstretch.train.records import BEST, CURVE, HISTORY, PLAN, RECIPE, STATE, WEIGHTS, Bar, Epoch, Records, best_of, curve_csv
 from nnstretch.train.teacher import Teacher, first
 from nnstretch.train.weights import SafeCheckpoint, save_weights
 
@@ -110,6 +110,7 @@ def train(classifier: Classifier, pictures: Pictures, records: Records, state: P
     )
     for part in (network,) if classifier.average is None else (network, classifier.average):
         part.to(memory_format=layout_of(settings))  # type: ignore[call-overload]
+    network.train()  # which Lightning leaves to who made it, and who judged it has left it evaluating
     shared = settings.sync_norms and trainer.world_size > 1
     with interruptible(), shared_norms(network, shared):
         trainer.fit(classifier, datamodule=pictures, ckpt_path=state)
@@ -204,6 +205,7 @@ def check_same_plan(network: StretchedNetwork, out: Path) -> None:
 def finish(module: nn.Module, recipe: Recipe, epochs: tuple[Epoch, ...], out: Path) -> TrainResult:
     if rank(recipe.trainer) == 0:
         save_weights(module, out / WEIGHTS)
+        write_text(out / CURVE, curve_csv(epochs))  # a kill within the last epoch's save would leave it a line short
         write_text(out / HISTORY, json.dumps({"history": [asdict(epoch) for epoch in epochs]}, indent=1, allow_nan=False) + "\n")
     images_per_s = len(epochs) / sum(1 / epoch.images_per_s for epoch in epochs)  # every epoch has as many images
     best = best_of(epochs)

@@ -18,7 +18,7 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from nnstretch.errors import BadInput, BrokenFile
+from nnstretch.errors import BadInput, BrokenFile, Diverged
 from nnstretch.files import UNFINISHED, write_text
 from nnstretch.planfile import write_plan
 from nnstretch.stretch.module import StretchedNetwork
@@ -158,7 +158,7 @@ class Records(lightning.Callback):
             **module.taken_numbers(),
         )
         if not math.isfinite(epoch.val_loss):
-            raise BadInput(f"training diverged, epoch {epoch.epoch}, the loss on held-out images is {epoch.val_loss}, lower optimizer.lr")
+            raise Diverged(f"training diverged, epoch {epoch.epoch}, the loss on held-out images is {epoch.val_loss}, lower optimizer.lr")
         self.epochs = (*self.epochs, epoch)
         for logger in trainer.loggers:
             logger.log_metrics({key: value for key, value in asdict(epoch).items() if key != "epoch"}, epoch.epoch)
@@ -173,7 +173,7 @@ class Records(lightning.Callback):
         """The whole state, from which a run is resumed; a state that is no good never takes the place of a good one."""
         module.refuse_diverged()
         if not all(bool(torch.isfinite(weight).all()) for weight in module.network.parameters()):
-            raise BadInput(f"training diverged, step {trainer.global_step}, a weight is not finite, lower optimizer.lr")
+            raise Diverged(f"training diverged, step {trainer.global_step}, a weight is not finite, lower optimizer.lr")
         self._saved_step = trainer.global_step
         trainer.save_checkpoint(str(self.folder / STATE))
 

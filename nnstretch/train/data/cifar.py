@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from filelock import FileLock
 
 from nnstretch.errors import BadInput
 from nnstretch.train.data.images import Colour, Dataset, InMemory
@@ -28,8 +31,24 @@ def open_cifar(root: Path, classes: int, download: bool) -> Dataset:
     kind: Any = {10: datasets.CIFAR10, 100: datasets.CIFAR100}.get(classes)
     if kind is None:
         raise BadInput(f"CIFAR of {classes} classes, {root}, there are 10 and 100")
-    train, held = (opened(kind, Path(root), classes, part, download) for part in (True, False))
+    with downloading(Path(root)) if download else nullcontext():
+        train, held = (opened(kind, Path(root), classes, part, download) for part in (True, False))
     return Dataset(in_memory(train), in_memory(held), tuple(train.classes), *COLOURS[classes])
+
+
+@contextmanager
+def downloading(root: Path) -> Iterator[None]:
+    """One process at a time: of several that train together each opens the images, and would unpack them into those of another."""
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(root / ".download.lock")
+        lock.acquire()
+    except OSError as error:
+        raise BadInput(f"cannot download into {root}, {error.strerror or error}, name another data.root") from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def opened(kind: Any, root: Path, classes: int, train: bool, download: bool) -> CIFAR10:

@@ -86,6 +86,7 @@ def open_folder(root: Path, held_out: float, split_seed: int) -> Dataset:
 
 def split_by_folder(train_root: Path, held_root: Path) -> Dataset:
     train, held = find_images(train_root), find_images(held_root)
+    refuse_loops({os.path.dirname(found.root / name) for found in (train, held) for name, _ in found.files})
     differing = sorted(set(train.classes) ^ set(held.classes))
     if differing:
         here, there = (train_root, held_root) if differing[0] in train.classes else (held_root, train_root)
@@ -125,7 +126,7 @@ def find_images(root: Path) -> Found:
 
 
 def refuse_loops(folders: Iterable[str]) -> None:
-    """A link to a folder above it, or to another class, would list images many times, or under two classes. Raises BadInput."""
+    """A link to a folder above it, to another class or from held-out to training images would list images twice. Raises BadInput."""
     known: dict[str, str] = {}
     for folder in sorted(folders):
         other = known.setdefault(os.path.realpath(folder), folder)

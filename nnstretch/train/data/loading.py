@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -14,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
-from nnstretch.errors import BadInput, BrokenFile
+from nnstretch.errors import BadInput, BrokenFile, one_line
 from nnstretch.train.data.images import Dataset, Images, InMemory, Unreadable
 from nnstretch.train.data.order import Order, Pick, Share, in_turn, seed_globally
 from nnstretch.train.data.views import Fit, View, held_view, normalised, training_view
@@ -230,14 +231,37 @@ def loader(batches: Batches, picks: Sequence[Pick] | Order, workers: int, pinned
 
 
 def prepared(dataset: Dataset, images: Images, indices: Sequence[int], data: Data) -> tuple[Tensor, Tensor]:
-    """Chosen images as the network sees them when it is judged: float32 of [n, 3, px, px]; and their labels."""
-    batch = Batches(images, judged_view(images, data), 0, data.corrupt)[Pick(0, 0, 0, len(indices), tuple(indices))]
-    if not len(batch):
-        raise BadInput(batch.problems[0])
+    """Chosen images as the network sees them when it is judged: float32 of [n, 3, px, px]; and their labels.
+
+    Held-out images that cannot be read are named and left out, where `data` says so; in place of others comes the next.
+    """
+    judged = images is dataset.held
+    batch = Batches(images, judged_view(images, data), 0, data.corrupt, judged)[Pick(0, 0, 0, len(indices), tuple(indices))]
+    refuse_unreadable(batch, data)
+    if judged:
+        name_skipped(batch.problems)
     return normalised(batch.images, dataset), batch.labels
+
+
+def refuse_unreadable(batch: Batch, data: Data) -> None:
+    """Raises BadInput for a batch of which nothing could be read, except for held-out images where these may be skipped."""
+    if not len(batch) and not (batch.judged and data.corrupt == "skip"):
+        raise BadInput(batch.problems[0])
+
+
+def name_skipped(problems: Iterable[str]) -> None:
+    for problem in problems:
+        print(f"nnstretch: skipped, {one_line(problem)}", file=sys.stderr)
+
+
+def nothing_judged(data: Data) -> BadInput:
+    return BadInput(f"no held-out image can be read, data set {data.name}, at least one is needed")
 
 
 def held_out(data: Data) -> tuple[Tensor, Tensor]:
     """All validation images as a network sees them, and their labels: for data sets that memory holds."""
     dataset = open_data(data)
-    return prepared(dataset, dataset.held, range(len(dataset.held)), data)
+    images, labels = prepared(dataset, dataset.held, range(len(dataset.held)), data)
+    if not len(labels):
+        raise nothing_judged(data)
+    return images, labels
