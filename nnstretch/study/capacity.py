@@ -56,7 +56,7 @@ class Wanted:
         if self.recipe.loss.distill > 0:
             raise BadInput(f"loss.distill is {self.recipe.loss.distill}, capacity study, the original has no teacher, leave it at 0")
         if self.recipe.branched.drop > 0:
-            raise BadInput(f"branched.drop is {self.recipe.branched.drop}, capacity study, its variants have one branch, leave it at 0")
+            raise BadInput(f"branched.drop is {self.recipe.branched.drop}, capacity study, its trainings drop no branch, leave it at 0")
         rules.shapes(self.depths, self.widths)
 
 
