@@ -5,172 +5,28 @@ trained at the task's size), trained from scratch for as many epochs; and the sa
 With --ablate, one network is retrained for that third with one part after the other. Trainings that are done are kept in --work,
 so an interrupted run goes on where it was.
 
-  OMP_NUM_THREADS=1 python scripts/ablate_training.py --task digits --out docs/training_digits.md
+  OMP_NUM_THREADS=1 python scripts/ablate_training.py --task digits --set data.held_out=0.5 --epochs 36 --original-epochs 36 --ablate ''
   OMP_NUM_THREADS=1 python scripts/ablate_training.py --task shapes --out docs/training_shapes.md
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 import sys
-import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from hashlib import sha256
+from dataclasses import replace
 from math import sqrt
 from pathlib import Path
 from statistics import mean, stdev, variance
-from tempfile import TemporaryDirectory
 
 import torch
-from torch import nn
+from ablate_runs import BOTH, CHANNELS_LAST, CLASSES, COMMON, MAX_MACS, MIN_MACS, NETWORKS, PARTS, SCRATCH, TEAMS, Bench, Run
 
 from nnstretch.capture import load_model, trace
-from nnstretch.cli.subjects import load_subject
-from nnstretch.files import object_in, whole_lines, write_text
-from nnstretch.plan import Plan
-from nnstretch.predict.load import load_soc
-from nnstretch.stretch import read_plan, write_plan
-from nnstretch.stretch.constraints import Limits
-from nnstretch.stretch.lower import Stretcher, lower
-from nnstretch.stretch.optimum import search
-from nnstretch.train import fit, load_recipe, load_weights, save_weights
-from nnstretch.train.branching import branched_network, started
+from nnstretch.files import write_text
+from nnstretch.stretch.lower import lower
 from nnstretch.train.data import open_data
-from nnstretch.train.recipe import Recipe
-
-NETWORKS = {
-    "ResNet-18": "torchvision:resnet18",
-    "RegNetX-400MF-like": "scripts/small_networks.py:regnet",
-    "EfficientNet-B0-like": "scripts/small_networks.py:efficientnet",
-}
-TEAMS = (("cpu", "dsp"), ("cpu", "gpu", "dsp"))
-CHANNELS_LAST = frozenset({"RegNetX-400MF-like", "EfficientNet-B0-like"})
-"""Networks of grouped convolutions, which train 1.25 and 1.9 times as fast in this layout on a CPU."""
-CLASSES = {"digits": 10, "shapes": 60}
-MIN_MACS, MAX_MACS = 0.85, 1.0
-COMMON = (
-    *("data.image_px=32", "data.batch_images=32", "optimizer.name=adamw", "optimizer.lr=0.003", "optimizer.weight_decay=0.02"),
-    *("trainer.precise_norm_images=1024", "trainer.tensorboard=false", "trainer.threads=1", "trainer.precision=fp32", "start=he"),
-)
-"""What every training shares, beyond the task's recipe: few steps want AdamW, and running statistics lag behind."""
-
-
-@dataclass(frozen=True)
-class Way:
-    """How a branched network is trained."""
-
-    name: str
-    inherit: str = "rescaled"
-    distill: float = 0.0
-    features: float = 0.0
-    drop: float = 0.0
-    more: tuple[str, ...] = ()
-    """Further keys of the recipe, as KEY=VALUE."""
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        branched = (f"branched.inherit={self.inherit}", f"branched.drop={self.drop}")
-        return f"loss.distill={self.distill}", f"loss.features={self.features}", *branched, *self.more
-
-
-SCRATCH = Way("from scratch", inherit="none")
-BOTH = Way("inherited, distilled", distill=0.7, features=1.0)
-PARTS = (
-    SCRATCH,
-    Way("inherited weights", inherit="weights"),
-    Way("+ rescaled at the meeting points"),
-    Way("+ distilled: logits", distill=0.7),
-    BOTH,
-    Way("+ branch drop-out 0.1", distill=0.7, features=1.0, drop=0.1),
-)
-"""One part after the other; the last but one is what the claims are made with."""
-
-
-@dataclass(frozen=True)
-class Run:
-    """One training."""
-
-    network: str
-    team: str
-    """Processors with `+` between them; empty for the original."""
-    way: str
-    epochs: int
-    seed: int
-
-    @property
-    def key(self) -> str:
-        return json.dumps([self.network, self.team, self.way, self.epochs, self.seed])
-
-
-@dataclass
-class Bench:
-    """One task, and what has been measured."""
-
-    task: str
-    keys: tuple[str, ...]
-    """What all trainings change of the task's recipe; with other keys, or another length of the original, runs are kept apart."""
-    epochs: int
-    original_epochs: int
-    work: Path
-    both: Way = BOTH
-    done: dict[str, dict[str, float]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.recipe = load_recipe(self.task, self.keys)
-        self.work.mkdir(parents=True, exist_ok=True)
-        settled = json.dumps([self.keys, self.original_epochs])
-        self.label = f"{self.task}-{sha256(settled.encode()).hexdigest()[:8]}"
-        self.journal = self.work / f"{self.label}.jsonl"
-        for number, line in enumerate(whole_lines(self.journal), 1):
-            entry = object_in(line, self.journal, number)
-            self.done[entry["key"]] = entry["numbers"]
-
-    def measured(self, run: Run) -> dict[str, float]:
-        """Of an earlier run where there is one."""
-        if run.key not in self.done:
-            began = time.perf_counter()
-            numbers = self.train(run) | {"seconds": round(time.perf_counter() - began, 1)}
-            with self.journal.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"key": run.key, "numbers": numbers}) + "\n")
-            self.done[run.key] = numbers
-            print(self.task, run, {k: round(v, 4) for k, v in numbers.items()}, flush=True)
-        return self.done[run.key]
-
-    def train(self, run: Run) -> dict[str, float]:
-        model = f"{NETWORKS[run.network]}?num_classes={CLASSES[self.task]}"
-        way = next((way for way in (self.both, *PARTS) if way.name == run.way), None)
-        recipe = load_recipe(self.task, (*self.keys, *(way.keys if way else ())))
-        trainer = replace(recipe.trainer, max_epochs=run.epochs, channels_last=run.network in CHANNELS_LAST)
-        recipe = replace(recipe, model=model, seed=run.seed, trainer=trainer)
-        original, kept = load_model(model, run.seed), self.work / f"{self.label}-{run.network}-{run.seed}.safetensors"
-        if way is None:
-            accuracy = self.fitted(started(original, recipe), recipe)
-            save_weights(original, kept)
-            return {"accuracy": accuracy}
-        self.measured(replace(run, team="", way="original", epochs=self.original_epochs))
-        load_weights(original, kept)
-        module = branched_network(original, self.plan(run.network, run.team), recipe)
-        return {"accuracy": self.fitted(module, recipe, original if recipe.loss.has_teacher else None)}
-
-    def fitted(self, module: nn.Module, recipe: Recipe, teacher: nn.Module | None = None) -> float:
-        """Held-out accuracy after training in a folder that nobody else writes to: several networks may be trained at once."""
-        with TemporaryDirectory(prefix="unfinished-", dir=self.work) as folder:
-            return fit(module, recipe, Path(folder), teacher=teacher, progress=False).val_accuracy
-
-    def plan(self, network: str, team: str) -> Plan:
-        """The best plan at 224 px, for images of the task's size."""
-        model = f"{NETWORKS[network]}?num_classes={CLASSES[self.task]}"
-        path = self.work / f"{self.task}-{network}-{team}.yaml"
-        if not path.exists():
-            graph, soc = load_subject(model).graph, load_soc("mi9")
-            bounds = {"min_macs": MIN_MACS * graph.macs, "max_macs": MAX_MACS * graph.macs}
-            found = search(Stretcher(graph), soc, tuple(team.split("+")), Limits(), **bounds, merges=("concat",))
-            write_plan(path, found.plans[0].trial.plan)
-        side = self.recipe.data.image_px
-        return replace(read_plan(path), input_shape=(1, 3, side, side))
 
 
 def claims(bench: Bench, networks: Sequence[str], seeds: int) -> Iterator[str]:
@@ -227,16 +83,26 @@ def standard_error(one: Sequence[float], other: Sequence[float]) -> float:
     return sqrt(squared_error(one) + squared_error(other))
 
 
-def ablation(bench: Bench, network: str, team: str, seeds: int) -> Iterator[str]:
-    third = bench.epochs // 3
-    yield f"| {network}, {team}, {third} epochs | held-out accuracy | gained |"
+def ablation(bench: Bench, network: str, seeds: int) -> Iterator[str]:
+    yield f"| {network}, {'+'.join(TEAMS[0])}, {bench.epochs // 3} epochs | held-out accuracy | gained |"
     yield "|---|---|---|"
     before = None
-    for way in PARTS:
-        points = [100 * bench.measured(Run(network, team, way.name, third, seed))["accuracy"] for seed in range(seeds)]
-        name = "+ distilled: features at the meeting points" if way is BOTH else way.name
+    for runs in zip(*(parts(bench, network, seed) for seed in range(seeds)), strict=True):
+        points = [100 * bench.measured(run)["accuracy"] for run in runs]
+        name = "+ distilled: features at the meeting points" if runs[0].way == BOTH.name else runs[0].way
         yield f"| {name} | {spread(points)} | {'' if before is None else f'{mean(points) - before:+.2f}'} |"
         before = mean(points)
+
+
+def by_seed(bench: Bench, networks: Sequence[str], seeds: int) -> Iterator[str]:
+    """Held-out accuracy of every training of the claims, for whoever wants other means or errors."""
+    yield f"| network | processors | training | {' | '.join(f'seed {seed}' for seed in range(seeds))} |"
+    yield "|" + "---|" * (3 + seeds)
+    for network in networks:
+        branched = [("+".join(team), way) for team in TEAMS for way in ((SCRATCH.name, bench.epochs), (bench.both.name, bench.epochs // 3))]
+        for team, (way, epochs) in [("", ("original", bench.original_epochs)), *branched]:
+            points = [100 * bench.measured(Run(network, team, way, epochs, seed))["accuracy"] for seed in range(seeds)]
+            yield f"| {network} | {team} | {way}, {epochs} epochs | {' | '.join(f'{point:.2f}' for point in points)} |"
 
 
 def page(bench: Bench, args: argparse.Namespace, networks: Sequence[str]) -> str:
@@ -261,20 +127,29 @@ def page(bench: Bench, args: argparse.Namespace, networks: Sequence[str]) -> str
         "",
     ]
     if args.ablate:
-        lines += ["## What each part buys", "", *ablation(bench, args.ablate, "+".join(TEAMS[0]), args.seeds), ""]
+        lines += ["## What each part buys", "", *ablation(bench, args.ablate, args.seeds), ""]
+    lines += ["## Every training", "", *by_seed(bench, networks, args.seeds), ""]
     minutes = sum(numbers["seconds"] for numbers in bench.done.values()) / 60
     took = f"{len(bench.done)} trainings took {minutes:.0f} minutes, one thread each. Peak learning rate {recipe.optimizer.lr:g}."
     return "\n".join([*lines, took, ""])
 
 
-def first_trainings(bench: Bench, networks: Sequence[str], seeds: Sequence[int]) -> None:
-    """From scratch first: what is inherited from must be there."""
+def all_trainings(bench: Bench, networks: Sequence[str], ablated: str, seeds: Sequence[int]) -> None:
+    """Those of the claims, seed by seed, then those of the parts."""
     for seed in seeds:
         for network in networks:
             bench.measured(Run(network, "", "original", bench.original_epochs, seed))
             for team in ("+".join(team) for team in TEAMS):
                 bench.measured(Run(network, team, bench.both.name, bench.epochs // 3, seed))
                 bench.measured(Run(network, team, SCRATCH.name, bench.epochs, seed))
+    for run in (run for seed in seeds for run in parts(bench, ablated, seed)):
+        bench.measured(run)
+
+
+def parts(bench: Bench, network: str, seed: int) -> Iterator[Run]:
+    """One part of branch-aware training after the other; none without a network."""
+    if network:
+        yield from (Run(network, "+".join(TEAMS[0]), way.name, bench.epochs // 3, seed) for way in PARTS)
 
 
 def main() -> int:
@@ -298,7 +173,7 @@ def main() -> int:
     original_epochs = args.original_epochs or 2 * args.epochs
     bench = Bench(args.task, (*COMMON, *args.set), args.epochs, original_epochs, args.work, both)
     only = [int(seed) for seed in args.only_seeds.split(",")] if args.train_only and args.only_seeds else range(args.seeds)
-    first_trainings(bench, args.networks.split(","), only)
+    all_trainings(bench, args.networks.split(","), args.ablate, only)
     if args.train_only:
         return 0
     write_text(args.out, page(bench, args, args.networks.split(",")))

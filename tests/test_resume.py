@@ -21,7 +21,9 @@ from nnstretch.errors import BadInput, BrokenFile, UnknownName
 from nnstretch.stretch import read_plan, stretch
 from nnstretch.train import fit, load_recipe, save_weights
 from nnstretch.train.classifier import Classifier
-from nnstretch.train.recipe import Data, Loss, Optimizer
+from nnstretch.train.data import InMemory, open_data
+from nnstretch.train.data.shard_writer import write_dataset
+from nnstretch.train.recipe import Average, Data, Loss, Optimizer
 from nnstretch.train.weights import SafeCheckpoint, packed, unpacked
 
 keys = st.one_of(st.integers(), st.text(max_size=3))
@@ -88,6 +90,26 @@ def test_loading_processes_go_on_with_the_images_that_come_next(
         with pytest.raises(Stopped):
             fit(halves, recipe, tmp_path / "halves", progress=False)
     fit(halves, recipe, tmp_path / "halves", resume=True, progress=False)
+    assert same_weights(whole, halves)
+
+
+def test_a_training_from_shards_goes_on_within_a_step_of_several_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images in chunks, saves within an epoch, micro-batches, an average and patience, all at once; and loading processes beside none."""
+    digits = open_data(Data(image_px=16))
+    few = InMemory(digits.train.images[:600], digits.train.labels[:600])  # type: ignore[attr-defined]
+    write_dataset(replace(digits, train=few), tmp_path / "shards", 20_000)
+    data = Data(name="shards", root=str(tmp_path / "shards"), image_px=16, batch_images=60)
+    trainer = replace(SMALL.trainer, micro_batches=2, save_every_steps=2, patience_epochs=5)
+    recipe = replace(SMALL, data=data, trainer=trainer, average=Average(decay=0.9, every_steps=3))
+    assert len(open_data(data).train.chunks) > 3
+    whole, halves = small_net(dropout=0.2), small_net(dropout=0.2)
+    history = fit(whole, recipe, tmp_path / "whole", progress=False).history
+    with monkeypatch.context() as patch:
+        patch.setattr(Classifier, "training_step", stop_in_epoch(Classifier.training_step, epoch=1))
+        with pytest.raises(Stopped):
+            fit(halves, recipe, tmp_path / "halves", progress=False)
+    fetching = replace(recipe, data=replace(data, workers=2))
+    assert fit(halves, fetching, tmp_path / "halves", resume=True, progress=False).history[1].train_loss == history[1].train_loss
     assert same_weights(whole, halves)
 
 

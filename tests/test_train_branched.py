@@ -62,7 +62,7 @@ def test_what_acts_in_training_only_and_is_lost_in_branches_is_said(
     assert lost == (["2.fade", "3.fade"] if chance else [])
     assert torch.equal(torch.get_rng_state(), drawn)
     assert all(torch.equal(value, original.state_dict()[key]) for key, value in before.items())
-    train_verb.networks(replace(SMALL, model=model), str(tmp_path / "plan.yaml"), None, tell=True)
+    train_verb.networks(replace(SMALL, model=model), str(tmp_path / "plan.yaml"), None, aloud=True)
     said = capsys.readouterr().err.splitlines()
     assert said[0] == f"nnstretch: no --weights, branches inherit the weights that {model} starts with"
     assert [line.endswith(f" of {model} act in training only and are not in the branched network") for line in said[1:]] == [True] * bool(chance)

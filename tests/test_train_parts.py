@@ -19,7 +19,7 @@ from nnstretch.train import evaluate, fit, load_weights, machine
 from nnstretch.train.classifier import Classifier, mixer_of
 from nnstretch.train.data import InMemory, Pictures, open_data
 from nnstretch.train.data.views import normalised
-from nnstretch.train.descent import follow, make_optimizer, paired
+from nnstretch.train.descent import follow, kept_share, make_optimizer, paired
 from nnstretch.train.losses import labels_loss
 from nnstretch.train.recipe import Augment, Average, Loss, Optimizer, Trainer
 from nnstretch.train.records import Epoch, Records, best_of
@@ -57,6 +57,31 @@ def test_an_average_that_keeps_nothing_is_the_network(tmp_path: Path) -> None:
     fit(plain, UNMOVED, tmp_path / "plain", progress=False)
     fit(averaged, replace(UNMOVED, average=Average(decay=1e-12)), tmp_path / "averaged", progress=False)
     assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(plain.state_dict().values(), averaged.state_dict().values(), strict=True))
+
+
+@given(st.floats(0, 0.99999), st.integers(1, 40), st.integers(1, 400))
+def test_an_average_is_of_the_end_of_a_run_however_short_it_is(decay: float, every_steps: int, steps: int) -> None:
+    """A weight that starts far away and then moves by one a step: its average is near the last of them."""
+    average, pace = 1e6, Average(decay=decay, every_steps=every_steps)
+    for done in range(1, steps + 1):
+        kept = kept_share(done, rising=False, average=pace)
+        assert (kept is None) == (done >= every_steps and done % every_steps > 0)
+        average = average if kept is None else kept * average + (1 - kept) * done
+    assert kept_share(every_steps * 10**9, rising=False, average=pace) == decay
+    if steps >= 12 * every_steps:
+        assert steps - average < 0.2 * steps + 2 * every_steps
+    if every_steps > steps:
+        assert average == steps
+
+
+def test_a_decay_for_long_runs_does_not_keep_a_short_one_at_its_start(tmp_path: Path) -> None:
+    start, plain, averaged = net(), net(), net()
+    fit(plain, UNMOVED, tmp_path / "plain", progress=False)
+    for every_steps in (1, 32):  # of 44 steps
+        averaged = net()
+        fit(averaged, replace(UNMOVED, average=Average(decay=0.9999, every_steps=every_steps)), tmp_path / "averaged", progress=False)
+        moved, left = (sum(float((a - b).detach().norm()) for a, b in zip(averaged.parameters(), other.parameters(), strict=True)) for other in (start, plain))
+        assert left < 0.5 * moved
 
 
 # Losses and mixing

@@ -104,6 +104,15 @@ def test_two_processes_give_the_curve_of_one_with_the_whole_batch(tmp_path: Path
             assert mine[name] == pytest.approx(theirs[name], abs=1e-4), name
 
 
+def test_two_processes_of_torchrun_are_as_two_that_lightning_starts(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(STILL)
+    words = "--trainer.max_epochs 1 --trainer.accelerator cpu"
+    alone = trained(tmp_path, f"{words} --out alone --trainer.devices 2")
+    launched = trained(tmp_path, f"{words} --out launched", ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"))
+    assert alone["history"][0]["train_loss"] == launched["history"][0]["train_loss"]
+    assert (tmp_path / "alone" / "weights.safetensors").read_bytes() == (tmp_path / "launched" / "weights.safetensors").read_bytes()
+
+
 def test_two_processes_killed_within_an_epoch_resume_to_the_same_curve(tmp_path: Path) -> None:
     """The loss of the interrupted epoch is that of both processes, before and after."""
     (tmp_path / "net.py").write_text(FACTORY)

@@ -57,27 +57,34 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     if str(given.get("model", "")).endswith((".yaml", ".yml")):
         plan_file = given.pop("model")
     recipe = load_recipe(args.recipe, [f"{key}={value}" for key, value in given.items()])
+    if plan_file is not None:
+        recipe = replace(recipe, model=given.get("model") or planned_model(plan_file))
     if args.print_config:
         return {"recipe": asdict(recipe)}
     if args.teacher is not None and not recipe.loss.has_teacher:
         raise BadInput(f"--teacher {args.teacher} would not be asked, {taught(recipe)}, set one of them")
-    if plan_file is not None:
-        recipe = replace(recipe, model=given.get("model") or planned_model(plan_file))
     files = {"plan": plan_file, "weights": args.weights, "teacher": args.teacher}
     if not args.resume:
-        refuse_own_input(args.out, {option: files[option] for option in ("weights", "teacher")})
-    module, teacher = networks(recipe, plan_file, args.weights, args.teacher, tell=not args.resume)
+        refuse_own_input(args.out, {"--weights": args.weights, "--teacher": args.teacher, "the recipe": args.recipe})
+    begun = resumed(recipe) if args.resume else recipe
+    module, teacher = networks(begun, plan_file, args.weights, args.teacher, aloud=not args.resume)
     return trained(module, teacher, recipe, args, {what: described(file) for what, file in files.items() if file is not None})
 
 
 def refuse_own_input(out: Path, files: Mapping[str, str | None]) -> None:
     """Raises BadInput where a training that begins would take the place of what it begins from."""
-    from nnstretch.train.records import RESULTS
+    from nnstretch.train.records import RECIPE, RESULTS
 
-    replaced = [path for name in RESULTS if (path := out / name).is_file()]
-    for option, file in files.items():
+    replaced = [path for name in (*RESULTS, RECIPE) if (path := out / name).is_file()]
+    for what, file in files.items():
         if file is not None and Path(file).is_file() and any(path.samefile(file) for path in replaced):
-            raise BadInput(f"cannot train into {out}, --{option} {file} lies there and would be replaced, name another --out")
+            raise BadInput(f"cannot train into {out}, {what} {file} lies there and would be replaced, name another --out")
+
+
+def resumed(recipe: Recipe) -> Recipe:
+    """The same without what takes long and is then lost, because the saved state has all weights."""
+    inherit = "weights" if recipe.branched.inherit == "rescaled" else recipe.branched.inherit
+    return replace(recipe, branched=replace(recipe.branched, inherit=inherit))
 
 
 def planned_model(plan_file: str) -> str:
@@ -113,14 +120,14 @@ def trained(
 
 
 def networks(
-    recipe: Recipe, plan_file: str | None, weights: str | None, teacher: str | None = None, tell: bool = False
+    recipe: Recipe, plan_file: str | None, weights: str | None, teacher: str | None = None, aloud: bool = False
 ) -> tuple[nn.Module, nn.Module | None]:
     """What is trained, and its teacher where the recipe distils: the original, or any network with --teacher's weights.
 
-    Where asked, `tell`s on standard error what a user may not expect of a branched network.
+    Where asked (`aloud`) says on standard error what a user may not expect of a branched network.
     """
     if plan_file is not None:
-        return branched(recipe, plan_file, weights, teacher, tell)
+        return branched(recipe, plan_file, weights, teacher, aloud)
     module = started_or_loaded(recipe, weights)
     if not recipe.loss.has_teacher:
         return module, None
@@ -137,10 +144,27 @@ def started_or_loaded(recipe: Recipe, weights: str | None) -> nn.Module:
 
     if weights is None:
         refuse_lost_weights(recipe)
-        return started(load_model(recipe.model, recipe.seed), recipe)
     module = load_model(recipe.model, recipe.seed)
-    load_weights(module, weights)
-    return module
+    if weights is not None:
+        load_weights(module, weights)
+        return module
+    if recipe.start != "own" and ".py:" in recipe.model and same_kernels(module, load_model(recipe.model, recipe.seed + 1)):
+        tell(recipe, f"start {recipe.start} draws over the weights that {recipe.model} brings, start own keeps them")
+    return started(module, recipe)
+
+
+def same_kernels(one: nn.Module, other: nn.Module) -> bool:
+    """Whether two networks of other seeds have the same weights, which then come from a file or a seed of their own."""
+    pairs = list(zip(one.parameters(), other.parameters(), strict=True))
+    return any(a.ndim > 1 for a, _ in pairs) and all(bool((a == b).all()) for a, b in pairs if a.ndim > 1)
+
+
+def tell(recipe: Recipe, what: str) -> None:
+    """Of several processes the first one speaks."""
+    from nnstretch.train.machine import rank
+
+    if rank(recipe.trainer) == 0:
+        print(f"nnstretch: {what}", file=sys.stderr)
 
 
 def taught(recipe: Recipe) -> str:
@@ -156,11 +180,14 @@ def load_weighted(model: str, weights: str) -> nn.Module:
     return module
 
 
-def branched(recipe: Recipe, plan_file: str, weights: str | None, teacher: str | None, tell: bool) -> tuple[nn.Module, nn.Module | None]:
-    """--weights may be the original's, which are inherited, or the branched network's own; --teacher is always the original's."""
+def branched(recipe: Recipe, plan_file: str, weights: str | None, teacher: str | None, aloud: bool) -> tuple[nn.Module, nn.Module | None]:
+    """--weights may be the original's, which are inherited, or the branched network's own; --teacher is always the original's.
+
+    An original that comes trained needs neither.
+    """
     from nnstretch.capture import load_model
     from nnstretch.stretch import read_plan
-    from nnstretch.train.branching import branched_network
+    from nnstretch.train.branching import branched_network, brings_weights
 
     plan = read_plan(Path(plan_file))
     original = load_model(recipe.model)
@@ -172,10 +199,10 @@ def branched(recipe: Recipe, plan_file: str, weights: str | None, teacher: str |
         original = load_weighted(recipe.model, teacher)  # which of its channels are compared follows from its weights
     elif inherits or (weights is None and recipe.branched.inherit != "none"):
         original = started_or_loaded(recipe, weights)
-    if recipe.loss.has_teacher and teacher is None and not inherits:
+    if recipe.loss.has_teacher and teacher is None and not inherits and not brings_weights(recipe.model):
         raise BadInput(f"{taught(recipe)}, no teacher, give --weights of the original {recipe.model}, or --teacher")
     module = branched_network(original, plan, recipe, own)
-    if tell:
+    if aloud:
         tell_unexpected(recipe, original, module, weights)
     if not recipe.loss.has_teacher:
         return module, None
@@ -183,17 +210,13 @@ def branched(recipe: Recipe, plan_file: str, weights: str | None, teacher: str |
 
 
 def tell_unexpected(recipe: Recipe, original: nn.Module, module: StretchedNetwork, weights: str | None) -> None:
-    """Of several processes the first one speaks."""
     from nnstretch.train.branching import lost_in_branches
-    from nnstretch.train.machine import rank
 
-    if rank(recipe.trainer):
-        return
     if weights is None and recipe.branched.inherit != "none":
-        print(f"nnstretch: no --weights, branches inherit the weights that {recipe.model} starts with", file=sys.stderr)
+        tell(recipe, f"no --weights, branches inherit the weights that {recipe.model} starts with")
     if lost := lost_in_branches(original, module):
         more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
-        print(f"nnstretch: {lost[0]}{more} of {recipe.model} act in training only and are not in the branched network", file=sys.stderr)
+        tell(recipe, f"{lost[0]}{more} of {recipe.model} act in training only and are not in the branched network")
 
 
 def fits(module: nn.Module, weights: str) -> bool:

@@ -12,9 +12,10 @@ from torch import nn
 from nnstretch.study.objective import Report
 from nnstretch.train.classifier import Classifier
 from nnstretch.train.data.loading import Pictures
-from nnstretch.train.fitting import check_width, quiet, threads, train
+from nnstretch.train.fitting import quiet, threads, train
 from nnstretch.train.recipe import Recipe
 from nnstretch.train.records import Records
+from nnstretch.train.refusals import check_width
 
 
 class Reporting(Records):

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import parse_qsl
 
 import torch
 from torch import Tensor, nn
@@ -108,9 +109,17 @@ def started(module: M, recipe: Recipe) -> M:
     return module
 
 
+def brings_weights(model: str) -> bool:
+    """Whether a model comes trained by its own word: a file with weights in it, or torchvision's `weights=`, timm's `pretrained=true`."""
+    source, _, query = model.partition("?")
+    asked = dict(parse_qsl(query))
+    wanted = asked.get("weights", asked.get("pretrained", "false"))
+    return source.endswith((".onnx", ".pt2")) or wanted.lower() not in ("false", "none", "null", "no", "off", "0", "")
+
+
 def refuse_lost_weights(recipe: Recipe) -> None:
-    """Raises BadInput where `recipe.start` would draw over what the model's file brings."""
-    if recipe.start != "own" and recipe.model.endswith((".onnx", ".pt2")):
+    """Raises BadInput where `recipe.start` would draw over what the model brings."""
+    if recipe.start != "own" and brings_weights(recipe.model):
         raise BadInput(f"start is {recipe.start}, {recipe.model} brings its own weights, which would be lost; take own")
 
 

@@ -19,7 +19,7 @@ from nnstretch.train.data.images import Dataset, digest_of
 from nnstretch.train.data.loading import Batch, name_skipped, nothing_judged, refuse_unreadable
 from nnstretch.train.data.order import seed_globally
 from nnstretch.train.data.views import for_training, normalised
-from nnstretch.train.descent import follow, laid_out_as, learning_rate_factor, make_optimizer, paired, rises
+from nnstretch.train.descent import follow, kept_share, laid_out_as, learning_rate_factor, make_optimizer, paired, rises
 from nnstretch.train.losses import training_loss
 from nnstretch.train.machine import layout_of
 from nnstretch.train.norms import own_norms
@@ -80,6 +80,8 @@ class Classifier(LightningModule):
         return first(self.network(images)).float()
 
     def on_fit_start(self) -> None:
+        if self.recipe.trainer.threads:  # of several processes Lightning gives each its share of the cores
+            torch.set_num_threads(self.recipe.trainer.threads)
         for teacher in self._teacher:
             teacher.to(self.device, layout_of(self.recipe.trainer))
 
@@ -126,12 +128,14 @@ class Classifier(LightningModule):
             )
 
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
-        """A step of the weights, and of their average (which copies them while the learning rate still rises, as pycls does)."""
+        """A step of the weights, and of their average."""
         super().optimizer_step(*args, **kwargs)
-        average, done = self.recipe.average, self.global_step + 1
-        if self.average is not None and done % average.every_steps == 0:
-            rising = rises(done - 1, int(self.trainer.estimated_stepping_batches), self.recipe.optimizer.warmup)
-            follow(self._pairs, 0.0 if rising else average.decay)
+        if self.average is None:
+            return
+        rising = rises(self.global_step, int(self.trainer.estimated_stepping_batches), self.recipe.optimizer.warmup)
+        kept = kept_share(self.global_step + 1, rising, self.recipe.average)
+        if kept is not None:
+            follow(self._pairs, kept)
 
     def on_validation_start(self) -> None:
         """Statistics of batch norms over many images, in place of running ones (precise batch norm, as pycls does)."""

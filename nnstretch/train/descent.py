@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nnstretch.train.recipe import Optimizer
+from nnstretch.train.recipe import Average, Optimizer
 
 
 def learning_rate_factor(step: int, steps: int, warmup: float) -> float:
@@ -48,6 +48,18 @@ def laid_out_as(weight: Tensor, value: Any) -> Any:
     if not isinstance(value, Tensor) or value.shape != weight.shape:
         return value
     return torch.empty_like(weight, dtype=value.dtype, requires_grad=False).copy_(value)
+
+
+def kept_share(done: int, rising: bool, average: Average) -> float | None:
+    """Share of the running average that is kept after `done` steps; None where it stays as it is.
+
+    A copy while the learning rate rises, as pycls does, and up to the first update. At the n-th update at most (1 + n) / (10 + n), as
+    TensorFlow's ExponentialMovingAverage has it with `num_updates`: a decay that suits a long run would keep a short one at its start.
+    """
+    updates, between = divmod(done, average.every_steps)
+    if updates and between:
+        return None
+    return 0.0 if rising or not updates else min(average.decay, (1 + updates) / (10 + updates))
 
 
 Pairs = list[tuple[Tensor, Tensor]]

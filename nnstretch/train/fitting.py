@@ -9,7 +9,7 @@ import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,18 +18,17 @@ import pytorch_lightning as lightning
 import torch
 from torch import nn
 
-from nnstretch.errors import BadInput, UnknownName
+from nnstretch.errors import BadInput, one_line
 from nnstretch.files import write_text
-from nnstretch.planfile import read_plan
 from nnstretch.stretch.module import StretchedNetwork
 from nnstretch.train.classifier import Classifier
 from nnstretch.train.data.loading import Pictures, nothing_judged, refuse_unreadable
 from nnstretch.train.data.views import normalised
 from nnstretch.train.machine import layout_of, lightning_settings, rank
 from nnstretch.train.norms import shared_norms
-from nnstretch.train.reading import flat, load_recipe
-from nnstretch.train.recipe import Recipe
-from nnstretch.train.records import BEST, CURVE, HISTORY, PLAN, RECIPE, STATE, WEIGHTS, Bar, Epoch, Records, best_of, curve_csv
+from nnstretch.train.recipe import Recipe, Trainer
+from nnstretch.train.records import BEST, CURVE, HISTORY, STATE, WEIGHTS, Bar, Epoch, Records, best_of, curve_csv
+from nnstretch.train.refusals import check_processes, check_width, prepare
 from nnstretch.train.teacher import Teacher, first
 from nnstretch.train.weights import SafeCheckpoint, save_weights
 
@@ -83,10 +82,8 @@ def fit(
         for network in (module, teacher) if teacher is not None else (module,):
             check_width(network, recipe, len(pictures.dataset.classes))
         taught = Teacher(teacher, module, recipe) if teacher is not None else None
-        lightning_settings(recipe.trainer)  # whatever can be refused is, before the folder is touched
-        prepare(out, recipe, resume)
-        if resume and isinstance(module, StretchedNetwork):
-            check_same_plan(module, out)
+        check_processes(recipe.trainer, pictures)  # whatever can be refused is, before the folder is touched
+        prepare(out, module, recipe, resume)
         records = Records(out, origin, resume)
         with refusing(out):
             train(Classifier(module, recipe, pictures.dataset, taught), pictures, records, out / STATE if resume else None, progress)
@@ -96,11 +93,11 @@ def fit(
 def train(classifier: Classifier, pictures: Pictures, records: Records, state: Path | None, progress: bool) -> None:
     """Afterwards the classifier's network holds what was judged: with a running average, the average."""
     settings, network = classifier.recipe.trainer, classifier.network
-    trainer = lightning.Trainer(
-        **lightning_settings(settings),
+    trainer = trainer_of(
+        settings,
         max_epochs=settings.max_epochs,
         gradient_clip_val=classifier.recipe.optimizer.clip_norm or None,
-        callbacks=[records, *([Bar(records)] if progress else [])],
+        callbacks=[records, *([Bar(records)] if progress and rank(settings) == 0 else [])],
         plugins=[SafeCheckpoint()],
         logger=tensorboard(records.folder) if settings.tensorboard else False,
         enable_checkpointing=False,
@@ -117,6 +114,21 @@ def train(classifier: Classifier, pictures: Pictures, records: Records, state: P
     if classifier.average is not None:
         network.load_state_dict(classifier.average.state_dict())
     network.to("cpu", memory_format=torch.contiguous_format).eval()
+
+
+def trainer_of(settings: Trainer, **wishes: Any) -> lightning.Trainer:
+    """Raises BadInput where a cluster has started other processes than are asked for."""
+    asked = lightning_settings(settings)
+    devices, nodes = asked["devices"], asked["num_nodes"]
+    try:
+        trainer = lightning.Trainer(**asked, **wishes)
+        if cluster := getattr(trainer.strategy, "cluster_environment", None):
+            cluster.validate_settings(devices, nodes)
+    except (ValueError, RuntimeError) as error:
+        raise BadInput(f"{devices} processes on each of {nodes} machines, this is not how they were started, {one_line(error)}") from error
+    if trainer.world_size != devices * nodes:
+        raise BadInput(f"{devices} processes on each of {nodes} machines, {trainer.world_size} were started, set trainer.devices and .nodes to them")
+    return trainer
 
 
 def tensorboard(folder: Path) -> Any:
@@ -142,64 +154,6 @@ def evaluate(module: nn.Module, recipe: Recipe) -> float:
     if not judged:
         raise nothing_judged(recipe.data)
     return right / judged
-
-
-def check_width(module: nn.Module, recipe: Recipe, classes: int) -> None:
-    """One image through the network before anything is trained: does it fit, does it answer in the right classes?"""
-    training = module.training
-    module.eval()
-    try:
-        for key, side in (("data.image_px", recipe.data.image_px), ("data.val_px", recipe.data.view_px)):
-            check_side(module, key, side, recipe.data.name, classes)
-    finally:
-        module.train(training)
-
-
-def check_side(module: nn.Module, key: str, side: int, data: str, classes: int) -> None:
-    try:
-        with torch.no_grad():
-            shape = tuple(first(module(torch.zeros(1, 3, side, side))).shape)
-    except Exception as error:
-        raise BadInput(f"the network refuses an image of 3x{side}x{side}, {key} {side}, {error}") from error
-    if shape != (1, classes):
-        got = "x".join(map(str, shape))
-        advice = f"make it with ?num_classes={classes}" if len(shape) == 2 else "it must give scores of classes"
-        raise BadInput(f"the network gives {got} for one image, data set {data} needs 1x{classes}, {advice}")
-
-
-def prepare(out: Path, recipe: Recipe, resume: bool) -> None:
-    """A folder with this recipe in it, and a saved state exactly if one is to be resumed."""
-    if resume:
-        if not (out / STATE).is_file():
-            raise UnknownName(f"nothing to resume, {out}, no save left a {STATE} there")
-        check_same_recipe(load_recipe(out / RECIPE), recipe, out)
-    elif (out / STATE).is_file() and not (out / HISTORY).is_file():
-        raise BadInput(f"{out} holds an interrupted training, --resume goes on with it, remove {out / STATE} to begin anew")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput(f"cannot train into {out}, {error.strerror}, name another folder") from None
-
-
-FREE = {"model", "data.root", "data.workers", "data.download", "trainer.max_epochs", "trainer.devices", "trainer.nodes"} | {
-    f"trainer.{key}" for key in ("patience_epochs", "save_every_steps", "tensorboard")
-}
-"""What may differ where a run is resumed: how long it is, and where it runs. The place within an epoch is counted in micro-batches."""
-
-
-def check_same_recipe(before: Recipe, now: Recipe, out: Path) -> None:
-    """A run may be resumed for more epochs; with anything else changed it would be a run of no recipe."""
-    olds, news = flat(asdict(before)), flat(asdict(now))
-    for key in olds:
-        if key not in FREE and olds[key] != news[key]:
-            raise BadInput(f"cannot resume {out}, {key} was {olds[key]} and is now {news[key]}, resume with the same recipe")
-
-
-def check_same_plan(network: StretchedNetwork, out: Path) -> None:
-    """The same weights fit plans that differ in processors, or in how branches meet."""
-    before = read_plan(out / PLAN)
-    if replace(before, model=network.plan.model) != network.plan:
-        raise BadInput(f"cannot resume {out}, the plan is another than {out / PLAN}, resume with the same --plan")
 
 
 def finish(module: nn.Module, recipe: Recipe, epochs: tuple[Epoch, ...], out: Path) -> TrainResult:
@@ -252,6 +206,10 @@ def refusing(out: Path) -> Iterator[None]:
         if error.errno is None:  # somebody's mistake, to be shown whole
             raise
         raise BadInput(f"training into {out} stopped, {error.filename or 'the system'}, {error.strerror}") from error
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):  # PyTorch's words for a batch norm of one image
+            raise
+        raise BadInput(f"training into {out} stopped, a batch norm has one image to go by, {one_line(error)}, take larger batches") from error
     finally:
         threading.excepthook = told
 

@@ -57,8 +57,6 @@ class Data:
         require("data.split_seed", self.split_seed, 0, 2**32 - 1)
         require("data.images_per_class", self.images_per_class, 2, 100_000)
         require("data.workers", self.workers, 0, 256)
-        if self.name in ("folder", "cifar10", "cifar100", "shards") and not self.root:
-            raise BadInput(f"data.root is empty, data set {self.name}, give the folder it is in")
         if self.val_resize_px and self.val_resize_px < self.view_px:
             raise BadInput(f"data.val_resize_px is {self.val_resize_px}, it must be at least the {self.view_px} that are cut from it")
 
@@ -173,7 +171,7 @@ class Branched:
     """Chance that a branch sits out of a step; never all branches of a segment."""
 
     def __post_init__(self) -> None:
-        require("branched.calibration_images", self.calibration_images, 2, 1_000_000)
+        require("branched.calibration_images", self.calibration_images, 8, 1_000_000)
         require("branched.drop", self.drop, 0, 0.9)
 
 
@@ -182,7 +180,7 @@ class Average:
     """A running average of the weights (EMA), which is what is judged and kept."""
 
     decay: float = 0.0
-    """Share of the average that each update keeps; 0 keeps no average."""
+    """Share of the average that each update keeps, at most (1 + n) / (10 + n) at the n-th; 0 keeps no average."""
     every_steps: int = 1
     """Steps between updates."""
 
@@ -235,6 +233,8 @@ class Trainer:
         require("trainer.nodes", self.nodes, 1, 65536)
         require("trainer.micro_batches", self.micro_batches, 1, 65536)
         require("trainer.precise_norm_images", self.precise_norm_images, 0)
+        if self.precise_norm_images == 1:
+            raise BadInput("trainer.precise_norm_images is 1, one image has no variance, take 2 or more")
         require("trainer.save_every_steps", self.save_every_steps, 0)
 
 

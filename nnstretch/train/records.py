@@ -6,8 +6,10 @@ import csv
 import io
 import json
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from datetime import timedelta
 from itertools import takewhile
 from pathlib import Path
 from time import perf_counter
@@ -32,6 +34,8 @@ CURVE, RECIPE, PLAN, HISTORY = "curve.csv", "recipe.yaml", "plan.yaml", "trainin
 RESULTS = (STATE, BEST, WEIGHTS, HISTORY, CURVE, PLAN)
 """What a training that begins takes the place of."""
 STEPS_BETWEEN_LOSSES = 50
+SECONDS_BETWEEN_LINES = 60.0
+"""Where there is no terminal to draw a bar on, at the ends of epochs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +154,7 @@ class Records(lightning.Callback):
         self._trained_s = perf_counter() - self._started_s
 
     def on_train_epoch_end(self, trainer: lightning.Trainer, module: Classifier) -> None:  # type: ignore[override]
+        module.refuse_diverged()  # first of all: it knows the step
         epoch = Epoch(
             epoch=trainer.current_epoch + 1,
             learning_rate=self._learning_rate,
@@ -191,18 +196,19 @@ class Records(lightning.Callback):
 
 
 class Bar(lightning.Callback):
-    """Batches done, images per second, time left and the last accuracy, on standard error."""
+    """Batches done, images per second, time left and the last accuracy, on standard error: a bar, or now and then a line of a log."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
         console = Console(stderr=True)
         self._progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-        self._images, self._since_s = 0, 0.0
+        self._images, self._since_s, self._told_s, self._began_at = 0, 0.0, 0.0, 0
 
     def on_train_start(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
         self._task = self._progress.add_task("training", total=int(trainer.estimated_stepping_batches), completed=trainer.global_step)
-        self._since_s = perf_counter()
+        self._since_s = self._told_s = perf_counter()
+        self._began_at = trainer.global_step
         self._progress.start()
 
     def on_train_batch_end(
@@ -213,6 +219,16 @@ class Bar(lightning.Callback):
         done = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}, {speed:.0f} images/s"
         last = f", held-out {self._records.epochs[-1].val_accuracy:.2%}" if self._records.epochs else ""
         self._progress.update(self._task, completed=trainer.global_step, description=done + last)
+
+    def on_train_epoch_end(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
+        """After Records has added its epoch."""
+        now, done = perf_counter(), trainer.global_step - self._began_at
+        if not self._progress.disable or now - self._told_s < SECONDS_BETWEEN_LINES or not done:
+            return
+        self._told_s, epoch = now, self._records.epochs[-1]
+        left_s = (now - self._since_s) / done * (int(trainer.estimated_stepping_batches) - trainer.global_step)
+        said = f"held-out {epoch.val_accuracy:.2%}, loss {epoch.train_loss:.4f}, {epoch.images_per_s:.0f} images/s, {timedelta(seconds=round(left_s))} left"
+        print(f"nnstretch: epoch {epoch.epoch}/{trainer.max_epochs}, {said}", file=sys.stderr, flush=True)
 
     def on_train_end(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
         self._progress.stop()

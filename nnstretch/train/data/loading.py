@@ -103,6 +103,8 @@ def open_data(data: Data) -> Dataset:
     """The data set that a recipe names. Raises BadInput or UnknownName for what is not there."""
     from pathlib import Path
 
+    if data.name in ("folder", "cifar10", "cifar100", "shards") and not data.root:
+        raise BadInput(f"data.root is empty, data set {data.name}, give the folder it is in")
     if data.name == "digits":
         from nnstretch.train.data.digits import open_digits
 
