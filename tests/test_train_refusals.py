@@ -84,7 +84,7 @@ def test_a_cluster_that_started_other_processes_is_one_line(monkeypatch: pytest.
 def test_a_batch_norm_with_one_image_is_one_line(tmp_path: Path) -> None:
     module = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8, 10))
     recipe = replace(ONE_EPOCH, trainer=replace(ONE_EPOCH.trainer, micro_batches=64))
-    with pytest.raises(BadInput, match=r"a batch norm has one image to go by, .* take larger batches"):
+    with pytest.raises(BadInput, match=r"a batch norm has one image to go by, take larger batches"):
         fit(module, recipe, tmp_path, progress=False)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trainings import write_images
 
 FACTORY = """
 import os, time
@@ -126,6 +127,21 @@ def test_two_processes_killed_within_an_epoch_resume_to_the_same_curve(tmp_path:
     for mine, theirs in zip(whole["history"], resumed["history"], strict=True):
         assert mine["train_loss"] == pytest.approx(theirs["train_loss"], abs=1e-6)
     assert (tmp_path / "whole" / "weights.safetensors").read_bytes() == (tmp_path / "killed" / "weights.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("broken", [2, 4])
+def test_of_two_processes_one_that_refuses_says_why_and_the_other_ends(broken: int, tmp_path: Path) -> None:
+    """Whichever of them meets the image that cannot be read."""
+    for part, count in (("train", 12), ("val", 2)):
+        write_images(tmp_path / "images" / part, {"a": count, "b": count})
+    (tmp_path / "images" / "train" / "a" / f"{broken}.png").write_bytes(b"nothing")
+    (tmp_path / "net.py").write_text(FACTORY.replace("64, 10", "64, 2"))
+    words = "--data.name folder --data.root images --data.batch_images 8 --trainer.max_epochs 1 --trainer.accelerator cpu --trainer.devices 2"
+    status, out, err = ended(begin(tmp_path, f"{words} --out two"))
+    assert (status, out) == (1, "")
+    said = err.splitlines()
+    assert all(line.startswith("nnstretch: ") for line in said), err
+    assert any(f"images/train/a/{broken}.png" in line for line in said)
 
 
 @pytest.mark.parametrize(("limit_bytes", "kept", "reason"), [(4096, ["recipe.yaml"], "cannot write"), (8, [], "File too large")])

@@ -192,6 +192,15 @@ def threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+MEANINGS = (
+    ("more than 1 value per channel", "a batch norm has one image to go by, take larger batches or fewer trainer.micro_batches"),
+    ("Connection closed by peer", "another of its processes has ended, and has said why"),
+    ("Connection reset by peer", "another of its processes has ended, and has said why"),
+    ("Expected to have finished reduction", "some weight takes gradients and has no part in the loss, which several processes cannot share out"),
+)
+"""What PyTorch's words mean, where they are a user's business."""
+
+
 @contextmanager
 def refusing(out: Path) -> Iterator[None]:
     """What the machine refuses (no room, no rights, a disk that is gone) is bad input, whoever asked for it.
@@ -206,10 +215,11 @@ def refusing(out: Path) -> Iterator[None]:
         if error.errno is None:  # somebody's mistake, to be shown whole
             raise
         raise BadInput(f"training into {out} stopped, {error.filename or 'the system'}, {error.strerror}") from error
-    except ValueError as error:
-        if "more than 1 value per channel" not in str(error):  # PyTorch's words for a batch norm of one image
+    except (ValueError, RuntimeError) as error:
+        found = next((means for words, means in MEANINGS if words in str(error)), None)
+        if found is None:
             raise
-        raise BadInput(f"training into {out} stopped, a batch norm has one image to go by, {one_line(error)}, take larger batches") from error
+        raise BadInput(f"training into {out} stopped, {found}") from error
     finally:
         threading.excepthook = told
 
