@@ -21,7 +21,7 @@ from nnstretch.errors import BadInput, Diverged
 from nnstretch.plan import Plan
 from nnstretch.stretch import stretch, write_plan
 from nnstretch.train import fit, load_recipe
-from nnstretch.train.branching import brings_weights
+from nnstretch.train.branching import brings_classes, brings_weights
 from nnstretch.train.classifier import Classifier
 from nnstretch.train.data import open_data
 from nnstretch.train.fitting import trainer_of
@@ -33,7 +33,7 @@ ONE_EPOCH = replace(SMALL, trainer=replace(SMALL.trainer, max_epochs=1))
 QUICK = ["--data.image_px", "16", "--trainer.max_epochs", "1", "--trainer.threads", "1", "--json"]
 
 
-@pytest.mark.parametrize("name", RESULTS)
+@pytest.mark.parametrize("name", [*RESULTS, "recipe.yaml"])
 def test_files_that_no_training_left_are_not_replaced(name: str, tmp_path: Path) -> None:
     write(tmp_path / name, "somebody's")
     with pytest.raises(BadInput, match="holds an interrupted" if name == "resume.safetensors" else f"its {name} is of no training"):
@@ -56,8 +56,10 @@ def test_a_plan_gives_way_to_itself_only(tmp_path: Path) -> None:
 def test_a_recipe_is_not_replaced_by_what_it_became(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recipe = write(tmp_path / "recipe.yaml", "# mine\nseed: 3\n")
     assert command(["train", str(recipe), *QUICK, "--out", str(tmp_path)]) == 1
-    assert f"the recipe {recipe} lies there and would be replaced" in capsys.readouterr().err
+    assert "its recipe.yaml is of no training and would be replaced" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["recipe.yaml"]
+    assert command(["train", str(recipe), *QUICK, "--out", str(tmp_path / "out")]) == 0
+    assert command(["train", str(tmp_path / "out" / "recipe.yaml"), "--optimizer.lr", "0.01", "--json", "--out", str(tmp_path / "out")]) == 0
 
 
 def test_each_process_needs_an_image_to_judge(tmp_path: Path) -> None:
@@ -107,7 +109,8 @@ def test_a_training_goes_on_with_the_network_it_began_with(before: str, now: str
 
 
 def test_an_epoch_that_diverged_names_the_step_before_anything_else(tmp_path: Path) -> None:
-    def refuse() -> None:
+    def refuse(together: bool) -> None:
+        assert together
         raise Diverged("training diverged, step 3")
 
     module = SimpleNamespace(refuse_diverged=refuse, taken_numbers=lambda: {"train_loss": 1.0, "val_loss": float("nan")})
@@ -128,6 +131,7 @@ def test_an_epoch_that_diverged_names_the_step_before_anything_else(tmp_path: Pa
         ("torchvision:resnet18?num_classes=4&weights=None", False),
         ("timm:resnet18?pretrained=true", True),
         ("timm:resnet18?pretrained=False", False),
+        ("timm:resnet18?checkpoint_path=mine.safetensors", True),
         ("net.onnx", True),
         ("net.pt2", True),
         ("net.py:make?weights=", False),
@@ -140,6 +144,13 @@ def test_a_model_brings_weights_by_its_own_word(model: str, brings: bool) -> Non
             train_verb.started_or_loaded(Recipe(model=model, start="he"), None)
 
 
+def test_a_head_of_another_size_is_nobodys_teacher(tmp_path: Path) -> None:
+    """timm draws it anew."""
+    assert brings_classes("timm:resnet18?pretrained=true")
+    assert not brings_classes("timm:resnet18?pretrained=true&num_classes=10")
+    assert not brings_classes("timm:resnet18")
+
+
 def test_a_factory_that_brings_weights_is_not_drawn_over_in_silence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path / "net.py", FACTORY + "\ndef trained():\n    import torch\n    torch.manual_seed(5)\n    return make()\n")
     train_verb.started_or_loaded(Recipe(model=f"{tmp_path / 'net.py'}:make", start="he"), None)
@@ -147,7 +158,7 @@ def test_a_factory_that_brings_weights_is_not_drawn_over_in_silence(tmp_path: Pa
     model = f"{tmp_path / 'net.py'}:trained"
     kept = train_verb.started_or_loaded(Recipe(model=model), None)
     drawn = train_verb.started_or_loaded(Recipe(model=model, start="he"), None)
-    assert capsys.readouterr().err == f"nnstretch: start he draws over the weights that {model} brings, start own keeps them\n"
+    assert capsys.readouterr().err == f"nnstretch: start he draws over 3 kernels that {model} brings, start own keeps them\n"
     assert same_weights(kept, load_model(model))
     assert not same_weights(kept, drawn)
 

@@ -65,7 +65,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
         raise BadInput(f"--teacher {args.teacher} would not be asked, {taught(recipe)}, set one of them")
     files = {"plan": plan_file, "weights": args.weights, "teacher": args.teacher}
     if not args.resume:
-        refuse_own_input(args.out, {"--weights": args.weights, "--teacher": args.teacher, "the recipe": args.recipe})
+        refuse_own_input(args.out, {"weights": args.weights, "teacher": args.teacher})
     begun = resumed(recipe) if args.resume else recipe
     module, teacher = networks(begun, plan_file, args.weights, args.teacher, aloud=not args.resume)
     return trained(module, teacher, recipe, args, {what: described(file) for what, file in files.items() if file is not None})
@@ -73,18 +73,18 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
 
 def refuse_own_input(out: Path, files: Mapping[str, str | None]) -> None:
     """Raises BadInput where a training that begins would take the place of what it begins from."""
-    from nnstretch.train.records import RECIPE, RESULTS
+    from nnstretch.train.records import RESULTS
 
-    replaced = [path for name in (*RESULTS, RECIPE) if (path := out / name).is_file()]
-    for what, file in files.items():
+    replaced = [path for name in RESULTS if (path := out / name).is_file()]
+    for option, file in files.items():
         if file is not None and Path(file).is_file() and any(path.samefile(file) for path in replaced):
-            raise BadInput(f"cannot train into {out}, {what} {file} lies there and would be replaced, name another --out")
+            raise BadInput(f"cannot train into {out}, --{option} {file} lies there and would be replaced, name another --out")
 
 
 def resumed(recipe: Recipe) -> Recipe:
-    """The same without what takes long and is then lost, because the saved state has all weights."""
+    """The same without what is then lost, because the saved state has all weights."""
     inherit = "weights" if recipe.branched.inherit == "rescaled" else recipe.branched.inherit
-    return replace(recipe, branched=replace(recipe.branched, inherit=inherit))
+    return replace(recipe, start="own", branched=replace(recipe.branched, inherit=inherit))
 
 
 def planned_model(plan_file: str) -> str:
@@ -148,15 +148,15 @@ def started_or_loaded(recipe: Recipe, weights: str | None) -> nn.Module:
     if weights is not None:
         load_weights(module, weights)
         return module
-    if recipe.start != "own" and ".py:" in recipe.model and same_kernels(module, load_model(recipe.model, recipe.seed + 1)):
-        tell(recipe, f"start {recipe.start} draws over the weights that {recipe.model} brings, start own keeps them")
+    if recipe.start != "own" and ".py:" in recipe.model and (same := same_kernels(module, load_model(recipe.model, recipe.seed + 1))):
+        tell(recipe, f"start {recipe.start} draws over {same} kernels that {recipe.model} brings, start own keeps them")
     return started(module, recipe)
 
 
-def same_kernels(one: nn.Module, other: nn.Module) -> bool:
-    """Whether two networks of other seeds have the same weights, which then come from a file or a seed of their own."""
-    pairs = list(zip(one.parameters(), other.parameters(), strict=True))
-    return any(a.ndim > 1 for a, _ in pairs) and all(bool((a == b).all()) for a, b in pairs if a.ndim > 1)
+def same_kernels(one: nn.Module, other: nn.Module) -> int:
+    """How many kernels two networks of other seeds share, which then come from a file or a seed of their own; constants are nobody's."""
+    pairs = zip(one.parameters(), other.parameters(), strict=False)
+    return sum(a.ndim > 1 and a.shape == b.shape and bool((a == b).all()) and float(a.detach().std()) > 0 for a, b in pairs)
 
 
 def tell(recipe: Recipe, what: str) -> None:
@@ -187,7 +187,7 @@ def branched(recipe: Recipe, plan_file: str, weights: str | None, teacher: str |
     """
     from nnstretch.capture import load_model
     from nnstretch.stretch import read_plan
-    from nnstretch.train.branching import branched_network, brings_weights
+    from nnstretch.train.branching import branched_network, brings_classes, brings_weights
 
     plan = read_plan(Path(plan_file))
     original = load_model(recipe.model)
@@ -199,7 +199,8 @@ def branched(recipe: Recipe, plan_file: str, weights: str | None, teacher: str |
         original = load_weighted(recipe.model, teacher)  # which of its channels are compared follows from its weights
     elif inherits or (weights is None and recipe.branched.inherit != "none"):
         original = started_or_loaded(recipe, weights)
-    if recipe.loss.has_teacher and teacher is None and not inherits and not brings_weights(recipe.model):
+    teaches = brings_classes(recipe.model) if recipe.loss.distill else brings_weights(recipe.model)
+    if recipe.loss.has_teacher and teacher is None and not inherits and not teaches:
         raise BadInput(f"{taught(recipe)}, no teacher, give --weights of the original {recipe.model}, or --teacher")
     module = branched_network(original, plan, recipe, own)
     if aloud:

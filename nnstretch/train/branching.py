@@ -110,11 +110,16 @@ def started(module: M, recipe: Recipe) -> M:
 
 
 def brings_weights(model: str) -> bool:
-    """Whether a model comes trained by its own word: a file with weights in it, or torchvision's `weights=`, timm's `pretrained=true`."""
+    """Whether a model comes with weights by its own word: a file, torchvision's `weights=`, timm's `pretrained=true` or `checkpoint_path=`."""
     source, _, query = model.partition("?")
     asked = dict(parse_qsl(query))
-    wanted = asked.get("weights", asked.get("pretrained", "false"))
-    return source.endswith((".onnx", ".pt2")) or wanted.lower() not in ("false", "none", "null", "no", "off", "0", "")
+    wanted = (asked.get(key, "").lower() for key in ("weights", "pretrained", "checkpoint_path"))
+    return source.endswith((".onnx", ".pt2")) or any(word not in ("false", "none", "null", "no", "off", "0", "") for word in wanted)
+
+
+def brings_classes(model: str) -> bool:
+    """Whether its scores of classes are trained, too: timm leaves out a head of another size, and draws one."""
+    return brings_weights(model) and not {"num_classes", "in_chans"} & dict(parse_qsl(model.partition("?")[2])).keys()
 
 
 def refuse_lost_weights(recipe: Recipe) -> None:

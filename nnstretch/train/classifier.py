@@ -119,8 +119,10 @@ class Classifier(LightningModule):
     def laid_out(self, images: Tensor) -> Tensor:
         return images.contiguous(memory_format=layout_of(self.recipe.trainer))
 
-    def refuse_diverged(self) -> None:
-        """Raises BadInput before anything is saved that did not come from finite losses."""
+    def refuse_diverged(self, together: bool = False) -> None:
+        """Raises Diverged before anything is saved that did not come from finite losses; `together`, where all processes ask, for all."""
+        if together and self.trainer.world_size > 1:
+            self.first_bad = self.all_gather(self.first_bad).min()
         if torch.isfinite(self.first_bad):
             step, lr = int(self.first_bad) + 1, self.recipe.optimizer.lr
             raise Diverged(

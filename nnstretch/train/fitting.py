@@ -82,7 +82,7 @@ def fit(
         for network in (module, teacher) if teacher is not None else (module,):
             check_width(network, recipe, len(pictures.dataset.classes))
         taught = Teacher(teacher, module, recipe) if teacher is not None else None
-        check_processes(recipe.trainer, pictures)  # whatever can be refused is, before the folder is touched
+        check_processes(recipe.trainer, pictures)  # what can be refused by now is, before the folder is touched
         prepare(out, module, recipe, resume)
         records = Records(out, origin, resume)
         with refusing(out):
@@ -192,10 +192,10 @@ def threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+ENDED = "another of its processes has ended, which said why or was killed"
 MEANINGS = (
-    ("more than 1 value per channel", "a batch norm has one image to go by, take larger batches or fewer trainer.micro_batches"),
-    ("Connection closed by peer", "another of its processes has ended, and has said why"),
-    ("Connection reset by peer", "another of its processes has ended, and has said why"),
+    ("more than 1 value per channel", "a batch norm has one image to go by, take larger batches, fewer micro-batches or fewer processes"),
+    *((words, ENDED) for words in ("Connection closed by peer", "Connection reset by peer", "Broken pipe")),
     ("Expected to have finished reduction", "some weight takes gradients and has no part in the loss, which several processes cannot share out"),
 )
 """What PyTorch's words mean, where they are a user's business."""

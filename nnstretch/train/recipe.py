@@ -171,7 +171,7 @@ class Branched:
     """Chance that a branch sits out of a step; never all branches of a segment."""
 
     def __post_init__(self) -> None:
-        require("branched.calibration_images", self.calibration_images, 8, 1_000_000)
+        require("branched.calibration_images", self.calibration_images, 2, 1_000_000)
         require("branched.drop", self.drop, 0, 0.9)
 
 

@@ -154,7 +154,7 @@ class Records(lightning.Callback):
         self._trained_s = perf_counter() - self._started_s
 
     def on_train_epoch_end(self, trainer: lightning.Trainer, module: Classifier) -> None:  # type: ignore[override]
-        module.refuse_diverged()  # first of all: it knows the step
+        module.refuse_diverged(together=True)  # first of all: it knows the step
         epoch = Epoch(
             epoch=trainer.current_epoch + 1,
             learning_rate=self._learning_rate,
@@ -176,7 +176,7 @@ class Records(lightning.Callback):
 
     def save(self, trainer: lightning.Trainer, module: Classifier) -> None:
         """The whole state, from which a run is resumed; a state that is no good never takes the place of a good one."""
-        module.refuse_diverged()
+        module.refuse_diverged(together=True)
         if not all(bool(torch.isfinite(weight).all()) for weight in module.network.parameters()):
             raise Diverged(f"training diverged, step {trainer.global_step}, a weight is not finite, lower optimizer.lr")
         self._saved_step = trainer.global_step

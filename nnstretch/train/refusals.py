@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 import torch
 from torch import nn
 
-from nnstretch.errors import BadInput, UnknownName
+from nnstretch.errors import BadInput, NnstretchError, UnknownName
 from nnstretch.planfile import read_plan
 from nnstretch.stretch.module import StretchedNetwork
 from nnstretch.train.data.loading import Pictures
 from nnstretch.train.machine import lightning_settings
-from nnstretch.train.reading import flat, load_recipe
+from nnstretch.train.reading import flat, load_recipe, parse_file
 from nnstretch.train.recipe import Recipe, Trainer
 from nnstretch.train.records import HISTORY, PLAN, RECIPE, RESULTS, STATE
 from nnstretch.train.teacher import first
@@ -60,7 +60,7 @@ def prepare(out: Path, module: nn.Module, recipe: Recipe, resume: bool) -> None:
             raise BadInput(f"cannot resume {out}, the plan is another than {out / PLAN}, resume with the same --plan")
     elif (out / STATE).is_file() and not (out / HISTORY).is_file():
         raise BadInput(f"{out} holds an interrupted training, --resume goes on with it, remove {out / STATE} to begin anew")
-    elif not (out / RECIPE).is_file():
+    elif not of_training(out):
         refuse_foreign(out, module)
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -74,11 +74,19 @@ FREE = {"data.root", "data.workers", "data.download", "trainer.max_epochs", "tra
 """What may differ where a run is resumed: how long it is, and where it runs. The place within an epoch is counted in micro-batches."""
 
 
+def of_training(out: Path) -> bool:
+    """Whether the recipe there is a whole one, as a training leaves it; one that is written by hand says what differs from the defaults."""
+    try:
+        return {entry.name for entry in fields(Recipe)} <= parse_file(out / RECIPE).keys()
+    except NnstretchError:
+        return False
+
+
 def refuse_foreign(out: Path, module: nn.Module) -> None:
-    """Only what a training left, which comes with its recipe, gives way to the results of another."""
-    for name in RESULTS:
-        given = name == PLAN and isinstance(module, StretchedNetwork)
-        if (out / name).exists() and not (given and same_plan(module, out)):  # type: ignore[arg-type]
+    """Only what a training left, which comes with its recipe, gives way to the results of another; and a plan to itself."""
+    for name in (*RESULTS, RECIPE):
+        given = name == PLAN and isinstance(module, StretchedNetwork) and given_plan(module, out)
+        if (out / name).exists() and not given:
             raise BadInput(f"cannot train into {out}, its {name} is of no training and would be replaced, name another folder")
 
 
@@ -95,6 +103,13 @@ def same_model(before: str, now: str) -> bool:
     """A file may have moved; another factory, or other options of it, may fit the same weights and compute something else."""
     one, other = ((Path(source).name, query) for source, _, query in (model.partition("?") for model in (before, now)))
     return one == other
+
+
+def given_plan(network: StretchedNetwork, out: Path) -> bool:
+    try:
+        return same_plan(network, out)
+    except NnstretchError:
+        return False
 
 
 def same_plan(network: StretchedNetwork, out: Path) -> bool:
