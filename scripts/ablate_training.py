@@ -5,8 +5,8 @@ trained at the task's size), trained from scratch for as many epochs; and the sa
 With --ablate, one network is retrained for that third with one part after the other. Trainings that are done are kept in --work,
 so an interrupted run goes on where it was.
 
-  OMP_NUM_THREADS=1 python scripts/ablate_training.py --task digits --set data.held_out=0.5 --epochs 36 --original-epochs 36 --ablate ''
-  OMP_NUM_THREADS=1 python scripts/ablate_training.py --task shapes --out docs/training_shapes.md
+  OMP_NUM_THREADS=1 python scripts/ablate_training.py --task digits --set data.held_out=0.5 --epochs 36 --original-epochs 36 --seeds 6 --ablate ''
+  OMP_NUM_THREADS=1 python scripts/ablate_training.py --task shapes
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def main() -> int:
     parser.add_argument("--train-only", action="store_true", help="train, write no page: several may share --work, with other networks or seeds")
     parser.add_argument("--only-seeds", default="", metavar="N[,N...]", help="with --train-only: these of the seeds")
     parser.add_argument("--work", type=Path, default=Path("runs/training"), help="where finished trainings are kept")
-    parser.add_argument("--out", type=Path, default=Path("docs/training_digits.md"))
+    parser.add_argument("--out", type=Path, help="page to write (docs/training_TASK.md)")
     args = parser.parse_args()
     both = replace(BOTH, name=" ".join((BOTH.name, *args.inherited)), more=tuple(args.inherited))
     original_epochs = args.original_epochs or 2 * args.epochs
@@ -176,7 +176,7 @@ def main() -> int:
     all_trainings(bench, args.networks.split(","), args.ablate, only)
     if args.train_only:
         return 0
-    write_text(args.out, page(bench, args, args.networks.split(",")))
+    write_text(args.out or Path(f"docs/training_{args.task}.md"), page(bench, args, args.networks.split(",")))
     return 0
 
 

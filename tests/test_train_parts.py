@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from dataclasses import replace
 from functools import partial
+from math import log
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,14 @@ def test_labels_as_shares_cost_what_labels_as_numbers_cost(smoothing: float, kin
     loss = Loss(kind=kind, label_smoothing=smoothing)  # type: ignore[arg-type]
     shares = nn.functional.one_hot(labels, 5).float()
     assert torch.allclose(labels_loss(scores, labels, loss), labels_loss(scores, shares, loss), atol=1e-6)
+
+
+def test_smoothing_spreads_a_share_of_the_label_over_all_classes() -> None:
+    """Szegedy et al. 2016: of 0.3 over 3 classes the right one keeps 0.8. Scores 0, 0 and log 2 are chances 1/4, 1/4, 1/2; alone 1/2, 1/2, 2/3."""
+    scores, labels = torch.tensor([[0.0, 0.0, log(2)]]), torch.tensor([2])
+    softmax, binary = (float(labels_loss(scores, labels, Loss(kind=kind, label_smoothing=0.3))) for kind in ("softmax", "binary"))
+    assert softmax == pytest.approx(0.8 * log(2) + 0.2 * log(4), rel=1e-5)
+    assert binary == pytest.approx((2 * log(2) + 0.8 * log(3 / 2) + 0.2 * log(3)) / 3, rel=1e-5)
 
 
 def test_binary_loss_is_zero_for_certain_and_right_scores() -> None:
@@ -271,7 +280,8 @@ def test_lamb_takes_the_steps_of_its_paper(clip_norm: float) -> None:
     [
         ({}, 1, 0),
         ({"SLURM_PROCID": "3"}, 1, 0),
-        ({"SLURM_PROCID": "3"}, 2, 3),
+        ({"SLURM_NTASKS": "4", "SLURM_JOB_NAME": "x", "SLURM_PROCID": "3"}, 2, 3),
+        ({"SLURM_PROCID": "0", "NODE_RANK": "0", "LOCAL_RANK": "1"}, 2, 1),  # a job without srun: Lightning starts the others
         ({"LOCAL_RANK": "1"}, 2, 1),
         ({"NODE_RANK": "1", "LOCAL_RANK": "0"}, 2, 1),
         ({"TORCHELASTIC_RUN_ID": "x", "LOCAL_WORLD_SIZE": "2", "WORLD_SIZE": "4", "RANK": "3"}, 1, 3),
@@ -280,8 +290,10 @@ def test_lamb_takes_the_steps_of_its_paper(clip_norm: float) -> None:
 def test_one_of_the_processes_that_train_together_speaks(
     environment: dict[str, str], devices: int, rank: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID"):
+    for name in ("RANK", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID"):
         monkeypatch.delenv(name, raising=False)
+    for name in ("PROCID", "NTASKS", "JOB_NAME"):
+        monkeypatch.delenv(f"SLURM_{name}", raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert machine.rank(Trainer(devices=devices, accelerator="cpu")) == rank

@@ -90,7 +90,7 @@ def test_a_training_killed_within_an_epoch_resumes_to_the_same_weights_bit_for_b
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "killed" / name).read_bytes()
     untimed = [[{k: v for k, v in e.items() if k not in ("seconds", "images_per_s")} for e in run["history"]] for run in (whole, resumed)]
     assert untimed[0] == untimed[1]
-    assert not [path.name for path in (tmp_path / "killed").iterdir() if path.name.startswith(".recipe")]
+    assert not [path.name for path in (tmp_path / "killed").iterdir() if path.name.startswith(".")]
 
 
 def test_two_processes_give_the_curve_of_one_with_the_whole_batch(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ class Check:
 def arguments(parser: argparse.ArgumentParser) -> None:
     from nnstretch.train.reading import settings
 
-    parser.add_argument("recipe", metavar="RECIPE", help="RECIPE.yaml, or the name of a shipped one: digits")
+    parser.add_argument("recipe", metavar="RECIPE", help="RECIPE.yaml that training left beside the weights, or the name of a shipped one")
     parser.add_argument("--plan", help="branched network: PLAN.yaml (default: the recipe's network)")
     parser.add_argument("--weights", metavar="CKPT", required=True, help="its trained weights, safetensors")
     parser.add_argument("--out", metavar="FILE.tflite", required=True, help="the int8 file; FILE.float.tflite is written beside it")

@@ -7,7 +7,7 @@
 
 A recipe is a YAML file or the name of a shipped one; every key in it can be overridden by its dotted name.
 The folder receives weights.safetensors (the last epoch's), best.safetensors, training.json and curve.csv (the curve), recipe.yaml
-(what was really used) and resume.safetensors, from which --resume goes on, wherever it was killed. docs/training.md tells the rest.
+(every key of it) and resume.safetensors, from which --resume goes on behind the last save. docs/training.md tells the rest.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--plan", help="branched network to train: PLAN.yaml")
     parser.add_argument("--weights", metavar="CKPT", help="weights to start from: the network's own, or the original's")
     parser.add_argument("--teacher", metavar="CKPT", help="the original's weights to distil from, where --weights are not these")
-    parser.add_argument("--out", metavar="FOLDER", type=Path, default=Path("trained"), help="where the result goes (trained)")
+    where = "where the result goes, in place of a finished training's (trained)"
+    parser.add_argument("--out", metavar="FOLDER", type=Path, default=Path("trained"), help=where)
     parser.add_argument("--resume", action="store_true", help="continue the interrupted training in FOLDER")
     parser.add_argument("--print_config", action="store_true", help="print the resolved recipe and train nothing")
     group = parser.add_argument_group("recipe keys")
@@ -73,9 +74,9 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
 
 def refuse_own_input(out: Path, files: Mapping[str, str | None]) -> None:
     """Raises BadInput where a training that begins would take the place of what it begins from."""
-    from nnstretch.train.records import RESULTS
+    from nnstretch.train.records import REPLACED, RESULTS
 
-    replaced = [path for name in RESULTS if (path := out / name).is_file()]
+    replaced = [path for folder in (out, out / REPLACED) for name in RESULTS if (path := folder / name).is_file()]
     for option, file in files.items():
         if file is not None and Path(file).is_file() and any(path.samefile(file) for path in replaced):
             raise BadInput(f"cannot train into {out}, --{option} {file} lies there and would be replaced, name another --out")

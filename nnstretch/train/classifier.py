@@ -125,9 +125,8 @@ class Classifier(LightningModule):
             self.first_bad = self.all_gather(self.first_bad).min()
         if torch.isfinite(self.first_bad):
             step, lr = int(self.first_bad) + 1, self.recipe.optimizer.lr
-            raise Diverged(
-                f"training diverged, step {step} in epoch {self.current_epoch + 1}, the loss is not finite, lower optimizer.lr {lr}"
-            )
+            found = f"step {step} in epoch {self.current_epoch + 1}, the loss is not finite"
+            raise Diverged(f"training diverged, {found}, lower optimizer.lr {lr} and begin anew in another folder")
 
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
         """A step of the weights, and of their average."""
@@ -189,12 +188,15 @@ class Classifier(LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """The first process writes for all, so its sums must be everyone's."""
-        checkpoint |= {"taught_by": self._taught_by, "compared": self._compared}
+        checkpoint |= {"precision": str(self.trainer.precision), "taught_by": self._taught_by, "compared": self._compared}
         if self.trainer.world_size > 1:
             for key in LOSS_SUMS:
                 checkpoint["state_dict"][key] = self.all_gather(checkpoint["state_dict"][key]).sum(0)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        if (before := checkpoint.get("precision", self.trainer.precision)) != (now := self.trainer.precision):
+            wish = f"trainer.precision {self.recipe.trainer.precision} is {now} here"
+            raise BadInput(f"cannot resume, it began in {before}, {wish}, ask for the same precision, fp32, bf16 or fp16")
         if checkpoint.get("taught_by", self._taught_by) != self._taught_by:
             raise BadInput("cannot resume, the weights to distil from are others than before, give the same --teacher or --weights")
         if checkpoint.get("compared", self._compared) != self._compared:

@@ -24,15 +24,13 @@ from nnstretch.stretch.module import StretchedNetwork
 from nnstretch.train.classifier import Classifier
 from nnstretch.train.data.loading import Pictures, nothing_judged, refuse_unreadable
 from nnstretch.train.data.views import normalised
-from nnstretch.train.machine import layout_of, lightning_settings, rank
+from nnstretch.train.machine import cluster, layout_of, lightning_settings, rank
 from nnstretch.train.norms import shared_norms
 from nnstretch.train.recipe import Recipe, Trainer
-from nnstretch.train.records import BEST, CURVE, HISTORY, STATE, WEIGHTS, Bar, Epoch, Records, best_of, curve_csv
+from nnstretch.train.records import BEST, CURVE, HISTORY, LOGS, STATE, WEIGHTS, Bar, Epoch, Records, best_of, curve_csv
 from nnstretch.train.refusals import check_processes, check_width, prepare
 from nnstretch.train.teacher import Teacher, first
 from nnstretch.train.weights import SafeCheckpoint, save_weights
-
-LOGS = "logs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +75,7 @@ def fit(
     if recipe.branched.drop and not isinstance(module, StretchedNetwork):
         raise BadInput(f"branched.drop is {recipe.branched.drop}, the network has no branches, set it to 0 or give a --plan")
     out = Path(out)
-    with quiet(), threads(recipe.trainer.threads), torch.random.fork_rng(devices=[]):
+    with quiet(), threads(recipe.trainer.threads), torch.random.fork_rng(devices=[]), refusing(out):
         pictures = Pictures(recipe)
         for network in (module, teacher) if teacher is not None else (module,):
             check_width(network, recipe, len(pictures.dataset.classes))
@@ -85,9 +83,8 @@ def fit(
         check_processes(recipe.trainer, pictures)  # what can be refused by now is, before the folder is touched
         prepare(out, module, recipe, resume)
         records = Records(out, origin, resume)
-        with refusing(out):
-            train(Classifier(module, recipe, pictures.dataset, taught), pictures, records, out / STATE if resume else None, progress)
-            return finish(module, recipe, records.epochs, out)
+        train(Classifier(module, recipe, pictures.dataset, taught), pictures, records, out / STATE if resume else None, progress)
+        return finish(module, recipe, records.epochs, out)
 
 
 def train(classifier: Classifier, pictures: Pictures, records: Records, state: Path | None, progress: bool) -> None:
@@ -98,7 +95,7 @@ def train(classifier: Classifier, pictures: Pictures, records: Records, state: P
         max_epochs=settings.max_epochs,
         gradient_clip_val=classifier.recipe.optimizer.clip_norm or None,
         callbacks=[records, *([Bar(records)] if progress and rank(settings) == 0 else [])],
-        plugins=[SafeCheckpoint()],
+        default_root_dir=records.folder,  # where Lightning looks for what it saved under SLURM; here it saves nothing by itself
         logger=tensorboard(records.folder) if settings.tensorboard else False,
         enable_checkpointing=False,
         enable_progress_bar=False,
@@ -121,9 +118,9 @@ def trainer_of(settings: Trainer, **wishes: Any) -> lightning.Trainer:
     asked = lightning_settings(settings)
     devices, nodes = asked["devices"], asked["num_nodes"]
     try:
-        trainer = lightning.Trainer(**asked, **wishes)
-        if cluster := getattr(trainer.strategy, "cluster_environment", None):
-            cluster.validate_settings(devices, nodes)
+        trainer = lightning.Trainer(**asked, plugins=[SafeCheckpoint(), *cluster()], **wishes)
+        if environment := getattr(trainer.strategy, "cluster_environment", None):
+            environment.validate_settings(devices, nodes)
     except (ValueError, RuntimeError) as error:
         raise BadInput(f"{devices} processes on each of {nodes} machines, this is not how they were started, {one_line(error)}") from error
     if trainer.world_size != devices * nodes:
@@ -192,10 +189,16 @@ def threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+NO_MEMORY = "memory ran out, take smaller data.batch_images or data.image_px, or more trainer.micro_batches"
 ENDED = "another of its processes has ended, which said why or was killed"
 MEANINGS = (
     ("more than 1 value per channel", "a batch norm has one image to go by, take larger batches, fewer micro-batches or fewer processes"),
     *((words, ENDED) for words in ("Connection closed by peer", "Connection reset by peer", "Broken pipe")),
+    *((words, NO_MEMORY) for words in ("out of memory", "can't allocate memory", "not enough memory")),
+    ("is killed by signal", "a process that loads images was killed, take fewer data.workers, or 0, or give the machine more shared memory"),
+    ("exited unexpectedly", "a process that loads images has ended, take fewer data.workers, or 0, which says why"),
+    ("No working C++ compiler", "trainer.compile needs a C++ compiler, install one or set trainer.compile to false"),
+    ("does not have a deterministic implementation", "an operation has no deterministic way here, set trainer.deterministic to false"),
     ("Expected to have finished reduction", "some weight takes gradients and has no part in the loss, which several processes cannot share out"),
 )
 """What PyTorch's words mean, where they are a user's business."""
@@ -215,8 +218,8 @@ def refusing(out: Path) -> Iterator[None]:
         if error.errno is None:  # somebody's mistake, to be shown whole
             raise
         raise BadInput(f"training into {out} stopped, {error.filename or 'the system'}, {error.strerror}") from error
-    except (ValueError, RuntimeError) as error:
-        found = next((means for words, means in MEANINGS if words in str(error)), None)
+    except (ValueError, RuntimeError, MemoryError) as error:
+        found = NO_MEMORY if isinstance(error, MemoryError) else next((means for words, means in MEANINGS if words in str(error)), None)
         if found is None:
             raise
         raise BadInput(f"training into {out} stopped, {found}") from error

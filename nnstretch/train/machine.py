@@ -21,10 +21,25 @@ def rank(wanted: Trainer) -> int:
     """
     if processes_of(wanted, accelerator_of(wanted)) == (1, 1):
         return 0
-    for name in ("RANK", "SLURM_PROCID"):
+    by_slurm = slurm_started()  # in a job without srun all that Lightning starts inherit the first one's number
+    for name in ("RANK", "SLURM_PROCID") if by_slurm else ("RANK",):
         if os.environ.get(name, "").isdigit():
             return int(os.environ[name])
     return sum(int(os.environ[name]) for name in ("NODE_RANK", "LOCAL_RANK") if os.environ.get(name, "").isdigit())
+
+
+def slurm_started() -> bool:
+    """Whether `srun` started this process, as Lightning sees it; torchrun may have been started by it."""
+    from pytorch_lightning.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
+
+    return SLURMEnvironment.detect() and not TorchElasticEnvironment.detect()
+
+
+def cluster() -> list[Any]:
+    """SLURM without Lightning's saving and requeueing on a signal, which goes around the run's own folder; others as Lightning finds them."""
+    from pytorch_lightning.plugins.environments import SLURMEnvironment
+
+    return [SLURMEnvironment(auto_requeue=False)] if slurm_started() else []
 
 
 def accelerator_of(wanted: Trainer) -> str:

@@ -168,7 +168,7 @@ class Branched:
     calibration_images: int = 512
     """Training images by which `rescaled` does so."""
     drop: float = 0.0
-    """Chance that a branch sits out of a step; never all branches of a segment."""
+    """Chance that a branch sits out of an image; never all branches of a segment."""
 
     def __post_init__(self) -> None:
         require("branched.calibration_images", self.calibration_images, 2, 1_000_000)

@@ -7,7 +7,8 @@ import io
 import json
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from datetime import timedelta
 from itertools import takewhile
@@ -20,9 +21,10 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from nnstretch.errors import BadInput, BrokenFile, Diverged
+from nnstretch.errors import BadInput, BrokenFile, Diverged, NnstretchError
 from nnstretch.files import UNFINISHED, write_text
-from nnstretch.planfile import write_plan
+from nnstretch.plan import Plan
+from nnstretch.planfile import read_plan, write_plan
 from nnstretch.stretch.module import StretchedNetwork
 from nnstretch.train.classifier import Classifier
 from nnstretch.train.data.loading import Batch
@@ -31,9 +33,13 @@ from nnstretch.train.weights import save_weights
 
 WEIGHTS, BEST, STATE = "weights.safetensors", "best.safetensors", "resume.safetensors"
 CURVE, RECIPE, PLAN, HISTORY = "curve.csv", "recipe.yaml", "plan.yaml", "training.json"
+LOGS, REPLACED = "logs", "replaced"
+"""TensorBoard's curves; and where the results of another training lie until this one has something to show in their place."""
 RESULTS = (STATE, BEST, WEIGHTS, HISTORY, CURVE, PLAN)
 """What a training that begins takes the place of."""
 STEPS_BETWEEN_LOSSES = 50
+LOWER = "lower optimizer.lr and begin anew in another folder"
+"""The state that is there is of the same rate, and would come to the same end."""
 SECONDS_BETWEEN_LINES = 60.0
 """Where there is no terminal to draw a bar on, at the ends of epochs."""
 
@@ -87,12 +93,29 @@ def curve_csv(epochs: tuple[Epoch, ...]) -> str:
     return text.getvalue()
 
 
+def says(path: Path, plan: Plan) -> bool:
+    try:
+        return read_plan(path) == plan
+    except NnstretchError:
+        return False
+
+
+def forget(aside: Path) -> None:
+    """Removes what a training put there, and nothing else."""
+    for path in (*(aside / name for name in (*RESULTS, RECIPE)), *(aside / LOGS).glob("events.out.*")):
+        path.unlink(missing_ok=True)
+    for folder in (aside / LOGS, aside):
+        with suppress(OSError):  # not there, or somebody's
+            folder.rmdir()
+
+
 class Records(lightning.Callback):
     """Adds an Epoch, keeps the best weights and the whole state at the end of each one, and the state within it where asked."""
 
     def __init__(self, folder: Path, origin: Mapping[str, str] | None = None, resumed: bool = False) -> None:
         self.epochs: tuple[Epoch, ...] = ()
         self.folder, self.origin, self.resumed = folder, dict(origin or {}), resumed
+        self._older_logs = () if resumed else tuple((folder / LOGS).glob("events.out.*"))  # before this training's own are there
         self._started_s = self._trained_s = 0.0
         self._images, self._learning_rate, self._saved_step, self._logged_step = 0, 0.0, 0, 0
 
@@ -120,13 +143,29 @@ class Records(lightning.Callback):
         for name in (*RESULTS, RECIPE):
             for torn in self.folder.glob(f".{name}.*{UNFINISHED}"):
                 torn.unlink(missing_ok=True)
-        planned = isinstance(module.network, StretchedNetwork)
-        for name in (HISTORY,) if self.resumed else RESULTS:
-            if not (planned and name == PLAN):  # which may be the very file that was given
-                (self.folder / name).unlink(missing_ok=True)
+        plan = module.network.plan if isinstance(module.network, StretchedNetwork) else None
+        kept = plan is not None and says(self.folder / PLAN, plan)  # perhaps the very file that was given
+        if self.resumed:
+            (self.folder / HISTORY).unlink(missing_ok=True)
+        else:
+            self.put_aside([self.folder / name for name in (*RESULTS, RECIPE) if not (kept and name == PLAN)])
         write_text(self.folder / RECIPE, head + recipe_yaml(module.recipe))
-        if planned:
-            write_plan(self.folder / PLAN, module.network.plan)
+        if plan is not None and not kept:
+            write_plan(self.folder / PLAN, plan)
+
+    def put_aside(self, files: Sequence[Path]) -> None:
+        """Results of another training, which are all there is if this one ends before its first save."""
+        found = [path for path in (*files, *self._older_logs) if path.is_file()]
+        worth = any(path.suffix == ".safetensors" for path in found)  # a training that ended before its first save leaves a recipe at most
+        if worth:
+            forget(self.folder / REPLACED)
+        for path in found:
+            place = self.folder / REPLACED / path.relative_to(self.folder)
+            if worth:
+                place.parent.mkdir(parents=True, exist_ok=True)
+                path.replace(place)
+            else:
+                path.unlink(missing_ok=True)
 
     def on_train_epoch_start(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
         self._started_s, self._images = perf_counter(), 0
@@ -163,7 +202,7 @@ class Records(lightning.Callback):
             **module.taken_numbers(),
         )
         if not math.isfinite(epoch.val_loss):
-            raise Diverged(f"training diverged, epoch {epoch.epoch}, the loss on held-out images is {epoch.val_loss}, lower optimizer.lr")
+            raise Diverged(f"training diverged, epoch {epoch.epoch}, the loss on held-out images is {epoch.val_loss}, {LOWER}")
         self.epochs = (*self.epochs, epoch)
         for logger in trainer.loggers:
             logger.log_metrics({key: value for key, value in asdict(epoch).items() if key != "epoch"}, epoch.epoch)
@@ -178,9 +217,11 @@ class Records(lightning.Callback):
         """The whole state, from which a run is resumed; a state that is no good never takes the place of a good one."""
         module.refuse_diverged(together=True)
         if not all(bool(torch.isfinite(weight).all()) for weight in module.network.parameters()):
-            raise Diverged(f"training diverged, step {trainer.global_step}, a weight is not finite, lower optimizer.lr")
+            raise Diverged(f"training diverged, step {trainer.global_step}, a weight is not finite, {LOWER}")
         self._saved_step = trainer.global_step
         trainer.save_checkpoint(str(self.folder / STATE))
+        if trainer.is_global_zero:
+            forget(self.folder / REPLACED)
 
     def out_of_patience(self, patience_epochs: int) -> bool:
         return bool(patience_epochs and self.epochs) and self.epochs[-1].epoch - best_of(self.epochs).epoch >= patience_epochs

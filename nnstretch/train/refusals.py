@@ -68,10 +68,11 @@ def prepare(out: Path, module: nn.Module, recipe: Recipe, resume: bool) -> None:
         raise BadInput(f"cannot train into {out}, {error.strerror}, name another folder") from None
 
 
-FREE = {"data.root", "data.workers", "data.download", "trainer.max_epochs", "trainer.devices", "trainer.nodes"} | {
+FREE = {"data.root", "data.workers", "data.download", "trainer.max_epochs", "trainer.devices", "trainer.nodes", "trainer.precision"} | {
     f"trainer.{key}" for key in ("patience_epochs", "save_every_steps", "tensorboard")
 }
-"""What may differ where a run is resumed: how long it is, and where it runs. The place within an epoch is counted in micro-batches."""
+"""What may differ where a run is resumed: how long it is, and where it runs. The place within an epoch is counted in micro-batches; of the
+precision the state says what it came to, which `auto` does not."""
 
 
 def of_training(out: Path) -> bool:

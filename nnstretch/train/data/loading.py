@@ -235,13 +235,12 @@ def loader(batches: Batches, picks: Sequence[Pick] | Order, workers: int, pinned
 def prepared(dataset: Dataset, images: Images, indices: Sequence[int], data: Data) -> tuple[Tensor, Tensor]:
     """Chosen images as the network sees them when it is judged: float32 of [n, 3, px, px]; and their labels.
 
-    Held-out images that cannot be read are named and left out, where `data` says so; in place of others comes the next.
+    Images that cannot be read are named, where `data` says so; held-out ones are left out, in place of others comes the next.
     """
     judged = images is dataset.held
     batch = Batches(images, judged_view(images, data), 0, data.corrupt, judged)[Pick(0, 0, 0, len(indices), tuple(indices))]
     refuse_unreadable(batch, data)
-    if judged:
-        name_skipped(batch.problems)
+    name_skipped(batch.problems)
     return normalised(batch.images, dataset), batch.labels
 
 

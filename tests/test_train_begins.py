@@ -1,0 +1,164 @@
+"""What lies in the folder of a training that begins, and what the machine it begins on says against it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from trainings import SMALL, branched_plan, small_net, write, write_images
+
+from nnstretch.capture import load_model
+from nnstretch.cli import main as command
+from nnstretch.cli.train import refuse_own_input
+from nnstretch.errors import BadInput
+from nnstretch.stretch import stretch, write_plan
+from nnstretch.train import fit
+from nnstretch.train.classifier import Classifier
+from nnstretch.train.data import open_data, prepared
+from nnstretch.train.fitting import trainer_of
+from nnstretch.train.recipe import Data, Trainer
+from nnstretch.train.weights import SafeCheckpoint
+
+ONE_EPOCH = replace(SMALL, trainer=replace(SMALL.trainer, max_epochs=1))
+
+
+class Stopped(Exception):
+    pass
+
+
+def stopped(folder: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """A training that ends in its first step."""
+
+    def stop(*_: object) -> None:
+        raise Stopped
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Classifier, "training_step", stop)
+        with pytest.raises(Stopped):
+            fit(small_net(), replace(ONE_EPOCH, seed=seed), folder, progress=False)
+
+
+def test_results_are_there_until_others_take_their_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fit(small_net(), ONE_EPOCH, tmp_path, progress=False)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    for seed in (1, 2):  # the second has nothing to put aside, and leaves alone what the first one did
+        stopped(tmp_path, monkeypatch, seed)
+        assert {path.name: path.read_bytes() for path in (tmp_path / "replaced").iterdir()} == before
+        assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["recipe.yaml"]
+    with pytest.raises(BadInput, match=r"--weights .* lies there and would be replaced"):
+        refuse_own_input(tmp_path, {"weights": str(tmp_path / "replaced" / "weights.safetensors")})
+    mine = write(tmp_path / "replaced" / "notes.txt", "mine")
+    result = fit(small_net(seed=1), ONE_EPOCH, tmp_path, progress=False)
+    assert result.checkpoint.read_bytes() != before["weights.safetensors"]
+    assert list((tmp_path / "replaced").iterdir()) == [mine]
+    mine.unlink()
+    fit(small_net(), ONE_EPOCH, tmp_path, progress=False)
+    assert {path.name for path in tmp_path.iterdir()} == {*before}
+
+
+def test_tensorboard_sees_the_curves_of_one_training(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    recipe = replace(ONE_EPOCH, trainer=replace(ONE_EPOCH.trainer, tensorboard=True))
+    fit(small_net(), recipe, tmp_path, progress=False)
+    first = {path.name for path in (tmp_path / "logs").glob("events*")}
+    fit(small_net(), recipe, tmp_path, progress=False)
+    second = {path.name for path in (tmp_path / "logs").glob("events*")}
+    assert len(first) == len(second) == 1
+    assert first != second
+
+
+def test_a_plan_in_the_folder_keeps_its_comments(tmp_path: Path) -> None:
+    plan, out = branched_plan(tmp_path), tmp_path / "out"
+    out.mkdir()
+    write_plan(out / "plan.yaml", plan)
+    text = "# mine\n" + (out / "plan.yaml").read_text()
+    (out / "plan.yaml").write_text(text)
+    for _ in range(2):
+        fit(stretch(load_model(plan.model), plan), ONE_EPOCH, out, progress=False)
+    assert (out / "plan.yaml").read_text() == text
+    (out / "plan.yaml").write_text("no plan: [")
+    fit(stretch(load_model(plan.model), plan), ONE_EPOCH, out, progress=False)
+    assert (out / "plan.yaml").read_text() == text.removeprefix("# mine\n")
+
+
+class Refuses(nn.Module):
+    """In training, by the words of PyTorch."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.net, self._error = small_net(), error
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            raise self._error
+        return self.net(images)
+
+
+@pytest.mark.parametrize(
+    ("error", "means"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), "memory ran out, take smaller data.batch_images"),
+        (RuntimeError("[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory: you tried to"), "memory ran out"),
+        (MemoryError("Unable to allocate 1.07 TiB for an array"), "memory ran out"),
+        (RuntimeError("DataLoader worker (pid 7) is killed by signal: Bus error."), "more shared memory"),
+        (RuntimeError("DataLoader worker (pid(s) 7) exited unexpectedly"), "take fewer data.workers, or 0"),
+        (RuntimeError("max_pool3d_backward_out_cuda does not have a deterministic implementation, but"), "set trainer.deterministic to false"),
+        (RuntimeError("No working C++ compiler found in torch._inductor.config.cpp.cxx: (None, 'g++')"), "trainer.compile needs a C.. compiler"),
+    ],
+)
+def test_what_the_machine_has_not_is_one_line(error: Exception, means: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=f"training into .* stopped, .*{means}"):
+        fit(Refuses(error), ONE_EPOCH, tmp_path, progress=False)
+
+
+def test_more_images_than_memory_holds_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def empty(shape: tuple[int, ...], *_: object) -> np.ndarray:
+        raise MemoryError(f"Unable to allocate {shape}")
+
+    monkeypatch.setattr("nnstretch.train.data.shapes.np.empty", empty)
+    assert command(["train", "shapes", "--out", str(tmp_path / "out")]) == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "memory ran out" in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_slurm_gets_no_files_but_the_runs_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lightning would save into the current folder and requeue on a signal, and go on from what it finds there."""
+    for name, value in {"NTASKS": 1, "JOB_ID": 1, "JOB_NAME": "x", "PROCID": 0, "LOCALID": 0, "NODEID": 0}.items():
+        monkeypatch.setenv(f"SLURM_{name}", str(value))
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "hpc_ckpt_1.ckpt", "of another run")
+    assert trainer_of(Trainer(accelerator="cpu"), logger=False)._accelerator_connector.cluster_environment.auto_requeue is False
+    assert fit(small_net(), ONE_EPOCH, tmp_path / "out", progress=False).epochs == 1
+
+
+def test_a_run_goes_on_in_the_arithmetic_it_began_in(tmp_path: Path) -> None:
+    """`auto` is another one on another machine."""
+    auto = replace(ONE_EPOCH, trainer=replace(ONE_EPOCH.trainer, precision="auto"))
+    fit(small_net(), auto, tmp_path, progress=False)
+    state = SafeCheckpoint().load_checkpoint(tmp_path / "resume.safetensors")
+    here = {"32-true": "fp32", "bf16-mixed": "bf16"}[state["precision"]]
+    longer = replace(auto, trainer=replace(auto.trainer, max_epochs=2, precision=here))
+    assert fit(small_net(), longer, tmp_path, resume=True, progress=False).epochs == 2
+    SafeCheckpoint().save_checkpoint(state | {"precision": "16-mixed"}, tmp_path / "resume.safetensors")
+    with pytest.raises(BadInput, match=r"cannot resume, it began in 16-mixed, trainer.precision auto is .* here"):
+        fit(small_net(), auto, tmp_path, resume=True, progress=False)
+
+
+@pytest.mark.parametrize("part", ["train", "held"])
+def test_images_that_are_skipped_before_training_are_named(part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for folder in ("train", "val"):
+        write_images(tmp_path / folder, {"a": 3, "b": 3})
+    torn = next((tmp_path / ("train" if part == "train" else "val") / "a").iterdir())
+    torn.write_bytes(b"torn")
+    data = Data(name="folder", root=str(tmp_path), image_px=16, batch_images=2, corrupt="skip")
+    dataset = open_data(data)
+    prepared(dataset, getattr(dataset, part), range(6), data)
+    said = capsys.readouterr().err
+    assert said.startswith("nnstretch: skipped, ")
+    assert torn.name in said
