@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
+from safetensors import SafetensorError
 from torch import nn
 from trainings import SMALL, branched_plan, small_net, write, write_images
 
 from nnstretch.capture import load_model
 from nnstretch.cli import main as command
-from nnstretch.cli.train import refuse_own_input
-from nnstretch.errors import BadInput
+from nnstretch.errors import BadInput, BrokenFile
 from nnstretch.stretch import stretch, write_plan
 from nnstretch.train import fit
 from nnstretch.train.classifier import Classifier
 from nnstretch.train.data import open_data, prepared
+from nnstretch.train.data.loading import Batch
 from nnstretch.train.fitting import trainer_of
 from nnstretch.train.recipe import Data, Trainer
 from nnstretch.train.weights import SafeCheckpoint
@@ -28,6 +28,10 @@ ONE_EPOCH = replace(SMALL, trainer=replace(SMALL.trainer, max_epochs=1))
 
 class Stopped(Exception):
     pass
+
+
+def no_room(*_: object) -> None:
+    raise SafetensorError("I/O error: No space left on device (os error 28)")
 
 
 def stopped(folder: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
@@ -42,22 +46,45 @@ def stopped(folder: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
             fit(small_net(), replace(ONE_EPOCH, seed=seed), folder, progress=False)
 
 
-def test_results_are_there_until_others_take_their_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_are_whole_until_others_take_their_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fit(small_net(), ONE_EPOCH, tmp_path, progress=False)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    for seed in (1, 2):  # the second has nothing to put aside, and leaves alone what the first one did
-        stopped(tmp_path, monkeypatch, seed)
-        assert {path.name: path.read_bytes() for path in (tmp_path / "replaced").iterdir()} == before
-        assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["recipe.yaml"]
-    with pytest.raises(BadInput, match=r"--weights .* lies there and would be replaced"):
-        refuse_own_input(tmp_path, {"weights": str(tmp_path / "replaced" / "weights.safetensors")})
-    mine = write(tmp_path / "replaced" / "notes.txt", "mine")
+    stopped(tmp_path, monkeypatch, seed=1)
+    with monkeypatch.context() as patch:
+        patch.setattr("nnstretch.train.weights.save_file", no_room)
+        with pytest.raises(BadInput, match=r"cannot write .*No space left"):
+            fit(small_net(), replace(ONE_EPOCH, seed=1), tmp_path, progress=False)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     result = fit(small_net(seed=1), ONE_EPOCH, tmp_path, progress=False)
-    assert result.checkpoint.read_bytes() != before["weights.safetensors"]
-    assert list((tmp_path / "replaced").iterdir()) == [mine]
-    mine.unlink()
-    fit(small_net(), ONE_EPOCH, tmp_path, progress=False)
     assert {path.name for path in tmp_path.iterdir()} == {*before}
+    assert all((tmp_path / name).read_bytes() != before[name] for name in ("weights.safetensors", "best.safetensors", "resume.safetensors"))
+    assert result.best.read_bytes() == result.checkpoint.read_bytes()
+
+
+def test_of_another_training_nothing_stays_behind_the_first_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = branched_plan(tmp_path)
+    fit(stretch(load_model(plan.model), plan), ONE_EPOCH, tmp_path / "out", progress=False)
+    early = replace(SMALL, trainer=replace(SMALL.trainer, save_every_steps=4))
+    step = Classifier.training_step
+
+    def stop(self: Classifier, batch: Batch, number: int) -> torch.Tensor:
+        if number == 5:
+            raise Stopped
+        return step(self, batch, number)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Classifier, "training_step", stop)
+        with pytest.raises(Stopped):
+            fit(small_net(), early, tmp_path / "out", progress=False)
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"recipe.yaml", "resume.safetensors"}
+    assert fit(small_net(), early, tmp_path / "out", resume=True, progress=False).epochs == 2
+
+
+def test_logs_that_no_training_left_stay(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    mine = write(tmp_path / "logs" / "events.out.tfevents.1.host.1.0", "mine")
+    fit(small_net(), ONE_EPOCH, tmp_path, progress=False)
+    assert mine.read_text() == "mine"
 
 
 def test_tensorboard_sees_the_curves_of_one_training(tmp_path: Path) -> None:
@@ -116,14 +143,14 @@ def test_what_the_machine_has_not_is_one_line(error: Exception, means: str, tmp_
 
 
 def test_more_images_than_memory_holds_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def empty(shape: tuple[int, ...], *_: object) -> np.ndarray:
-        raise MemoryError(f"Unable to allocate {shape}")
+    def too_many(*_: object) -> None:
+        raise MemoryError("Unable to allocate 1.07 TiB for an array")
 
-    monkeypatch.setattr("nnstretch.train.data.shapes.np.empty", empty)
+    monkeypatch.setattr("nnstretch.train.data.shapes.open_shapes", too_many)
     assert command(["train", "shapes", "--out", str(tmp_path / "out")]) == 1
     said = capsys.readouterr().err
     assert said.count("\n") == 1
-    assert "memory ran out" in said
+    assert "data set shapes does not fit into memory, Unable to allocate 1.07 TiB" in said
     assert not (tmp_path / "out").exists()
 
 
@@ -142,11 +169,13 @@ def test_a_run_goes_on_in_the_arithmetic_it_began_in(tmp_path: Path) -> None:
     auto = replace(ONE_EPOCH, trainer=replace(ONE_EPOCH.trainer, precision="auto"))
     fit(small_net(), auto, tmp_path, progress=False)
     state = SafeCheckpoint().load_checkpoint(tmp_path / "resume.safetensors")
-    here = {"32-true": "fp32", "bf16-mixed": "bf16"}[state["precision"]]
-    longer = replace(auto, trainer=replace(auto.trainer, max_epochs=2, precision=here))
+    longer = replace(auto, trainer=replace(auto.trainer, max_epochs=2, precision=state["precision"]))
     assert fit(small_net(), longer, tmp_path, resume=True, progress=False).epochs == 2
-    SafeCheckpoint().save_checkpoint(state | {"precision": "16-mixed"}, tmp_path / "resume.safetensors")
-    with pytest.raises(BadInput, match=r"cannot resume, it began in 16-mixed, trainer.precision auto is .* here"):
+    SafeCheckpoint().save_checkpoint(state | {"precision": "fp16"}, tmp_path / "resume.safetensors")
+    with pytest.raises(BadInput, match=r"cannot resume, it began in fp16, trainer.precision auto is .* here, ask for fp16"):
+        fit(small_net(), auto, tmp_path, resume=True, progress=False)
+    SafeCheckpoint().save_checkpoint({key: value for key, value in state.items() if key != "precision"}, tmp_path / "resume.safetensors")
+    with pytest.raises(BrokenFile, match="another version"):
         fit(small_net(), auto, tmp_path, resume=True, progress=False)
 
 

@@ -53,12 +53,12 @@ class Trained:
     recipe: Recipe
     dataset: Dataset
 
-    def read(self, images: Images, indices: list[int]) -> Batches:
-        """Images as the network sees them, with their labels."""
+    def read(self, images: Images, indices: list[int], aloud: bool = True) -> Batches:
+        """Images as the network sees them, with their labels; `aloud`, what is skipped is named."""
         from nnstretch.train.data import prepared
 
         for first in range(0, len(indices), READ_IMAGES):
-            batch = prepared(self.dataset, images, indices[first : first + READ_IMAGES], self.recipe.data)
+            batch = prepared(self.dataset, images, indices[first : first + READ_IMAGES], self.recipe.data, aloud)
             if len(batch[1]):
                 yield batch
 
@@ -174,7 +174,7 @@ def converted(trained: Trained, calibration: int, tell: Tell) -> tuple[bytes, by
     tell("converting", 0, 1)
     images, seed = trained.dataset.train, trained.recipe.seed
     indices = shuffled(chosen(len(images), calibration, seed), seed)
-    example = next(trained.read(images, indices))[0][:1]
+    example = next(trained.read(images, indices, aloud=False))[0][:1]
     check_fit(trained, example)
     plain = to_litert(trained.module, (example,), trained.name)
     inputs = ((image,) for batch, _ in trained.read(images, indices) for image in batch.split(1))

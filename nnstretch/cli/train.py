@@ -51,6 +51,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
+    from nnstretch.train.fitting import refusing
     from nnstretch.train.reading import load_recipe
 
     given = {key.removeprefix("set "): value for key, value in vars(args).items() if key.startswith("set ") and value is not None}
@@ -68,15 +69,16 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     if not args.resume:
         refuse_own_input(args.out, {"weights": args.weights, "teacher": args.teacher})
     begun = resumed(recipe) if args.resume else recipe
-    module, teacher = networks(begun, plan_file, args.weights, args.teacher, aloud=not args.resume)
+    with refusing(args.out):
+        module, teacher = networks(begun, plan_file, args.weights, args.teacher, aloud=not args.resume)
     return trained(module, teacher, recipe, args, {what: described(file) for what, file in files.items() if file is not None})
 
 
 def refuse_own_input(out: Path, files: Mapping[str, str | None]) -> None:
     """Raises BadInput where a training that begins would take the place of what it begins from."""
-    from nnstretch.train.records import REPLACED, RESULTS
+    from nnstretch.train.records import RESULTS
 
-    replaced = [path for folder in (out, out / REPLACED) for name in RESULTS if (path := folder / name).is_file()]
+    replaced = [path for name in RESULTS if (path := out / name).is_file()]
     for option, file in files.items():
         if file is not None and Path(file).is_file() and any(path.samefile(file) for path in replaced):
             raise BadInput(f"cannot train into {out}, --{option} {file} lies there and would be replaced, name another --out")

@@ -20,6 +20,7 @@ from nnstretch.stretch.module import StretchedNetwork, stretch
 from nnstretch.stretch.starting import draw, zero_residuals
 from nnstretch.train.data.loading import open_data, prepared
 from nnstretch.train.data.order import order_of
+from nnstretch.train.machine import rank
 from nnstretch.train.recipe import Recipe
 from nnstretch.train.weights import load_weights
 
@@ -133,5 +134,5 @@ def calibration_batches(recipe: Recipe) -> list[Tensor]:
     dataset = open_data(recipe.data)
     count = min(recipe.branched.calibration_images, len(dataset.train))
     chosen = order_of(len(dataset.train), dataset.train.chunks, recipe.seed, 0)[:count].tolist()
-    images, _ = prepared(dataset, dataset.train, chosen, recipe.data)
+    images, _ = prepared(dataset, dataset.train, chosen, recipe.data, aloud=rank(recipe.trainer) == 0)
     return list(torch.split(images, CALIBRATION_BATCH))

@@ -13,7 +13,7 @@ from torch.nn import functional
 from torchmetrics import MeanMetric
 from torchmetrics.classification import MulticlassAccuracy
 
-from nnstretch.errors import BadInput, Diverged
+from nnstretch.errors import BadInput, BrokenFile, Diverged
 from nnstretch.stretch.norms import precise_norms, remembering
 from nnstretch.train.data.images import Dataset, digest_of
 from nnstretch.train.data.loading import Batch, name_skipped, nothing_judged, refuse_unreadable
@@ -21,7 +21,7 @@ from nnstretch.train.data.order import seed_globally
 from nnstretch.train.data.views import for_training, normalised
 from nnstretch.train.descent import follow, kept_share, laid_out_as, learning_rate_factor, make_optimizer, paired, rises
 from nnstretch.train.losses import training_loss
-from nnstretch.train.machine import layout_of
+from nnstretch.train.machine import layout_of, spoken
 from nnstretch.train.norms import own_norms
 from nnstretch.train.recipe import Augment, Recipe
 from nnstretch.train.teacher import Teacher, first
@@ -188,15 +188,16 @@ class Classifier(LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """The first process writes for all, so its sums must be everyone's."""
-        checkpoint |= {"precision": str(self.trainer.precision), "taught_by": self._taught_by, "compared": self._compared}
+        checkpoint |= {"precision": spoken(self.trainer.precision), "taught_by": self._taught_by, "compared": self._compared}
         if self.trainer.world_size > 1:
             for key in LOSS_SUMS:
                 checkpoint["state_dict"][key] = self.all_gather(checkpoint["state_dict"][key]).sum(0)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        if (before := checkpoint.get("precision", self.trainer.precision)) != (now := self.trainer.precision):
-            wish = f"trainer.precision {self.recipe.trainer.precision} is {now} here"
-            raise BadInput(f"cannot resume, it began in {before}, {wish}, ask for the same precision, fp32, bf16 or fp16")
+        if (before := checkpoint.get("precision")) != (now := spoken(self.trainer.precision)):
+            if before is None:
+                raise BrokenFile("training state of another version, it says not which precision it began in, begin anew in another folder")
+            raise BadInput(f"cannot resume, it began in {before}, trainer.precision {self.recipe.trainer.precision} is {now} here, ask for {before}")
         if checkpoint.get("taught_by", self._taught_by) != self._taught_by:
             raise BadInput("cannot resume, the weights to distil from are others than before, give the same --teacher or --weights")
         if checkpoint.get("compared", self._compared) != self._compared:

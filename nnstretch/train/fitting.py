@@ -189,7 +189,7 @@ def threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-NO_MEMORY = "memory ran out, take smaller data.batch_images or data.image_px, or more trainer.micro_batches"
+NO_MEMORY = "memory ran out, take smaller data.batch_images, data.image_px or data.val_px, or more trainer.micro_batches"
 ENDED = "another of its processes has ended, which said why or was killed"
 MEANINGS = (
     ("more than 1 value per channel", "a batch norm has one image to go by, take larger batches, fewer micro-batches or fewer processes"),

@@ -58,6 +58,11 @@ def precision_of(wanted: Trainer, accelerator: str) -> str:
     return PRECISIONS["bf16" if units else "fp32"]
 
 
+def spoken(precision: str | None) -> str:
+    """What a recipe calls Lightning's precision."""
+    return next(name for name, called in PRECISIONS.items() if called == precision)
+
+
 def layout_of(wanted: Trainer) -> torch.memory_format:
     """In which order images, weights and features lie in memory."""
     return torch.channels_last if wanted.channels_last else torch.contiguous_format

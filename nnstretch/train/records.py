@@ -7,8 +7,7 @@ import io
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from datetime import timedelta
 from itertools import takewhile
@@ -33,10 +32,10 @@ from nnstretch.train.weights import save_weights
 
 WEIGHTS, BEST, STATE = "weights.safetensors", "best.safetensors", "resume.safetensors"
 CURVE, RECIPE, PLAN, HISTORY = "curve.csv", "recipe.yaml", "plan.yaml", "training.json"
-LOGS, REPLACED = "logs", "replaced"
-"""TensorBoard's curves; and where the results of another training lie until this one has something to show in their place."""
+LOGS = "logs"
+"""TensorBoard's curves."""
 RESULTS = (STATE, BEST, WEIGHTS, HISTORY, CURVE, PLAN)
-"""What a training that begins takes the place of."""
+"""What the first save of a training takes the place of."""
 STEPS_BETWEEN_LOSSES = 50
 LOWER = "lower optimizer.lr and begin anew in another folder"
 """The state that is there is of the same rate, and would come to the same end."""
@@ -100,22 +99,16 @@ def says(path: Path, plan: Plan) -> bool:
         return False
 
 
-def forget(aside: Path) -> None:
-    """Removes what a training put there, and nothing else."""
-    for path in (*(aside / name for name in (*RESULTS, RECIPE)), *(aside / LOGS).glob("events.out.*")):
-        path.unlink(missing_ok=True)
-    for folder in (aside / LOGS, aside):
-        with suppress(OSError):  # not there, or somebody's
-            folder.rmdir()
-
-
 class Records(lightning.Callback):
     """Adds an Epoch, keeps the best weights and the whole state at the end of each one, and the state within it where asked."""
 
     def __init__(self, folder: Path, origin: Mapping[str, str] | None = None, resumed: bool = False) -> None:
         self.epochs: tuple[Epoch, ...] = ()
         self.folder, self.origin, self.resumed = folder, dict(origin or {}), resumed
-        self._older_logs = () if resumed else tuple((folder / LOGS).glob("events.out.*"))  # before this training's own are there
+        self._settled = False
+        # Of a training that left its recipe, too, and listed before this one's own logs are there.
+        of_another = not resumed and (folder / RECIPE).is_file()
+        self._older_logs = tuple((folder / LOGS).glob("events.out.*")) if of_another else ()
         self._started_s = self._trained_s = 0.0
         self._images, self._learning_rate, self._saved_step, self._logged_step = 0, 0.0, 0, 0
 
@@ -130,42 +123,32 @@ class Records(lightning.Callback):
     def on_train_start(self, trainer: lightning.Trainer, module: Classifier) -> None:  # type: ignore[override]
         self._saved_step = self._logged_step = trainer.global_step
         self._started_s = perf_counter()  # an epoch that is resumed is not started again
-        if trainer.is_global_zero:  # only now is everything accepted, a state that is resumed, too
-            self.settle(module)
+        if self.resumed:  # only now is the state accepted
+            self.settle(trainer, module)
         trainer.should_stop = self.out_of_patience(module.recipe.trainer.patience_epochs)
 
-    def settle(self, module: Classifier) -> None:
+    def settle(self, trainer: lightning.Trainer, module: Classifier) -> None:
         """Recipe and plan into the folder; out of it what would pass for this run's: results of another, and what a kill left half-written.
 
-        A run that goes on had ended, perhaps: it is under way again, so its history goes. Its weights stay until there are later ones.
+        Only once there is a state to go on from, so that a training which ends before its first save leaves the results of another whole.
+        The recipe comes last: until then nobody goes on from this state beside another's best weights. A run that goes on had ended,
+        perhaps: it is under way again, so its history goes. Its weights stay until there are later ones.
         """
+        self._settled = True
+        if not trainer.is_global_zero:
+            return
         head = head_of(self.folder / RECIPE) if self.resumed else origin_comments(self.origin)
         for name in (*RESULTS, RECIPE):
             for torn in self.folder.glob(f".{name}.*{UNFINISHED}"):
                 torn.unlink(missing_ok=True)
         plan = module.network.plan if isinstance(module.network, StretchedNetwork) else None
         kept = plan is not None and says(self.folder / PLAN, plan)  # perhaps the very file that was given
-        if self.resumed:
-            (self.folder / HISTORY).unlink(missing_ok=True)
-        else:
-            self.put_aside([self.folder / name for name in (*RESULTS, RECIPE) if not (kept and name == PLAN)])
-        write_text(self.folder / RECIPE, head + recipe_yaml(module.recipe))
+        gone = (HISTORY,) if self.resumed else (BEST, WEIGHTS, HISTORY, CURVE, *(() if plan is not None else (PLAN,)))
+        for path in (*(self.folder / name for name in gone), *self._older_logs):
+            path.unlink(missing_ok=True)
         if plan is not None and not kept:
             write_plan(self.folder / PLAN, plan)
-
-    def put_aside(self, files: Sequence[Path]) -> None:
-        """Results of another training, which are all there is if this one ends before its first save."""
-        found = [path for path in (*files, *self._older_logs) if path.is_file()]
-        worth = any(path.suffix == ".safetensors" for path in found)  # a training that ended before its first save leaves a recipe at most
-        if worth:
-            forget(self.folder / REPLACED)
-        for path in found:
-            place = self.folder / REPLACED / path.relative_to(self.folder)
-            if worth:
-                place.parent.mkdir(parents=True, exist_ok=True)
-                path.replace(place)
-            else:
-                path.unlink(missing_ok=True)
+        write_text(self.folder / RECIPE, head + recipe_yaml(module.recipe))
 
     def on_train_epoch_start(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
         self._started_s, self._images = perf_counter(), 0
@@ -206,9 +189,13 @@ class Records(lightning.Callback):
         self.epochs = (*self.epochs, epoch)
         for logger in trainer.loggers:
             logger.log_metrics({key: value for key, value in asdict(epoch).items() if key != "epoch"}, epoch.epoch)
+        first = not self._settled
+        if first:  # which clears the folder of what is another training's, the best weights as well
+            self.save(trainer, module)
         if trainer.is_global_zero and best_of(self.epochs) is epoch:
             save_weights(module.judged, self.folder / BEST)
-        self.save(trainer, module)
+        if not first:  # best weights of an epoch that is then done again do no harm, a state without them would
+            self.save(trainer, module)
         if trainer.is_global_zero:
             write_text(self.folder / CURVE, curve_csv(self.epochs))
         trainer.should_stop = trainer.should_stop or self.out_of_patience(module.recipe.trainer.patience_epochs)
@@ -220,8 +207,8 @@ class Records(lightning.Callback):
             raise Diverged(f"training diverged, step {trainer.global_step}, a weight is not finite, {LOWER}")
         self._saved_step = trainer.global_step
         trainer.save_checkpoint(str(self.folder / STATE))
-        if trainer.is_global_zero:
-            forget(self.folder / REPLACED)
+        if not self._settled:
+            self.settle(trainer, module)
 
     def out_of_patience(self, patience_epochs: int) -> bool:
         return bool(patience_epochs and self.epochs) and self.epochs[-1].epoch - best_of(self.epochs).epoch >= patience_epochs

@@ -100,7 +100,14 @@ def nothing(pick: Pick, problems: tuple[str, ...], judged: bool) -> Batch:
 
 
 def open_data(data: Data) -> Dataset:
-    """The data set that a recipe names. Raises BadInput or UnknownName for what is not there."""
+    """The data set that a recipe names. Raises BadInput or UnknownName for what is not there, or larger than memory."""
+    try:
+        return opened(data)
+    except MemoryError as error:
+        raise BadInput(f"data set {data.name} does not fit into memory, {one_line(error)}, take smaller data.image_px or fewer images") from None
+
+
+def opened(data: Data) -> Dataset:
     from pathlib import Path
 
     if data.name in ("folder", "cifar10", "cifar100", "shards") and not data.root:
@@ -232,15 +239,17 @@ def loader(batches: Batches, picks: Sequence[Pick] | Order, workers: int, pinned
     )
 
 
-def prepared(dataset: Dataset, images: Images, indices: Sequence[int], data: Data) -> tuple[Tensor, Tensor]:
+def prepared(dataset: Dataset, images: Images, indices: Sequence[int], data: Data, aloud: bool = True) -> tuple[Tensor, Tensor]:
     """Chosen images as the network sees them when it is judged: float32 of [n, 3, px, px]; and their labels.
 
-    Images that cannot be read are named, where `data` says so; held-out ones are left out, in place of others comes the next.
+    Images that cannot be read are named (`aloud`), where `data` says that they are skipped; held-out ones are left out, in place of others
+    comes the next.
     """
     judged = images is dataset.held
     batch = Batches(images, judged_view(images, data), 0, data.corrupt, judged)[Pick(0, 0, 0, len(indices), tuple(indices))]
     refuse_unreadable(batch, data)
-    name_skipped(batch.problems)
+    if aloud:
+        name_skipped(batch.problems)
     return normalised(batch.images, dataset), batch.labels
 
 
