@@ -15,7 +15,7 @@ from nnstretch.capture import load_model
 from nnstretch.cli import main as command
 from nnstretch.errors import BadInput, BrokenFile
 from nnstretch.stretch import stretch, write_plan
-from nnstretch.train import fit
+from nnstretch.train import fit, records
 from nnstretch.train.classifier import Classifier
 from nnstretch.train.data import open_data, prepared
 from nnstretch.train.data.loading import Batch
@@ -24,6 +24,13 @@ from nnstretch.train.recipe import Data, Trainer
 from nnstretch.train.weights import SafeCheckpoint
 
 ONE_EPOCH = replace(SMALL, trainer=replace(SMALL.trainer, max_epochs=1))
+
+
+LOGGED = replace(ONE_EPOCH, trainer=replace(ONE_EPOCH.trainer, tensorboard=True))
+
+
+def held(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 class Stopped(Exception):
@@ -43,20 +50,22 @@ def stopped(folder: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Classifier, "training_step", stop)
         with pytest.raises(Stopped):
-            fit(small_net(), replace(ONE_EPOCH, seed=seed), folder, progress=False)
+            fit(small_net(), replace(LOGGED, seed=seed), folder, progress=False)
 
 
 def test_results_are_whole_until_others_take_their_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fit(small_net(), ONE_EPOCH, tmp_path, progress=False)
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    pytest.importorskip("tensorboard")
+    fit(small_net(), LOGGED, tmp_path, progress=False)
+    before = held(tmp_path)
+    assert any("events" in name for name in before)
     stopped(tmp_path, monkeypatch, seed=1)
     with monkeypatch.context() as patch:
         patch.setattr("nnstretch.train.weights.save_file", no_room)
         with pytest.raises(BadInput, match=r"cannot write .*No space left"):
-            fit(small_net(), replace(ONE_EPOCH, seed=1), tmp_path, progress=False)
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+            fit(small_net(), replace(LOGGED, seed=1), tmp_path, progress=False)
+    assert held(tmp_path) == before
     result = fit(small_net(seed=1), ONE_EPOCH, tmp_path, progress=False)
-    assert {path.name for path in tmp_path.iterdir()} == {*before}
+    assert {*held(tmp_path)} == {name for name in before if "events" not in name}
     assert all((tmp_path / name).read_bytes() != before[name] for name in ("weights.safetensors", "best.safetensors", "resume.safetensors"))
     assert result.best.read_bytes() == result.checkpoint.read_bytes()
 
@@ -80,6 +89,29 @@ def test_of_another_training_nothing_stays_behind_the_first_save(tmp_path: Path,
     assert fit(small_net(), early, tmp_path / "out", resume=True, progress=False).epochs == 2
 
 
+@pytest.mark.parametrize("fails_at", ["settle", "best.safetensors", "replace"])
+def test_a_first_save_that_is_cut_off_leaves_no_state(fails_at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A state without its recipe or its best weights could neither be gone on from nor be replaced."""
+
+    def cut_off(*given: object) -> None:
+        if fails_at != "best.safetensors" or given[1] == tmp_path / fails_at:
+            raise Stopped
+
+    fit(small_net(), ONE_EPOCH, tmp_path, progress=False)
+    places = {"settle": (records.Records, "settle"), "best.safetensors": (records, "save_weights")}
+    with monkeypatch.context() as patch:
+        if fails_at == "replace":
+            moved = type(tmp_path).replace
+            patch.setattr(type(tmp_path), "replace", lambda path, to: cut_off() if path.name == records.FIRST else moved(path, to))
+        else:
+            patch.setattr(*places[fails_at], cut_off)
+        with pytest.raises(Stopped):
+            fit(small_net(), replace(ONE_EPOCH, seed=1), tmp_path, progress=False)
+    assert (tmp_path / "resume.safetensors").exists() == (fails_at == "settle")  # the older one
+    assert not list(tmp_path.glob(".*"))
+    assert fit(small_net(), replace(ONE_EPOCH, seed=1), tmp_path, progress=False).epochs == 1
+
+
 def test_logs_that_no_training_left_stay(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     mine = write(tmp_path / "logs" / "events.out.tfevents.1.host.1.0", "mine")
@@ -89,10 +121,9 @@ def test_logs_that_no_training_left_stay(tmp_path: Path) -> None:
 
 def test_tensorboard_sees_the_curves_of_one_training(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
-    recipe = replace(ONE_EPOCH, trainer=replace(ONE_EPOCH.trainer, tensorboard=True))
-    fit(small_net(), recipe, tmp_path, progress=False)
+    fit(small_net(), LOGGED, tmp_path, progress=False)
     first = {path.name for path in (tmp_path / "logs").glob("events*")}
-    fit(small_net(), recipe, tmp_path, progress=False)
+    fit(small_net(), LOGGED, tmp_path, progress=False)
     second = {path.name for path in (tmp_path / "logs").glob("events*")}
     assert len(first) == len(second) == 1
     assert first != second

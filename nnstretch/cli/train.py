@@ -51,7 +51,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
-    from nnstretch.train.fitting import refusing
     from nnstretch.train.reading import load_recipe
 
     given = {key.removeprefix("set "): value for key, value in vars(args).items() if key.startswith("set ") and value is not None}
@@ -69,6 +68,8 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     if not args.resume:
         refuse_own_input(args.out, {"weights": args.weights, "teacher": args.teacher})
     begun = resumed(recipe) if args.resume else recipe
+    from nnstretch.train.fitting import refusing
+
     with refusing(args.out):
         module, teacher = networks(begun, plan_file, args.weights, args.teacher, aloud=not args.resume)
     return trained(module, teacher, recipe, args, {what: described(file) for what, file in files.items() if file is not None})

@@ -32,8 +32,10 @@ from nnstretch.train.weights import save_weights
 
 WEIGHTS, BEST, STATE = "weights.safetensors", "best.safetensors", "resume.safetensors"
 CURVE, RECIPE, PLAN, HISTORY = "curve.csv", "recipe.yaml", "plan.yaml", "training.json"
-LOGS = "logs"
+LOGS, EVENTS = "logs", "events.out.*"
 """TensorBoard's curves."""
+FIRST = f".{STATE}.first"
+"""A first state, before it is the folder's."""
 RESULTS = (STATE, BEST, WEIGHTS, HISTORY, CURVE, PLAN)
 """What the first save of a training takes the place of."""
 STEPS_BETWEEN_LOSSES = 50
@@ -106,9 +108,8 @@ class Records(lightning.Callback):
         self.epochs: tuple[Epoch, ...] = ()
         self.folder, self.origin, self.resumed = folder, dict(origin or {}), resumed
         self._settled = False
-        # Of a training that left its recipe, too, and listed before this one's own logs are there.
-        of_another = not resumed and (folder / RECIPE).is_file()
-        self._older_logs = tuple((folder / LOGS).glob("events.out.*")) if of_another else ()
+        self._logs_before = frozenset((folder / LOGS).glob(EVENTS))  # this training's own are not there yet
+        self._logs_go = not resumed and (folder / RECIPE).is_file()  # with a recipe they are a training's
         self._started_s = self._trained_s = 0.0
         self._images, self._learning_rate, self._saved_step, self._logged_step = 0, 0.0, 0, 0
 
@@ -130,9 +131,8 @@ class Records(lightning.Callback):
     def settle(self, trainer: lightning.Trainer, module: Classifier) -> None:
         """Recipe and plan into the folder; out of it what would pass for this run's: results of another, and what a kill left half-written.
 
-        Only once there is a state to go on from, so that a training which ends before its first save leaves the results of another whole.
-        The recipe comes last: until then nobody goes on from this state beside another's best weights. A run that goes on had ended,
-        perhaps: it is under way again, so its history goes. Its weights stay until there are later ones.
+        Only once a state is written, if aside, so that a training which ends before its first save leaves the results of another whole.
+        A run that goes on had ended, perhaps: it is under way again, so its history goes. Its weights stay until there are later ones.
         """
         self._settled = True
         if not trainer.is_global_zero:
@@ -143,8 +143,8 @@ class Records(lightning.Callback):
                 torn.unlink(missing_ok=True)
         plan = module.network.plan if isinstance(module.network, StretchedNetwork) else None
         kept = plan is not None and says(self.folder / PLAN, plan)  # perhaps the very file that was given
-        gone = (HISTORY,) if self.resumed else (BEST, WEIGHTS, HISTORY, CURVE, *(() if plan is not None else (PLAN,)))
-        for path in (*(self.folder / name for name in gone), *self._older_logs):
+        gone = (HISTORY,) if self.resumed else (STATE, BEST, WEIGHTS, HISTORY, CURVE, *(() if plan is not None else (PLAN,)))
+        for path in (*(self.folder / name for name in gone), *(self._logs_before if self._logs_go else ())):
             path.unlink(missing_ok=True)
         if plan is not None and not kept:
             write_plan(self.folder / PLAN, plan)
@@ -189,26 +189,47 @@ class Records(lightning.Callback):
         self.epochs = (*self.epochs, epoch)
         for logger in trainer.loggers:
             logger.log_metrics({key: value for key, value in asdict(epoch).items() if key != "epoch"}, epoch.epoch)
-        first = not self._settled
-        if first:  # which clears the folder of what is another training's, the best weights as well
-            self.save(trainer, module)
-        if trainer.is_global_zero and best_of(self.epochs) is epoch:
-            save_weights(module.judged, self.folder / BEST)
-        if not first:  # best weights of an epoch that is then done again do no harm, a state without them would
-            self.save(trainer, module)
+        self.save(trainer, module, best=best_of(self.epochs) is epoch)
         if trainer.is_global_zero:
             write_text(self.folder / CURVE, curve_csv(self.epochs))
         trainer.should_stop = trainer.should_stop or self.out_of_patience(module.recipe.trainer.patience_epochs)
 
-    def save(self, trainer: lightning.Trainer, module: Classifier) -> None:
-        """The whole state, from which a run is resumed; a state that is no good never takes the place of a good one."""
+    def save(self, trainer: lightning.Trainer, module: Classifier, best: bool = False) -> None:
+        """The whole state, from which a run is resumed; a state that is no good never takes the place of a good one.
+
+        It appears last: best weights of an epoch that is then done again do no harm, a state without its best weights or recipe would.
+        """
         module.refuse_diverged(together=True)
         if not all(bool(torch.isfinite(weight).all()) for weight in module.network.parameters()):
             raise Diverged(f"training diverged, step {trainer.global_step}, a weight is not finite, {LOWER}")
         self._saved_step = trainer.global_step
-        trainer.save_checkpoint(str(self.folder / STATE))
+        best_weights = self.folder / BEST if best and trainer.is_global_zero else None
         if not self._settled:
+            self.save_first(trainer, module, best_weights)
+            return
+        if best_weights is not None:
+            save_weights(module.judged, best_weights)
+        trainer.save_checkpoint(str(self.folder / STATE))
+
+    def save_first(self, trainer: lightning.Trainer, module: Classifier, best_weights: Path | None) -> None:
+        """Aside while the folder may hold the results of another training, which go once this is written."""
+        aside = self.folder / FIRST
+        try:
+            trainer.save_checkpoint(str(aside))
             self.settle(trainer, module)
+            if best_weights is not None:
+                save_weights(module.judged, best_weights)
+            if trainer.is_global_zero:
+                aside.replace(self.folder / STATE)
+        finally:
+            if trainer.is_global_zero:
+                aside.unlink(missing_ok=True)
+
+    def on_exception(self, trainer: lightning.Trainer, module: lightning.LightningModule, exception: BaseException) -> None:
+        """Curves of a training that saved nothing would lie beside another's."""
+        if trainer.is_global_zero and not (self._settled or self.resumed):
+            for path in {*(self.folder / LOGS).glob(EVENTS)} - self._logs_before:
+                path.unlink(missing_ok=True)
 
     def out_of_patience(self, patience_epochs: int) -> bool:
         return bool(patience_epochs and self.epochs) and self.epochs[-1].epoch - best_of(self.epochs).epoch >= patience_epochs
