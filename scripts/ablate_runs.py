@@ -100,17 +100,22 @@ class Bench:
     original_epochs: int
     work: Path
     both: Way = BOTH
+    first_split: int | None = None
+    """Seed N then splits the images by `data.split_seed` = this + N; else all seeds share the recipe's split."""
     done: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.recipe = load_recipe(self.task, self.keys)
         self.work.mkdir(parents=True, exist_ok=True)
-        settled = json.dumps([self.keys, self.original_epochs])
+        settled = json.dumps([self.split_keys(0), self.original_epochs])
         self.label = f"{self.task}-{sha256(settled.encode()).hexdigest()[:8]}"
         self.journal = self.work / f"{self.label}.jsonl"
         for number, line in enumerate(whole_lines(self.journal), 1):
             entry = object_in(line, self.journal, number)
             self.done[entry["key"]] = entry["numbers"]
+
+    def split_keys(self, seed: int) -> tuple[str, ...]:
+        return self.keys if self.first_split is None else (*self.keys, f"data.split_seed={self.first_split + seed}")
 
     def measured(self, run: Run) -> dict[str, float]:
         """Of an earlier run where there is one."""
@@ -126,7 +131,7 @@ class Bench:
     def train(self, run: Run) -> dict[str, float]:
         model = f"{NETWORKS[run.network]}?num_classes={CLASSES[self.task]}"
         way = next((way for way in (self.both, *PARTS) if way.name == run.way), None)
-        recipe = load_recipe(self.task, (*self.keys, *(way.keys if way else ())))
+        recipe = load_recipe(self.task, (*self.split_keys(run.seed), *(way.keys if way else ())))
         trainer = replace(recipe.trainer, max_epochs=run.epochs, channels_last=run.network in CHANNELS_LAST)
         recipe = replace(recipe, model=model, seed=run.seed, trainer=trainer)
         original, kept = load_model(model, run.seed), self.work / f"{self.label}-{run.network}-{run.seed}.safetensors"

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import sqrt
 from pathlib import Path
-from statistics import mean, stdev, variance
+from statistics import mean, stdev
 
 import torch
 from ablate_runs import BOTH, CHANNELS_LAST, CLASSES, COMMON, MAX_MACS, MIN_MACS, NETWORKS, PARTS, SCRATCH, TEAMS, Bench, Run
@@ -34,33 +34,22 @@ def claims(bench: Bench, networks: Sequence[str], seeds: int) -> Iterator[str]:
     trained = f"original, {bench.original_epochs} epochs | branched from scratch, {bench.epochs} | inherited, distilled, {third}"
     yield f"| network | processors | MACs | {trained} | against the original | against scratch |"
     yield "|" + "---|" * 8
-    differences: list[list[float]] = []
-    squares = [0.0, 0.0]  # of the standard error of the sum over rows
+    rows: list[list[list[float]]] = []  # differences by seed: against the original, against scratch
     for network in networks:
-        squares[0] += len(TEAMS) ** 2 * squared_error([100 * run["accuracy"] for run in originals(bench, network, seeds)])
         for team in ("+".join(team) for team in TEAMS):
-            rows = {
-                "original": originals(bench, network, seeds),
-                "scratch": [bench.measured(Run(network, team, SCRATCH.name, bench.epochs, seed)) for seed in range(seeds)],
-                "both": [bench.measured(Run(network, team, bench.both.name, third, seed)) for seed in range(seeds)],
+            runs = {
+                "original": [Run(network, "", "original", bench.original_epochs, seed) for seed in range(seeds)],
+                "scratch": [Run(network, team, SCRATCH.name, bench.epochs, seed) for seed in range(seeds)],
+                "both": [Run(network, team, bench.both.name, third, seed) for seed in range(seeds)],
             }
-            points = {name: [100 * numbers["accuracy"] for numbers in row] for name, row in rows.items()}
-            against = [mean(points["both"]) - mean(points[name]) for name in ("original", "scratch")]
+            points = {name: [100 * bench.measured(run)["accuracy"] for run in row] for name, row in runs.items()}
+            against = [[both - other for both, other in zip(points["both"], points[name], strict=True)] for name in ("original", "scratch")]
+            rows.append(against)
             cells = [network, team, f"{macs_share(bench, network, team):.3f}", *(spread(points[name]) for name in points)]
-            errors = [standard_error(points["both"], points[name]) for name in ("original", "scratch")]
-            cells += [f"{points:+.2f} ± {error:.2f}" for points, error in zip(against, errors, strict=True)]
-            differences.append(against)
-            alone = [squared_error(points[name]) for name in ("both", "scratch")]
-            squares = [squares[0] + alone[0], squares[1] + sum(alone)]
-            yield "| " + " | ".join(cells) + " |"
+            yield "| " + " | ".join([*cells, *map(with_error, against)]) + " |"
     yield ""
-    means = [mean(against[way] for against in differences) for way in (0, 1)]
-    original, scratch = (f"{points:+.2f} ± {sqrt(square) / len(differences):.2f}" for points, square in zip(means, squares, strict=True))
-    yield f"Mean of the rows: {original} against the original (whose trainings rows share), {scratch} against scratch."
-
-
-def originals(bench: Bench, network: str, seeds: int) -> list[dict[str, float]]:
-    return [bench.measured(Run(network, "", "original", bench.original_epochs, seed)) for seed in range(seeds)]
+    original, scratch = (with_error([mean(row[way][seed] for row in rows) for seed in range(seeds)]) for way in (0, 1))
+    yield f"Mean of the rows: {original} against the original, {scratch} against scratch."
 
 
 def macs_share(bench: Bench, network: str, team: str) -> float:
@@ -73,14 +62,10 @@ def spread(points: Sequence[float]) -> str:
     return f"{mean(points):.2f} ± {stdev(points):.2f}" if len(points) > 1 else f"{points[0]:.2f}"
 
 
-def squared_error(points: Sequence[float]) -> float:
-    """Square of the standard error of a mean over seeds."""
-    return variance(points) / len(points) if len(points) > 1 else 0.0
-
-
-def standard_error(one: Sequence[float], other: Sequence[float]) -> float:
-    """Of the difference between two means over seeds (Welch)."""
-    return sqrt(squared_error(one) + squared_error(other))
+def with_error(differences: Sequence[float]) -> str:
+    """Mean of differences by seed, and its standard error: a seed's trainings share their images, and often their errors."""
+    error = stdev(differences) / sqrt(len(differences)) if len(differences) > 1 else 0.0
+    return f"{mean(differences):+.2f} ± {error:.2f}"
 
 
 def ablation(bench: Bench, network: str, seeds: int) -> Iterator[str]:
@@ -109,6 +94,8 @@ def page(bench: Bench, args: argparse.Namespace, networks: Sequence[str]) -> str
     recipe, images = bench.recipe, bench.recipe.data
     own = f"`{' '.join(bench.both.more)}`, " if bench.both.more else ""
     held = len(open_data(images).held)
+    first = bench.first_split
+    split = "All seeds share one split." if first is None else f"Every seed has its own split of the images: seed N that of `data.split_seed={first}+N`."
     command = f"OMP_NUM_THREADS=1 python scripts/ablate_training.py {shlex.join(sys.argv[1:])}".strip()
     lines = [
         f"# Accuracy of branched networks: {bench.task}",
@@ -120,8 +107,8 @@ def page(bench: Bench, args: argparse.Namespace, networks: Sequence[str]) -> str
         f"MACs in the table are shares at {images.image_px} px. From scratch, original and branched",
         "network start from the same distribution and have the same recipe. Inherited and distilled: weights inherited and rescaled at the",
         f"meeting points, distilled from the original's logits (weight {BOTH.distill:g}) and features at the meeting points (weight",
-        f"{BOTH.features:g}), {own}with the same recipe otherwise. Differences are in points, ± their standard error over seeds.",
-        f"Channels last in memory: {', '.join(sorted(CHANNELS_LAST))}.",
+        f"{BOTH.features:g}), {own}with the same recipe otherwise. Differences are in points, seed by seed, mean ± standard error.",
+        f"Channels last in memory: {', '.join(sorted(CHANNELS_LAST))}. {split}",
         "",
         *claims(bench, networks, args.seeds),
         "",
@@ -129,21 +116,21 @@ def page(bench: Bench, args: argparse.Namespace, networks: Sequence[str]) -> str
     if args.ablate:
         lines += ["## What each part buys", "", *ablation(bench, args.ablate, args.seeds), ""]
     lines += ["## Every training", "", *by_seed(bench, networks, args.seeds), ""]
-    minutes = sum(numbers["seconds"] for numbers in bench.done.values()) / 60
-    took = f"{len(bench.done)} trainings took {minutes:.0f} minutes, one thread each. Peak learning rate {recipe.optimizer.lr:g}."
+    told = set(trainings(bench, networks, args.ablate, range(args.seeds)))
+    minutes = sum(bench.measured(run)["seconds"] for run in told) / 60
+    took = f"{len(told)} trainings took {minutes:.0f} minutes, one thread each. Peak learning rate {recipe.optimizer.lr:g}."
     return "\n".join([*lines, took, ""])
 
 
-def all_trainings(bench: Bench, networks: Sequence[str], ablated: str, seeds: Sequence[int]) -> None:
+def trainings(bench: Bench, networks: Sequence[str], ablated: str, seeds: Sequence[int]) -> Iterator[Run]:
     """Those of the claims, seed by seed, then those of the parts."""
     for seed in seeds:
         for network in networks:
-            bench.measured(Run(network, "", "original", bench.original_epochs, seed))
+            yield Run(network, "", "original", bench.original_epochs, seed)
             for team in ("+".join(team) for team in TEAMS):
-                bench.measured(Run(network, team, bench.both.name, bench.epochs // 3, seed))
-                bench.measured(Run(network, team, SCRATCH.name, bench.epochs, seed))
-    for run in (run for seed in seeds for run in parts(bench, ablated, seed)):
-        bench.measured(run)
+                yield Run(network, team, bench.both.name, bench.epochs // 3, seed)
+                yield Run(network, team, SCRATCH.name, bench.epochs, seed)
+    yield from (run for seed in seeds for run in parts(bench, ablated, seed))
 
 
 def parts(bench: Bench, network: str, seed: int) -> Iterator[Run]:
@@ -161,6 +148,7 @@ def main() -> int:
     )
     parser.add_argument("--networks", default=",".join(NETWORKS), help="comma-separated")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first-split", type=int, metavar="K", help="seed N splits the images by data.split_seed K+N (all seeds share a split)")
     parser.add_argument("--epochs", type=int, default=18, help="of branched networks from scratch; inherited ones get a third")
     parser.add_argument("--original-epochs", type=int, default=0, help="of the original: what users bring is well trained (twice --epochs)")
     parser.add_argument("--ablate", default="ResNet-18", help="network that is retrained with one part after the other; '' for none")
@@ -171,9 +159,10 @@ def main() -> int:
     args = parser.parse_args()
     both = replace(BOTH, name=" ".join((BOTH.name, *args.inherited)), more=tuple(args.inherited))
     original_epochs = args.original_epochs or 2 * args.epochs
-    bench = Bench(args.task, (*COMMON, *args.set), args.epochs, original_epochs, args.work, both)
+    bench = Bench(args.task, (*COMMON, *args.set), args.epochs, original_epochs, args.work, both, args.first_split)
     only = [int(seed) for seed in args.only_seeds.split(",")] if args.train_only and args.only_seeds else range(args.seeds)
-    all_trainings(bench, args.networks.split(","), args.ablate, only)
+    for run in trainings(bench, args.networks.split(","), args.ablate, only):
+        bench.measured(run)
     if args.train_only:
         return 0
     write_text(args.out or Path(f"docs/training_{args.task}.md"), page(bench, args, args.networks.split(",")))
