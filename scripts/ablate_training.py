@@ -5,7 +5,8 @@ trained at the task's size), trained from scratch for as many epochs; and the sa
 With --ablate, one network is retrained for that third with one part after the other. Trainings that are done are kept in --work,
 so an interrupted run goes on where it was.
 
-  OMP_NUM_THREADS=1 python scripts/ablate_training.py --task digits --set data.held_out=0.5 --epochs 36 --original-epochs 36 --seeds 6 --ablate ''
+  OMP_NUM_THREADS=1 python scripts/ablate_training.py --task digits --set data.held_out=0.5 --first-split 10 \\
+    --epochs 36 --original-epochs 36 --seeds 5 --ablate ''
   OMP_NUM_THREADS=1 python scripts/ablate_training.py --task shapes
 """
 
