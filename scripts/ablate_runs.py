@@ -107,15 +107,13 @@ class Bench:
     def __post_init__(self) -> None:
         self.recipe = load_recipe(self.task, self.keys)
         self.work.mkdir(parents=True, exist_ok=True)
-        settled = json.dumps([self.split_keys(0), self.original_epochs])
+        splits = () if self.first_split is None else (self.first_split,)
+        settled = json.dumps([self.keys, self.original_epochs, *splits])
         self.label = f"{self.task}-{sha256(settled.encode()).hexdigest()[:8]}"
         self.journal = self.work / f"{self.label}.jsonl"
         for number, line in enumerate(whole_lines(self.journal), 1):
             entry = object_in(line, self.journal, number)
             self.done[entry["key"]] = entry["numbers"]
-
-    def split_keys(self, seed: int) -> tuple[str, ...]:
-        return self.keys if self.first_split is None else (*self.keys, f"data.split_seed={self.first_split + seed}")
 
     def measured(self, run: Run) -> dict[str, float]:
         """Of an earlier run where there is one."""
@@ -128,14 +126,17 @@ class Bench:
             print(self.task, run, {k: round(v, 4) for k, v in numbers.items()}, flush=True)
         return self.done[run.key]
 
-    def train(self, run: Run) -> dict[str, float]:
-        model = f"{NETWORKS[run.network]}?num_classes={CLASSES[self.task]}"
+    def recipe_of(self, run: Run) -> Recipe:
         way = next((way for way in (self.both, *PARTS) if way.name == run.way), None)
-        recipe = load_recipe(self.task, (*self.split_keys(run.seed), *(way.keys if way else ())))
+        own = () if self.first_split is None else (f"data.split_seed={self.first_split + run.seed}",)
+        recipe = load_recipe(self.task, (*self.keys, *own, *(way.keys if way else ())))
         trainer = replace(recipe.trainer, max_epochs=run.epochs, channels_last=run.network in CHANNELS_LAST)
-        recipe = replace(recipe, model=model, seed=run.seed, trainer=trainer)
-        original, kept = load_model(model, run.seed), self.work / f"{self.label}-{run.network}-{run.seed}.safetensors"
-        if way is None:
+        return replace(recipe, model=f"{NETWORKS[run.network]}?num_classes={CLASSES[self.task]}", seed=run.seed, trainer=trainer)
+
+    def train(self, run: Run) -> dict[str, float]:
+        recipe = self.recipe_of(run)
+        original, kept = load_model(recipe.model, run.seed), self.work / f"{self.label}-{run.network}-{run.seed}.safetensors"
+        if not run.team:
             accuracy = self.fitted(started(original, recipe), recipe)
             save_weights(original, kept)
             return {"accuracy": accuracy}

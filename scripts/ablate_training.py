@@ -44,8 +44,8 @@ def claims(bench: Bench, networks: Sequence[str], seeds: int) -> Iterator[str]:
                 "both": [Run(network, team, bench.both.name, third, seed) for seed in range(seeds)],
             }
             points = {name: [100 * bench.measured(run)["accuracy"] for run in row] for name, row in runs.items()}
-            against = [[both - other for both, other in zip(points["both"], points[name], strict=True)] for name in ("original", "scratch")]
-            rows.append(against)
+            pairs = [zip(points["both"], points[name], strict=True) for name in ("original", "scratch")]
+            rows.append(against := [[both - other for both, other in pair] for pair in pairs])
             cells = [network, team, f"{macs_share(bench, network, team):.3f}", *(spread(points[name]) for name in points)]
             yield "| " + " | ".join([*cells, *map(with_error, against)]) + " |"
     yield ""
@@ -65,8 +65,8 @@ def spread(points: Sequence[float]) -> str:
 
 def with_error(differences: Sequence[float]) -> str:
     """Mean of differences by seed, and its standard error: a seed's trainings share their images, and often their errors."""
-    error = stdev(differences) / sqrt(len(differences)) if len(differences) > 1 else 0.0
-    return f"{mean(differences):+.2f} ± {error:.2f}"
+    mean_points = f"{round(mean(differences), 2) + 0.0:+.2f}"  # no minus before zero
+    return f"{mean_points} ± {stdev(differences) / sqrt(len(differences)):.2f}" if len(differences) > 1 else mean_points
 
 
 def ablation(bench: Bench, network: str, seeds: int) -> Iterator[str]:
@@ -96,10 +96,11 @@ def page(bench: Bench, args: argparse.Namespace, networks: Sequence[str]) -> str
     own = f"`{' '.join(bench.both.more)}`, " if bench.both.more else ""
     held = len(open_data(images).held)
     first = bench.first_split
-    split = "All seeds share one split." if first is None else f"Every seed has its own split of the images: seed N that of `data.split_seed={first}+N`."
+    own_split = f"Every seed has its own split of the images: seed N that of `data.split_seed={first}+N`."
+    split = "All seeds share one split." if first is None else own_split
     command = f"OMP_NUM_THREADS=1 python scripts/ablate_training.py {shlex.join(sys.argv[1:])}".strip()
     lines = [
-        f"# Accuracy of branched networks: {bench.task}",
+        f"# Accuracy of branched networks: {bench.task}{'' if first is None else ', every seed with a split of its own'}",
         "",
         f"Made by `{command}`.",
         f"{args.seeds} seeds, recipe `{args.task}` with `{' '.join(bench.keys)}`; accuracy on",
@@ -108,7 +109,8 @@ def page(bench: Bench, args: argparse.Namespace, networks: Sequence[str]) -> str
         f"MACs in the table are shares at {images.image_px} px. From scratch, original and branched",
         "network start from the same distribution and have the same recipe. Inherited and distilled: weights inherited and rescaled at the",
         f"meeting points, distilled from the original's logits (weight {BOTH.distill:g}) and features at the meeting points (weight",
-        f"{BOTH.features:g}), {own}with the same recipe otherwise. Differences are in points, seed by seed, mean ± standard error.",
+        f"{BOTH.features:g}), {own}with the same recipe otherwise. Differences are in points, seed by seed, mean ± standard error (as if",
+        "seeds shared no images).",
         f"Channels last in memory: {', '.join(sorted(CHANNELS_LAST))}. {split}",
         "",
         *claims(bench, networks, args.seeds),
@@ -149,7 +151,8 @@ def main() -> int:
     )
     parser.add_argument("--networks", default=",".join(NETWORKS), help="comma-separated")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--first-split", type=int, metavar="K", help="seed N splits the images by data.split_seed K+N (all seeds share a split)")
+    own_split = "seed N splits the images by data.split_seed K+N (all seeds share a split)"
+    parser.add_argument("--first-split", type=int, metavar="K", help=own_split)
     parser.add_argument("--epochs", type=int, default=18, help="of branched networks from scratch; inherited ones get a third")
     parser.add_argument("--original-epochs", type=int, default=0, help="of the original: what users bring is well trained (twice --epochs)")
     parser.add_argument("--ablate", default="ResNet-18", help="network that is retrained with one part after the other; '' for none")
@@ -158,6 +161,8 @@ def main() -> int:
     parser.add_argument("--work", type=Path, default=Path("runs/training"), help="where finished trainings are kept")
     parser.add_argument("--out", type=Path, help="page to write (docs/training_TASK.md)")
     args = parser.parse_args()
+    if args.first_split is not None and any(key.startswith("data.split_seed=") for key in (*args.set, *args.inherited)):
+        parser.error("--first-split and data.split_seed both say how images are split: give one")
     both = replace(BOTH, name=" ".join((BOTH.name, *args.inherited)), more=tuple(args.inherited))
     original_epochs = args.original_epochs or 2 * args.epochs
     bench = Bench(args.task, (*COMMON, *args.set), args.epochs, original_epochs, args.work, both, args.first_split)
