@@ -131,6 +131,7 @@ def test_a_branch_of_a_toy_costs_what_its_tables_say(make: object, seed: int) ->
 @settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @example(((Step("residual", 24, 3), Step("dense", 16, 2)), False), 5, 0)
 @example(((Step("shuffle", 24, 2), Step("dense", 16, 2)), True), None, 16)
+@example(((Step("dense", 16, 2),), True), None, 0)  # a pool behind 18 channels, which are on no granule
 @given(recipes, st.sampled_from((None, 3, 5)), st.integers(0, 1000))
 def test_a_branch_of_any_network_costs_what_its_tables_say(
     make: object, recipe: tuple[tuple[Step, ...], bool], steps: int | None, seed: int

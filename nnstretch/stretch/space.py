@@ -118,9 +118,17 @@ class Space:
         """End -> for every cut from 1 to it, the width there of each branch that ends there."""
         found: dict[int, list[Array]] = {}
         for j in range(1, len(self.cuts)):
-            ratios = [Fraction(w, self.full(j)) for w in self.widths(j).tolist()]
-            found[j] = [np.array([self.reach(k).share(r) for r in ratios], dtype=np.int64) for k in range(1, j)] + [self.widths(j)]
+            found[j] = [self.width_before(k, j) for k in range(1, j)] + [self.widths(j)]
         return found
+
+    def width_before(self, k: int, j: int) -> Array:
+        """Width at cut k of every branch that ends at cut j: its share on the granule, or the end's own where both are the same channels."""
+        ratios = [Fraction(w, self.full(j)) for w in self.widths(j).tolist()]
+        shares = np.array([self.reach(k).share(r) for r in ratios], dtype=np.int64)
+        if self.full(k) != self.full(j) or np.array_equal(shares, self.widths(j)):
+            return shares
+        piece = self.stretcher.piece(self.cuts[k], self.cuts[j], None)
+        return self.widths(j) if piece.channels.roots(piece.entry) == piece.channels.roots(piece.end) else shares
 
     def widths(self, k: int) -> Array:
         """What a branch may hand over at a cut; the original's own width is the last."""
