@@ -13,7 +13,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "capture": "nnstretch.capture",
     "load_soc": "nnstretch.predict",
-    "search": "nnstretch.stretch",
+    "search": "nnstretch.stretch.search.search",
     "stretch": "nnstretch.stretch",
     "export": "nnstretch.export",
     "Session": "nnstretch.run",

@@ -38,7 +38,7 @@ class TensorSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Ref:
+class ValueRef:
     """A value or a weight that a node reads, by name."""
 
     name: str
@@ -47,24 +47,24 @@ class Ref:
         return f"%{self.name}"
 
 
-Argument = int | float | bool | str | None | Ref | tuple["Argument", ...]
+Argument = int | float | bool | str | None | ValueRef | tuple["Argument", ...]
 
 
 def refs(argument: Argument) -> Iterator[str]:
     """Names of everything an argument reads, in order."""
-    if isinstance(argument, Ref):
+    if isinstance(argument, ValueRef):
         yield argument.name
     elif isinstance(argument, tuple):
         for item in argument:
             yield from refs(item)
 
 
-def renamed(argument: Argument, names: dict[str, str]) -> Argument:
+def rename_refs(argument: Argument, names: dict[str, str]) -> Argument:
     """The same argument, reading other names."""
-    if isinstance(argument, Ref):
-        return Ref(names.get(argument.name, argument.name))
+    if isinstance(argument, ValueRef):
+        return ValueRef(names.get(argument.name, argument.name))
     if isinstance(argument, tuple):
-        return tuple(renamed(item, names) for item in argument)
+        return tuple(rename_refs(item, names) for item in argument)
     return argument
 
 
@@ -111,13 +111,13 @@ class Node:
 
     def __str__(self) -> str:
         shapes = ", ".join(map(str, self.outputs))
-        args = [spell(a) for a in self.args] + [f"{key}={spell(a)}" for key, a in self.kwargs]
+        args = [format_argument(a) for a in self.args] + [f"{key}={format_argument(a)}" for key, a in self.kwargs]
         return f"%{self.name}<{shapes}> = {self.op}({', '.join(args)})"
 
 
-def spell(argument: Argument) -> str:
+def format_argument(argument: Argument) -> str:
     if isinstance(argument, tuple):
-        return f"[{', '.join(map(spell, argument))}]"
+        return f"[{', '.join(map(format_argument, argument))}]"
     return str(argument)
 
 

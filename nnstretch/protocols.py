@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from nnstretch.soc import Processor
-    from nnstretch.trace import Alarm, Failure, Span, Task
+    from nnstretch.trace import Failure, Span, Task, TimerEvent
     from nnstretch.trial import Trial, Violation
 
 
@@ -102,7 +102,7 @@ class Constraint(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class SchedulerState:
     """What a policy may look at when it chooses."""
 
     now_us: float
@@ -113,7 +113,7 @@ class Moment:
 class Policy(Protocol):
     """Chooses among ready tasks; the loop asks again until it declines."""
 
-    def pick(self, moment: Moment, /) -> tuple[Task, Processor] | None: ...
+    def pick(self, moment: SchedulerState, /) -> tuple[Task, Processor] | None: ...
 
 
 class Executor(Protocol):
@@ -126,17 +126,17 @@ class Executor(Protocol):
         """Processors whose bounded queue has room."""
         ...
 
-    def gone(self) -> frozenset[str]:
+    def failed(self) -> frozenset[str]:
         """Names of processors that have failed; they are never free again."""
         ...
 
     def submit(self, task: Task, processor: Processor, /) -> None: ...
 
-    def alarm(self, at_us: float, what: Hashable, /) -> None:
+    def set_timer(self, at_us: float, what: Hashable, /) -> None:
         """Ask for an Alarm at a time of this clock."""
         ...
 
-    def wait(self) -> Span | Failure | Alarm | None:
+    def wait(self) -> Span | Failure | TimerEvent | None:
         """What happens next; None when nothing is in flight and no alarm is set."""
         ...
 
@@ -150,10 +150,10 @@ class Backend(Protocol):
 
 
 @runtime_checkable
-class Wirable(Protocol):
+class BindableBackend(Protocol):
     """A backend whose calls can be prepared once for memory that stays where it is."""
 
-    def wired(self, reads: Mapping[str, np.ndarray], writes: Sequence[np.ndarray], /) -> Callable[[], object]:
+    def bind(self, reads: Mapping[str, np.ndarray], writes: Sequence[np.ndarray], /) -> Callable[[], object]:
         """A call that reads these arrays and fills those, in the order of the sub-graph's output names, as often as it is called.
 
         What it fills may be part of a larger array, with gaps between rows.
@@ -162,17 +162,17 @@ class Wirable(Protocol):
 
 
 @runtime_checkable
-class Remote(Protocol):
+class DeviceBackend(Protocol):
     """A backend that copies to and from its device apart from its compute, so that three threads may be in it with three items."""
 
-    def copied_in(self, inputs: Mapping[str, np.ndarray], /) -> object:
+    def upload(self, inputs: Mapping[str, np.ndarray], /) -> object:
         """Inputs on the device, when they are there."""
         ...
 
-    def computed(self, held: object, /) -> object:
+    def execute(self, held: object, /) -> object:
         """Outputs on the device, of inputs that are there."""
         ...
 
-    def copied_out(self, held: object, /) -> Sequence[np.ndarray]:
+    def download(self, held: object, /) -> Sequence[np.ndarray]:
         """Outputs in the order of the sub-graph's output names."""
         ...

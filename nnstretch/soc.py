@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 from nnstretch.errors import UnknownName
-from nnstretch.fusion import MOBILE, FusionRules
 from nnstretch.graph import ELEMENT_BYTES
+from nnstretch.kernel import MOBILE_FUSION, FusionRules
 from nnstretch.protocols import Predictor
 
 
@@ -48,18 +48,18 @@ class Processor:
     """Weights and activations it can hold; None where no limit is known."""
     power_w: float | None = None
     """Mean power while it computes, above the idle chip's; None where nobody measured it."""
-    handover_us: float = 0.0
+    enqueue_us: float = 0.0
     """What handing it a task holds the host thread, before the work starts: enqueue and flush, or the push to a helper thread.
     Where asynchronous, `sync_us` contains it: the meeting point itself costs only the rest, the wake-up."""
     blocks_host: bool = False
     """True for a call without a helper thread: the host does nothing else until it returns."""
-    copies_beside: bool | None = None
+    copies_overlap_compute: bool | None = None
     """Whether tensors of other items are copied to and from it while it computes, as a stage of a pipeline: by an engine or a
     thread of the host. False where its own cores copy; None for what its kind suggests."""
 
     @property
     def overlaps_copies(self) -> bool:
-        return self.kind != "cpu" if self.copies_beside is None else self.copies_beside
+        return self.kind != "cpu" if self.copies_overlap_compute is None else self.copies_overlap_compute
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +91,13 @@ class Soc:
 
     def rules(self, processor: str) -> FusionRules:
         """What the backend of a processor fuses."""
-        return self.fusion.get(processor, MOBILE)
+        return self.fusion.get(processor, MOBILE_FUSION)
 
     @property
     def element_bytes(self) -> int:
         return ELEMENT_BYTES[self.dtype]
 
-    def slowdown(self, names: frozenset[str]) -> float:
+    def contention_factor(self, names: frozenset[str]) -> float:
         """Contention factor when these run at once: the published set, else the worst pair in it."""
         if names in self.contention:
             return self.contention[names]

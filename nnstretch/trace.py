@@ -48,11 +48,11 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Alarm:
+class TimerEvent:
     """A time that somebody asked to be told of."""
 
     at_us: float
-    what: Hashable
+    tag: Hashable
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Trace:
     """Spans in the order in which they ended."""
 
     spans: tuple[Span, ...]
-    marks: tuple[Failure | Alarm, ...] = ()
+    marks: tuple[Failure | TimerEvent, ...] = ()
     """What else happened: tasks that did not end, and times that somebody asked to be told of."""
 
     @property

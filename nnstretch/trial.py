@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from nnstretch.plan import Plan
 from nnstretch.protocols import Estimate
 
-Elsewhere = Mapping[str, Estimate]
+AlternativeEstimates = Mapping[str, Estimate]
 """By processor, copies included; those that cannot run it, or that nobody measured doing so, are absent."""
 
 
@@ -61,7 +61,7 @@ class Trial:
     segments: tuple[SegmentCost, ...]
     macs: int
     params: int
-    elsewhere: tuple[tuple[Elsewhere, ...], ...] = field(default=(), repr=False, compare=False)
+    alternatives: tuple[tuple[AlternativeEstimates, ...], ...] = field(default=(), repr=False, compare=False)
     """By segment and branch, and the merge last where branches meet: what it would take on other processors. Empty where nobody asked."""
 
     @property

@@ -12,16 +12,16 @@ from tempfile import TemporaryDirectory
 from torch import nn
 
 from nnstretch.capture import load_model
-from nnstretch.cli.subjects import load_subject
-from nnstretch.files import object_in, whole_lines
+from nnstretch.cli.common import load_model_argument
+from nnstretch.files.atomic import parse_json_line, read_complete_lines
 from nnstretch.plan import Plan
-from nnstretch.predict.load import load_soc
+from nnstretch.predict.load_soc import load_soc
 from nnstretch.stretch import read_plan, write_plan
-from nnstretch.stretch.constraints import Limits
-from nnstretch.stretch.lower import Stretcher
-from nnstretch.stretch.optimum import search
+from nnstretch.stretch.lowering.lower import NetworkAnalysis
+from nnstretch.stretch.search.constraints import SegmentLimits
+from nnstretch.stretch.search.search import search
 from nnstretch.train import fit, load_recipe, load_weights, save_weights
-from nnstretch.train.branching import branched_network, started
+from nnstretch.train.branched_start import branched_network, initialize_network
 from nnstretch.train.recipe import Recipe
 
 NETWORKS = {
@@ -111,8 +111,8 @@ class Bench:
         settled = json.dumps([self.keys, self.original_epochs, *splits])
         self.label = f"{self.task}-{sha256(settled.encode()).hexdigest()[:8]}"
         self.journal = self.work / f"{self.label}.jsonl"
-        for number, line in enumerate(whole_lines(self.journal), 1):
-            entry = object_in(line, self.journal, number)
+        for number, line in enumerate(read_complete_lines(self.journal), 1):
+            entry = parse_json_line(line, self.journal, number)
             self.done[entry["key"]] = entry["numbers"]
 
     def measured(self, run: Run) -> dict[str, float]:
@@ -137,7 +137,7 @@ class Bench:
         recipe = self.recipe_of(run)
         original, kept = load_model(recipe.model, run.seed), self.work / f"{self.label}-{run.network}-{run.seed}.safetensors"
         if not run.team:
-            accuracy = self.fitted(started(original, recipe), recipe)
+            accuracy = self.fitted(initialize_network(original, recipe), recipe)
             save_weights(original, kept)
             return {"accuracy": accuracy}
         self.measured(replace(run, team="", way="original", epochs=self.original_epochs))
@@ -155,9 +155,9 @@ class Bench:
         model = f"{NETWORKS[network]}?num_classes={CLASSES[self.task]}"
         path = self.work / f"{self.task}-{network}-{team}.yaml"
         if not path.exists():
-            graph, soc = load_subject(model).graph, load_soc("mi9")
+            graph, soc = load_model_argument(model).graph, load_soc("mi9")
             bounds = {"min_macs": MIN_MACS * graph.macs, "max_macs": MAX_MACS * graph.macs}
-            found = search(Stretcher(graph), soc, tuple(team.split("+")), Limits(), **bounds, merges=("concat",))
+            found = search(NetworkAnalysis(graph), soc, tuple(team.split("+")), SegmentLimits(), **bounds, merges=("concat",))
             write_plan(path, found.plans[0].trial.plan)
         side = self.recipe.data.image_px
         return replace(read_plan(path), input_shape=(1, 3, side, side))

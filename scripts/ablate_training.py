@@ -25,9 +25,9 @@ import torch
 from ablate_runs import BOTH, CHANNELS_LAST, CLASSES, COMMON, MAX_MACS, MIN_MACS, NETWORKS, PARTS, SCRATCH, TEAMS, Bench, Run
 
 from nnstretch.capture import load_model, trace
-from nnstretch.files import write_text
-from nnstretch.stretch.lower import lower
-from nnstretch.train.data import open_data
+from nnstretch.files.atomic import write_text
+from nnstretch.stretch.lowering.lower import lower
+from nnstretch.train.data import open_dataset
 
 
 def claims(bench: Bench, networks: Sequence[str], seeds: int) -> Iterator[str]:
@@ -94,7 +94,7 @@ def by_seed(bench: Bench, networks: Sequence[str], seeds: int) -> Iterator[str]:
 def page(bench: Bench, args: argparse.Namespace, networks: Sequence[str]) -> str:
     recipe, images = bench.recipe, bench.recipe.data
     own = f"`{' '.join(bench.both.more)}`, " if bench.both.more else ""
-    held = len(open_data(images).held)
+    held = len(open_dataset(images).held)
     first = bench.first_split
     own_split = f"Every seed has its own split of the images: seed N that of `data.split_seed={first}+N`."
     split = "All seeds share one split." if first is None else own_split

@@ -23,7 +23,7 @@ import numpy as np
 from nnstretch.errors import NnstretchError, one_line
 
 if TYPE_CHECKING:
-    from nnstretch.bundle import Bundle
+    from nnstretch.bundle.bundle import Bundle
 
 NETWORKS = ("torchvision:resnet50", "torchvision:regnet_x_1_6gf", "torchvision:mobilenet_v3_large")
 SHARE = 0.5
@@ -52,17 +52,17 @@ class Forms:
 def forms_of(model: str, shape: tuple[int, ...]) -> Forms:
     import torch
 
-    from nnstretch.bundle import read_bundle
+    from nnstretch.bundle.bundle import read_bundle
     from nnstretch.capture import capture, load_model
     from nnstretch.export import export
-    from nnstretch.stretch import Stretcher, stretch, unbranched
-    from nnstretch.stretch.lower import lower
-    from nnstretch.stretch.survey import two_branches
+    from nnstretch.stretch import NetworkAnalysis, single_processor_plan, stretch
+    from nnstretch.stretch.lowering.lower import lower
+    from nnstretch.stretch.lowering.two_branch_plan import two_branches
 
     module = load_model(model).eval()
-    stretcher = Stretcher(capture(module, torch.zeros(shape), model))
+    stretcher = NetworkAnalysis(capture(module, torch.zeros(shape), model))
     plans = {
-        "original": unbranched(stretcher.graph, model, "a"),
+        "original": single_processor_plan(stretcher.graph, model, "a"),
         "streams": two_branches(stretcher, model, ("a", "b"), (SHARE, SHARE), SHARE).plan,
     }
     bundles = {}
@@ -93,16 +93,16 @@ def interleaved(replays: Mapping[str, Callable[[], None]], rounds: int) -> list[
 def measured(forms: Forms, device: str, rounds: int) -> list[Times]:
     import torch
 
-    from nnstretch.run.cuda import CudaRequest
+    from nnstretch.run.backends.torch_cuda import CudaGraphSession
 
-    def waiting(request: CudaRequest) -> Callable[[], None]:
+    def waiting(request: CudaGraphSession) -> Callable[[], None]:
         def replay() -> None:
             request.recording.replay()
             torch.cuda.synchronize(device)
 
         return replay
 
-    return interleaved({name: waiting(CudaRequest(bundle, device)) for name, bundle in forms.bundles.items()}, rounds)
+    return interleaved({name: waiting(CudaGraphSession(bundle, device)) for name, bundle in forms.bundles.items()}, rounds)
 
 
 def rows(model: str, forms: Forms, times: list[Times]) -> list[str]:
@@ -127,10 +127,10 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("docs/bench_cuda.md"), help="the page (default docs/bench_cuda.md)")
     args = parser.parse_args()
     try:
-        from nnstretch.files import replacing
-        from nnstretch.run.cuda import checked
+        from nnstretch.files.atomic import atomic_write
+        from nnstretch.run.backends.torch_cuda import require_cuda
 
-        card = checked(args.device).get_device_name(args.device)
+        card = require_cuda(args.device).get_device_name(args.device)
         table = []
         for model in NETWORKS:
             forms = forms_of(model, (1, 3, 224, 224))
@@ -139,7 +139,7 @@ def main() -> int:
         command = f"python scripts/bench_cuda.py {shlex.join(sys.argv[1:])}".strip()
         text = ["# Branches on a CUDA card", "", f"Made by `{command}` on one {card}: batch 1, float32, random weights; medians of", ""]
         text[2] += f" {args.rounds} replays that took turns, and between which times four fifths of them lie. Copies in and out are not counted."
-        with replacing(args.out) as aside:
+        with atomic_write(args.out) as aside:
             aside.write_text("\n".join([*text, *HEAD, *table, ""]), encoding="utf-8")
     except NnstretchError as refusal:
         print(f"nnstretch: {one_line(refusal)}", file=sys.stderr)

@@ -18,9 +18,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nnstretch.cli.subjects import writable
+from nnstretch.cli.common import check_writable
 from nnstretch.errors import BadInput, NnstretchError, one_line
-from nnstretch.files import write_text
+from nnstretch.files.atomic import write_text
 
 NETWORKS = {
     "resnet50": "torchvision:resnet50",
@@ -142,7 +142,7 @@ def journal_of(path: Path) -> list[dict[str, Any]]:
 
 def main() -> None:
     args = arguments().parse_args()
-    out = writable(args.out)
+    out = check_writable(args.out)
     assert out is not None
     networks, formats = named(args.networks, list(NETWORKS), "--networks"), named(args.formats, list(FORMATS), "--formats")
     if not Path(args.soc).is_dir():

@@ -19,12 +19,12 @@ from reproduce_published import config_of, configurations
 
 from nnstretch.capture import load_model
 from nnstretch.capture.torch_export import capture
-from nnstretch.cli.subjects import writable
+from nnstretch.cli.common import check_writable
 from nnstretch.errors import NnstretchError, UnknownName, one_line
-from nnstretch.files import write_text
-from nnstretch.planfile import write_plan
-from nnstretch.stretch import Stretcher
-from nnstretch.stretch.anynet import check, family_of, import_plan
+from nnstretch.files.atomic import write_text
+from nnstretch.files.plan_yaml import write_plan
+from nnstretch.stretch import NetworkAnalysis
+from nnstretch.stretch.published.anynet import check_config, import_plan, match_published_network
 
 TARGET, DISPATCH_US = 0.93, 50
 """Share of the latency that the critical path should be, and the most that a meeting point should cost."""
@@ -35,10 +35,10 @@ def plan_of(name: str, path: Path) -> None:
     if name not in (known := configurations()):
         raise UnknownName(f"unknown configuration {name!r}, configs.csv, it has {', '.join(known)}")
     config = config_of(known[name])
-    family = family_of(config)
-    check(config, family)
+    family = match_published_network(config)
+    check_config(config, family)
     graph = capture(load_model(family.model), torch.zeros(1, 3, 224, 224), family.model)
-    write_plan(path, import_plan(config, Stretcher(graph), family))
+    write_plan(path, import_plan(config, NetworkAnalysis(graph), family))
 
 
 def main() -> None:
@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--backend", default="onnxruntime,litert", help="as `nnstretch bench` takes them; int8 comes with litert")
     parser.add_argument("--runs", type=int, default=50, help="rounds (50)")
     args = parser.parse_args()
-    out = writable(args.out)
+    out = check_writable(args.out)
     assert out is not None
     int8 = ("--int8", "--calibration", "random") if "litert" in args.backend.split(",") else ()
     with tempfile.TemporaryDirectory() as folder:

@@ -20,16 +20,16 @@ from typing import Any
 import onnxruntime
 from bench_host import nnstretch
 
-from nnstretch.bench.contenders import on_one_core
-from nnstretch.bench.pipelines import streamed_us
-from nnstretch.bench.rounds import in_rounds
-from nnstretch.bench.spread import quartiles, speedup
-from nnstretch.bundle import read_bundle
+from nnstretch.bench.contenders import pin_caller
+from nnstretch.bench.interleaved import run_interleaved
+from nnstretch.bench.pipelines import stream_period_us
+from nnstretch.bench.statistics import quartiles, speedup
+from nnstretch.bundle.bundle import read_bundle
 from nnstretch.errors import NnstretchError, one_line
-from nnstretch.files import write_text
+from nnstretch.files.atomic import write_text
 from nnstretch.profile.machine import allowed_cores, description
-from nnstretch.run.stream import Pipeline
-from nnstretch.run.streamed import Chain
+from nnstretch.run.pipelines.metrics import SequentialPipeline
+from nnstretch.run.pipelines.pipeline import Pipeline
 
 SSD = "tests/pipeline_nets.py:Ssd"
 NETWORKS = ("torchvision:resnet18", "torchvision:resnet50", SSD)
@@ -39,7 +39,7 @@ WANTED, OF_TWO, NEAR, EVEN = 1.8, 0.95, 0.10, 0.9
 HEADS = ("network", "what", "ms an item, median", "quartiles ms", "throughput over one core", "95% interval")
 
 
-def in_a_row(chain: Chain, inputs: Any, items: int) -> float:
+def in_a_row(chain: SequentialPipeline, inputs: Any, items: int) -> float:
     """Microseconds of an item."""
     began_s = perf_counter()
     for _ in range(items):
@@ -53,16 +53,16 @@ def measured(model: str, args: argparse.Namespace, folder: Path) -> dict[str, An
     splits = {PREDICTED: nnstretch("partition", *pair, folder / "p.nns"), MEASURED: nnstretch("partition", *pair, folder / "m.nns", "--measure")}
     for threads in (1, 2):
         nnstretch("partition", *common, args.processors.split(",")[0], "--stages", 1, "--threads", threads, "--out", folder / f"whole{threads}.nns")
-    one, two, turns = (Chain(read_bundle(folder / name)) for name in ("whole1.nns", "whole2.nns", "m.nns"))
+    one, two, turns = (SequentialPipeline(read_bundle(folder / name)) for name in ("whole1.nns", "whole2.nns", "m.nns"))
     inputs = one.random_inputs(0)
     with Pipeline(folder / "p.nns") as by_prediction, Pipeline(folder / "m.nns") as by_measuring:
-        times = in_rounds(
+        times = run_interleaved(
             {
-                ONE: lambda: on_one_core(lambda: in_a_row(one, inputs, args.items)),
+                ONE: lambda: pin_caller(lambda: in_a_row(one, inputs, args.items)),
                 TWO: lambda: in_a_row(two, inputs, args.items),
-                IN_TURN: lambda: on_one_core(lambda: in_a_row(turns, inputs, args.items)),
-                PREDICTED: lambda: streamed_us(by_prediction, inputs, args.items),
-                MEASURED: lambda: streamed_us(by_measuring, inputs, args.items),
+                IN_TURN: lambda: pin_caller(lambda: in_a_row(turns, inputs, args.items)),
+                PREDICTED: lambda: stream_period_us(by_prediction, inputs, args.items),
+                MEASURED: lambda: stream_period_us(by_measuring, inputs, args.items),
             },
             args.rounds,
         )

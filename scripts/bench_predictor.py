@@ -22,12 +22,12 @@ from nnstretch.errors import BadPlan, UnsupportedOp
 from nnstretch.plan import Branch
 from nnstretch.predict import load_soc
 from nnstretch.predict.learned import estimate_many
-from nnstretch.profile.samples import draws, load_prior
+from nnstretch.profile.kernel_generator import generate_kernels, load_prior
 from nnstretch.protocols import Kernel
 from nnstretch.soc import Soc
-from nnstretch.stretch import Stretcher
-from nnstretch.stretch.pieces import scaled
-from nnstretch.structure.kernels import kernels
+from nnstretch.stretch import NetworkAnalysis
+from nnstretch.stretch.lowering.section import resize_section
+from nnstretch.structure.kernel_fusion import fuse_kernels
 
 REPEATS = 5
 WIDTHS = tuple(step / 10 for step in range(1, 11))
@@ -36,7 +36,7 @@ WIDTHS = tuple(step / 10 for step in range(1, 11))
 def rate(soc: Soc, processor: str, count: int) -> float:
     """Different kernels per second, with reading them included."""
     predictor, found = soc.predictors[processor], []
-    for kernel in draws(load_prior(), soc.rules(processor), 0):
+    for kernel in generate_kernels(load_prior(), soc.rules(processor), 0):
         try:
             predictor.estimate(kernel)
         except UnsupportedOp:
@@ -52,22 +52,22 @@ def rate(soc: Soc, processor: str, count: int) -> float:
     return count / median(times)
 
 
-def table(stretcher: Stretcher, soc: Soc) -> dict[tuple[int, int, str], list[Kernel]]:
+def table(stretcher: NetworkAnalysis, soc: Soc) -> dict[tuple[int, int, str], list[Kernel]]:
     """Kernels of every unit at every width, as each processor's backend fuses them; a depth is a sum over units."""
     found: dict[tuple[int, int, str], list[Kernel]] = {}
     for u, (start, end) in enumerate(pairwise(stretcher.cuts)):
-        piece = stretcher.piece(start, end, None)
+        piece = stretcher.section(start, end, None)
         for w, share in enumerate(WIDTHS):
             try:
-                graph, _ = scaled(piece, Branch(soc.processors[0].name), piece.width_in, max(8, round(piece.width_out * share / 8) * 8), "")
+                graph, _ = resize_section(piece, Branch(soc.processors[0].name), piece.width_in, max(8, round(piece.width_out * share / 8) * 8), "")
             except BadPlan:
                 continue
-            by_rules = {rules: list(kernels(graph, rules)) for rules in {soc.rules(p.name) for p in soc.processors}}
+            by_rules = {rules: list(fuse_kernels(graph, rules)) for rules in {soc.rules(p.name) for p in soc.processors}}
             found |= {(u, w, p.name): by_rules[soc.rules(p.name)] for p in soc.processors}
     return found
 
 
-def table_s(stretcher: Stretcher, soc: Soc) -> tuple[float, float, int]:
+def table_s(stretcher: NetworkAnalysis, soc: Soc) -> tuple[float, float, int]:
     """Seconds to scale and fuse, seconds to estimate, kernels."""
     started = perf_counter()
     found = table(stretcher, soc)
@@ -86,7 +86,7 @@ def main() -> None:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     module = load_model(args.model).eval()
-    stretcher = Stretcher(capture(module, torch.zeros(default_input(args.model, module)), args.model))
+    stretcher = NetworkAnalysis(capture(module, torch.zeros(default_input(args.model, module)), args.model))
     print("| chip | processor | estimates per second |\n| --- | --- | --- |")
     socs = [load_soc(name) for name in args.soc or ["mi9"]]
     for soc in socs:

@@ -29,9 +29,9 @@ SHORT_S, REPEATS = 5.0, 5
 TEAMS = ("cpu,dsp", "cpu,gpu,dsp")
 ONE = """
 import json, resource, sys, time
-from nnstretch.cli.subjects import load_subject
+from nnstretch.cli.common import load_subject
 from nnstretch.predict import load_soc
-from nnstretch.stretch.optimum import search
+from nnstretch.stretch.search.search import search
 subject, soc = load_subject(sys.argv[1], None), load_soc("mi9")
 stretcher = subject.stretcher
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -27,12 +27,12 @@ import torch
 from torch.nn import functional
 
 from nnstretch.capture import load_model
-from nnstretch.files import write_text
+from nnstretch.files.atomic import write_text
 from nnstretch.train import fit, load_recipe
-from nnstretch.train.data.loading import Pictures
-from nnstretch.train.data.views import for_training
-from nnstretch.train.descent import learning_rate_factor, make_optimizer
-from nnstretch.train.machine import accelerator_of
+from nnstretch.train.data.datamodule import Pictures
+from nnstretch.train.data.transforms import augment_batch
+from nnstretch.train.hardware import resolve_accelerator
+from nnstretch.train.optimizers import learning_rate_factor, make_optimizer
 from nnstretch.train.recipe import Recipe
 
 CASES = (
@@ -50,7 +50,7 @@ def bare(recipe: Recipe, device: torch.device) -> Callable[[], None]:
     pictures = Pictures(recipe)
     network = load_model(recipe.model).to(device, memory_format=torch.channels_last).train()
     optimizer = make_optimizer(network, recipe.optimizer)
-    steps = len(pictures.order(recipe.data.batch_images, pictures.share()))
+    steps = len(pictures.sampling_order(recipe.data.batch_images, pictures.process_share()))
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: learning_rate_factor(step, steps, recipe.optimizer.warmup))
     bf16 = recipe.trainer.precision == "bf16"
     loader = pictures.train_dataloader()
@@ -59,7 +59,7 @@ def bare(recipe: Recipe, device: torch.device) -> Callable[[], None]:
 
     def step() -> None:
         batch = next(batches).to(device)
-        images = for_training(batch.images, batch.pick, recipe.seed, recipe.augment, pictures.dataset)
+        images = augment_batch(batch.images, batch.pick, recipe.seed, recipe.augment, pictures.dataset)
         with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
             scores = network(images.contiguous(memory_format=torch.channels_last))
         loss = functional.cross_entropy(scores.float(), batch.labels, label_smoothing=recipe.loss.label_smoothing)
@@ -146,7 +146,7 @@ def main() -> int:
     args = parser.parse_args()
     base = load_recipe("digits", ["trainer.max_epochs=1", "trainer.tensorboard=false", f"trainer.threads={torch.get_num_threads()}"])
     base = replace(base, trainer=replace(base.trainer, precision=args.precision, accelerator=args.accelerator))
-    device = torch.device(accelerator_of(base.trainer))
+    device = torch.device(resolve_accelerator(base.trainer))
     where = torch.cuda.get_device_name() if device.type == "cuda" else f"{torch.get_num_threads()} thread of {platform.machine()}"
     rows = [
         row(replace(base, model=model, data=replace(base.data, image_px=side, batch_images=images)), args.turns, device)

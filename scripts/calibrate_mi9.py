@@ -20,10 +20,10 @@ from calibration_card import Errors, card
 from calibration_data import PROCESSORS, RATES, Crossing, Evidence, gather, rounded
 from scipy.optimize import least_squares  # type: ignore[import-untyped]
 
-from nnstretch.files import write_text
-from nnstretch.predict.analytic import Analytic, Rates, latency_us
-from nnstretch.predict.ops import Branch, costs
-from nnstretch.predict.save import save_soc
+from nnstretch.files.atomic import write_text
+from nnstretch.predict.op_list import OpListBranch, segment_costs
+from nnstretch.predict.roofline import Rates, Roofline, latency_us
+from nnstretch.predict.save_soc import save_soc
 from nnstretch.soc import Link, Processor, Soc
 
 ROOT = Path(__file__).parents[1]
@@ -98,11 +98,11 @@ def soc_of(values: Mapping[str, float], across: Crossing, errors: Mapping[str, f
         name="mi9",
         processors=(
             Processor("cpu", "cpu", QUEUE_DEPTH["cpu"], Link(), Link(0.0, values["cpu.out_us_per_kib"]), asynchronous=False),
-            Processor("gpu", "gpu", QUEUE_DEPTH["gpu"], across.gpu_in, across.gpu_out, values["gpu.sync_us"], handover_us=GPU_ENQUEUE_US),
+            Processor("gpu", "gpu", QUEUE_DEPTH["gpu"], across.gpu_in, across.gpu_out, values["gpu.sync_us"], enqueue_us=GPU_ENQUEUE_US),
             Processor("dsp", "dsp", QUEUE_DEPTH["dsp"], dsp, Link(0.0, dsp.us_per_kib), asynchronous=False),
         ),
         dtype="int8",
-        predictors={name: Analytic(name, "int8", rates_of(values, name), errors.get(name, 0.0)) for name in PROCESSORS},
+        predictors={name: Roofline(name, "int8", rates_of(values, name), errors.get(name, 0.0)) for name in PROCESSORS},
         merge=across.merge,
         contention={frozenset(("cpu", "gpu")): values["cpu+gpu"], frozenset(("cpu", "dsp")): values["cpu+dsp"]},
         provenance=provenance,
@@ -114,11 +114,11 @@ def predict(values: Mapping[str, float], evidence: Evidence, configs: Sequence[s
     soc = soc_of(values, evidence.crossing, {})
     sums = {name: np.cumsum([0.0, *latency_us(rates_of(values, name), evidence.features[name])]) for name in PROCESSORS}  # type: ignore[misc]
 
-    def pricing(branch: Branch) -> tuple[float, float]:
+    def pricing(branch: OpListBranch) -> tuple[float, float]:
         processor, first, last = evidence.spans[id(branch)]
         return float(sums[processor][last] - sums[processor][first]), 0.0
 
-    return {config: sum(cost.latency_us for cost in costs(evidence.networks[config], soc, pricing)) for config in configs}
+    return {config: sum(cost.latency_us for cost in segment_costs(evidence.networks[config], soc, pricing)) for config in configs}
 
 
 def predict_kernels(values: Mapping[str, float], evidence: Evidence) -> np.ndarray:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from nnstretch.predict.analytic import Features, Rates, describe
-from nnstretch.predict.ops import Part, read_ops
+from nnstretch.predict.op_list import OpListSegment, read_ops
+from nnstretch.predict.roofline import Rates, RooflineFeatures, roofline_features
 from nnstretch.protocols import Kernel
 from nnstretch.soc import Link, Processor, Soc
 
@@ -30,7 +30,7 @@ class Stage:
     kib_in: float
     gpu_kib_out: float
     dsp_kib_out: float
-    dsp_kernels: Features
+    dsp_kernels: RooflineFeatures
     kernels_us: float
     """GPU kernels, summed."""
     launch_us: float
@@ -62,7 +62,7 @@ class Crossing:
 class Evidence:
     """Everything measured, and the kernels behind it as arrays."""
 
-    networks: Mapping[str, tuple[Part, ...]]
+    networks: Mapping[str, tuple[OpListSegment, ...]]
     measured_us: Mapping[str, float]
     model: Mapping[str, str]
     kernel_us: np.ndarray
@@ -70,10 +70,10 @@ class Evidence:
     """Stage of each GPU kernel, from 0."""
     stages: tuple[Stage, ...]
     crossing: Crossing
-    features: Mapping[str, Features]
+    features: Mapping[str, RooflineFeatures]
     spans: Mapping[int, tuple[str, int, int]]
     """Where the kernels of a branch lie in the arrays of its processor."""
-    gpu_kernels: Features
+    gpu_kernels: RooflineFeatures
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -161,9 +161,9 @@ def stages_of(data: Path, timed: Sequence[Mapping[str, str]]) -> tuple[Stage, ..
     )
 
 
-def stacked(kernels: Sequence[Kernel]) -> Features:
-    columns = zip(*(describe(kernel, ELEMENT_BYTES) for kernel in kernels), strict=True)
-    return Features(*(np.array(column, float) for column in columns))  # type: ignore[arg-type]
+def stacked(kernels: Sequence[Kernel]) -> RooflineFeatures:
+    columns = zip(*(roofline_features(kernel, ELEMENT_BYTES) for kernel in kernels), strict=True)
+    return RooflineFeatures(*(np.array(column, float) for column in columns))  # type: ignore[arg-type]
 
 
 def gather(data: Path) -> Evidence:

@@ -23,17 +23,17 @@ from statistics import median
 
 import optuna
 
-from nnstretch.cli.subjects import load_subject
-from nnstretch.files import write_text
+from nnstretch.cli.common import load_model_argument
+from nnstretch.files.atomic import write_text
 from nnstretch.predict import load_soc
-from nnstretch.stretch.constraints import Limits
-from nnstretch.stretch.lower import Stretcher
-from nnstretch.stretch.optimum import search
-from nnstretch.stretch.pricing import Pricer
-from nnstretch.study.judge import Bounds, Judge
-from nnstretch.study.samplers import SAMPLERS, sampler_of
-from nnstretch.study.space import PlanSpace, plan_of
-from nnstretch.study.worker import suggested
+from nnstretch.stretch.cost.cost_model import CostModel
+from nnstretch.stretch.lowering.lower import NetworkAnalysis
+from nnstretch.stretch.search.constraints import SegmentLimits
+from nnstretch.stretch.search.search import search
+from nnstretch.study.evaluate import MacAndParamBounds, PlanEvaluator
+from nnstretch.study.parameters import PlanSpace, plan_from_parameters
+from nnstretch.study.samplers import SAMPLERS, make_sampler
+from nnstretch.study.worker import suggest_parameters
 
 MARKS = (100, 300, 1000)
 NAMES = {"tpe": "TPE (multivariate)", "nsga2": "NSGA-II", "gp": "GP", "random": "random"}
@@ -48,7 +48,7 @@ class Case:
 
     model: str
     space: PlanSpace
-    judge: Judge
+    judge: PlanEvaluator
     optimum_us: float
     proof: str
 
@@ -64,11 +64,11 @@ class Run:
 
 
 def case_of(model: str, soc_name: str, processors: tuple[str, ...], known_ms: float | None) -> Case:
-    subject, soc = load_subject(model), load_soc(soc_name)
-    stretcher, limits = Stretcher(subject.graph), Limits()
-    bounds = Bounds(min_macs=MIN_MACS * subject.graph.macs)
+    subject, soc = load_model_argument(model), load_soc(soc_name)
+    stretcher, limits = NetworkAnalysis(subject.graph), SegmentLimits()
+    bounds = MacAndParamBounds(min_macs=MIN_MACS * subject.graph.macs)
     space = PlanSpace(stretcher, processors, limits, soc.name, WIDTH_STEPS)
-    judge = Judge(stretcher, Pricer(soc), processors, limits, bounds)
+    judge = PlanEvaluator(stretcher, CostModel(soc), processors, limits, bounds)
     if known_ms is not None:
         return Case(model, space, judge, known_ms * 1000, "from an earlier search")
     result = search(stretcher, soc, processors, limits, min_macs=bounds.min_macs, width_steps=WIDTH_STEPS, merges=("concat",))
@@ -77,12 +77,12 @@ def case_of(model: str, soc_name: str, processors: tuple[str, ...], known_ms: fl
 
 
 def run(case: Case, sampler: str, seed: int, trials: int, cap_s: float, one_limit: bool) -> Run:
-    study = optuna.create_study(sampler=sampler_of(sampler, seed))
+    study = optuna.create_study(sampler=make_sampler(sampler, seed))
     best_us, best, feasible, seconds = math.inf, [], [], []
     began = time.perf_counter()
     for _ in range(trials):
         trial = study.ask()
-        verdict = case.judge.verdict(plan_of(case.space, suggested(trial, case.space.distributions)))
+        verdict = case.judge.evaluate(plan_from_parameters(case.space, suggest_parameters(trial, case.space.distributions)))
         told = {"broken by": max(verdict.limits.values())} if one_limit else verdict.limits
         for name, value in told.items():
             trial.set_constraint(name, value)

@@ -36,14 +36,14 @@ import torchvision
 
 from nnstretch.capture import default_input, load_model, trace
 from nnstretch.errors import NnstretchError
-from nnstretch.files import write_text
+from nnstretch.files.atomic import write_text
 from nnstretch.graph import Graph
 from nnstretch.plan import Branch, Plan, Segment
-from nnstretch.stretch import Stretcher, lower, unbranched
-from nnstretch.stretch.module import assemble
-from nnstretch.stretch.survey import Survey, two_branches
+from nnstretch.stretch import NetworkAnalysis, lower, single_processor_plan
+from nnstretch.stretch.lowering.two_branch_plan import CoveragePlan, two_branches
+from nnstretch.stretch.weights.branched_module import build_module
 from nnstretch.structure.cuts import INPUT
-from nnstretch.work import CONVOLUTIONS
+from nnstretch.structure.macs import CONVOLUTIONS
 
 BATCH, DEPTHS, WIDTH = 2, (0.5, 0.75), 0.5
 EQUAL, ENOUGH = 1e-5, 0.5
@@ -135,29 +135,29 @@ def examine(model: str) -> Iterator[Finding]:
     randomise(module, seed=0)
     shape = LOWERED.get(model, (BATCH, *default_input(model, module)[1:]))
     captured = trace(module, torch.zeros(shape), model)
-    stretcher = Stretcher(captured.graph)
+    stretcher = NetworkAnalysis(captured.graph)
     params = sum(p.numel() for p in module.parameters())
     found = replace(found, captured=True, convolutional=convolutional(captured.graph), params=params, cuts=len(stretcher.cuts))
     yield found
     x = torch.randn(shape, generator=torch.Generator().manual_seed(1))
-    same = assemble(lower(stretcher, sequential(stretcher, model, params)), captured.weights)
+    same = build_module(lower(stretcher, sequential(stretcher, model, params)), captured.weights)
     found = replace(found, params_equal=params == sum(p.numel() for p in same.parameters()), error=difference(module, same, x))
     del same
     yield found
     survey = two_branches(stretcher, model, ("cpu", "dsp"), DEPTHS, WIDTH)
     share = survey.branched_macs / max(1, captured.graph.macs)
     yield (found := replace(found, share=share, reason=excuse(survey, share)))
-    network = assemble(lower(stretcher, survey.plan), captured.weights).train()
+    network = build_module(lower(stretcher, survey.plan), captured.weights).train()
     del module, captured
     network(x).square().mean().backward()
     wrong = [name for name, p in network.named_parameters() if p.grad is None or not bool(p.grad.isfinite().all())]
     yield replace(found, built=not wrong, reason=f"no finite gradient for {wrong[0]} and {len(wrong) - 1} more" if wrong else found.reason)
 
 
-def sequential(stretcher: Stretcher, model: str, params: int) -> Plan:
+def sequential(stretcher: NetworkAnalysis, model: str, params: int) -> Plan:
     """The plan that branches nothing; of a huge network in one segment a cut, which inherits piece by piece and needs less memory."""
     if params < HUGE_PARAMS:
-        return unbranched(stretcher.graph, model, "cpu")
+        return single_processor_plan(stretcher.graph, model, "cpu")
     names = [INPUT, *(cut.name for cut in stretcher.cuts)]
     segments = tuple(Segment(start, end, (Branch("cpu"),)) for start, end in pairwise(names))
     return Plan(model, stretcher.graph.inputs[0].spec.shape, segments)
@@ -169,7 +169,7 @@ def difference(module: torch.nn.Module, other: torch.nn.Module, x: torch.Tensor)
     return float((expected - got).abs().max() / expected.abs().max())
 
 
-def excuse(survey: Survey, share: float) -> str:
+def excuse(survey: CoveragePlan, share: float) -> str:
     """The first stage that should branch and does not, where too little branches."""
     telling = [line for line in survey.refused if "no weighted work" not in line and "keeps its width" not in line]
     return "" if share >= ENOUGH else (telling or list(survey.refused) or ["one segment only"])[0]

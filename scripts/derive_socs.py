@@ -16,10 +16,10 @@ from pathlib import Path
 
 from calibration_data import rounded
 
-from nnstretch.files import write_text
+from nnstretch.files.atomic import write_text
 from nnstretch.predict import load_soc
-from nnstretch.predict.analytic import Analytic, Rates
-from nnstretch.predict.save import save_soc
+from nnstretch.predict.roofline import Rates, Roofline
+from nnstretch.predict.save_soc import save_soc
 from nnstretch.soc import Link, Processor, Soc
 
 ROOT = Path(__file__).parents[1]
@@ -121,9 +121,9 @@ def derived(mi9: Soc, name: str, chip: Specification) -> Soc:
     predictors, processors = {}, []
     for processor in kept:
         by, known = ratios(chip, processor.name), mi9.predictors[processor.name]
-        assert isinstance(known, Analytic)
+        assert isinstance(known, Roofline)
         error = rounded(known.relative_error + ASSUMED_ERROR)
-        predictors[processor.name] = Analytic(processor.name, mi9.dtype, scaled(known.rates, by), error)
+        predictors[processor.name] = Roofline(processor.name, mi9.dtype, scaled(known.rates, by), error)
         processors.append(crossed(processor, by))
     return Soc(
         name=name,
@@ -143,7 +143,7 @@ def crossed(processor: Processor, by: Ratios) -> Processor:
         copy_in=moved(processor.copy_in, by),
         copy_out=moved(processor.copy_out, by),
         sync_us=rounded(processor.sync_us / by.host),
-        handover_us=rounded(processor.handover_us / by.host),
+        enqueue_us=rounded(processor.enqueue_us / by.host),
     )
 
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from bench_host import nnstretch
 
-from nnstretch.cli.subjects import writable
+from nnstretch.cli.common import check_writable
 from nnstretch.errors import NnstretchError, one_line
-from nnstretch.files import write_text
+from nnstretch.files.atomic import write_text
 
 CASES = (
     ("torchvision:resnet18", "cpu,gpu,dsp"),
@@ -49,7 +49,7 @@ def main() -> None:
     parser.add_argument("--soc", default="mi9")
     parser.add_argument("--items", type=int, default=60)
     args = parser.parse_args()
-    out, rows = writable(args.out), []
+    out, rows = check_writable(args.out), []
     assert out is not None
     with tempfile.TemporaryDirectory() as folder:
         for model, processors in CASES:

@@ -21,18 +21,18 @@ import numpy as np
 from r34dg_stages import HOST, Emulation, Played, Stage, predicted, published, stages
 from reproduce_published import Phone, config_of
 
-from nnstretch.cli.subjects import writable
+from nnstretch.cli.common import check_writable
 from nnstretch.errors import NnstretchError, one_line
-from nnstretch.files import write_text
+from nnstretch.files.atomic import write_text
 from nnstretch.predict import load_soc
-from nnstretch.report.gantt import Row, gantt
-from nnstretch.report.story import Part, Timeline
+from nnstretch.report.charts.gantt import GanttRow, gantt
+from nnstretch.report.charts.svg import shared_patterns
+from nnstretch.report.load.data import Timeline, TimelineSpan
 from nnstretch.report.style import style_sheet
-from nnstretch.report.svg import shared_patterns
-from nnstretch.run.measures import latency_us, typical
-from nnstretch.schedule.tasks import durations_of_trial, tasks_of_trial
+from nnstretch.run.metrics import latency_us, median_trace
+from nnstretch.schedule.task_graph import durations_of_trial, tasks_of_trial
 from nnstretch.stretch import lower
-from nnstretch.stretch.anynet import family_of, import_plan
+from nnstretch.stretch.published.anynet import import_plan, match_published_network
 from nnstretch.trace import Trace
 from nnstretch.trial import Trial
 
@@ -47,7 +47,7 @@ Made by `python scripts/emulate_r34dg.py --out docs/emulation.md --picture docs/
 R-34-DG is NN-Stretch's ResNet-34 with a DSP and a GPU branch in each of four stages. Its authors profiled two timed inferences
 (`kernels_r34dg.csv`; the phone is inferred to be the Mi 9). The GPU has an asynchronous queue: the main thread enqueues and flushes
 (`Processor.handover_us`), goes on, and waits for an event at the meeting point. The DSP is called: a helper thread stays in the call,
-which costs the main thread a push of 10 us. `nnstretch/schedule/timetable.py` is the rule, for the virtual clock and for threads alike.
+which costs the main thread a push of 10 us. `nnstretch/schedule/executors/timetable.py` is the rule, for the virtual clock and for threads alike.
 """
 INPUTS = """## What goes in, what comes out
 
@@ -68,7 +68,7 @@ def planned() -> tuple[Trial, Any]:
     phone = Phone(soc)
     read = config_of(phone.configs[CONFIG])
     stretcher = phone.stretcher("R-34")
-    return phone.trial("R-34", lower(stretcher, import_plan(read, stretcher, family_of(read)))), soc
+    return phone.trial("R-34", lower(stretcher, import_plan(read, stretcher, match_published_network(read)))), soc
 
 
 def off(found: float, measured: float) -> str:
@@ -183,10 +183,10 @@ def head_ms(emulation: Emulation) -> float:
 def drawn(emulation: Emulation, traces: list[Trace]) -> str:
     """Virtual and real clock, a file of its own."""
     rows = []
-    for source, trace in (("virtual clock", emulation.virtual()), ("real clock, median run", typical(traces))):
+    for source, trace in (("virtual clock", emulation.virtual()), ("real clock, median run", median_trace(traces))):
         spans = [*trace.spans, *emulation.hand_overs(trace)]
-        parts = tuple(Part(span, span.task.partition(".")[0], ".merge" in span.task) for span in spans)
-        rows.append(Row("branched", Timeline(source, parts, 0, 1), "", None))
+        parts = tuple(TimelineSpan(span, span.task.partition(".")[0], ".merge" in span.task) for span in spans)
+        rows.append(GanttRow("branched", Timeline(source, parts, 0, 1), "", None))
     picture = str(gantt(tuple(rows), (HOST, "gpu", "dsp")))
     named = picture.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg" style="background:var(--card)"', 1)
     tag, _, rest = named.partition(">")
@@ -203,7 +203,7 @@ def main() -> int:
     args = parser.parse_args()
     try:
         for path in (args.out, args.picture, args.bundle):
-            writable(path)
+            check_writable(path)
         profile, (trial, soc) = stages(), planned()
         tasks = tasks_of_trial(trial, HOST)
         ways = {

@@ -69,14 +69,14 @@ def made(out: Path, epochs: int, retrain_epochs: int, image_px: int, images: int
 
 def pictures(image_px: int, held: bool) -> Iterator[tuple[np.ndarray, int]]:
     """Every image, not augmented, as the network sees it; and its class."""
-    from nnstretch.train.data import open_data, prepared
-    from nnstretch.train.reading import load_recipe
+    from nnstretch.train.data import open_dataset, prepare_images
+    from nnstretch.train.recipe_loader import load_recipe
 
     recipe = load_recipe("digits", [f"data.image_px={image_px}"])
-    dataset = open_data(recipe.data)
+    dataset = open_dataset(recipe.data)
     part = dataset.held if held else dataset.train
     for index in range(len(part)):
-        image, label = prepared(dataset, part, [index], recipe.data)
+        image, label = prepare_images(dataset, part, [index], recipe.data)
         yield image.numpy(), int(label[0])
 
 
@@ -152,10 +152,10 @@ def main() -> int:
     for row in rows:
         print(row)
     if args.write is not None:
-        from nnstretch.files import replacing
+        from nnstretch.files.atomic import atomic_write
 
         command = f"python scripts/int8_agreement.py {shlex.join(sys.argv[1:])}"
-        with replacing(args.write) as aside:
+        with atomic_write(args.write) as aside:
             aside.write_text(page(command, commands, (args.out / "plan.yaml").read_text(), rows), encoding="utf-8")
     return 0 if rows[0].agreement >= NEEDED else 1
 

@@ -17,17 +17,17 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import mean
 
-from nnstretch.cli.subjects import load_subject
+from nnstretch.bundle.manifest import Manifest, Port, Subgraph
+from nnstretch.cli.common import load_model_argument
 from nnstretch.errors import NoPlan
-from nnstretch.files import write_text
+from nnstretch.files.atomic import write_text
 from nnstretch.graph import TensorSpec
-from nnstretch.manifest import Manifest, Port, Subgraph
 from nnstretch.predict import load_soc
-from nnstretch.schedule import Answer, Mishaps, Placed, VirtualClock
-from nnstretch.schedule.moves import Caution
-from nnstretch.schedule.plans import Plans, durations_us_of, handovers_us_of
+from nnstretch.schedule import Disturbances, RequestOutcome, StaticPlacement, VirtualExecutor
+from nnstretch.schedule.multi_plan import MultiPlanScheduler, plan_durations_us, plan_enqueue_us
+from nnstretch.schedule.rebalancing import RebalancingSettings
 from nnstretch.soc import Soc
-from nnstretch.stretch.optimum import search
+from nnstretch.stretch.search.search import search
 from nnstretch.trial import Trial
 
 TEAMS = (("cpu", "gpu"), ("cpu", "dsp"), ("gpu", "dsp"), ("cpu", "gpu", "dsp"))
@@ -45,7 +45,7 @@ SHARES = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 
 @dataclass(frozen=True)
-class Disturbed(Mishaps):
+class Disturbed(Disturbances):
     """Who is busy goes by inferences, not by time: each plan takes its own."""
 
     share: float = 0.5
@@ -65,24 +65,24 @@ class Played:
     moved: list[int] = field(default_factory=list)
     """Sub-graphs that ran elsewhere than planned."""
 
-    def hear(self, answer: Answer, plan: str) -> None:
+    def hear(self, answer: RequestOutcome, plan: str) -> None:
         self.latencies_us.append(answer.latency_us)
         self.plans.append(plan)
         self.moved.append(answer.replaced)
 
 
-def play(manifests: Mapping[str, Manifest], soc: Soc, share: float, adaptive: bool, caution: Caution | None = None) -> Played:
+def play(manifests: Mapping[str, Manifest], soc: Soc, share: float, adaptive: bool, caution: RebalancingSettings | None = None) -> Played:
     """As `Server` serves a client that asks again when it is answered."""
-    played, disturbed, times_us = Played(), Disturbed(share=share), durations_us_of(manifests, soc.processors)
-    clock = VirtualClock(soc.processors, times_us, mishaps=disturbed, handovers_us=handovers_us_of(manifests, soc.processors))
-    policy = Placed(tuple(p.name for p in soc.processors))
-    plans = Plans(manifests, soc.processors, policy, clock, played.hear, adaptive, caution=caution)
+    played, disturbed, times_us = Played(), Disturbed(share=share), plan_durations_us(manifests, soc.processors)
+    clock = VirtualExecutor(soc.processors, times_us, mishaps=disturbed, handovers_us=plan_enqueue_us(manifests, soc.processors))
+    policy = StaticPlacement(tuple(p.name for p in soc.processors))
+    plans = MultiPlanScheduler(manifests, soc.processors, policy, clock, played.hear, adaptive, caution=caution)
     for n in NUMBERS:
         disturbed.busy_now.clear()
         disturbed.busy_now[who_is_busy(n) or ""] = True
-        plans.arrive(n + QUIET)
+        plans.submit(n + QUIET)
         while len(plans):
-            plans.turn()
+            plans.step()
     return played
 
 
@@ -92,7 +92,7 @@ def who_is_busy(inference: int) -> str | None:
 
 def plans_of(model: str, soc: Soc) -> tuple[dict[str, Manifest], dict[str, Manifest]]:
     """By team, the fastest, and those to move among: the main plan is the fastest, too."""
-    stretcher = load_subject(model).stretcher
+    stretcher = load_model_argument(model).stretcher
     found = {"+".join(team): [one.trial for one in search(stretcher, soc, team, top=TOP).plans] for team in TEAMS}
     fastest = {name: manifest_of(trials[0], soc) for name, trials in found.items()}
     return fastest, {name: fastest[name] if name == MAIN else manifest_of(movable(trials, name), soc) for name, trials in found.items()}
@@ -110,7 +110,7 @@ def manifest_of(trial: Trial, soc: Soc) -> Manifest:
     """What `export` would say of a plan, without its files."""
     host, spec = next(p.name for p in soc.processors if p.kind == "cpu"), TensorSpec((1,))
     subs: list[Subgraph] = []
-    for number, (segment, rows) in enumerate(zip(trial.segments, trial.elsewhere, strict=True)):
+    for number, (segment, rows) in enumerate(zip(trial.segments, trial.alternatives, strict=True)):
         start, end, many = Port(f"cut{number}", spec), Port(f"cut{number + 1}", spec), len(segment.branches) > 1
         ends = tuple(Port(f"cut{number + 1}@{branch.processor}", spec) if many else end for branch in segment.branches)
         elsewhere = [{name: one.latency_us for name, one in row.items()} for row in rows]
@@ -160,7 +160,7 @@ def other_shares(manifests: Mapping[str, Manifest], soc: Soc) -> list[str]:
     """The same with processors that are busier, or less."""
     lines = ["| share left | most, times the fixed plan | at | mean of each stretch, times the fixed plan | sub-graphs moved |", "|---|---|---|---|---|"]
     for share in SHARES:
-        moving = play(manifests, soc, share, adaptive=True, caution=Caution())
+        moving = play(manifests, soc, share, adaptive=True, caution=RebalancingSettings())
         fixed = play({MAIN: manifests[MAIN]}, soc, share, adaptive=False).latencies_us
         most, at = worst(moving.latencies_us, fixed)
         parts = [slice(first + QUIET, last + QUIET) for first, last, _ in STRETCHES]
@@ -175,7 +175,7 @@ def page(
     """`whole`: the adaptive runtime with each team's fastest plan; `branch`: the GPU's in that of GPU and DSP."""
     compared = (latencies["adaptive"], latencies["between plans only"], whole)
     (most, at), (between, between_at), (long, long_at) = (worst(one, latencies[MAIN]) for one in compared)
-    here, there, late = branch.predicted_us["gpu"] / 1000, branch.predicted_us["cpu"] / 1000, Caution().slow
+    here, there, late = branch.predicted_us["gpu"] / 1000, branch.predicted_us["cpu"] / 1000, RebalancingSettings().slow
     means = [[mean(latencies[name][first + QUIET : last + QUIET]) for name in ("adaptive", MAIN)] for first, last, _ in STRETCHES]
     better = all(mine < fixed for mine, fixed in means)
     cost = mean(latencies["adaptive"][100 + QUIET : 155 + QUIET]) / mean(whole[100 + QUIET : 155 + QUIET]) - 1
@@ -257,9 +257,9 @@ def main() -> int:
     args = parser.parse_args()
     soc = load_soc(args.soc)
     fastest, plans = plans_of(args.model, soc)
-    moving = play(plans, soc, args.share, adaptive=True, caution=Caution())
+    moving = play(plans, soc, args.share, adaptive=True, caution=RebalancingSettings())
     between = play(plans, soc, args.share, adaptive=True).latencies_us
-    whole = play(fastest, soc, args.share, adaptive=True, caution=Caution()).latencies_us
+    whole = play(fastest, soc, args.share, adaptive=True, caution=RebalancingSettings()).latencies_us
     fixed = {name: play({name: one}, soc, args.share, adaptive=False).latencies_us for name, one in plans.items()}
     latencies = {"adaptive": moving.latencies_us, "between plans only": between, **fixed}
     branches = [sub for sub in fastest["gpu+dsp"].subgraphs if sub.processor == "gpu"]

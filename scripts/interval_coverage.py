@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from nnstretch.profile.fit import fit
-from nnstretch.profile.journal import NAME, opened
-from nnstretch.profile.sample import Sample, steadied
+from nnstretch.profile.fit_predictor import fit
+from nnstretch.profile.journal import NAME, open_journal
+from nnstretch.profile.sample import Sample, normalize_disturbed
 
 
 def split(samples: list[Sample]) -> tuple[list[Sample], list[Sample]]:
@@ -28,8 +28,8 @@ def split(samples: list[Sample]) -> tuple[list[Sample], list[Sample]]:
 def row(folder: Path) -> str:
     head = json.loads((folder / NAME).read_text(encoding="utf-8").partition("\n")[0])
     head.pop("format")
-    _, found = opened(folder, head)
-    fitted, held = split(steadied(next(iter(found.values()))))
+    _, found = open_journal(folder, head)
+    fitted, held = split(normalize_disturbed(next(iter(found.values()))))
     learned = fit(fitted, "cpu", head["dtype"])
     known = [sample for sample in held if learned.covers(sample.kernel)]
     estimates = learned.estimate_many([sample.kernel for sample in known])

@@ -18,20 +18,20 @@ import torch
 
 from nnstretch.capture import default_input, load_model
 from nnstretch.capture.torch_export import capture
-from nnstretch.files import write_text
-from nnstretch.fusion import WEIGHTED, FusionRules
-from nnstretch.profile.describe import Recipe, recipe_of
+from nnstretch.files.atomic import write_text
+from nnstretch.kernel import WEIGHTED, FusionRules
+from nnstretch.profile.kernel_spec import KernelSpec, spec_of_kernel
 from nnstretch.profile.validation import NETWORKS
-from nnstretch.structure.kernels import kernels
+from nnstretch.structure.kernel_fusion import fuse_kernels
 
 UNFUSED = FusionRules(frozenset((kind, "batch_norm") for kind in WEIGHTED))
 COLUMNS = ("count", "networks", "kind", "op", "kernel", "stride", "groups", "shape_out", "shapes_in")
 
 
-def recipes(spec: str) -> list[Recipe]:
+def recipes(spec: str) -> list[KernelSpec]:
     module = load_model(spec).eval()
     graph = capture(module, torch.zeros(default_input(spec, module)), spec)
-    return [recipe_of(kernel) for kernel in kernels(graph, UNFUSED) if kernel.shapes_in]
+    return [spec_of_kernel(kernel) for kernel in fuse_kernels(graph, UNFUSED) if kernel.shapes_in]
 
 
 def main() -> None:
@@ -41,8 +41,8 @@ def main() -> None:
     args = parser.parse_args()
     if held := sorted(set(args.networks) & set(NETWORKS)):
         parser.error(f"{', '.join(held)} are kept for validation")
-    count: Counter[Recipe] = Counter()
-    owners: Counter[Recipe] = Counter()
+    count: Counter[KernelSpec] = Counter()
+    owners: Counter[KernelSpec] = Counter()
     for spec in args.networks:
         found = recipes(spec)
         count.update(found)

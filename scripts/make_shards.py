@@ -29,7 +29,7 @@ def show(done: int, total: int) -> None:
 
 def main() -> int:
     given = arguments()
-    from nnstretch.train.data.folder import open_folder
+    from nnstretch.train.data.image_folder import open_folder
     from nnstretch.train.data.shard_writer import write_dataset
 
     try:

@@ -18,13 +18,13 @@ import torch
 
 from nnstretch.capture import default_input, load_model
 from nnstretch.capture.torch_export import capture
-from nnstretch.fusion import FusionRules
-from nnstretch.predict.rules_file import rules_document
-from nnstretch.profile.meters import meter_for
-from nnstretch.profile.networks import to_onnx
-from nnstretch.profile.ort import is_launch, settings
-from nnstretch.profile.probe import fused_pairs
-from nnstretch.structure.kernels import kernels
+from nnstretch.kernel import FusionRules
+from nnstretch.predict.fusion_rules_json import rules_document
+from nnstretch.profile.backends.onnx_network import to_onnx
+from nnstretch.profile.backends.onnxruntime_meter import is_launch, session_options
+from nnstretch.profile.backends.registry import meter_for
+from nnstretch.profile.fusion_probe import fused_pairs
+from nnstretch.structure.kernel_fusion import fuse_kernels
 
 
 def launched(spec: str) -> Counter[str]:
@@ -32,7 +32,7 @@ def launched(spec: str) -> Counter[str]:
     module = load_model(spec).eval()
     example = torch.randn(default_input(spec, module))
     with tempfile.TemporaryDirectory() as folder:
-        options = settings()
+        options = session_options()
         options.enable_profiling, options.profile_file_prefix = True, str(Path(folder) / "records")
         session = onnxruntime.InferenceSession(to_onnx(module, example), options, providers=["CPUExecutionProvider"])
         session.run(None, {session.get_inputs()[0].name: example.numpy()})
@@ -42,7 +42,7 @@ def launched(spec: str) -> Counter[str]:
 
 def expected(spec: str, rules: FusionRules) -> Counter[str]:
     module = load_model(spec).eval()
-    found = kernels(capture(module, torch.zeros(default_input(spec, module)), spec), rules)
+    found = fuse_kernels(capture(module, torch.zeros(default_input(spec, module)), spec), rules)
     return Counter(kernel.op if kernel.kind == "reorder" else kernel.kind for kernel in found)
 
 

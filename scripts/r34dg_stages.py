@@ -9,8 +9,8 @@ from pathlib import Path
 from statistics import mean
 
 from nnstretch.errors import BrokenFile
-from nnstretch.schedule import Placed, Threads, VirtualClock, run
-from nnstretch.schedule.waits import waits
+from nnstretch.schedule import StaticPlacement, ThreadExecutor, VirtualExecutor, run_tasks
+from nnstretch.schedule.meeting_waits import meeting_waits
 from nnstretch.soc import Processor, Soc
 from nnstretch.trace import Span, Task, Trace
 
@@ -63,21 +63,21 @@ class Emulation:
     durations_us: Times
     handovers_us: Times
     processors: tuple[Processor, ...]
-    policy: Placed
+    policy: StaticPlacement
     finish_us: float
     """Waking the host when the GPU has ended; inside the merges' durations."""
 
     def virtual(self) -> Trace:
-        return run(self.tasks, self.policy, VirtualClock(self.processors, self.durations_us, handovers_us=self.handovers_us))
+        return run_tasks(self.tasks, self.policy, VirtualExecutor(self.processors, self.durations_us, handovers_us=self.handovers_us))
 
     def real(self, runs: int, tell: Callable[[int], None] = lambda done: None) -> list[Trace]:
         """On threads that sleep their times, so many inferences one after another."""
         found = []
         work = lambda task: None  # noqa: E731
-        with Threads(self.processors, work, self.durations_us, caller=HOST, handovers_us=self.handovers_us) as threads:
+        with ThreadExecutor(self.processors, work, self.durations_us, caller=HOST, handovers_us=self.handovers_us) as threads:
             for number in range(runs):
                 threads.restart()
-                found.append(run(self.tasks, self.policy, threads))
+                found.append(run_tasks(self.tasks, self.policy, threads))
                 tell(number + 1)
         return found
 
@@ -87,7 +87,7 @@ class Emulation:
         found: list[Played] = []
         before = spans[self.tasks[0].name]
         for meeting in (task for task in self.tasks if len(task.needs) > 1):
-            by = {wait.processor: wait for wait in waits((meeting,), trace)}
+            by = {wait.processor: wait for wait in meeting_waits((meeting,), trace)}
             end = spans[meeting.name]
             last = max(by.values(), key=lambda wait: wait.host_us).processor
             found.append(Played(by["gpu"].host_us + self.finish_us, by["dsp"].host_us, end.end_us - before.end_us, last))
@@ -138,7 +138,7 @@ def stage_of(row: Mapping[str, str]) -> Stage:
 def published(profile: Sequence[Stage], soc: Soc, planned: Sequence[Task], asynchronous_first: bool = False) -> Emulation:
     """The plan's tasks with the profile's times; what waking the host costs is the chip's one number."""
     gpu = soc.processor("gpu")
-    finish_us = gpu.sync_us - gpu.handover_us
+    finish_us = gpu.sync_us - gpu.enqueue_us
     durations: Times = {(planned[0].subgraph, HOST): STEM_US, (planned[-1].subgraph, HOST): HEAD_US}
     handovers: Times = {}
     for number, stage in enumerate(profile, start=1):
@@ -158,15 +158,15 @@ def in_order(tasks: Sequence[Task], first: set[str]) -> tuple[Task, ...]:
 def predicted(soc: Soc, planned: Sequence[Task], durations_us: Times) -> Emulation:
     """The predictor alone: its times of branches and merges, the chip's one hand-over and one wake-up for all stages."""
     gpu = soc.processor("gpu")
-    finish_us = gpu.sync_us - gpu.handover_us
+    finish_us = gpu.sync_us - gpu.enqueue_us
     merges = {task.subgraph for task in planned if len(task.needs) > 1}
-    durations = {key: time_us - (gpu.handover_us if key[0] in merges else 0.0) for key, time_us in durations_us.items()}
-    handovers = {(task.subgraph, "gpu"): gpu.handover_us for task in planned if task.processor == "gpu"}
+    durations = {key: time_us - (gpu.enqueue_us if key[0] in merges else 0.0) for key, time_us in durations_us.items()}
+    handovers = {(task.subgraph, "gpu"): gpu.enqueue_us for task in planned if task.processor == "gpu"}
     return emulation(soc, planned, durations, handovers, finish_us, asynchronous_first=True)
 
 
 def emulation(
     soc: Soc, tasks: Sequence[Task], durations: Times, handovers: Times, finish_us: float, asynchronous_first: bool
 ) -> Emulation:
-    policy = Placed(tuple(p.name for p in soc.processors), asynchronous_first)
+    policy = StaticPlacement(tuple(p.name for p in soc.processors), asynchronous_first)
     return Emulation(tuple(tasks), durations, handovers, soc.processors, policy, finish_us)

@@ -23,11 +23,11 @@ from reproduce_published import Phone
 from reproduce_rows import COMBINATIONS, Row, Searched, Task, chosen, limits_of, tasks_of
 from reproduce_search import SOC, Allowance, append, clean, code_fingerprint, fresh, read_journal, run
 
-from nnstretch.cli.subjects import writable
+from nnstretch.cli.common import check_writable
 from nnstretch.errors import BadInput, NnstretchError, one_line
-from nnstretch.files import write_text
+from nnstretch.files.atomic import write_text
 from nnstretch.predict import load_soc
-from nnstretch.stretch.constraints import Limits
+from nnstretch.stretch.search.constraints import SegmentLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--combinations", default=None, metavar="A,B", help=f"default all: {','.join(COMBINATIONS)}")
     parser.add_argument("--out", metavar="FILE.md", default=None, help="where to write the page, and the journal beside it")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the page")
-    parser.add_argument("--limits", default=None, metavar="NAME=X,..", help=f"of {', '.join(asdict(Limits()))}; others keep their defaults")
+    parser.add_argument("--limits", default=None, metavar="NAME=X,..", help=f"of {', '.join(asdict(SegmentLimits()))}; others keep their defaults")
     parser.add_argument("--no-search", action="store_true", help="use the journal's rows only")
     parser.add_argument("--keep-old", action="store_true", help="keep rows of other code or data; the page counts them")
     parser.add_argument("--timeout-s", type=float, default=1800.0, help="limit of one search (default 1800)")
@@ -58,9 +58,9 @@ def arguments() -> argparse.ArgumentParser:
 def wish_of(args: argparse.Namespace) -> Wish:
     if args.timeout_s <= 0 or args.memory_gb <= 0:
         raise BadInput(f"--timeout-s is {args.timeout_s:g} and --memory-gb {args.memory_gb:g}, command line, both must be above 0")
-    limits = limits_of(args.limits, asdict(Limits()))
-    Limits(**limits)
-    out = writable(args.out)
+    limits = limits_of(args.limits, asdict(SegmentLimits()))
+    SegmentLimits(**limits)
+    out = check_writable(args.out)
     journal = None if out is None else out.with_name(f"{out.stem}.rows.jsonl")
     return Wish(limits, journal, not args.no_search, args.keep_old, Allowance(args.timeout_s, int(args.memory_gb * 1e9)))
 
@@ -117,7 +117,7 @@ def compare(networks: str | None, combinations: str | None, wish: Wish) -> Resul
     order = list(COMBINATIONS)
     published.sort(key=lambda p: (names.index(p.network), order.index(p.combination)))
     return Results(
-        tuple(originals), tuple(published), tuple(rows), wish.limits, wish.limits != asdict(Limits()), old_rows, phone.soc.provenance,
+        tuple(originals), tuple(published), tuple(rows), wish.limits, wish.limits != asdict(SegmentLimits()), old_rows, phone.soc.provenance,
     )  # fmt: skip
 
 

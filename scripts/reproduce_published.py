@@ -16,12 +16,12 @@ from nnstretch.capture import load_model
 from nnstretch.capture.torch_export import capture
 from nnstretch.errors import BrokenFile, UnknownName
 from nnstretch.soc import Soc
-from nnstretch.stretch import Stretched, Stretcher, lower, unbranched
-from nnstretch.stretch.anynet import Config, Family, family_of, import_plan
-from nnstretch.stretch.anynet_config import DEVICES, plain
-from nnstretch.stretch.constraints import Limits, constraints_of
-from nnstretch.stretch.optimum import error_of
-from nnstretch.stretch.pricing import Pricer, price
+from nnstretch.stretch import LoweredNetwork, NetworkAnalysis, lower, single_processor_plan
+from nnstretch.stretch.cost.cost_model import CostModel, estimate_plan
+from nnstretch.stretch.published.anynet import AnyNetConfig, PublishedNetwork, import_plan, match_published_network
+from nnstretch.stretch.published.anynet_yaml import DEVICES, activation_name
+from nnstretch.stretch.search.constraints import SegmentLimits, constraints_of
+from nnstretch.stretch.search.search import plan_error_us
 from nnstretch.trial import Trial
 
 DATA = Path(__file__).parents[1] / "tests/data/nn_stretch"
@@ -47,7 +47,7 @@ def measured_us(data: Path = DATA) -> dict[str, float]:
     return {row["config"]: float(row["latency_us"]) for row in records(data / "latency_mi9.csv")}
 
 
-def config_of(rows: Sequence[Record]) -> Config:
+def config_of(rows: Sequence[Record]) -> AnyNetConfig:
     """A configuration from its rows. Raises BrokenFile that names the configuration."""
     try:
         return read_rows(rows)
@@ -55,12 +55,12 @@ def config_of(rows: Sequence[Record]) -> Config:
         raise BrokenFile(f"configuration {rows[0].get('config', '?')} is unreadable, configs.csv, {error!r}") from error
 
 
-def read_rows(rows: Sequence[Record]) -> Config:
+def read_rows(rows: Sequence[Record]) -> AnyNetConfig:
     first, stages = rows[0], {}
     for row in rows:
         if row["branch"] != "-1":
             stages.setdefault(row["part"], []).append(row)
-    version = int(plain(first["mb_ver"]))
+    version = int(activation_name(first["mb_ver"]))
     devices = [row["device"] for stage in stages.values() for row in stage]
 
     def whole(key: str) -> tuple[tuple[int, ...], ...]:
@@ -70,10 +70,10 @@ def read_rows(rows: Sequence[Record]) -> Config:
         return int(stage[0]["orig_width"]) if version == 1 else sum(int(row["branch_out_w"]) for row in stage)
 
     body = stages["s1"][0]
-    return Config(
+    return AnyNetConfig(
         where=first["config"],
         block=first["block"],
-        stem=plain(first["stem_type"]),
+        stem=activation_name(first["stem_type"]),
         stem_width=int(first["stem_w"]),
         head_width=int(first["head_w"] or 0),
         squeeze=first["se_on"] == "True",
@@ -88,7 +88,7 @@ def read_rows(rows: Sequence[Record]) -> Config:
         devices=tuple(DEVICES[name] for name in dict.fromkeys(devices)),
         stem_device=DEVICES[first["stem_device"]],
         head_device=DEVICES[first["head_device"]],
-        activations=tuple((first["act_per_branch"] or plain(first["act_model"])).split("/")),
+        activations=tuple((first["act_per_branch"] or activation_name(first["act_model"])).split("/")),
         image_size=int(first["train_im_size"]),
     )
 
@@ -99,8 +99,8 @@ class Phone:
 
     soc: Soc
     data: Path = DATA
-    stretchers: dict[str, Stretcher] = field(default_factory=dict)
-    pricers: dict[str, Pricer] = field(default_factory=dict)
+    stretchers: dict[str, NetworkAnalysis] = field(default_factory=dict)
+    pricers: dict[str, CostModel] = field(default_factory=dict)
 
     @cached_property
     def configs(self) -> dict[str, list[dict[str, str]]]:
@@ -117,28 +117,28 @@ class Phone:
         order = {"R-34": 0, "R-50": 1, "RX-1.6": 2, "RX-4": 3, "EN-L4": 4, "EN-B5": 5}
         return tuple(sorted(names, key=lambda name: (order.get(name, len(order)), name)))
 
-    def family(self, network: str) -> Family:
-        return family_of(config_of(self.configs[f"{network}-C"]))
+    def family(self, network: str) -> PublishedNetwork:
+        return match_published_network(config_of(self.configs[f"{network}-C"]))
 
-    def stretcher(self, network: str) -> Stretcher:
+    def stretcher(self, network: str) -> NetworkAnalysis:
         if network not in self.stretchers:
             model = self.family(network).model
-            self.stretchers[network] = Stretcher(capture(load_model(model), torch.zeros(1, 3, 224, 224), model))
-            self.pricers[network] = Pricer(self.soc)
+            self.stretchers[network] = NetworkAnalysis(capture(load_model(model), torch.zeros(1, 3, 224, 224), model))
+            self.pricers[network] = CostModel(self.soc)
         return self.stretchers[network]
 
-    def trial(self, network: str, lowered: Stretched) -> Trial:
-        return price(lowered, self.soc, self.pricers[network])
+    def trial(self, network: str, lowered: LoweredNetwork) -> Trial:
+        return estimate_plan(lowered, self.soc, self.pricers[network])
 
     def original(self, network: str) -> Original:
         stretcher = self.stretcher(network)
         model = stretcher.graph.name
-        trials = {p: self.trial(network, lower(stretcher, unbranched(stretcher.graph, model, p))) for p in LETTERS.values()}
+        trials = {p: self.trial(network, lower(stretcher, single_processor_plan(stretcher.graph, model, p))) for p in LETTERS.values()}
         published = {name: f"{network}-{letter}" for letter, name in LETTERS.items()}
         return Original(
             network, model, stretcher.graph.macs, stretcher.graph.params,
             {name: trial.latency_us for name, trial in trials.items()},
-            {name: error_of(trial) for name, trial in trials.items()},
+            {name: plan_error_us(trial) for name, trial in trials.items()},
             {name: self.measured[config] for name, config in published.items() if config in self.measured},
         )  # fmt: skip
 
@@ -152,30 +152,30 @@ class Phone:
     def priced(self, config: str, combination: str, rows: Sequence[Record]) -> Published:
         network, read = rows[0]["model"], config_of(rows)
         stretcher = self.stretcher(network)
-        lowered = lower(stretcher, import_plan(read, stretcher, family_of(read)))
+        lowered = lower(stretcher, import_plan(read, stretcher, match_published_network(read)))
         trial = self.trial(network, lowered)
         return Published(
-            config, network, combination, trial.macs, trial.params, trial.latency_us, error_of(trial), self.measured.get(config),
+            config, network, combination, trial.macs, trial.params, trial.latency_us, plan_error_us(trial), self.measured.get(config),
             breaks=broken(trial, self.soc), outside=outside(lowered, stretcher), processors=trial.plan.processors,
             meetings=sum(segment.branched for segment in trial.plan.segments), as_published=rows[0]["config_consistent"] == "True",
         )  # fmt: skip
 
 
-def broken(trial: Trial, soc: Soc, limits: Limits | None = None) -> tuple[str, ...]:
+def broken(trial: Trial, soc: Soc, limits: SegmentLimits | None = None) -> tuple[str, ...]:
     """Names of the constraints that some segment breaks, in the order of the rules."""
-    rules = constraints_of(limits or Limits(), soc)
+    rules = constraints_of(limits or SegmentLimits(), soc)
     alone = [replace(trial, segments=(segment,)) for segment in trial.segments]
     found = [violation.rule for rule in rules for one in alone if (violation := rule(one)) is not None]
     return tuple(dict.fromkeys(found))
 
 
-def outside(lowered: Stretched, stretcher: Stretcher, limits: Limits | None = None) -> tuple[str, ...]:
+def outside(lowered: LoweredNetwork, stretcher: NetworkAnalysis, limits: SegmentLimits | None = None) -> tuple[str, ...]:
     """What of a plan no search can find: it joins by concat, keeps inner ratios and groups, and scales down only."""
-    limits = limits or Limits()
+    limits = limits or SegmentLimits()
     found: dict[str, None] = {}
     for segment in (s for s in lowered.segments if s.segment.branched):
         start, end = stretcher.cut(segment.segment.start), stretcher.cut(segment.segment.end)
-        full, deep = stretcher.piece(start, end, None).width_out, stretcher.depth(start, end)
+        full, deep = stretcher.section(start, end, None).width_out, stretcher.depth(start, end)
         branches = [one.branch for one in segment.branches]
         facts = {
             "merge by projection": segment.segment.merge != "concat",

@@ -19,10 +19,10 @@ from reproduce_published import DATA, Phone
 from reproduce_rows import COMBINATIONS, Searched, Task
 
 from nnstretch.errors import BrokenFile, NnstretchError
-from nnstretch.places import shipped
+from nnstretch.files.package_data import package_data
 from nnstretch.predict import load_soc
-from nnstretch.stretch.constraints import Limits
-from nnstretch.stretch.optimum import SearchResult, search
+from nnstretch.stretch.search.constraints import SegmentLimits
+from nnstretch.stretch.search.search import SearchResult, search
 
 SOC = "mi9"
 CODE = ("capture", "predict", "structure", "stretch")
@@ -37,7 +37,7 @@ def code_fingerprint(data: Path = DATA) -> str:
     package = Path(sys.modules["nnstretch"].__file__ or "").parent
     sources = [path for folder in CODE for path in sorted((package / folder).glob("*.py"))]
     digest = hashlib.sha256()
-    for path in (data / "configs.csv", *sorted((shipped("latency_predictors") / SOC).glob("*.json")), *sources):
+    for path in (data / "configs.csv", *sorted((package_data("latency_predictors") / SOC).glob("*.json")), *sources):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:12]
 
@@ -126,7 +126,7 @@ def searched(task: Task, blank: Searched, tell: Tell) -> Searched:
     stretcher = Phone(soc).stretcher(task.network)
     base = memory_peak_bytes()
     processors = COMBINATIONS[task.combination]
-    limits = Limits(**blank.limits)
+    limits = SegmentLimits(**blank.limits)
     began = time.perf_counter()
     result: SearchResult = search(
         stretcher, soc, processors, limits, min_macs=task.bound.macs, min_params=task.bound.params, progress=tell,

@@ -24,15 +24,25 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from nnstretch.bundle import Bundle
-from nnstretch.bundlefile import digest
+from nnstretch.bundle.archive import digest
+from nnstretch.bundle.bundle import Bundle
+from nnstretch.bundle.manifest import Manifest, Port, Subgraph
 from nnstretch.errors import DeadlineMissed, ProcessorFailed
-from nnstretch.files import write_text
+from nnstretch.files.atomic import write_text
 from nnstretch.graph import TensorSpec
-from nnstretch.manifest import Manifest, Port, Subgraph
 from nnstretch.run.server import Server
-from nnstretch.schedule import Answer, Busy, Fails, Mishaps, Placed, Request, Service, VirtualClock, tasks_of
-from nnstretch.schedule.moves import Caution, Costs, Mover, Slowdowns
+from nnstretch.schedule import (
+    Disturbances,
+    Interference,
+    Outage,
+    Request,
+    RequestOutcome,
+    RequestScheduler,
+    StaticPlacement,
+    VirtualExecutor,
+    task_graph,
+)
+from nnstretch.schedule.rebalancing import Rebalancer, RebalancingSettings, SlowdownEstimator, TaskCosts
 from nnstretch.soc import Processor
 
 PROCESSORS = (Processor("cpu", "cpu", 2), Processor("gpu", "gpu", 2), Processor("dsp", "dsp", 2))
@@ -121,16 +131,16 @@ def model(nodes: list[onnx.NodeProto], sources: tuple[Port, ...], target: Port, 
     return bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9).SerializeToString())
 
 
-def trouble(rng: random.Random, span_us: float, count: int) -> Mishaps:
+def trouble(rng: random.Random, span_us: float, count: int) -> Disturbances:
     """Each processor fails and is kept busy `count` times at random, for about a hundredth of the time each."""
     fails, busy = [], []
     for processor in PROCESSORS:
         for _ in range(count):
             at_us, lasts_us = rng.uniform(0, span_us), rng.expovariate(100 / span_us) * 10 / count + 1
-            fails.append(Fails(processor.name, at_us, at_us + lasts_us))
+            fails.append(Outage(processor.name, at_us, at_us + lasts_us))
             at_us = rng.uniform(0, span_us)
-            busy.append(Busy(processor.name, at_us, at_us + lasts_us, rng.uniform(0.2, 0.9)))
-    return Mishaps(tuple(busy), tuple(fails))
+            busy.append(Interference(processor.name, at_us, at_us + lasts_us, rng.uniform(0.2, 0.9)))
+    return Disturbances(tuple(busy), tuple(fails))
 
 
 def moving(requests: int, clients: int, rng: random.Random) -> Tally:
@@ -138,36 +148,36 @@ def moving(requests: int, clients: int, rng: random.Random) -> Tally:
     return virtual(requests, clients, rng, moves=True)
 
 
-def mover(times: Mapping[tuple[str, str], float]) -> Mover:
+def mover(times: Mapping[tuple[str, str], float]) -> Rebalancer:
     """As `Plans` makes one."""
-    caution = Caution()
-    return Mover(Costs(times), Slowdowns(caution.evidence * LATENCY_US, caution.half_life * LATENCY_US), caution)
+    caution = RebalancingSettings()
+    return Rebalancer(TaskCosts(times), SlowdownEstimator(caution.evidence * LATENCY_US, caution.half_life * LATENCY_US), caution)
 
 
 def virtual(requests: int, clients: int, rng: random.Random, moves: bool = False) -> Tally:
     """Closed loop: a client asks again a moment after its last request has ended."""
     manifest, tally = toy().manifest, Tally(bytearray(requests))
     times = {(sub.name, p): us for sub in manifest.subgraphs for p, us in sub.predicted_us.items()}
-    clock = VirtualClock(PROCESSORS, times, mishaps=trouble(rng, requests * 550.0, 50))
+    clock = VirtualExecutor(PROCESSORS, times, mishaps=trouble(rng, requests * 550.0, 50))
 
-    def answered(answer: Answer) -> None:
+    def answered(answer: RequestOutcome) -> None:
         tally.end(answer.request, kind(answer.error))
         tally.replaced += answer.replaced
-        clock.alarm(clock.now_us + rng.uniform(0, 500), "ask")
+        clock.set_timer(clock.now_us + rng.uniform(0, 500), "ask")
 
-    service = Service(PROCESSORS, Placed(tuple(p.name for p in PROCESSORS)), clock, answered, times, mover=mover(times) if moves else None)
+    service = RequestScheduler(PROCESSORS, StaticPlacement(tuple(p.name for p in PROCESSORS)), clock, answered, times, mover=mover(times) if moves else None)
     for _ in range(clients):
-        clock.alarm(0.0, "ask")
+        clock.set_timer(0.0, "ask")
     began = time.perf_counter()
-    while (what := service.turn()) is not None:
+    while (what := service.step()) is not None:
         if isinstance(what, tuple):
             service.cancel(what[1])
         elif what == "ask" and tally.asked < requests:
             number, tally.asked = tally.asked, tally.asked + 1
             deadline_us = clock.now_us + rng.uniform(0, DEADLINE_US) if rng.random() < WITH_DEADLINE else float("inf")
             if rng.random() < CANCELLED:
-                clock.alarm(clock.now_us + rng.uniform(0, 2_000), ("cancel", number))
-            service.arrive(Request(number, tasks_of(manifest, number), deadline_us))
+                clock.set_timer(clock.now_us + rng.uniform(0, 2_000), ("cancel", number))
+            service.submit(Request(number, task_graph(manifest, number), deadline_us))
     tally.seconds = time.perf_counter() - began
     return tally
 
@@ -182,7 +192,7 @@ def real(requests: int, clients: int, rng: random.Random) -> Tally:
     bundle, tally, lock = toy(), Tally(bytearray(requests)), threading.Lock()
     image = np.random.default_rng(0).standard_normal((1, 4, 4, 4)).astype(np.float32)
     with Server(bundle, PROCESSORS, capacity=clients, emulated=True, mishaps=trouble(rng, requests * 1500.0, 50)) as server:
-        expected = server.network.in_order(image)
+        expected = server.network.run_sequential(image)
 
         def client(seed: int) -> None:
             own = random.Random(seed)

@@ -24,11 +24,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from pipeline_bundles import chain
 
-from nnstretch.cli.subjects import writable
+from nnstretch.cli.common import check_writable
 from nnstretch.errors import StageFailed
-from nnstretch.files import write_text
-from nnstretch.run.stream import Pipeline
-from nnstretch.schedule.flow import begun_late_us, by_step, depth
+from nnstretch.files.atomic import write_text
+from nnstretch.run.pipelines.pipeline import Pipeline
+from nnstretch.schedule.pipeline_graph import in_flight_limit, spans_by_step, start_delays_us
 
 STAGES, EVERY, WANTED_US = 4, 1000, 40.0
 WARM = 0.1
@@ -85,7 +85,7 @@ def soaked(name: str, python: tuple[int, ...], items: int, fails: bool) -> Soake
         gc.collect()
         grown_kib = resident_kib() - warm_kib
         call_us = sum(one.busy_us / max(1, one.items) for one in pipeline.statistics()) / STAGES
-        late_us = median(begun_late_us(pipeline.flow, by_step(pipeline.trace(), pipeline.pipeline, pipeline.flow)))
+        late_us = median(start_delays_us(pipeline.flow, spans_by_step(pipeline.trace(), pipeline.pipeline, pipeline.flow)))
     return Soaked(name, elapsed_s * 1e6 / items / STAGES, call_us, late_us, disorder, wrong, items - seen, failed, misplaced, grown_kib)
 
 
@@ -117,7 +117,7 @@ def lead(seconds: float) -> tuple[int, int]:
         for result in pipeline.stream(items()):
             ahead = max(ahead, pushed - result.item)
             time.sleep(1e-3)
-        return ahead, depth(pipeline.flow) + 16
+        return ahead, in_flight_limit(pipeline.flow) + 16
 
 
 def page(command: str, items: int, found: list[Soaked], ahead: tuple[int, int]) -> str:
@@ -141,7 +141,7 @@ def main() -> int:
     parser.add_argument("--out", required=True, metavar="FILE.md")
     parser.add_argument("--items", type=int, default=100_000)
     args = parser.parse_args()
-    out = writable(args.out)
+    out = check_writable(args.out)
     assert out is not None
     cases = (("ONNX", (), False), ("Python", (0, 1, 2, 3), False), ("ONNX, one in Python that fails", (1,), True))
     found = [soaked(name, python, args.items, fails) for name, python, fails in cases]

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from nnstretch.files import write_text
+from nnstretch.files.atomic import write_text
 
 BACKENDS = (("onnxruntime", "float32"), ("litert", "int8"))
 NN_METER = """

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from stages import overlap
 
-from nnstretch.train.data.shapes import OUTLINES, background, turned
+from nnstretch.train.data.shapes import OUTLINES, draw_background, rotate_and_scale
 
 PHOTO_PX = 192
 RADIUS = (0.075, 0.17)
@@ -40,12 +40,12 @@ def scene(number: int, seed: int) -> Scene:
     rng = np.random.default_rng((seed, number))
     line = (np.arange(PHOTO_PX, dtype=np.float32) + 0.5) / np.float32(PHOTO_PX)
     x, y = np.meshgrid(line, line)
-    image = background(2 * x - 1, 2 * y - 1, rng)
+    image = draw_background(2 * x - 1, 2 * y - 1, rng)
     found: list[Truth] = []
     for _ in range(int(rng.integers(1, MOST_SHAPES + 1))):
         label, radius = int(rng.integers(len(CLASSES))), float(rng.uniform(*RADIUS))
         middle = rng.uniform(1.15 * radius, 1 - 1.15 * radius, 2)
-        u, v = turned(x - np.float32(middle[0]), y - np.float32(middle[1]), rng.uniform(-TILT, TILT), radius)
+        u, v = rotate_and_scale(x - np.float32(middle[0]), y - np.float32(middle[1]), rng.uniform(-TILT, TILT), radius)
         inside = np.clip(0.5 - OUTLINES[CLASSES[label]](u, v) * (radius * PHOTO_PX), 0, 1)
         box = box_of(inside, label)
         if all(overlap(box, other) < 0.02 for other in found):

@@ -23,10 +23,10 @@ from scenes import HELD_OUT, PHOTO_PX, Scene, views
 from scores import precision, recall
 from stages import SCALE, boxes, load
 
-from nnstretch.bundle import read_bundle
+from nnstretch.bundle.bundle import read_bundle
 from nnstretch.cli import main as nnstretch
-from nnstretch.run.stream import Pipeline
-from nnstretch.run.streamed import Chain
+from nnstretch.run.pipelines.metrics import SequentialPipeline
+from nnstretch.run.pipelines.pipeline import Pipeline
 
 HERE = Path(__file__).resolve().parent
 CALLS = {"stages:load": load, "stages:boxes": boxes}
@@ -58,7 +58,7 @@ def partitioned(folder: Path, soc: str) -> Path:
 
 def streamed(bundle: Path, scenes: Sequence[Scene]) -> list[np.ndarray]:
     """All photographs through the pipeline, a few at a time in turns with the same stages one after another; their boxes."""
-    chain, found = Chain(read_bundle(bundle), CALLS), list[np.ndarray]()
+    chain, found = SequentialPipeline(read_bundle(bundle), CALLS), list[np.ndarray]()
     rates: list[tuple[float, float]] = []
     with Pipeline(bundle, CALLS) as pipeline:
         pipeline.run(scenes[0].file)

@@ -9,25 +9,25 @@ from time import perf_counter
 from types import TracebackType
 from typing import Self
 
-from nnstretch.bench.rounds import Turn
-from nnstretch.bench.spread import Spread, quartiles, speedup
-from nnstretch.bundle import Bundle
-from nnstretch.run.alone import Times, alone_path_us, alone_us
-from nnstretch.run.measures import dispatch_overhead_us
-from nnstretch.run.network import Network, Values
-from nnstretch.run.overlap import Overlap
+from nnstretch.bench.interleaved import Turn
+from nnstretch.bench.statistics import Interval, quartiles, speedup
+from nnstretch.bundle.bundle import Bundle
+from nnstretch.run.isolated_latency import Times, isolated_critical_path_us, isolated_us
+from nnstretch.run.loaded_network import LoadedNetwork, Values
+from nnstretch.run.metrics import dispatch_overhead_us
+from nnstretch.run.overlap_check import Overlap
 from nnstretch.run.session import Session
-from nnstretch.schedule.cores import affinity, cores, pin
+from nnstretch.schedule.cpu_affinity import affinity, core_per_thread, pin
 from nnstretch.trace import Trace
 
 ONE_CORE, ALL_CORES = "original, one core", "original, all cores"
-IN_TURN, AT_ONCE = "branches in turn, one core", "branches at once"
-ALONE = "sub-graphs alone"
+SEQUENTIAL, CONCURRENT = "branches in turn, one core", "branches at once"
+CRITICAL_PATH = "sub-graphs alone"
 """No contender: the critical path is made of it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
+class BenchVariant:
     """A network and its branched form, exported alike."""
 
     backend: str
@@ -45,22 +45,22 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class BenchRow:
     """One contender."""
 
     name: str
-    latency_us: Spread
-    speedup: Spread
+    latency_us: Interval
+    speedup: Interval
     """Over the original on one core, round by round."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class BenchResult:
     """What the rounds said of one variant."""
 
     backend: str
     precision: str
-    rows: tuple[Row, ...]
+    rows: tuple[BenchRow, ...]
     critical_path_us: float
     """Slowest branches and merges, each sub-graph alone on its core in the same rounds."""
     efficiency: float
@@ -70,24 +70,24 @@ class Outcome:
     overlap: Overlap | None
     """What the self-test said; None where nothing can overlap."""
 
-    def row(self, name: str) -> Row:
+    def row(self, name: str) -> BenchRow:
         return next(row for row in self.rows if row.name == name)
 
 
 class Contenders:
     """Loads a variant once for all of its turns; only computing is timed, not the way in and out."""
 
-    def __init__(self, variant: Variant, seed: int = 0) -> None:
+    def __init__(self, variant: BenchVariant, seed: int = 0) -> None:
         self.variant = variant
         self._cores = len(affinity() or ()) or 1
-        self._one = Network(variant.original, variant.backend, 1)
-        self._all = Network(variant.original, variant.backend, self._cores) if self._cores > 1 else None
-        self._session = Session(unpredicted(variant.branched), clock="real", backend=variant.backend)
+        self._one = LoadedNetwork(variant.original, variant.backend, 1)
+        self._all = LoadedNetwork(variant.original, variant.backend, self._cores) if self._cores > 1 else None
+        self._session = Session(without_predictions(variant.branched), clock="real", backend=variant.backend)
         given = self._one.random_inputs(seed)
         self._inputs = self._one.inputs(given)
         branched = self._session.network
         self._branched = branched.inputs(dict(zip((port.name for port in branched.manifest.inputs), given.values(), strict=True)))
-        self._filled = branched.filled(self._branched)
+        self._filled = branched.bound_and_filled(self._branched)
         self.overlap = self._session.overlap(branched.random_inputs(seed))
         self._traces: list[Trace] = []
         self._alone: list[Times] = []
@@ -95,23 +95,23 @@ class Contenders:
     def turns(self) -> dict[str, Turn]:
         """By the name of the contender."""
         found = {
-            ONE_CORE: lambda: on_one_core(lambda: in_order(self._one, self._inputs)),
-            IN_TURN: lambda: on_one_core(lambda: in_order(self._session.network, self._branched)),
-            AT_ONCE: self._at_once,
-            ALONE: self._by_themselves,
+            ONE_CORE: lambda: pin_caller(lambda: sequential_us(self._one, self._inputs)),
+            SEQUENTIAL: lambda: pin_caller(lambda: sequential_us(self._session.network, self._branched)),
+            CONCURRENT: self._run_concurrent,
+            CRITICAL_PATH: self._isolated_us,
         }
         if (every := self._all) is not None:
-            found[ALL_CORES] = lambda: in_order(every, self._inputs)
+            found[ALL_CORES] = lambda: sequential_us(every, self._inputs)
         return found
 
-    def outcome(self, times_us: dict[str, list[float]]) -> Outcome:
+    def outcome(self, times_us: dict[str, list[float]]) -> BenchResult:
         """`times_us` by the names of `turns`."""
-        names = [name for name in (ONE_CORE, ALL_CORES, IN_TURN, AT_ONCE) if name in times_us]
-        rows = tuple(Row(name, quartiles(times_us[name]), speedup(times_us[ONE_CORE], times_us[name])) for name in names)
-        session, path_us = self._session, alone_path_us(self._session.manifest, self._alone)
+        names = [name for name in (ONE_CORE, ALL_CORES, SEQUENTIAL, CONCURRENT) if name in times_us]
+        rows = tuple(BenchRow(name, quartiles(times_us[name]), speedup(times_us[ONE_CORE], times_us[name])) for name in names)
+        session, path_us = self._session, isolated_critical_path_us(self._session.manifest, self._alone)
         dispatch_us = median(dispatch_overhead_us(session.manifest, session.tasks, trace) for trace in self._traces)
-        efficiency = path_us / median(times_us[AT_ONCE])
-        return Outcome(self.variant.backend, self.variant.precision, rows, path_us, efficiency, dispatch_us, self.overlap)
+        efficiency = path_us / median(times_us[CONCURRENT])
+        return BenchResult(self.variant.backend, self.variant.precision, rows, path_us, efficiency, dispatch_us, self.overlap)
 
     def close(self) -> None:
         self._session.close()
@@ -122,24 +122,24 @@ class Contenders:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def _at_once(self) -> float:
+    def _run_concurrent(self) -> float:
         values = dict(self._branched)
         taken_us = timed_us(lambda: self._session.compute(values))
         self._traces.append(self._session.trace)
         return taken_us
 
-    def _by_themselves(self) -> float:
-        self._alone.append(alone_us(self._session.manifest, self._filled, [processor.name for processor in self._session.processors]))
+    def _isolated_us(self) -> float:
+        self._alone.append(isolated_us(self._session.manifest, self._filled, [processor.name for processor in self._session.processors]))
         return sum(self._alone[-1].values())
 
 
-def unpredicted(bundle: Bundle) -> Bundle:
+def without_predictions(bundle: Bundle) -> Bundle:
     """The same files without a chip's times, which a session would keep to."""
     subs = tuple(replace(sub, predicted_us={}, error_us={}) for sub in bundle.manifest.subgraphs)
     return replace(bundle, manifest=replace(bundle.manifest, soc=None, subgraphs=subs, sync_us={}))
 
 
-def in_order(network: Network, inputs: Values) -> float:
+def sequential_us(network: LoadedNetwork, inputs: Values) -> float:
     """Microseconds of all sub-graphs one after another on the calling thread."""
     values = dict(inputs)
 
@@ -150,10 +150,10 @@ def in_order(network: Network, inputs: Values) -> float:
     return timed_us(run)
 
 
-def on_one_core(run: Callable[[], float]) -> float:
+def pin_caller(run: Callable[[], float]) -> float:
     """With the calling thread on the core that a session's caller has."""
     before = affinity()
-    pin(cores(1)[0])
+    pin(core_per_thread(1)[0])
     try:
         return run()
     finally:

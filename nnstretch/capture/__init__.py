@@ -1,10 +1,18 @@
-"""A network becomes a Graph: from PyTorch, from an ONNX file, from a saved program; and back into a module."""
+"""A network becomes a Graph: from PyTorch, an ONNX file or a saved program; and back into a module.
 
-from nnstretch.capture.build import build
-from nnstretch.capture.models import DEFAULT_INPUT, default_input, load_model
-from nnstretch.capture.torch_export import Captured, capture, trace
-from nnstretch.verbs import callable_verb
+    model_spec.py        MODEL string -> nn.Module
+    torch_export.py      torch.export -> Graph
+    exported_program.py  making an ExportedProgram
+    pt2_file.py          .pt2 -> Graph, without running it
+    rebuild_module.py    Graph -> nn.Module
+    onnx/                ONNX file -> Graph
+"""
+
+from nnstretch._callable_package import callable_verb
+from nnstretch.capture.model_spec import DEFAULT_INPUT, default_input, load_model
+from nnstretch.capture.rebuild_module import build
+from nnstretch.capture.torch_export import CapturedNetwork, capture, trace
 
 callable_verb(__name__)
 
-__all__ = ["DEFAULT_INPUT", "Captured", "build", "capture", "default_input", "load_model", "trace"]
+__all__ = ["DEFAULT_INPUT", "CapturedNetwork", "build", "capture", "default_input", "load_model", "trace"]

@@ -25,34 +25,34 @@ from typing import Any
 
 import torch
 
-from nnstretch.capture.program import quiet
-from nnstretch.capture.torch_export import Captured, read_program
+from nnstretch.capture.exported_program import silence_export
+from nnstretch.capture.torch_export import CapturedNetwork, read_program
 from nnstretch.errors import BrokenFile, CannotCapture, NnstretchError, UnknownName, UnsupportedOp
 
-MODEL, SAMPLES = "models/model.json", "data/sample_inputs/model.pt"
-PLAIN = re.compile(
+MODEL_RECORD, SAMPLES_RECORD = "models/model.json", "data/sample_inputs/model.pt"
+ALLOWED_RECORD = re.compile(
     r"models/model\.json|data/(weights|constants)/(weight_\d+|tensor_\d+|model_(weights|constants)_config\.json)"
     r"|data/sample_inputs/model\.pt|archive_format|archive_version|byteorder|\.data/\w+|\.format_version|\.storage_alignment|extra/.*"
 )
 """Records that hold numbers, JSON or a version."""
-OPERATOR = re.compile(
+ALLOWED_OPERATOR = re.compile(
     r"torch\.ops\.(aten|torchvision)\.\w+\.\w+|_operator\.(add|sub|mul|floordiv|mod|neg|truediv|eq|ne|le|lt|ge|gt|getitem)|torch\.sym_\w+"
 )
-READS_FILES = "torch.ops.aten.from_file."
+FILE_READING_OPERATOR = "torch.ops.aten.from_file."
 IDENTIFIER = re.compile(r"([A-Za-z_]\w*)?", re.ASCII)
-NAMING = frozenset({"name", "as_name", "forward_arg_names"})
-NAMED = frozenset({"tensor_values", "sym_int_values", "sym_float_values", "sym_bool_values", "custom_obj_values"})
+NAME_KEYS = frozenset({"name", "as_name", "forward_arg_names"})
+NAME_TABLE_KEYS = frozenset({"tensor_values", "sym_int_values", "sym_float_values", "sym_bool_values", "custom_obj_values"})
 """Their keys are names."""
-ARITHMETIC = frozenset({
+SIZE_FUNCTIONS = frozenset({
     *("Symbol", "Integer", "Rational", "Float", "Add", "Mul", "Mod", "Min", "Max", "FloorDiv", "ModularIndexing", "CleanDiv"),
     *("CeilToInt", "FloorToInt", "IntTrueDiv", "PythonMod", "TruncToInt"),
 })  # fmt: skip
 """What sizes are made of. No power: a few characters of it can take all memory."""
-CONTAINERS = (None, "builtins.tuple", "builtins.list", "builtins.dict")
-LONGEST_NUMBER = 18
+ALLOWED_CONTAINERS = (None, "builtins.tuple", "builtins.list", "builtins.dict")
+MAX_NUMBER_DIGITS = 18
 
 
-def read_pt2(path: Path) -> Captured:
+def read_pt2(path: Path) -> CapturedNetwork:
     """The network in a .pt2 file, at the batch it was saved with, 1 where that may vary.
 
     Raises UnknownName, BrokenFile, UnsupportedOp or CannotCapture in one line.
@@ -62,9 +62,9 @@ def read_pt2(path: Path) -> Captured:
         raise UnknownName(f"no model file {path}, it does not exist")
     data = path.read_bytes()
     try:
-        with quiet(), torch.no_grad():
-            inspect(data, path)
-            return read_program(load(data), 1, re.sub(r"\W", "_", path.stem))
+        with silence_export(), torch.no_grad():
+            check_archive(data, path)
+            return read_program(load_program(data), 1, re.sub(r"\W", "_", path.stem))
     except NnstretchError:
         raise
     except Exception as error:
@@ -73,26 +73,26 @@ def read_pt2(path: Path) -> Captured:
         raise BrokenFile(f"broken torch.export file, {path}, {type(error).__name__}: {reason}") from error
 
 
-def load(data: bytes) -> Any:
+def load_program(data: bytes) -> Any:
     """Not torch.export.load itself, which falls back to the older format where this fails."""
     from torch.export.pt2_archive._package import load_pt2
 
     return load_pt2(io.BytesIO(data)).exported_programs["model"]
 
 
-def inspect(data: bytes, path: Path) -> None:
+def check_archive(data: bytes, path: Path) -> None:
     """Raises where loading would do more than read numbers."""
     from torch.export.pt2_archive import PT2ArchiveReader
 
     archive = PT2ArchiveReader(io.BytesIO(data))
     records = archive.get_file_names()
     for record in records:
-        if not PLAIN.fullmatch(record):
+        if not ALLOWED_RECORD.fullmatch(record):
             raise UnsupportedOp(f"unsupported record {record}, {path}, only a program, its numbers and versions are read")
-    if MODEL not in records:
-        raise BrokenFile(f"broken torch.export file, {path}, it holds no {MODEL}")
-    if SAMPLES in records:
-        check_samples(archive.read_bytes(SAMPLES), path)
+    if MODEL_RECORD not in records:
+        raise BrokenFile(f"broken torch.export file, {path}, it holds no {MODEL_RECORD}")
+    if SAMPLES_RECORD in records:
+        check_samples(archive.read_bytes(SAMPLES_RECORD), path)
     for record in records:
         if record.endswith(".json"):
             check_json(json.loads(archive.read_bytes(record)), f"{record} of {path}")
@@ -106,13 +106,13 @@ def check_samples(pickled: bytes, path: Path) -> None:
         found = torch.load(io.BytesIO(pickled), weights_only=True)
     except Exception as error:
         # Broad on purpose: whatever the safe unpickler raises, it has refused.
-        raise UnsupportedOp(f"unsupported record {SAMPLES}, {path}, its pickle holds more than tensors") from error
+        raise UnsupportedOp(f"unsupported record {SAMPLES_RECORD}, {path}, its pickle holds more than tensors") from error
     if not isinstance(found, (tuple, dict)):
-        raise BrokenFile(f"broken torch.export file, {path}, {SAMPLES} holds a {type(found).__name__}, not inputs")
+        raise BrokenFile(f"broken torch.export file, {path}, {SAMPLES_RECORD} holds a {type(found).__name__}, not inputs")
 
 
 def check_json(content: Any, where: str) -> None:
-    for key, value in pairs(content):
+    for key, value in iterate_pairs(content):
         if key == "use_pickle" and value:
             raise UnsupportedOp(f"unsupported tensor in {where}, it is pickled, only plain numbers are read")
         if key == "path_name" and not re.fullmatch(r"(weight|tensor)_\d+", str(value)):
@@ -120,10 +120,10 @@ def check_json(content: Any, where: str) -> None:
         if key in ("as_operator", "as_graph", "as_custom_obj") and value is not None:
             raise CannotCapture(f"cannot capture {where}, an argument is {key.removeprefix('as_')}, control flow or an object")
         if key == "expr_str":
-            check_size(value, where)
+            check_size_expression(value, where)
         if key == "nodes":
             check_operators(value, where)
-        if key in NAMING or key in NAMED:
+        if key in NAME_KEYS or key in NAME_TABLE_KEYS:
             check_names(value, where)
         if key in ("in_spec", "out_spec") and isinstance(value, str):
             check_structure(json.loads(value), where)
@@ -135,7 +135,7 @@ def check_names(found: Any, where: str) -> None:
             raise BrokenFile(f"broken name {str(name)[:80]!r} in {where}, a value's name is letters, digits and underscores")
 
 
-def pairs(content: Any) -> Iterator[tuple[str, Any]]:
+def iterate_pairs(content: Any) -> Iterator[tuple[str, Any]]:
     """Every key and value, at any depth."""
     stack = [content]
     while stack:
@@ -151,11 +151,11 @@ def check_operators(nodes: Any, where: str) -> None:
     for target in (str(node.get("target")) for node in nodes):
         if target.startswith("torch.ops.higher_order."):
             raise CannotCapture(f"cannot capture {where}, {target}, control flow inside the network")
-        if not OPERATOR.fullmatch(target) or target.startswith(READS_FILES):
+        if not ALLOWED_OPERATOR.fullmatch(target) or target.startswith(FILE_READING_OPERATOR):
             raise UnsupportedOp(f"unsupported operator {target!r} in {where}, only PyTorch's own tensor operators are read")
 
 
-def check_size(text: Any, where: str) -> None:
+def check_size_expression(text: Any, where: str) -> None:
     """A symbolic size is evaluated as Python, so it may be arithmetic of whole numbers and symbols only."""
     try:
         if not isinstance(text, str) or not is_arithmetic(ast.parse(text, mode="eval").body):
@@ -168,8 +168,8 @@ def is_arithmetic(tree: ast.expr) -> bool:
     if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
         return is_arithmetic(tree.operand)
     if isinstance(tree, ast.Constant):
-        return type(tree.value) is int and len(str(tree.value)) <= LONGEST_NUMBER
-    if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name) or tree.func.id not in ARITHMETIC:
+        return type(tree.value) is int and len(str(tree.value)) <= MAX_NUMBER_DIGITS
+    if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name) or tree.func.id not in SIZE_FUNCTIONS:
         return False
     if any(not isinstance(k.value, ast.Constant) or not isinstance(k.value.value, (bool, int)) or k.arg is None for k in tree.keywords):
         return False
@@ -181,8 +181,8 @@ def is_arithmetic(tree: ast.expr) -> bool:
 
 def check_structure(content: Any, where: str) -> None:
     """Inputs and outputs are tensors in plain containers; other types name classes to build."""
-    for key, value in pairs(content):
-        if key == "type" and value not in CONTAINERS:
+    for key, value in iterate_pairs(content):
+        if key == "type" and value not in ALLOWED_CONTAINERS:
             raise UnsupportedOp(f"unsupported container {str(value)[:80]!r} in {where}, only tuple, list and dict are read")
         if key == "context" and value is not None:
             check_names(json.loads(value), where)

@@ -22,12 +22,22 @@ VERBS = ("inspect", "import", "profile", "predict", "search", "study", "train", 
 """In the order of the story; each is a module of this package (`import` is `import_`)."""
 
 
-PARTS = {"study capacity": "capacity"}
-"""Verbs of two words, and the module of each."""
+MODULES = {
+    "import": "import_",
+    "partition": "partition.partition",
+    "run": "run.run",
+    "search": "search.search",
+    "study": "study.study",
+    "study capacity": "study.capacity",
+}
+"""Verbs whose module is not a file of this folder that bears their name."""
+
+PARTS = tuple(verb for verb in MODULES if " " in verb)
+"""Verbs of two words."""
 
 
 def verb_module(verb: str) -> ModuleType:
-    return import_module(f"nnstretch.cli.{PARTS.get(verb, verb)}{'_' if verb == 'import' else ''}")
+    return import_module(f"nnstretch.cli.{MODULES.get(verb, verb)}")
 
 
 def verb_of(argv: list[str]) -> tuple[str, list[str]]:
@@ -51,7 +61,7 @@ def overview() -> str:
     verbs = [
         v
         for verb in VERBS
-        for v in (verb, *(part for part in PARTS if part.startswith(f"{verb} ") and find_spec(f"{__name__}.{PARTS[part]}")))
+        for v in (verb, *(part for part in PARTS if part.startswith(f"{verb} ") and find_spec(f"{__name__}.{MODULES[part]}")))
     ]
     lines = [f"  {verb:<14} {verb_module(verb).SUMMARY}" for verb in verbs]
     return "usage: nnstretch VERB ... [--json]\n\n" + "\n".join(lines) + "\n\n`nnstretch VERB --help` teaches each one."
@@ -99,7 +109,7 @@ def tell(module: ModuleType, result: dict[str, Any], as_json: bool) -> None:
         if as_json:
             print(json.dumps(result, allow_nan=False))
         else:
-            from nnstretch.cli.terminal import Terminal
+            from nnstretch.cli.console import Terminal
 
             module.show(result, Terminal())
         sys.stdout.flush()

@@ -20,16 +20,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnstretch.cli.calibration import DEFAULT_IMAGES, open_calibration
-from nnstretch.cli.subjects import MODEL_HELP, load_subject, names_of, stages, writable
+from nnstretch.cli.calibration_images import DEFAULT_IMAGES, open_calibration
+from nnstretch.cli.common import MODEL_HELP, check_writable, load_model_argument, names_of, progress_stages
 from nnstretch.errors import BadInput, Mismatch, UnknownName, UnsupportedOp, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nnstretch.bench.contenders import Outcome, Variant
-    from nnstretch.bundle import Bundle
-    from nnstretch.cli.subjects import Subject
+    from nnstretch.bench.contenders import BenchResult, BenchVariant
+    from nnstretch.bundle.bundle import Bundle
+    from nnstretch.cli.common import LoadedModel
 
 SUMMARY = "the original and its branches against each other on this machine"
 ROUNDS, SECONDS = 30, 86_400
@@ -60,18 +60,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
-    out = writable(args.out, args.model, args.weights, args.bundle)
+    out = check_writable(args.out, args.model, args.weights, args.bundle)
     check(args)
-    with stages() as tell:
-        found, skipped = prepared(args, tell)
-        outcomes = compete(found, args, tell)
-    return result_of(args, out, outcomes, skipped, faint(found))
+    with progress_stages() as tell:
+        found, skipped = prepare_variants(args, tell)
+        outcomes = run_competition(found, args, tell)
+    return result_of(args, out, outcomes, skipped, warn_low_snr(found))
 
 
 def check(args: argparse.Namespace) -> None:
     """What does not go together, before anything is loaded. Raises BadInput and UnknownName."""
-    from nnstretch.cli.subjects import is_plan
-    from nnstretch.run.backends import CHOICES, READS
+    from nnstretch.cli.common import is_plan
+    from nnstretch.run.backends.registry import CHOICES, READS
 
     if not is_plan(args.model):
         raise BadInput(f"{args.model} is no plan, bench, name a FILE.yaml of `nnstretch search --out`")
@@ -91,21 +91,21 @@ def check(args: argparse.Namespace) -> None:
         raise BadInput("--weights with --bundle, command line, a bundle brings its own")
 
 
-def prepared(args: argparse.Namespace, tell: Callable[[str, float, float], None]) -> tuple[list[Variant], dict[str, str]]:
+def prepare_variants(args: argparse.Namespace, tell: Callable[[str, float, float], None]) -> tuple[list[BenchVariant], dict[str, str]]:
     """Every network in every form that was asked for, and why forms are missing. A form that was asked for alone may not be."""
-    from nnstretch.bench.contenders import Variant
+    from nnstretch.bench.contenders import BenchVariant
 
-    subject, given = load_subject(args.model), _given(args)
+    subject, given = load_model_argument(args.model), _given_forms(args)
     if given is not None and subject.plan is not None and given.manifest.model != subject.plan.model:
         raise BadInput(f"{args.bundle} is of {given.manifest.model}, bench, the plan stretches {subject.plan.model}")
-    forms = asked(args, given)
+    forms = requested_forms(args, given)
     variants, skipped, made = [], {}, {}
     for number, (backend, format, int8) in enumerate(forms):
         tell(f"exporting for {backend}", number, len(forms))
         try:
             if (format, int8) not in made:
                 made[format, int8] = exported_pair(subject, args, format, int8, given)
-            variants.append(Variant(backend, "int8" if int8 else "float32", *made[format, int8]))
+            variants.append(BenchVariant(backend, "int8" if int8 else "float32", *made[format, int8]))
         except (UnsupportedOp, Mismatch) as refusal:
             if len(forms) == 1:
                 raise
@@ -113,9 +113,9 @@ def prepared(args: argparse.Namespace, tell: Callable[[str, float, float], None]
     return variants, skipped
 
 
-def asked(args: argparse.Namespace, given: Bundle | None) -> list[tuple[str, str, bool]]:
+def requested_forms(args: argparse.Namespace, given: Bundle | None) -> list[tuple[str, str, bool]]:
     """Backend, format and whether int8, of every form. Raises BadInput where the bundle is none of them."""
-    from nnstretch.run.backends import DEFAULTS, READS
+    from nnstretch.run.backends.registry import DEFAULTS, READS
 
     if given is None:
         if args.only_int8:
@@ -129,35 +129,35 @@ def asked(args: argparse.Namespace, given: Bundle | None) -> list[tuple[str, str
     return [(name, form, int8) for name in args.backend or (DEFAULTS[form],)]
 
 
-def _given(args: argparse.Namespace) -> Bundle | None:
-    from nnstretch.bundle import read_bundle
+def _given_forms(args: argparse.Namespace) -> Bundle | None:
+    from nnstretch.bundle.bundle import read_bundle
 
     return None if args.bundle is None else read_bundle(args.bundle)
 
 
-def exported_pair(subject: Subject, args: argparse.Namespace, format: str, int8: bool, given: Bundle | None) -> tuple[Bundle, Bundle, float | None]:
+def exported_pair(subject: LoadedModel, args: argparse.Namespace, format: str, int8: bool, given: Bundle | None) -> tuple[Bundle, Bundle, float | None]:
     """The original as one sub-graph, the branches, both in one format, and how loud the fainter is.
 
     Raises Mismatch, UnsupportedOp and BadInput as `export` does.
     """
-    from nnstretch.bundle import read_bundle
-    from nnstretch.cli.export import weighted
-    from nnstretch.export.drafts import Request
-    from nnstretch.export.network import exported
-    from nnstretch.stretch import stretch, unbranched
+    from nnstretch.bundle.bundle import read_bundle
+    from nnstretch.cli.export import load_weights_into
+    from nnstretch.export.bundle import export_bundle
+    from nnstretch.export.subgraph_specs import ExportRequest
+    from nnstretch.stretch import single_processor_plan, stretch
 
     plan = subject.plan
     assert plan is not None
     calibration = calibration_of(args, plan.input_shape) if int8 else None
-    original = unbranched(subject.graph, plan.model, plan.processors[0])
+    original = single_processor_plan(subject.graph, plan.model, plan.processors[0])
     with tempfile.TemporaryDirectory() as folder:
         whole, branched = Path(folder) / "original.nns", Path(folder) / "branched.nns"
-        request = Request(settled(stretch(subject.module, original), args, calibration), original, format, int8, calibration)
+        request = ExportRequest(settle_norms(stretch(subject.module, original), args, calibration), original, format, int8, calibration)
         request = replace(request, least_snr_db=RANDOM_SNR_DB if random_weights(args) else None)
-        done = [exported(request, whole)]
+        done = [export_bundle(request, whole)]
         if given is None:
-            module = settled(weighted(subject, plan, args.weights, stretch), args, calibration)
-            done.append(exported(replace(request, module=module, plan=plan), branched))
+            module = settle_norms(load_weights_into(subject, plan, args.weights, stretch), args, calibration)
+            done.append(export_bundle(replace(request, module=module, plan=plan), branched))
         ratios = [one.int8_snr_db for one in done if one.int8_snr_db is not None]
         return read_bundle(whole), given or read_bundle(branched), min(ratios, default=None)
 
@@ -171,15 +171,15 @@ def calibration_of(args: argparse.Namespace, shape: tuple[int, ...]) -> Any:
     return [torch.randn(shape, generator=generator) for _ in range(RANDOM_INPUTS)]
 
 
-def settled(module: Any, args: argparse.Namespace, calibration: Any) -> Any:
+def settle_norms(module: Any, args: argparse.Namespace, calibration: Any) -> Any:
     """Where weights and inputs are random: batch norms see what reaches them, so that layers neither fade out nor blow up."""
     norms = any(getattr(one, "running_mean", None) is not None for one in module.modules())
     if norms and random_weights(args) and calibration is not None:
         import torch
 
-        from nnstretch.stretch.norms import precise_norms
+        from nnstretch.stretch.weights.precise_bn import precise_bn
 
-        precise_norms(module, [torch.cat(calibration[first : first + NORM_BATCH]) for first in range(0, RANDOM_INPUTS, NORM_BATCH)])
+        precise_bn(module, [torch.cat(calibration[first : first + NORM_BATCH]) for first in range(0, RANDOM_INPUTS, NORM_BATCH)])
     return module
 
 
@@ -188,24 +188,24 @@ def random_weights(args: argparse.Namespace) -> bool:
     return args.calibration == RANDOM and args.weights is None
 
 
-def compete(variants: list[Variant], args: argparse.Namespace, tell: Callable[[str, float, float], None]) -> list[Outcome]:
+def run_competition(variants: list[BenchVariant], args: argparse.Namespace, tell: Callable[[str, float, float], None]) -> list[BenchResult]:
     """All contenders of all variants in the same rounds."""
     from contextlib import ExitStack
 
     from nnstretch.bench.contenders import Contenders
-    from nnstretch.bench.rounds import in_rounds
+    from nnstretch.bench.interleaved import run_interleaved
 
     with ExitStack() as stack:
         tell("loading", 0, 1)
         loaded = [stack.enter_context(Contenders(variant)) for variant in variants]
         turns = {(number, name): turn for number, one in enumerate(loaded) for name, turn in one.turns().items()}
-        times_us = in_rounds(turns, args.runs, args.seconds, lambda done, total: tell("measuring", done, total))
+        times_us = run_interleaved(turns, args.runs, args.seconds, lambda done, total: tell("measuring", done, total))
         return [one.outcome({name: times for (n, name), times in times_us.items() if n == number}) for number, one in enumerate(loaded)]
 
 
-def faint(variants: list[Variant]) -> list[str]:
+def warn_low_snr(variants: list[BenchVariant]) -> list[str]:
     """What int8 that would be refused as a network is still good for."""
-    from nnstretch.export.checks import MIN_SNR_DB
+    from nnstretch.export.verify import MIN_SNR_DB
 
     return [
         f"{one.name}: random weights leave a signal-to-noise ratio of {one.int8_snr_db:.1f} dB, for times only"
@@ -214,20 +214,20 @@ def faint(variants: list[Variant]) -> list[str]:
     ]
 
 
-def result_of(args: argparse.Namespace, out: Path | None, outcomes: list[Outcome], skipped: dict[str, str], notes: list[str]) -> dict[str, Any]:
-    from nnstretch.bench.page import outcome_json, page, warnings_of
-    from nnstretch.files import replacing
+def result_of(args: argparse.Namespace, out: Path | None, outcomes: list[BenchResult], skipped: dict[str, str], notes: list[str]) -> dict[str, Any]:
+    from nnstretch.bench.markdown import doubts_about, markdown_page, outcome_json
+    from nnstretch.files.atomic import atomic_write
 
-    facts = facts_of(args)
+    facts = measurement_facts(args)
     if out is not None:
         words = [word for name, value in options(args).items() for word in (f"--{name}", value) if word]
         command = shlex.join(["nnstretch", "bench", args.model, *words])
-        with replacing(out) as aside:
-            aside.write_text(page(f"{Path(args.model).stem} on this machine", command, [*facts.values(), *notes], outcomes, skipped))
+        with atomic_write(out) as aside:
+            aside.write_text(markdown_page(f"{Path(args.model).stem} on this machine", command, [*facts.values(), *notes], outcomes, skipped))
     return {
         **{"plan": args.model, "page": args.out, **facts},
         "variants": [outcome_json(one) for one in outcomes],
-        **{"skipped": skipped, "warnings": [*notes, *warnings_of(outcomes)]},
+        **{"skipped": skipped, "warnings": [*notes, *doubts_about(outcomes)]},
     }
 
 
@@ -242,7 +242,7 @@ def options(args: argparse.Namespace) -> dict[str, str]:
     return {name: str(value) for name, value in found.items() if value is not None and (value != "" or name in ("int8", "only-int8"))}
 
 
-def facts_of(args: argparse.Namespace) -> dict[str, str]:
+def measurement_facts(args: argparse.Namespace) -> dict[str, str]:
     """Where, with what and of what was measured."""
     from importlib.metadata import PackageNotFoundError, version
 

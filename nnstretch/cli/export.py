@@ -18,17 +18,17 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnstretch.alternatives import opened
-from nnstretch.cli.calibration import DEFAULT_IMAGES, open_calibration
-from nnstretch.cli.subjects import SOC_HELP, add_model, load_soc_of, load_subject, progress, shape_of, writable
+from nnstretch.bundle.manifest import FORMATS, plans_by_name
+from nnstretch.bundle.variants import load_variants
+from nnstretch.cli.calibration_images import DEFAULT_IMAGES, open_calibration
+from nnstretch.cli.common import SOC_HELP, add_model, check_writable, load_model_argument, load_soc_of, progress, shape_of
 from nnstretch.errors import BadInput
-from nnstretch.manifest import FORMATS, plans
 
 if TYPE_CHECKING:
-    from nnstretch.export.drafts import Request
-    from nnstretch.export.network import Exported
-    from nnstretch.export.single import Single
-    from nnstretch.manifest import Manifest
+    from nnstretch.bundle.manifest import Manifest
+    from nnstretch.export.bundle import ExportedBundle
+    from nnstretch.export.single_file import SingleFile
+    from nnstretch.export.subgraph_specs import ExportRequest
 
 SUMMARY = "a bundle of ONNX or LiteRT sub-graphs, verified"
 
@@ -61,18 +61,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
     check(args)
-    out, single = (writable(path, args.model, args.weights, *args.also) for path in (args.out, args.single))
-    also = opened(args.also)
-    request = requested(args)
+    out, single = (check_writable(path, args.model, args.weights, *args.also) for path in (args.out, args.single))
+    also = load_variants(args.also)
+    request = export_request(args)
     written, one = None, None
     with progress("exporting") as tick:
         request = replace(request, progress=tick)
         if out is not None:
-            from nnstretch.export.network import exported
+            from nnstretch.export.bundle import export_bundle
 
-            written = exported(request, out, also)
+            written = export_bundle(request, out, also)
         if single is not None:
-            from nnstretch.export.single import export_single, format_of
+            from nnstretch.export.single_file import export_single, format_of
 
             one = export_single(replace(request, format=format_of(single)), single)
     return result_of(args, request, written, one)
@@ -85,7 +85,7 @@ def check(args: argparse.Namespace) -> None:
     if args.also and args.out is None:
         raise BadInput(f"--also {args.also[0]} without --out, command line, only a bundle holds several plans")
     if args.single is not None:
-        from nnstretch.export.single import format_of
+        from nnstretch.export.single_file import format_of
 
         if format_of(args.single) == "onnx" and args.int8:
             raise BadInput(f"--int8 with --single {args.single}, command line, only a .tflite can be int8")
@@ -102,28 +102,28 @@ def check(args: argparse.Namespace) -> None:
         raise BadInput(f"--calibration {args.calibration} without --int8, command line, float needs no calibration")
 
 
-def requested(args: argparse.Namespace) -> Request:
+def export_request(args: argparse.Namespace) -> ExportRequest:
     """The network with its weights, and what it is predicted to take."""
-    from nnstretch.export.drafts import Request
-    from nnstretch.stretch import stretch, unbranched
-    from nnstretch.stretch.elsewhere import with_elsewhere
-    from nnstretch.stretch.lower import lower
-    from nnstretch.stretch.pricing import price
+    from nnstretch.export.subgraph_specs import ExportRequest
+    from nnstretch.stretch import single_processor_plan, stretch
+    from nnstretch.stretch.cost.cost_model import estimate_plan
+    from nnstretch.stretch.cost.failover_costs import with_alternatives
+    from nnstretch.stretch.lowering.lower import lower
 
-    subject = load_subject(args.model, args.input)
+    subject = load_model_argument(args.model, args.input)
     name = args.soc or (subject.plan.soc if subject.plan else None)
     soc = load_soc_of(name) if name else None
     if subject.plan is not None and args.processor is not None:
         raise BadInput(f"--processor is {args.processor}, command line, {args.model} is a plan and places its own branches")
-    plan = subject.plan or unbranched(subject.graph, args.model, args.processor or (soc.processors[0].name if soc else "cpu"))
+    plan = subject.plan or single_processor_plan(subject.graph, args.model, args.processor or (soc.processors[0].name if soc else "cpu"))
     calibration = open_calibration(args.calibration, args.calibration_images, plan.input_shape) if args.int8 else None
-    module = weighted(subject, plan, args.weights, stretch)
+    module = load_weights_into(subject, plan, args.weights, stretch)
     lowered = lower(subject.stretcher, plan) if soc else None
-    trial = with_elsewhere(price(lowered, soc), lowered, soc) if lowered and soc else None
-    return Request(module, plan, args.format, args.int8, calibration, trial, soc)
+    trial = with_alternatives(estimate_plan(lowered, soc), lowered, soc) if lowered and soc else None
+    return ExportRequest(module, plan, args.format, args.int8, calibration, trial, soc)
 
 
-def result_of(args: argparse.Namespace, request: Request, written: Exported | None, one: Single | None) -> dict[str, Any]:
+def result_of(args: argparse.Namespace, request: ExportRequest, written: ExportedBundle | None, one: SingleFile | None) -> dict[str, Any]:
     ratios = [done.int8_snr_db for done in (written, one) if done is not None]
     largest = written.manifest.max_abs_error if written is not None else one.max_abs_error if one is not None else None
     return {
@@ -135,7 +135,7 @@ def result_of(args: argparse.Namespace, request: Request, written: Exported | No
         "calibration_images": len(request.calibration.indices) if request.int8 else None,  # type: ignore[union-attr]
         "predicted_ms": request.trial.latency_us / 1000 if request.trial else None,
         "single": {"file": args.single, **asdict(one)} if one is not None else None,
-        "plans": list(plans(written.manifest)) if written is not None else [],
+        "plans": list(plans_by_name(written.manifest)) if written is not None else [],
         "subgraphs": rows_of(written.manifest, request.trial is not None) if written is not None else [],
     }
 
@@ -155,7 +155,7 @@ def rows_of(manifest: Manifest, predicted: bool) -> list[dict[str, Any]]:
     ]
 
 
-def weighted(subject: Any, plan: Any, weights: str | None, stretch: Any) -> Any:
+def load_weights_into(subject: Any, plan: Any, weights: str | None, stretch: Any) -> Any:
     """The stretched module with the weights asked for: of a plan its own; of a network the original's, which it inherits."""
     from nnstretch.train import load_weights
 

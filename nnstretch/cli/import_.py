@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from nnstretch.cli.subjects import writable
+from nnstretch.cli.common import check_writable
 
 SUMMARY = "a published NN-Stretch configuration becomes a plan"
 
@@ -26,15 +26,15 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
 
     from nnstretch.capture import load_model
     from nnstretch.capture.torch_export import capture
-    from nnstretch.planfile import segment_data, write_plan
-    from nnstretch.stretch.anynet import check, family_of, import_plan, read_config
-    from nnstretch.stretch.lower import Stretcher, lower
+    from nnstretch.files.plan_yaml import segment_data, write_plan
+    from nnstretch.stretch.lowering.lower import NetworkAnalysis, lower
+    from nnstretch.stretch.published.anynet import check_config, import_plan, match_published_network, read_config
 
-    out = writable(args.out, args.config)
+    out = check_writable(args.out, args.config)
     config = read_config(args.config)
-    family = family_of(config)
-    check(config, family)
-    stretcher = Stretcher(capture(load_model(family.model), torch.zeros(1, 3, 224, 224), family.model))
+    family = match_published_network(config)
+    check_config(config, family)
+    stretcher = NetworkAnalysis(capture(load_model(family.model), torch.zeros(1, 3, 224, 224), family.model))
     plan = import_plan(config, stretcher, family)
     lowered = lower(stretcher, plan)
     if out is not None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from nnstretch.cli.subjects import add_model, load_subject, shape_of
+from nnstretch.cli.common import add_model, load_model_argument, shape_of
 
 SUMMARY = "operators, cuts, units and repeats of a network"
 
@@ -23,10 +23,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
-    from nnstretch.structure.blocks import units
-    from nnstretch.structure.cuts import cuts
+    from nnstretch.structure.blocks import find_units
+    from nnstretch.structure.cuts import find_cuts
 
-    subject = load_subject(args.model, args.input)
+    subject = load_model_argument(args.model, args.input)
     graph = subject.graph if subject.plan is None else stretched_graph(subject)
     params = {w.name: w.spec.elements for w in graph.weights if w.trainable}
     unused = sum(p.numel() for p in subject.module.parameters()) - graph.params if subject.plan is None else 0
@@ -47,9 +47,9 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
             }
             for node in graph.nodes
         ],
-        "cuts": [cut.name for cut in cuts(graph)],
+        "cuts": [cut.name for cut in find_cuts(graph)],
         "units": [
-            {"start": u.start.name, "end": u.end.name, "macs": u.macs, "params": u.params, "repeat_of": u.repeat_of} for u in units(graph)
+            {"start": u.start.name, "end": u.end.name, "macs": u.macs, "params": u.params, "repeat_of": u.repeat_of} for u in find_units(graph)
         ],
     }
 

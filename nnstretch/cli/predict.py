@@ -14,13 +14,13 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from nnstretch.cli.subjects import (
+from nnstretch.cli.common import (
     MODEL_HELP,
     SOC_HELP,
-    Subject,
+    LoadedModel,
     add_fallback,
+    load_model_argument,
     load_soc_of,
-    load_subject,
     names_of,
     shape_of,
     warn_uncalibrated,
@@ -29,7 +29,7 @@ from nnstretch.errors import BadInput, UnsupportedOp
 
 if TYPE_CHECKING:
     from nnstretch.soc import Soc
-    from nnstretch.stretch.pricing import Pricer
+    from nnstretch.stretch.cost.cost_model import CostModel
 
 SUMMARY = "latency of a network, a plan or operator lists on a chip"
 
@@ -57,7 +57,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
         from nnstretch.predict import predict_ops
 
         return {"soc": soc.name, "plans": predict_ops(args.ops, soc), "provenance": soc.provenance, "calibrated": soc.calibrated}
-    subject = load_subject(args.model, args.input)
+    subject = load_model_argument(args.model, args.input)
     if subject.plan is not None and args.processors:
         raise BadInput(f"--processors is {','.join(args.processors)}, command line, {args.model} is a plan and places its own branches")
     if subject.plan is None:
@@ -65,33 +65,33 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     return plan_terms(subject, soc, args.fallback)
 
 
-def network(subject: Subject, soc: Soc, processors: tuple[str, ...] | None, fallback: str | None) -> dict[str, Any]:
-    from nnstretch.stretch.lower import lower, unbranched
-    from nnstretch.stretch.pricing import Pricer, price, uncovered
+def network(subject: LoadedModel, soc: Soc, processors: tuple[str, ...] | None, fallback: str | None) -> dict[str, Any]:
+    from nnstretch.stretch.cost.cost_model import CostModel, estimate_plan, uncovered_kernels
+    from nnstretch.stretch.lowering.lower import lower, single_processor_plan
 
     names = processors or tuple(p.name for p in soc.processors)
-    pricer = Pricer(soc, fallback)
-    missing = uncovered(subject.graph, soc, names, pricer)
+    pricer = CostModel(soc, fallback)
+    missing = uncovered_kernels(subject.graph, soc, names, pricer)
     rows = kernel_rows([(subject.graph, names)], pricer)
-    gone = {name: uncovered(subject.graph, soc, (name,), pricer) for name in names}
+    gone = {name: uncovered_kernels(subject.graph, soc, (name,), pricer) for name in names}
     latency_ms: dict[str, float | None] = dict.fromkeys(names)
     for name in names:
         if not gone[name]:
-            latency_ms[name] = price(lower(subject.stretcher, unbranched(subject.graph, subject.spec, name)), soc, pricer).latency_us / 1000
+            latency_ms[name] = estimate_plan(lower(subject.stretcher, single_processor_plan(subject.graph, subject.spec, name)), soc, pricer).latency_us / 1000
     error_ms = {name: sum(row["error_ms"] for row in rows if row["processor"] == name) for name in names}
     return {
         "model": subject.spec, "soc": soc.name, "latency_ms": latency_ms, "error_ms": error_ms, "kernels": rows,
-        "uncovered": list(missing), "fallbacks": pricer.replaced, "provenance": soc.provenance, "calibrated": soc.calibrated,
+        "uncovered": list(missing), "fallbacks": pricer.fallbacks, "provenance": soc.provenance, "calibrated": soc.calibrated,
     }  # fmt: skip
 
 
-def kernel_rows(graphs: Sequence[tuple[Any, tuple[str, ...]]], pricer: Pricer) -> list[dict[str, Any]]:
+def kernel_rows(graphs: Sequence[tuple[Any, tuple[str, ...]]], pricer: CostModel) -> list[dict[str, Any]]:
     """One row a kernel and processor, as its backend fuses them; what is uncovered has no row."""
     rows: list[dict[str, Any]] = []
     for graph, name in ((graph, name) for graph, names in graphs for name in names):
-        for kernel in pricer.kernels(graph, name):
+        for kernel in pricer.fuse_kernels(graph, name):
             try:
-                estimate = pricer.kernel(kernel, name)
+                estimate = pricer.estimate_kernel(kernel, name)
             except UnsupportedOp:
                 continue
             ms = estimate.latency_us / 1000
@@ -102,17 +102,17 @@ def kernel_rows(graphs: Sequence[tuple[Any, tuple[str, ...]]], pricer: Pricer) -
     return rows
 
 
-def plan_terms(subject: Subject, soc: Soc, fallback: str | None) -> dict[str, Any]:
-    from nnstretch.cli.tables import segments_json
-    from nnstretch.stretch.lower import lower
-    from nnstretch.stretch.pricing import Pricer, price
+def plan_terms(subject: LoadedModel, soc: Soc, fallback: str | None) -> dict[str, Any]:
+    from nnstretch.cli.trial_json import segments_json
+    from nnstretch.stretch.cost.cost_model import CostModel, estimate_plan
+    from nnstretch.stretch.lowering.lower import lower
 
     assert subject.plan is not None
-    pricer = Pricer(soc, fallback)
+    pricer = CostModel(soc, fallback)
     for name in subject.plan.processors:
         soc.processor(name)
     lowered = lower(subject.stretcher, subject.plan)
-    trial = price(lowered, soc, pricer)
+    trial = estimate_plan(lowered, soc, pricer)
     graphs = [(b.graph, (b.branch.processor,)) for s in lowered.segments for b in s.branches]
     rows = kernel_rows(graphs, pricer)
     segments = segments_json(trial, lowered)
@@ -120,7 +120,7 @@ def plan_terms(subject: Subject, soc: Soc, fallback: str | None) -> dict[str, An
         "model": subject.spec, "soc": soc.name, "plan_latency_ms": trial.latency_us / 1000,
         "error_ms": sum(max(s["branches"], key=lambda b: b["latency_ms"])["error_ms"] for s in segments),
         "macs": lowered.macs, "params": lowered.params, "segments": segments, "kernels": rows, "uncovered": [],
-        "fallbacks": pricer.replaced, "provenance": soc.provenance, "calibrated": soc.calibrated,
+        "fallbacks": pricer.fallbacks, "provenance": soc.provenance, "calibrated": soc.calibrated,
     }  # fmt: skip
 
 

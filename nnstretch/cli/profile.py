@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from nnstretch.errors import BadInput
 
 if TYPE_CHECKING:
-    from nnstretch.profile.profiling import Result
+    from nnstretch.profile.profile_run import ProfileResult
 
 SUMMARY = "measure this machine's kernels and fit a latency predictor"
 
@@ -51,17 +51,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
-    from nnstretch.cli.subjects import stages
-    from nnstretch.profile.meters import meter_for
+    from nnstretch.cli.common import progress_stages
+    from nnstretch.profile.backends.registry import meter_for
 
     meter = meter_for(args.backend, args.dtype)
     try:
-        from nnstretch.profile.profiling import Profile, Wanted
+        from nnstretch.profile.profile_run import ProfileRequest, ProfileRun
     except ImportError as error:
         raise BadInput(f"profiling is not installed ({error}), command line, pip install 'nnstretch[profile]'") from error
-    wanted = Wanted(Path(args.out), args.budget_s, args.processors, networks(args.validate), args.seed, args.fresh, args.kernels)
-    with stages() as progress:
-        return document(Profile(wanted, meter, progress).run())
+    wanted = ProfileRequest(Path(args.out), args.budget_s, args.processors, networks(args.validate), args.seed, args.fresh, args.kernels)
+    with progress_stages() as progress:
+        return document(ProfileRun(wanted, meter, progress).run())
 
 
 def networks(text: str) -> tuple[str, ...]:
@@ -76,7 +76,7 @@ def networks(text: str) -> tuple[str, ...]:
     return found
 
 
-def document(result: Result) -> dict[str, Any]:
+def document(result: ProfileResult) -> dict[str, Any]:
     from nnstretch.profile.validation import summary
 
     rows = [

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nnstretch.cli.subjects import stages, writable
+from nnstretch.cli.common import check_writable, progress_stages
 from nnstretch.errors import BadInput, Mismatch
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from torch import nn
 
-    from nnstretch.export.litert import LiteRT
+    from nnstretch.export.litert.convert import LiteRTRunner
     from nnstretch.train.data import Dataset, Images
     from nnstretch.train.recipe import Recipe
 
@@ -45,7 +45,7 @@ Tell = Callable[[str, float, float], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
+class TrainedNetwork:
     """A network in evaluation mode, what to call it, and the images it was made for."""
 
     module: nn.Module
@@ -55,16 +55,16 @@ class Trained:
 
     def read(self, images: Images, indices: list[int], aloud: bool = True) -> Batches:
         """Images as the network sees them, with their labels; `aloud`, what is skipped is named."""
-        from nnstretch.train.data import prepared
+        from nnstretch.train.data import prepare_images
 
         for first in range(0, len(indices), READ_IMAGES):
-            batch = prepared(self.dataset, images, indices[first : first + READ_IMAGES], self.recipe.data, aloud)
+            batch = prepare_images(self.dataset, images, indices[first : first + READ_IMAGES], self.recipe.data, aloud)
             if len(batch[1]):
                 yield batch
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class AccuracyCheck:
     """Three forms of one network on the same held-out images; shares from 0 to 1."""
 
     torch_accuracy: float
@@ -78,7 +78,7 @@ class Check:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    from nnstretch.train.reading import settings
+    from nnstretch.train.recipe_loader import recipe_settings
 
     parser.add_argument("recipe", metavar="RECIPE", help="RECIPE.yaml that training left beside the weights, or the name of a shipped one")
     parser.add_argument("--plan", help="branched network: PLAN.yaml (default: the recipe's network)")
@@ -94,25 +94,25 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="accuracy that int8 may lose against float32, in points; more is refused (default 1.0)",
     )  # fmt: skip
     group = parser.add_argument_group("recipe keys")
-    for key, default in settings():
+    for key, default in recipe_settings():
         if key in ("model", "seed") or key.startswith("data."):
             group.add_argument(f"--{key}", dest=f"set {key}", metavar="VALUE", help=f"default {default}".replace("%", "%%"))
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
-    from nnstretch.export.litert import float_operators, require_packages
-    from nnstretch.train.data import open_data
-    from nnstretch.train.reading import load_recipe
+    from nnstretch.export.litert.convert import float_operators, require_packages
+    from nnstretch.train.data import open_dataset
+    from nnstretch.train.recipe_loader import load_recipe
 
     out, beside = outputs(args)
     check_settings(args)
     require_packages()
     given = {key.removeprefix("set "): value for key, value in vars(args).items() if key.startswith("set ") and value is not None}
     recipe = load_recipe(args.recipe, [f"{key}={value}" for key, value in given.items()])
-    trained = Trained(*network(recipe, args.plan, given.get("model"), args.weights), recipe, open_data(recipe.data))
-    with stages() as tell:
-        plain, small = converted(trained, args.calibration, tell)
-        check = checked(trained, plain, small, args.images, tell)
+    trained = TrainedNetwork(*network(recipe, args.plan, given.get("model"), args.weights), recipe, open_dataset(recipe.data))
+    with progress_stages() as tell:
+        plain, small = convert_network(trained, args.calibration, tell)
+        check = check_accuracy(trained, plain, small, args.images, tell)
     refuse_drop(check, args.max_drop, trained.name)
     write_both(out, small, beside, plain)
     return {
@@ -130,7 +130,7 @@ def outputs(args: argparse.Namespace) -> tuple[Path, Path]:
     if not args.out.endswith(SUFFIX) or args.out.endswith(FLOAT_SUFFIX) or Path(args.out).name == SUFFIX:
         raise BadInput(f"--out is {args.out}, command line, name a FILE{SUFFIX} (its float32 becomes FILE{FLOAT_SUFFIX})")
     names = (args.out, args.out.removesuffix(SUFFIX) + FLOAT_SUFFIX)
-    out, beside = (writable(name, args.plan, args.weights) for name in names)
+    out, beside = (check_writable(name, args.plan, args.weights) for name in names)
     assert out is not None
     assert beside is not None
     return out, beside
@@ -160,20 +160,20 @@ def network(recipe: Recipe, plan_file: str | None, model: str | None, weights: s
     return module.eval(), name
 
 
-def chosen(available: int, wanted: int | None, seed: int) -> list[int]:
+def select_images(available: int, wanted: int | None, seed: int) -> list[int]:
     """Which images: all of them in order, or a draw that depends on the seed alone, in ascending order."""
     if wanted is None or wanted >= available:
         return list(range(available))
     return sorted(np.random.default_rng(seed).choice(available, wanted, replace=False).tolist())
 
 
-def converted(trained: Trained, calibration: int, tell: Tell) -> tuple[bytes, bytes]:
+def convert_network(trained: TrainedNetwork, calibration: int, tell: Tell) -> tuple[bytes, bytes]:
     """Float32 and int8."""
-    from nnstretch.export.litert import to_int8, to_litert
+    from nnstretch.export.litert.convert import to_int8, to_litert
 
     tell("converting", 0, 1)
     images, seed = trained.dataset.train, trained.recipe.seed
-    indices = shuffled(chosen(len(images), calibration, seed), seed)
+    indices = shuffle_batches(select_images(len(images), calibration, seed), seed)
     example = next(trained.read(images, indices, aloud=False))[0][:1]
     check_fit(trained, example)
     plain = to_litert(trained.module, (example,), trained.name)
@@ -181,12 +181,12 @@ def converted(trained: Trained, calibration: int, tell: Tell) -> tuple[bytes, by
     return plain, to_int8(plain, inputs, trained.name, lambda done: tell("calibrating", done, len(indices)))
 
 
-def shuffled(indices: list[int], seed: int) -> list[int]:
+def shuffle_batches(indices: list[int], seed: int) -> list[int]:
     """Ranges are moving averages, so the last images count most: they must not all be of one class."""
     return np.random.default_rng(seed).permutation(indices).tolist()  # type: ignore[no-any-return]
 
 
-def check_fit(trained: Trained, example: torch.Tensor) -> None:
+def check_fit(trained: TrainedNetwork, example: torch.Tensor) -> None:
     """One image through the network before minutes are spent on it. Raises BadInput."""
     import torch
 
@@ -200,31 +200,31 @@ def check_fit(trained: Trained, example: torch.Tensor) -> None:
         raise BadInput(f"{trained.name} gives {shape} for one image, data set {trained.recipe.data.name}, it must give {wanted}")
 
 
-def checked(trained: Trained, plain: bytes, small: bytes, wanted: int | None, tell: Tell) -> Check:
+def check_accuracy(trained: TrainedNetwork, plain: bytes, small: bytes, wanted: int | None, tell: Tell) -> AccuracyCheck:
     """All three on held-out images, one at a time as they will run. Raises Mismatch where the float file computes something else."""
-    from nnstretch.export.litert import LiteRT
-    from nnstretch.train.data.loading import nothing_judged
+    from nnstretch.export.litert.convert import LiteRTRunner
+    from nnstretch.train.data.datamodule import no_readable_image_error
 
-    runners = LiteRT(plain, trained.name), LiteRT(small, trained.name)
-    indices = chosen(len(trained.dataset.held), wanted, trained.recipe.seed)
+    runners = LiteRTRunner(plain, trained.name), LiteRTRunner(small, trained.name)
+    indices = select_images(len(trained.dataset.held), wanted, trained.recipe.seed)
     classes: list[np.ndarray] = []
     worst = largest = 0.0
     tell("checking", 0, len(indices))
     for images, labels in trained.read(trained.dataset.held, indices):
         exact, plainly, roughly = scores(trained.module, runners, images)
-        worst, largest = max(worst, apart(exact, plainly)), max(largest, float(np.abs(exact).max()))
+        worst, largest = max(worst, largest_difference(exact, plainly)), max(largest, float(np.abs(exact).max()))
         classes.append(np.stack([labels.numpy(), exact.argmax(1), plainly.argmax(1), roughly.argmax(1)]))
         tell("checking", sum(part.shape[1] for part in classes), len(indices))
     if not classes:
-        raise nothing_judged(trained.recipe.data)
+        raise no_readable_image_error(trained.recipe.data)
     if not worst <= (allowed := TOLERANCE * max(1.0, largest)):
         raise Mismatch(
             f"float32 LiteRT of {trained.name} differs from PyTorch by {worst:.3g}, {len(indices)} images, allowed are {allowed:.3g}"
         )
-    return judged(np.concatenate(classes, axis=1), worst)
+    return summarize_accuracy(np.concatenate(classes, axis=1), worst)
 
 
-def scores(module: nn.Module, runners: Sequence[LiteRT], images: torch.Tensor) -> Iterator[np.ndarray]:
+def scores(module: nn.Module, runners: Sequence[LiteRTRunner], images: torch.Tensor) -> Iterator[np.ndarray]:
     """[images, classes] of PyTorch, then of each runner."""
     import torch
 
@@ -234,16 +234,16 @@ def scores(module: nn.Module, runners: Sequence[LiteRT], images: torch.Tensor) -
         yield np.concatenate([runner.run(image.numpy()) for image in images.split(1)])
 
 
-def apart(expected: np.ndarray, actual: np.ndarray) -> float:
+def largest_difference(expected: np.ndarray, actual: np.ndarray) -> float:
     """Largest absolute difference; infinite where a number is none."""
     error = float(np.abs(expected - actual).max())
     return error if math.isfinite(error) else math.inf
 
 
-def judged(classes: np.ndarray, max_abs_error: float) -> Check:
+def summarize_accuracy(classes: np.ndarray, max_abs_error: float) -> AccuracyCheck:
     """From rows of labels and of the classes that PyTorch, float32 and int8 choose."""
     labels, exact, plain, small = classes
-    return Check(
+    return AccuracyCheck(
         torch_accuracy=float((exact == labels).mean()),
         float_accuracy=float((plain == labels).mean()),
         int8_accuracy=float((small == labels).mean()),
@@ -253,7 +253,7 @@ def judged(classes: np.ndarray, max_abs_error: float) -> Check:
     )
 
 
-def refuse_drop(check: Check, max_drop: float, name: str) -> None:
+def refuse_drop(check: AccuracyCheck, max_drop: float, name: str) -> None:
     drop = 100 * (check.float_accuracy - check.int8_accuracy)
     if drop > max_drop + 1e-9:
         raise Mismatch(
@@ -264,9 +264,9 @@ def refuse_drop(check: Check, max_drop: float, name: str) -> None:
 
 def write_both(out: Path, small: bytes, beside: Path, plain: bytes) -> None:
     """Both are complete before either takes its name."""
-    from nnstretch.files import replacing
+    from nnstretch.files.atomic import atomic_write
 
-    with replacing(out) as aside, replacing(beside) as aside_float:
+    with atomic_write(out) as aside, atomic_write(beside) as aside_float:
         aside.write_bytes(small)
         aside_float.write_bytes(plain)
 

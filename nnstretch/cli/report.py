@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnstretch.cli.subjects import writable
+from nnstretch.cli.common import check_writable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,9 +31,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
     from nnstretch.report import write_report
-    from nnstretch.report.differences import largest
+    from nnstretch.report.load.trace_diff import largest
 
-    writable(args.out, args.folder)
+    check_writable(args.out, args.folder)
     story = write_report(args.folder, args.out)
     found = largest(story.timelines, story.runs)
     return {"report": str(args.out), "differences": [{**asdict(one), "ratio": one.ratio} for one in found]}

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from rich.console import Console
     from torch import nn
 
-    from nnstretch.stretch.module import StretchedNetwork
+    from nnstretch.stretch.weights.branched_module import StretchedNetwork
     from nnstretch.train.recipe import Recipe
 
 SUMMARY = "train a network, original or branched, by a recipe"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    from nnstretch.train.reading import meanings, settings, shipped_recipes
+    from nnstretch.train.recipe_loader import recipe_settings, setting_descriptions, shipped_recipes
 
     parser.add_argument("recipe", metavar="RECIPE", help=f"RECIPE.yaml, or the name of a shipped one: {', '.join(shipped_recipes())}")
     parser.add_argument("--plan", help="branched network to train: PLAN.yaml")
@@ -44,14 +44,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resume", action="store_true", help="continue the interrupted training in FOLDER")
     parser.add_argument("--print_config", action="store_true", help="print the resolved recipe and train nothing")
     group = parser.add_argument_group("recipe keys")
-    means = meanings()
-    for key, default in settings():
+    means = setting_descriptions()
+    for key, default in recipe_settings():
         help_text = "the network, instead of the recipe's or the plan's" if key == "model" else f"{means[key]} ({default!r})"
         group.add_argument(f"--{key}", dest=f"set {key}", metavar="MODEL" if key == "model" else "VALUE", help=help_text.replace("%", "%%"))
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
-    from nnstretch.train.reading import load_recipe
+    from nnstretch.train.recipe_loader import load_recipe
 
     given = {key.removeprefix("set "): value for key, value in vars(args).items() if key.startswith("set ") and value is not None}
     plan_file = args.plan
@@ -63,29 +63,29 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     if args.print_config:
         return {"recipe": asdict(recipe)}
     if args.teacher is not None and not recipe.loss.has_teacher:
-        raise BadInput(f"--teacher {args.teacher} would not be asked, {taught(recipe)}, set one of them")
+        raise BadInput(f"--teacher {args.teacher} would not be asked, {teacher_text(recipe)}, set one of them")
     files = {"plan": plan_file, "weights": args.weights, "teacher": args.teacher}
     if not args.resume:
         refuse_own_input(args.out, {"weights": args.weights, "teacher": args.teacher})
-    begun = resumed(recipe) if args.resume else recipe
-    from nnstretch.train.fitting import refusing
+    begun = resumed_recipe(recipe) if args.resume else recipe
+    from nnstretch.train.trainer import explain_failures
 
-    with refusing(args.out):
+    with explain_failures(args.out):
         module, teacher = networks(begun, plan_file, args.weights, args.teacher, aloud=not args.resume)
-    return trained(module, teacher, recipe, args, {what: described(file) for what, file in files.items() if file is not None})
+    return run_training(module, teacher, recipe, args, {what: describe_file(file) for what, file in files.items() if file is not None})
 
 
 def refuse_own_input(out: Path, files: Mapping[str, str | None]) -> None:
     """Raises BadInput where a training that begins would take the place of what it begins from."""
-    from nnstretch.train.records import RESULTS
+    from nnstretch.train.callbacks import RESULT_FILES
 
-    replaced = [path for name in RESULTS if (path := out / name).is_file()]
+    replaced = [path for name in RESULT_FILES if (path := out / name).is_file()]
     for option, file in files.items():
         if file is not None and Path(file).is_file() and any(path.samefile(file) for path in replaced):
             raise BadInput(f"cannot train into {out}, --{option} {file} lies there and would be replaced, name another --out")
 
 
-def resumed(recipe: Recipe) -> Recipe:
+def resumed_recipe(recipe: Recipe) -> Recipe:
     """The same without what is then lost, because the saved state has all weights."""
     inherit = "weights" if recipe.branched.inherit == "rescaled" else recipe.branched.inherit
     return replace(recipe, start="own", branched=replace(recipe.branched, inherit=inherit))
@@ -97,20 +97,20 @@ def planned_model(plan_file: str) -> str:
     return read_plan(Path(plan_file)).model
 
 
-def described(file: str) -> str:
+def describe_file(file: str) -> str:
     """A file that was read, by its name and its content."""
     with Path(file).open("rb") as stream:
         return f"{file}, sha256 {hashlib.file_digest(stream, 'sha256').hexdigest()}"
 
 
-def trained(
+def run_training(
     module: nn.Module, teacher: nn.Module | None, recipe: Recipe, args: argparse.Namespace, origin: dict[str, str]
 ) -> dict[str, Any]:
     from nnstretch.train import fit
-    from nnstretch.train.machine import rank
+    from nnstretch.train.hardware import process_rank
 
     result = fit(module, recipe, args.out, teacher=teacher, resume=args.resume, origin=origin)
-    if rank(recipe.trainer):
+    if process_rank(recipe.trainer):
         raise SystemExit(0)  # of several processes the first one speaks
     return {
         "checkpoint": str(result.checkpoint),
@@ -131,12 +131,12 @@ def networks(
     Where asked (`aloud`) says on standard error what a user may not expect of a branched network.
     """
     if plan_file is not None:
-        return branched(recipe, plan_file, weights, teacher, aloud)
+        return build_branched(recipe, plan_file, weights, teacher, aloud)
     module = started_or_loaded(recipe, weights)
     if not recipe.loss.has_teacher:
         return module, None
     if teacher is None:
-        raise BadInput(f"{taught(recipe)}, no teacher, give --teacher CKPT, or --plan and --weights of the original")
+        raise BadInput(f"{teacher_text(recipe)}, no teacher, give --teacher CKPT, or --plan and --weights of the original")
     return module, load_weighted(recipe.model, teacher)
 
 
@@ -144,7 +144,7 @@ def started_or_loaded(recipe: Recipe, weights: str | None) -> nn.Module:
     """The recipe's network with the weights of a file, or with those that it starts from."""
     from nnstretch.capture import load_model
     from nnstretch.train import load_weights
-    from nnstretch.train.branching import refuse_lost_weights, started
+    from nnstretch.train.branched_start import initialize_network, refuse_lost_weights
 
     if weights is None:
         refuse_lost_weights(recipe)
@@ -154,7 +154,7 @@ def started_or_loaded(recipe: Recipe, weights: str | None) -> nn.Module:
         return module
     if recipe.start != "own" and ".py:" in recipe.model and (same := same_kernels(module, load_model(recipe.model, recipe.seed + 1))):
         tell(recipe, f"start {recipe.start} draws over {same} kernels that {recipe.model} brings, start own keeps them")
-    return started(module, recipe)
+    return initialize_network(module, recipe)
 
 
 def same_kernels(one: nn.Module, other: nn.Module) -> int:
@@ -165,13 +165,13 @@ def same_kernels(one: nn.Module, other: nn.Module) -> int:
 
 def tell(recipe: Recipe, what: str) -> None:
     """Of several processes the first one speaks."""
-    from nnstretch.train.machine import rank
+    from nnstretch.train.hardware import process_rank
 
-    if rank(recipe.trainer) == 0:
+    if process_rank(recipe.trainer) == 0:
         print(f"nnstretch: {what}", file=sys.stderr)
 
 
-def taught(recipe: Recipe) -> str:
+def teacher_text(recipe: Recipe) -> str:
     return f"loss.distill is {recipe.loss.distill} and loss.features {recipe.loss.features}"
 
 
@@ -184,14 +184,14 @@ def load_weighted(model: str, weights: str) -> nn.Module:
     return module
 
 
-def branched(recipe: Recipe, plan_file: str, weights: str | None, teacher: str | None, aloud: bool) -> tuple[nn.Module, nn.Module | None]:
+def build_branched(recipe: Recipe, plan_file: str, weights: str | None, teacher: str | None, aloud: bool) -> tuple[nn.Module, nn.Module | None]:
     """--weights may be the original's, which are inherited, or the branched network's own; --teacher is always the original's.
 
     An original that comes trained needs neither.
     """
     from nnstretch.capture import load_model
     from nnstretch.stretch import read_plan
-    from nnstretch.train.branching import branched_network, brings_classes, brings_weights
+    from nnstretch.train.branched_start import branched_network, has_pretrained_classifier, has_pretrained_weights
 
     plan = read_plan(Path(plan_file))
     original = load_model(recipe.model)
@@ -203,9 +203,9 @@ def branched(recipe: Recipe, plan_file: str, weights: str | None, teacher: str |
         original = load_weighted(recipe.model, teacher)  # which of its channels are compared follows from its weights
     elif inherits or (weights is None and recipe.branched.inherit != "none"):
         original = started_or_loaded(recipe, weights)
-    teaches = brings_classes(recipe.model) if recipe.loss.distill else brings_weights(recipe.model)
+    teaches = has_pretrained_classifier(recipe.model) if recipe.loss.distill else has_pretrained_weights(recipe.model)
     if recipe.loss.has_teacher and teacher is None and not inherits and not teaches:
-        raise BadInput(f"{taught(recipe)}, no teacher, give --weights of the original {recipe.model}, or --teacher")
+        raise BadInput(f"{teacher_text(recipe)}, no teacher, give --weights of the original {recipe.model}, or --teacher")
     module = branched_network(original, plan, recipe, own)
     if aloud:
         tell_unexpected(recipe, original, module, weights)
@@ -215,19 +215,19 @@ def branched(recipe: Recipe, plan_file: str, weights: str | None, teacher: str |
 
 
 def tell_unexpected(recipe: Recipe, original: nn.Module, module: StretchedNetwork, weights: str | None) -> None:
-    from nnstretch.train.branching import lost_in_branches
+    from nnstretch.train.branched_start import uncaptured_random_modules
 
     if weights is None and recipe.branched.inherit != "none":
         tell(recipe, f"no --weights, branches inherit the weights that {recipe.model} starts with")
-    if lost := lost_in_branches(original, module):
+    if lost := uncaptured_random_modules(original, module):
         more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
         tell(recipe, f"{lost[0]}{more} of {recipe.model} act in training only and are not in the branched network")
 
 
 def fits(module: nn.Module, weights: str) -> bool:
-    from nnstretch.train.weights import read_tensors, unfit
+    from nnstretch.train.checkpoints import first_mismatch, read_tensors
 
-    return unfit(module, read_tensors(Path(weights))[0]) is None
+    return first_mismatch(module, read_tensors(Path(weights))[0]) is None
 
 
 def show(result: dict[str, Any], console: Console) -> None:

@@ -1,8 +1,19 @@
-"""What a kernel, a network or a list of operators costs on a chip: from JSON, never from a pickle."""
+"""Latency of kernels, networks and operator lists on a chip, from JSON descriptions, never from a pickle.
 
-from nnstretch.predict.analytic import Analytic, Rates
-from nnstretch.predict.load import known_socs, load_soc
-from nnstretch.predict.ops import predict_ops
-from nnstretch.predict.save import save_soc
+    load_soc.py           latency_predictors/NAME -> Soc
+    save_soc.py           Soc -> latency_predictors/NAME
+    roofline.py           ten-rate roofline predictor
+    learned.py            roofline + boosted trees + interval
+    learned_json.py       JSON <-> Learned
+    boosted_trees.py      tree evaluation without sklearn
+    features.py           kernel -> feature table
+    fusion_rules_json.py  fusion rules <-> JSON
+    op_list.py            ops_mi9.csv -> latency
+"""
 
-__all__ = ["Analytic", "Rates", "known_socs", "load_soc", "predict_ops", "save_soc"]
+from nnstretch.predict.load_soc import known_socs, load_soc
+from nnstretch.predict.op_list import predict_ops
+from nnstretch.predict.roofline import Rates, Roofline
+from nnstretch.predict.save_soc import save_soc
+
+__all__ = ["Rates", "Roofline", "known_socs", "load_soc", "predict_ops", "save_soc"]

@@ -59,7 +59,7 @@ class Numbering(dict[Form, int]):
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class FeatureBatch:
     """Many kernels at once."""
 
     columns: Numbers
@@ -72,9 +72,9 @@ class Batch:
     def column(self, name: str) -> Numbers:
         return np.asarray(self.columns[POSITION[name]])
 
-    def take(self, rows: NDArray[np.intp]) -> Batch:
+    def take(self, rows: NDArray[np.intp]) -> FeatureBatch:
         """Some of the kernels."""
-        return Batch(self.columns[:, rows], *held(self.forms, self.form[rows]))
+        return FeatureBatch(self.columns[:, rows], *drop_unused_forms(self.forms, self.form[rows]))
 
     def flag(self, name: str) -> Numbers:
         """1 where `op:NAME` is the operator, `then:NAME` is fused behind it, `layout:NAME` is how it keeps its tensors; else 0."""
@@ -83,12 +83,12 @@ class Batch:
         return np.array(found, dtype=np.float64)[self.form]
 
 
-def table(kernels: Sequence[Kernel], element_bytes: int) -> Numbers:
+def feature_table(kernels: Sequence[Kernel], element_bytes: int) -> Numbers:
     """One row a kernel, columns as in `COLUMNS`."""
-    return batch(kernels, element_bytes).columns.T
+    return feature_batch(kernels, element_bytes).columns.T
 
 
-def batch(kernels: Sequence[Kernel], element_bytes: int) -> Batch:
+def feature_batch(kernels: Sequence[Kernel], element_bytes: int) -> FeatureBatch:
     """Read every kernel once; the rest is arithmetic on whole columns."""
     count = len(kernels)
     given = np.fromiter(chain.from_iterable(map(given_of, kernels)), np.float64, count * len(GIVEN)).reshape(count, len(GIVEN))
@@ -100,11 +100,11 @@ def batch(kernels: Sequence[Kernel], element_bytes: int) -> Batch:
     derive(columns, np.maximum(inputs, 1.0), np.where(width > 0, np.minimum(width, pixels), np.sqrt(pixels)), element_bytes)
     index = Numbering()
     form = np.fromiter(map(index.__getitem__, map(form_of, kernels)), np.intp, count)
-    set_narrow_apart(index, form, columns[POSITION["cin"]] < BLOCK)
-    return Batch(columns, *held(tuple(index), form))
+    separate_narrow_convolutions(index, form, columns[POSITION["cin"]] < BLOCK)
+    return FeatureBatch(columns, *drop_unused_forms(tuple(index), form))
 
 
-def grid(kernel: Kernel, element_bytes: int) -> tuple[Batch, tuple[int, ...]]:
+def feature_grid(kernel: Kernel, element_bytes: int) -> tuple[FeatureBatch, tuple[int, ...]]:
     """A kernel whose counts are arrays that broadcast against each other, one by one, and the shape they broadcast to."""
     counts = np.broadcast_arrays(*(np.asarray(value, dtype=np.float64) for value in given_of(kernel)))
     shape, size = counts[0].shape, counts[0].size
@@ -116,17 +116,17 @@ def grid(kernel: Kernel, element_bytes: int) -> tuple[Batch, tuple[int, ...]]:
     derive(columns, inputs, np.minimum(width, pixels) if width > 0 else np.sqrt(pixels), element_bytes)
     index, form = Numbering(), np.zeros(size, dtype=np.intp)
     index[form_of(kernel)]
-    set_narrow_apart(index, form, columns[POSITION["cin"]] < BLOCK)
-    return Batch(columns, *held(tuple(index), form)), shape
+    separate_narrow_convolutions(index, form, columns[POSITION["cin"]] < BLOCK)
+    return FeatureBatch(columns, *drop_unused_forms(tuple(index), form)), shape
 
 
-def held(forms: tuple[Form, ...], form: NDArray[np.intp]) -> tuple[tuple[Form, ...], NDArray[np.intp]]:
+def drop_unused_forms(forms: tuple[Form, ...], form: NDArray[np.intp]) -> tuple[tuple[Form, ...], NDArray[np.intp]]:
     """Without the forms that no kernel has."""
     kept = np.bincount(form, minlength=len(forms)) > 0
     return tuple(one for one, keep in zip(forms, kept.tolist(), strict=True) if keep), (np.cumsum(kept) - 1)[form]
 
 
-def set_narrow_apart(index: Numbering, form: NDArray[np.intp], narrow: NDArray[np.bool_]) -> None:
+def separate_narrow_convolutions(index: Numbering, form: NDArray[np.intp], narrow: NDArray[np.bool_]) -> None:
     """A blocked convolution of less than one block of input channels reads plain tensors: another program."""
     for key in [key for key in index if key[0] == "conv" and key[-1]]:
         rows = narrow & (form == index[key])
@@ -148,25 +148,25 @@ def derive(columns: Numbers, inputs: Numbers, width: Numbers, element_bytes: int
     slots["cin_per_group"][:], slots["cout_per_group"][:] = cin_per_group, cout_per_group
     slots["windows"][:] = macs / cin_per_group
     slots["patches"][:] = macs / cout_per_group
-    slots["row_macs"][:] = slots["patches"] * blocks(cout_per_group)
-    slots["padded_macs"][:] = slots["row_macs"] / cin_per_group * blocks(cin_per_group)
-    slots["tile_macs"][:] = slots["patches"] * blocks(cout_per_group, TILE)
-    slots["square_macs"][:] = slots["tile_macs"] / cin_per_group * blocks(cin_per_group, TILE)
-    slots["step_macs"][:] = slots["row_macs"] / width * blocks(width, STEP)
+    slots["row_macs"][:] = slots["patches"] * round_up_to_blocks(cout_per_group)
+    slots["padded_macs"][:] = slots["row_macs"] / cin_per_group * round_up_to_blocks(cin_per_group)
+    slots["tile_macs"][:] = slots["patches"] * round_up_to_blocks(cout_per_group, TILE)
+    slots["square_macs"][:] = slots["tile_macs"] / cin_per_group * round_up_to_blocks(cin_per_group, TILE)
+    slots["step_macs"][:] = slots["row_macs"] / width * round_up_to_blocks(width, STEP)
     slots["taps"][:] = write * kernel * kernel
-    slots["block_writes"][:] = hw_out * count * blocks(cout)
+    slots["block_writes"][:] = hw_out * count * round_up_to_blocks(cout)
     slots["block_taps"][:] = slots["block_writes"] * kernel * kernel
-    slots["step_taps"][:] = slots["block_taps"] / width * blocks(width, STEP)
+    slots["step_taps"][:] = slots["block_taps"] / width * round_up_to_blocks(width, STEP)
     slots["reduction"][:] = macs / np.maximum(cout * hw_out * count, 1.0)
     slots["rows"][:] = hw_out * count
-    tiles, height = blocks(cout_per_group, TILE) / TILE * groups, hw_out / width * count
+    tiles, height = round_up_to_blocks(cout_per_group, TILE) / TILE * groups, hw_out / width * count
     slots["read_sweeps"][:] = slots["read_bytes"] * tiles / groups
-    slots["write_sweeps"][:] = slots["write_bytes"] * blocks(cin_per_group, PANEL) / PANEL
+    slots["write_sweeps"][:] = slots["write_bytes"] * round_up_to_blocks(cin_per_group, PANEL) / PANEL
     slots["weight_sweeps"][:] = slots["weight_bytes"] * height
-    slots["lines"][:] = height * blocks(cout) / BLOCK
-    slots["calls"][:] = height * tiles * blocks(cin_per_group) / BLOCK
+    slots["lines"][:] = height * round_up_to_blocks(cout) / BLOCK
+    slots["calls"][:] = height * tiles * round_up_to_blocks(cin_per_group) / BLOCK
 
 
-def blocks(values: Numbers, size: int = BLOCK) -> Numbers:
+def round_up_to_blocks(values: Numbers, size: int = BLOCK) -> Numbers:
     """Rounded up to whole blocks."""
     return np.ceil(values / size) * size

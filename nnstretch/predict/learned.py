@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from nnstretch.errors import UnsupportedOp
 from nnstretch.graph import ELEMENT_BYTES
-from nnstretch.predict.analytic import Analytic, Features, describe, latency_us
-from nnstretch.predict.features import Batch, Form, Numbers, batch, grid
-from nnstretch.predict.trees import Forest
+from nnstretch.predict.boosted_trees import Forest
+from nnstretch.predict.features import FeatureBatch, Form, Numbers, feature_batch, feature_grid
+from nnstretch.predict.roofline import Roofline, RooflineFeatures, latency_us, roofline_features
 from nnstretch.protocols import Estimate, Kernel
 
 LAID_OUT = frozenset({"conv", "gconv", "dwconv", "pool"})
@@ -32,7 +32,7 @@ MOST = 0.99
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class RateTerm:
     """One way in which work takes time."""
 
     column: str
@@ -43,14 +43,14 @@ class Term:
     only: str = ""
     """`op:NAME`, `then:NAME` or `layout:NAME`: only kernels of that operator, with it fused behind, in that layout."""
 
-    def amount(self, kernels: Batch) -> Numbers:
+    def amount(self, kernels: FeatureBatch) -> Numbers:
         found = kernels.column(self.column)
         found = np.maximum(found - self.above, 0.0) if self.above else found
         return found * kernels.flag(self.only) if self.only else found
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class ErrorQuantiles:
     """How far estimates were off on kernels they were not fitted on, by size of the analytic part."""
 
     above_us: tuple[float, ...]
@@ -67,10 +67,10 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class KernelFamily:
     """Kernels that share one model."""
 
-    terms: tuple[Term, ...]
+    terms: tuple[RateTerm, ...]
     floor_us: float
     """The least that the analytic part answers."""
     ops: tuple[str, ...]
@@ -81,20 +81,20 @@ class Family:
     """Least and most that were measured."""
     working_bytes: tuple[float, float]
     analytic_us: tuple[float, float]
-    spread: Spread
+    spread: ErrorQuantiles
     power: float = 1.0
     inputs: tuple[str, ...] = ()
     """What the trees look at: columns, and `op:` and `then:` flags."""
     forest: Forest | None = None
 
-    def analytic(self, kernels: Batch) -> Numbers:
+    def rate_model_us(self, kernels: FeatureBatch) -> Numbers:
         """Microseconds, without the trees."""
         found = np.zeros(len(kernels.form))
         for term in self.terms:
             found += term.us_per_unit * term.amount(kernels)
         return np.maximum(found, self.floor_us)
 
-    def latency(self, kernels: Batch, analytic_us: Numbers) -> Numbers:
+    def latency_us(self, kernels: FeatureBatch, analytic_us: Numbers) -> Numbers:
         """Microseconds. Outside of what was measured the trees stand still, and the analytic part goes on alone."""
         if self.forest is None:
             return analytic_us
@@ -103,7 +103,7 @@ class Family:
         columns = [kernels.flag(name) if ":" in name else kernels.column(name) for name in self.inputs]
         return np.asarray(analytic_us / inside * inside**self.power * np.exp(self.forest.predict(columns)))
 
-    def far(self, kernels: Batch) -> Numbers:
+    def is_extrapolation(self, kernels: FeatureBatch) -> Numbers:
         """1 where nothing like it was measured, else 0."""
         macs, moved = kernels.column("macs"), kernels.column("working_bytes")
         strange = np.array([not set(form[2]) <= set(self.followers) for form in kernels.forms])[kernels.form]
@@ -125,11 +125,11 @@ class Estimates:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """A `Predictor` fitted by `nnstretch.profile.fit`."""
+    """A `Predictor` fitted by `nnstretch.profile.fit_predictor`."""
 
     processor: str
     dtype: str
-    families: Mapping[str, Family]
+    families: Mapping[str, KernelFamily]
     relative_error: float
     """Root-mean-square error on kernels that it was not fitted on, each counted by its time, as a share of the estimate."""
 
@@ -141,8 +141,8 @@ class Learned:
 
     def estimate_many(self, kernels: Sequence[Kernel], /) -> Estimates:
         """All at once. Raises UnsupportedOp, naming the first kernel that was never measured."""
-        everything = batch(kernels, ELEMENT_BYTES[self.dtype])
-        names = [family_of(form) for form in everything.forms]
+        everything = feature_batch(kernels, ELEMENT_BYTES[self.dtype])
+        names = [kernel_family(form) for form in everything.forms]
         for index, (form, name) in enumerate(zip(everything.forms, names, strict=True)):
             if reason := self.refusal(form, name):
                 kernel = kernels[int(np.argmax(everything.form == index))]
@@ -154,25 +154,25 @@ class Learned:
             if not len(rows):
                 continue
             part = everything if len(rows) == len(kernels) else everything.take(rows)
-            found[:, rows] = priced(self.families[name], part)
+            found[:, rows] = estimate_rows(self.families[name], part)
         return Estimates(*found)
 
     def estimate_grid(self, kernel: Kernel, /) -> Numbers:
         """Latencies in microseconds of a kernel whose counts are arrays that broadcast against each other. Raises as `estimate` does."""
-        columns, shape = grid(kernel, ELEMENT_BYTES[self.dtype])
-        name = family_of(columns.forms[0])
+        columns, shape = feature_grid(kernel, ELEMENT_BYTES[self.dtype])
+        name = kernel_family(columns.forms[0])
         if reason := self.refusal(columns.forms[0], name):
             raise UnsupportedOp(f"{reason} was never measured, kernel {kernel.name}, processor {self.processor}")
         found = np.empty(len(columns.form))
         for index, form in enumerate(columns.forms):
             rows = np.flatnonzero(columns.form == index)
-            found[rows] = priced(self.families[family_of(form)], columns.take(rows))[0]
+            found[rows] = estimate_rows(self.families[kernel_family(form)], columns.take(rows))[0]
         return found.reshape(shape)
 
     def covers(self, kernel: Kernel, /) -> bool:
         """Whether a kernel of its kind and operators was measured."""
-        (form,) = batch((kernel,), ELEMENT_BYTES[self.dtype]).forms
-        return self.refusal(form, family_of(form)) is None
+        (form,) = feature_batch((kernel,), ELEMENT_BYTES[self.dtype]).forms
+        return self.refusal(form, kernel_family(form)) is None
 
     def refusal(self, form: Form, name: str) -> str | None:
         kind, op, epilogue, _, layout = form
@@ -185,20 +185,20 @@ class Learned:
         return f"operator {unknown[0]!r} fused behind {kind!r}" if unknown else None
 
 
-def family_of(form: Form) -> str:
+def kernel_family(form: Form) -> str:
     """Convolutions of one pixel are products of matrices, wider windows are not; on blocks of channels they are other programs."""
     kind, _, _, kernel, layout = form
     name = f"{kind}1x1" if kind == "conv" and kernel == 1 else kind
     return f"{name}.{layout}" if layout and kind in LAID_OUT else name
 
 
-def priced(family: Family, kernels: Batch) -> Numbers:
+def estimate_rows(family: KernelFamily, kernels: FeatureBatch) -> Numbers:
     """Rows: latency, low, high, error."""
     forms = tuple((kind, op or family.ops[0], then, window, layout) for kind, op, then, window, layout in kernels.forms)
-    kernels = Batch(kernels.columns, forms, kernels.form)
-    analytic = family.analytic(kernels)
-    latency = family.latency(kernels, analytic)
-    spread, classes, width = family.spread, family.spread.classes(analytic), 1.0 + (WIDER - 1.0) * family.far(kernels)
+    kernels = FeatureBatch(kernels.columns, forms, kernels.form)
+    analytic = family.rate_model_us(kernels)
+    latency = family.latency_us(kernels, analytic)
+    spread, classes, width = family.spread, family.spread.classes(analytic), 1.0 + (WIDER - 1.0) * family.is_extrapolation(kernels)
     low, high, error = (np.array(values)[classes] * width for values in (spread.low, spread.high, spread.error))
     return np.stack([latency, latency * np.exp(low), latency * np.exp(high), latency * np.minimum(error, MOST)])
 
@@ -207,21 +207,21 @@ def estimate_many(predictor: Any, kernels: Sequence[Kernel]) -> Estimates:
     """Any predictor over many kernels, vectorised where it can be. Raises UnsupportedOp as `estimate` does."""
     if isinstance(predictor, Learned):
         return predictor.estimate_many(kernels)
-    if isinstance(predictor, Analytic):
-        return analytic_many(predictor, kernels)
+    if isinstance(predictor, Roofline):
+        return roofline_many(predictor, kernels)
     found = [predictor.estimate(kernel) for kernel in kernels]
     ends = [one.interval_us or (one.latency_us - one.error_us, one.latency_us + one.error_us) for one in found]
     rows = [(one.latency_us, low, high, one.error_us) for one, (low, high) in zip(found, ends, strict=True)]
     return Estimates(*np.array(rows, dtype=np.float64).reshape(-1, 4).T)
 
 
-def analytic_many(predictor: Analytic, kernels: Sequence[Kernel]) -> Estimates:
+def roofline_many(predictor: Roofline, kernels: Sequence[Kernel]) -> Estimates:
     """`describe` one by one, arithmetic all at once."""
     width = ELEMENT_BYTES[predictor.dtype]
     try:
-        rows = np.array([describe(kernel, width) for kernel in kernels], dtype=np.float64).reshape(-1, len(Features._fields))
+        rows = np.array([roofline_features(kernel, width) for kernel in kernels], dtype=np.float64).reshape(-1, len(RooflineFeatures._fields))
     except UnsupportedOp as error:
         raise UnsupportedOp(f"{error}, processor {predictor.processor}") from None
-    latency = np.asarray(latency_us(predictor.rates, Features(*rows.T)), dtype=np.float64)
+    latency = np.asarray(latency_us(predictor.rates, RooflineFeatures(*rows.T)), dtype=np.float64)
     error_us = predictor.relative_error * latency
     return Estimates(latency, np.maximum(latency - error_us, 0.0), latency + error_us, error_us)

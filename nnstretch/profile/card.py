@@ -6,26 +6,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from nnstretch.fusion import FusionRules
-from nnstretch.profile.machine import Cluster, Place
-from nnstretch.profile.meter import Meter
+from nnstretch.kernel import FusionRules
+from nnstretch.profile.backends.meter import Meter
+from nnstretch.profile.machine import Cluster, PinnedProcessor
 from nnstretch.profile.sample import Sample
-from nnstretch.profile.validation import Held, summary
+from nnstretch.profile.validation import HeldOutNetwork, summary
 from nnstretch.soc import Soc
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class CardFacts:
     """Everything the card tells."""
 
     soc: Soc
     meter: Meter
     machine: str
     clusters: tuple[Cluster, ...]
-    places: tuple[Place, ...]
+    places: tuple[PinnedProcessor, ...]
     rules: FusionRules
     samples: Mapping[int, Sequence[Sample]]
-    rows: Sequence[Held]
+    rows: Sequence[HeldOutNetwork]
     refused: Mapping[str, str]
     notes: Sequence[str]
     spent_s: float
@@ -35,7 +35,7 @@ class Facts:
     """Mean power while kernels were measured; None where the platform does not tell."""
 
 
-def card(facts: Facts) -> str:
+def card(facts: CardFacts) -> str:
     count = sum(map(len, facts.samples.values()))
     return "\n".join([
         f"# {facts.soc.name}\n",
@@ -50,7 +50,7 @@ def card(facts: Facts) -> str:
         table("kind | kernels | from us | to us", by_kind(facts.samples)),
         table("processor | core | clock | hand over and back us", processors(facts)),
         f"One call of a sub-graph costs {facts.meter.call_us:.1f} us beside its kernels; merging two branches",
-        f"{facts.soc.merge.fixed_us:.1f} us and {facts.soc.merge.us_per_kib:.4f} us per KiB. " + beside(facts.soc) + power(facts.power_w),
+        f"{facts.soc.merge.fixed_us:.1f} us and {facts.soc.merge.us_per_kib:.4f} us per KiB. " + contention_lines(facts.soc) + power(facts.power_w),
         "## Fused\n",
         fusion(facts),
         "## Error\n",
@@ -67,7 +67,7 @@ def by_kind(samples: Mapping[int, Sequence[Sample]]) -> Iterable[str]:
     return (f"{kind} | {len(times)} | {min(times):.1f} | {max(times):.0f}" for kind, times in most_first)
 
 
-def processors(facts: Facts) -> Iterable[str]:
+def processors(facts: CardFacts) -> Iterable[str]:
     for place, processor in zip(facts.places, facts.soc.processors, strict=True):
         on_cpu = place.device == "cpu"
         khz = facts.clusters[place.cluster].max_khz if on_cpu else None
@@ -75,7 +75,7 @@ def processors(facts: Facts) -> Iterable[str]:
         yield f"{place.name} | {place.core if on_cpu else place.device} | {clock} | {processor.sync_us:.1f}"
 
 
-def beside(soc: Soc) -> str:
+def contention_lines(soc: Soc) -> str:
     parts = [f"{' beside '.join(sorted(names))}: {factor:.3f}" for names, factor in soc.contention.items()]
     return f"Slower while both compute: {', '.join(parts)}.\n" if parts else "Contention was not measured.\n"
 
@@ -84,7 +84,7 @@ def power(power_w: float | None) -> str:
     return f"Mean power while measuring: {power_w:.1f} W.\n" if power_w is not None else "Energy: this platform does not tell.\n"
 
 
-def fusion(facts: Facts) -> str:
+def fusion(facts: CardFacts) -> str:
     tested = "found by the two-operator test, T1 + T2 - T12 > 0.5 min(T1, T2), or by counted launches"
     tested += "; a batch norm, a scale or a shift behind a convolution is taken to fold into its weights"
     how = "read off converted files" if facts.meter.rules else tested
@@ -97,7 +97,7 @@ def fusion(facts: Facts) -> str:
     return text
 
 
-def errors(facts: Facts) -> str:
+def errors(facts: CardFacts) -> str:
     errors = {name: getattr(predictor, "relative_error", 0.0) for name, predictor in facts.soc.predictors.items()}
     text = "".join(f"- {name}: {error:.1%} (rms) on left-out kernels.\n" for name, error in errors.items())
     if facts.rows:
@@ -109,7 +109,7 @@ def errors(facts: Facts) -> str:
     return text
 
 
-def row(one: Held) -> str:
+def row(one: HeldOutNetwork) -> str:
     return f"{one.network} | {one.kernels} | {one.predicted_ms:.2f} | {one.measured_ms:.2f} | {one.error:+.1%} | {one.spread:.1%}"
 
 

@@ -25,12 +25,12 @@ class EnergyMeter(Protocol):
         ...
 
 
-def find(root: Path = POWERCAP, gpu_uuid: str = "") -> EnergyMeter | None:
+def open_energy_meter(root: Path = POWERCAP, gpu_uuid: str = "") -> EnergyMeter | None:
     """The counters of all packages, or those of one GPU (`GPU-...`, as NVML names it); None where there are none to read."""
-    return nvml(gpu_uuid) if gpu_uuid else rapl(root)
+    return open_nvml(gpu_uuid) if gpu_uuid else open_rapl(root)
 
 
-def measured(meter: EnergyMeter, run: Callable[[], object], times: int = 1) -> float:
+def joules_per_call(meter: EnergyMeter, run: Callable[[], object], times: int = 1) -> float:
     """Joules of one call, the mean of `times`: counters move about every millisecond, so short calls want many.
 
     It is all that the package or GPU takes meanwhile, idle power and other processes included.
@@ -44,7 +44,7 @@ def measured(meter: EnergyMeter, run: Callable[[], object], times: int = 1) -> f
 
 
 @dataclass
-class Package:
+class RaplPackage:
     """One RAPL zone, and what it counted so far."""
 
     folder: Path
@@ -55,7 +55,7 @@ class Package:
 
     def advance(self) -> int:
         """Microjoules since it was found. Right while it is read at least once per wrap-around: tens of minutes at full load."""
-        now_uj = number(self.folder / "energy_uj")
+        now_uj = read_counter(self.folder / "energy_uj")
         self.total_uj += now_uj - self.last_uj + (self.range_uj if now_uj < self.last_uj else 0)
         self.last_uj = now_uj
         return self.total_uj
@@ -66,7 +66,7 @@ class Rapl:
     """All processor packages of the machine together."""
 
     source: str
-    packages: tuple[Package, ...] = field(repr=False)
+    packages: tuple[RaplPackage, ...] = field(repr=False)
 
     def joules(self) -> float:
         """Raises BrokenFile where a counter can no longer be read."""
@@ -85,7 +85,7 @@ class Nvml:
         return float(self.library.nvmlDeviceGetTotalEnergyConsumption(self.handle)) / 1e3
 
 
-def rapl(root: Path) -> Rapl | None:
+def open_rapl(root: Path) -> Rapl | None:
     """None where a single package cannot be read: a sum over some of them would be too small.
 
     Zones in zones (cores, memory) are part of their package; `psys` counts the whole platform again.
@@ -94,13 +94,13 @@ def rapl(root: Path) -> Rapl | None:
     try:
         for folder in sorted(root.glob("intel-rapl:*")):
             if folder.name.count(":") == 1 and (folder / "name").read_text(encoding="ascii").startswith("package"):
-                found.append(Package(folder, number(folder / "max_energy_range_uj"), number(folder / "energy_uj")))
+                found.append(RaplPackage(folder, read_counter(folder / "max_energy_range_uj"), read_counter(folder / "energy_uj")))
     except (OSError, ValueError, BrokenFile):
         return None
     return Rapl(f"RAPL, {len(found)} package{'s' * (len(found) > 1)}", tuple(found)) if found else None
 
 
-def number(path: Path) -> int:
+def read_counter(path: Path) -> int:
     """A counter of microjoules. Raises BrokenFile where there is none."""
     try:
         text = path.read_text(encoding="ascii").strip()
@@ -111,7 +111,7 @@ def number(path: Path) -> int:
     return int(text)
 
 
-def nvml(uuid: str) -> Nvml | None:
+def open_nvml(uuid: str) -> Nvml | None:
     """None without NVML's Python binding, its driver, this GPU, or a counter in it (before Volta)."""
     try:
         import pynvml  # type: ignore[import-not-found,import-untyped,unused-ignore]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nnstretch.errors import BadInput, BrokenFile
-from nnstretch.files import object_in, whole_lines
+from nnstretch.files.atomic import parse_json_line, read_complete_lines
 from nnstretch.profile.sample import Sample
 from nnstretch.protocols import Kernel
 
@@ -23,7 +23,7 @@ MOST = 2**53
 
 
 @dataclass
-class Journal:
+class ProfileJournal:
     """Appends whole batches; a line that was cut off by a kill is dropped when it is read again."""
 
     path: Path
@@ -40,7 +40,7 @@ class Journal:
 
     def append(self, cluster: int, samples: list[Sample], spent_s: float) -> None:
         self.spend(spent_s)
-        rows = [{"cluster": cluster, "spent_s": round(self.unwritten_s, 4), "samples": [row(sample) for sample in samples]}]
+        rows = [{"cluster": cluster, "spent_s": round(self.unwritten_s, 4), "samples": [sample_row(sample) for sample in samples]}]
         self.unwritten_s = 0.0
         if not self.path.exists() or not self.path.stat().st_size:
             rows.insert(0, {"format": FORMAT} | self.head)
@@ -53,29 +53,29 @@ class Journal:
             raise BadInput(f"cannot write {self.path}, {error.strerror}, what was measured before is kept") from None
 
 
-def row(sample: Sample) -> dict[str, Any]:
+def sample_row(sample: Sample) -> dict[str, Any]:
     times = [round(us, 2) for us in sample.latencies_us]
     return {"kernel": asdict(sample.kernel), "us": times, "reference_us": round(sample.reference_us, 2)}
 
 
-def opened(folder: Path, head: dict[str, Any]) -> tuple[Journal, dict[int, list[Sample]]]:
+def open_journal(folder: Path, head: dict[str, Any]) -> tuple[ProfileJournal, dict[int, list[Sample]]]:
     """The journal of a folder and its samples by cluster; none yet where there is no file.
 
     Raises BrokenFile where the file belongs to another backend, version or machine, or is none of ours.
     """
     path = folder / NAME
-    journal, found = Journal(path, head), dict[int, list[Sample]]()
-    lines = whole_lines(path)
+    journal, found = ProfileJournal(path, head), dict[int, list[Sample]]()
+    lines = read_complete_lines(path)
     if not lines:
         return journal, found
-    first = object_in(lines[0], path, 1)
+    first = parse_json_line(lines[0], path, 1)
     for key, value in ({"format": FORMAT} | head).items():
         if first.get(key) != value:
             raise BrokenFile(f"{key} is {first.get(key)!r}, {path} line 1, this profile has {value!r}; take another folder or --fresh")
     for at, line in enumerate(lines[1:], 2):
-        data = object_in(line, path, at)
+        data = parse_json_line(line, path, at)
         try:
-            cluster, samples, spent_s = int(data["cluster"]), [sample_of(item) for item in data["samples"]], float(data["spent_s"])
+            cluster, samples, spent_s = int(data["cluster"]), [parse_sample(item) for item in data["samples"]], float(data["spent_s"])
             if not 0 <= spent_s < math.inf:
                 raise ValueError(f"spent_s is {spent_s}")
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
@@ -85,7 +85,7 @@ def opened(folder: Path, head: dict[str, Any]) -> tuple[Journal, dict[int, list[
     return journal, found
 
 
-def sample_of(data: dict[str, Any]) -> Sample:
+def parse_sample(data: dict[str, Any]) -> Sample:
     """Raises KeyError, TypeError or ValueError for what no meter wrote."""
     known = {field.name for field in fields(Kernel)}
     kernel = {key: value for key, value in data["kernel"].items() if key in known}

@@ -25,7 +25,7 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PinnedProcessor:
     """A processor of the predictor to be, and the core that its one thread is pinned to."""
 
     name: str
@@ -48,13 +48,13 @@ def clusters(root: Path = CPUS, cores: tuple[int, ...] | None = None) -> tuple[C
     groups: dict[tuple[int, int], list[int]] = {}
     for core in allowed_cores() if cores is None else cores:
         folder = root / f"cpu{core}"
-        key = (number(folder / "cpu_capacity"), number(folder / "cpufreq" / "cpuinfo_max_freq"))
+        key = (read_number(folder / "cpu_capacity"), read_number(folder / "cpufreq" / "cpuinfo_max_freq"))
         groups.setdefault(key, []).append(core)
     order = sorted(groups, key=lambda key: (-key[0], -key[1], groups[key]))
     return tuple(Cluster(tuple(groups[key]), key[1] or None) for key in order)
 
 
-def number(path: Path) -> int:
+def read_number(path: Path) -> int:
     """0 where the system does not say."""
     try:
         return int(path.read_text(encoding="ascii").strip())
@@ -67,17 +67,17 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,30}")
 """A processor's name becomes the name of its file; `soc` is taken."""
 
 
-def places(spec: str | None, found: tuple[Cluster, ...], cuda: int = 0) -> tuple[Place, ...]:
+def parse_processors(spec: str | None, found: tuple[Cluster, ...], cuda: int = 0) -> tuple[PinnedProcessor, ...]:
     """`big=4,little=0` names cores and `gpu=cuda:0` a CUDA device, of which there are so many.
 
     Without it the first two equal cores, or one core of each cluster, and every CUDA device.
     Raises BadInput for a core or device that is not there or a name that comes twice.
     """
     if spec is None:
-        several = tuple(Place(f"cpu{i}", cluster.cores[0], i) for i, cluster in enumerate(found))
-        equal = tuple(Place(f"cpu{i}", core, 0) for i, core in enumerate(found[0].cores[:2]))
+        several = tuple(PinnedProcessor(f"cpu{i}", cluster.cores[0], i) for i, cluster in enumerate(found))
+        equal = tuple(PinnedProcessor(f"cpu{i}", core, 0) for i, core in enumerate(found[0].cores[:2]))
         return (several if len(found) > 1 else equal) + tuple(accelerator(f"gpu{i}" if cuda > 1 else "gpu", i, found) for i in range(cuda))
-    chosen = tuple(place(part.strip(), spec, found, cuda) for part in spec.split(","))
+    chosen = tuple(parse_processor(part.strip(), spec, found, cuda) for part in spec.split(","))
     cores = [p.core for p in chosen if p.device == "cpu"]
     devices = [p.device for p in chosen if p.device != "cpu"]
     if any(len(set(one)) < len(one) for one in ([p.name for p in chosen], cores, devices)):
@@ -87,7 +87,7 @@ def places(spec: str | None, found: tuple[Cluster, ...], cuda: int = 0) -> tuple
     return tuple(sorted(chosen, key=lambda p: p.device != "cpu"))
 
 
-def place(part: str, spec: str, found: tuple[Cluster, ...], cuda: int) -> Place:
+def parse_processor(part: str, spec: str, found: tuple[Cluster, ...], cuda: int) -> PinnedProcessor:
     """One `NAME=CORE` or `NAME=cuda:N`."""
     owner = {core: index for index, cluster in enumerate(found) for core in cluster.cores}
     name, _, where = part.partition("=")
@@ -97,15 +97,15 @@ def place(part: str, spec: str, found: tuple[Cluster, ...], cuda: int) -> Place:
     if not NAME.fullmatch(name) or name == "soc" or not (where.isascii() and where.isdecimal() and int(where) in owner):
         known = ", ".join(map(str, sorted(owner))) + (f" and devices cuda:0 to cuda:{cuda - 1}" if cuda else "; no CUDA device is at hand")
         raise BadInput(f"--processors is {spec!r}, command line, write NAME=CORE,... with cores among {known}")
-    return Place(name, int(where), owner[int(where)])
+    return PinnedProcessor(name, int(where), owner[int(where)])
 
 
-def accelerator(name: str, index: int, found: tuple[Cluster, ...]) -> Place:
-    return Place(name, found[0].cores[0], ACCELERATORS + index, f"cuda:{index}")
+def accelerator(name: str, index: int, found: tuple[Cluster, ...]) -> PinnedProcessor:
+    return PinnedProcessor(name, found[0].cores[0], ACCELERATORS + index, f"cuda:{index}")
 
 
 @contextmanager
-def pinned(core: int) -> Iterator[None]:
+def pin_process(core: int) -> Iterator[None]:
     """This process on one core; libraries that start threads inside find one core only. Where the system cannot, nothing happens."""
     if not hasattr(os, "sched_setaffinity"):
         yield

@@ -38,7 +38,7 @@ MOST = 1.5
 """Nobody believes a correction beyond this."""
 
 
-def steadied(samples: Sequence[Sample]) -> list[Sample]:
+def normalize_disturbed(samples: Sequence[Sample]) -> list[Sample]:
     """What was measured while the machine was clearly slower than usual, divided by how much slower the reference was."""
     references = [sample.reference_us for sample in samples if sample.reference_us > 0]
     if not references:

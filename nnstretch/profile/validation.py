@@ -9,10 +9,10 @@ from time import perf_counter, perf_counter_ns
 import numpy as np
 
 from nnstretch.errors import NnstretchError
-from nnstretch.fusion import FusionRules
+from nnstretch.kernel import FusionRules
 from nnstretch.predict.learned import Learned
-from nnstretch.profile.meter import Meter
-from nnstretch.structure.kernels import kernels
+from nnstretch.profile.backends.meter import Meter
+from nnstretch.structure.kernel_fusion import fuse_kernels
 
 NETWORKS = (
     "torchvision:resnet34", "torchvision:resnet50", "torchvision:resnext50_32x4d", "torchvision:regnet_x_1_6gf",
@@ -31,7 +31,7 @@ LEAST_RUNS, LEAST_S = 20, 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldOutNetwork:
     """One network: what was predicted, then what was measured."""
 
     network: str
@@ -50,13 +50,13 @@ class Held:
 
 def validate(
     meter: Meter, learned: Learned, rules: FusionRules, names: Sequence[str], progress: Callable[[int, int, str], None]
-) -> tuple[list[Held], dict[str, str]]:
+) -> tuple[list[HeldOutNetwork], dict[str, str]]:
     """Held-out networks, and why some could not be told: an operator without an estimate, a file that cannot be written."""
     rows, refused = [], {}
     for done, name in enumerate(names):
         progress(done, len(names), name)
         try:
-            rows.append(held(meter, learned, rules, name))
+            rows.append(measure_held_out(meter, learned, rules, name))
         except NnstretchError as error:
             refused[name] = str(error)
         except Exception as error:  # runtimes and converters raise what they like: the profile itself must not be lost
@@ -65,7 +65,7 @@ def validate(
     return rows, refused
 
 
-def held(meter: Meter, learned: Learned, rules: FusionRules, name: str) -> Held:
+def measure_held_out(meter: Meter, learned: Learned, rules: FusionRules, name: str) -> HeldOutNetwork:
     import torch
 
     from nnstretch.capture import default_input, load_model
@@ -74,11 +74,11 @@ def held(meter: Meter, learned: Learned, rules: FusionRules, name: str) -> Held:
     module = load_model(name).eval()
     torch.manual_seed(0)
     example = torch.randn(default_input(name, module))
-    found = kernels(capture(module, example, name), rules)
+    found = fuse_kernels(capture(module, example, name), rules)
     predicted_us = meter.call_us + float(learned.estimate_many(found).latency_us.sum())
     times = durations_us(meter.network(module, example))
     low, high = np.percentile(times, (25, 75))
-    return Held(name, predicted_us / 1000, low / 1000, min(times) / 1000, float(high / low - 1), len(found))
+    return HeldOutNetwork(name, predicted_us / 1000, low / 1000, min(times) / 1000, float(high / low - 1), len(found))
 
 
 def durations_us(run: Callable[[], None]) -> list[float]:
@@ -93,7 +93,7 @@ def durations_us(run: Callable[[], None]) -> list[float]:
     return times
 
 
-def summary(rows: Sequence[Held]) -> dict[str, float]:
+def summary(rows: Sequence[HeldOutNetwork]) -> dict[str, float]:
     """Mean absolute error and the share of networks within a tenth; empty where nothing was measured."""
     errors = np.abs([row.error for row in rows])
     return {"mape": float(errors.mean()), "within_10_percent": float((errors <= 0.1).mean())} if len(rows) else {}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from nnstretch.report.charts import Bar, latency_bars
-from nnstretch.report.markup import Markup, join, tag
-from nnstretch.report.numbers import accuracy, ms, percent, times
-from nnstretch.report.story import PlanCost, Search, Story, SummaryRow
+from nnstretch.report.charts.curves_and_bars import LatencyBar, latency_bars
+from nnstretch.report.format_numbers import accuracy, ms, percent, times
+from nnstretch.report.html import Markup, join, tag
+from nnstretch.report.load.data import PlanCost, ReportData, SearchSummary, SummaryRow
 
 KINDS = (
     ("Predicted", "is added up from a latency predictor and shown with its error."),
@@ -16,7 +16,7 @@ HONEST_START = "Three kinds of milliseconds, never mixed in one column. "
 HONEST_END = "Where processors are emulated, no number was taken on the chip itself."
 
 
-def headline(story: Story) -> Markup:
+def headline(story: ReportData) -> Markup:
     figures = tag("dl", _against_fastest(story), _against_iso_mac(story), class_="figures")
     if not any(speedups(story)):
         figures = tag("p", "No speed-up is given: search.json and summary.json hold none, or are not in this folder.", class_="absent")
@@ -28,23 +28,23 @@ def headline(story: Story) -> Markup:
         drawing,
         class_="hero" if bars else None,
     )
-    return tag("section", shown, _uncalibrated(story), honest(), id="headline", aria_label="Headline")
+    return tag("section", shown, _uncalibrated(story), speedup_caveat(), id="headline", aria_label="Headline")
 
 
-def _uncalibrated(story: Story) -> Markup | None:
+def _uncalibrated(story: ReportData) -> Markup | None:
     if not (story.search and story.search.calibrated is False):
         return None
     says = f"The chip {story.search.soc or ''} is not calibrated: no latency of it was ever published, its numbers derive from specifications."
     return tag("p", tag("strong", says), class_="absent")
 
 
-def honest() -> Markup:
+def speedup_caveat() -> Markup:
     """What the kinds of milliseconds are."""
     kinds = join(join((tag("strong", kind), f" {says} ")) for kind, says in KINDS)
     return tag("p", HONEST_START, kinds, HONEST_END, class_="honest")
 
 
-def speedups(story: Story) -> tuple[float | None, float | None]:
+def speedups(story: ReportData) -> tuple[float | None, float | None]:
     """Over the fastest single processor, and over the network of equal MACs, of the plan that the page draws."""
     given = story.plan or story.summary
     return (given.speedup_vs_fastest, given.speedup_vs_iso_mac) if given else (None, None)
@@ -55,7 +55,7 @@ def _figure(value: float | None, says: str, *more: str | None) -> Markup:
     return tag("div", tag("dd", times(value)), tag("dt", says, notes))
 
 
-def _against_fastest(story: Story) -> Markup:
+def _against_fastest(story: ReportData) -> Markup:
     search, plan = story.search, story.plan
     where = f" ({search.fastest})" if search and search.fastest else ""
     says = f"as fast as the original on its fastest single processor{where}"
@@ -64,7 +64,7 @@ def _against_fastest(story: Story) -> Markup:
     return _figure(speedups(story)[0], says, f"{ms(search.fastest_ms)} → {_with_error(plan)}, predicted")
 
 
-def _against_iso_mac(story: Story) -> Markup:
+def _against_iso_mac(story: ReportData) -> Markup:
     plan = story.plan
     more = f"{ms(plan.iso_mac_latency_ms)} → {_with_error(plan)}, predicted" if plan else None
     return _figure(speedups(story)[1], "as fast as a single-branch network of equal MACs on its fastest processor", more)
@@ -74,7 +74,7 @@ def _with_error(plan: PlanCost) -> str:
     return ms(plan.latency_ms) if plan.error_ms is None else f"{ms(plan.latency_ms)} ± {ms(plan.error_ms)}"
 
 
-def _split(story: Story) -> Markup | None:
+def _split(story: ReportData) -> Markup | None:
     """A speed-up is a smaller network times concurrency; say how much of it is which."""
     whole, concurrency = speedups(story)
     if not (whole and concurrency):
@@ -84,7 +84,7 @@ def _split(story: Story) -> Markup | None:
     return tag("p", words, class_="quiet")
 
 
-def _verdict(story: Story) -> Markup | None:
+def _verdict(story: ReportData) -> Markup | None:
     """Whether the gain is larger than what the predictor gets wrong."""
     plan = story.plan
     if not plan or plan.error_ms is None or plan.iso_mac_latency_ms is None:
@@ -95,7 +95,7 @@ def _verdict(story: Story) -> Markup | None:
     return tag("p", f"{off} The gain over equal MACs, {ms(gain_ms)}, is {compared} that.", class_="quiet")
 
 
-def _runs(story: Story) -> Markup | None:
+def _runs(story: ReportData) -> Markup | None:
     """The runs' own medians, in a sentence of their own; two kinds of number are never compared."""
     medians = [story.runs[kind].latency_ms.get("median") for kind in ("original", "branched") if kind in story.runs]
     if len(medians) < 2 or not (medians[0] and medians[1]) or len({run.timing for run in story.runs.values()}) > 1:
@@ -107,31 +107,31 @@ def _runs(story: Story) -> Markup | None:
     return tag("p", words, class_="quiet")
 
 
-def _accuracy(story: Story) -> Markup | None:
+def _accuracy(story: ReportData) -> Markup | None:
     last = {kind: [e.val_accuracy for e in epochs if e.val_accuracy is not None] for kind, epochs in story.training.items()}
     told = [f"{accuracy(scores[-1])} {kind}" for kind, scores in last.items() if scores]
     return tag("p", f"Held-out accuracy after training: {', '.join(told)}.", class_="quiet") if told else None
 
 
-def _bars(story: Story) -> tuple[Bar, ...]:
+def _bars(story: ReportData) -> tuple[LatencyBar, ...]:
     search, plan = story.search, story.plan
     if not plan:
         return tuple(_summary_bar(row, i) for i, row in enumerate(story.summary.rows) if row.predicted_ms) if story.summary else ()
-    bars = [Bar(_original_name(search), search.fastest_ms, _error_of(search.fastest_ms, story), "")] if search and search.fastest_ms else []
+    bars = [LatencyBar(_original_name(search), search.fastest_ms, _error_of(search.fastest_ms, story), "")] if search and search.fastest_ms else []
     if plan.iso_mac_latency_ms is not None:
-        bars.append(Bar("equal MACs, one branch", plan.iso_mac_latency_ms, _error_of(plan.iso_mac_latency_ms, story), "iso"))
-    return (*bars, Bar("branched", plan.latency_ms, plan.error_ms, "ours"))
+        bars.append(LatencyBar("equal MACs, one branch", plan.iso_mac_latency_ms, _error_of(plan.iso_mac_latency_ms, story), "iso"))
+    return (*bars, LatencyBar("branched", plan.latency_ms, plan.error_ms, "ours"))
 
 
-def _summary_bar(row: SummaryRow, number: int) -> Bar:
-    return Bar(row.network[:26], row.predicted_ms or 0.0, row.predicted_error_ms, "ours" if number else "")
+def _summary_bar(row: SummaryRow, number: int) -> LatencyBar:
+    return LatencyBar(row.network[:26], row.predicted_ms or 0.0, row.predicted_error_ms, "ours" if number else "")
 
 
-def _original_name(search: Search | None) -> str:
+def _original_name(search: SearchSummary | None) -> str:
     return f"original on {search.fastest}" if search and search.fastest else "original"
 
 
-def _error_of(latency_ms: float, story: Story) -> float | None:
+def _error_of(latency_ms: float, story: ReportData) -> float | None:
     """The search gives no error for other networks; the summary may, in the row of the same latency."""
     rows = story.summary.rows if story.summary else ()
     near = (row for row in rows if row.predicted_ms and abs(row.predicted_ms - latency_ms) <= 0.001 * latency_ms)

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from nnstretch.files import write_text
-from nnstretch.report import sections, stream_sections
+from nnstretch.files.atomic import write_text
+from nnstretch.report import chapters as sections
+from nnstretch.report import pipeline_chapters as stream_sections
+from nnstretch.report.charts.gantt_overlay import overlay_chapter
+from nnstretch.report.charts.svg import shared_patterns
 from nnstretch.report.headline import headline
-from nnstretch.report.markup import Markup, join, tag
-from nnstretch.report.overlay import overlay_chapter
-from nnstretch.report.reading import read_story
-from nnstretch.report.story import Story
-from nnstretch.report.streaming import PipelineStory
+from nnstretch.report.html import Markup, join, tag
+from nnstretch.report.load.data import ReportData
+from nnstretch.report.load.folder import read_report_data
+from nnstretch.report.load.pipeline_data import PipelineReportData
 from nnstretch.report.style import content_policy, script, style_sheet
-from nnstretch.report.svg import shared_patterns
 
 CHAPTERS = (
     ("summary", "Summary", sections.summary_chapter),
@@ -39,17 +40,17 @@ PIPELINE_CHAPTERS = (
 
 def build_report(folder: Path) -> str:
     """The page as text; the same folder always gives the same page."""
-    return page(read_story(Path(folder)))
+    return page(read_report_data(Path(folder)))
 
 
-def write_report(folder: Path, out: Path) -> Story:
+def write_report(folder: Path, out: Path) -> ReportData:
     """Write the page and return what it tells; nothing is written unless the whole folder could be read."""
-    story = read_story(Path(folder))
+    story = read_report_data(Path(folder))
     write_text(Path(out), page(story))
     return story
 
 
-def page(story: Story) -> str:
+def page(story: ReportData) -> str:
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -63,24 +64,24 @@ def page(story: Story) -> str:
     return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
 
 
-def _branched(story: Story) -> bool:
+def _branched(story: ReportData) -> bool:
     """A folder of a pipeline alone shows nothing of branches, not even that it is absent."""
     return story.branches or story.pipeline is None
 
 
-def _chapters(story: Story) -> tuple[tuple[str, str, Callable[[Story], Markup]], ...]:
+def _chapters(story: ReportData) -> tuple[tuple[str, str, Callable[[ReportData], Markup]], ...]:
     """Of the branched network; provenance is of both."""
     return CHAPTERS if _branched(story) else CHAPTERS[-1:]
 
 
-def _streaming(story: Story) -> Markup | None:
+def _streaming(story: ReportData) -> Markup | None:
     pipeline = story.pipeline
     if pipeline is None:
         return None
     return join((stream_sections.stream_headline(pipeline), *(build(pipeline) for _, _, build in PIPELINE_CHAPTERS)))
 
 
-def _header(story: Story) -> Markup:
+def _header(story: ReportData) -> Markup:
     search = story.search
     told: tuple[str | None, ...] = (search.model, f"on {search.soc}" if search.soc else None, " + ".join(search.processors) or None) if search else ()
     if not search and story.pipeline:
@@ -89,13 +90,13 @@ def _header(story: Story) -> Markup:
     return tag("header", tag("p", eyebrow, class_="eyebrow"), tag("h1", story.title))
 
 
-def _split_told(pipeline: PipelineStory) -> tuple[str | None, ...]:
+def _split_told(pipeline: PipelineReportData) -> tuple[str | None, ...]:
     split, run = pipeline.split, pipeline.run
     stages = f"{len(run.stages)} stages" if run and run.stages else None
     return (f"on {split.soc}" if split and split.soc else None, stages)
 
 
-def _contents(story: Story) -> Markup:
+def _contents(story: ReportData) -> Markup:
     shown = [(anchor, name) for anchor, name, _ in PIPELINE_CHAPTERS] if story.pipeline else []
     shown += [(anchor, name) for anchor, name, _ in _chapters(story)]
     links = join(tag("li", tag("a", name, href=f"#{anchor}")) for anchor, name in shown)

@@ -6,8 +6,8 @@ import base64
 import hashlib
 from importlib.resources import files
 
-from nnstretch.report.markup import Markup
-from nnstretch.report.palette import PROCESSORS, colour_rules
+from nnstretch.report.charts.palette import PROCESSORS, colour_rules
+from nnstretch.report.html import Markup
 
 _COLOURS = {
     "page": ("#f6f7f9", "#0f141a"),

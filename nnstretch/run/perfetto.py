@@ -4,7 +4,7 @@ One process per trace (predicted, measured), one thread and one counter of queue
 branch to the meeting point that waits for it, and an instant for every task that failed and every alarm that rang.
 
 Of a pipeline every worker has a thread (`s0 on cpu`), slices are named by stage and item (`s0#17`), and arrows lead an item from
-stage to stage (`nnstretch/run/items.py`).
+stage to stage (`nnstretch/run/pipelines/item_trace.py`).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from nnstretch.bundle.manifest import Manifest
 from nnstretch.errors import one_line
-from nnstretch.files import write_text
-from nnstretch.manifest import Manifest
-from nnstretch.run.items import hand_overs, homes, item_of, lanes, on_its_way, stages_told
-from nnstretch.schedule import subgraph_of, tasks_of
+from nnstretch.files.atomic import write_text
+from nnstretch.run.pipelines.item_trace import item_args, item_number, producer_consumer_spans, rows_of_stages, stage_args, stage_by_name
+from nnstretch.schedule import subgraph_of, task_graph
 from nnstretch.trace import Failure, Span, Trace
 
 Event = dict[str, Any]
@@ -31,14 +31,14 @@ INSIDE_US = 0.001
 
 def write_perfetto(path: Path, traces: Mapping[str, Trace], manifest: Manifest, timing: str | None = None) -> None:
     """Write `traces` side by side, each as a process of its name; `timing` says what the times of a run are: measured or emulated."""
-    about = {"model": manifest.model, **({} if timing is None else {"timing": timing}), **stages_told(manifest)}
+    about = {"model": manifest.model, **({} if timing is None else {"timing": timing}), **stage_args(manifest)}
     document = {"traceEvents": list(events(traces, manifest)), "displayTimeUnit": "ms", "otherData": about}
     write_text(path, json.dumps(document, indent=1, allow_nan=False) + "\n")
 
 
 def events(traces: Mapping[str, Trace], manifest: Manifest) -> Iterator[Event]:
-    stage_of = homes(manifest)
-    threads = lanes([work for trace in traces.values() for work in _works(trace)], stage_of)
+    stage_of = stage_by_name(manifest)
+    threads = rows_of_stages([work for trace in traces.values() for work in _spans_and_failures(trace)], stage_of)
     tids = {lane: number for number, lane in enumerate(dict.fromkeys(threads.values()), start=1)}
     places = {work: tids[lane] for work, lane in threads.items()}
     for pid, (name, trace) in enumerate(traces.items(), start=1):
@@ -54,7 +54,7 @@ def events(traces: Mapping[str, Trace], manifest: Manifest) -> Iterator[Event]:
         yield from _instants(pid, places, trace)
 
 
-def _works(trace: Trace) -> list[Place]:
+def _spans_and_failures(trace: Trace) -> list[Place]:
     """Who did what, in the order of starts, and what failed."""
     spans = [(subgraph_of(span.task), span.processor) for span in sorted(trace.spans, key=lambda s: s.start_us)]
     return spans + [(subgraph_of(mark.task), mark.processor) for mark in trace.marks if isinstance(mark, Failure)]
@@ -65,11 +65,11 @@ def _meta(pid: int, tid: int, what: str, value: str | int, key: str = "name") ->
 
 
 def _slices(pid: int, places: Mapping[Place, int], trace: Trace, manifest: Manifest) -> Iterator[Event]:
-    subgraphs, stage_of = {sub.name: sub for sub in manifest.subgraphs}, homes(manifest)
+    subgraphs, stage_of = {sub.name: sub for sub in manifest.subgraphs}, stage_by_name(manifest)
     for span in sorted(trace.spans, key=lambda s: (s.start_us, s.task)):
         name = subgraph_of(span.task)
         where = {"pid": pid, "tid": places[name, span.processor], "ts": round(span.start_us, 3), "dur": max(round(span.duration_us, 3), 2 * INSIDE_US)}
-        args: Event = {"task": span.task} | on_its_way(span.task, stage_of)
+        args: Event = {"task": span.task} | item_args(span.task, stage_of)
         if (sub := subgraphs.get(name)) is None:  # a stage of several sub-graphs, or in Python
             yield {"ph": "X", "name": span.task if stage_of else name, "cat": "stage", **where, "args": args}
         else:
@@ -89,15 +89,15 @@ def _meeting_pairs(trace: Trace, manifest: Manifest) -> Iterator[tuple[str, Span
     """Every branch, and the meeting point that waits for it."""
     spans = {span.task: span for span in trace.spans}
     merges = {sub.name for sub in manifest.subgraphs if sub.role == "merge"}
-    for request in sorted({item_of(task) for task in spans}):
-        for task in tasks_of(manifest, request):
+    for request in sorted({item_number(task) for task in spans}):
+        for task in task_graph(manifest, request):
             if task.name in spans and task.subgraph in merges:
                 yield from (("meet", spans[need], spans[task.name]) for need in sorted(task.needs))
 
 
 def _item_pairs(trace: Trace, manifest: Manifest) -> Iterator[tuple[str, Span, Span]]:
     """Whoever hands an item a tensor, and whoever reads it."""
-    return ((f"item {item_of(after.task)}", before, after) for before, after in hand_overs(trace, manifest))
+    return ((f"item {item_number(after.task)}", before, after) for before, after in producer_consumer_spans(trace, manifest))
 
 
 def _depths(pid: int, trace: Trace) -> Iterator[Event]:
@@ -121,7 +121,7 @@ def _instants(pid: int, places: Mapping[Place, int], trace: Trace) -> Iterator[E
             name, args = f"{mark.task} failed", {"task": mark.task, "error": one_line(mark.error)}
             yield {**at, "tid": places[subgraph_of(mark.task), mark.processor], "name": name, "cat": "failure", "s": "t", "args": args}
         else:
-            yield {**at, "tid": 0, "name": one_line(mark.what), "cat": "alarm", "s": "p"}
+            yield {**at, "tid": 0, "name": one_line(mark.tag), "cat": "alarm", "s": "p"}
 
 
 def _just_inside(span: Span) -> float:

@@ -22,15 +22,15 @@ from typing import Any, Self
 
 import numpy as np
 
-from nnstretch.alternatives import plan_of
-from nnstretch.bundle import Bundle, read_bundle
+from nnstretch.bundle.bundle import Bundle, read_bundle
+from nnstretch.bundle.manifest import Manifest, plans_by_name
+from nnstretch.bundle.variants import select_plan
 from nnstretch.errors import BadInput, Cancelled, Stuck
-from nnstretch.manifest import Manifest, plans
-from nnstretch.run.backends import Choice
-from nnstretch.run.edges import leaving
-from nnstretch.run.network import Network, Values
-from nnstretch.schedule import Answer, Mishaps, Placed, Threads
-from nnstretch.schedule.plans import Plans, adapts, durations_us_of, handovers_us_of, is_probe, parted
+from nnstretch.run.backends.registry import Choice
+from nnstretch.run.loaded_network import LoadedNetwork, Values
+from nnstretch.run.tensor_io import from_port
+from nnstretch.schedule import Disturbances, RequestOutcome, StaticPlacement, ThreadExecutor
+from nnstretch.schedule.multi_plan import MultiPlanScheduler, is_adaptive, is_probe, plan_durations_us, plan_enqueue_us, split_name
 from nnstretch.soc import Processor
 from nnstretch.trace import Span, Task
 
@@ -50,7 +50,7 @@ class Reply(Future[Any]):
 
 
 @dataclass(slots=True)
-class Entry:
+class OpenRequest:
     """What is kept of a request until it is answered."""
 
     values: Values
@@ -59,7 +59,7 @@ class Entry:
 
 
 @dataclass(slots=True)
-class Counts:
+class ServerCounters:
     """Of all requests since the server began."""
 
     submitted: int = 0
@@ -79,27 +79,27 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrive:
+class SubmitMessage:
     """What a client's thread tells the loop."""
 
     request: int
 
 
 @dataclass(frozen=True, slots=True)
-class Cancel:
+class CancelMessage:
     request: int
 
 
 @dataclass(frozen=True, slots=True)
-class Close:
+class CloseMessage:
     pass
 
 
 @dataclass(slots=True)
-class Open:
+class OpenRequests:
     """Requests that are on their way, by number; written by clients and by the loop."""
 
-    entries: dict[int, Entry] = field(default_factory=dict)
+    entries: dict[int, OpenRequest] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -117,8 +117,8 @@ class Server:
         capacity: int = CAPACITY,
         emulated: bool = False,
         dilation: float = 1.0,
-        mishaps: Mishaps = Mishaps(),  # noqa: B008 (frozen)
-        network: Network | None = None,
+        mishaps: Disturbances = Disturbances(),  # noqa: B008 (frozen)
+        network: LoadedNetwork | None = None,
         adaptive: bool | None = None,
         plan: str | None = None,
         backend: Choice = None,
@@ -133,24 +133,24 @@ class Server:
         if capacity < 1:
             raise BadInput(f"capacity is {capacity}, server, needed is at least 1 open request")
         bundle = bundle if isinstance(bundle, Bundle) else read_bundle(bundle)
-        manifests = plans(bundle.manifest) if plan is None else {plan: plan_of(bundle, plan).manifest}
-        self.adaptive = adapts(manifests, adaptive, bundle.name)
+        manifests = plans_by_name(bundle.manifest) if plan is None else {plan: select_plan(bundle, plan).manifest}
+        self.adaptive = is_adaptive(manifests, adaptive, bundle.name)
         first = next(iter(manifests))
         manifests = manifests if self.adaptive else {first: manifests[first]}
         given = {} if network is None else {first: network}
-        self.networks = {name: given.get(name) or Network(plan_of(bundle, name), backend) for name in manifests}
+        self.networks = {name: given.get(name) or LoadedNetwork(select_plan(bundle, name), backend) for name in manifests}
         """Every plan that may be used, loaded, by name."""
         self.manifest, self.network = manifests[first], self.networks[first]
-        self.processors = processors or used_by(manifests)
-        self.counts = Counts()
-        self._open, self._room, self._numbers = Open(), threading.BoundedSemaphore(capacity), count()
+        self.processors = processors or processors_of_plans(manifests)
+        self.counts = ServerCounters()
+        self._open, self._room, self._numbers = OpenRequests(), threading.BoundedSemaphore(capacity), count()
         self._closing = False
-        durations_us = durations_us_of(manifests, self.processors) if emulated else None
-        handovers_us = handovers_us_of(manifests, self.processors) if emulated else None
-        self._threads = Threads(self.processors, self._work, durations_us, dilation, mishaps=mishaps, handovers_us=handovers_us)
+        durations_us = plan_durations_us(manifests, self.processors) if emulated else None
+        handovers_us = plan_enqueue_us(manifests, self.processors) if emulated else None
+        self._threads = ThreadExecutor(self.processors, self._work, durations_us, dilation, mishaps=mishaps, handovers_us=handovers_us)
         self._threads.listen()
-        policy = Placed(tuple(processor.name for processor in self.processors))
-        self._plans = Plans(manifests, self.processors, policy, self._threads, self._answered, self.adaptive, ended=ended)
+        policy = StaticPlacement(tuple(processor.name for processor in self.processors))
+        self._plans = MultiPlanScheduler(manifests, self.processors, policy, self._threads, self._on_outcome, self.adaptive, ended=ended)
         self._loop = threading.Thread(target=self._serve, name="nnstretch-loop", daemon=True)
         self._loop.start()
 
@@ -171,10 +171,10 @@ class Server:
             if self._closing:
                 self._room.release()
                 raise Cancelled(f"no request is taken, server of {self.manifest.model}, it has been closed")
-            self._open.entries[number] = Entry(values, reply, deadline_us)
+            self._open.entries[number] = OpenRequest(values, reply, deadline_us)
             self.counts.submitted += 1
-        reply.add_done_callback(lambda future: self._threads.call(Cancel(number)) if future.cancelled() else None)
-        self._threads.call(Arrive(number))
+        reply.add_done_callback(lambda future: self._threads.call(CancelMessage(number)) if future.cancelled() else None)
+        self._threads.call(SubmitMessage(number))
         return reply
 
     def close(self, drain: bool = True) -> None:
@@ -182,7 +182,7 @@ class Server:
         with self._open.lock:
             self._closing = True
         if self._loop.is_alive():
-            self._threads.call(Close())
+            self._threads.call(CloseMessage())
             if not drain:
                 for entry in tuple(self._open.entries.values()):
                     entry.reply.cancel()
@@ -200,44 +200,44 @@ class Server:
         closing = False
         try:
             while not (closing and not self._open.entries):
-                closing = self._hear(self._plans.turn()) or closing
+                closing = self._handle_message(self._plans.step()) or closing
         except BaseException as error:
             with self._open.lock:
                 self._closing = True
             for number, entry in tuple(self._open.entries.items()):
                 self._reply(number, entry, Cancelled(f"request {number} was open, server of {self.manifest.model}, its loop broke: {error}"))
 
-    def _hear(self, what: object) -> bool:
+    def _handle_message(self, what: object) -> bool:
         """Whether the server is to close."""
-        if isinstance(what, Arrive):
+        if isinstance(what, SubmitMessage):
             entry = self._open.entries[what.request]
-            self._plans.arrive(what.request, entry.deadline_us, lambda plan: self._begin(entry, plan))
-        elif isinstance(what, Cancel):
+            self._plans.submit(what.request, entry.deadline_us, lambda plan: self._begin(entry, plan))
+        elif isinstance(what, CancelMessage):
             self._plans.cancel(what.request)
-        return isinstance(what, Close)
+        return isinstance(what, CloseMessage)
 
-    def _begin(self, entry: Entry, plan: str) -> None:
+    def _begin(self, entry: OpenRequest, plan: str) -> None:
         """A plan whose inputs have scales of its own gets them by way of real numbers."""
         entry.reply.plan, network = plan, self.networks[plan]
         self.counts.plans[plan] += 1
         if network.manifest.inputs != self.manifest.inputs:
-            entry.values = network.inputs({port.name: leaving(port, entry.values[port.name]) for port in self.manifest.inputs})
+            entry.values = network.inputs({port.name: from_port(port, entry.values[port.name]) for port in self.manifest.inputs})
 
     def _work(self, task: Task) -> None:
         """On a processor's thread; of a request that is over, nothing is computed any more."""
-        plan, name = parted(task.subgraph)
+        plan, name = split_name(task.subgraph)
         if is_probe(task):
-            self.networks[plan].results(name, nothing(self.networks[plan], name))
+            self.networks[plan].results(name, zero_inputs(self.networks[plan], name))
         elif (entry := self._open.entries.get(task.request)) is not None:
             self.networks[plan].compute(name, entry.values)
 
-    def _answered(self, answer: Answer, plan: str) -> None:
+    def _on_outcome(self, answer: RequestOutcome, plan: str) -> None:
         self.counts.replaced += answer.replaced
         entry = self._open.entries[answer.request]
         entry.reply.replaced, entry.reply.latency_ms = answer.replaced, answer.latency_us / 1000
         self._reply(answer.request, entry, answer.error)
 
-    def _reply(self, number: int, entry: Entry, error: Exception | None) -> None:
+    def _reply(self, number: int, entry: OpenRequest, error: Exception | None) -> None:
         """Exactly once: whoever takes the entry out replies."""
         with self._open.lock:
             if self._open.entries.pop(number, None) is None:
@@ -253,13 +253,13 @@ class Server:
         self._room.release()
 
 
-def used_by(manifests: Mapping[str, Manifest]) -> tuple[Processor, ...]:
+def processors_of_plans(manifests: Mapping[str, Manifest]) -> tuple[Processor, ...]:
     """Processors that plans use, in order of first use, where no chip says more of them."""
     names = dict.fromkeys(sub.processor for one in manifests.values() for sub in one.subgraphs)
     return tuple(Processor(name, "cpu" if name.startswith("cpu") else name, 2) for name in names)
 
 
-def nothing(network: Network, subgraph: str) -> Values:
+def zero_inputs(network: LoadedNetwork, subgraph: str) -> Values:
     """Zeros for a sub-graph to work on where only its time is wanted."""
     reads = next(sub.inputs for sub in network.manifest.subgraphs if sub.name == subgraph)
     return {port.name: np.zeros(port.spec.shape, port.spec.dtype) for port in reads}

@@ -15,20 +15,31 @@ from typing import Self
 
 import numpy as np
 
-from nnstretch.alternatives import plan_of
-from nnstretch.bundle import Bundle, read_bundle
+from nnstretch.bundle.bundle import Bundle, read_bundle
+from nnstretch.bundle.manifest import Manifest
+from nnstretch.bundle.variants import select_plan
 from nnstretch.errors import BadInput, Stuck, UnknownName
-from nnstretch.manifest import Manifest
-from nnstretch.run.backends import Choice, by_processor
-from nnstretch.run.emulation import corrected, dilation_for, rehearsal_of
-from nnstretch.run.measures import latency_us
-from nnstretch.run.network import Given, Network, Values
-from nnstretch.run.overlap import Overlap, overlap
-from nnstretch.run.wired import Wired
-from nnstretch.schedule import Lists, Placed, Threads, VirtualClock, decided, durations_of, handovers_of, in_turn, run, tasks_of
-from nnstretch.schedule.decided import Ran
-from nnstretch.schedule.passing import passed_over, with_passed
-from nnstretch.schedule.virtual import no_work
+from nnstretch.run.backends.registry import Choice, describe_choice
+from nnstretch.run.bound_memory import BoundNetwork
+from nnstretch.run.loaded_network import Given, LoadedNetwork, Values
+from nnstretch.run.metrics import latency_us
+from nnstretch.run.overlap_check import Overlap, overlap
+from nnstretch.run.time_dilation import correct_dilation, required_dilation, summarize_rehearsal
+from nnstretch.schedule import (
+    StaticExecutor,
+    StaticPlacement,
+    ThreadExecutor,
+    VirtualExecutor,
+    enqueue_times_us,
+    run_tasks,
+    serialize,
+    static_order,
+    task_durations_us,
+    task_graph,
+)
+from nnstretch.schedule.elide import restore_noops, without_noops
+from nnstretch.schedule.executors.static import RunTimes
+from nnstretch.schedule.executors.virtual import no_work
 from nnstretch.soc import Processor, Soc
 from nnstretch.trace import Task, Trace
 
@@ -67,28 +78,28 @@ class Session:
     ) -> None:
         _check_choice("mode", mode, MODES)
         _check_choice("clock", clock, CLOCKS)
-        bundle = plan_of(bundle if isinstance(bundle, Bundle) else read_bundle(bundle), plan)
+        bundle = select_plan(bundle if isinstance(bundle, Bundle) else read_bundle(bundle), plan)
         self.mode, self.clock, self.manifest = mode, clock, bundle.manifest
         self.processors = _processors(bundle, soc)
         self.durations_us = _durations(bundle, clock, self.processors)
-        self.handovers_us = handovers_of(self.manifest, self.processors) if self.durations_us else {}
-        self.tasks = in_turn(tasks_of(self.manifest)) if mode == "sequential" else tasks_of(self.manifest)
-        self.network: Network = Network(bundle, backend, threads)
+        self.handovers_us = enqueue_times_us(self.manifest, self.processors) if self.durations_us else {}
+        self.tasks = serialize(task_graph(self.manifest)) if mode == "sequential" else task_graph(self.manifest)
+        self.network: LoadedNetwork = LoadedNetwork(bundle, backend, threads)
         self._trace: Trace | Callable[[], Trace] = Trace(())
         self.late = 0
         """Tasks of the last run whose numbers took longer than their time."""
         self._dilation: float | None = None
         self._closed = False
         self._turn = threading.RLock()
-        self._workers: Threads | None = None
-        self._lists: Lists | None = None
-        self._wired: Wired | None = None
-        self._end: Callable[[], object] = no_threads
+        self._workers: ThreadExecutor | None = None
+        self._lists: StaticExecutor | None = None
+        self._wired: BoundNetwork | None = None
+        self._end: Callable[[], object] = nothing_to_close
 
     @property
     def backends(self) -> dict[str, str]:
         """Who computes, by processor; two names with a comma between where a processor needs both."""
-        return by_processor(self.network.backends, self.manifest)
+        return describe_choice(self.network.backends, self.manifest)
 
     @property
     def emulated(self) -> bool:
@@ -130,10 +141,10 @@ class Session:
         """The same from what `Network.inputs` gave, to which this adds the outputs: what is timed where only computing counts."""
         self._check_open()
         if self.clock == "virtual":
-            self._trace = self._timed(values)
+            self._trace = self._run_timed(values)
         else:
             with self._turn:
-                self._trace, self.late = self._on_threads(values, self.durations_us, self.dilation) if self.emulated else (self._at_once(values), 0)
+                self._trace, self.late = self._run_emulated(values, self.durations_us, self.dilation) if self.emulated else (self._run_static(values), 0)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -142,8 +153,8 @@ class Session:
     def one_after_another(self) -> Session:
         """A session of the same loaded sub-graphs in mode `sequential`; closing one leaves the other open."""
         other = copy(self)
-        other.mode, other.tasks, other._dilation = "sequential", in_turn(tasks_of(self.manifest)), None
-        other._turn, other._workers, other._lists, other._wired, other._end = threading.RLock(), None, None, None, no_threads
+        other.mode, other.tasks, other._dilation = "sequential", serialize(task_graph(self.manifest)), None
+        other._turn, other._workers, other._lists, other._wired, other._end = threading.RLock(), None, None, None, nothing_to_close
         return other
 
     def overlap(self, inputs: Given) -> Overlap | None:
@@ -152,7 +163,7 @@ class Session:
 
     def predicted(self) -> Trace:
         """The virtual clock's trace of a run, without computing a number; empty where nothing is predicted."""
-        return self._timed(None) if self.emulated else Trace(())
+        return self._run_timed(None) if self.emulated else Trace(())
 
     def close(self) -> None:
         """Let the threads end, and forget the loaded sub-graphs."""
@@ -169,50 +180,50 @@ class Session:
         self.close()
 
     @cached_property
-    def _policy(self) -> Placed:
-        return Placed(tuple(processor.name for processor in self.processors))
+    def _policy(self) -> StaticPlacement:
+        return StaticPlacement(tuple(processor.name for processor in self.processors))
 
     @property
-    def _caller(self) -> str | None:
+    def _caller_processor(self) -> str | None:
         return next((processor.name for processor in self.processors if processor.kind == "cpu"), None)
 
-    def _timed(self, values: Values | None) -> Trace:
+    def _run_timed(self, values: Values | None) -> Trace:
         def work(task: Task) -> None:
             if values is not None:
                 self.network.compute(task.subgraph, values)
 
-        return run(self.tasks, self._policy, VirtualClock(self.processors, self.durations_us, work, handovers_us=self.handovers_us))
+        return run_tasks(self.tasks, self._policy, VirtualExecutor(self.processors, self.durations_us, work, handovers_us=self.handovers_us))
 
-    def _at_once(self, values: Values) -> Callable[[], Trace]:
+    def _run_static(self, values: Values) -> Callable[[], Trace]:
         """As fast as this host can: the order is decided once and repeated. What makes its trace."""
         if self._wired is None:
             self._wired = self.network.wired()
         wired = self._wired
-        with self._or_none():
+        with self._abort_on_error():
             if self._lists is None:
-                tasks = passed_over(self.tasks, wired.met)
-                self._lists = Lists(decided(tasks, self.processors, self._policy), self._caller)
+                tasks = without_noops(self.tasks, wired.met)
+                self._lists = StaticExecutor(static_order(tasks, self.processors, self._policy), self._caller_processor)
                 self._end = weakref.finalize(self, self._lists.close)
             wired.enter(values)
             ran = self._lists.run(wired.calls)
         values |= wired.results()
-        return partial(traced, ran, self.tasks, wired.met)
+        return partial(trace_of_static_run, ran, self.tasks, wired.met)
 
-    def _on_threads(self, values: Values, durations_us: Mapping[tuple[str, str], float], dilation: float) -> tuple[Trace, int]:
+    def _run_emulated(self, values: Values, durations_us: Mapping[tuple[str, str], float], dilation: float) -> tuple[Trace, int]:
         """At the chip's times, `dilation` times slower; and how many tasks were late."""
         compute = self.network.compute
-        with self._or_none():
+        with self._abort_on_error():
             if self._workers is None:
-                self._workers = Threads(self.processors, no_work, caller=self._caller)
+                self._workers = ThreadExecutor(self.processors, no_work, caller=self._caller_processor)
                 self._end = weakref.finalize(self, self._workers.close)
             late = self._workers.late
             self._workers.restart(lambda task: compute(task.subgraph, values), durations_us, dilation, self.handovers_us)
-            trace = run(self.tasks, self._policy, self._workers)
-            self._workers.rest()
+            trace = run_tasks(self.tasks, self._policy, self._workers)
+            self._workers.unpin()
             return trace, self._workers.late - late
 
     @contextmanager
-    def _or_none(self) -> Iterator[None]:
+    def _abort_on_error(self) -> Iterator[None]:
         """If a run fails, what is in flight ends before this raises, and the next run starts new threads."""
         try:
             yield
@@ -226,25 +237,25 @@ class Session:
         predicted = self.predicted()
         by_task = {span.task: span.duration_us for span in predicted.spans}
         free = self._traces(values, {}, 1.0, WARM_UPS + REHEARSALS)[WARM_UPS:]
-        factor = dilation_for(rehearsal_of(self.tasks, free), by_task, predicted.makespan_us)
+        factor = required_dilation(summarize_rehearsal(self.tasks, free), by_task, predicted.makespan_us)
         for _ in range(TRIALS):
             paced = self._traces(values, self.durations_us, factor, REHEARSALS)
             late_us = median(latency_us(trace) for trace in paced) - predicted.makespan_us
-            if (better := corrected(factor, late_us / predicted.makespan_us if predicted.makespan_us else 0.0)) == factor:
+            if (better := correct_dilation(factor, late_us / predicted.makespan_us if predicted.makespan_us else 0.0)) == factor:
                 break
             factor = better
         return factor
 
     def _traces(self, values: Values, durations_us: Mapping[tuple[str, str], float], dilation: float, count: int) -> list[Trace]:
-        return [self._on_threads(values, durations_us, dilation)[0] for _ in range(count)]
+        return [self._run_emulated(values, durations_us, dilation)[0] for _ in range(count)]
 
 
-def traced(ran: Ran, tasks: tuple[Task, ...], met: Mapping[str, int]) -> Trace:
+def trace_of_static_run(ran: RunTimes, tasks: tuple[Task, ...], met: Mapping[str, int]) -> Trace:
     """Of a run on lists; it knows no session, which could not go otherwise before its trace goes."""
-    return with_passed(ran.trace(), tasks, met, ran.over_us)
+    return restore_noops(ran.trace(), tasks, met, ran.durations_us)
 
 
-def no_threads() -> None:
+def nothing_to_close() -> None:
     """How the threads end of a session that has none."""
 
 
@@ -278,7 +289,7 @@ def _durations(bundle: Bundle, clock: str, processors: tuple[Processor, ...]) ->
     subs = bundle.manifest.subgraphs
     missing = [sub.name for sub in subs if sub.processor not in sub.predicted_us]
     if not missing:
-        return durations_of(bundle.manifest, processors)
+        return task_durations_us(bundle.manifest, processors)
     if clock == "real" and not _predicted(bundle.manifest):
         return {}
     why = "a virtual clock needs them" if clock == "virtual" else "a timetable needs all or none"

@@ -1,50 +1,56 @@
-"""Which task runs where and when: the one loop, policies, and the clocks that stand behind it.
+"""Which task runs where and when: the one loop, its policies and executors.
 
-    tasks.py     a bundle's manifest as tasks with needs and durations
-    loop.py      the loop: ready tasks go to free processors until nothing is left
-    policies.py  who goes first
-    service.py   requests that come and go: exactly one answer or one error each
-    adaptive.py  which of several plans is best at the speed that processors have left
-    plans.py     requests over several plans
-    moves.py     what is left of a request leaves a processor that has become slow
-    mishaps.py   processors that are busy with others' work, and that fail
-    timetable.py when tasks start and end: queues, calls, and the host thread that hands over
-    virtual.py   the executor whose processors take exactly the predicted time
-    threads.py   the executor with one thread and one bounded queue per processor
-    decided.py   a schedule that is repeated: threads that work off lists
-    passing.py   tasks with nothing to do: nobody waits for them
-    flow.py      a pipeline as rules: which item a stage may begin when
-    relay.py     workers that pass items on by these rules: counters, no queues
-    cores.py     where threads run and how they wait
+    task_graph.py         manifest/trial -> tasks and costs
+    event_loop.py         dispatch ready tasks until done
+    request_scheduler.py  requests with deadlines, cancellation, failover
+    plan_selection.py     which plan to use now
+    multi_plan.py         several plans behind one scheduler
+    rebalancing.py        move ready tasks off slow processors
+    disturbances.py       injected interference and outages
+    elide.py              drop no-op tasks from a task graph
+    pipeline_graph.py     pipeline dependencies and windows
+    meeting_waits.py      who waits at a meeting point
+    cpu_affinity.py       pinning, spinning, precise sleep
+    timeout.py            one timeout over several waits
+    policies/             which ready task goes to which processor now
+    executors/            virtual clock, threads, static orders
 """
 
-from nnstretch.schedule.decided import Lists, decided
-from nnstretch.schedule.loop import run
-from nnstretch.schedule.mishaps import Busy, Fails, Mishaps
-from nnstretch.schedule.policies import Placed
-from nnstretch.schedule.service import Answer, Request, Service
-from nnstretch.schedule.tasks import critical_path_us, durations_of, handovers_of, in_turn, placed_us, subgraph_of, tasks_of
-from nnstretch.schedule.threads import Threads
-from nnstretch.schedule.virtual import VirtualClock
+from nnstretch.schedule.disturbances import Disturbances, Interference, Outage
+from nnstretch.schedule.event_loop import run_tasks
+from nnstretch.schedule.executors.static import StaticExecutor, static_order
+from nnstretch.schedule.executors.threads import ThreadExecutor
+from nnstretch.schedule.executors.virtual import VirtualExecutor
+from nnstretch.schedule.policies.static_placement import StaticPlacement
+from nnstretch.schedule.request_scheduler import Request, RequestOutcome, RequestScheduler
+from nnstretch.schedule.task_graph import (
+    critical_path_us,
+    duration_as_placed,
+    enqueue_times_us,
+    serialize,
+    subgraph_of,
+    task_durations_us,
+    task_graph,
+)
 
 __all__ = [
-    "Answer",
-    "Busy",
-    "Fails",
-    "Lists",
-    "Mishaps",
-    "Placed",
+    "Disturbances",
+    "Interference",
+    "Outage",
     "Request",
-    "Service",
-    "Threads",
-    "VirtualClock",
+    "RequestOutcome",
+    "RequestScheduler",
+    "StaticExecutor",
+    "StaticPlacement",
+    "ThreadExecutor",
+    "VirtualExecutor",
     "critical_path_us",
-    "decided",
-    "durations_of",
-    "handovers_of",
-    "in_turn",
-    "placed_us",
-    "run",
+    "duration_as_placed",
+    "enqueue_times_us",
+    "run_tasks",
+    "serialize",
+    "static_order",
     "subgraph_of",
-    "tasks_of",
+    "task_durations_us",
+    "task_graph",
 ]

@@ -1,37 +1,38 @@
-"""A plan and a graph become a stretched network: described, priced, searched and built.
+"""A plan and a graph become a stretched network: lowered, estimated, searched and built.
 
-Only `stretch` itself loads torch; describing and searching do not.
+    lowering/   plan + graph -> graph of each branch
+    cost/       predicted latency, MACs, parameters
+    search/     the exact search
+    weights/    torch module, inherited weights
+    published/  NN-Stretch's published configurations
+
+Only `weights/` loads torch.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nnstretch.planfile import read_plan, write_plan
-from nnstretch.stretch.lower import Stretched, Stretcher, lower, unbranched
-from nnstretch.verbs import callable_verb
+from nnstretch._callable_package import callable_verb
+from nnstretch.files.plan_yaml import read_plan, write_plan
+from nnstretch.stretch.lowering.lower import LoweredNetwork, NetworkAnalysis, lower, single_processor_plan
 
 if TYPE_CHECKING:
-    from nnstretch.stretch.module import StretchedNetwork, stretch
-    from nnstretch.stretch.optimum import SearchResult, search
+    from nnstretch.stretch.weights.branched_module import StretchedNetwork, stretch
 
 _LAZY = {
-    "stretch": "nnstretch.stretch.module",
-    "StretchedNetwork": "nnstretch.stretch.module",
-    "search": "nnstretch.stretch.optimum",
-    "SearchResult": "nnstretch.stretch.optimum",
+    "stretch": "nnstretch.stretch.weights.branched_module",
+    "StretchedNetwork": "nnstretch.stretch.weights.branched_module",
 }
 callable_verb(__name__)
 __all__ = [
-    "SearchResult",
-    "Stretched",
+    "LoweredNetwork",
+    "NetworkAnalysis",
     "StretchedNetwork",
-    "Stretcher",
     "lower",
     "read_plan",
-    "search",
+    "single_processor_plan",
     "stretch",
-    "unbranched",
     "write_plan",
 ]
 

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nnstretch.graph import Argument, Graph, Node, Ref
-from nnstretch.structure.cuts import INPUT, Cut, cuts, is_size
-from nnstretch.work import WEIGHTED
+from nnstretch.graph import Argument, Graph, Node, ValueRef
+from nnstretch.structure.cuts import INPUT, Cut, find_cuts, is_size
+from nnstretch.structure.macs import WEIGHTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +32,19 @@ class Unit:
 class Repeat:
     """Units that are dropped or kept together: one residual block, or one convolution of a plain stage."""
 
-    units: tuple[Unit, ...]
+    find_units: tuple[Unit, ...]
 
     @property
     def start(self) -> Cut:
-        return self.units[0].start
+        return self.find_units[0].start
 
     @property
     def end(self) -> Cut:
-        return self.units[-1].end
+        return self.find_units[-1].end
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class BlockStage:
     """A first block that stays, and the repeats behind it."""
 
     first_end: Cut
@@ -59,10 +59,10 @@ LONGEST_PERIOD = 4
 """Units that one repeat may span: conv, norm, activation and a pool in networks without residual blocks."""
 
 
-def units(graph: Graph) -> tuple[Unit, ...]:
+def find_units(graph: Graph) -> tuple[Unit, ...]:
     """Units in execution order, repeats marked."""
     plain = plain_units(graph)
-    first_of = {u.end.name: stage.first_end.name for stage in stages(graph, plain) for r in stage.repeats for u in r.units}
+    first_of = {u.end.name: stage.first_end.name for stage in find_stages(graph, plain) for r in stage.repeats for u in r.find_units}
     return tuple(Unit(u.start, u.end, u.nodes, u.macs, u.params, first_of.get(u.end.name)) for u in plain)
 
 
@@ -71,7 +71,7 @@ def plain_units(graph: Graph) -> tuple[Unit, ...]:
     sizes = {weight.name: weight.spec.elements for weight in graph.weights if weight.trainable}
     counted: set[str] = set()
     start = Cut(INPUT, graph.inputs[0].name, -1)
-    for end in cuts(graph):
+    for end in find_cuts(graph):
         nodes = graph.nodes[start.position + 1 : end.position + 1]
         read = {name for node in nodes for name in node.inputs if name in sizes} - counted
         counted |= read
@@ -80,24 +80,24 @@ def plain_units(graph: Graph) -> tuple[Unit, ...]:
     return tuple(found)
 
 
-def stages(graph: Graph, plain: Sequence[Unit] | None = None) -> tuple[Stage, ...]:
+def find_stages(graph: Graph, plain: Sequence[Unit] | None = None) -> tuple[BlockStage, ...]:
     """Every run of equal, shape-preserving units with the block that opens it."""
     plain = plain_units(graph) if plain is None else plain
     specs = graph.specs()
     shapes = [(specs[u.start.value].shape, specs[u.end.value].shape) for u in plain]
-    forms = [form(graph, u) for u in plain]
-    found: list[Stage] = []
+    forms = [structural_hash(graph, u) for u in plain]
+    found: list[BlockStage] = []
     i = floor = 0
     while i < len(plain):
         period, count = longest_run(forms, shapes, i)
         works = any(plain[j].macs for j in range(i, min(i + period, len(plain))))
-        opener = opens(plain, i, period, floor, shapes) if works else None
+        opener = stage_opener(plain, i, period, floor, shapes) if works else None
         spare = count if opener is not None else count - 1
         if works and spare >= 1:
             first = plain[opener] if opener is not None else plain[i + period - 1]
             begin = i if opener is not None else i + period
             repeats = tuple(Repeat(tuple(plain[j : j + period])) for j in range(begin, i + period * count, period))
-            found.append(Stage(first.end, repeats))
+            found.append(BlockStage(first.end, repeats))
             i += period * count
             floor = i
         else:
@@ -119,15 +119,15 @@ def longest_run(forms: Sequence[object], shapes: Sequence[tuple[tuple[int, ...],
     return best
 
 
-def opens(plain: Sequence[Unit], i: int, period: int, floor: int, shapes: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> int | None:
+def stage_opener(plain: Sequence[Unit], i: int, period: int, floor: int, shapes: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> int | None:
     """Index of the unit before `i` that ends the stage's shape-changing first block, if there is one.
 
     It is one if the units just before do every kind of weighted work that a repeat does.
     """
-    wanted = work(plain[i : i + period])
+    wanted = weighted_operators(plain[i : i + period])
     seen: Counter[object] = Counter()
     for j in range(i - 1, floor - 1, -1):
-        seen += work(plain[j : j + 1])
+        seen += weighted_operators(plain[j : j + 1])
         if not wanted - seen:
             return i - 1
         if shapes[j][1][2:] != shapes[i][0][2:]:
@@ -135,7 +135,7 @@ def opens(plain: Sequence[Unit], i: int, period: int, floor: int, shapes: Sequen
     return None
 
 
-def work(group: Sequence[Unit]) -> Counter[object]:
+def weighted_operators(group: Sequence[Unit]) -> Counter[object]:
     """Weighted operators by kind, window and whether they are depthwise; widths and strides apart."""
     return Counter(signature for unit in group for node in unit.nodes if node.kind in WEIGHTED for signature in [work_signature(node)])
 
@@ -146,14 +146,14 @@ def work_signature(node: Node) -> tuple[object, ...]:
     return (node.kind, padding if node.kind != "linear" else 0, isinstance(groups, int) and groups > 1)
 
 
-def form(graph: Graph, unit: Unit) -> tuple[object, ...]:
+def structural_hash(graph: Graph, unit: Unit) -> tuple[object, ...]:
     """A unit's structure without its names: equal forms compute the same function of different weights."""
     specs = {weight.name: weight.spec for weight in graph.weights}
     numbers = {unit.start.value: 0}
     rows: list[object] = []
 
     def anonymous(argument: Argument) -> object:
-        if isinstance(argument, Ref):
+        if isinstance(argument, ValueRef):
             if argument.name in specs:
                 return ("weight", specs[argument.name].shape)
             return ("value", numbers.get(argument.name, -1))

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from nnstretch.errors import BadPlan
-from nnstretch.graph import Graph, Node, Ref, Value
-from nnstretch.work import CONVOLUTIONS
+from nnstretch.graph import Graph, Node, Value, ValueRef
+from nnstretch.structure.macs import CONVOLUTIONS
 
 INPUT, OUTPUT = "input", "output"
 WRITERS = frozenset({"conv1d", "conv2d", "conv3d", "conv_transpose2d", "linear"})
@@ -37,14 +37,14 @@ class Cut:
     """Index of the node that writes it; -1 for the network's input."""
 
 
-def cuts(graph: Graph) -> tuple[Cut, ...]:
+def find_cuts(graph: Graph) -> tuple[Cut, ...]:
     """Every cut in execution order, the network's input left out, its output last."""
     readers = graph.consumers()
-    found = (Cut(name, graph.nodes[i].name, i) for i, name in separators(graph))
+    found = (Cut(name, graph.nodes[i].name, i) for i, name in separating_positions(graph))
     return tuple(cut for cut in found if cut.name == OUTPUT or not inside_kernel(graph, cut, readers.get(cut.value, ())))
 
 
-def separators(graph: Graph) -> Iterator[tuple[int, str]]:
+def separating_positions(graph: Graph) -> Iterator[tuple[int, str]]:
     """Positions after which exactly one tensor is alive, with the cut's name; nobody meets where a batch is folded into pixels."""
     if len(graph.outputs) != 1 or len(graph.inputs) != 1:
         return
@@ -134,7 +134,7 @@ def cut_named(graph: Graph, name: str) -> Cut:
     """The cut of that name, or at the end of the module of that path; raise BadPlan that lists the cuts where there is none."""
     if name == INPUT:
         return Cut(INPUT, graph.inputs[0].name, -1)
-    found = cuts(graph)
+    found = find_cuts(graph)
     for cut in found:
         if cut.name == name:
             return cut
@@ -158,28 +158,28 @@ def section(graph: Graph, start: Cut, end: Cut) -> Graph:
     for node in nodes:
         for name in node.inputs:
             if name in outside and name not in inside:
-                gather(name, outside, start.value, needed)
+                gather_recomputed(name, outside, start.value, needed)
     order = [needed[node.name] for node in graph.nodes if node.name in needed]
     spec = graph.specs()[start.value]
     body = tuple(order + nodes)
     read = {name for node in body for name in node.inputs}
     weights = tuple(weight for weight in graph.weights if weight.name in read)
-    return Graph(f"{start.name}..{end.name}", (Value(start.value, spec),), weights, prune(body, end.value), (end.value,))
+    return Graph(f"{start.name}..{end.name}", (Value(start.value, spec),), weights, prune_unread(body, end.value), (end.value,))
 
 
-def gather(name: str, outside: dict[str, Node], start: str, needed: dict[str, Node]) -> None:
+def gather_recomputed(name: str, outside: dict[str, Node], start: str, needed: dict[str, Node]) -> None:
     """Collect what a section must compute again; a batch size is read off the section's own input."""
     if name in needed or name not in outside:
         return
     node = outside[name]
     if node.kind == "sym_size":
-        node = replace(node, args=(Ref(start), 0))
+        node = replace(node, args=(ValueRef(start), 0))
     for needed_name in node.inputs:
-        gather(needed_name, outside, start, needed)
+        gather_recomputed(needed_name, outside, start, needed)
     needed[name] = node
 
 
-def prune(nodes: tuple[Node, ...], output: str) -> tuple[Node, ...]:
+def prune_unread(nodes: tuple[Node, ...], output: str) -> tuple[Node, ...]:
     needed = {output}
     for node in reversed(nodes):
         if node.name in needed:

@@ -9,82 +9,82 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
-from nnstretch.files import write_text
-from nnstretch.manifest import Manifest, Port, Subgraph
+from nnstretch.bundle.manifest import Manifest, Port, Subgraph
+from nnstretch.files.atomic import write_text
+from nnstretch.files.plan_yaml import write_plan
 from nnstretch.plan import Branch
-from nnstretch.planfile import write_plan
-from nnstretch.report import story
-from nnstretch.report.plan_picture import plan_picture
+from nnstretch.report.charts.plan_diagram import plan_picture
+from nnstretch.report.load import data as story
 from nnstretch.report.style import style_sheet
 from nnstretch.run.perfetto import write_perfetto
-from nnstretch.schedule import Placed, VirtualClock, durations_of, run, tasks_of
+from nnstretch.schedule import StaticPlacement, VirtualExecutor, run_tasks, task_durations_us, task_graph
 from nnstretch.soc import Soc
-from nnstretch.stretch.lower import LoweredSegment
-from nnstretch.study.judge import Verdict
-from nnstretch.study.result import better, feasible
+from nnstretch.stretch.lowering.lower import LoweredSegment
+from nnstretch.study.evaluate import Evaluation
+from nnstretch.study.result import dominates, feasible_trials
 from nnstretch.trial import BranchCost, SegmentCost
 
 if TYPE_CHECKING:
     from optuna.study import Study
     from optuna.trial import Trial
 
-SVG = "http://www.w3.org/2000/svg"
-PLAN, TRACE, PICTURE = "plan.yaml", "trace.json", "plan.svg"
-KINDS = {PLAN: "text/plain", TRACE: "application/json", PICTURE: "image/svg+xml"}
+SVG_NAMESPACE = "http://www.w3.org/2000/svg"
+PLAN_FILE, TRACE_FILE, PICTURE_FILE = "plan.yaml", "trace.json", "plan.svg"
+MIME_TYPES = {PLAN_FILE: "text/plain", TRACE_FILE: "application/json", PICTURE_FILE: "image/svg+xml"}
 
 
 @dataclass(frozen=True)
-class Keeper:
+class ArtifactWriter:
     """Keeps artifacts in a folder that `optuna-dashboard --artifact-dir` reads."""
 
     folder: Path
     soc: Soc
 
-    def keep(self, study: Study, trial: Trial, verdict: Verdict, values: Sequence[float]) -> bool:
+    def write_if_best(self, study: Study, trial: Trial, verdict: Evaluation, values: Sequence[float]) -> bool:
         """Attach artifacts if nothing told so far is as good; says whether it did."""
         from optuna.artifacts import FileSystemArtifactStore, upload_artifact
 
-        known = feasible(study.get_trials(deepcopy=False))
-        if any(list(t.values) == list(values) or better(t.values, values, study.directions) for t in known):
+        known = feasible_trials(study.get_trials(deepcopy=False))
+        if any(list(t.values) == list(values) or dominates(t.values, values, study.directions) for t in known):
             return False
         self.folder.mkdir(parents=True, exist_ok=True)
         store = FileSystemArtifactStore(self.folder)
         with tempfile.TemporaryDirectory() as folder:
-            for path in written(verdict, self.soc, Path(folder)):
-                upload_artifact(artifact_store=store, file_path=str(path), study_or_trial=trial, mimetype=KINDS[path.name])
+            for path in write_artifacts(verdict, self.soc, Path(folder)):
+                upload_artifact(artifact_store=store, file_path=str(path), study_or_trial=trial, mimetype=MIME_TYPES[path.name])
         return True
 
 
-def written(verdict: Verdict, soc: Soc, folder: Path) -> tuple[Path, ...]:
+def write_artifacts(verdict: Evaluation, soc: Soc, folder: Path) -> tuple[Path, ...]:
     """Plan, virtual clock's trace and picture of a plan, as files."""
-    write_plan(folder / PLAN, verdict.plan)
-    write_trace(folder / TRACE, verdict, soc)
-    write_text(folder / PICTURE, picture(verdict))
-    return folder / PLAN, folder / TRACE, folder / PICTURE
+    write_plan(folder / PLAN_FILE, verdict.plan)
+    write_trace(folder / TRACE_FILE, verdict, soc)
+    write_text(folder / PICTURE_FILE, plan_svg(verdict))
+    return folder / PLAN_FILE, folder / TRACE_FILE, folder / PICTURE_FILE
 
 
-def write_trace(path: Path, verdict: Verdict, soc: Soc) -> None:
+def write_trace(path: Path, verdict: Evaluation, soc: Soc) -> None:
     """When each branch would run, told by the virtual clock; nothing is computed."""
-    manifest = manifest_of(verdict, soc)
+    manifest = virtual_manifest(verdict, soc)
     processors = tuple(soc.processor(name) for name in dict.fromkeys(sub.processor for sub in manifest.subgraphs))
-    clock = VirtualClock(processors, durations_of(manifest))
-    write_perfetto(path, {"predicted": run(tasks_of(manifest), Placed(tuple(p.name for p in processors)), clock)}, manifest)
+    clock = VirtualExecutor(processors, task_durations_us(manifest))
+    write_perfetto(path, {"predicted": run_tasks(task_graph(manifest), StaticPlacement(tuple(p.name for p in processors)), clock)}, manifest)
 
 
-def manifest_of(verdict: Verdict, soc: Soc) -> Manifest:
+def virtual_manifest(verdict: Evaluation, soc: Soc) -> Manifest:
     """The bundle that exporting this plan would give, less its files."""
     assert verdict.trial is not None
     assert verdict.lowered is not None
     host = next((p.name for p in soc.processors if p.kind == "cpu"), soc.processors[0].name)
     subgraphs: list[Subgraph] = []
     for number, (lowered, cost) in enumerate(zip(verdict.lowered.segments, verdict.trial.segments, strict=True)):
-        subgraphs += subgraphs_of(number, lowered, cost, host)
+        subgraphs += virtual_subgraphs(number, lowered, cost, host)
     ends = subgraphs[0].inputs, subgraphs[-1].outputs
     sync_us = {i: s.sync_us for i, s in enumerate(verdict.trial.segments) if s.sync_us > 0}
     return Manifest(verdict.plan.model, soc.name, *ends, tuple(subgraphs), 0.0, sync_us)
 
 
-def subgraphs_of(number: int, lowered: LoweredSegment, cost: SegmentCost, host: str) -> list[Subgraph]:
+def virtual_subgraphs(number: int, lowered: LoweredSegment, cost: SegmentCost, host: str) -> list[Subgraph]:
     segment, found = lowered.segment, []
     into = Port(segment.start, lowered.input)
     for branch, priced in zip(lowered.branches, cost.branches, strict=True):
@@ -98,11 +98,11 @@ def subgraphs_of(number: int, lowered: LoweredSegment, cost: SegmentCost, host: 
     return found
 
 
-def picture(verdict: Verdict) -> str:
+def plan_svg(verdict: Evaluation) -> str:
     """The report's picture of a plan as one SVG file, its segments side by side."""
-    drawn = ElementTree.fromstring(str(plan_picture(story_of(verdict))))
+    drawn = ElementTree.fromstring(str(plan_picture(report_segments(verdict))))
     style = ElementTree.fromstring(str(style_sheet()))
-    whole = ElementTree.Element("svg", {"xmlns": SVG})
+    whole = ElementTree.Element("svg", {"xmlns": SVG_NAMESPACE})
     whole.append(style)
     x = 0.0
     for segment in drawn.iter("svg"):
@@ -116,16 +116,16 @@ def picture(verdict: Verdict) -> str:
     return ElementTree.tostring(whole, encoding="unicode") + "\n"
 
 
-def story_of(verdict: Verdict) -> tuple[story.Segment, ...]:
+def report_segments(verdict: Evaluation) -> tuple[story.ReportedSegment, ...]:
     """A verdict as the report's nouns, in milliseconds."""
     assert verdict.trial is not None
     assert verdict.lowered is not None
     return tuple(
-        story.Segment(
+        story.ReportedSegment(
             start=cost.start,
             end=cost.end,
             merge=lowered.segment.merge,
-            branches=tuple(drawn_branch(b.branch, priced) for b, priced in zip(lowered.branches, cost.branches, strict=True)),
+            branches=tuple(report_branch(b.branch, priced) for b, priced in zip(lowered.branches, cost.branches, strict=True)),
             latency_ms=cost.latency_us / 1000,
             sync_ms=cost.sync_us / 1000,
             merge_ms=cost.merge_us / 1000,
@@ -135,8 +135,8 @@ def story_of(verdict: Verdict) -> tuple[story.Segment, ...]:
     )
 
 
-def drawn_branch(branch: Branch, cost: BranchCost) -> story.Branch:
-    return story.Branch(
+def report_branch(branch: Branch, cost: BranchCost) -> story.ReportedBranch:
+    return story.ReportedBranch(
         processor=branch.processor,
         depth=int(branch.depth) if branch.depth is not None else None,
         width=int(branch.width) if branch.width is not None else None,

@@ -9,28 +9,28 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from nnstretch.study.judge import Verdict
+from nnstretch.study.evaluate import Evaluation
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from nnstretch.stretch.module import StretchedNetwork
+    from nnstretch.stretch.weights.branched_module import StretchedNetwork
     from nnstretch.train.recipe import Recipe
 
-Report = Callable[[int, float], None]
+AccuracyCallback = Callable[[int, float], None]
 """Epoch, counted from 1, and held-out accuracy; raises Behind to stop the training."""
-RIVALS = 4
+MIN_RIVALS = 4
 """Fewer say nothing about who is behind."""
-WARM_UPS = 3
+WARM_UP_RUNS = 3
 
 
-class Behind(Exception):
+class Pruned(Exception):
     """A training is not worth going on with; nobody's error."""
 
 
 @dataclass
-class Worth:
+class Objectives:
     """Objectives of one study. `module` is the original, with the weights that branches inherit."""
 
     objective: str
@@ -42,59 +42,59 @@ class Worth:
     weights: dict[tuple[int, ...], Mapping[str, torch.Tensor]] = field(default_factory=dict)
     """Of the original, by the input shape it was captured at."""
 
-    def values(self, verdict: Verdict, report: Report) -> dict[str, float]:
+    def measure_objectives(self, verdict: Evaluation, report: AccuracyCallback) -> dict[str, float]:
         """By metric: `latency_ms`, `measured_ms`, `accuracy`. Raises Behind, and what exporting or training raises."""
         assert verdict.trial is not None
         predicted = {"latency_ms": verdict.trial.latency_us / 1000}
         if self.objective == "measured":
-            return {"measured_ms": self.measured_ms(verdict)}
+            return {"measured_ms": self.measure_latency_ms(verdict)}
         if self.objective == "latency":
             return predicted
-        accuracy = {"accuracy": self.accuracy(verdict, report)}
+        accuracy = {"accuracy": self.train_and_validate(verdict, report)}
         return accuracy if self.objective == "accuracy" else predicted | accuracy
 
-    def network(self, verdict: Verdict) -> StretchedNetwork:
+    def build_network(self, verdict: Evaluation) -> StretchedNetwork:
         """The branched network, with the original's weights."""
         import torch
 
         from nnstretch.capture import trace
-        from nnstretch.stretch.module import assemble
+        from nnstretch.stretch.weights.branched_module import build_module
 
         assert verdict.lowered is not None
         shape = verdict.plan.input_shape
         if shape not in self.weights:
             self.weights[shape] = trace(self.module, torch.zeros(shape), verdict.plan.model).weights
-        return assemble(verdict.lowered, self.weights[shape])
+        return build_module(verdict.lowered, self.weights[shape])
 
-    def measured_ms(self, verdict: Verdict) -> float:
+    def measure_latency_ms(self, verdict: Evaluation) -> float:
         """Median over `repeat` runs of the exported bundle on this machine, branches on threads, in milliseconds."""
         from nnstretch.export import export
         from nnstretch.run import Session
 
         with tempfile.TemporaryDirectory() as folder:
             bundle = Path(folder) / "trial.nns"
-            export(self.network(verdict), verdict.plan, bundle)
+            export(self.build_network(verdict), verdict.plan, bundle)
             with Session(bundle, clock="real") as session:
                 inputs = session.network.random_inputs(seed=0)
                 times_us: list[float] = []
-                for _ in range(WARM_UPS + self.repeat):
+                for _ in range(WARM_UP_RUNS + self.repeat):
                     session.run(inputs)
                     times_us.append(session.latency_us)
-        return median(times_us[WARM_UPS:]) / 1000
+        return median(times_us[WARM_UP_RUNS:]) / 1000
 
-    def accuracy(self, verdict: Verdict, report: Report) -> float:
+    def train_and_validate(self, verdict: Evaluation, report: AccuracyCallback) -> float:
         """Share of held-out images after the recipe's epochs, from inherited weights."""
-        from nnstretch.study.training import train_reporting
+        from nnstretch.study.short_training import train_with_reports
 
         assert self.recipe is not None
         with tempfile.TemporaryDirectory() as folder:
-            return train_reporting(self.network(verdict), self.recipe, Path(folder), report)
+            return train_with_reports(self.build_network(verdict), self.recipe, Path(folder), report)
 
 
-def is_behind(accuracy: float, epoch: int, latency_ms: float, rivals: Sequence[tuple[float, Sequence[float]]]) -> bool:
+def should_prune_training(accuracy: float, epoch: int, latency_ms: float, rivals: Sequence[tuple[float, Sequence[float]]]) -> bool:
     """Whether a training of two objectives may stop: at this epoch, most trials that are as fast were more accurate.
 
     `rivals` are (latency_ms, accuracy by epoch) of other trials; slower ones say nothing.
     """
     same = [curve[epoch - 1] for their_ms, curve in rivals if their_ms <= latency_ms and len(curve) >= epoch]
-    return len(same) >= RIVALS and accuracy < median(same)
+    return len(same) >= MIN_RIVALS and accuracy < median(same)

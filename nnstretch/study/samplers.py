@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 SAMPLERS = ("tpe", "nsga2", "gp", "random")
 
 
-def sampler_of(name: str, seed: int | None = None) -> BaseSampler:
+def make_sampler(name: str, seed: int | None = None) -> BaseSampler:
     """Optuna's samplers; `tpe` takes one trial at a time from a joint model of all parameters."""
     from optuna import samplers
 
@@ -24,7 +24,7 @@ def sampler_of(name: str, seed: int | None = None) -> BaseSampler:
     return samplers.TPESampler(seed=seed, multivariate=True)
 
 
-def pruner_of(name: str) -> BasePruner:
+def make_pruner(name: str) -> BasePruner:
     from optuna import pruners
 
     return pruners.NopPruner() if name == "none" else pruners.MedianPruner(n_startup_trials=4)

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from optuna.storages import BaseStorage
     from optuna.storages.journal import JournalFileBackend
 
-GRPC = "grpc://"
-GRPC_WAIT_S = 10
-BUSY_S = 60
+GRPC_PREFIX = "grpc://"
+GRPC_READY_TIMEOUT_S = 10
+SQLITE_BUSY_TIMEOUT_S = 60
 """How long a worker waits for a database file that another one is writing."""
 
 
@@ -34,7 +34,7 @@ class KernelLock:
         handle = os.open(f"{self.journal}.lock", os.O_CREAT | os.O_RDWR, 0o644)
         fcntl.flock(handle, fcntl.LOCK_EX)
         self._handle = handle
-        cut_half_line(self.journal)
+        truncate_partial_line(self.journal)
         return True
 
     def release(self) -> None:
@@ -43,7 +43,7 @@ class KernelLock:
             self._handle = None
 
 
-def cut_half_line(journal: Path) -> None:
+def truncate_partial_line(journal: Path) -> None:
     """Shorten a journal to its last whole line."""
     with open(journal, "rb+") as file:
         size = file.seek(0, os.SEEK_END)
@@ -59,10 +59,10 @@ def cut_half_line(journal: Path) -> None:
 
 def open_storage(where: str) -> BaseStorage:
     """A journal FILE, `grpc://HOST:PORT`, or any URL that SQLAlchemy knows. Raises BadInput or UnknownName with the culprit."""
-    if where.startswith(GRPC):
+    if where.startswith(GRPC_PREFIX):
         return grpc_storage(where)
     if "://" in where:
-        return database(where)
+        return database_storage(where)
     return journal_storage(Path(where))
 
 
@@ -90,19 +90,19 @@ def journal_backend(path: Path) -> JournalFileBackend:
     return JournalFileBackend(str(path), KernelLock(path))  # type: ignore[arg-type]  # it asks for two methods and gets them
 
 
-def database(url: str) -> BaseStorage:
+def database_storage(url: str) -> BaseStorage:
     from optuna.storages import RDBStorage, get_storage
     from sqlalchemy.exc import SQLAlchemyError
 
-    engine = {"connect_args": {"timeout": BUSY_S}} if url.startswith("sqlite") else {}
+    engine = {"connect_args": {"timeout": SQLITE_BUSY_TIMEOUT_S}} if url.startswith("sqlite") else {}
     try:
         return get_storage(RDBStorage(url, engine_kwargs=engine))
     except (SQLAlchemyError, ImportError, ValueError) as error:
         why = " ".join(str(error).split())[:160]
-        raise BadInput(f"cannot open the study database {without_password(url)}, {why}") from None
+        raise BadInput(f"cannot open the study database {redact_password(url)}, {why}") from None
 
 
-def without_password(url: str) -> str:
+def redact_password(url: str) -> str:
     """A URL as a message may show it."""
     scheme, _, rest = url.partition("://")
     user, at, host = rest.rpartition("@")
@@ -110,7 +110,7 @@ def without_password(url: str) -> str:
 
 
 def grpc_storage(where: str) -> BaseStorage:
-    host, _, port = where.removeprefix(GRPC).rpartition(":")
+    host, _, port = where.removeprefix(GRPC_PREFIX).rpartition(":")
     if not host or not port.isdigit():
         raise BadInput(f"storage is {where!r}, study, write grpc://HOST:PORT")
     try:
@@ -120,7 +120,7 @@ def grpc_storage(where: str) -> BaseStorage:
         raise BadInput(f"cannot reach {where}, package grpcio is missing, install grpcio and protobuf") from None
     proxy = GrpcStorageProxy(host=host, port=int(port))
     try:
-        proxy.wait_server_ready(timeout=GRPC_WAIT_S)
+        proxy.wait_server_ready(timeout=GRPC_READY_TIMEOUT_S)
     except ConnectionError:
-        raise UnknownName(f"no storage server at {where}, it did not answer within {GRPC_WAIT_S} s") from None
+        raise UnknownName(f"no storage server at {where}, it did not answer within {GRPC_READY_TIMEOUT_S} s") from None
     return proxy

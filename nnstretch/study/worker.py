@@ -15,119 +15,129 @@ from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import TrialState
 
 from nnstretch.errors import BadPlan, CannotCapture, Diverged, Mismatch, UnsupportedOp
-from nnstretch.planfile import plan_text
-from nnstretch.study.claims import INTERRUPTED, WITHDRAWN, Beating, Watch, adopt, fail, finished, has_room, why_not
-from nnstretch.study.judge import BUILDABLE, Judge, Verdict
-from nnstretch.study.objective import Behind, Worth, is_behind
-from nnstretch.study.setting import METRICS, Setting
-from nnstretch.study.space import PlanSpace, Value, plan_of
+from nnstretch.files.plan_yaml import plan_text
+from nnstretch.study.config import METRICS, StudyConfig
+from nnstretch.study.evaluate import BUILDABLE_CONSTRAINT, Evaluation, PlanEvaluator
+from nnstretch.study.objective import Objectives, Pruned, should_prune_training
+from nnstretch.study.parameters import ParameterValue, PlanSpace, plan_from_parameters
+from nnstretch.study.trial_leases import (
+    INTERRUPTED_KEY,
+    WITHDRAWN_KEY,
+    Heartbeat,
+    LeaseMonitor,
+    can_start_trial,
+    finished_trials,
+    mark_trial_failed,
+    requeue_lost,
+    withdrawal_reason,
+)
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
     from optuna.study import Study
     from optuna.trial import FrozenTrial, Trial
 
-    from nnstretch.study.artifacts import Keeper
+    from nnstretch.study.artifacts import ArtifactWriter
 
-Progress = Callable[[int, int], None]
-CURVE = "accuracy_by_epoch"
-REFUSALS = (BadPlan, CannotCapture, Mismatch, UnsupportedOp)
+StudyProgress = Callable[[int, int], None]
+ACCURACY_CURVE_KEY = "accuracy_by_epoch"
+INFEASIBLE_PLAN_ERRORS = (BadPlan, CannotCapture, Mismatch, UnsupportedOp)
 """What says that this plan cannot be had, rather than that the study is set up wrongly."""
 POLL_S = 0.2
 
 
 @dataclass
-class Worker:
+class StudyWorker:
     """Shares a study with any number of others, on this machine or elsewhere."""
 
     study: Study
     storage: BaseStorage
-    setting: Setting
+    config: StudyConfig
     space: PlanSpace
-    judge: Judge
-    worth: Worth
-    wanted: int
+    evaluator: PlanEvaluator
+    objectives: Objectives
+    target_trials: int
     """Finished trials of the whole study, whoever runs them."""
     lease_s: float = 60.0
     """A trial whose worker gives no sign of life for so long is run again."""
-    keeper: Keeper | None = None
-    progress: Progress | None = None
-    watch: Watch = field(init=False)
+    artifact_writer: ArtifactWriter | None = None
+    progress: StudyProgress | None = None
+    lease_monitor: LeaseMonitor = field(init=False)
 
     def __post_init__(self) -> None:
-        self.watch = Watch(self.lease_s)
+        self.lease_monitor = LeaseMonitor(self.lease_s)
 
     def run(self) -> None:
         """Raises KeyboardInterrupt when interrupted, with the trial in progress enqueued again."""
-        adopt(self.study)
+        requeue_lost(self.study)
         while True:
             trials = self.study.get_trials(deepcopy=False)
             if self.progress:
-                self.progress(len(finished(trials)), self.wanted)
-            if len(finished(trials)) >= self.wanted:
+                self.progress(len(finished_trials(trials)), self.target_trials)
+            if len(finished_trials(trials)) >= self.target_trials:
                 return
-            if self.reaped(trials) or adopt(self.study):
+            if self.fail_stale_trials(trials) or requeue_lost(self.study):
                 continue
-            if has_room(trials, self.wanted):
-                self.one()
+            if can_start_trial(trials, self.target_trials):
+                self.run_trial()
             else:
                 time.sleep(POLL_S)
 
-    def reaped(self, trials: list[FrozenTrial]) -> int:
+    def fail_stale_trials(self, trials: list[FrozenTrial]) -> int:
         """Tell trials of dead workers; the next round enqueues them again."""
-        return sum(fail(self.storage, trial._trial_id) for trial in self.watch.stale(trials))
+        return sum(mark_trial_failed(self.storage, trial._trial_id) for trial in self.lease_monitor.stale_trials(trials))
 
-    def one(self) -> None:
+    def run_trial(self) -> None:
         trial: Trial | None = None
         try:
-            with uninterrupted():
+            with defer_interrupt():
                 trial = self.study.ask()
-            reason = why_not(trial.number, self.study.get_trials(deepcopy=False), self.wanted)
+            reason = withdrawal_reason(trial.number, self.study.get_trials(deepcopy=False), self.target_trials)
             if reason is not None:
-                fail(self.storage, trial._trial_id, WITHDRAWN, reason)
+                mark_trial_failed(self.storage, trial._trial_id, WITHDRAWN_KEY, reason)
                 return
-            with Beating(self.storage, trial._trial_id, self.lease_s):
-                self.judged(trial)
+            with Heartbeat(self.storage, trial._trial_id, self.lease_s):
+                self.evaluate_trial(trial)
         except UpdateFinishedTrialError:
             return  # somebody took this worker for dead and ran the trial again: theirs counts
         except BaseException as error:
             if trial is not None:
-                fail(self.storage, trial._trial_id, *((INTERRUPTED, "by its user") if isinstance(error, KeyboardInterrupt) else ()))
-                adopt(self.study)
+                mark_trial_failed(self.storage, trial._trial_id, *((INTERRUPTED_KEY, "by its user") if isinstance(error, KeyboardInterrupt) else ()))
+                requeue_lost(self.study)
             raise
 
-    def judged(self, trial: Trial) -> None:
-        verdict = self.judge.verdict(plan_of(self.space, suggested(trial, self.space.distributions)))
+    def evaluate_trial(self, trial: Trial) -> None:
+        verdict = self.evaluator.evaluate(plan_from_parameters(self.space, suggest_parameters(trial, self.space.distributions)))
         for name, value in verdict.limits.items():
             trial.set_constraint(name, value)
-        describe(trial, verdict)
-        if verdict.trial is None or (not verdict.feasible and self.setting.objective != "latency"):
+        record_plan(trial, verdict)
+        if verdict.trial is None or (not verdict.feasible and self.config.objective != "latency"):
             trial.set_user_attr("refused", verdict.reason or "limits")
             self.study.tell(trial, state=TrialState.PRUNED, skip_if_finished=True)
             return
         try:
-            told = self.known(trial) or self.valued(trial, verdict)
-        except Behind:
+            told = self.reuse_objectives(trial) or self.measure_trial(trial, verdict)
+        except Pruned:
             self.study.tell(trial, state=TrialState.PRUNED, skip_if_finished=True)
             return
-        except (Diverged, *REFUSALS) as refusal:  # a plan on which this recipe diverges is no other plan's concern
-            trial.set_constraint(BUILDABLE, 1.0)
+        except (Diverged, *INFEASIBLE_PLAN_ERRORS) as refusal:  # a plan on which this recipe diverges is no other plan's concern
+            trial.set_constraint(BUILDABLE_CONSTRAINT, 1.0)
             trial.set_user_attr("refused", " ".join(str(refusal).split()))
             self.study.tell(trial, state=TrialState.PRUNED, skip_if_finished=True)
             return
-        if self.keeper is not None and verdict.feasible:
-            self.keeper.keep(self.study, trial, verdict, told)
+        if self.artifact_writer is not None and verdict.feasible:
+            self.artifact_writer.write_if_best(self.study, trial, verdict, told)
         self.study.tell(trial, told, skip_if_finished=True)
 
-    def valued(self, trial: Trial, verdict: Verdict) -> list[float]:
-        values = self.worth.values(verdict, lambda epoch, accuracy: self.report(trial, verdict, epoch, accuracy))
+    def measure_trial(self, trial: Trial, verdict: Evaluation) -> list[float]:
+        values = self.objectives.measure_objectives(verdict, lambda epoch, accuracy: self.report_epoch(trial, verdict, epoch, accuracy))
         for name in values.keys() - {"latency_ms"}:
             trial.set_user_attr(name, values[name])
-        return [values[name] for name in METRICS[self.setting.objective]]
+        return [values[name] for name in METRICS[self.config.objective]]
 
-    def known(self, trial: Trial) -> list[float] | None:
+    def reuse_objectives(self, trial: Trial) -> list[float] | None:
         """What the same plan was worth before: many parameters spell one plan, and training it twice would teach nothing."""
-        if self.setting.objective == "latency":
+        if self.config.objective == "latency":
             return None
         for other in self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
             if other.user_attrs.get("plan") == trial.user_attrs["plan"]:
@@ -137,35 +147,35 @@ class Worker:
                 return list(other.values)
         return None
 
-    def report(self, trial: Trial, verdict: Verdict, epoch: int, accuracy: float) -> None:
+    def report_epoch(self, trial: Trial, verdict: Evaluation, epoch: int, accuracy: float) -> None:
         """After an epoch: keep its accuracy, stop where the trial is behind the others."""
-        curve = [*trial.user_attrs.get(CURVE, []), accuracy]
-        trial.set_user_attr(CURVE, curve)
+        curve = [*trial.user_attrs.get(ACCURACY_CURVE_KEY, []), accuracy]
+        trial.set_user_attr(ACCURACY_CURVE_KEY, curve)
         assert verdict.trial is not None
-        if self.setting.objective == "accuracy":  # Optuna reports and prunes where there is one objective only
+        if self.config.objective == "accuracy":  # Optuna reports and prunes where there is one objective only
             trial.report(accuracy, epoch)
             if trial.should_prune():
-                raise Behind
+                raise Pruned
             return
-        if not self.worth.prune:
+        if not self.objectives.prune:
             return
-        others = [t for t in finished(self.study.get_trials(deepcopy=False)) if CURVE in t.user_attrs]
-        rivals = [(t.user_attrs["latency_ms"], t.user_attrs[CURVE]) for t in others]
-        if is_behind(accuracy, epoch, verdict.trial.latency_us / 1000, rivals):
-            raise Behind
+        others = [t for t in finished_trials(self.study.get_trials(deepcopy=False)) if ACCURACY_CURVE_KEY in t.user_attrs]
+        rivals = [(t.user_attrs["latency_ms"], t.user_attrs[ACCURACY_CURVE_KEY]) for t in others]
+        if should_prune_training(accuracy, epoch, verdict.trial.latency_us / 1000, rivals):
+            raise Pruned
 
 
-def suggested(trial: Trial, distributions: dict[str, BaseDistribution]) -> dict[str, Value]:
-    return {name: suggest(trial, name, one) for name, one in distributions.items()}
+def suggest_parameters(trial: Trial, distributions: dict[str, BaseDistribution]) -> dict[str, ParameterValue]:
+    return {name: suggest_value(trial, name, one) for name, one in distributions.items()}
 
 
-def suggest(trial: Trial, name: str, one: Any) -> Value:
+def suggest_value(trial: Trial, name: str, one: Any) -> ParameterValue:
     if isinstance(one, CategoricalDistribution):
         return trial.suggest_categorical(name, one.choices)  # type: ignore[return-value]
     return trial.suggest_float(name, one.low, one.high)
 
 
-def describe(trial: Trial, verdict: Verdict) -> None:
+def record_plan(trial: Trial, verdict: Evaluation) -> None:
     trial.set_user_attr("plan", plan_text(verdict.plan))
     if verdict.trial is not None:
         trial.set_user_attr("latency_ms", verdict.trial.latency_us / 1000)
@@ -174,7 +184,7 @@ def describe(trial: Trial, verdict: Verdict) -> None:
 
 
 @contextmanager
-def uninterrupted() -> Iterator[None]:
+def defer_interrupt() -> Iterator[None]:
     """Ctrl-C waits until a trial that is being created has a name."""
     if threading.current_thread() is not threading.main_thread():
         yield

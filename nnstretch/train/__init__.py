@@ -1,27 +1,57 @@
 """Training with PyTorch Lightning: a recipe, its data, and `fit`.
 
+    recipe.py          Recipe
+    recipe_loader.py   YAML + overrides -> Recipe
+    trainer.py         fit()
+    preflight.py       checks before training
+    branched_start.py  how a branched network begins
+    classifier.py      LightningModule
+    losses.py          losses
+    teacher.py         distillation teacher
+    optimizers.py      optimizer, schedule, EMA
+    callbacks.py       callbacks
+    checkpoints.py     safetensors checkpoints
+    hardware.py        accelerator, processes, precision
+    sync_batchnorm.py  sync batch norm on CPUs too
+    data/              data sets, order, transforms
+
 Names load on first use, so that reading a recipe or the command line's help costs no torch.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nnstretch.train.branched_start import branched_network as branched_network
+    from nnstretch.train.branched_start import initialize_network as initialize_network
+    from nnstretch.train.callbacks import EpochRecord as EpochRecord
+    from nnstretch.train.checkpoints import first_mismatch as first_mismatch
+    from nnstretch.train.checkpoints import load_weights as load_weights
+    from nnstretch.train.checkpoints import save_weights as save_weights
+    from nnstretch.train.data.datamodule import load_held_out as load_held_out
+    from nnstretch.train.recipe import Recipe as Recipe
+    from nnstretch.train.recipe_loader import load_recipe as load_recipe
+    from nnstretch.train.recipe_loader import recipe_yaml as recipe_yaml
+    from nnstretch.train.trainer import TrainResult as TrainResult
+    from nnstretch.train.trainer import evaluate as evaluate
+    from nnstretch.train.trainer import fit as fit
 
 _HOMES = {
-    "Epoch": "records",
+    "EpochRecord": "callbacks",
     "Recipe": "recipe",
-    "TrainResult": "fitting",
-    "branched_network": "branching",
-    "evaluate": "fitting",
-    "fit": "fitting",
-    "held_out": "data.loading",
-    "load_recipe": "reading",
-    "load_weights": "weights",
-    "recipe_yaml": "reading",
-    "save_weights": "weights",
-    "started": "branching",
-    "unfit": "weights",
+    "TrainResult": "trainer",
+    "branched_network": "branched_start",
+    "evaluate": "trainer",
+    "fit": "trainer",
+    "load_held_out": "data.datamodule",
+    "load_recipe": "recipe_loader",
+    "load_weights": "checkpoints",
+    "recipe_yaml": "recipe_loader",
+    "save_weights": "checkpoints",
+    "initialize_network": "branched_start",
+    "first_mismatch": "checkpoints",
 }
 __all__ = sorted(_HOMES)
 

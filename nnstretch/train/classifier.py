@@ -14,27 +14,35 @@ from torchmetrics import MeanMetric
 from torchmetrics.classification import MulticlassAccuracy
 
 from nnstretch.errors import BadInput, BrokenFile, Diverged
-from nnstretch.stretch.norms import precise_norms, remembering
-from nnstretch.train.data.images import Dataset, digest_of
-from nnstretch.train.data.loading import Batch, name_skipped, nothing_judged, refuse_unreadable
-from nnstretch.train.data.order import seed_globally
-from nnstretch.train.data.views import for_training, normalised
-from nnstretch.train.descent import follow, kept_share, laid_out_as, learning_rate_factor, make_optimizer, paired, rises
+from nnstretch.stretch.weights.precise_bn import norms_with_statistics, precise_bn
+from nnstretch.train.checkpoints import first_mismatch
+from nnstretch.train.data.datamodule import ImageBatch, no_readable_image_error, refuse_unreadable, report_skipped
+from nnstretch.train.data.dataset import Dataset, arrays_digest
+from nnstretch.train.data.sampling_order import seed_global_generators
+from nnstretch.train.data.transforms import augment_batch, normalize_images
+from nnstretch.train.hardware import precision_name, tensor_memory_format
 from nnstretch.train.losses import training_loss
-from nnstretch.train.machine import layout_of, spoken
-from nnstretch.train.norms import own_norms
-from nnstretch.train.recipe import Augment, Recipe
-from nnstretch.train.teacher import Teacher, first
-from nnstretch.train.weights import unfit
+from nnstretch.train.optimizers import (
+    average_decay,
+    is_warming_up,
+    learning_rate_factor,
+    make_optimizer,
+    match_memory_layout,
+    pair_tensors,
+    update_average,
+)
+from nnstretch.train.recipe import AugmentSettings, Recipe
+from nnstretch.train.sync_batchnorm import unsynchronized_norms
+from nnstretch.train.teacher import DistillationTeacher, class_scores
 
-NETWORK = "network."
-LOSS_SUMS = ("train_loss.mean_value", "train_loss.weight")
+NETWORK_PREFIX = "network."
+LOSS_SUM_KEYS = ("train_loss.mean_value", "train_loss.weight")
 """In a saved state: of an epoch that was interrupted."""
 STEPS_BETWEEN_CHECKS = 50
 """Asking an accelerator whether a loss is finite makes it wait, so it is asked now and then."""
 
 
-def mixer_of(augment: Augment, classes: int) -> Any:
+def make_mixer(augment: AugmentSettings, classes: int) -> Any:
     """Mixup and CutMix of torchvision, or None."""
     if not (augment.mixup or augment.cutmix):
         return None
@@ -48,7 +56,7 @@ def mixer_of(augment: Augment, classes: int) -> Any:
 class Classifier(LightningModule):
     """A network in training. The teacher is kept aside: it is neither trained nor saved."""
 
-    def __init__(self, network: nn.Module, recipe: Recipe, dataset: Dataset, teacher: Teacher | None = None) -> None:
+    def __init__(self, network: nn.Module, recipe: Recipe, dataset: Dataset, teacher: DistillationTeacher | None = None) -> None:
         super().__init__()
         self.network = network
         self.recipe = recipe
@@ -62,46 +70,46 @@ class Classifier(LightningModule):
         self.top1, self.top5 = (
             MulticlassAccuracy(classes, top_k=min(k, classes), average="micro", validate_args=False) for k in (1, 5)
         )
-        self.mixer = mixer_of(recipe.augment, classes)
+        self.mixer = make_mixer(recipe.augment, classes)
         # Kept in tuples: what is aside of the module's own tree is not saved.
         self._teacher = (teacher,) if teacher is not None else ()
-        self._taught_by = digest_of_weights(teacher.network) if teacher is not None else ""
-        self._compared = digest_of(*(index.numpy() for index in teacher.compared_channels(network))) if teacher is not None else ""
+        self._taught_by = weights_digest(teacher.network) if teacher is not None else ""
+        self._compared = arrays_digest(*(index.numpy() for index in teacher.compared_channels(network))) if teacher is not None else ""
         self._told: set[str] = set()
         self._judged = 0
         self._compiled = (torch.compile(network),) if recipe.trainer.compile else ()
 
     @property
-    def judged(self) -> nn.Module:
+    def evaluated_network(self) -> nn.Module:
         """What is validated and kept: the running average where there is one."""
         return self.average if self.average is not None else self.network
 
     def forward(self, images: Tensor) -> Tensor:
-        return first(self.network(images)).float()
+        return class_scores(self.network(images)).float()
 
     def on_fit_start(self) -> None:
         if self.recipe.trainer.threads:  # of several processes Lightning gives each its share of the cores
             torch.set_num_threads(self.recipe.trainer.threads)
         for teacher in self._teacher:
-            teacher.to(self.device, layout_of(self.recipe.trainer))
+            teacher.to(self.device, tensor_memory_format(self.recipe.trainer))
 
     def on_train_start(self) -> None:
         """A fused step walks weights, gradients and momenta as raw memory, so resumed momenta must be laid out as their weights are."""
         self.first_bad = torch.full((), torch.inf, device=self.device)
-        self._pairs = paired(self.average, self.network) if self.average is not None else []
+        self._pairs = pair_tensors(self.average, self.network) if self.average is not None else []
         for optimizer in self.trainer.optimizers:
             for weight, state in optimizer.state.items():
-                state |= {key: laid_out_as(weight, value) for key, value in state.items()}
+                state |= {key: match_memory_layout(weight, value) for key, value in state.items()}
 
-    def on_train_batch_start(self, batch: Batch, batch_number: int) -> None:
+    def on_train_batch_start(self, batch: ImageBatch, batch_number: int) -> None:
         """Dropout, mixing and their like draw on the global generator; a resumed run must draw the same, two processes not."""
-        seed_globally(self.device, self.recipe.seed, self.current_epoch, batch_number, self.global_rank)
+        seed_global_generators(self.device, self.recipe.seed, self.current_epoch, batch_number, self.global_rank)
 
-    def training_step(self, batch: Batch, batch_number: int) -> Tensor:
-        images, labels = self.as_trained(batch), batch.labels
+    def training_step(self, batch: ImageBatch, batch_number: int) -> Tensor:
+        images, labels = self.prepare_training_images(batch), batch.labels
         if self.mixer is not None:
             images, labels = self.mixer(images, labels)
-        loss = self.loss(self.laid_out(images), labels)
+        loss = self.loss(self.to_memory_format(images), labels)
         self.train_loss.update(loss.detach().expand(len(images)))
         self.first_bad = torch.where(torch.isfinite(loss.detach()), self.first_bad, self.first_bad.clamp(max=self.global_step))
         if loss.device.type == "cpu" or batch_number % STEPS_BETWEEN_CHECKS == 0:
@@ -111,13 +119,13 @@ class Classifier(LightningModule):
     def loss(self, images: Tensor, labels: Tensor) -> Tensor:
         settings, network = self.recipe.loss, self._compiled[0] if self._compiled else self.network
         if not self._teacher:
-            return training_loss(first(network(images)).float(), labels, None, settings)
+            return training_loss(class_scores(network(images)).float(), labels, None, settings)
         seen = self._teacher[0].compare(network, images)
         loss = training_loss(seen.student.float(), labels, seen.teacher.float(), settings)
         return loss if seen.distance is None else loss + settings.features * seen.distance
 
-    def laid_out(self, images: Tensor) -> Tensor:
-        return images.contiguous(memory_format=layout_of(self.recipe.trainer))
+    def to_memory_format(self, images: Tensor) -> Tensor:
+        return images.contiguous(memory_format=tensor_memory_format(self.recipe.trainer))
 
     def refuse_diverged(self, together: bool = False) -> None:
         """Raises Diverged before anything is saved that did not come from finite losses; `together`, where all processes ask, for all."""
@@ -133,49 +141,49 @@ class Classifier(LightningModule):
         super().optimizer_step(*args, **kwargs)
         if self.average is None:
             return
-        rising = rises(self.global_step, int(self.trainer.estimated_stepping_batches), self.recipe.optimizer.warmup)
-        kept = kept_share(self.global_step + 1, rising, self.recipe.average)
+        rising = is_warming_up(self.global_step, int(self.trainer.estimated_stepping_batches), self.recipe.optimizer.warmup)
+        kept = average_decay(self.global_step + 1, rising, self.recipe.average)
         if kept is not None:
-            follow(self._pairs, kept)
+            update_average(self._pairs, kept)
 
     def on_validation_start(self) -> None:
         """Statistics of batch norms over many images, in place of running ones (precise batch norm, as pycls does)."""
         images = self.recipe.trainer.precise_norm_images
-        if not images or not remembering(self.judged):
+        if not images or not norms_with_statistics(self.evaluated_network):
             return
         batches = self.trainer.datamodule.norm_batches(self.current_epoch, images)
-        with torch.autocast(self.device.type, enabled=False), own_norms(self.judged):
-            precise_norms(self.judged, (self.as_trained(batch.to(self.device)) for batch in batches))
+        with torch.autocast(self.device.type, enabled=False), unsynchronized_norms(self.evaluated_network):
+            precise_bn(self.evaluated_network, (self.prepare_training_images(batch.to(self.device)) for batch in batches))
 
-    def readable(self, batch: Batch) -> None:
+    def report_unreadable(self, batch: ImageBatch) -> None:
         """Refuses, or says once for every image that it is skipped."""
         refuse_unreadable(batch, self.recipe.data)
-        name_skipped(problem for problem in batch.problems if problem not in self._told)
+        report_skipped(problem for problem in batch.problems if problem not in self._told)
         self._told.update(batch.problems)
 
-    def as_trained(self, batch: Batch) -> Tensor:
-        self.readable(batch)
-        return self.laid_out(for_training(batch.images, batch.pick, self.recipe.seed, self.recipe.augment, self.dataset))
+    def prepare_training_images(self, batch: ImageBatch) -> Tensor:
+        self.report_unreadable(batch)
+        return self.to_memory_format(augment_batch(batch.images, batch.selection, self.recipe.seed, self.recipe.augment, self.dataset))
 
-    def validation_step(self, batch: Batch, batch_number: int) -> None:
+    def validation_step(self, batch: ImageBatch, batch_number: int) -> None:
         """In fp32, because that is the network which is exported."""
-        self.readable(batch)
+        self.report_unreadable(batch)
         if not len(batch):
             return
         self._judged += len(batch)
         with torch.autocast(self.device.type, enabled=False):
-            student = first(self.judged(self.laid_out(normalised(batch.images, self.dataset)))).float()
+            student = class_scores(self.evaluated_network(self.to_memory_format(normalize_images(batch.images, self.dataset)))).float()
         self.val_loss.update(functional.cross_entropy(student, batch.labels, reduction="none"))
         self.top1.update(student, batch.labels)
         self.top5.update(student, batch.labels)
 
-    def taken_numbers(self) -> dict[str, float]:
+    def collect_metrics(self) -> dict[str, float]:
         """The epoch's losses and accuracies over all processes; the next epoch begins anew."""
         metrics = {"train_loss": self.train_loss, "val_loss": self.val_loss, "val_accuracy": self.top1, "val_top5": self.top5}
         numbers = {name: float(metric.compute()) for name, metric in metrics.items()}
         judged, self._judged = self._judged, 0
         if math.isnan(numbers["val_loss"]) and not judged:
-            raise nothing_judged(self.recipe.data)
+            raise no_readable_image_error(self.recipe.data)
         for metric in metrics.values():
             metric.reset()
         return numbers
@@ -188,13 +196,13 @@ class Classifier(LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """The first process writes for all, so its sums must be everyone's."""
-        checkpoint |= {"precision": spoken(self.trainer.precision), "taught_by": self._taught_by, "compared": self._compared}
+        checkpoint |= {"precision": precision_name(self.trainer.precision), "taught_by": self._taught_by, "compared": self._compared}
         if self.trainer.world_size > 1:
-            for key in LOSS_SUMS:
+            for key in LOSS_SUM_KEYS:
                 checkpoint["state_dict"][key] = self.all_gather(checkpoint["state_dict"][key]).sum(0)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        if (before := checkpoint.get("precision")) != (now := spoken(self.trainer.precision)):
+        if (before := checkpoint.get("precision")) != (now := precision_name(self.trainer.precision)):
             if before is None:
                 raise BrokenFile("training state of another version, it says not which precision it began in, begin anew in another folder")
             raise BadInput(f"cannot resume, it began in {before}, trainer.precision {self.recipe.trainer.precision} is {now} here, ask for {before}")
@@ -203,13 +211,13 @@ class Classifier(LightningModule):
         if checkpoint.get("compared", self._compared) != self._compared:
             raise BadInput("cannot resume, features would be compared with other channels of the original than before, give the same --weights")
         if self.global_rank:
-            for key in LOSS_SUMS:
+            for key in LOSS_SUM_KEYS:
                 checkpoint["state_dict"][key] = torch.zeros_like(checkpoint["state_dict"][key])
-        saved = {key.removeprefix(NETWORK): value for key, value in checkpoint["state_dict"].items() if key.startswith(NETWORK)}
-        if reason := unfit(self.network, saved):
+        saved = {key.removeprefix(NETWORK_PREFIX): value for key, value in checkpoint["state_dict"].items() if key.startswith(NETWORK_PREFIX)}
+        if reason := first_mismatch(self.network, saved):
             raise BadInput(f"cannot resume, the saved training is of another network, {reason}")
 
 
-def digest_of_weights(module: nn.Module) -> str:
+def weights_digest(module: nn.Module) -> str:
     state = module.state_dict()
-    return digest_of(*(state[key].detach().cpu().contiguous().flatten().view(torch.uint8).numpy() for key in sorted(state)))
+    return arrays_digest(*(state[key].detach().cpu().contiguous().flatten().view(torch.uint8).numpy() for key in sorted(state)))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn import functional
 
-from nnstretch.train.recipe import Loss
+from nnstretch.train.recipe import LossSettings
 
 
-def labels_loss(student: Tensor, labels: Tensor, loss: Loss) -> Tensor:
+def label_loss(student: Tensor, labels: Tensor, loss: LossSettings) -> Tensor:
     """Of the labels alone: class numbers of [images], or shares of [images, classes] where images were mixed."""
     if loss.kind == "softmax":
         return functional.cross_entropy(student, labels, label_smoothing=loss.label_smoothing)
@@ -18,9 +18,9 @@ def labels_loss(student: Tensor, labels: Tensor, loss: Loss) -> Tensor:
     return functional.binary_cross_entropy_with_logits(student, smooth)
 
 
-def training_loss(student: Tensor, labels: Tensor, teacher: Tensor | None, loss: Loss) -> Tensor:
+def training_loss(student: Tensor, labels: Tensor, teacher: Tensor | None, loss: LossSettings) -> Tensor:
     """The labels' loss, mixed with the divergence from the teacher's softened opinion where there is one (Hinton et al. 2015)."""
-    truth = labels_loss(student, labels, loss)
+    truth = label_loss(student, labels, loss)
     if teacher is None or not loss.distill:
         return truth
     softness = loss.temperature

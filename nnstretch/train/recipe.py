@@ -14,13 +14,13 @@ from typing import Literal
 from nnstretch.errors import BadInput
 
 
-def require(key: str, value: float, low: float, high: float = math.inf) -> None:
+def require_range(key: str, value: float, low: float, high: float = math.inf) -> None:
     if not low <= value <= high:
         raise BadInput(f"{key} is {value}, it must lie between {low} and {high}")
 
 
 @dataclass(frozen=True)
-class Data:
+class DataSettings:
     """Which images, how they are split, and how they reach the network."""
 
     name: Literal["digits", "shapes", "folder", "cifar10", "cifar100", "shards"] = "digits"
@@ -49,25 +49,25 @@ class Data:
     """Fetch CIFAR where it is missing."""
 
     def __post_init__(self) -> None:
-        require("data.image_px", self.image_px, 8, 1024)
-        require("data.val_px", self.val_px, 0, 1024)
-        require("data.val_resize_px", self.val_resize_px, 0, 2048)
-        require("data.batch_images", self.batch_images, 2, 65536)
-        require("data.held_out", self.held_out, 0.05, 0.9)
-        require("data.split_seed", self.split_seed, 0, 2**32 - 1)
-        require("data.images_per_class", self.images_per_class, 2, 100_000)
-        require("data.workers", self.workers, 0, 256)
-        if self.val_resize_px and self.val_resize_px < self.view_px:
-            raise BadInput(f"data.val_resize_px is {self.val_resize_px}, it must be at least the {self.view_px} that are cut from it")
+        require_range("data.image_px", self.image_px, 8, 1024)
+        require_range("data.val_px", self.val_px, 0, 1024)
+        require_range("data.val_resize_px", self.val_resize_px, 0, 2048)
+        require_range("data.batch_images", self.batch_images, 2, 65536)
+        require_range("data.held_out", self.held_out, 0.05, 0.9)
+        require_range("data.split_seed", self.split_seed, 0, 2**32 - 1)
+        require_range("data.images_per_class", self.images_per_class, 2, 100_000)
+        require_range("data.workers", self.workers, 0, 256)
+        if self.val_resize_px and self.val_resize_px < self.validation_px:
+            raise BadInput(f"data.val_resize_px is {self.val_resize_px}, it must be at least the {self.validation_px} that are cut from it")
 
     @property
-    def view_px(self) -> int:
+    def validation_px(self) -> int:
         """Side of held-out images as the network sees them."""
         return self.val_px or self.image_px
 
 
 @dataclass(frozen=True)
-class Augment:
+class AugmentSettings:
     """How far training images are moved about, and mixed."""
 
     shift: float = 0.0
@@ -92,22 +92,22 @@ class Augment:
     """CutMix: likewise; where both are on, each batch takes one of them at even odds."""
 
     def __post_init__(self) -> None:
-        require("augment.shift", self.shift, 0, 1)
-        require("augment.rotate_deg", self.rotate_deg, 0, 180)
-        require("augment.scale", self.scale, 0, 0.9)
-        require("augment.crop_scale", self.crop_scale, 0.01, 1)
-        require("augment.pad", self.pad, 0, 1)
-        require("augment.flip", self.flip, 0, 1)
-        require("augment.randaugment", self.randaugment, 0, 8)
-        require("augment.randaugment_magnitude", self.randaugment_magnitude, 0, 30)
-        require("augment.mixup", self.mixup, 0, 100)
-        require("augment.cutmix", self.cutmix, 0, 100)
+        require_range("augment.shift", self.shift, 0, 1)
+        require_range("augment.rotate_deg", self.rotate_deg, 0, 180)
+        require_range("augment.scale", self.scale, 0, 0.9)
+        require_range("augment.crop_scale", self.crop_scale, 0.01, 1)
+        require_range("augment.pad", self.pad, 0, 1)
+        require_range("augment.flip", self.flip, 0, 1)
+        require_range("augment.randaugment", self.randaugment, 0, 8)
+        require_range("augment.randaugment_magnitude", self.randaugment_magnitude, 0, 30)
+        require_range("augment.mixup", self.mixup, 0, 100)
+        require_range("augment.cutmix", self.cutmix, 0, 100)
         if self.pad > 0 and self.crop_scale < 1:
             raise BadInput(f"augment.pad is {self.pad} and augment.crop_scale {self.crop_scale}, an image is cropped in one way, set one off")
 
 
 @dataclass(frozen=True)
-class Optimizer:
+class OptimizerSettings:
     """Descent and its learning rate: linear warm-up, then a cosine down to zero."""
 
     name: Literal["sgd", "adamw", "lamb"] = "sgd"
@@ -126,15 +126,15 @@ class Optimizer:
     """Longest gradient, by its L2 norm over all weights; 0 leaves it as it is."""
 
     def __post_init__(self) -> None:
-        require("optimizer.lr", self.lr, 0, 1e3)
-        require("optimizer.momentum", self.momentum, 0, 0.999)
-        require("optimizer.weight_decay", self.weight_decay, 0, 10)
-        require("optimizer.warmup", self.warmup, 0, 0.9)
-        require("optimizer.clip_norm", self.clip_norm, 0, 1e6)
+        require_range("optimizer.lr", self.lr, 0, 1e3)
+        require_range("optimizer.momentum", self.momentum, 0, 0.999)
+        require_range("optimizer.weight_decay", self.weight_decay, 0, 10)
+        require_range("optimizer.warmup", self.warmup, 0, 0.9)
+        require_range("optimizer.clip_norm", self.clip_norm, 0, 1e6)
 
 
 @dataclass(frozen=True)
-class Loss:
+class LossSettings:
     """What is minimised: the labels' loss, mixed with a teacher's opinion where there is one."""
 
     kind: Literal["softmax", "binary"] = "softmax"
@@ -149,10 +149,10 @@ class Loss:
     """Weight of the distance between the branched network's and the original's tensors at the meeting points."""
 
     def __post_init__(self) -> None:
-        require("loss.label_smoothing", self.label_smoothing, 0, 0.9)
-        require("loss.distill", self.distill, 0, 1)
-        require("loss.temperature", self.temperature, 0.1, 100)
-        require("loss.features", self.features, 0, 1000)
+        require_range("loss.label_smoothing", self.label_smoothing, 0, 0.9)
+        require_range("loss.distill", self.distill, 0, 1)
+        require_range("loss.temperature", self.temperature, 0.1, 100)
+        require_range("loss.features", self.features, 0, 1000)
 
     @property
     def has_teacher(self) -> bool:
@@ -160,7 +160,7 @@ class Loss:
 
 
 @dataclass(frozen=True)
-class Branched:
+class BranchedSettings:
     """How a branched network begins, and how its branches are kept from leaning on each other."""
 
     inherit: Literal["none", "weights", "rescaled"] = "weights"
@@ -171,12 +171,12 @@ class Branched:
     """Chance that a branch sits out of an image; never all branches of a segment."""
 
     def __post_init__(self) -> None:
-        require("branched.calibration_images", self.calibration_images, 2, 1_000_000)
-        require("branched.drop", self.drop, 0, 0.9)
+        require_range("branched.calibration_images", self.calibration_images, 2, 1_000_000)
+        require_range("branched.drop", self.drop, 0, 0.9)
 
 
 @dataclass(frozen=True)
-class Average:
+class AverageSettings:
     """A running average of the weights (EMA), which is what is judged and kept."""
 
     decay: float = 0.0
@@ -185,12 +185,12 @@ class Average:
     """Steps between updates."""
 
     def __post_init__(self) -> None:
-        require("average.decay", self.decay, 0, 0.999999)
-        require("average.every_steps", self.every_steps, 1, 1_000_000)
+        require_range("average.decay", self.decay, 0, 0.999999)
+        require_range("average.every_steps", self.every_steps, 1, 1_000_000)
 
 
 @dataclass(frozen=True)
-class Trainer:
+class TrainerSettings:
     """How long, and on how much machine."""
 
     max_epochs: int = 5
@@ -226,16 +226,16 @@ class Trainer:
     """Keep curves for TensorBoard in the folder's `logs`, where the tensorboard package is installed."""
 
     def __post_init__(self) -> None:
-        require("trainer.max_epochs", self.max_epochs, 1)
-        require("trainer.patience_epochs", self.patience_epochs, 0)
-        require("trainer.threads", self.threads, 0, 1024)
-        require("trainer.devices", self.devices, 0, 1024)
-        require("trainer.nodes", self.nodes, 1, 65536)
-        require("trainer.micro_batches", self.micro_batches, 1, 65536)
-        require("trainer.precise_norm_images", self.precise_norm_images, 0)
+        require_range("trainer.max_epochs", self.max_epochs, 1)
+        require_range("trainer.patience_epochs", self.patience_epochs, 0)
+        require_range("trainer.threads", self.threads, 0, 1024)
+        require_range("trainer.devices", self.devices, 0, 1024)
+        require_range("trainer.nodes", self.nodes, 1, 65536)
+        require_range("trainer.micro_batches", self.micro_batches, 1, 65536)
+        require_range("trainer.precise_norm_images", self.precise_norm_images, 0)
         if self.precise_norm_images == 1:
             raise BadInput("trainer.precise_norm_images is 1, one image has no variance, take 2 or more")
-        require("trainer.save_every_steps", self.save_every_steps, 0)
+        require_range("trainer.save_every_steps", self.save_every_steps, 0)
 
 
 @dataclass(frozen=True)
@@ -246,19 +246,19 @@ class Recipe:
     """The network where the caller names none: torchvision:NAME, timm:NAME or FILE.py:FACTORY, with ?key=value."""
     seed: int = 0
     """Of batch order, augmentation, dropout, and of starting weights where none are given."""
-    data: Data = field(default_factory=Data)
-    augment: Augment = field(default_factory=Augment)
-    optimizer: Optimizer = field(default_factory=Optimizer)
-    loss: Loss = field(default_factory=Loss)
-    branched: Branched = field(default_factory=Branched)
-    average: Average = field(default_factory=Average)
-    trainer: Trainer = field(default_factory=Trainer)
+    data: DataSettings = field(default_factory=DataSettings)
+    augment: AugmentSettings = field(default_factory=AugmentSettings)
+    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
+    loss: LossSettings = field(default_factory=LossSettings)
+    branched: BranchedSettings = field(default_factory=BranchedSettings)
+    average: AverageSettings = field(default_factory=AverageSettings)
+    trainer: TrainerSettings = field(default_factory=TrainerSettings)
     start: Literal["own", "he", "zero_residual"] = "own"
     """Where no weights are given, those to start from: as the network's own code draws them (PyTorch's defaults, in branches that
     inherit none), as He et al. 2015, or likewise with the last scale of every residual path at 0 (Goyal et al. 2017)."""
 
     def __post_init__(self) -> None:
-        require("seed", self.seed, 0, 2**32 - 1)
+        require_range("seed", self.seed, 0, 2**32 - 1)
         for key, text in (("model", self.model), ("data.root", self.data.root)):
             if not isinstance(text, str):
                 raise BadInput(f"{key} is {text!r}, it must be text")

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from nnstretch.errors import BadInput
-from nnstretch.stretch import features
-from nnstretch.stretch.module import StretchedNetwork
+from nnstretch.stretch.weights import feature_matching as features
+from nnstretch.stretch.weights.branched_module import StretchedNetwork
 from nnstretch.train.recipe import Recipe
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class TeacherComparison:
     """Both networks on the same images."""
 
     student: Tensor
@@ -24,18 +24,18 @@ class Compared:
     """Mean squared difference at the meeting points over the original's variance; None where it is not asked for."""
 
 
-class Teacher:
+class DistillationTeacher:
     """A network that is neither trained nor saved. Raises BadInput where it cannot teach `student`."""
 
     def __init__(self, network: nn.Module, student: nn.Module, recipe: Recipe) -> None:
         self.network = network.eval()
-        self.watched: features.Teacher | None = None
+        self.watched: features.FeatureTeacher | None = None
         if recipe.loss.features > 0:
             if not isinstance(student, StretchedNetwork) or not features.meeting_names(student):
                 raise BadInput(
                     f"loss.features is {recipe.loss.features}, the network has no meeting points, set it to 0 or give a --plan with branches"
                 )
-            self.watched = features.Teacher(network, student)
+            self.watched = features.FeatureTeacher(network, student)
 
     def compared_channels(self, student: nn.Module) -> tuple[Tensor, ...]:
         """Of every meeting point at which features are compared: the original's channel that each channel stands for."""
@@ -45,16 +45,16 @@ class Teacher:
     def to(self, device: torch.device, layout: torch.memory_format) -> None:
         self.network.to(device=device, memory_format=layout)  # type: ignore[call-overload]
 
-    def compare(self, student: nn.Module, images: Tensor) -> Compared:
+    def compare(self, student: nn.Module, images: Tensor) -> TeacherComparison:
         if self.watched is None or not isinstance(student, StretchedNetwork):
             with torch.no_grad():
-                opinion = first(self.network(images))
-            return Compared(first(student(images)), opinion, None)
+                opinion = class_scores(self.network(images))
+            return TeacherComparison(class_scores(student(images)), opinion, None)
         opinion, wanted = self.watched(images)
         scores, found = features.with_features(student, images)
-        return Compared(first(scores), first(opinion), features.feature_loss(found, wanted, features.meeting_points(student)))
+        return TeacherComparison(class_scores(scores), class_scores(opinion), features.feature_loss(found, wanted, features.meeting_points(student)))
 
 
-def first(output: Tensor | tuple[Tensor, ...]) -> Tensor:
+def class_scores(output: Tensor | tuple[Tensor, ...]) -> Tensor:
     """Class scores; networks with auxiliary heads return a tuple that begins with them."""
     return output[0] if isinstance(output, tuple) else output

@@ -1,19 +1,43 @@
-"""Data sets as bytes, the order in which training sees them, and how an image becomes what a network sees."""
+"""Data sets: images in a known order, from memory, folders or shards.
+
+    dataset.py         data set protocol
+    datamodule.py      batches for Lightning
+    sampling_order.py  deterministic order
+    transforms.py      image -> tensor
+    decode.py          image bytes -> tensor
+    image_folder.py    image folders
+    shards.py          litData shards
+    shard_index.py     litData's index, checked
+    shard_writer.py    images -> shards
+    digits.py          scikit-learn digits
+    cifar.py           CIFAR-10 and CIFAR-100
+    shapes.py          drawn shapes, 60 classes
+"""
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nnstretch.train.data.datamodule import ImageBatch as ImageBatch
+    from nnstretch.train.data.datamodule import Pictures as Pictures
+    from nnstretch.train.data.datamodule import load_held_out as load_held_out
+    from nnstretch.train.data.datamodule import open_dataset as open_dataset
+    from nnstretch.train.data.datamodule import prepare_images as prepare_images
+    from nnstretch.train.data.dataset import Dataset as Dataset
+    from nnstretch.train.data.dataset import Images as Images
+    from nnstretch.train.data.dataset import InMemoryImages as InMemoryImages
 
 _HOMES = {
-    "Batch": "loading",
-    "Dataset": "images",
-    "Images": "images",
-    "InMemory": "images",
-    "Pictures": "loading",
-    "held_out": "loading",
-    "open_data": "loading",
-    "prepared": "loading",
+    "ImageBatch": "datamodule",
+    "Dataset": "dataset",
+    "Images": "dataset",
+    "InMemoryImages": "dataset",
+    "Pictures": "datamodule",
+    "load_held_out": "datamodule",
+    "open_dataset": "datamodule",
+    "prepare_images": "datamodule",
 }
 __all__ = sorted(_HOMES)
 

@@ -11,12 +11,12 @@ import torch
 from filelock import FileLock
 
 from nnstretch.errors import BadInput
-from nnstretch.train.data.images import Colour, Dataset, InMemory
+from nnstretch.train.data.dataset import Color, Dataset, InMemoryImages
 
 if TYPE_CHECKING:
     from torchvision.datasets import CIFAR10
 
-COLOURS: dict[int, tuple[Colour, Colour]] = {
+COLOR_STATISTICS: dict[int, tuple[Color, Color]] = {
     10: ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
     100: ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
 }
@@ -31,13 +31,13 @@ def open_cifar(root: Path, classes: int, download: bool) -> Dataset:
     kind: Any = {10: datasets.CIFAR10, 100: datasets.CIFAR100}.get(classes)
     if kind is None:
         raise BadInput(f"CIFAR of {classes} classes, {root}, there are 10 and 100")
-    with downloading(Path(root)) if download else nullcontext():
-        train, held = (opened(kind, Path(root), classes, part, download) for part in (True, False))
-    return Dataset(in_memory(train), in_memory(held), tuple(train.classes), *COLOURS[classes])
+    with lock_download(Path(root)) if download else nullcontext():
+        train, held = (open_split(kind, Path(root), classes, part, download) for part in (True, False))
+    return Dataset(to_in_memory_images(train), to_in_memory_images(held), tuple(train.classes), *COLOR_STATISTICS[classes])
 
 
 @contextmanager
-def downloading(root: Path) -> Iterator[None]:
+def lock_download(root: Path) -> Iterator[None]:
     """One process at a time: of several that train together each opens the images, and would unpack them into those of another."""
     try:
         root.mkdir(parents=True, exist_ok=True)
@@ -51,19 +51,19 @@ def downloading(root: Path) -> Iterator[None]:
         lock.release()
 
 
-def opened(kind: Any, root: Path, classes: int, train: bool, download: bool) -> CIFAR10:
+def open_split(kind: Any, root: Path, classes: int, train: bool, download: bool) -> CIFAR10:
     """The files are pickles, which run code when read. Torchvision first compares every file that it reads with the MD5 of
     the published one and reads none that differs: keep that gate, and read these files in no other way."""
     try:
         return kind(str(root), train=train, download=download)
     except (OSError, RuntimeError) as error:
         text = " ".join(str(error).split())
-        wrong = culprit(kind, root) or f"{root / kind.base_folder}, {text}"
+        wrong = find_bad_file(kind, root) or f"{root / kind.base_folder}, {text}"
         done = f"downloading failed: {text}" if download else f"unpack {kind.filename} into {root} or set data.download"
         raise BadInput(f"CIFAR-{classes} cannot be read, {wrong}; {done}") from None
 
 
-def culprit(kind: Any, root: Path) -> str | None:
+def find_bad_file(kind: Any, root: Path) -> str | None:
     """The first file that is missing or is not the published one, and which of the two."""
     from torchvision.datasets.utils import check_integrity
 
@@ -80,6 +80,6 @@ def culprit(kind: Any, root: Path) -> str | None:
     return None
 
 
-def in_memory(part: CIFAR10) -> InMemory:
+def to_in_memory_images(part: CIFAR10) -> InMemoryImages:
     pixels = torch.from_numpy(part.data).permute(0, 3, 1, 2).contiguous()
-    return InMemory(pixels, torch.tensor(part.targets, dtype=torch.int64))
+    return InMemoryImages(pixels, torch.tensor(part.targets, dtype=torch.int64))

@@ -7,9 +7,9 @@ from functools import lru_cache
 import torch
 from torch.nn import functional
 
-from nnstretch.train.data.images import Dataset, InMemory
+from nnstretch.train.data.dataset import Dataset, InMemoryImages
 
-SHADES = 16
+MAX_BRIGHTNESS = 16
 """The scans have brightness 0 to 16."""
 
 
@@ -20,7 +20,7 @@ def open_digits(image_px: int, held_out: float, split_seed: int) -> Dataset:
     from sklearn.model_selection import train_test_split
 
     digits = datasets.load_digits()
-    small = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / SHADES
+    small = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / MAX_BRIGHTNESS
     large = functional.interpolate(small, size=image_px, mode="bilinear", align_corners=False)
     images = (large * 255).round().to(torch.uint8).expand(-1, 3, -1, -1)
     labels = torch.tensor(digits.target, dtype=torch.int64)
@@ -28,8 +28,8 @@ def open_digits(image_px: int, held_out: float, split_seed: int) -> Dataset:
     seen = images[train][:, 0].float() / 255
     mean, std = float(seen.mean()), float(seen.std())
     return Dataset(
-        InMemory(images[train].contiguous(), labels[train]),
-        InMemory(images[held].contiguous(), labels[held]),
+        InMemoryImages(images[train].contiguous(), labels[train]),
+        InMemoryImages(images[held].contiguous(), labels[held]),
         tuple(str(name) for name in digits.target_names),
         (mean, mean, mean),
         (std, std, std),

@@ -14,16 +14,16 @@ from typing import Any
 from nnstretch.errors import BadInput, BrokenFile
 
 INDEX_FILE = "index.json"
-LEAF = {"type": None, "context": None, "children_spec": []}
-PAIR = [1, {"type": "builtins.tuple", "context": "null", "children_spec": [LEAF, LEAF]}]
+LEAF_SPEC = {"type": None, "context": None, "children_spec": []}
+PAIR_SPEC = [1, {"type": "builtins.tuple", "context": "null", "children_spec": [LEAF_SPEC, LEAF_SPEC]}]
 """How litData writes that an image is a tuple of two plain values."""
-OURS: dict[str, Any] = {"data_format": ["bytes", "int"], "item_loader": "PyTreeLoader", "types": "json"}
+REQUIRED_CONFIG: dict[str, Any] = {"data_format": ["bytes", "int"], "item_loader": "PyTreeLoader", "types": "json"}
 """What the index must say; all else that it says must be empty, such as compression and encryption."""
-FREE = {"chunk_bytes", "chunk_size", "data_spec"}
+UNCHECKED_CONFIG_KEYS = {"chunk_bytes", "chunk_size", "data_spec"}
 CHUNK_NAME = re.compile(r"chunk-\d+-\d+\.bin")
 
 
-def chunk_images(folder: Path) -> tuple[int, ...]:
+def images_per_chunk(folder: Path) -> tuple[int, ...]:
     """How many images each shard of a folder holds. Raises BadInput where there is none, BrokenFile where it is not ours or its files are not as it says."""
     path = folder / INDEX_FILE
     try:
@@ -39,25 +39,25 @@ def chunk_images(folder: Path) -> tuple[int, ...]:
     check_config(data["config"], path)
     if not data["chunks"]:
         raise BrokenFile(f"no images, {path}, it lists no chunks")
-    return tuple(images_of(entry, path) for entry in data["chunks"])
+    return tuple(check_chunk(entry, path) for entry in data["chunks"])
 
 
 def check_config(config: dict[str, Any], path: Path) -> None:
-    for key, needed in OURS.items():
+    for key, needed in REQUIRED_CONFIG.items():
         if config.get(key) != needed:
             raise BrokenFile(f"{key} is {str(config.get(key))[:60]}, {path}, only {needed} is read: other forms may run code")
-    for key in sorted(config.keys() - OURS.keys() - FREE):
+    for key in sorted(config.keys() - REQUIRED_CONFIG.keys() - UNCHECKED_CONFIG_KEYS):
         if config[key] is not None:
             raise BrokenFile(f"{key} is {str(config[key])[:60]}, {path}, no such shards are read")
     try:
-        plain = json.loads(config["data_spec"]) == PAIR
+        plain = json.loads(config["data_spec"]) == PAIR_SPEC
     except (KeyError, TypeError, ValueError, RecursionError):
         plain = False
     if not plain:
         raise BrokenFile(f"data_spec is {str(config.get('data_spec'))[:60]}, {path}, only pairs of an image and its class are read")
 
 
-def images_of(entry: Any, path: Path) -> int:
+def check_chunk(entry: Any, path: Path) -> int:
     """Of one shard, of which a file is there that is as long as the index says. Raises BrokenFile."""
     known = entry if isinstance(entry, dict) else {}
     name, images, size_bytes = known.get("filename"), known.get("chunk_size"), known.get("chunk_bytes")

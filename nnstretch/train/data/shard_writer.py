@@ -14,72 +14,72 @@ from pathlib import Path
 import numpy as np
 
 from nnstretch.errors import BadInput
-from nnstretch.train.data.decode import decoded, encoded_png
-from nnstretch.train.data.folder import Files
-from nnstretch.train.data.images import Dataset, Images
-from nnstretch.train.data.shards import CLASSES_FILE, FORMAT
+from nnstretch.train.data.dataset import Dataset, Images
+from nnstretch.train.data.decode import decode_image, encode_png
+from nnstretch.train.data.image_folder import ImageFiles
+from nnstretch.train.data.shards import CLASSES_FILE, CLASSES_FORMAT
 
-Progress = Callable[[int, int], None]
+ShardProgress = Callable[[int, int], None]
 """Told how many images are written, and of how many."""
-SMALLEST_CHUNK_BYTES = 1024
-BLOCK_IMAGES = 64
+MIN_CHUNK_BYTES = 1024
+IMAGES_PER_BLOCK = 64
 """Read at once by the workers, so that memory is bounded."""
-MIX_SEED = 0
+SHUFFLE_SEED = 0
 
 
-def unheard(done: int, total: int) -> None:
+def ignore_progress(done: int, total: int) -> None:
     """No progress is shown."""
 
 
-def write_dataset(dataset: Dataset, root: Path, chunk_bytes: int, workers: int = 1, progress: Progress = unheard) -> None:
+def write_dataset(dataset: Dataset, root: Path, chunk_bytes: int, workers: int = 1, progress: ShardProgress = ignore_progress) -> None:
     """Both parts, and the classes; `open_shards` reads them. `root` must not be there yet. Raises BadInput or Unreadable."""
-    with new_folder(Path(root)) as aside:
-        fill(aside / "train", dataset.train, chunk_bytes, workers, progress)
-        fill(aside / "val", dataset.held, chunk_bytes, workers, progress)
-        facts = {"format": FORMAT, "classes": dataset.classes, "mean": dataset.mean, "std": dataset.std}
+    with create_folder_atomically(Path(root)) as aside:
+        write_chunks(aside / "train", dataset.train, chunk_bytes, workers, progress)
+        write_chunks(aside / "val", dataset.held, chunk_bytes, workers, progress)
+        facts = {"format": CLASSES_FORMAT, "classes": dataset.classes, "mean": dataset.mean, "std": dataset.std}
         (aside / CLASSES_FILE).write_text(json.dumps(facts, indent=1), encoding="utf-8")
 
 
-def write_shards(images: Images, folder: Path, chunk_bytes: int, workers: int = 1, progress: Progress = unheard) -> None:
+def write_shards(images: Images, folder: Path, chunk_bytes: int, workers: int = 1, progress: ShardProgress = ignore_progress) -> None:
     """One litData folder of chunks of about `chunk_bytes`. `folder` must not be there yet.
 
     Files keep their own bytes, each decoded once to see that it can be; other images become PNG. The order is mixed, always in
     the same way: a chunk then holds many classes, and batches drawn from few chunks are fair. `workers` threads read and decode.
     Raises BadInput, or Unreadable naming the file.
     """
-    with new_folder(Path(folder)) as aside:
-        fill(aside, images, chunk_bytes, workers, progress)
+    with create_folder_atomically(Path(folder)) as aside:
+        write_chunks(aside, images, chunk_bytes, workers, progress)
 
 
-def fill(folder: Path, images: Images, chunk_bytes: int, workers: int, progress: Progress) -> None:
+def write_chunks(folder: Path, images: Images, chunk_bytes: int, workers: int, progress: ShardProgress) -> None:
     from litdata.streaming import Cache
 
-    if chunk_bytes < SMALLEST_CHUNK_BYTES or workers < 1 or not len(images):
+    if chunk_bytes < MIN_CHUNK_BYTES or workers < 1 or not len(images):
         given = f"chunks of {chunk_bytes} bytes, {workers} workers, {len(images)} images"
-        raise BadInput(f"{given}, shards, needed are at least {SMALLEST_CHUNK_BYTES}, 1 and 1")
-    order = np.random.default_rng(MIX_SEED).permutation(len(images)).tolist()
+        raise BadInput(f"{given}, shards, needed are at least {MIN_CHUNK_BYTES}, 1 and 1")
+    order = np.random.default_rng(SHUFFLE_SEED).permutation(len(images)).tolist()
     cache = Cache(str(folder), chunk_bytes=chunk_bytes)
     with ThreadPoolExecutor(workers) as pool:
-        for start in range(0, len(order), BLOCK_IMAGES):
-            block = order[start : start + BLOCK_IMAGES]
-            for place, pair in enumerate(pool.map(lambda index: packed(images, index), block), start):
+        for start in range(0, len(order), IMAGES_PER_BLOCK):
+            block = order[start : start + IMAGES_PER_BLOCK]
+            for place, pair in enumerate(pool.map(lambda index: encode_item(images, index), block), start):
                 cache[place] = pair
             progress(start + len(block), len(order))
     cache.done()
     cache.merge()
 
 
-def packed(images: Images, index: int) -> tuple[bytes, int]:
-    if isinstance(images, Files):
-        data, label = images.encoded(index)
-        decoded(data, str(images.path(index)))
+def encode_item(images: Images, index: int) -> tuple[bytes, int]:
+    if isinstance(images, ImageFiles):
+        data, label = images.read_encoded(index)
+        decode_image(data, str(images.file_path(index)))
         return data, label
     image, label = images[index]
-    return encoded_png(image), label
+    return encode_png(image), label
 
 
 @contextmanager
-def new_folder(path: Path) -> Iterator[Path]:
+def create_folder_atomically(path: Path) -> Iterator[Path]:
     """Yield an empty folder beside `path`; it becomes `path` only if the block succeeds. Raises BadInput."""
     if path.exists():
         raise BadInput(f"cannot write shards, {path}, it is there already; name a new folder")

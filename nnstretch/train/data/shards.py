@@ -15,25 +15,25 @@ import numpy as np
 from torch import Tensor
 
 from nnstretch.errors import BadInput, BrokenFile
-from nnstretch.train.data.decode import decoded
-from nnstretch.train.data.images import IMAGENET_MEAN, IMAGENET_STD, Colour, Dataset, Unreadable, digest_of
-from nnstretch.train.data.shard_index import INDEX_FILE, chunk_images
+from nnstretch.train.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Color, Dataset, UnreadableImage, arrays_digest
+from nnstretch.train.data.decode import decode_image
+from nnstretch.train.data.shard_index import INDEX_FILE, images_per_chunk
 
 if TYPE_CHECKING:
     from litdata import StreamingDataset
 
-FORMAT = 1
+CLASSES_FORMAT = 1
 CLASSES_FILE = "classes.json"
 
 
 @dataclass(slots=True, eq=False)
-class Shards:
+class ShardedImages:
     """Images of one litData folder, read in any order."""
 
     folder: Path
     classes: int
     chunks: tuple[int, ...]
-    _opened: tuple[int, StreamingDataset] | None = field(default=None, repr=False)
+    _reader_by_process: tuple[int, StreamingDataset] | None = field(default=None, repr=False)
     """And by which process: locks and mapped files must not cross a fork."""
 
     def __len__(self) -> int:
@@ -44,30 +44,30 @@ class Shards:
             raise IndexError(index)
         where = f"image {index} of {self.folder}"
         try:
-            data, label = self.reader()[index]
+            data, label = self.process_reader()[index]
         # Its files are read as they are, so damage inside of them shows as whatever error comes first.
         except Exception as error:
-            raise Unreadable(f"cannot read a shard, {where}, {type(error).__name__}: {' '.join(str(error).split())[:120]}") from None
+            raise UnreadableImage(f"cannot read a shard, {where}, {type(error).__name__}: {' '.join(str(error).split())[:120]}") from None
         if not 0 <= label < self.classes:
-            raise Unreadable(f"class {label}, {where}, known are {self.classes}")
-        return decoded(bytes(data), where), int(label)
+            raise UnreadableImage(f"class {label}, {where}, known are {self.classes}")
+        return decode_image(bytes(data), where), int(label)
 
     def digest(self) -> str:
         """By the list of its files and their sizes."""
         index = (self.folder / INDEX_FILE).read_bytes()
-        return digest_of(np.frombuffer(index, dtype=np.uint8))
+        return arrays_digest(np.frombuffer(index, dtype=np.uint8))
 
-    def reader(self) -> StreamingDataset:
-        if self._opened is None or self._opened[0] != os.getpid():
+    def process_reader(self) -> StreamingDataset:
+        if self._reader_by_process is None or self._reader_by_process[0] != os.getpid():
             from litdata import StreamingDataset
 
             # One item at a time: litData would unpack the whole chunk around each.
             opened = StreamingDataset(self.folder.resolve(), batch_decode=0)  # type: ignore[arg-type]
-            self._opened = (os.getpid(), opened)
-        return self._opened[1]
+            self._reader_by_process = (os.getpid(), opened)
+        return self._reader_by_process[1]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Shards, (self.folder, self.classes, self.chunks)
+        return ShardedImages, (self.folder, self.classes, self.chunks)
 
 
 def open_shards(root: str) -> Dataset:
@@ -81,11 +81,11 @@ def open_shards(root: str) -> Dataset:
     if not folder.is_dir():
         raise BadInput(f"no folder of shards, {root}, {'it is a file' if folder.exists() else 'nothing is there'}")
     classes, mean, std = read_classes(folder / CLASSES_FILE)
-    train, held = (Shards(part, len(classes), chunk_images(part)) for part in (folder / "train", folder / "val"))
+    train, held = (ShardedImages(part, len(classes), images_per_chunk(part)) for part in (folder / "train", folder / "val"))
     return Dataset(train, held, classes, mean, std)
 
 
-def read_classes(path: Path) -> tuple[tuple[str, ...], Colour, Colour]:
+def read_classes(path: Path) -> tuple[tuple[str, ...], Color, Color]:
     """Names, mean and deviation. Raises BadInput or BrokenFile."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
@@ -95,15 +95,15 @@ def read_classes(path: Path) -> tuple[tuple[str, ...], Colour, Colour]:
         raise BadInput(f"cannot read {path}, {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise BrokenFile(f"not JSON, {path}, {type(error).__name__}") from None
-    if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise BrokenFile(f"not a list of classes, {path}, needed is an object of format {FORMAT}")
+    if not isinstance(data, dict) or data.get("format") != CLASSES_FORMAT:
+        raise BrokenFile(f"not a list of classes, {path}, needed is an object of format {CLASSES_FORMAT}")
     names = data.get("classes")
     if not isinstance(names, list) or len(names) < 2 or not all(isinstance(name, str) for name in names):
         raise BrokenFile(f"classes are {str(names)[:60]}, {path}, needed are at least two names")
-    return tuple(names), colour(data, "mean", IMAGENET_MEAN, path), colour(data, "std", IMAGENET_STD, path)
+    return tuple(names), parse_color(data, "mean", IMAGENET_MEAN, path), parse_color(data, "std", IMAGENET_STD, path)
 
 
-def colour(data: dict[str, Any], key: str, default: Colour, path: Path) -> Colour:
+def parse_color(data: dict[str, Any], key: str, default: Color, path: Path) -> Color:
     value = data.get(key, default)
     numbers = [part for part in value if isinstance(part, int | float) and 0 <= part <= 1] if isinstance(value, list | tuple) else []
     if len(numbers) != 3 or len(value) != 3 or (key == "std" and 0 in numbers):

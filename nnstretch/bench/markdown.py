@@ -1,0 +1,79 @@
+"""What the rounds said, as warnings and as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from nnstretch.bench.contenders import CONCURRENT, BenchResult
+from nnstretch.bench.statistics import NOISY
+from nnstretch.run.overlap_check import GOOD
+
+COLUMNS = ("backend", "what", "median ms", "quartiles ms", "speed-up", "95% interval")
+
+
+def doubts_about(outcomes: Iterable[BenchResult]) -> list[str]:
+    """What makes numbers doubtful: workers that do not overlap, times that vary."""
+    found = []
+    for one in outcomes:
+        name, overlap = f"{one.backend} {one.precision}", one.overlap
+        if overlap is not None and overlap.speedup < GOOD * overlap.possible:
+            found.append(
+                f"{name}: two workers at once are worth {overlap.speedup:.2f} of {overlap.possible:.2f} possible, {overlap.why or 'unexplained'}"
+            )
+        if noisy := [row for row in one.rows if row.latency_us.relative > NOISY]:
+            worst = max(noisy, key=lambda row: row.latency_us.relative)
+            found.append(f"{name}: a noisy machine, quartiles of '{worst.name}' are {worst.latency_us.relative:.0%} apart")
+    return found
+
+
+def table_rows(one: BenchResult) -> list[tuple[str, ...]]:
+    """A line for each contender."""
+    return [
+        (
+            f"{one.backend} {one.precision}",
+            row.name,
+            f"{row.latency_us.median / 1e3:.3f}",
+            f"{row.latency_us.low / 1e3:.3f} to {row.latency_us.high / 1e3:.3f}",
+            f"{row.speedup.median:.2f}x",
+            f"{row.speedup.low:.2f} to {row.speedup.high:.2f}",
+        )
+        for row in one.rows
+    ]
+
+
+def describe_limit(one: BenchResult) -> str:
+    """How near the branches come to what is possible."""
+    return (
+        f"{one.backend} {one.precision}: critical path {one.critical_path_us / 1e3:.3f} ms, "
+        f"{one.efficiency:.3f} of the latency of {CONCURRENT}; {one.dispatch_us:.0f} us per meeting point"
+    )
+
+
+def markdown_page(title: str, command: str, facts: Sequence[str], outcomes: Sequence[BenchResult], skipped: Mapping[str, str]) -> str:
+    """Markdown."""
+    lines = [f"# {title}", "", f"    {command}", "", *(f"- {fact}" for fact in facts), ""]
+    lines += [f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}"]
+    lines += [f"| {' | '.join(line)} |" for one in outcomes for line in table_rows(one)]
+    lines += ["", *(f"- {describe_limit(one)}" for one in outcomes)]
+    lines += [f"- not measured: {name}, {why}" for name, why in skipped.items()]
+    lines += [f"- warning: {warning}" for warning in doubts_about(outcomes)]
+    return "\n".join(lines) + "\n"
+
+
+def outcome_json(one: BenchResult) -> dict[str, Any]:
+    """Milliseconds; the form of `bench --json`."""
+    contenders = {
+        row.name: {
+            **{"median_ms": row.latency_us.median / 1e3, "q1_ms": row.latency_us.low / 1e3, "q3_ms": row.latency_us.high / 1e3},
+            **{"spread": row.latency_us.relative, "speedup": row.speedup.median},
+            "speedup_interval": [row.speedup.low, row.speedup.high],
+        }
+        for row in one.rows
+    }
+    overlap = one.overlap
+    return {
+        **{"backend": one.backend, "precision": one.precision, "contenders": contenders},
+        **{"critical_path_ms": one.critical_path_us / 1e3, "efficiency": one.efficiency, "dispatch_us": one.dispatch_us},
+        "overlap": None if overlap is None else {"speedup": overlap.speedup, "possible": overlap.possible, "why": overlap.why},
+    }

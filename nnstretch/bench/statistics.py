@@ -1,0 +1,56 @@
+"""Times of a few rounds as medians and spreads, and how sure a speed-up is. Pure arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import comb
+from statistics import median
+
+import numpy as np
+
+SURE = 0.95
+NOISY = 0.05
+"""Of the median, between the quartiles; above it a machine is called noisy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """The middle of a number of measurements."""
+
+    median: float
+    low: float
+    """First quartile; of a speed-up the lower end of its interval."""
+    high: float
+
+    @property
+    def relative(self) -> float:
+        """Width over median."""
+        return (self.high - self.low) / self.median if self.median else 0.0
+
+
+def quartiles(times: Sequence[float]) -> Interval:
+    low, middle, high = np.percentile(times, [25, 50, 75])
+    return Interval(float(middle), float(low), float(high))
+
+
+def speedup(base: Sequence[float], times: Sequence[float]) -> Interval:
+    """How many times faster than `base`: the median over rounds, with an interval that holds the true median with 95% or more.
+
+    Both were measured in the same rounds, so what slowed a whole round cancels. The interval is that of the sign test: it asks
+    nothing of the distribution. Of fewer than six rounds it is all that was seen.
+    """
+    ratios = sorted(one / other for one, other in zip(base, times, strict=True))
+    skip = order_statistic_rank(len(ratios))
+    return Interval(median(ratios), ratios[skip], ratios[-1 - skip])
+
+
+def order_statistic_rank(count: int) -> int:
+    """How many of `count` sorted values may be cut off at either end, so that the true median is inside with `SURE`."""
+    skip, tail = 0, 0.0
+    for cut in range(count // 2):
+        tail += comb(count, cut) / 2**count
+        if 2 * tail > 1 - SURE:
+            break
+        skip = cut
+    return skip

@@ -1,0 +1,211 @@
+"""The container under a bundle: a zip that notices every changed byte, and strict JSON.
+
+A zip checks the contents of its members, not its own headers. The seal, a sha256 of everything
+before it, stands in the zip comment, so that no flipped bit anywhere goes unnoticed. Members are
+stored, never deflated: weights hardly shrink, and a file that cannot expand cannot be a bomb.
+
+Functions here raise ValueError with `MEMBER, WHY`; `read_bundle` puts the file's name before it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import stat
+import struct
+import types
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import MISSING, fields, is_dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any, BinaryIO, get_args, get_origin, get_type_hints
+
+MANIFEST = "manifest.json"
+SEAL = b"nnstretch sha256 "
+SEAL_BYTES = len(SEAL) + 64
+EPOCH = (1980, 1, 1, 0, 0, 0)
+"""The one timestamp in every bundle: equal contents make equal files."""
+SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*(/[A-Za-z0-9_][A-Za-z0-9_.+-]*)*")
+ZIP_ERRORS = (
+    *(zipfile.BadZipFile, zipfile.LargeZipFile, struct.error, EOFError),
+    *(NotImplementedError, RuntimeError, KeyError, OSError, OverflowError),
+)
+
+
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def check_name(name: str) -> None:
+    """A plain relative path, so that whoever unpacks a bundle writes below the folder they meant."""
+    if not SAFE_NAME.fullmatch(name):
+        raise ValueError(f"member {name[:80]!r}, a name must be a relative path of letters, digits, '.', '_', '+' and '-'")
+
+
+def check_plan_name(name: str) -> None:
+    """One word that can stand in a path and before a slash."""
+    if "/" in name or not SAFE_NAME.fullmatch(name):
+        raise ValueError(f"{name[:80]!r} is no plan's name, it is made of letters, digits, '.', '_', '+' and '-'")
+
+
+def write_sealed(path: Path, members: Mapping[str, bytes]) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        for name, data in members.items():
+            info = zipfile.ZipInfo(name, EPOCH)
+            info.external_attr = 0o644 << 16
+            archive.writestr(info, data)
+        archive.comment = SEAL + b"0" * 64
+    with path.open("r+b") as file:
+        seal = _seal_of(file)
+        file.seek(-SEAL_BYTES, os.SEEK_END)
+        file.write(seal)
+
+
+@contextmanager
+def open_sealed(path: Path) -> Iterator[zipfile.ZipFile]:
+    """The archive, once its seal and its list of members are found in order."""
+    with path.open("rb") as file:
+        intact = _check_seal(file)
+        try:
+            with zipfile.ZipFile(file) as archive:
+                _check_members(archive, os.fstat(file.fileno()).st_size)
+                if not intact:
+                    raise ValueError(_what_changed(archive))
+                yield archive
+        except ZIP_ERRORS as error:
+            raise ValueError(f"not a readable zip, truncated or changed ({error or type(error).__name__})") from error
+
+
+def read_member(archive: zipfile.ZipFile, name: str, size_bytes: int, sha256: str) -> bytes:
+    """The bytes of one member; nothing is read before its size is the promised one."""
+    found = archive.NameToInfo.get(name)
+    if found is None:
+        raise ValueError(f"member {name}, it is missing")
+    if found.file_size != size_bytes:
+        raise ValueError(f"member {name}, {found.file_size} bytes, the manifest says {size_bytes}")
+    try:
+        data = archive.read(found)
+    except ZIP_ERRORS as error:
+        raise ValueError(f"member {name}, unreadable, its bytes were changed ({error or type(error).__name__})") from error
+    if digest(data) != sha256:
+        raise ValueError(f"member {name}, sha256 {digest(data)[:12]}..., the manifest says {sha256[:12]}...")
+    return data
+
+
+def _seal_of(file: BinaryIO) -> bytes:
+    left = os.fstat(file.fileno()).st_size - SEAL_BYTES
+    sha256 = hashlib.sha256()
+    file.seek(0)
+    while left > 0 and (chunk := file.read(min(left, 1 << 20))):
+        sha256.update(chunk)
+        left -= len(chunk)
+    return SEAL + sha256.hexdigest().encode()
+
+
+def _check_seal(file: BinaryIO) -> bool:
+    size = os.fstat(file.fileno()).st_size
+    if size < SEAL_BYTES:
+        raise ValueError(f"truncated or not a bundle, {size} bytes, a seal alone has {SEAL_BYTES}")
+    seal = _seal_of(file)
+    file.seek(-SEAL_BYTES, os.SEEK_END)
+    found = file.read(SEAL_BYTES)
+    file.seek(0)
+    if not found.startswith(SEAL) and not zipfile.is_zipfile(file):
+        raise ValueError(f"truncated or not a bundle, {size} bytes without a seal at their end")
+    file.seek(0)
+    return found == seal
+
+
+def _check_members(archive: zipfile.ZipFile, file_bytes: int) -> None:
+    seen: set[str] = set()
+    for info in archive.infolist():
+        check_name(info.filename)
+        if info.filename in seen:
+            raise ValueError(f"member {info.filename}, it is there twice")
+        if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
+            raise ValueError(f"member {info.filename}, it is compressed ({info.file_size} bytes), bundles store their members")
+        if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
+            raise ValueError(f"member {info.filename}, it is a link or a device, bundles hold plain files")
+        seen.add(info.filename)
+    total = sum(info.file_size for info in archive.infolist())
+    if total > file_bytes:
+        raise ValueError(f"members of {total} bytes in a file of {file_bytes}, they overlap")
+
+
+def _what_changed(archive: zipfile.ZipFile) -> str:
+    """The member whose bytes no longer fit its checksum; the zip's own headers where every member does."""
+    for name in archive.namelist():
+        try:
+            archive.read(name)
+        except ZIP_ERRORS:
+            return f"member {name}, its bytes were changed"
+    return "its headers or its seal were changed, the seal does not fit the contents"
+
+
+def parse_json(text: bytes) -> Any:
+    """JSON without duplicate keys, NaN or depth bombs."""
+    try:
+        return json.loads(text.decode("utf-8"), object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise ValueError(f"a key twice among {sorted(name for name, _ in pairs)}")
+    return result
+
+
+def _no_constant(text: str) -> float:
+    raise ValueError(f"{text} is not a number")
+
+
+def decode(kind: Any, value: Any, where: str) -> Any:
+    """JSON `value` as the type `kind`: a dataclass, tuple[X, ...], dict[K, X], X | None, X | int, int, float or str."""
+    if is_dataclass(kind):
+        return _decode_record(kind, value, where)
+    if get_origin(kind) is tuple:
+        items = _expect(list, value, where)
+        return tuple(decode(get_args(kind)[0], item, f"{where}[{i}]") for i, item in enumerate(items))
+    if get_origin(kind) is dict:
+        key_kind, item_kind = get_args(kind)
+        table = _expect(dict, value, where)
+        return {_decode_key(key_kind, key, where): decode(item_kind, item, f"{where}.{key}") for key, item in table.items()}
+    if isinstance(kind, types.UnionType):
+        whole, rest = get_args(kind)
+        return value if type(value) is rest else decode(whole, value, where)
+    if kind is float and type(value) is int:
+        value = float(value) if abs(value) < 1 << 53 else value
+    if kind is float and isinstance(value, float) and not isfinite(value):
+        raise ValueError(f"{where}, {value} is not finite")
+    return _expect(kind, value, where)
+
+
+def _expect(kind: type, value: Any, where: str) -> Any:
+    if type(value) is not kind:
+        raise ValueError(f"{where}, {str(value)[:40]!r} is {type(value).__name__}, expected {kind.__name__}")
+    return value
+
+
+def _decode_key(kind: type, key: str, where: str) -> int | str:
+    if kind is not int:
+        return key
+    if not re.fullmatch(r"0|[1-9][0-9]{0,8}", key):
+        raise ValueError(f"{where}, key {key[:40]!r} is not a count")
+    return int(key)
+
+
+def _decode_record(kind: Any, value: Any, where: str) -> Any:
+    table = _expect(dict, value, where)
+    hints, known = get_type_hints(kind), {field.name: field for field in fields(kind)}
+    if unknown := sorted(table.keys() - known.keys()):
+        raise ValueError(f"{where}, unknown key {unknown[0][:40]!r}, {kind.__name__} has {', '.join(known)}")
+    required = {n for n, f in known.items() if f.default is MISSING and f.default_factory is MISSING}
+    if missing := sorted(required - table.keys()):
+        raise ValueError(f"{where}, key {missing[0]!r} is missing")
+    return kind(**{name: decode(hints[name], item, f"{where}.{name}") for name, item in table.items()})

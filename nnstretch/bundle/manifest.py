@@ -1,0 +1,119 @@
+"""What a bundle says of itself: tensors, sub-graphs, and the plans and the pipeline that they make up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+
+from nnstretch.graph import TensorSpec
+from nnstretch.pipeline import PipelineSpec
+
+FORMAT = 1
+ROLES = ("branch", "merge")
+FORMATS = {"onnx": ".onnx", "litert": ".tflite"}
+"""Of a sub-graph's file, and how its name ends."""
+LAYOUTS = ("", "NCHW", "NHWC")
+MAIN = "main"
+"""What the first plan of a bundle is called where it has several."""
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A tensor at the edge of a sub-graph."""
+
+    name: str
+    """Name of the tensor in the whole network; two ports of one name are connected."""
+    spec: TensorSpec
+    """Shape in the order of `layout`."""
+    layout: str = ""
+    """NCHW or NHWC; empty where the tensor is no map."""
+    scale: float = 0.0
+    """What a step of an integer is worth: real = scale * (q - zero_point); 0 where the numbers are what they say."""
+    zero_point: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Subgraph:
+    """One file that one processor runs."""
+
+    name: str
+    processor: str
+    file: str
+    """Path inside the bundle."""
+    sha256: str
+    size_bytes: int
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    role: str = "branch"
+    """branch, or merge for what a meeting point computes."""
+    format: str = "onnx"
+    """Of the file: one of FORMATS."""
+    segment: int = 0
+    """Which segment of the plan it belongs to, counted from 0."""
+    predicted_us: dict[str, float] = field(default_factory=dict)
+    """Predicted latency by processor, copies included; empty where no chip was given."""
+    error_us: dict[str, float] = field(default_factory=dict)
+    max_abs_error: float = 0.0
+    """Largest difference from the module, measured at export."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """One more plan of a network. Tensors and sub-graphs have its own names; only scales at its edges may differ from the main plan's."""
+
+    name: str
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    subgraphs: tuple[Subgraph, ...]
+    max_abs_error: float
+    sync_us: dict[int, float] = field(default_factory=dict)
+    plan: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Everything about a bundle but the weights."""
+
+    model: str
+    soc: str | None
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    subgraphs: tuple[Subgraph, ...]
+    """In an order in which they can run one after another."""
+    max_abs_error: float
+    """Whole network against the module, measured at export."""
+    sync_us: dict[int, float] = field(default_factory=dict)
+    """Predicted synchronisation at the end of each branched segment."""
+    plan: str = ""
+    """The plan as YAML, for readers and reports."""
+    format: int = FORMAT
+    alternatives: tuple[Alternative, ...] = ()
+    """Further plans, predicted for the same chip; not written where there are none."""
+    pipeline: PipelineSpec | None = None
+    """How items stream through the sub-graphs; not written where nobody said. `inputs` and `outputs` are then those of the sub-graphs."""
+
+
+def plans_by_name(manifest: Manifest) -> dict[str, Manifest]:
+    """Every plan of a bundle as a manifest of its own, by name; the main one first."""
+    alone = replace(manifest, alternatives=())
+    own = {one.name: {f.name: getattr(one, f.name) for f in fields(one) if f.name != "name"} for one in manifest.alternatives}
+    return {MAIN: alone} | {name: replace(alone, pipeline=None, **values) for name, values in own.items()}
+
+
+def all_subgraphs(manifest: Manifest) -> tuple[Subgraph, ...]:
+    """Of all plans."""
+    return (*manifest.subgraphs, *(sub for one in manifest.alternatives for sub in one.subgraphs))
+
+
+def segment_ends(manifest: Manifest) -> dict[int, str]:
+    """Which sub-graph ends each segment and pays for its synchronisation: the merge, else the only branch."""
+    members: dict[int, list[Subgraph]] = {}
+    for sub in manifest.subgraphs:
+        members.setdefault(sub.segment, []).append(sub)
+    ends = {segment: [s.name for s in subs if s.role == "merge" or len(subs) == 1] for segment, subs in members.items()}
+    return {segment: names[-1] for segment, names in ends.items() if names}
+
+
+def describe_port(port: Port) -> str:
+    """Shape, type, layout and scale, for messages."""
+    quantised = f", scale {port.scale:g}, zero point {port.zero_point}" if port.scale else ""
+    return f"{port.spec} {port.spec.dtype}{' ' + port.layout if port.layout else ''}{quantised}"

@@ -1,0 +1,154 @@
+"""The walk over an ONNX graph: every operator becomes calls of PyTorch's own operators.
+
+Each value carries probes: what PyTorch computes for it, on its shape-only `meta` device, at the
+file's batch and at a multiple of it. Shapes are thereby PyTorch's own, never a second copy of its
+rules, and whatever differs between the probes depends on the batch: a reshape keeps that dimension
+open, so that the captured network runs at any batch, as one captured from a module does. What
+depends on no input is computed at once (shape arithmetic, transposed weights) and has real probes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+
+import torch
+
+from nnstretch.capture.onnx.names import UniqueNames, clean_path, weight_name
+from nnstretch.graph import Node, TensorSpec, ValueRef, Weight
+
+
+class FixedBatch(Exception):
+    """Something in the file holds at its own batch only; the walk is repeated without the second probe."""
+
+
+def require_batch_independent(x: OnnxValue, axis: int, what: str) -> None:
+    """Picking or summing along the batch with numbers of one batch size would silently mean something else at another."""
+    if any(p.shape[axis] != x.shape[axis] for p in x.probes):
+        raise FixedBatch(f"{what} along the batch")
+
+
+class BatchSize:
+    """The batch size as an argument: a number at each probe, `sym_size` in the graph."""
+
+
+BATCH_SIZE = BatchSize()
+
+
+@dataclass(frozen=True, eq=False)
+class OnnxValue:
+    """A tensor of the file."""
+
+    probes: tuple[torch.Tensor, ...]
+    """At the file's batch, then at a multiple; on `meta` where it depends on the input."""
+    constant: bool
+    name: str | None = None
+    """Its name in our graph; None for a constant that nothing has read as a tensor yet."""
+    source: str = ""
+    """The initializer it is, untouched."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.probes[0].shape)
+
+    @property
+    def rank(self) -> int:
+        return self.probes[0].dim()
+
+    @property
+    def varies_with_batch(self) -> bool:
+        """Whether a constant depends on the batch."""
+        first, *others = self.probes
+        return any(p is not first and (p.shape != first.shape or not torch.equal(p, first)) for p in others)
+
+    @property
+    def constant_data(self) -> torch.Tensor:
+        """A constant's numbers, the same at every batch."""
+        if self.varies_with_batch:
+            raise FixedBatch("a constant depends on the batch")
+        return self.probes[0]
+
+
+@dataclass
+class GraphBuilder:
+    """What the walk has written so far."""
+
+    file: str
+    readers: Counter[str]
+    """How many nodes read each name of the file."""
+    names: UniqueNames = field(default_factory=UniqueNames)
+    values: dict[str, OnnxValue] = field(default_factory=dict)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    weights: dict[str, Weight] = field(default_factory=dict)
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict)
+    specs: dict[str, TensorSpec] = field(default_factory=dict)
+    weight_by_tensor: dict[int, str] = field(default_factory=dict)
+    """Tensor identity -> weight, so that one constant becomes one weight."""
+    transposed_weights: dict[int, OnnxValue] = field(default_factory=dict)
+    """Tensor identity -> its transpose, so that tied matrices stay tied."""
+    open_batch: bool = False
+    """Whether the file leaves the batch open, so that its own -1 stands where the batch is."""
+    input: OnnxValue | None = None
+    batch_size_node: str | None = None
+    """The node that reads the batch, once something needs it."""
+
+    def add_constant(self, tensor: torch.Tensor, source: str = "") -> OnnxValue:
+        count = len(self.input.probes) if self.input else 2
+        return OnnxValue((tensor,) * count, True, source=source)
+
+    def add_weight(self, name: str, tensor: torch.Tensor, trainable: bool) -> str:
+        name = self.names.make_unique(weight_name(name))
+        spec = tensor_spec(tensor)
+        self.weights[name], self.tensors[name], self.specs[name] = Weight(name, spec, trainable), tensor, spec
+        return name
+
+    def to_reference(self, value: OnnxValue) -> ValueRef:
+        """A value as an argument; a constant becomes a weight here."""
+        if value.name is not None:
+            return ValueRef(value.name)
+        tensor = value.constant_data
+        if id(tensor) not in self.weight_by_tensor:
+            trainable = bool(value.source) and tensor.is_floating_point() and tensor.numel() > 1
+            self.weight_by_tensor[id(tensor)] = self.add_weight(value.source or f"constants.c{len(self.weights)}", tensor, trainable)
+        return ValueRef(self.weight_by_tensor[id(tensor)])
+
+    def layer_weights(self, path: str, roles: Mapping[str, OnnxValue | None]) -> tuple[OnnxValue | None, ...]:
+        """Constants under one module's path, so that they become a layer.
+
+        A matrix that several nodes read stays one; exporters also store equal vectors (untrained
+        norms) once, and those are separate again.
+        """
+        free = {r: v for r, v in roles.items() if v is not None and v.name is None and (v.rank < 2 or self.is_unshared(v))}
+        path = self.names.free_layer_path(clean_path(path), tuple(free))
+        found: list[OnnxValue | None] = []
+        for role, value in roles.items():
+            if role in free and value is not None:
+                data = value.constant_data if self.is_unshared(value) else value.constant_data.clone()
+                name = self.add_weight(f"{path}.{role}", data, role in ("weight", "bias"))
+                self.weight_by_tensor[id(data)] = name
+                value = replace(value, name=name, probes=(data,) * len(value.probes))
+            found.append(value)
+        return tuple(found)
+
+    def is_unshared(self, value: OnnxValue) -> bool:
+        return self.readers[value.source] <= 1 and id(value.probes[0]) not in self.weight_by_tensor
+
+    def batch_size(self) -> str:
+        """The batch, read off the network's input."""
+        if self.batch_size_node is None:
+            assert self.input is not None
+            assert self.input.name is not None
+            self.batch_size_node = self.names.make_unique("sym_size")
+            node = Node(self.batch_size_node, "sym_size.int", (ValueRef(self.input.name), 0), (TensorSpec((), "int64"),))
+            self.nodes = {self.batch_size_node: node, **self.nodes}
+        return self.batch_size_node
+
+
+def tensor_spec(tensor: torch.Tensor) -> TensorSpec:
+    return TensorSpec(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+
+
+def count_elements(shape: tuple[int, ...]) -> int:
+    return prod(shape)

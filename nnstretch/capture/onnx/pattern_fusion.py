@@ -1,0 +1,107 @@
+"""Patterns that exporters spell out, as the one operator PyTorch has for them.
+
+`x * sigmoid(x)` is silu, `x * hardsigmoid(x)` hardswish, `x * (1 + erf(x / sqrt 2)) / 2` gelu. The
+numbers are the same; cuts and predictors know the short form.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from math import isclose, sqrt
+
+from nnstretch.graph import Argument, Node, ValueRef
+
+NodesByName = dict[str, Node]
+
+
+def fuse_patterns(nodes: NodesByName, outputs: tuple[str, ...]) -> NodesByName:
+    """The same computation with every pattern replaced where its last node stood."""
+    pattern = PatternMatcher(nodes, outputs)
+    found = dict(nodes)
+    for name, node in nodes.items():
+        for rule in (pattern.match_gated, pattern.match_hardswish, pattern.match_gelu):
+            if (short := rule(node)) is not None:
+                op, source = short
+                found[name] = pattern.nodes[name] = replace(node, op=op, args=(ValueRef(source),), kwargs=())
+                break
+    return found
+
+
+class PatternMatcher:
+    def __init__(self, nodes: NodesByName, outputs: tuple[str, ...]) -> None:
+        self.nodes = dict(nodes)
+        self.readers = Counter(name for node in nodes.values() for name in node.inputs)
+        self.readers.update(outputs)
+
+    def sole_producer(self, argument: Argument, *ops: str) -> Node | None:
+        """The node behind an argument, if it is of one of these kinds and nobody else reads it."""
+        node = self.nodes.get(argument.name) if isinstance(argument, ValueRef) else None
+        return node if node is not None and node.op in ops and self.readers[node.name] == 1 else None
+
+    def match_gated(self, node: Node) -> tuple[str, str] | None:
+        if node.op != "mul.Tensor":
+            return None
+        for x, gate in both_orders(node):
+            inner = self.sole_producer(gate, "sigmoid", "hardsigmoid")
+            if inner is not None and isinstance(x, ValueRef) and inner.args[0] == x:
+                return ("silu" if inner.op == "sigmoid" else "hardswish"), x.name
+        return None
+
+    def match_hardswish(self, node: Node) -> tuple[str, str] | None:
+        """x * clip(x + 3, 0, 6) / 6."""
+        if not multiplies_by(node, 1 / 6) or (product := self.sole_producer(node.args[0], "mul.Tensor")) is None:
+            return None
+        for x, gate in both_orders(product):
+            clipped = self.sole_producer(gate, "hardtanh")
+            if clipped is None or clipped.args[1:] != (0.0, 6.0) or not isinstance(x, ValueRef):
+                continue
+            shifted = self.sole_producer(clipped.args[0], "add.Tensor")
+            if shifted is not None and shifted.args == (x, 3.0):
+                return "hardswish", x.name
+        return None
+
+    def match_gelu(self, node: Node) -> tuple[str, str] | None:
+        """x * (1 + erf(x / sqrt 2)) * 0.5, the factors in any order."""
+        factors = self.product_factors(node)
+        if len(factors) != 3 or not any(is_close_number(f, 0.5) for f in factors):
+            return None
+        tensors = [f for f in factors if isinstance(f, ValueRef)]
+        for i, factor in enumerate(tensors):
+            grown = self.sole_producer(factor, "add.Tensor")
+            erf = self.sole_producer(grown.args[0], "erf") if grown is not None and is_close_number(grown.args[1], 1.0) else None
+            scaled = self.sole_producer(erf.args[0], "div.Tensor", "mul.Tensor") if erf is not None else None
+            x = tensors[1 - i] if len(tensors) == 2 else None
+            if scaled is not None and x is not None and scaled.args[0] == x and multiplies_by(scaled, 1 / sqrt(2)):
+                return "gelu", x.name
+        return None
+
+    def product_factors(self, node: Node) -> list[Argument]:
+        """What a product of three is made of."""
+        if node.op != "mul.Tensor" or len(node.args) != 2:
+            return []
+        for one, two in both_orders(node):
+            inner = self.sole_producer(two, "mul.Tensor")
+            if inner is not None:
+                return [one, *inner.args]
+        return []
+
+
+def both_orders(node: Node) -> tuple[tuple[Argument, Argument], ...]:
+    a, b = node.args
+    return ((a, b), (b, a))
+
+
+def is_close_number(argument: Argument, wanted: float) -> bool:
+    return isinstance(argument, (int, float)) and isclose(argument, wanted, rel_tol=1e-5)
+
+
+def multiplies_by(node: Node, factor: float) -> bool:
+    """Whether a node multiplies by a number, or divides by its inverse."""
+    if len(node.args) != 2:
+        return False
+    wanted = {"mul.Tensor": factor, "div.Tensor": 1 / factor}.get(node.op)
+    return wanted is not None and is_close_number(node.args[1], wanted)
+
+
+__all__ = ["fuse_patterns"]

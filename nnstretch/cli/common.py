@@ -1,0 +1,182 @@
+"""What the verbs have in common: MODEL, SOC, shapes, quantities and progress on the command line."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nnstretch.errors import BadInput, BadPlan
+from nnstretch.files.plan_yaml import read_plan
+from nnstretch.plan import Plan
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from nnstretch.graph import Graph
+    from nnstretch.soc import Soc
+    from nnstretch.stretch import NetworkAnalysis
+
+MODEL_HELP = "torchvision:NAME, timm:NAME, FILE.py:FACTORY (each may end in ?key=value&...), FILE.pt2, FILE.onnx, or a plan FILE.yaml"
+SOC_HELP = "a chip: a name under latency_predictors/ (mi9) or a folder of that form"
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A network named on the command line; with its plan, if a plan was named."""
+
+    spec: str
+    module: nn.Module
+    """The original, also where a plan was named."""
+    graph: Graph
+    plan: Plan | None
+
+    @property
+    def stretcher(self) -> NetworkAnalysis:
+        from nnstretch.stretch import NetworkAnalysis
+
+        return NetworkAnalysis(self.graph)
+
+
+def is_plan(spec: str) -> bool:
+    return spec.endswith((".yaml", ".yml"))
+
+
+def load_model_argument(spec: str, input_shape: tuple[int, ...] | None = None) -> LoadedModel:
+    """Raises UnknownName, BrokenFile, BadInput, BadPlan or CannotCapture with the culprit."""
+    import torch
+
+    from nnstretch.capture import default_input, load_model
+    from nnstretch.capture.torch_export import capture
+
+    plan = read_plan(spec) if is_plan(spec) else None
+    if plan is not None and is_plan(plan.model):
+        raise BadPlan(f"plan {spec} stretches {plan.model}, another plan, it must name a network")
+    model = plan.model if plan else spec
+    module = load_model(model)
+    shape = plan.input_shape if plan else input_shape or default_input(model, module)
+    try:
+        example = torch.zeros(shape)
+    except RuntimeError as error:
+        raise BadInput(f"input {'x'.join(map(str, shape))} is too large, {spec}, {str(error).splitlines()[0][:120]}") from error
+    return LoadedModel(spec, module, capture(module, example, model), plan)
+
+
+def load_soc_of(name: str) -> Soc:
+    from nnstretch.predict import load_soc
+
+    return load_soc(name)
+
+
+def warn_uncalibrated(result: dict[str, Any], console: Any) -> None:
+    """Every table of a chip that nobody measured says so."""
+    if result.get("calibrated") is False:
+        console.print("[yellow]this chip is not calibrated: numbers derive from public specifications[/yellow]")
+
+
+def shape_of(text: str) -> tuple[int, ...]:
+    """`1,3,224,224` as an argparse type."""
+    try:
+        shape = tuple(int(part) for part in text.replace("x", ",").split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no shape, write 1,3,224,224") from None
+    if not shape or min(shape) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no shape, every size must be at least 1")
+    return shape
+
+
+def names_of(text: str) -> tuple[str, ...]:
+    names = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not names:
+        raise argparse.ArgumentTypeError("name at least one processor, as in cpu,dsp")
+    return names
+
+
+def quantity(text: str | None, original: float, option: str, otherwise: float) -> float:
+    """`1.6e9` is absolute, `0.885x` a share of the original's. Raises BadInput."""
+    if text is None:
+        return otherwise
+    try:
+        value = float(text[:-1]) * original if text.endswith("x") else float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise BadInput(f"{option} is {text!r}, command line, write a number or a ratio such as 0.885x")
+    return value
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help=MODEL_HELP)
+
+
+def add_fallback(parser: argparse.ArgumentParser) -> None:
+    from nnstretch.stretch.cost.cost_model import FALLBACKS
+
+    parser.add_argument(
+        "--fallback", choices=FALLBACKS, default=None,
+        help="price kernels that were never measured as the nearest kind that was (default: refuse them)",
+    )  # fmt: skip
+
+
+def check_writable(path: str | Path | None, *sources: str | Path | None) -> Path | None:
+    """An output path that can be written and is none of the command's inputs, checked before any long work. Raises BadInput."""
+    if path is None:
+        return None
+    out = Path(path)
+    if not out.parent.is_dir():
+        raise BadInput(f"cannot write {out}, no folder {out.parent}, create it first")
+    if out.is_dir():
+        raise BadInput(f"cannot write {out}, it is a folder, name a file")
+    if out.exists() and not out.is_file():
+        raise BadInput(f"cannot write {out}, it is a device or a pipe that a file would take the place of, name a file")
+    if not os.access(out.parent, os.W_OK) or (out.exists() and not os.access(out, os.W_OK)):
+        raise BadInput(f"cannot write {out}, no permission")
+    for source in sources:
+        if source is not None and out.exists() and is_same(out, str(source)):
+            raise BadInput(f"cannot write {out}, it is the command's own input {source}, name another file")
+    return out
+
+
+def is_same(out: Path, source: str) -> bool:
+    """Whether an input is the file itself, or a factory in it."""
+    candidates = (Path(source.partition("?")[0]), Path(source.rpartition(":")[0] or source))
+    return any(c.is_file() and out.samefile(c) for c in candidates)
+
+
+@contextmanager
+def progress_stages(ticking: bool = False) -> Iterator[Any]:
+    """A bar on standard error, where that is a terminal, for work of several stages; yields a function of (what, done, total).
+
+    It is drawn only when it is told something, since a thread that redraws would disturb what is measured; `ticking` lets its clock run.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+        TimeElapsedColumn(),
+        *([TimeRemainingColumn()] if ticking else []),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal, auto_refresh=ticking) as bar:
+        task = bar.add_task("", total=1)
+
+        def tell(what: str, done: float, total: float) -> None:
+            bar.update(task, description=what, completed=done, total=max(total, 1e-9), refresh=True)
+
+        yield tell
+
+
+@contextmanager
+def progress(label: str) -> Iterator[Any]:
+    """`stages` for work of one stage; yields a function of (done, total), further arguments are ignored."""
+    with progress_stages(ticking=True) as tell:
+        tell(label, 0, 1)
+        yield lambda done, total, *_: tell(label, done, total)

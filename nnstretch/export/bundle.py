@@ -1,0 +1,119 @@
+"""Module + plan -> bundle: every branch and every meeting point a file, checked on the way."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from nnstretch.bundle.bundle import Bundle, write_bundle
+from nnstretch.bundle.manifest import FORMATS, Manifest, Port, Subgraph
+from nnstretch.bundle.variants import merge_bundles
+from nnstretch.export.litert.convert import eval_mode
+from nnstretch.export.subgraph_files import ExportedFiles, litert_files, onnx_files
+from nnstretch.export.subgraph_specs import ExportRequest, Progress, SubgraphSpec, subgraph_specs
+from nnstretch.export.verify import ExportErrors, verify_files
+from nnstretch.files.plan_yaml import plan_text
+from nnstretch.plan import Plan
+from nnstretch.soc import Soc
+from nnstretch.trial import Trial
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedBundle:
+    """What was written."""
+
+    manifest: Manifest
+    int8_snr_db: float | None = None
+    """Signal-to-noise ratio of the int8 network's output on calibration inputs; None of float."""
+
+
+def export(
+    module: nn.Module,
+    plan: Plan,
+    path: Path | str,
+    *,
+    format: str = "onnx",
+    int8: bool = False,
+    calibration: Iterable[torch.Tensor] | None = None,
+    trial: Trial | None = None,
+    soc: Soc | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Manifest:
+    """Write a stretched network (`nnstretch.stretch(...)`) as a bundle and return its manifest.
+
+    `format` is onnx or litert; `int8`, of litert, needs `calibration`: inputs of the network, one inference each. `trial` and `soc`
+    add the predicted latency of every sub-graph, which emulation needs. Each file is run by its own runtime and compared with the
+    module (int8 on calibration inputs, others on a random one), and so is the whole; raises Mismatch where they differ by more than
+    rounding or int8 has a signal-to-noise ratio below 10 dB, UnsupportedOp where the format lacks an operator.
+    """
+    return export_bundle(ExportRequest(module, plan, format, int8, calibration, trial, soc, seed, progress), path).manifest
+
+
+def export_bundle(request: ExportRequest, path: Path | str, also: Sequence[tuple[str, Bundle]] = ()) -> ExportedBundle:
+    """`export`, with what a manifest does not say; `also` are named bundles whose plans are added as alternatives. Raises BadInput, too."""
+    with eval_mode(request.module), torch.no_grad():
+        drafts = subgraph_specs(request)
+        made = files_of(request, drafts)
+        errors = verify_files(made, drafts, request.int8, request.plan.model, request.least_snr_db)
+    subgraphs = tuple(subgraph_of(draft, made, errors, request.format) for draft in drafts)
+    manifest = manifest_of(request, drafts, made.ports, subgraphs, errors)
+    bundle = merge_bundles(Bundle(manifest, {sub.file: made.files[sub.name] for sub in subgraphs}, str(path)), also)
+    write_bundle(Path(path), bundle.manifest, bundle.files)
+    return ExportedBundle(bundle.manifest, errors.int8_snr_db)
+
+
+def files_of(request: ExportRequest, drafts: Sequence[SubgraphSpec]) -> ExportedFiles:
+    if request.format == "onnx":
+        return onnx_files(request, drafts)
+    if not request.int8:
+        return litert_files(request, drafts)
+    from nnstretch.export.litert.int8 import int8_files
+
+    return int8_files(request, drafts)
+
+
+def manifest_of(
+    request: ExportRequest, drafts: Sequence[SubgraphSpec], ports: Mapping[str, Port], subgraphs: tuple[Subgraph, ...], errors: ExportErrors
+) -> Manifest:
+    trial = request.trial
+    return Manifest(
+        model=request.plan.model,
+        soc=request.soc.name if request.soc else None,
+        inputs=(ports[drafts[0].sources[0]],),
+        outputs=(ports[drafts[-1].target],),
+        subgraphs=subgraphs,
+        max_abs_error=errors.whole,
+        sync_us={i: s.sync_us for i, s in enumerate(trial.segments) if s.sync_us > 0} if trial else {},
+        plan=plan_text(request.plan),
+    )
+
+
+def subgraph_of(draft: SubgraphSpec, made: ExportedFiles, errors: ExportErrors, format: str) -> Subgraph:
+    data = made.files[draft.name]
+    elsewhere = {p: one for p, one in draft.elsewhere.items() if p != draft.processor}
+    return Subgraph(
+        name=draft.name,
+        processor=draft.processor,
+        file=f"subgraphs/{draft.name}{FORMATS[format]}",
+        sha256=hashlib.sha256(data).hexdigest(),
+        size_bytes=len(data),
+        inputs=tuple(made.ports[source] for source in draft.sources),
+        outputs=(made.ports[draft.target],),
+        role=draft.role,
+        format=format,
+        segment=draft.segment,
+        predicted_us=on_placed_processor(draft, draft.predicted_us) | {p: one.latency_us for p, one in elsewhere.items()},
+        error_us=on_placed_processor(draft, draft.error_us) | {p: one.error_us for p, one in elsewhere.items()},
+        max_abs_error=errors.subgraphs[draft.name],
+    )
+
+
+def on_placed_processor(draft: SubgraphSpec, time_us: float | None) -> dict[str, float]:
+    """On the processor it is placed on."""
+    return {draft.processor: time_us} if draft.predicted_us is not None and time_us is not None else {}

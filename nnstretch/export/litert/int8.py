@@ -1,0 +1,182 @@
+"""LiteRT in int8: ranges measured on what reaches each sub-graph, and one scale wherever sub-graphs touch.
+
+Branches that meet, the merge and whoever reads it hold a tensor alike, so a merge is a copy and no number is rounded twice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import torch
+
+from nnstretch.bundle.manifest import Port
+from nnstretch.errors import BadInput, UnsupportedOp
+from nnstretch.export.litert.convert import LiteRTCalibration, LiteRTRunner, Ranges, channels_last
+from nnstretch.export.litert.flatbuffer import file_io, tied_tensors, with_description
+from nnstretch.export.subgraph_files import ExportedFiles, check_merges, file_description, float_files, layout_of
+from nnstretch.export.subgraph_specs import ExportRequest, SubgraphSpec, Tensors, reference_tensors
+from nnstretch.graph import TensorSpec
+
+HELD_BYTES = 32_000_000
+"""Of activations in memory at a time while ranges are measured, and of those kept to compare with; at least one inference's."""
+CHUNK, TESTED = 8, 16
+"""Inferences between two openings of a file, and calibration inputs that files are compared on, at most."""
+
+Key = tuple[str, str]
+"""A draft and a tensor of its file; or no draft and a tensor of the whole network."""
+Form = tuple[str, float, int]
+"""Type, scale and zero point."""
+
+
+def int8_files(request: ExportRequest, drafts: Sequence[SubgraphSpec]) -> ExportedFiles:
+    """Raises BadInput for calibration inputs that do not fit, UnsupportedOp where an operator has no int8 form or a scale of its own."""
+    plain = float_files(request, drafts, reference_tensors(drafts, request.example))
+    watched = {name: LiteRTCalibration(model, f"sub-graph {name}") for name, model in plain.items()}
+    tested = calibrate_files(request, drafts, watched)
+    shared = shared_ranges(drafts, watched)
+    files = {name: with_description(watched[name].quantize(shared[name]), file_description(notes)) for name, notes in notes_of(drafts)}
+    ports = port_formats(request, drafts, files, tested[0])
+    made = ExportedFiles(files, ports, tested, LiteRTRunner)
+    check_merges(made, drafts)
+    return made
+
+
+def notes_of(drafts: Sequence[SubgraphSpec]) -> list[tuple[str, Mapping[str, str]]]:
+    return [(draft.name, draft.notes) for draft in drafts]
+
+
+def calibrate_files(request: ExportRequest, drafts: Sequence[SubgraphSpec], watched: Mapping[str, LiteRTCalibration]) -> list[Tensors]:
+    """Show every file what the module hands it on the calibration inputs; the first few inferences are kept."""
+    chunk: list[Tensors] = []
+    tested: list[Tensors] = []
+    done = 0
+    for x in check_inputs(request):
+        values = reference_tensors(drafts, x)
+        chunk.append(values)
+        room = max(1, HELD_BYTES // sum(value.nbytes for value in values.values()))
+        if len(tested) < min(TESTED, room):
+            tested.append(values)
+        if len(chunk) >= min(CHUNK, room):
+            done += calibrate_file(drafts, watched, chunk)
+            request.tell(len(drafts), len(drafts), f"calibrating, {done} inputs")
+            chunk = []
+    if chunk:
+        calibrate_file(drafts, watched, chunk)
+    if not tested:
+        raise BadInput(f"no calibration inputs, int8 of {request.plan.model}, ranges of activations are measured on at least one")
+    return tested
+
+
+def calibrate_file(drafts: Sequence[SubgraphSpec], watched: Mapping[str, LiteRTCalibration], chunk: Sequence[Tensors]) -> int:
+    for draft in drafts:
+        watched[draft.name].watch([[values[source] for source in draft.sources] for values in chunk])
+    return len(chunk)
+
+
+def check_inputs(request: ExportRequest) -> Iterator[torch.Tensor]:
+    """Raises BadInput."""
+    for x in request.calibration or ():
+        if tuple(x.shape) != request.plan.input_shape or x.dtype != torch.float32:
+            raise BadInput(
+                f"calibration input is {tuple(x.shape)} {x.dtype}, export of {request.plan.model}, "
+                f"the network takes {request.plan.input_shape} torch.float32"
+            )
+        yield x
+
+
+def shared_ranges(drafts: Sequence[SubgraphSpec], watched: Mapping[str, LiteRTCalibration]) -> dict[str, Ranges]:
+    """The ranges watched, but one for all tensors that must be held alike: their union."""
+    groups = SharedScaleGroups()
+    for draft in drafts:
+        found, ranges = file_io(watched[draft.name].model), watched[draft.name].ranges
+        for source, name in zip(draft.sources, found.inputs, strict=True):
+            groups.tie(("", source), (draft.name, name))
+        groups.tie(("", draft.target), (draft.name, found.output))
+        if draft.branch is None:
+            for source in draft.sources:
+                groups.tie(("", draft.target), ("", source))
+        for one, other in tied_tensors(watched[draft.name].quantize()):
+            if one in ranges and other in ranges:
+                groups.tie((draft.name, one), (draft.name, other))
+    shared = {name: dict(one.ranges) for name, one in watched.items()}
+    for group in groups.boundary_groups():
+        members = [(draft, name) for draft, name in group if draft and name in shared[draft]]
+        low = min(float(np.min(shared[draft][name]["min"])) for draft, name in members)
+        high = max(float(np.max(shared[draft][name]["max"])) for draft, name in members)
+        for draft, name in members:
+            shared[draft][name] = widen_range(shared[draft][name], low, high)
+    return shared
+
+
+def widen_range(held: Mapping[str, np.ndarray], low: float, high: float) -> dict[str, np.ndarray]:
+    return {**held, "min": np.full_like(held["min"], low), "max": np.full_like(held["max"], high)}
+
+
+class SharedScaleGroups:
+    """Tensors that must be held alike, joined one tie after another."""
+
+    def __init__(self) -> None:
+        self._parent: dict[Key, Key] = {}
+
+    def _root(self, key: Key) -> Key:
+        while (above := self._parent.setdefault(key, key)) != key:
+            key = above
+        return key
+
+    def tie(self, one: Key, other: Key) -> None:
+        self._parent[self._root(one)] = self._root(other)
+
+    def boundary_groups(self) -> list[list[Key]]:
+        """Groups that reach a tensor between sub-graphs."""
+        groups: dict[Key, list[Key]] = {}
+        for key in self._parent:
+            groups.setdefault(self._root(key), []).append(key)
+        return [group for group in groups.values() if any(not draft for draft, _ in group)]
+
+
+def port_formats(request: ExportRequest, drafts: Sequence[SubgraphSpec], files: Mapping[str, bytes], values: Tensors) -> dict[str, Port]:
+    """The form in which each tensor flows. Raises UnsupportedOp where the files do not hold it alike."""
+    held: dict[str, list[tuple[str, Form]]] = {}
+    for draft in drafts:
+        runner = LiteRTRunner(files[draft.name], draft.name)
+        forms = [*runner.inputs.values(), runner.output]
+        for tensor, how in zip((*draft.sources, draft.target), forms, strict=True):
+            # A merge is a copy: what it reads has the form of what it writes.
+            at = draft.target if draft.branch is None else tensor
+            held.setdefault(at, []).append((draft.name, port_format(how)))
+    for draft in drafts:
+        if draft.branch is None:
+            for source in draft.sources:
+                held[draft.target] += held[source]
+                held[source] = held[draft.target]
+    for tensor, forms in held.items():
+        require_equal_formats(tensor, forms, request.plan.model)
+    return {name: quantized_port(name, value, held[name][0][1]) for name, value in values.items()}
+
+
+def port_format(how: Mapping[str, object]) -> Form:
+    scale, zero_point = how["quantization"]  # type: ignore[misc]
+    return np.dtype(how["dtype"]).name, float(scale), int(zero_point)  # type: ignore[call-overload]
+
+
+def require_equal_formats(tensor: str, forms: Sequence[tuple[str, Form]], model: str) -> None:
+    # Readers take what they are given, so where only two differ it is the writer that has a scale of its own.
+    usual = Counter(form for _, form in reversed(forms)).most_common(1)[0][0]
+    for name, form in forms:
+        if form != usual:
+            raise UnsupportedOp(
+                f"sub-graph {name} holds {tensor} as {describe_format(form)}, int8 of {model}, its neighbours as {describe_format(usual)}: "
+                "an operator at that cut has a scale of its own, end the segment at another cut"
+            )
+
+
+def describe_format(form: Form) -> str:
+    dtype, scale, zero_point = form
+    return f"{dtype} of scale {scale:.6g} and zero point {zero_point}" if scale else dtype
+
+
+def quantized_port(name: str, value: torch.Tensor, form: Form) -> Port:
+    dtype, scale, zero_point = form
+    return Port(name, TensorSpec(tuple(channels_last(value).shape), dtype), layout_of(value), scale, zero_point)

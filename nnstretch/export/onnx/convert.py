@@ -1,0 +1,114 @@
+"""One module -> one ONNX file, checked against the module it came from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx
+import torch
+from onnx import TensorProto, helper
+from torch import nn
+
+from nnstretch.bundle.manifest import Port
+from nnstretch.errors import Mismatch, UnsupportedOp
+from nnstretch.export.silence import silence_python
+from nnstretch.graph import TensorSpec
+
+OPSET = 20
+TOLERANCE = 1e-4
+"""Largest difference from the module, over the largest magnitude it writes (or 1)."""
+
+
+def to_onnx(module: nn.Module, example: torch.Tensor, source: Port, target: Port, notes: Mapping[str, str]) -> bytes:
+    """An ONNX file (opset 20, weights inside) whose input and output are named as the ports are.
+
+    Raises UnsupportedOp with PyTorch's first reason where an operator has no ONNX form.
+    """
+    try:
+        with silence_python(), torch.no_grad():
+            program = torch.onnx.export(
+                module.eval(), (example,), dynamo=True, external_data=False, opset_version=OPSET, optimize=True, verbose=False
+            )
+    except Exception as error:
+        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise UnsupportedOp(f"cannot export {target.name} to ONNX, {type(error).__name__}, {reason[:200]}") from error
+    assert program is not None
+    model = program.model_proto
+    rename(model, source.name, target.name)
+    return with_metadata(model, notes)
+
+
+def with_metadata(model: onnx.ModelProto, notes: Mapping[str, str]) -> bytes:
+    """The file, with notes that viewers show."""
+    for key, value in notes.items():
+        model.metadata_props.add(key=key, value=value)
+    return bytes(model.SerializeToString(deterministic=True))
+
+
+def rename(model: onnx.ModelProto, source: str, target: str) -> None:
+    """Give the one input and the one output their names in the whole network; an inner tensor of such a name gets another."""
+    graph = model.graph
+    names = {graph.input[0].name: source, graph.output[0].name: target}
+    used = {name for node in graph.node for name in (*node.input, *node.output)} | {tensor.name for tensor in graph.initializer}
+    for name in {source, target} & (used - names.keys()):
+        names[name] = next(f"{name}.{i}" for i in range(len(used) + 1) if f"{name}.{i}" not in used | {source, target})
+    graph.input[0].name, graph.output[0].name = source, target
+    for tensor in (*graph.initializer, *graph.value_info):
+        tensor.name = names.get(tensor.name, tensor.name)
+    for node in graph.node:
+        for edge in (node.input, node.output):
+            for i, name in enumerate(edge):
+                edge[i] = names.get(name, name)
+
+
+def merge_onnx(sources: Sequence[Port], target: Port, axis: int, notes: Mapping[str, str]) -> bytes:
+    """What a meeting point computes: outputs side by side."""
+    inputs = [helper.make_tensor_value_info(p.name, TensorProto.FLOAT, p.spec.shape) for p in sources]
+    output = helper.make_tensor_value_info(target.name, TensorProto.FLOAT, target.spec.shape)
+    node = helper.make_node("Concat", [p.name for p in sources], [target.name], name="merge", axis=axis)
+    model = helper.make_model(
+        helper.make_graph([node], "merge", inputs, [output]), opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9
+    )
+    return with_metadata(model, notes)
+
+
+class OnnxRunner:
+    """An .onnx ready to run on one core."""
+
+    def __init__(self, data: bytes) -> None:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        options.log_severity_level = 4
+        self._session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        self._names = [one.name for one in self._session.get_inputs()]
+
+    def run(self, *inputs: np.ndarray) -> np.ndarray:
+        """One inference; inputs in the file's order."""
+        return np.asarray(self._session.run(None, dict(zip(self._names, inputs, strict=True)))[0])
+
+
+def check_close(expected: np.ndarray, actual: np.ndarray, what: str) -> float:
+    """Largest absolute difference; raise Mismatch where it is more than rounding explains."""
+    error = max_abs_difference(expected, actual, what)
+    scale = max(1.0, float(np.abs(expected).max(initial=0.0)))
+    if not error <= TOLERANCE * scale:
+        raise Mismatch(f"{what} differs from the module by {error:.3g}, allowed are {TOLERANCE * scale:.3g}")
+    return error
+
+
+def max_abs_difference(expected: np.ndarray, actual: np.ndarray, what: str) -> float:
+    """Largest absolute difference, whatever it is. Raises Mismatch where shapes differ or a number is none."""
+    if expected.shape != actual.shape:
+        raise Mismatch(f"{what} writes {actual.shape}, the module writes {expected.shape}")
+    error = float(np.abs(expected - actual).max(initial=0.0))
+    if not math.isfinite(error):
+        raise Mismatch(f"{what} differs from the module by {error}, it or the module writes what is no number")
+    return error
+
+
+def spec_of(tensor: torch.Tensor) -> TensorSpec:
+    return TensorSpec(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))

@@ -1,0 +1,97 @@
+"""Inputs and outputs of an ONNX model under the names of a pipeline's tensors."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from random import Random
+
+import onnx
+from onnx import helper
+
+from nnstretch.errors import UnsupportedOp
+from nnstretch.graph import TensorSpec
+
+PLAIN = {onnx.TensorProto.FLOAT: "float32", onnx.TensorProto.DOUBLE: "float64", onnx.TensorProto.INT64: "int64"}
+TRIES = 8
+
+
+def rename_io(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]) -> onnx.ModelProto:
+    """The model with its inputs and outputs called so, in order. Two inputs of one name become one; an inner tensor gives way.
+
+    Raises UnsupportedOp where the model has another number of them.
+    """
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    graph, weights = changed.graph, {tensor.name for tensor in model.graph.initializer}
+    reads = [value for value in graph.input if value.name not in weights]
+    if (len(reads), len(graph.output)) != (len(inputs), len(outputs)):
+        raise UnsupportedOp(
+            f"cannot name ends of {graph.name or 'a model'}, it has {len(reads)} inputs and {len(graph.output)} outputs, "
+            f"expected {len(inputs)} and {len(outputs)}"
+        )
+    separate_outputs(graph, {value.name for value in reads} | weights)
+    names = dict(zip((value.name for value in reads), inputs, strict=True))
+    names |= dict(zip((value.name for value in graph.output), outputs, strict=True))
+    rename_all(graph, names | free_names(graph, set(inputs) | set(outputs), names))
+    first = {value.name: value for value in reversed(graph.input)}
+    kept = list(first.values())[::-1]
+    del graph.input[:]
+    graph.input.extend(kept)
+    return changed
+
+
+def separate_outputs(graph: onnx.GraphProto, taken: set[str]) -> None:
+    """An output that is an input, a weight or another output gets a tensor of its own."""
+    seen = set(taken)
+    for i, output in enumerate(graph.output):
+        if output.name in seen:
+            alone = f"{output.name}.output{i}"
+            graph.node.append(helper.make_node("Identity", [output.name], [alone], name=alone))
+            output.name = alone
+        seen.add(output.name)
+
+
+def free_names(graph: onnx.GraphProto, wanted: set[str], names: Mapping[str, str]) -> dict[str, str]:
+    """New names for inner tensors that have one of the wanted names."""
+    used = Counter(name for node in graph.node for name in (*node.input, *node.output))
+    used.update(tensor.name for tensor in graph.initializer)
+    return {
+        name: next(f"{name}.{i}" for i in range(len(used) + 1) if f"{name}.{i}" not in used and f"{name}.{i}" not in wanted)
+        for name in sorted(wanted)
+        if name in used and name not in names
+    }
+
+
+def rename_all(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
+    """Everywhere, bodies of control flow too."""
+    for value in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
+        value.name = names.get(value.name, value.name)
+    for node in graph.node:
+        for edge in (node.input, node.output):
+            for i, name in enumerate(edge):
+                edge[i] = names.get(name, name)
+        for attribute in node.attribute:
+            for body in (attribute.g, *attribute.graphs):
+                rename_all(body, names)
+
+
+def weight_offsets(data: bytes, names: Sequence[str]) -> dict[str, tuple[TensorSpec, int]]:
+    """Type of some weights and where each begins in the file; those that do not stand there byte by byte are left out.
+
+    Each is filled with a pattern of its own, which is then looked for: a file of equal sizes has equal places.
+    """
+    model = onnx.load_from_string(data)
+    wanted = [tensor for tensor in model.graph.initializer if tensor.name in set(names) and tensor.data_type in PLAIN and tensor.raw_data]
+    if model.SerializeToString(deterministic=True) != data:
+        return {}
+    found: dict[str, tuple[TensorSpec, int]] = {}
+    for seed in range(TRIES):
+        left = [tensor for tensor in wanted if tensor.name not in found]
+        for number, tensor in enumerate(left):
+            tensor.raw_data = Random(seed * 1_000_003 + number).randbytes(len(tensor.raw_data))
+        marked = model.SerializeToString(deterministic=True)
+        for tensor in left:
+            if marked.count(tensor.raw_data) == 1:
+                found[tensor.name] = TensorSpec(tuple(tensor.dims), PLAIN[tensor.data_type]), marked.index(tensor.raw_data)
+    return found

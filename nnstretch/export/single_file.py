@@ -1,0 +1,90 @@
+"""The whole branched network as one file, for tools that want one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from nnstretch.bundle.manifest import FORMATS, Port
+from nnstretch.errors import BadInput
+from nnstretch.export.litert.convert import LiteRTRunner, eval_mode, to_int8, to_litert
+from nnstretch.export.litert.flatbuffer import with_description
+from nnstretch.export.litert.int8 import TESTED, check_inputs
+from nnstretch.export.onnx.convert import OnnxRunner, check_close, max_abs_difference, spec_of, to_onnx
+from nnstretch.export.subgraph_files import file_description
+from nnstretch.export.subgraph_specs import OUTPUT, ExportRequest
+from nnstretch.export.verify import check_snr
+from nnstretch.files.atomic import atomic_write
+
+
+@dataclass(frozen=True, slots=True)
+class SingleFile:
+    """What was written."""
+
+    size_bytes: int
+    max_abs_error: float
+    """From the module, on a random input; of int8 on the first calibration input."""
+    int8_snr_db: float | None = None
+    """Signal-to-noise ratio of int8 on calibration inputs."""
+
+
+def format_of(path: Path | str) -> str:
+    """Which format a file's name asks for. Raises BadInput."""
+    for name, suffix in FORMATS.items():
+        if Path(path).suffix == suffix:
+            return name
+    raise BadInput(f"cannot write {path}, a network in one file, its name must end in {' or '.join(FORMATS.values())}")
+
+
+def export_single(request: ExportRequest, path: Path | str) -> SingleFile:
+    """Write the network as one .onnx or .tflite, which `request.format` says; checked as `export` checks a bundle.
+
+    Raises Mismatch, UnsupportedOp and BadInput as `export` does.
+    """
+    plan = request.plan
+    notes = {"model": plan.model, "plan": " | ".join(map(str, plan.segments))}
+    with eval_mode(request.module), torch.no_grad():
+        if request.format == "onnx":
+            data, result = single_onnx(request, notes)
+        elif request.int8:
+            data, result = single_int8(request, notes)
+        else:
+            data, result = single_float(request, notes)
+    with atomic_write(Path(path)) as aside:
+        aside.write_bytes(data)
+    return result
+
+
+def single_onnx(request: ExportRequest, notes: dict[str, str]) -> tuple[bytes, SingleFile]:
+    x = request.example
+    y = request.module(x)
+    data = to_onnx(request.module, x, Port(request.plan.segments[0].start, spec_of(x)), Port(OUTPUT, spec_of(y)), notes)
+    return data, SingleFile(len(data), check_close(y.numpy(), OnnxRunner(data).run(x.numpy()), f"ONNX file of {request.plan.model}"))
+
+
+def single_float(request: ExportRequest, notes: dict[str, str]) -> tuple[bytes, SingleFile]:
+    x, name = request.example, request.plan.model
+    data = with_description(to_litert(request.module, (x,), name), file_description(notes))
+    return data, SingleFile(len(data), check_close(request.module(x).numpy(), LiteRTRunner(data, name).run(x.numpy()), f"LiteRT file of {name}"))
+
+
+def single_int8(request: ExportRequest, notes: dict[str, str]) -> tuple[bytes, SingleFile]:
+    name, kept = request.plan.model, []
+
+    def feeds() -> Iterator[tuple[torch.Tensor]]:
+        for x in check_inputs(request):
+            if len(kept) < TESTED:
+                kept.append(x)
+            yield (x,)
+
+    plain = to_litert(request.module, (request.example,), name)
+    data = with_description(to_int8(plain, feeds(), name), file_description(notes))
+    runner = LiteRTRunner(data, name)
+    expected: list[np.ndarray] = [request.module(x).numpy() for x in kept]
+    actual = [runner.run(x.numpy()) for x in kept]
+    error = max_abs_difference(expected[0], actual[0], f"LiteRT file of {name}")
+    return data, SingleFile(len(data), error, check_snr(expected, actual, name))

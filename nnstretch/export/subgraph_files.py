@@ -1,0 +1,105 @@
+"""Drafts with their files: ONNX, or LiteRT in float32. int8 is in integers.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from nnstretch.bundle.manifest import Port
+from nnstretch.errors import Mismatch
+from nnstretch.export.litert.convert import LiteRTRunner, channels_last, to_litert, to_litert_concat
+from nnstretch.export.litert.flatbuffer import with_description
+from nnstretch.export.onnx.convert import OnnxRunner, merge_onnx, spec_of, to_onnx
+from nnstretch.export.subgraph_specs import ExportRequest, SubgraphSpec, Tensors, reference_tensors
+
+
+class Runner(Protocol):
+    """A file ready to run: float32 in PyTorch's order goes in and comes out, whatever the file holds."""
+
+    def run(self, *inputs: np.ndarray) -> np.ndarray: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedFiles:
+    """Every sub-graph's file, and what flows between them."""
+
+    files: Mapping[str, bytes]
+    """By the name of the draft."""
+    ports: Mapping[str, Port]
+    """By the name of the tensor."""
+    tested: Sequence[Tensors]
+    """What the module computes on the inputs that the files are compared on; at least one."""
+    runner: Callable[[bytes, str], Runner]
+    """From a file and the name of its draft."""
+
+
+def onnx_files(request: ExportRequest, drafts: Sequence[SubgraphSpec]) -> ExportedFiles:
+    """Raises UnsupportedOp where ONNX lacks an operator."""
+    values = reference_tensors(drafts, request.example)
+    ports = {name: Port(name, spec_of(value), "NCHW" if value.dim() == 4 else "") for name, value in values.items()}
+    files: dict[str, bytes] = {}
+    for number, draft in enumerate(drafts):
+        request.tell(number, len(drafts), draft.name)
+        sources, target = [ports[source] for source in draft.sources], ports[draft.target]
+        if draft.branch is None:
+            files[draft.name] = merge_onnx(sources, target, draft.axis, draft.notes)
+        else:
+            files[draft.name] = to_onnx(draft.branch, values[draft.sources[0]], sources[0], target, draft.notes)
+    return ExportedFiles(files, ports, [values], lambda data, _: OnnxRunner(data))
+
+
+def litert_files(request: ExportRequest, drafts: Sequence[SubgraphSpec]) -> ExportedFiles:
+    """Float32. Raises UnsupportedOp where LiteRT lacks an operator, Mismatch where a merge is no copy."""
+    values = reference_tensors(drafts, request.example)
+    plain = float_files(request, drafts, values)
+    files = {draft.name: with_description(plain[draft.name], file_description(draft.notes)) for draft in drafts}
+    ports = {name: Port(name, spec_of(channels_last(value)), layout_of(value)) for name, value in values.items()}
+    made = ExportedFiles(files, ports, [values], LiteRTRunner)
+    check_merges(made, drafts)
+    return made
+
+
+def float_files(request: ExportRequest, drafts: Sequence[SubgraphSpec], values: Tensors) -> dict[str, bytes]:
+    """As the converter writes them, by the name of the draft."""
+    files = {}
+    for number, draft in enumerate(drafts):
+        request.tell(number, len(drafts), draft.name)
+        inputs = [values[source] for source in draft.sources]
+        name = f"sub-graph {draft.name}"
+        files[draft.name] = to_litert_concat(inputs, draft.axis, name) if draft.branch is None else to_litert(draft.branch, inputs, name)
+    return files
+
+
+def layout_of(value: torch.Tensor) -> str:
+    return "NHWC" if value.dim() == 4 else ""
+
+
+def file_description(notes: Mapping[str, str]) -> str:
+    return "; ".join(f"{key}: {value}" for key, value in notes.items())
+
+
+def check_merges(made: ExportedFiles, drafts: Sequence[SubgraphSpec]) -> None:
+    """Every merge writes exactly what it reads, for numbers of all magnitudes. Raises Mismatch."""
+    for draft in drafts:
+        if draft.branch is None:
+            shapes = [made.tested[0][source].shape for source in draft.sources]
+            inputs = [
+                random_for_port(made.ports[source], tuple(shape), seed) for seed, (source, shape) in enumerate(zip(draft.sources, shapes, strict=True))
+            ]
+            found = made.runner(made.files[draft.name], draft.name).run(*inputs)
+            if not np.array_equal(found, np.concatenate(inputs, draft.axis)):
+                raise Mismatch(f"sub-graph {draft.name} is no copy of its inputs, LiteRT file, a merge must change no bit")
+
+
+def random_for_port(port: Port, shape: tuple[int, ...], seed: int) -> np.ndarray:
+    """Float32 in PyTorch's order that a port can hold; drawn."""
+    generator = np.random.default_rng(seed)
+    if not port.scale:
+        return generator.standard_normal(shape).astype(np.float32)
+    bounds = np.iinfo(port.spec.dtype)
+    codes = generator.integers(bounds.min, bounds.max, shape, endpoint=True)
+    return (codes.astype(np.float32) - port.zero_point) * np.float32(port.scale)

@@ -1,0 +1,177 @@
+"""What is to be exported, and the sub-graphs it falls into, before any of them has a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol, cast
+
+import torch
+from torch import nn
+
+from nnstretch.bundle.manifest import FORMATS
+from nnstretch.errors import BadInput
+from nnstretch.plan import Plan, Segment
+from nnstretch.soc import Soc
+from nnstretch.trial import AlternativeEstimates, SegmentCost, Trial
+
+Progress = Callable[[int, int, str], None]
+Tensors = Mapping[str, torch.Tensor]
+"""What flows between sub-graphs in one inference, by its name in the whole network."""
+OUTPUT = "output"
+
+
+class SegmentModule(Protocol):
+    """A segment of a stretched network (stretch/module.py)."""
+
+    axis: int
+    branches: nn.ModuleList
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ExportRequest:
+    """A stretched network and the form in which it leaves PyTorch. Raises BadInput for what does not go together."""
+
+    module: nn.Module
+    plan: Plan
+    format: str = "onnx"
+    int8: bool = False
+    calibration: Iterable[torch.Tensor] | None = None
+    """Inputs on which ranges are measured, each of the plan's input shape; read once."""
+    trial: Trial | None = None
+    soc: Soc | None = None
+    seed: int = 0
+    """Of the random input on which files are compared with the module; int8 is compared on calibration inputs."""
+    progress: Progress | None = None
+    least_snr_db: float | None = None
+    """Signal-to-noise ratio that int8 must reach; None asks for that of a sound network."""
+
+    def __post_init__(self) -> None:
+        if len(self.segments) != len(self.plan.segments):
+            raise BadInput(
+                f"module has {len(self.segments)} segments and its plan {len(self.plan.segments)}, export of {self.plan.model}, "
+                "stretch the module with this plan first"
+            )
+        if self.format not in FORMATS:
+            raise BadInput(f"unknown format {self.format}, export of {self.plan.model}, it is one of {', '.join(FORMATS)}")
+        if self.int8 and self.format != "litert":
+            raise BadInput(f"int8 of format {self.format}, export of {self.plan.model}, only litert has it")
+        if self.int8 and self.calibration is None:
+            raise BadInput(f"int8 without calibration inputs, export of {self.plan.model}, ranges of activations are measured on them")
+
+    @property
+    def segments(self) -> Sequence[SegmentModule]:
+        return cast("Sequence[SegmentModule]", list(getattr(self.module, "segments", ())))
+
+    @property
+    def example(self) -> torch.Tensor:
+        return torch.randn(self.plan.input_shape, generator=torch.Generator().manual_seed(self.seed))
+
+    @property
+    def host(self) -> str:
+        """Who merges: the chip's CPU, or the first processor of the plan."""
+        if self.soc is not None:
+            return next((p.name for p in self.soc.processors if p.kind == "cpu"), self.soc.processors[0].name)
+        return "cpu" if "cpu" in self.plan.processors else self.plan.processors[0]
+
+    def tell(self, done: int, total: int, what: str) -> None:
+        if self.progress is not None:
+            self.progress(done, total, what)
+
+
+@dataclass(frozen=True, slots=True)
+class SubgraphSpec:
+    """A sub-graph without its file: a branch, or what a meeting point computes."""
+
+    name: str
+    processor: str
+    segment: int
+    sources: tuple[str, ...]
+    """Tensors it reads, by their names in the whole network."""
+    target: str
+    """The tensor it writes."""
+    branch: nn.Module | None = None
+    """None for a merge, which puts its sources side by side."""
+    axis: int = 1
+    """Of a merge, in PyTorch's order."""
+    predicted_us: float | None = None
+    error_us: float | None = None
+    notes: Mapping[str, str] = field(default_factory=dict)
+    """What viewers of the file show."""
+    elsewhere: AlternativeEstimates = field(default_factory=dict)
+    """Predicted on processors that it is not placed on."""
+
+    @property
+    def role(self) -> str:
+        return "merge" if self.branch is None else "branch"
+
+    def __call__(self, *inputs: torch.Tensor) -> torch.Tensor:
+        return torch.cat(inputs, self.axis) if self.branch is None else self.branch(*inputs)
+
+
+def subgraph_specs(request: ExportRequest) -> tuple[SubgraphSpec, ...]:
+    """Every sub-graph of the network, in an order in which they can run."""
+    drafts: list[SubgraphSpec] = []
+    for number, (meeting, segment) in enumerate(zip(request.segments, request.plan.segments, strict=True)):
+        end = OUTPUT if number == len(request.segments) - 1 else segment.end
+        cost = request.trial.segments[number] if request.trial else None
+        branches = branch_specs(number, meeting, segment, end, cost)
+        drafts += branches
+        if segment.branched:
+            drafts.append(merge_spec(number, meeting.axis, segment, branches, end, request.host, cost))
+    return tuple(drafts) if request.trial is None else with_alternatives(drafts, request.trial)
+
+
+def with_alternatives(drafts: Sequence[SubgraphSpec], trial: Trial) -> tuple[SubgraphSpec, ...]:
+    """The same drafts with what the trial says of other processors; it has one row for each, in the same order."""
+    rows = [row for segment in trial.alternatives for row in segment]
+    return tuple(replace(draft, elsewhere=row) for draft, row in zip(drafts, rows, strict=True)) if rows else tuple(drafts)
+
+
+def branch_specs(number: int, meeting: SegmentModule, segment: Segment, end: str, cost: SegmentCost | None) -> list[SubgraphSpec]:
+    drafts = []
+    for i, (module, branch) in enumerate(zip(meeting.branches, segment.branches, strict=True)):
+        predicted_us = cost.branches[i].latency_us if cost else None
+        drafts.append(
+            SubgraphSpec(
+                name=f"s{number}.{branch.processor}",
+                processor=branch.processor,
+                segment=number,
+                sources=(segment.start,),
+                target=f"{end}@{branch.processor}" if segment.branched else end,
+                branch=module,
+                predicted_us=predicted_us,
+                error_us=cost.branches[i].error_us if cost else None,
+                notes=metadata_of(branch.processor, str(branch), segment, predicted_us),
+            )
+        )
+    return drafts
+
+
+def merge_spec(number: int, axis: int, segment: Segment, branches: Sequence[SubgraphSpec], end: str, host: str, cost: SegmentCost | None) -> SubgraphSpec:
+    return SubgraphSpec(
+        name=f"s{number}.merge",
+        processor=host,
+        segment=number,
+        sources=tuple(branch.target for branch in branches),
+        target=end,
+        axis=axis,
+        predicted_us=cost.merge_us if cost else None,
+        error_us=0.0,
+        notes=metadata_of(host, "merge", segment, cost.merge_us if cost else None),
+    )
+
+
+def metadata_of(processor: str, branch: str, segment: Segment, predicted_us: float | None) -> dict[str, str]:
+    notes = {"processor": processor, "branch": branch, "segment": str(segment)}
+    return notes if predicted_us is None else notes | {"predicted_ms": f"{predicted_us / 1000:.3f}"}
+
+
+def reference_tensors(drafts: Sequence[SubgraphSpec], x: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Everything that flows between sub-graphs when the module runs on `x`, the input and the output among it."""
+    values = {drafts[0].sources[0]: x}
+    for draft in drafts:
+        values[draft.target] = draft(*(values[source] for source in draft.sources))
+    return values

@@ -1,0 +1,74 @@
+"""Write aside, then rename: a reader sees the old file or the new one, never half of one."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from nnstretch.errors import BadInput, BrokenFile
+
+UNFINISHED = ".unfinished"
+"""Ending of files that are still being written, or were when somebody was killed."""
+NO_ROOM = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO})
+
+
+@contextmanager
+def atomic_write(path: Path) -> Iterator[Path]:
+    """Yield a path beside `path` to write to; it takes the place of `path` only if the block succeeds."""
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise BadInput(f"cannot write {path}, no folder {path.parent}, create it first")
+    if path.is_dir():
+        raise BadInput(f"cannot write {path}, it is a folder, name a file")
+    if path.exists() and not path.is_file():
+        raise BadInput(f"cannot write {path}, it is a device or a pipe that a file would take the place of, name a file")
+    try:
+        handle, aside = tempfile.mkstemp(prefix=f".{path.name}.", suffix=UNFINISHED, dir=path.parent)
+    except OSError as error:
+        raise BadInput(f"cannot write {path}, folder {path.parent}, {error.strerror or error}") from error
+    os.close(handle)
+    try:
+        yield Path(aside)
+        os.chmod(aside, 0o644)
+        os.replace(aside, path)
+    except OSError as error:
+        if error.errno in NO_ROOM:
+            raise BadInput(f"cannot write {path}, {os.strerror(error.errno)}, nothing is changed") from error
+        raise
+    finally:
+        Path(aside).unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    with atomic_write(path) as aside:
+        aside.write_text(text, encoding="utf-8")
+
+
+def read_complete_lines(path: Path) -> list[str]:
+    """Of a journal, without the line that a kill cut off, which goes from the file, too. Raises BadInput."""
+    try:
+        data = path.read_bytes() if path.exists() else b""
+        end = data.rfind(b"\n") + 1
+        if end < len(data):
+            with path.open("r+b") as file:
+                file.truncate(end)
+    except OSError as error:
+        raise BadInput(f"cannot read {path}, {error.strerror}, name another --out") from None
+    return data[:end].decode("utf-8", errors="replace").splitlines()
+
+
+def parse_json_line(line: str, path: Path, at: int) -> dict[str, Any]:
+    """The JSON object that is line number `at` of a journal. Raises BrokenFile."""
+    try:
+        data = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise BrokenFile(f"not JSON, {path} line {at}, {type(error).__name__}") from None
+    if not isinstance(data, dict):
+        raise BrokenFile(f"a {type(data).__name__}, {path} line {at}, needed is an object")
+    return data

@@ -1,1 +1,0 @@
-"""A network becomes a pipeline: split by hand or automatically, linked, in one bundle."""

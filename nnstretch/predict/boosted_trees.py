@@ -1,0 +1,150 @@
+"""Boosted trees as plain numbers, evaluated for thousands of rows at once without the library that grew them.
+
+A tree of up to 16 leaves is a set of tests; each failed test rules out the leaves on one side of it. For every feature the tests of all
+trees are sorted by threshold, so one binary search tells which leaves of which trees survive; the first survivor
+is the leaf a walk from the root would reach (QuickScorer, Lucchese et al. 2015).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnstretch.errors import BadInput
+from nnstretch.predict.features import Numbers
+
+LEAVES = 16
+"""At most, in one tree."""
+TREES = 1000
+CHUNK = 1024
+"""Rows whose surviving leaves stay in the near caches."""
+FULL = np.uint16(0xFFFF)
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """Nodes as parallel lists, root first, children behind their parents."""
+
+    feature: tuple[int, ...]
+    """What a node tests, -1 for a leaf."""
+    threshold: tuple[float, ...]
+    """Left where the feature is at most this."""
+    left: tuple[int, ...]
+    right: tuple[int, ...]
+    value: tuple[float, ...]
+    """What a leaf adds."""
+
+    def __post_init__(self) -> None:
+        if fault := tree_defect(self):
+            raise BadInput(fault)
+
+
+@dataclass(frozen=True, slots=True)
+class Forest:
+    """The sum of its trees over a baseline."""
+
+    baseline: float
+    trees: tuple[Tree, ...]
+    tables: BitvectorTables = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if len(self.trees) > TREES:
+            raise BadInput(f"{len(self.trees)} trees, forest, needed are at most {TREES}")
+        object.__setattr__(self, "tables", bitvector_tables(self.trees))
+
+    @property
+    def features(self) -> int:
+        """How many columns its rows need at least."""
+        return 1 + max((test for tree in self.trees for test in tree.feature), default=-1)
+
+    def predict(self, columns: Sequence[Numbers]) -> Numbers:
+        """One value a row; `columns` are the features, each an array over all rows."""
+        count = len(columns[0]) if len(columns) else 0
+        found = np.empty(count)
+        for start in range(0, count, CHUNK):
+            rows = slice(start, min(start + CHUNK, count))
+            found[rows] = self.tables.scores([column[rows] for column in columns], self.baseline)
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BitvectorTables:
+    """What `Forest.predict` looks up."""
+
+    features: tuple[int, ...]
+    thresholds: tuple[Numbers, ...]
+    """Sorted, for each feature."""
+    survivors: tuple[NDArray[np.uint16], ...]
+    """For each feature: leaves of each tree that survive, by how many thresholds lie below the value."""
+    values: Numbers
+    """Of the leaves, `LEAVES` a tree."""
+
+    def scores(self, columns: Sequence[Numbers], baseline: float) -> Numbers:
+        count, trees = len(columns[0]), len(self.values) // LEAVES
+        alive = np.full((count, trees), FULL)
+        for feature, thresholds, survivors in zip(self.features, self.thresholds, self.survivors, strict=True):
+            alive &= survivors.take(np.searchsorted(thresholds, columns[feature], side="left"), axis=0)
+        first = FIRST.take(alive)
+        terms = np.empty((count, trees + 1))
+        terms[:, 0] = baseline
+        self.values.take(first + np.arange(trees, dtype=np.int32) * LEAVES, out=terms[:, 1:], mode="clip")
+        return np.asarray(np.cumsum(terms, axis=1)[:, -1])  # one after the other, as the library sums them
+
+
+FIRST = np.array([LEAVES - 1, *((mask & -mask).bit_length() - 1 for mask in range(1, 1 << LEAVES))], dtype=np.int32)
+"""Lowest set bit of every 16-bit mask."""
+
+
+def tree_defect(tree: Tree) -> str | None:
+    """Why the lists are no tree, or None: with children behind parents, each once, a walk can neither loop nor leave."""
+    size = len(tree.feature)
+    if not size or {len(tree.threshold), len(tree.left), len(tree.right), len(tree.value)} != {size}:
+        return f"lists of {size}, {len(tree.threshold)}, {len(tree.left)}, {len(tree.right)}, {len(tree.value)} nodes, tree, needed is one length"
+    inner = [node for node in range(size) if tree.feature[node] >= 0]
+    if size - len(inner) > LEAVES:
+        return f"{size - len(inner)} leaves, tree, needed are at most {LEAVES}"
+    children = [child for node in inner for child in (tree.left[node], tree.right[node])]
+    if sorted(children) != list(range(1, size)):
+        return f"children {children[:8]}, tree of {size} nodes, each node but the first needs one parent"
+    for node in inner:
+        if min(tree.left[node], tree.right[node]) <= node:
+            return f"node {node} has child {min(tree.left[node], tree.right[node])}, tree, children follow their parents"
+    if not np.isfinite([*tree.threshold, *tree.value]).all():
+        return "a number that is not finite, tree, thresholds and values must be"
+    return None
+
+
+def bitvector_tables(trees: Sequence[Tree]) -> BitvectorTables:
+    tests: dict[int, list[tuple[float, int, int]]] = {}
+    values = np.zeros(len(trees) * LEAVES)
+    for number, tree in enumerate(trees):
+        leaves = leaves_below(tree)
+        for position, leaf in enumerate(leaves[0]):
+            values[number * LEAVES + position] = tree.value[leaf]
+        for node, feature in enumerate(tree.feature):
+            if feature >= 0:
+                gone = sum(1 << leaves[0].index(leaf) for leaf in leaves[tree.left[node]])
+                tests.setdefault(feature, []).append((tree.threshold[node], number, gone))
+    features = tuple(sorted(tests))
+    thresholds = tuple(np.array(sorted({threshold for threshold, _, _ in tests[feature]})) for feature in features)
+    survivors = tuple(surviving_leaves(tests[f], found, len(trees)) for f, found in zip(features, thresholds, strict=True))
+    return BitvectorTables(features, thresholds, survivors, values)
+
+
+def leaves_below(tree: Tree) -> list[list[int]]:
+    """Leaves below every node, from left to right."""
+    below: list[list[int]] = [[] for _ in tree.feature]
+    for node in reversed(range(len(tree.feature))):
+        below[node] = [node] if tree.feature[node] < 0 else below[tree.left[node]] + below[tree.right[node]]
+    return below
+
+
+def surviving_leaves(tests: Sequence[tuple[float, int, int]], thresholds: Numbers, trees: int) -> NDArray[np.uint16]:
+    """Row i: what survives where exactly i thresholds are below the value."""
+    found = np.full((len(thresholds) + 1, trees), FULL)
+    for threshold, tree, gone in tests:
+        found[int(np.searchsorted(thresholds, threshold)) + 1 :, tree] &= FULL ^ np.uint16(gone)
+    return found

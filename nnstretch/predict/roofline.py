@@ -1,0 +1,161 @@
+"""A latency from ten physical rates: launches, arithmetic, traffic, and what keeps a processor from its peak.
+
+    latency = launch + arithmetic / rate + traffic / bandwidth + groups + pieces + patches + element-wise
+
+Terms add, so nothing is assumed to overlap: every term is a cost that can be read on its own, and more work
+is never faster. Narrow operators leave vector lanes idle (`half_channels`), and too few outputs leave cores
+idle (`fill_outputs`): that is why wide operators reach a processor's peak and branches do not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from nnstretch.errors import UnsupportedOp
+from nnstretch.graph import ELEMENT_BYTES
+from nnstretch.protocols import Estimate, Kernel
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Numbers = NDArray[np.float64]
+
+DENSE = frozenset({"conv", "gconv", "linear", "matmul"})
+DEPTHWISE = "dwconv"
+MEMORY_BOUND = frozenset({"pool", "gap", "add", "mul", "concat", "norm", "activation", "softmax", "reshape"})
+KINDS = DENSE | {DEPTHWISE} | MEMORY_BOUND
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """One processor, as fitted from whole networks and single kernels."""
+
+    launch_us: float
+    dense_macs_per_us: float
+    """Peak of convolutions and linear layers that are wide and large."""
+    depthwise_macs_per_us: float
+    half_channels: float
+    """Channels per group, in or out, at which half of the vector lanes are idle."""
+    fill_outputs: float
+    """Outputs below which cores are idle, because each output is one thread's work: time stops falling there."""
+    bytes_per_us: float
+    group_us: float
+    """Each group of a grouped convolution, which is deployed as split, one convolution per group, concatenation."""
+    piece_us_per_thousand: float
+    """Split and concatenation move, for every pixel, one short run of channels per group."""
+    patch_us_per_kib: float
+    """Copying the windows of a convolution side by side before it is multiplied (im2col)."""
+    elementwise_us_per_kib: float
+    """A sum or product of two tensors beyond its traffic, where it runs on one thread."""
+
+
+class RooflineFeatures(NamedTuple):
+    """The quantities that rates multiply; numbers for one kernel, arrays for many."""
+
+    dense_macs: float
+    inverse_width: float
+    """1 / channels in + 1 / channels out, per group."""
+    inverse_area: float
+    """Product of the two."""
+    reduction: float
+    """Multiply-accumulates per output, summed over groups, which run one after another."""
+    depthwise_macs: float
+    traffic_bytes: float
+    groups: float
+    thousand_pieces: float
+    """Runs of channels that a split takes apart and a concatenation puts together again."""
+    patch_kib: float
+    elementwise_kib: float
+
+
+def roofline_features(kernel: Kernel, element_bytes: int) -> RooflineFeatures:
+    """A kernel as the deployed network runs it; its counts may be arrays, for many kernels of one form at once."""
+    most = elementwise_max(kernel)
+    moved = kernel.read_elements + kernel.write_elements
+    kind = kernel.kind
+    if kind == "add" or kind == "mul":
+        return memory(moved, kernel.weight_elements, kernel.write_elements, element_bytes)
+    if kind in MEMORY_BOUND:
+        return memory(moved, kernel.weight_elements, 0, element_bytes)
+    residual = most(0, kernel.read_elements - kernel.cin * kernel.hw_in * kernel.batch) if kind != "matmul" else 0
+    if kind == DEPTHWISE:
+        traffic = (moved + kernel.weight_elements) * element_bytes
+        return RooflineFeatures(0.0, 0.0, 0.0, 0.0, kernel.macs, traffic, 0.0, 0.0, 0.0, residual * element_bytes / 1024)
+    if kind not in DENSE:
+        raise UnsupportedOp(f"kind {kind!r} was never measured, kernel {kernel.name}, known are {', '.join(sorted(KINDS))}")
+    groups = kernel.groups if kind == "gconv" else 1
+    narrow_in, narrow_out = groups / most(1, kernel.cin), groups / most(1, kernel.cout)
+    reduction = kernel.macs / most(1, kernel.cout * kernel.hw_out * kernel.batch)
+    split = groups * (groups > 1)
+    pieces = split * (kernel.hw_in + kernel.hw_out) * kernel.batch
+    gathers = kernel.kernel > 1 or kernel.stride > 1
+    patch = reduction * groups * kernel.hw_out * kernel.batch if gathers else 0.0
+    return RooflineFeatures(
+        kernel.macs,
+        narrow_in + narrow_out,
+        narrow_in * narrow_out,
+        reduction * groups,
+        0.0,
+        (moved + kernel.weight_elements) * element_bytes,
+        split,
+        pieces / 1000,
+        patch * element_bytes / 1024,
+        residual * element_bytes / 1024,
+    )
+
+
+def elementwise_max(kernel: Kernel) -> Any:
+    """The larger of two numbers, or of each pair in two arrays."""
+    if type(kernel.read_elements) is int and type(kernel.cout) is int:
+        return max
+    import numpy
+
+    return numpy.maximum
+
+
+def memory(moved: int, weights: int, combined: int, element_bytes: int) -> RooflineFeatures:
+    return RooflineFeatures(0.0, 0.0, 0.0, 0.0, 0.0, (moved + weights) * element_bytes, 0.0, 0.0, 0.0, combined * element_bytes / 1024)
+
+
+def latency_us(rates: Rates, features: RooflineFeatures) -> float:
+    """Works on arrays of features as it does on one; `scripts/calibrate_mi9.py` fits it so."""
+    half = rates.half_channels
+    padded = features.dense_macs * (1 + half * features.inverse_width + half * half * features.inverse_area)
+    alone = rates.fill_outputs * features.reduction  # the work of a full processor in the time that one output takes
+    arithmetic: float = (padded * padded + alone * alone) ** 0.5 / rates.dense_macs_per_us
+    return (
+        rates.launch_us
+        + arithmetic
+        + features.depthwise_macs / rates.depthwise_macs_per_us
+        + features.traffic_bytes / rates.bytes_per_us
+        + rates.group_us * features.groups
+        + rates.piece_us_per_thousand * features.thousand_pieces
+        + rates.patch_us_per_kib * features.patch_kib
+        + rates.elementwise_us_per_kib * features.elementwise_kib
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """A `Predictor` that is nothing but its rates."""
+
+    processor: str
+    dtype: str
+    rates: Rates
+    relative_error: float
+    """Root-mean-square error on networks that the rates were not fitted on, as a share of the estimate."""
+
+    def estimate(self, kernel: Kernel, /) -> Estimate:
+        try:
+            latency = latency_us(self.rates, roofline_features(kernel, ELEMENT_BYTES[self.dtype]))
+        except UnsupportedOp as error:
+            raise UnsupportedOp(f"{error}, processor {self.processor}") from None
+        return Estimate(latency, self.relative_error * latency)
+
+    def estimate_grid(self, kernel: Kernel, /) -> Numbers:
+        """Latencies in microseconds of a kernel whose counts are arrays that broadcast against each other."""
+        import numpy
+
+        return numpy.asarray(latency_us(self.rates, roofline_features(kernel, ELEMENT_BYTES[self.dtype])), dtype=numpy.float64)

@@ -1,0 +1,87 @@
+"""Soc -> `latency_predictors/NAME/`: the files that `load_soc` reads, each written aside and renamed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from nnstretch.errors import BadInput
+from nnstretch.files.atomic import write_text
+from nnstretch.predict.fusion_rules_json import rules_document
+from nnstretch.predict.load_soc import OPTIONAL, PREDICTOR_FORMAT, SOC_FORMAT, UNIT
+from nnstretch.predict.roofline import Roofline
+from nnstretch.protocols import Predictor
+from nnstretch.soc import Processor, Soc
+
+FILE_KEYS = {"enqueue_us": "handover_us", "copies_overlap_compute": "copies_beside"}
+"""Fields of a processor that `soc.json` calls otherwise."""
+EXPANDED = 3
+"""Levels of a file that have a line for each field; what lies deeper is for programs."""
+
+
+def save_soc(soc: Soc, folder: str | Path) -> None:
+    """Write `soc.json` last, so that a folder that has one is complete. Raises BadInput for a predictor that has no file form."""
+    folder = Path(folder)
+    predictors = {one.name: predictor_document(soc, one.name) for one in soc.processors}
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, document in predictors.items():
+        write_text(folder / f"{name}.json", dump_json(document) + "\n")
+    write_text(folder / "soc.json", json.dumps(soc_document(soc), indent=2) + "\n")
+
+
+def soc_document(soc: Soc) -> dict[str, Any]:
+    contention = sorted((sorted(names), factor) for names, factor in soc.contention.items())
+    return {
+        "format": SOC_FORMAT,
+        "name": soc.name,
+        "dtype": soc.dtype,
+        "calibrated": soc.calibrated,
+        "provenance": soc.provenance,
+        "processors": [processor_document(processor) for processor in soc.processors],
+        "merge": asdict(soc.merge),
+        "contention": [{"processors": names, "factor": factor} for names, factor in contention],
+    }
+
+
+def processor_document(processor: Processor) -> dict[str, Any]:
+    """Return a processor's fields under their names in the file; those at their default are left out."""
+    fields = {FILE_KEYS.get(name, name): value for name, value in asdict(processor).items()}
+    return {name: value for name, value in fields.items() if (name, value) not in OPTIONAL.items()}
+
+
+def predictor_document(soc: Soc, processor: str) -> dict[str, Any]:
+    predictor = soc.predictors.get(processor)
+    if predictor is None:
+        raise BadInput(f"no predictor, processor {processor} of SoC {soc.name}, each needs one")
+    form, body, relative_error = parts_of(predictor)
+    return {
+        "format": PREDICTOR_FORMAT,
+        "processor": processor,
+        "form": form,
+        "dtype": soc.dtype,
+        "unit": UNIT,
+        "relative_error": relative_error,
+        "fusion": rules_document(soc.rules(processor)),
+        **body,
+    }
+
+
+def parts_of(predictor: Predictor) -> tuple[str, dict[str, Any], float]:
+    if isinstance(predictor, Roofline):
+        return "analytic", {"rates": asdict(predictor.rates)}, predictor.relative_error
+    from nnstretch.predict.learned import Learned  # numpy: only who has such a predictor needs it
+    from nnstretch.predict.learned_json import model_document
+
+    if isinstance(predictor, Learned):
+        return "learned", {"model": model_document(predictor)}, predictor.relative_error
+    raise BadInput(f"a {type(predictor).__name__}, processor {predictor.processor}, files hold analytic and learned predictors")
+
+
+def dump_json(value: Any, levels: int = EXPANDED, pad: str = "") -> str:
+    """JSON whose outer levels have a line for each field."""
+    if not levels or not isinstance(value, dict) or not value:
+        return json.dumps(value)
+    fields = [f"{pad}  {json.dumps(key)}: {dump_json(item, levels - 1, pad + '  ')}" for key, item in value.items()]
+    return "{\n" + ",\n".join(fields) + f"\n{pad}}}"

@@ -1,0 +1,61 @@
+"""The seam between profiling and backends: who can run kernels here, and how long they take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from nnstretch.kernel import ChannelBlockedLayout, FusionRules
+from nnstretch.protocols import Kernel
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+
+class Meter(Protocol):
+    """One backend with one thread, on the core its process is pinned to."""
+
+    @property
+    def name(self) -> str:
+        """As `--backend` spells it: onnxruntime, litert, openvino, torch."""
+        ...
+
+    @property
+    def dtype(self) -> str:
+        """Element type of the kernels it runs: float32 or int8."""
+        ...
+
+    @property
+    def version(self) -> str: ...
+
+    @property
+    def rules(self) -> FusionRules | None:
+        """Where fusion is decided by the converter that writes the files; None where the runtime decides, so that it is tested."""
+        ...
+
+    @property
+    def call_us(self) -> float:
+        """What one call of a deployed sub-graph costs beside its kernels."""
+        ...
+
+    def blocked(self) -> ChannelBlockedLayout | None:
+        """Where it keeps feature maps in blocks of channels, as seen in what it runs; None where it does not."""
+        ...
+
+    def launches(self, chain: tuple[Kernel, ...], /) -> int | None:
+        """Kernels it really launches for a chain, copies between layouts apart; None where it does not say."""
+        ...
+
+    def measure(self, chains: Sequence[tuple[Kernel, ...]], rounds: int, /) -> list[tuple[float, ...]]:
+        """Microseconds of every chain in every round, without what the harness adds; () where the backend refuses one.
+
+        A chain is one kernel, or several where each reads what the one before wrote. All chains of a call take turns, so
+        that between two runs of one its weights leave the near caches as they do in a network; what it reads was
+        just written, as in a network.
+        """
+        ...
+
+    def network(self, module: nn.Module, example: torch.Tensor, /) -> Callable[[], None]:
+        """One inference of a whole network, deployed as `nnstretch export` deploys it; calls to it are timed."""
+        ...

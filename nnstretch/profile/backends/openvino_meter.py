@@ -1,0 +1,231 @@
+"""The OpenVINO meter: lone kernels and whole networks, float32, with copies between layouts told apart by the runtime's records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import openvino
+from openvino import Layout
+from openvino.preprocess import PrePostProcessor
+
+from nnstretch.errors import BadInput, UnsupportedOp
+from nnstretch.kernel import ChannelBlockedLayout, FusionRules
+from nnstretch.profile.backends.onnx_models import CONVOLUTIONS, OnnxModelBuilder, axis_of, emit, inputs_of
+from nnstretch.profile.interleaved_timing import LEAST_US, WARM_UP, time_interleaved, wall_us
+from nnstretch.protocols import Kernel
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+COPIES = frozenset({"Reorder", "Convert"})
+CALLS = 200
+CARRIER = "GroupConvolution"
+SPLITS = frozenset({"chunk", "split", "split_with_sizes"})
+ALIGNED = 16
+"""Elements between which tensors start: 64 bytes."""
+MAPS = frozenset({*CONVOLUTIONS, "pool", "gap", "add", "mul", "concat"})
+"""Kinds that OpenVINO runs on maps whose channels lie last, so that lone ones are fed such maps."""
+
+
+class OpenVINOMeter:
+    """Float32 kernels, on one thread where the device is the CPU."""
+
+    name = "openvino"
+    dtype = "float32"
+
+    def __init__(self, device: str = "CPU") -> None:
+        """Raises BadInput where OpenVINO finds no such device."""
+        self.core, self.device = openvino.Core(), device
+        found = self.core.available_devices
+        if device not in found:
+            raise BadInput(f"no device {device!r}, OpenVINO {openvino.__version__}, it finds {', '.join(found) or 'none'}")
+        self.version = f"openvino {openvino.__version__.split('-')[0]}"
+
+    @property
+    def rules(self) -> FusionRules | None:
+        return None
+
+    @cached_property
+    def call_us(self) -> float:
+        """One inference of next to nothing."""
+        model = OnnxModelBuilder()
+        model.write(model.add("Softmax", model.read((1, 4)), axis=-1))
+        tiny = LoadedOpenVINOModel(self.compile_model(self.core.read_model(model.bytes()), records=False), COPIES)
+        share_memory([tiny])
+        return float(np.median([wall_us(tiny.infer) for _ in range(CALLS)]))
+
+    def blocked(self) -> ChannelBlockedLayout | None:
+        return None
+
+    def launches(self, chain: tuple[Kernel, ...], /) -> int | None:
+        found = self.load_chain(chain)
+        if found is None:
+            return None
+        share_memory([found])
+        found.infer()
+        return len(found.launched())
+
+    def measure(self, chains: Sequence[tuple[Kernel, ...]], rounds: int, /) -> list[tuple[float, ...]]:
+        """Microseconds of every chain in every round; see `Meter`.
+
+        What is counted is the mean of the runtime's records, spread over the rounds as the inferences themselves were:
+        neither the call around a launch nor a copy between layouts that a lone chain is wrapped in and a network is not.
+        """
+        loaded = [self.load_chain(chain) for chain in chains]
+        share_memory([one for one in loaded if one])
+        times = time_interleaved([one.infer if one else None for one in loaded], [one.feed if one else do_nothing for one in loaded], rounds)
+        return [one.own_us(walls) if one else () for one, walls in zip(loaded, times, strict=True)]
+
+    def load_chain(self, chain: tuple[Kernel, ...]) -> LoadedOpenVINOModel | None:
+        """None where the chain has no ONNX form, or OpenVINO refuses it."""
+        copies = COPIES if any(kernel.kind == "reshape" for kernel in chain) else COPIES | {"Transpose"}
+        try:
+            if wants_carrier(chain):
+                return self.load(chain_to_onnx(chain, carried=True), True, COPIES | {"Transpose", CARRIER})
+            return self.load(chain_to_onnx(chain), all(kernel.kind in MAPS for kernel in chain), copies)
+        except (UnsupportedOp, RuntimeError, ValueError):
+            return None
+
+    def load(self, model: bytes, channels_last: bool, copies: frozenset[str]) -> LoadedOpenVINOModel:
+        read = self.core.read_model(model)
+        return LoadedOpenVINOModel(self.compile_model(fed_channels_last(read) if channels_last else read, records=True), copies)
+
+    def compile_model(self, model: openvino.Model, records: bool) -> openvino.CompiledModel:
+        settings: dict[str, Any] = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32", "PERF_COUNT": records}
+        if self.device == "CPU":
+            settings |= {"INFERENCE_NUM_THREADS": 1, "ENABLE_CPU_PINNING": False}
+        return self.core.compile_model(model, self.device, settings)
+
+    def network(self, module: nn.Module, example: torch.Tensor, /) -> Callable[[], None]:
+        """One inference of the exported module, on one input that stays the same. Raises UnsupportedOp with the reason."""
+        from nnstretch.profile.backends.onnx_network import to_onnx
+
+        model = to_onnx(module, example)
+        try:
+            found = LoadedOpenVINOModel(self.compile_model(self.core.read_model(model), records=False), COPIES)
+        except RuntimeError as error:
+            reason = " ".join(str(error).split())[-200:]
+            raise UnsupportedOp(f"cannot compile {type(module).__name__} for OpenVINO, device {self.device}, {reason}") from error
+        share_memory((found,))
+        found.feed()
+        return found.infer
+
+
+class LoadedOpenVINOModel:
+    """A compiled model, and views of the memory that it reads and writes."""
+
+    def __init__(self, compiled: openvino.CompiledModel, copies: frozenset[str]) -> None:
+        self.request, self.copies = compiled.create_infer_request(), copies
+        self.reads = [tuple(port.shape) for port in compiled.inputs]
+        self.writes = [tuple(port.shape) for port in compiled.outputs]
+        self.fed: list[np.ndarray] = []
+        self.data: list[np.ndarray] = []
+        self.outputs: list[np.ndarray] = []
+        self.runs = 0
+        self.warm_us = 0.0
+
+    @property
+    def elements(self) -> int:
+        return sum(allocate_tensor(shape) for shape in self.reads + self.writes)
+
+    def borrow(self, memory: np.ndarray, noise: np.ndarray) -> None:
+        self.data = tensor_views(noise, self.reads)
+        found = tensor_views(memory, self.reads + self.writes)
+        self.fed, self.outputs = found[: len(self.reads)], found[len(self.reads) :]
+        for index, data in enumerate(self.fed):
+            self.request.set_input_tensor(index, openvino.Tensor(data, shared_memory=True))
+        for index, data in enumerate(self.outputs):
+            self.request.set_output_tensor(index, openvino.Tensor(data, shared_memory=True))
+
+    def feed(self) -> None:
+        """In a network what a kernel reads was just written, and what it writes was in use before."""
+        for data in self.outputs:
+            data.fill(0)
+        for fed, data in zip(self.fed, self.data, strict=True):
+            np.copyto(fed, data)
+
+        if self.runs == WARM_UP:
+            self.warm_us = self.recorded_us()
+
+    def infer(self) -> None:
+        self.runs += 1
+        self.request.infer(share_outputs=True)
+
+    def recorded_us(self) -> float:
+        """All launches so far but copies; the runtime keeps means, cut to whole microseconds."""
+        return self.runs * sum(one.real_time.total_seconds() * 1e6 + 0.5 for one in self.launched())
+
+    def launched(self) -> list[Any]:
+        """The records of what ran and is neither a copy nor a carrier."""
+        return [one for one in self.request.profiling_info if one.status == one.Status.EXECUTED and one.node_type not in self.copies]
+
+    def own_us(self, walls_us: Sequence[float]) -> tuple[float, ...]:
+        """Least where the runtime launches nothing at all."""
+        spent_us = sum(walls_us)
+        share = min(1.0, max(0.0, self.recorded_us() - self.warm_us) / spent_us) if spent_us else 0.0
+        return tuple(max(LEAST_US, us * share) for us in walls_us)
+
+
+def share_memory(models: Sequence[LoadedOpenVINOModel]) -> None:
+    """One memory for all, as the layers of a network have."""
+    size = max((model.elements for model in models), default=0)
+    memory, noise = np.zeros(size + ALIGNED, np.float32), np.random.default_rng(0).standard_normal(size + ALIGNED, dtype=np.float32)
+    skipped = -memory.ctypes.data // memory.itemsize % ALIGNED
+    for model in models:
+        model.borrow(memory[skipped:], noise)
+
+
+def tensor_views(memory: np.ndarray, shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
+    starts = np.cumsum([0, *map(allocate_tensor, shapes)])
+    return [memory[at : at + prod(shape)].reshape(shape) for at, shape in zip(starts, shapes, strict=False)]
+
+
+def allocate_tensor(shape: tuple[int, ...]) -> int:
+    return -(-prod(shape) // ALIGNED) * ALIGNED
+
+
+def fed_channels_last(model: openvino.Model) -> openvino.Model:
+    steps = PrePostProcessor(model)
+    for ports, side in ((model.inputs, steps.input), (model.outputs, steps.output)):
+        for index, port in enumerate(ports):
+            if len(port.partial_shape) == 4:
+                side(index).tensor().set_layout(Layout("NHWC"))
+                side(index).model().set_layout(Layout("NCHW"))
+    return steps.build()
+
+
+def wants_carrier(chain: Sequence[Kernel]) -> bool:
+    """Maps that a lone kernel would read plain, or find side by side already, and in a network reads with their channels last."""
+    kernel = chain[0]
+    if len(chain) > 1 or len(inputs_of(kernel)[0]) != 4:
+        return False
+    return kernel.kind in ("pool", "gap") or ((kernel.kind == "concat" or kernel.op in SPLITS) and axis_of(kernel) == 1)
+
+
+def chain_to_onnx(chain: Sequence[Kernel], carried: bool = False) -> bytes:
+    """The chain, all that its last kernel writes as outputs; where it is carried, behind depthwise convolutions that write what it reads.
+
+    Raises UnsupportedOp, naming the kernel, where it has no ONNX form.
+    """
+    model, value = OnnxModelBuilder(), ""
+    for position, kernel in enumerate(chain):
+        fresh = [add_carrier(model, shape) if carried else model.read(shape) for i, shape in enumerate(inputs_of(kernel)) if i or not position]
+        value = emit(model, kernel, [value, *fresh] if position else fresh)
+    for name in model.nodes[-1].output:
+        model.write(name)
+    return model.bytes()
+
+
+def add_carrier(model: OnnxModelBuilder, shape: tuple[int, ...]) -> str:
+    channels = shape[1]
+    weights = model.weight(channels, 1, 3, 3), model.weight(channels)
+    return model.add("Conv", model.read(shape), *weights, group=channels, kernel_shape=[3, 3], pads=[1] * 4)
+
+
+def do_nothing() -> None:
+    pass

@@ -1,0 +1,50 @@
+"""Backend name -> meter. Runtimes are imported when they are asked for."""
+
+from __future__ import annotations
+
+from nnstretch.errors import BadInput, UnknownName
+from nnstretch.profile.backends.meter import Meter
+
+BACKENDS = {"onnxruntime": ("float32",), "litert": ("int8", "float32"), "openvino": ("float32",), "torch": ("float32",)}
+"""Element types that can be profiled, the usual one first."""
+EXTRAS = {"onnxruntime": "profile", "litert": "litert", "openvino": "openvino", "torch": "capture"}
+
+
+def meter_for(backend: str, dtype: str | None = None, device: str = "cpu") -> Meter:
+    """Raises UnknownName for a backend or element type that nobody measures, BadInput where its runtime is not installed."""
+    if backend not in BACKENDS:
+        raise UnknownName(f"unknown backend {backend!r}, command line, known are {', '.join(BACKENDS)}")
+    dtype = dtype or BACKENDS[backend][0]
+    if dtype not in BACKENDS[backend]:
+        raise UnknownName(f"unknown element type {dtype!r}, backend {backend}, it has {', '.join(BACKENDS[backend])}")
+    try:
+        return build_meter(backend, dtype, device)
+    except ImportError as error:
+        raise BadInput(f"backend {backend} is not installed ({error}), command line, pip install 'nnstretch[{EXTRAS[backend]}]'") from error
+
+
+def cuda_devices(backend: str) -> int:
+    """How many CUDA devices a backend can measure here: torch's alone."""
+    if backend != "torch":
+        return 0
+    import torch
+
+    return torch.cuda.device_count()
+
+
+def build_meter(backend: str, dtype: str, device: str) -> Meter:
+    if backend == "onnxruntime":
+        from nnstretch.profile.backends.onnxruntime_meter import OnnxRuntimeMeter
+
+        return OnnxRuntimeMeter()
+    if backend == "litert":
+        from nnstretch.profile.backends.litert_meter import LiteRTMeter
+
+        return LiteRTMeter(dtype)
+    if backend == "openvino":
+        from nnstretch.profile.backends.openvino_meter import OpenVINOMeter
+
+        return OpenVINOMeter()
+    from nnstretch.profile.backends.torch_meter import TorchMeter
+
+    return TorchMeter(device)

@@ -1,0 +1,175 @@
+"""The PyTorch meter: eager float32 kernels and networks, on one thread of the CPU or on a CUDA device."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from math import ceil
+
+import numpy as np
+import torch
+from torch import nn
+
+from nnstretch.errors import BadInput, UnsupportedOp
+from nnstretch.kernel import ChannelBlockedLayout, FusionRules
+from nnstretch.profile.backends.torch_modules import EagerCall, EagerChain, build, shapes_of, writes
+from nnstretch.profile.interleaved_timing import time_interleaved, wall_us
+from nnstretch.protocols import Kernel
+
+RULES = FusionRules(frozenset())
+"""Eager PyTorch fuses nothing, a batch norm not even into a convolution."""
+FRAMED = 200
+TINY_US = 100.0
+"""A CUDA timing shorter than this is taken again over several launches: events resolve half a microsecond."""
+MOST_LAUNCHES = 64
+
+
+class TorchMeter:
+    """Float32, eager. On CUDA a launch costs what it adds to a stream of launches: the device's work or the call, whichever is longer."""
+
+    name = "torch"
+    dtype = "float32"
+
+    def __init__(self, device: str = "cpu") -> None:
+        """Raises BadInput for anything but `cpu` and a CUDA device that is there."""
+        kind, _, index = device.partition(":")
+        if not re.fullmatch(r"cpu|cuda(:[0-9]{1,3})?", device):
+            raise BadInput(f"no device {device!r}, torch {torch.__version__}, it must be cpu, cuda or cuda:INDEX")
+        if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
+            raise BadInput(f"no CUDA device, {device!r} asked for, torch {torch.__version__} finds {torch.cuda.device_count()}")
+        self.device = torch.device(device)
+        self.version = f"torch {torch.__version__}" + (f", {torch.cuda.get_device_name(self.device)}" if kind == "cuda" else "")
+
+    @property
+    def rules(self) -> FusionRules | None:
+        return RULES
+
+    @cached_property
+    def call_us(self) -> float:
+        """One call of a module that computes nothing, until the device has finished it."""
+        run = self.network(nn.Identity(), torch.zeros(1))
+        return float(np.median([wall_us(run) for _ in range(FRAMED)]))
+
+    def blocked(self) -> ChannelBlockedLayout | None:
+        return None
+
+    def launches(self, chain: tuple[Kernel, ...], /) -> int | None:
+        """One for each eager call."""
+        try:
+            return len(build(chain).calls)
+        except UnsupportedOp:
+            return None
+
+    @property
+    def gpu_uuid(self) -> str:
+        """Of the CUDA device, as `energy.find` wants it; empty on the CPU."""
+        return f"GPU-{torch.cuda.get_device_properties(self.device).uuid}" if self.device.type == "cuda" else ""
+
+    def measure(self, chains: Sequence[tuple[Kernel, ...]], rounds: int, /) -> list[tuple[float, ...]]:
+        """Microseconds of every chain in every round; see `Meter`."""
+        with one_thread(), torch.inference_mode(), self.here():
+            loaded = [self.loaded(chain) for chain in chains]
+            runs = [one.run if one else None for one in loaded]
+            fresh = [one.feed if one else nothing for one in loaded]
+            return time_interleaved(runs, fresh, rounds, self.framing_us, self.clock_us)
+
+    def loaded(self, chain: tuple[Kernel, ...]) -> LoadedTorchKernels | None:
+        """None where the chain has no eager form, or PyTorch refuses it or makes something else of it."""
+        try:
+            found = LoadedTorchKernels(build(chain), shapes_of(chain), self.device)
+            return found if writes(chain[-1], found.run()) else None
+        except (UnsupportedOp, RuntimeError, ValueError, IndexError, TypeError):
+            return None
+
+    @cached_property
+    def framing_us(self) -> float:
+        """What the harness adds: a call of a module that does nothing. On CUDA it is part of a launch, as in a network."""
+        if self.device.type == "cuda":
+            return 0.0
+        empty = LoadedTorchKernels(EagerChain([EagerCall(itself)]), [(1,)], self.device)
+        return float(np.median([wall_us(empty.run) for _ in range(FRAMED)]))
+
+    def clock_us(self, run: Callable[[], object]) -> float:
+        return spread_us(lambda launches: events_us(run, launches)) if self.device.type == "cuda" else wall_us(run)
+
+    @contextmanager
+    def here(self) -> Iterator[None]:
+        """The CUDA device as the current one: events and launches belong to it."""
+        if self.device.type == "cuda":
+            with torch.cuda.device(self.device):
+                yield
+        else:
+            yield
+
+    def network(self, module: nn.Module, example: torch.Tensor, /) -> Callable[[], None]:
+        """One eager inference of a copy of the module, until the device has finished it."""
+        here, data = copy.deepcopy(module).to(self.device).eval(), example.to(self.device)
+
+        def run() -> None:
+            with one_thread(), torch.inference_mode(), self.here():
+                here(data)
+                if self.device.type == "cuda":
+                    torch.cuda.synchronize()
+
+        return run
+
+
+class LoadedTorchKernels:
+    """A module on its device, and numbers to feed it."""
+
+    def __init__(self, module: nn.Module, shapes: Sequence[tuple[int, ...]], device: torch.device) -> None:
+        noise = torch.Generator().manual_seed(0)
+        self.module = module.to(device)
+        self.data = [torch.randn(shape, generator=noise).to(device) for shape in shapes]
+        self.fed = [data.clone() for data in self.data]
+
+    def feed(self) -> None:
+        """In a network, what a kernel reads was just written: it is in the near caches."""
+        for fed, data in zip(self.fed, self.data, strict=True):
+            fed.copy_(data)
+
+    def run(self) -> torch.Tensor:
+        return self.module(*self.fed)  # type: ignore[no-any-return]
+
+
+def spread_us(timed_us: Callable[[int], float]) -> float:
+    """Microseconds of one launch: alone where that is long enough to tell, else of many in a row."""
+    once_us = timed_us(1)
+    if once_us >= TINY_US:
+        return once_us
+    launches = min(MOST_LAUNCHES, ceil(TINY_US / max(once_us, TINY_US / MOST_LAUNCHES)))
+    return timed_us(launches) / launches if launches > 1 else once_us
+
+
+def events_us(run: Callable[[], object], launches: int) -> float:
+    """Between two CUDA events around some launches, on the device's own clock."""
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda.synchronize()
+    start.record()
+    for _ in range(launches):
+        run()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end)) * 1000
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """The setting is the process's: it is put back."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def itself(value: torch.Tensor) -> torch.Tensor:
+    return value
+
+
+def nothing() -> None:
+    pass

@@ -1,0 +1,137 @@
+"""Measure kernels until the budget is spent: first what networks use, then more of what is still told badly.
+
+Kernels over maps of one size take turns in a medley, because they stand side by side in networks, too: large maps push
+weights out of the near caches, small ones do not, so how long a kernel takes depends on its company. Every medley carries
+a reference kernel; where it runs slower than it can, the machine was disturbed and the medley is measured again. What
+stays slow is corrected by it (`steadied`).
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from time import perf_counter
+
+import numpy as np
+
+from nnstretch.kernel import FusionRules
+from nnstretch.profile.backends.meter import Meter
+from nnstretch.profile.journal import ProfileJournal
+from nnstretch.profile.kernel_generator import KernelPrior, generate_kernels, perturb_kernel
+from nnstretch.profile.kernel_spec import KernelSpec, kernel_of_spec
+from nnstretch.profile.sample import TOLERATED, Sample
+from nnstretch.protocols import Kernel
+
+MEDLEY = 24
+CHUNK = 10 * MEDLEY
+MOST_TOGETHER = 3e8
+"""Elements and thirtieths of multiply-accumulates in a medley."""
+ROUNDS = 12
+RETRIES = 2
+PRIOR_SHARE = 0.55
+"""Of the budget, before kernels are chosen by how badly they are told."""
+BAD = 0.10
+REFERENCE = kernel_of_spec(KernelSpec("conv", "conv2d", ((1, 128, 28, 28),), (1, 128, 28, 28), 3), "reference")
+"""Small enough to leave the caches to the others: one over large maps made small kernels a tenth slower."""
+Progress = Callable[[float, float, int], None]
+"""Seconds spent, seconds allowed, kernels measured."""
+Doubts = Callable[[Sequence[Sample]], Sequence[float]]
+"""How far off each sample is told by a model that never saw it, as a share."""
+
+
+@dataclass
+class KernelSampler:
+    """One core's samples while they grow."""
+
+    meter: Meter
+    rules: FusionRules
+    prior: KernelPrior
+    journal: ProfileJournal
+    cluster: int
+    samples: list[Sample]
+    seed: int = 0
+    references_us: list[float] = field(default_factory=list)
+    disturbed: int = 0
+    """Medleys that were measured again."""
+    refused: dict[str, int] = field(default_factory=dict)
+    """Kernels that the backend could not run, by kind and operator."""
+
+    def run(self, until_s: float, most: int, doubts: Doubts, progress: Progress) -> None:
+        """Until the journal has spent so many seconds, or there are so many samples; a medley that was begun is finished."""
+        first_s = self.journal.spent_s
+        self.references_us = list(dict.fromkeys(s.reference_us for s in self.samples if s.reference_us > 0))
+        fresh = generate_kernels(self.prior, self.rules, self.seed + len(self.samples))
+        seen = {sample.kernel.key for sample in self.samples}
+        fresh = (kernel for kernel in fresh if kernel.key not in seen)
+        switch_s = first_s + PRIOR_SHARE * (until_s - first_s)
+        while self.journal.spent_s < until_s and len(self.samples) < most:
+            started = perf_counter()
+            chosen = list(islice(fresh, CHUNK)) if self.journal.spent_s < switch_s or not self.samples else self.draw_adaptively(fresh, doubts)
+            self.journal.spend(perf_counter() - started)
+            for medley in kernel_groups(chosen):
+                if self.journal.spent_s >= until_s or len(self.samples) >= most:
+                    return
+                started = perf_counter()
+                found = self.measure_kernels(medley)
+                self.samples += found
+                self.journal.append(self.cluster, found, perf_counter() - started)
+                progress(self.journal.spent_s, until_s, len(self.samples))
+
+    def draw_adaptively(self, fresh: Iterator[Kernel], doubts: Doubts) -> list[Kernel]:
+        """Half near the kernels that are off by more than a tenth, the worse the likelier; half new."""
+        wrong = np.abs(np.asarray(doubts(self.samples)))
+        rng = random.Random(len(self.samples))
+        bad = np.flatnonzero(wrong > BAD)
+        chosen: dict[tuple[object, ...], Kernel] = {}
+        for index in rng.choices(bad.tolist(), np.minimum(wrong[bad], 1.0).tolist(), k=CHUNK) if len(bad) else ():
+            kernel = perturb_kernel(self.samples[index].kernel, self.rules, rng, f"near{len(self.samples)}.{len(chosen)}")
+            if kernel is not None and len(chosen) < CHUNK // 2:
+                chosen.setdefault(kernel.key, kernel)
+        return [*chosen.values(), *islice(fresh, CHUNK - len(chosen))]
+
+    def measure_kernels(self, medley: Sequence[Kernel]) -> list[Sample]:
+        """The least disturbed of some attempts."""
+        best: list[tuple[float, ...]] = []
+        best_us = float("inf")
+        for attempt in range(1 + RETRIES):
+            reference, *times = self.measure_undisturbed([(REFERENCE,), *((kernel,) for kernel in medley)])
+            reference_us = Sample(REFERENCE, reference).latency_us if reference else 0.0
+            self.references_us.append(reference_us)
+            if reference_us < best_us:
+                best, best_us = times, reference_us
+            if best_us <= TOLERATED * float(np.median(self.references_us[-200:])):
+                break
+            self.disturbed += attempt == 0
+        for kernel in (kernel for kernel, times in zip(medley, best, strict=True) if not times):
+            label = f"{kernel.kind} {kernel.op}".strip()
+            self.refused[label] = self.refused.get(label, 0) + 1
+        return [Sample(kernel, times, best_us) for kernel, times in zip(medley, best, strict=True) if times]
+
+    def measure_undisturbed(self, chains: list[tuple[Kernel, ...]]) -> list[tuple[float, ...]]:
+        gc.disable()
+        try:
+            return self.meter.measure(chains, ROUNDS)
+        finally:
+            gc.enable()
+
+
+def kernel_groups(kernels: Sequence[Kernel]) -> list[list[Kernel]]:
+    """Kernels over maps of about one size together; the order of the medleys mixes them, should the budget end early.
+
+    Very large ones are fewer, so that a medley fits into memory.
+    """
+    found: list[list[Kernel]] = []
+    for kernel in sorted(kernels, key=lambda k: (k.read_elements + k.write_elements, k.macs)):
+        if not found or len(found[-1]) == MEDLEY or sum(map(kernel_size, found[-1])) + kernel_size(kernel) > MOST_TOGETHER:
+            found.append([])
+        found[-1].append(kernel)
+    random.Random(len(kernels)).shuffle(found)
+    return found
+
+
+def kernel_size(kernel: Kernel) -> float:
+    """Arithmetic and traffic in one number: some thirty multiply-accumulates cost what moving one element costs."""
+    return kernel.macs / 30 + kernel.read_elements + kernel.write_elements + kernel.weight_elements

@@ -1,0 +1,79 @@
+"""A kernel from its operator and shapes alone: everything else that `Kernel` holds follows from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from nnstretch.protocols import Kernel
+
+CONVOLUTIONS = ("conv", "gconv", "dwconv")
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSpec:
+    """What somebody who wants to build a kernel has to say."""
+
+    kind: str
+    op: str
+    shapes_in: tuple[Shape, ...]
+    """Activations it reads, NCHW, NLC or NC, without those of the epilogue."""
+    shape_out: Shape
+    kernel: int = 1
+    stride: int = 1
+    groups: int = 1
+
+
+def kernel_of_spec(recipe: KernelSpec, name: str, epilogue: tuple[str, ...] = (), layout: str = "") -> Kernel:
+    """The kernel that `structure.kernels` finds for this operator in a network."""
+    first, out = recipe.shapes_in[0], recipe.shape_out
+    last = recipe.kind in ("linear", "matmul")
+    cin, cout = (first[-1], out[-1]) if last else (channels(first), channels(out))
+    sums = epilogue.count("add")
+    weights = weight_elements(recipe, cin, cout)
+    return Kernel(
+        name=name, kind=recipe.kind, cin=cin, cout=cout, hw_in=pixels(first, cin), hw_out=pixels(out, cout), kernel=recipe.kernel,
+        stride=recipe.stride, groups=recipe.groups, batch=out[0], macs=macs(recipe, cin),
+        read_elements=sum(map(prod, recipe.shapes_in)) + sums * prod(out), write_elements=written_elements(recipe),
+        weight_elements=weights, op=recipe.op, epilogue=epilogue, shapes_in=recipe.shapes_in + (out,) * sums, shape_out=out, layout=layout,
+    )  # fmt: skip
+
+
+def channels(shape: Shape) -> int:
+    return shape[1] if len(shape) >= 4 else shape[-1]
+
+
+def pixels(shape: Shape, width: int) -> int:
+    return max(1, prod(shape) // max(1, shape[0] * width))
+
+
+def macs(recipe: KernelSpec, cin: int) -> int:
+    out = prod(recipe.shape_out)
+    if recipe.kind in CONVOLUTIONS:
+        return out * recipe.kernel**2 * cin // recipe.groups
+    if recipe.kind == "linear":
+        return out * cin
+    return out * recipe.shapes_in[0][-1] if recipe.kind == "matmul" else 0
+
+
+def weight_elements(recipe: KernelSpec, cin: int, cout: int) -> int:
+    if recipe.kind in CONVOLUTIONS:
+        return recipe.kernel**2 * cin * cout // recipe.groups + cout
+    if recipe.kind == "linear":
+        return cin * cout + cout
+    return {"batch_norm": 4, "layer_norm": 2}.get(recipe.op, 0) * cout
+
+
+def written_elements(recipe: KernelSpec) -> int:
+    """A split writes all of its parts, which together are what it reads."""
+    if recipe.op in ("chunk", "split", "split_with_sizes", "unbind"):
+        return prod(recipe.shapes_in[0])
+    return prod(recipe.shape_out)
+
+
+def spec_of_kernel(kernel: Kernel) -> KernelSpec:
+    """What is left of a kernel without its epilogue and its names."""
+    own = len(kernel.shapes_in) - kernel.epilogue.count("add")
+    shapes = kernel.shapes_in[:own]
+    return KernelSpec(kernel.kind, kernel.op, shapes, kernel.shape_out, kernel.kernel, kernel.stride, kernel.groups)

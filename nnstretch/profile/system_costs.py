@@ -1,0 +1,136 @@
+"""What lies around kernels on this machine: handing over, merging, and processors that share a memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from queue import SimpleQueue
+from threading import Thread
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+
+from nnstretch.profile.backends.meter import Meter
+from nnstretch.profile.kernel_spec import KernelSpec, kernel_of_spec
+from nnstretch.profile.machine import pin_process
+from nnstretch.protocols import Kernel
+from nnstretch.soc import Link
+
+ROUND_TRIPS = 400
+ROUNDS = 12
+MET = ((1, 64, 56, 56), (1, 128, 28, 28), (1, 256, 14, 14), (1, 256, 56, 56), (1, 512, 7, 7))
+"""What two branches bring to a meeting point, each."""
+
+
+def queue_round_trip_us(caller: int, worker: int) -> float:
+    """To a worker thread pinned to another core and back through two queues, at the median."""
+    to: SimpleQueue[bool] = SimpleQueue()
+    back: SimpleQueue[bool] = SimpleQueue()
+
+    def serve() -> None:
+        if hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, {worker})
+        while to.get():
+            back.put(True)
+
+    thread = Thread(target=serve, daemon=True)
+    thread.start()
+    times = []
+    with pin_process(caller):
+        for _ in range(ROUND_TRIPS):
+            start = perf_counter_ns()
+            to.put(True)
+            back.get()
+            times.append((perf_counter_ns() - start) / 1000)
+    to.put(False)
+    thread.join()
+    return float(np.median(times[ROUND_TRIPS // 10 :]))
+
+
+def merge_link(meter: Meter, element_bytes: int, call_us: float) -> Link:
+    """A straight line through concatenations of two branches, over the KiB they bring; and one call of the runtime."""
+    recipes = [KernelSpec("concat", "cat", (shape, shape), (shape[0], 2 * shape[1], *shape[2:])) for shape in MET]
+    kernels = [kernel_of_spec(recipe, f"merge{i}") for i, recipe in enumerate(recipes)]
+    times = meter.measure([(kernel,) for kernel in kernels], ROUNDS)
+    points = [
+        (kernel.write_elements * element_bytes / 1024, float(np.percentile(found, 25)))
+        for kernel, found in zip(kernels, times, strict=True)
+        if found
+    ]
+    if len(points) < 2:
+        return Link(call_us, 0.0)
+    line = fit_line(points)
+    return Link(round(call_us + line.fixed_us, 3), line.us_per_kib)
+
+
+def measure_copies(device: str) -> tuple[Link, Link]:
+    """To a CUDA device and back: straight lines through copies of pinned memory, over the KiB copied."""
+    import torch
+
+    sizes = (1 << 12, 1 << 16, 1 << 20, 1 << 22)
+    there: list[tuple[float, float]] = []
+    back: list[tuple[float, float]] = []
+    for size in sizes:
+        host, far = torch.empty(size, dtype=torch.uint8).pin_memory(), torch.empty(size, dtype=torch.uint8, device=device)
+        there.append((size / 1024, fastest_us(lambda far=far, host=host: far.copy_(host), device)))
+        back.append((size / 1024, fastest_us(lambda far=far, host=host: host.copy_(far), device)))
+    return fit_line(there), fit_line(back)
+
+
+def fastest_us(run: Callable[[], object], device: str) -> float:
+    """Lower quartile of calls, each until the device has finished it."""
+    import torch
+
+    times = []
+    for _ in range(30):
+        start = perf_counter_ns()
+        run()
+        torch.cuda.synchronize(device)
+        times.append((perf_counter_ns() - start) / 1000)
+    return float(np.percentile(times, 25))
+
+
+def fit_line(points: Sequence[tuple[float, float]]) -> Link:
+    """Microseconds over KiB, neither end below zero."""
+    slope, fixed = np.polyfit([kib for kib, _ in points], [us for _, us in points], 1)
+    return Link(round(max(0.0, float(fixed)), 3), round(max(0.0, float(slope)), 6))
+
+
+def measure_contention(meter: Meter, kernels: Sequence[Kernel], other: int) -> float | None:
+    """How much slower these kernels are, all together, while a second process runs the same ones on another core; at least 1.
+
+    None where it could not be measured.
+    """
+    chains = [(kernel,) for kernel in kernels]
+    alone = total_us(meter.measure(chains, ROUNDS))
+    command = [sys.executable, "-m", "nnstretch.profile.contention_worker", meter.name, meter.dtype, str(other)]
+    neighbour = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert neighbour.stdin is not None
+    assert neighbour.stdout is not None
+    try:
+        neighbour.stdin.write(json.dumps([asdict(kernel) for kernel in kernels]) + "\n")
+        neighbour.stdin.flush()
+        if neighbour.stdout.readline().strip() != "busy":
+            return None
+        beside = total_us(meter.measure(chains, ROUNDS))
+    except OSError:
+        return None
+    finally:
+        neighbour.kill()
+        neighbour.wait()
+    return round(max(1.0, beside / alone), 4) if alone and beside else None
+
+
+def total_us(times: list[tuple[float, ...]]) -> float:
+    return sum(float(np.median(found)) for found in times if found)
+
+
+def representative_kernels(samples: Sequence[Any], count: int = 16) -> list[Kernel]:
+    """Kernels of the sizes that most of a network's time goes to, evenly over them."""
+    order = sorted((s for s in samples if 100 <= s.latency_us <= 3000 and s.kernel.kind != "reorder"), key=lambda s: s.latency_us)
+    return [sample.kernel for sample in order[:: max(1, len(order) // count)]][:count]

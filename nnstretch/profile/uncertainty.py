@@ -1,0 +1,25 @@
+"""Which kernels are told badly by what is known so far: the quick half of a fit, left out fold by fold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from nnstretch.graph import ELEMENT_BYTES
+from nnstretch.predict.features import feature_batch
+from nnstretch.predict.learned import kernel_family
+from nnstretch.profile.fit_predictor import TrainingKernels, cross_validated_errors
+from nnstretch.profile.sample import Sample
+
+
+def relative_errors(samples: Sequence[Sample], dtype: str) -> np.ndarray:
+    """|measured / estimated - 1| of every sample by rates that never saw it; trees would take longer than measuring."""
+    kernels = feature_batch([sample.kernel for sample in samples], ELEMENT_BYTES[dtype])
+    data = TrainingKernels(kernels, np.array([sample.latency_us for sample in samples]), np.ones(len(samples)))
+    names = np.array([kernel_family(form) for form in kernels.forms])[kernels.form]
+    wrong = np.zeros(len(samples))
+    for name in sorted(set(names)):
+        rows = np.flatnonzero(names == name)
+        wrong[rows] = np.abs(np.expm1(cross_validated_errors(data.take(rows), None)))
+    return wrong

@@ -1,0 +1,55 @@
+"""HTML and SVG that is escaped by construction: plain text becomes safe, only `Markup` passes as it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from html import escape as html_escape
+
+# Control characters, lone surrogates and direction overrides: they break the page or disguise a name.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069\ufffe\uffff]")
+_VOID = frozenset({"meta", "br", "hr", "col"})
+
+
+class Markup(str):
+    """Text that is already HTML; only this module and the style sheet make it from literals."""
+
+    __slots__ = ()
+
+
+def escape(text: str) -> Markup:
+    return text if isinstance(text, Markup) else Markup(html_escape(_UNPRINTABLE.sub("\ufffd", text), quote=True))
+
+
+def join(parts: Iterable[str | None], between: str = "") -> Markup:
+    return Markup(between.join(escape(part) for part in parts if part is not None))
+
+
+def tag(name: str, /, *children: str | None, **attributes: object) -> Markup:
+    """`class_` writes class, `text_anchor` writes text-anchor; an attribute that is None is left out."""
+    written = "".join(_attribute(key, value) for key, value in attributes.items() if value is not None)
+    if name in _VOID:
+        return Markup(f"<{name}{written}>")
+    return Markup(f"<{name}{written}>{join(children)}</{name}>")
+
+
+def _attribute(key: str, value: object) -> str:
+    text = f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+    return f' {key.rstrip("_").replace("_", "-")}="{escape(str(text))}"'
+
+
+def table(caption: str, header: Iterable[str], rows: Iterable[Iterable[str]], *, text_columns: frozenset[int] = frozenset({0})) -> Markup:
+    """A captioned table in a box that scrolls sideways; the first cell of a row is its header."""
+    head = join(tag("th", name, scope="col", class_="t" if i in text_columns else None) for i, name in enumerate(header))
+    body = join(tag("tr", join(_cell(i, cell, i in text_columns) for i, cell in enumerate(row))) for row in rows)
+    whole = tag("table", tag("caption", caption), tag("thead", tag("tr", head)), tag("tbody", body))
+    return tag("div", whole, class_="scroll", tabindex="0", role="region", aria_label=caption)
+
+
+def _cell(number: int, content: str, is_text: bool) -> Markup:
+    kind = "t" if is_text else None
+    return tag("td", content, class_=kind) if number else tag("th", content, scope="row", class_=kind)
+
+
+def collapsible(summary: str, *content: str | None) -> Markup:
+    return tag("details", tag("summary", summary), *content)

@@ -1,0 +1,195 @@
+"""What a folder tells of a pipeline: one frozen value per file, each None where the file is absent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import median
+
+WINDOW = 12
+"""Items of a stream that a chart shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSlice:
+    """One stage at work on one item."""
+
+    stage: str
+    item: int
+    row: str
+    """The worker: one stage on one processor."""
+    start_us: float
+    end_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class StreamTrace:
+    """One process of a trace: everything that it holds of every item, in the order of starts."""
+
+    source: str
+    """`predicted` or `measured`, as the trace calls it."""
+    slices: tuple[StreamSlice, ...]
+    timing: str | None = None
+    """What kind of milliseconds a run's are: measured or emulated; None where the file does not say."""
+
+    @property
+    def items(self) -> tuple[int, ...]:
+        return tuple(sorted({one.item for one in self.slices}))
+
+    @property
+    def kind(self) -> str:
+        return "predicted" if self.source == "predicted" else self.timing or "measured"
+
+    @property
+    def service_ms(self) -> dict[str, float]:
+        """By stage, the median time that an item is worked on: its copies and branches together, what overlaps once."""
+        found: dict[str, dict[int, float]] = {}
+        until: dict[tuple[str, int], float] = {}
+        for one in self.slices:
+            key, times_us = (one.stage, one.item), found.setdefault(one.stage, {})
+            fresh_us = one.end_us - max(one.start_us, until.get(key, one.start_us))
+            times_us[one.item] = times_us.get(one.item, 0.0) + max(0.0, fresh_us)
+            until[key] = max(one.end_us, until.get(key, one.end_us))
+        return {stage: median(times_us.values()) / 1000 for stage, times_us in found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class StreamWindow:
+    """A few items that follow each other, and what their stages do meanwhile; the first of them starts at zero."""
+
+    stream: StreamTrace
+    items: tuple[int, ...]
+    slices: tuple[StreamSlice, ...]
+    """Of these items, from zero on."""
+    others: tuple[StreamSlice, ...]
+    """Of items before and behind them, cut at the window's borders."""
+    length_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class StageRow:
+    """A stage of a run; times of all items together where they are sums."""
+
+    name: str
+    processors: tuple[str, ...]
+    service_ms: float
+    """Median of an item."""
+    share_ms: float
+    """Over its replicas."""
+    items: float | None
+    failed: float | None
+    late: float | None
+    busy_ms: float | None
+    starved_ms: float | None
+    blocked_ms: float | None
+    copies_ms: float | None = None
+    """Of an item, to and from a device, beside the compute of others."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSummary:
+    """What `nnstretch run --mode pipeline --json` says."""
+
+    model: str | None
+    clock: str | None
+    timing: str | None
+    items: float | None
+    period_ms: float | None
+    bottleneck_ms: float | None
+    predicted_bottleneck_ms: float | None
+    balance: float | None
+    efficiency: float | None
+    throughput_per_s: float | None
+    sequential_throughput_per_s: float | None
+    sequential_is: str | None
+    dispatch_overhead_us: float | None
+    dilation: float | None
+    failed: float | None
+    first_error: str | None
+    latency_ms: dict[str, float]
+    untimed: tuple[str, ...]
+    stages: tuple[StageRow, ...]
+
+    @property
+    def gain(self) -> float | None:
+        """Throughput over that of the stages one after another."""
+        ours, alone = self.throughput_per_s, self.sequential_throughput_per_s
+        return ours / alone if ours is not None and alone else None
+
+    @property
+    def slowest(self) -> StageRow | None:
+        return max(self.stages, key=lambda stage: stage.share_ms, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class SplitStage:
+    """A stage as `nnstretch partition` priced it."""
+
+    processors: tuple[str, ...]
+    start: str | None
+    end: str | None
+    latency_ms: float
+    compute_ms: float | None
+    transfer_in_ms: float | None
+    transfer_out_ms: float | None
+    error_ms: float | None
+    macs: float | None
+    params: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSummary:
+    """What `nnstretch partition --json` says of its best candidate."""
+
+    model: str | None
+    soc: str | None
+    stages: tuple[SplitStage, ...]
+    bottleneck_ms: float | None
+    balance: float | None
+    bound_ms: float | None
+    proven: bool | None
+    why_open: str | None
+    fastest: str | None
+    single_ms: dict[str, float]
+    speedup_vs_fastest: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineReportData:
+    """A pipeline's part of the page."""
+
+    run: StreamSummary | None = None
+    split: PartitionSummary | None = None
+    streams: tuple[StreamTrace, ...] = ()
+    after: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Stages in their order, each with those that it reads from; empty where the trace does not say."""
+
+    @property
+    def model(self) -> str | None:
+        return (self.run and self.run.model) or (self.split and self.split.model) or None
+
+
+def windows_of(streams: Iterable[StreamTrace], count: int = WINDOW) -> tuple[StreamWindow, ...]:
+    """The same items of every stream from the middle of what all of them hold, or where they hold other ones, of each its own middle."""
+    found = [stream for stream in streams if stream.slices]
+    common = set.intersection(*(set(stream.items) for stream in found)) if found else set()
+    shared = _middle(tuple(sorted(common)), count)
+    return tuple(_window(one, shared if len(shared) == min(count, len(one.items)) else _middle(one.items, count)) for one in found)
+
+
+def _middle(items: tuple[int, ...], count: int) -> tuple[int, ...]:
+    first = max(0, (len(items) - count) // 2)
+    return items[first : first + count]
+
+
+def _window(stream: StreamTrace, items: tuple[int, ...]) -> StreamWindow:
+    wanted = set(items)
+    own = [one for one in stream.slices if one.item in wanted]
+    begin_us, end_us = min(one.start_us for one in own), max(one.end_us for one in own)
+    others = (one for one in stream.slices if one.item not in wanted and one.end_us > begin_us and one.start_us < end_us)
+    cut = (StreamSlice(o.stage, o.item, o.row, max(o.start_us, begin_us), min(o.end_us, end_us)) for o in others)
+    return StreamWindow(stream, items, _moved(own, begin_us), _moved(cut, begin_us), end_us - begin_us)
+
+
+def _moved(slices: Iterable[StreamSlice], zero_us: float) -> tuple[StreamSlice, ...]:
+    return tuple(StreamSlice(o.stage, o.item, o.row, o.start_us - zero_us, o.end_us - zero_us) for o in slices)

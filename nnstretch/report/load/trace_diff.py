@@ -1,0 +1,73 @@
+"""Where a run left its prediction: the same sub-graph in the predicted and in the played timeline."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from nnstretch.report.load.data import RunSummary, Timeline, TimelineSpan
+
+MOST = 5
+_REQUEST = re.compile(r"^r\d{1,9}\.|#\d{1,9}$")
+
+
+@dataclass(frozen=True, slots=True)
+class TraceDifference:
+    """One sub-graph of one network."""
+
+    network: str
+    """original or branched."""
+    subgraph: str
+    processor: str
+    """Where it was played."""
+    predicted_ms: float
+    measured_ms: float
+    timing: str
+    """What kind of milliseconds the second number is: measured, or emulated."""
+
+    @property
+    def ratio(self) -> float | None:
+        """Measured over predicted; None where nothing was predicted to happen."""
+        return self.measured_ms / self.predicted_ms if self.predicted_ms else None
+
+    @property
+    def off_ms(self) -> float:
+        return self.measured_ms - self.predicted_ms
+
+
+def pair_of(found: tuple[Timeline, ...]) -> tuple[Timeline, Timeline] | None:
+    """The prediction and the first timeline beside it; None where one of them is missing."""
+    predicted = [timeline for timeline in found if timeline.source == "predicted"]
+    played = [timeline for timeline in found if timeline.source != "predicted"]
+    return (predicted[0], played[0]) if predicted and played else None
+
+
+def largest(timelines: Mapping[str, tuple[Timeline, ...]], runs: Mapping[str, RunSummary], most: int = MOST) -> tuple[TraceDifference, ...]:
+    """The largest differences in milliseconds, of all networks together, largest first."""
+    found = [one for network, lines in timelines.items() for one in differences(network, lines, runs)]
+    return tuple(sorted(found, key=lambda one: (-abs(one.off_ms), one.network, one.subgraph))[:most])
+
+
+def timing_of(network: str, played: Timeline, runs: Mapping[str, RunSummary]) -> str:
+    """A trace calls what was played measured, its `timing` or the run beside it says where processors were emulated."""
+    return "emulated" if "emulated" in (played.timing, runs[network].timing if network in runs else None) else "measured"
+
+
+def differences(network: str, found: tuple[Timeline, ...], runs: Mapping[str, RunSummary]) -> list[TraceDifference]:
+    """Of every sub-graph that is in both timelines."""
+    pair = pair_of(found)
+    if pair is None:
+        return []
+    timing = timing_of(network, pair[1], runs)
+    predicted = {named(part): part.span.duration_us / 1000 for part in pair[0].parts}
+    return [
+        TraceDifference(network, name, part.span.processor, predicted[name], part.span.duration_us / 1000, timing)
+        for part in pair[1].parts
+        if (name := named(part)) in predicted
+    ]
+
+
+def named(part: TimelineSpan) -> str:
+    """The sub-graph, whichever request it was computed for."""
+    return _REQUEST.sub("", part.span.task)

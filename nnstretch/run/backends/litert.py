@@ -1,0 +1,127 @@
+"""The LiteRT backend: one interpreter per sub-graph, of ai-edge-litert or, where only that is installed, tflite-runtime."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from nnstretch.bundle.manifest import Subgraph
+from nnstretch.errors import BadInput, BrokenFile
+from nnstretch.run.backends.io_check import TensorInfo, check_order, check_outputs, first_line, member_label
+from nnstretch.run.in_place_merge import copy_into
+
+PACKAGES = ("ai_edge_litert", "tflite_runtime")
+NUMBERED = re.compile(r"args_(\d+)")
+"""Names that litert-torch gives to inputs; a file may hold them in another order."""
+
+
+class LiteRTBackend:
+    """Computes one sub-graph on the calling thread, int8 or float32, exactly as its file has it.
+
+    An interpreter has one set of tensors and belongs to one thread at a time: every sub-graph has its own, and a lock
+    around feed, invoke and read makes a second caller wait. Inputs are copied in and outputs out, since the next
+    call writes over both; views (`tensor()`) would save neither copy.
+    """
+
+    def __init__(self, subgraph: Subgraph, model: bytes, bundle: str, threads: int = 1) -> None:
+        self._where = member_label(subgraph, bundle)
+        self._subgraph = subgraph
+        self._lock = Lock()
+        interpreter = _interpreter_class()
+        try:
+            with _silence_greeting():
+                self._interpreter: Any = interpreter(model_content=model, num_threads=threads)
+                self._interpreter.allocate_tensors()
+                reads, writes = self._interpreter.get_input_details(), self._interpreter.get_output_details()
+        except Exception as error:
+            raise BrokenFile(f"{self._where}, LiteRT cannot load it ({first_line(error)})") from error
+        reads = _order_inputs(reads)
+        check_order(self._where, "reads", subgraph.inputs, [_tensor_info(one) for one in reads])
+        check_order(self._where, "writes", subgraph.outputs, [_tensor_info(one) for one in writes])
+        # numpy copies without Python's lock; `set_tensor` and `get_tensor` would hold it, and other branches with it.
+        tensor = self._interpreter.tensor
+        self._feeds = [(port.name, tensor(one["index"])) for port, one in zip(subgraph.inputs, reads, strict=True)]
+        self._writes = [tensor(one["index"]) for one in writes]
+
+    def run(self, inputs: Mapping[str, np.ndarray], /) -> Sequence[np.ndarray]:
+        interpreter = self._interpreter
+        try:
+            with self._lock:
+                for name, memory in self._feeds:
+                    np.copyto(memory(), inputs[name], casting="no")
+                interpreter.invoke()
+                outputs = [memory().copy() for memory in self._writes]
+        except Exception as error:
+            raise BrokenFile(f"{self._where}, LiteRT cannot run it ({first_line(error)})") from error
+        check_outputs(self._where, self._subgraph.outputs, outputs)
+        return outputs
+
+    def bind(self, reads: Mapping[str, np.ndarray], writes: Sequence[np.ndarray], /) -> Callable[[], None]:
+        feeds = [(memory, reads[name]) for name, memory in self._feeds]
+        takes = [(copy_into(array), memory) for array, memory in zip(writes, self._writes, strict=True)]
+        lock, invoke, copy = self._lock, self._interpreter.invoke, np.copyto
+
+        def call() -> None:
+            try:
+                with lock:
+                    for memory, array in feeds:
+                        copy(memory(), array, "no")
+                    invoke()
+                    for take, memory in takes:
+                        take(memory())
+            except Exception as error:
+                raise BrokenFile(f"{self._where}, LiteRT cannot run it ({first_line(error)})") from error
+
+        return call
+
+
+@cache
+def _interpreter_class() -> Any:
+    """Of the first package that can be loaded. Raises BadInput where none can."""
+    reasons = []
+    for package in PACKAGES:
+        try:
+            return import_module(f"{package}.interpreter").Interpreter
+        except (ImportError, AttributeError) as error:  # built for another numpy, it fails with either
+            reasons.append(first_line(error))
+    raise BadInput(f"LiteRT is not installed ({'; '.join(reasons)}), backend litert, pip install 'nnstretch[litert]' or tflite-runtime")
+
+
+def _order_inputs(details: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """args_0, args_1, ... where every input is named so, else as the file has them."""
+    numbers = [NUMBERED.search(one["name"]) for one in details]
+    if not all(numbers):
+        return list(details)
+    order = sorted(range(len(details)), key=lambda i: int(numbers[i][1]))  # type: ignore[index]
+    return [details[i] for i in order]
+
+
+def _tensor_info(details: Mapping[str, Any]) -> TensorInfo:
+    scale, zero_point = details["quantization"]
+    return TensorInfo(tuple(int(size) for size in details["shape"]), np.dtype(details["dtype"]).name, float(scale), int(zero_point))
+
+
+@contextlib.contextmanager
+def _silence_greeting() -> Iterator[None]:
+    """The library greets on the error stream when it makes its first delegate, below Python, and nothing switches it off."""
+    try:
+        kept = os.dup(2)
+    except OSError:  # closed: nobody hears it
+        yield
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)

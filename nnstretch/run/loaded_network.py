@@ -1,0 +1,108 @@
+"""A bundle's sub-graphs as callable numbers: what is computed, whoever decides when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from nnstretch.bundle.bundle import Bundle
+from nnstretch.bundle.manifest import Port
+from nnstretch.errors import BadInput
+from nnstretch.run.backends.registry import Choice, choose_backends, load_backend
+from nnstretch.run.bound_memory import BoundNetwork
+from nnstretch.run.tensor_io import from_port, random_for_port, to_port
+
+Values = dict[str, np.ndarray]
+"""Tensors of one request by their name in the whole network, as ports hold them; each is written once, by one sub-graph."""
+Given = np.ndarray | Mapping[str, np.ndarray]
+"""One array, or arrays by the names of the network's inputs."""
+
+
+class LoadedNetwork:
+    """Every sub-graph loaded once, and the way in and out checked."""
+
+    def __init__(self, bundle: Bundle, backend: Choice = None, threads: int = 1) -> None:
+        if threads < 1:
+            raise BadInput(f"{threads} threads, backends of {bundle.name}, at least 1 has to compute")
+        self.manifest, self.threads = bundle.manifest, threads
+        self.backends = choose_backends(backend, bundle)
+        """Name of the backend by sub-graph."""
+        self._subgraphs = {sub.name: sub for sub in bundle.manifest.subgraphs}
+        self._loaded = {
+            name: load_backend(self.backends[name], sub, bundle.files[sub.file], bundle.name, threads) for name, sub in self._subgraphs.items()
+        }
+        self._steps = {
+            name: (self._loaded[name].run, tuple(port.name for port in sub.inputs), tuple(port.name for port in sub.outputs))
+            for name, sub in self._subgraphs.items()
+        }
+        """What runs a sub-graph, and the names of what it reads and writes: between branches every look-up counts."""
+
+    def inputs(self, given: Given) -> Values:
+        """`given` under the network's names and as its ports hold it.
+
+        Each array has exactly the shape and type that was exported; where that is int8 or channels last, float32 in
+        PyTorch's order is taken too. Raises BadInput.
+        """
+        ports = self.manifest.inputs
+        if not isinstance(given, Mapping):
+            if len(ports) > 1:
+                raise BadInput(f"one array, {self.manifest.model} has {len(ports)} inputs, give {_names(ports)} by name")
+            given = {ports[0].name: given}
+        if given.keys() != {port.name for port in ports}:
+            raise BadInput(f"inputs {', '.join(map(str, given)) or 'none'}, {self.manifest.model} expects {_names(ports)}")
+        return {port.name: to_port(port, given[port.name]) for port in ports}
+
+    def wired(self) -> BoundNetwork:
+        """The sub-graphs on memory of their own, for one who runs the network again and again."""
+        return BoundNetwork(self.manifest, self._loaded)
+
+    def bound_and_filled(self, inputs: Values) -> BoundNetwork:
+        """The same with every tensor computed, one sub-graph after another, from what `inputs` gave."""
+        wired = self.wired()
+        wired.enter(inputs)
+        for name in self._subgraphs:
+            wired.calls[name]()
+        return wired
+
+    def compute(self, subgraph: str, values: Values | BoundNetwork) -> None:
+        """Run one sub-graph on what others left in `values`, and leave its outputs there."""
+        if isinstance(values, BoundNetwork):
+            values.calls[subgraph]()
+            return
+        run, reads, writes = self._steps[subgraph]
+        for name, output in zip(writes, run({name: values[name] for name in reads}), strict=True):
+            values[name] = output
+
+    def results(self, subgraph: str, values: Values) -> Sequence[np.ndarray]:
+        """What one sub-graph makes of `values`, kept nowhere."""
+        run, reads, _ = self._steps[subgraph]
+        return run({name: values[name] for name in reads})
+
+    def outputs(self, values: Values, raw: bool = False) -> np.ndarray | Values:
+        """The array where there is one output, arrays by name where there are several.
+
+        Real numbers in PyTorch's order; `raw` gives what the ports hold.
+        """
+        found = {port.name: values[port.name] if raw else from_port(port, values[port.name]) for port in self.manifest.outputs}
+        return next(iter(found.values())) if len(found) == 1 else found
+
+    def run_sequential(self, given: Given, raw: bool = False) -> np.ndarray | Values:
+        """The sub-graphs one after another on the calling thread: what any schedule has to reproduce."""
+        return self.outputs(self.all_tensors(self.inputs(given)), raw)
+
+    def all_tensors(self, inputs: Values) -> Values:
+        """Every tensor between sub-graphs, from what `inputs` gave; the calling thread computes them one after another."""
+        values = dict(inputs)
+        for name in self._subgraphs:
+            self.compute(name, values)
+        return values
+
+    def random_inputs(self, seed: int) -> Values:
+        """In PyTorch's order: standard normal numbers, or small counts where the input is an integer."""
+        generator = np.random.default_rng(seed)
+        return {port.name: random_for_port(port, generator) for port in self.manifest.inputs}
+
+
+def _names(ports: tuple[Port, ...]) -> str:
+    return ", ".join(port.name for port in ports)

@@ -1,0 +1,142 @@
+"""Latencies and traces as the numbers that the command line prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean, median
+from typing import Any
+
+import numpy as np
+
+from nnstretch.bundle.manifest import Manifest
+from nnstretch.errors import Mismatch
+from nnstretch.schedule import critical_path_us, task_graph
+from nnstretch.trace import Span, Task, Trace
+
+
+@dataclass(frozen=True, slots=True)
+class RunMetrics:
+    """What a number of equal runs says, in microseconds of the chip unless the name says otherwise."""
+
+    latency_us: Mapping[str, float]
+    """min, median, p90 and p99, from an input's arrival to its last output."""
+    critical_path_us: float
+    """The longest chain of needs at the median time of each task: no schedule is faster."""
+    dispatch_overhead_us: float
+    """Per meeting point, before the merge and behind it, in microseconds of the host; the median."""
+    throughput_per_s: float
+    busy_us: Mapping[str, float]
+    """By processor, per run."""
+    utilisation: Mapping[str, float]
+
+    @property
+    def overlap_efficiency(self) -> float:
+        return self.critical_path_us / self.latency_us["median"] if self.latency_us["median"] else 1.0
+
+
+def measure(
+    manifest: Manifest,
+    tasks: Sequence[Task],
+    traces: Sequence[Trace],
+    dilation: float,
+    handovers_us: Mapping[tuple[str, str], float] | None = None,
+) -> RunMetrics:
+    """`tasks` as they were scheduled, one trace per run on a clock `dilation` times slower than the host's.
+
+    `handovers_us`: what an emulated host spends on handing over, by (sub-graph, processor); it is the chip's time, no overhead.
+    """
+    held_us = handovers_us or {}
+    latencies_us = [latency_us(trace) for trace in traces]
+    total_us = sum(latencies_us)
+    durations_us = _median_durations(traces)
+    busy_us = {name: sum(trace.busy_us(name) for trace in traces) for name in traces[0].processors}
+    return RunMetrics(
+        latency_us=percentiles(latencies_us),
+        critical_path_us=critical_path_us(task_graph(manifest), lambda task: durations_us[task.name] + held_us.get((task.subgraph, task.processor or ""), 0.0)),
+        dispatch_overhead_us=median(dispatch_overhead_us(manifest, tasks, trace, bool(held_us)) for trace in traces) * dilation,
+        throughput_per_s=len(traces) * 1e6 / total_us if total_us else 0.0,
+        busy_us={name: time_us / len(traces) for name, time_us in busy_us.items()},
+        utilisation={name: time_us / total_us if total_us else 0.0 for name, time_us in busy_us.items()},
+    )
+
+
+def latency_us(trace: Trace) -> float:
+    """From the arrival of the input, which is time zero."""
+    return max((span.end_us for span in trace.spans), default=0.0)
+
+
+def percentiles(times: Sequence[float]) -> dict[str, float]:
+    low, middle, p90, p99 = np.percentile(times, [0, 50, 90, 99])
+    return {"min": float(low), "median": float(middle), "p90": float(p90), "p99": float(p99)}
+
+
+def median_trace(traces: Sequence[Trace]) -> Trace:
+    """The run of median latency, for pictures."""
+    return sorted(traces, key=latency_us)[len(traces) // 2]
+
+
+def dispatch_overhead_us(manifest: Manifest, tasks: Sequence[Task], trace: Trace, held: bool = False) -> float:
+    """Median over meeting points of what passes before the merge starts and until its last reader does; where branches wrote side
+    by side and nothing is merged, from the end of the last branch.
+
+    A task may start when its needs have ended and its processor is free (and, where `held`, an emulated
+    host has handed it over); what it starts later is overhead. A network without meeting points is measured at every task that needs another.
+    """
+    waits_us = _waits_us(tasks, trace, held)
+    readers: dict[str, list[float]] = {}
+    for task in tasks:
+        for need in task.needs:
+            readers.setdefault(need, []).append(waits_us[task.name])
+    merges = {sub.name for sub in manifest.subgraphs if sub.role == "merge"}
+    meeting = [waits_us[t.name] + max(readers.get(t.name, [0.0])) for t in tasks if t.subgraph in merges]
+    return median(meeting or [waits_us[task.name] for task in tasks if task.needs] or [0.0])
+
+
+def _waits_us(tasks: Iterable[Task], trace: Trace, held: bool) -> dict[str, float]:
+    spans = {span.task: span for span in trace.spans}
+    before = _previous_end_us(trace)
+    if held:
+        before = {name: max(free_us, spans[name].handed_us or 0.0) for name, free_us in before.items()}
+    return {
+        task.name: spans[task.name].start_us - max([before.get(task.name, 0.0), *(spans[need].end_us for need in task.needs)])
+        for task in tasks
+    }
+
+
+def _previous_end_us(trace: Trace) -> dict[str, float]:
+    """By task, when its processor ended the one before it."""
+    free_us: dict[str, float] = {}
+    before: dict[str, float] = {}
+    for span in sorted(trace.spans, key=lambda span: (span.start_us, span.end_us)):
+        before[span.task] = min(free_us.get(span.processor, 0.0), span.start_us)  # what was passed over may lie within another task
+        free_us[span.processor] = max(free_us.get(span.processor, 0.0), span.end_us)
+    return before
+
+
+def _median_durations(traces: Sequence[Trace]) -> dict[str, float]:
+    by_task: dict[str, list[float]] = {}
+    for span in _spans(traces):
+        by_task.setdefault(span.task, []).append(span.duration_us)
+    return {task: median(times) for task, times in by_task.items()}
+
+
+def _spans(traces: Iterable[Trace]) -> Iterable[Span]:
+    return (span for trace in traces for span in trace.spans)
+
+
+def mean_latency_us(traces: Sequence[Trace]) -> float:
+    return mean(latency_us(trace) for trace in traces)
+
+
+def max_abs_error(found: Any, expected: Any) -> float:
+    """Largest difference of two outputs, arrays or arrays by name; NaN or infinity must be in both."""
+    if isinstance(found, Mapping):
+        return max(max_abs_error(found[name], expected[name]) for name in expected)
+    differ = ~((found == expected) | ((found != found) & (expected != expected)))
+    if not differ.any():
+        return 0.0
+    worst = float(np.abs(found[differ].astype(np.float64) - expected[differ].astype(np.float64)).max())
+    if not np.isfinite(worst):
+        raise Mismatch(f"{int(differ.sum())} of {found.size} outputs, run against the sequential run, NaN or infinite in only one of them")
+    return worst

@@ -1,0 +1,137 @@
+"""The workers of a pipeline, seen from outside: on what they run, on which cores, and what they have done."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import TypeVar
+
+from nnstretch.bundle.bundle import Bundle
+from nnstretch.errors import BadInput
+from nnstretch.pipeline import PipelineStage, subgraphs_of_stage
+from nnstretch.run.pipelines.item_buffer import ItemBuffer, WorkerRecord
+from nnstretch.run.pipelines.stage_functions import SubgraphStage
+from nnstretch.schedule.cpu_affinity import pin
+from nnstretch.schedule.executors.pipeline import PipelineExecutor, PipelineWorker
+from nnstretch.schedule.pipeline_graph import copy_step_name
+
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True, slots=True)
+class StageStatistics:
+    """What a stage has done since the pipeline began; replicas together. Times of this host."""
+
+    stage: str
+    processors: tuple[str, ...]
+    items: int
+    failed: int
+    late: int
+    busy_us: float
+    service_us: float
+    """Median of the last items, of the slowest replica."""
+    starved_us: float
+    """Waited for an item."""
+    blocked_us: float
+    """Waited for room behind it."""
+    waiting: int
+    """Items in front of it and at work in it, now."""
+    replica_items: tuple[int, ...] = ()
+    """By replica, in the order of `processors`; `replica_busy_us` too."""
+    replica_busy_us: tuple[float, ...] = ()
+
+
+def replica_processors(stage: PipelineStage, bundle: Bundle, part: str = "") -> tuple[str, ...]:
+    """On what each replica of a stage runs: a processor, several where it is branched, the stage's own name where it is Python,
+    NAME.0 and so on of its replicas.
+
+    Or who copies, where `part` says that it is about copies.
+    """
+    if stage.call:
+        return stage.replica_names or (stage.name,)
+    found = stage.replica_names or ("+".join(dict.fromkeys(sub.processor for sub in subgraphs_of_stage(stage, bundle.manifest))),)
+    return tuple(copy_step_name(name) for name in found) if part else found
+
+
+def assign_cores(stages: tuple[PipelineStage, ...], allowed: set[int] | None) -> list[list[frozenset[int] | None]]:
+    """Cores of every worker: those its stage names; else, where there are enough for all sub-graphs, as many of its own as it has threads.
+
+    Raises BadInput for a core that this process may not use: a binding without effect would show in nothing but the times.
+    """
+    for stage in stages:
+        if missing := [core for core in stage.cores if allowed is not None and core not in allowed]:
+            there = ", ".join(map(str, sorted(allowed or ())))
+            raise BadInput(f"stage {stage.name} is bound to core {missing[0]}, pipeline, this process may use {there}; pass bind=False")
+    free = deque(sorted((allowed or set()) - {core for stage in stages for core in stage.cores}))
+    wanted = sum(stage.threads * max(1, len(stage.replica_names)) for stage in stages if not stage.cores and not stage.call)
+    enough = wanted <= len(free)
+    found: list[list[frozenset[int] | None]] = []
+    for stage in stages:
+        count = max(1, len(stage.replica_names))
+        if stage.cores:
+            found.append([frozenset(stage.cores)] * count)
+        elif stage.call or not enough:
+            found.append([None] * count)
+        else:
+            found.append([frozenset(free.popleft() for _ in range(stage.threads)) for _ in range(count)])
+    return found
+
+
+def statistics_of(stage: str, names: Sequence[str], records: list[WorkerRecord], workers: list[PipelineWorker], waiting: int) -> StageStatistics:
+    recent = [median(times_s) for record in records if (times_s := tuple(record.recent_s))]
+    return StageStatistics(
+        stage=stage,
+        processors=tuple(names),
+        items=sum(record.items for record in records),
+        failed=sum(record.failed for record in records),
+        late=sum(record.late for record in records),
+        busy_us=sum(record.busy_s for record in records) * 1e6,
+        service_us=max(recent, default=0.0) * 1e6,
+        starved_us=sum(worker.starved_s for worker in workers) * 1e6,
+        blocked_us=sum(worker.blocked_s for worker in workers) * 1e6,
+        waiting=waiting,
+        replica_items=tuple(record.items for record in records),
+        replica_busy_us=tuple(record.busy_s * 1e6 for record in records),
+    )
+
+
+def make_on_cores(cores: frozenset[int] | None, make: Callable[[], Made]) -> Made:
+    """Made on a thread of these cores, as threads of a backend inherit them. Raises what `make` raises."""
+    found: list[Made] = []
+    errors: list[BaseException] = []
+
+    def on_its_cores() -> None:
+        pin(None if cores is None else set(cores))
+        try:
+            found.append(make())
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=on_its_cores, name="nnstretch-load")
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return found[0]
+
+
+def shut_down(relay: PipelineExecutor, belt: ItemBuffer) -> None:
+    """Every thread of a pipeline, also those of branched stages.
+
+    One of our own threads gets here where a stage closes its pipeline, or happens to collect one that nobody holds. It cannot wait
+    for itself, so another thread does.
+    """
+    if threading.current_thread().name.startswith("nnstretch-"):
+        threading.Thread(target=join_all, args=(relay, belt), name="nnstretch-close").start()
+    else:
+        join_all(relay, belt)
+
+
+def join_all(relay: PipelineExecutor, belt: ItemBuffer) -> None:
+    relay.close()
+    for work in belt.opened.values():
+        if isinstance(work, SubgraphStage):
+            work.close()

@@ -1,0 +1,98 @@
+"""What goes wrong on a chip and when: processors that others keep busy, and processors that fail.
+
+The virtual clock and emulated threads ask the same questions, so an experiment is the same on both.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import cached_property
+from math import inf, prod
+
+from nnstretch.errors import BadInput
+
+
+@dataclass(frozen=True, slots=True)
+class Interference:
+    """From `start_us` to `end_us` somebody else works on a processor, too."""
+
+    processor: str
+    start_us: float
+    end_us: float
+    share: float = 0.5
+    """Of the processor's speed that is left for us."""
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.start_us < self.end_us and 0 < self.share <= 1):
+            raise BadInput(
+                f"busy from {self.start_us:g} to {self.end_us:g} us at share {self.share:g}, processor {self.processor}, "
+                "needed are a start before an end and a share above 0, up to 1"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """At `at_us` a processor stops answering and loses what is in its queue; at `until_us` it is there again, empty."""
+
+    processor: str
+    at_us: float
+    until_us: float = inf
+
+
+@dataclass(frozen=True)
+class Disturbances:
+    """All that goes wrong in one experiment; asked for every task, so it is sorted once and then looked up."""
+
+    busy: tuple[Interference, ...] = ()
+    fails: tuple[Outage, ...] = ()
+
+    def lost_us(self, processor: str, from_us: float) -> float:
+        """When a processor is lost, from a time on: that time itself where it is away then, infinity where it never is any more."""
+        if processor not in self._absences:
+            return inf
+        starts, ends = self._absences[processor]
+        after = bisect_right(ends, from_us)  # the first spell that ends later
+        return max(starts[after], from_us) if after < len(starts) else inf
+
+    def is_away(self, processor: str, at_us: float) -> bool:
+        return self.lost_us(processor, at_us) <= at_us
+
+    def end_us(self, processor: str, start_us: float, work_us: float) -> float:
+        """When work that takes `work_us` on a quiet processor ends, begun at `start_us`."""
+        if processor not in self._shares:
+            return start_us + work_us
+        edges, shares = self._shares[processor]
+        piece, now_us, left_us = bisect_right(edges, start_us), start_us, work_us
+        while piece < len(edges) and now_us + left_us / shares[piece] > edges[piece]:
+            left_us -= (edges[piece] - now_us) * shares[piece]
+            now_us = edges[piece]
+            piece += 1
+        return now_us + left_us / shares[piece]
+
+    @cached_property
+    def _absences(self) -> dict[str, tuple[list[float], list[float]]]:
+        """Processor -> when spells of absence start and end, in order and apart."""
+        found: dict[str, tuple[list[float], list[float]]] = {}
+        for one in sorted(self.fails, key=lambda one: one.at_us):
+            starts, ends = found.setdefault(one.processor, ([], []))
+            if ends and one.at_us <= ends[-1]:
+                ends[-1] = max(ends[-1], one.until_us)
+            elif one.at_us < one.until_us:
+                starts.append(one.at_us)
+                ends.append(one.until_us)
+        return found
+
+    @cached_property
+    def _shares(self) -> dict[str, tuple[list[float], list[float]]]:
+        """Processor -> times at which the share of its speed changes, and the shares before, between and after them.
+
+        Several who keep it busy take their part of what the others leave.
+        """
+        found: dict[str, tuple[list[float], list[float]]] = {}
+        for processor in {one.processor for one in self.busy}:
+            mine = [one for one in self.busy if one.processor == processor]
+            edges = sorted({edge for one in mine for edge in (one.start_us, one.end_us)})
+            shares = [prod(one.share for one in mine if one.start_us <= edge < one.end_us) for edge in edges]
+            found[processor] = (edges, [1.0, *shares])
+        return found

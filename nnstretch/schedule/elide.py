@@ -1,0 +1,41 @@
+"""Tasks with nothing left to do are passed over: who needs one waits for what it needs, and nobody hands anything over to it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+
+from nnstretch.trace import Span, Task, Trace
+
+
+def without_noops(tasks: Iterable[Task], subgraphs: Collection[str]) -> tuple[Task, ...]:
+    """The tasks but those of `subgraphs`, whose needs are passed on. Tasks come after what they need."""
+    left: list[Task] = []
+    behind: dict[str, frozenset[str]] = {}
+    for task in tasks:
+        needs = frozenset(one for need in task.needs for one in behind.get(need, (need,)))
+        if task.subgraph in subgraphs:
+            behind[task.name] = needs
+        else:
+            left.append(task if needs == task.needs else replace(task, needs=needs))
+    return tuple(left)
+
+
+def restore_noops(trace: Trace, tasks: Sequence[Task], subgraphs: Collection[str], over_us: float = 0.0) -> Trace:
+    """The trace of what `passed_over` left, with the others in it: on their processors, of no length, where the last of their needs ends.
+
+    Who waits for the last of all is the caller, so one that ends last and that no task needs is at `over_us`, when the caller saw it.
+    """
+    if not subgraphs:
+        return trace
+    ends_us = {span.task: span.end_us for span in trace.spans}
+    read, latest_us = {need for task in tasks for need in task.needs}, max(ends_us.values(), default=0.0)
+    spans = list(trace.spans)
+    for task in tasks:
+        if task.subgraph in subgraphs:
+            end_us = max((ends_us[need] for need in task.needs), default=0.0)
+            if task.name not in read and end_us >= latest_us:
+                end_us = max(end_us, over_us)
+            ends_us[task.name] = end_us
+            spans.append(Span(end_us, end_us, task.name, task.processor or ""))
+    return replace(trace, spans=tuple(sorted(spans, key=lambda span: span.end_us)))

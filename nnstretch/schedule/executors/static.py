@@ -1,0 +1,230 @@
+"""A schedule that is decided, run by the threads themselves: who has ended a task goes on with the next of its own list.
+
+The loop decides once, on the virtual clock, what each processor does in which order; that is repeated for one input after another.
+Between a meeting point and what it waits for there is then neither a queue nor a loop, only a flag.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from zlib import crc32
+
+from nnstretch.protocols import Policy
+from nnstretch.schedule.cpu_affinity import affinity, core_per_thread, pin, spin_buffer
+from nnstretch.schedule.event_loop import run_tasks
+from nnstretch.schedule.executors.virtual import VirtualExecutor
+from nnstretch.soc import Processor
+from nnstretch.trace import Span, Task, Trace
+
+AWAKE_S = 5e-3
+"""How long a thread on a core of its own looks for what it waits for before it sleeps: to wake it costs more than most merges."""
+
+Call = Callable[[], object]
+Decided = dict[str, tuple[Task, ...]]
+"""By processor, its tasks in the order in which it runs them."""
+
+
+def static_order(tasks: Sequence[Task], processors: tuple[Processor, ...], policy: Policy) -> Decided:
+    """What the loop does where every task takes equally long. Raises what `run` does.
+
+    No list can block another: a task stands in its list behind all that start before it, and so do its needs.
+    """
+    alike = {(task.subgraph, task.processor or ""): 1.0 for task in tasks}
+    trace = run_tasks(tasks, policy, VirtualExecutor(processors, alike))
+    named = {task.name: task for task in tasks}
+    spans = sorted(trace.spans, key=lambda span: span.start_us)
+    return {p.name: tuple(named[span.task] for span in spans if span.processor == p.name) for p in processors}
+
+
+@dataclass(slots=True)
+class StaticStep:
+    """One task of a list: what it waits for, and who may wait for it."""
+
+    task: Task
+    number: int
+    needs: tuple[int, ...]
+    """Numbers of tasks of other lists; those of the own one have ended."""
+    readers: list[ProcessorThread]
+
+
+@dataclass(slots=True)
+class Iteration:
+    """One run: what has ended and when. Each has its own, so a thread that is still leaving one does not disturb the next."""
+
+    calls: Sequence[Call]
+    """By the number of a task, as `ended` and `times_s`."""
+    ended: list[bool]
+    times_s: list[tuple[float, float]]
+    error: BaseException | None = None
+
+
+@dataclass(slots=True, eq=False)
+class ProcessorThread:
+    """One processor's thread."""
+
+    processor: str
+    core: set[int] | None
+    steps: list[StaticStep] = field(default_factory=list)
+    rounds: queue.SimpleQueue[Iteration | None] = field(default_factory=queue.SimpleQueue)
+    wakeup: queue.SimpleQueue[None] = field(default_factory=queue.SimpleQueue)
+    asleep: bool = False
+    """Whoever sets a flag and then sees this rings; whoever sets this and then sees no flag waits for the bell. One of them sees the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunTimes:
+    """A run that is over. Who asks how it went pays for it, not who waits for its numbers."""
+
+    lanes: tuple[ProcessorThread, ...]
+    times_s: Sequence[tuple[float, float]]
+    """By the number of a task: begin and end. Nothing here holds what was called, which may be large."""
+    begun_s: float
+    over_s: float
+    """When the caller saw that all had ended."""
+
+    @property
+    def durations_us(self) -> float:
+        """The same, since its begin."""
+        return (self.over_s - self.begun_s) * 1e6
+
+    def trace(self) -> Trace:
+        spans = [
+            Span((start_s - self.begun_s) * 1e6, (end_s - self.begun_s) * 1e6, step.task.name, lane.processor)
+            for lane in self.lanes
+            for step, (start_s, end_s) in ((step, self.times_s[step.number]) for step in lane.steps)
+        ]
+        return Trace(tuple(sorted(spans, key=lambda span: span.end_us)))
+
+
+class StaticExecutor:
+    """Pinned threads that repeat a decided schedule; the calling thread works off the list of `caller`, if that is named.
+
+    After a run that raised, `close`: what is in flight ends with it.
+    """
+
+    def __init__(self, plan: Decided, caller: str | None = None, placed: Mapping[str, set[int] | None] | None = None) -> None:
+        """`placed`: on which cores each processor's thread runs; one for each where absent, as far as there are enough."""
+        placed = dict(zip(plan, core_per_thread(len(plan)), strict=True)) if placed is None else placed
+        self._lanes = {name: ProcessorThread(name, placed[name]) for name in plan}
+        self._awake_s = AWAKE_S if caller is not None and all(placed.values()) else 0.0
+        self._idle = spin_buffer()
+        self._count = _link_steps(plan, self._lanes)
+        self._subgraphs = [task.subgraph for tasks in plan.values() for task in tasks]
+        self._caller = self._lanes.get(caller or "") or ProcessorThread("", None)
+        for lane in self._start_threads():
+            if lane.steps:
+                lane.steps[-1].readers.append(self._caller)
+        self._threads = [
+            threading.Thread(target=self._serve, args=(lane,), name=f"nnstretch-{lane.processor}", daemon=True)
+            for lane in self._lanes.values()
+            if lane is not self._caller
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def run(self, calls: Mapping[str, Call]) -> RunTimes:
+        """Every task once, by what runs its sub-graph. Raises what the first that failed raised; then nothing more is begun."""
+        one = Iteration([calls[name] for name in self._subgraphs], [False] * self._count, [(0.0, 0.0)] * self._count)
+        before = affinity() if self._caller.core else None
+        pin(self._caller.core)
+        origin_s = perf_counter()
+        try:
+            for lane in self._start_threads():
+                lane.rounds.put(one)
+            self._run_steps(self._caller, one)
+            for lane in self._start_threads():
+                if lane.steps:
+                    self._await(self._caller, lane.steps[-1].number, one)
+        except BaseException as error:
+            self._fail(one, error)
+        finally:
+            over_s = perf_counter()
+            pin(before)
+        if one.error is not None:
+            raise one.error
+        return RunTimes(tuple(self._lanes.values()), one.times_s, origin_s, over_s)
+
+    def close(self) -> None:
+        """Let what runs end, and join every thread; harmless when repeated."""
+        for lane in self._start_threads():
+            lane.rounds.put(None)
+        for thread in self._threads:
+            if thread is not threading.current_thread():  # which may be the one that collects garbage
+                thread.join()
+
+    def _start_threads(self) -> list[ProcessorThread]:
+        return [lane for lane in self._lanes.values() if lane is not self._caller]
+
+    def _serve(self, lane: ProcessorThread) -> None:
+        pin(lane.core)
+        while True:
+            self._wait_for_iteration(lane)
+            if (one := lane.rounds.get()) is None:
+                return
+            try:
+                self._run_steps(lane, one)
+            except BaseException as error:
+                self._fail(one, error)
+
+    def _wait_for_iteration(self, lane: ProcessorThread) -> None:
+        """Stay awake until there is something to do, while that is worth it."""
+        until_s, empty, idle = perf_counter() + self._awake_s, lane.rounds.empty, self._idle
+        while empty() and perf_counter() < until_s:
+            crc32(idle)
+
+    def _run_steps(self, lane: ProcessorThread, one: Iteration) -> None:
+        """After a long call nothing of this is in the core's caches, and Python's lock is held meanwhile: few words, no calls of ours."""
+        calls, ended, times_s = one.calls, one.ended, one.times_s
+        for step in lane.steps:
+            for need in step.needs:
+                if not ended[need]:
+                    self._await(lane, need, one)
+            if one.error is not None:
+                return
+            call = calls[step.number]
+            start_s = perf_counter()
+            call()
+            times_s[step.number] = (start_s, perf_counter())
+            ended[step.number] = True
+            for reader in step.readers:
+                if reader.asleep:
+                    reader.wakeup.put(None)
+
+    def _await(self, lane: ProcessorThread, need: int, one: Iteration) -> None:
+        """Until a task has ended, or the run has failed: awake for a while, then asleep.
+
+        What is done between two checksums is done with Python's lock, in the way of who ends the task: few words, no calls of ours.
+        """
+        until_s, ended, idle = perf_counter() + self._awake_s, one.ended, self._idle
+        while not ended[need] and one.error is None and perf_counter() < until_s:
+            crc32(idle)
+        while not one.ended[need] and one.error is None:
+            lane.asleep = True
+            if not one.ended[need] and one.error is None:
+                lane.wakeup.get()
+            lane.asleep = False
+
+    def _fail(self, one: Iteration, error: BaseException) -> None:
+        one.error = one.error or error
+        for lane in (*self._lanes.values(), self._caller):
+            lane.wakeup.put(None)
+
+
+def _link_steps(plan: Decided, lanes: dict[str, ProcessorThread]) -> int:
+    """Number all tasks, and tell each what it waits for and whom it may wake."""
+    numbers = {task.name: n for n, task in enumerate(task for tasks in plan.values() for task in tasks)}
+    home = {task.name: name for name, tasks in plan.items() for task in tasks}
+    for name, tasks in plan.items():
+        for task in tasks:
+            needs = tuple(numbers[need] for need in sorted(task.needs) if home[need] != name)
+            lanes[name].steps.append(StaticStep(task, numbers[task.name], needs, []))
+    by_number = {step.number: step for lane in lanes.values() for step in lane.steps}
+    for lane in lanes.values():
+        for step in lane.steps:
+            for need in step.needs:
+                by_number[need].readers.append(lane)
+    return len(numbers)

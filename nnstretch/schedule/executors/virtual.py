@@ -1,0 +1,103 @@
+"""The executor whose processors take exactly the predicted time."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping
+from math import inf
+
+from nnstretch.errors import ProcessorFailed, Stuck, UnknownName
+from nnstretch.schedule.disturbances import Disturbances
+from nnstretch.schedule.executors.timetable import Timetable
+from nnstretch.soc import Processor
+from nnstretch.trace import Failure, Span, Task, TimerEvent
+
+Work = Callable[[Task], object]
+Event = Span | Failure | TimerEvent
+
+
+def no_work(_task: Task) -> None:
+    """For schedules of which only the times matter."""
+
+
+class VirtualExecutor:
+    """Exact and deterministic: equal tasks give equal traces, and nothing sleeps.
+
+    Each processor serves its queue in order, as its manner of working says (`Timetable`); a task whose time there nobody predicted fails
+    at once. `work` computes a task's numbers when the task starts to count; by then everything it needs has been computed.
+    """
+
+    def __init__(
+        self,
+        processors: tuple[Processor, ...],
+        durations_us: Mapping[tuple[str, str], float],
+        work: Work = no_work,
+        mishaps: Disturbances = Disturbances(),  # noqa: B008 (frozen)
+        handovers_us: Mapping[tuple[str, str], float] | None = None,
+    ) -> None:
+        """`handovers_us`: how long the host is held to hand a sub-graph to a processor; nothing where absent."""
+        self.now_us = 0.0
+        self._processors = processors
+        self._durations_us = durations_us
+        self._timetable = Timetable(durations_us, handovers_us or {}, mishaps, processors)
+        self._work = work
+        self._mishaps = mishaps
+        self._in_flight: Counter[str] = Counter()
+        self._gone_us = dict.fromkeys((p.name for p in processors), inf)
+        self._noted = 0
+        self._ahead: list[tuple[float, int, Event]] = []
+
+    def free(self) -> tuple[Processor, ...]:
+        gone = self.failed()
+        return tuple(p for p in self._processors if self._in_flight[p.name] < p.queue_depth and p.name not in gone)
+
+    def failed(self) -> frozenset[str]:
+        return frozenset(
+            p.name for p in self._processors if self.now_us >= self._gone_us[p.name] or self._mishaps.is_away(p.name, self.now_us)
+        )
+
+    def submit(self, task: Task, processor: Processor, /) -> None:
+        name = processor.name
+        if self._in_flight[name] >= processor.queue_depth:
+            raise Stuck(f"{task.name} does not fit the queue of {name}, {processor.queue_depth} tasks are in it")
+        if (task.subgraph, name) not in self._durations_us:
+            self._in_flight[name] += 1
+            unknown = UnknownName(f"unknown time of {task.subgraph} on {name}, virtual clock, nobody predicted it")
+            self._push_event(self.now_us, Failure(self.now_us, task.name, name, unknown))
+            return
+        slot = self._timetable.book(task, processor, self.now_us)
+        lost_us = min(self._mishaps.lost_us(name, self.now_us), self._gone_us[name])
+        self._in_flight[name] += 1
+        if slot.end_us > lost_us:
+            self._timetable.cut(processor, lost_us)
+            self._push_event(max(self.now_us, lost_us), Failure(lost_us, task.name, name, processor_failed(name, lost_us)))
+            return
+        try:
+            self._work(task)
+        except Exception as error:
+            if isinstance(error, ProcessorFailed):
+                self._gone_us[name] = slot.end_us
+            self._push_event(slot.end_us, Failure(slot.end_us, task.name, name, error))
+        else:
+            self._push_event(slot.end_us, Span(slot.start_us, slot.end_us, task.name, name, slot.handed_us))
+
+    def set_timer(self, at_us: float, what: Hashable, /) -> None:
+        if at_us < inf:
+            self._push_event(max(at_us, self.now_us), TimerEvent(at_us, what))
+
+    def wait(self) -> Event | None:
+        if not self._ahead:
+            return None
+        self.now_us, _, event = heapq.heappop(self._ahead)
+        if not isinstance(event, TimerEvent):
+            self._in_flight[event.processor] -= 1
+        return event
+
+    def _push_event(self, at_us: float, event: Event) -> None:
+        self._noted += 1
+        heapq.heappush(self._ahead, (at_us, self._noted, event))
+
+
+def processor_failed(processor: str, at_us: float) -> ProcessorFailed:
+    return ProcessorFailed(f"processor {processor} failed at {at_us / 1000:.3f} ms, what was in its queue is lost")

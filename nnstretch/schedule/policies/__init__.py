@@ -1,0 +1,4 @@
+"""Policies: which ready task goes to which processor now.
+
+    static_placement.py  NN-Stretch Algorithm 1
+"""

@@ -1,0 +1,119 @@
+"""The fair comparison: a single-branch network of the same MACs, every width scaled alike.
+
+A branched network is faster because it runs concurrently and because it is smaller; beside this one
+a reader sees how much is which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import sqrt
+
+from nnstretch.errors import BadPlan
+from nnstretch.plan import Branch, Plan, Segment
+from nnstretch.soc import Soc
+from nnstretch.stretch.cost.cost_model import CostModel, estimate_plan
+from nnstretch.stretch.lowering.lower import LoweredNetwork, NetworkAnalysis, lower
+from nnstretch.stretch.lowering.two_branch_plan import stage_boundaries
+from nnstretch.stretch.lowering.width_scaling import CHANNEL_MULTIPLE, round_channels
+from nnstretch.structure.cuts import INPUT
+from nnstretch.structure.macs import WEIGHTED
+
+NARROWEST, WIDEST = 0.2, 4.0
+"""Ratios of width that are tried."""
+STEP = 0.004
+"""How far beyond the ratio that should meet the MACs the next one lies."""
+
+
+@dataclass(frozen=True)
+class ScaledNetwork:
+    """A uniformly scaled network."""
+
+    ratio: float
+    network: LoweredNetwork
+
+    @cached_property
+    def macs(self) -> int:
+        return self.network.macs
+
+
+@dataclass(frozen=True, slots=True)
+class IsoMacBaseline:
+    """Latency at exactly the MACs asked for, between the two nearest widths that exist."""
+
+    latency_us: float
+    processor: str
+    ratio: float
+    """Width over the original's, of the nearer network."""
+    macs: int
+    """MACs of the nearer network."""
+
+
+def uniform_plan(stretcher: NetworkAnalysis, processor: str, ratio: float) -> LoweredNetwork:
+    """Every stage at the same share of its width, on one processor."""
+    segments: list[Segment] = []
+    start = INPUT
+    ends = [c for c in stage_boundaries(stretcher)[:-1] if weighted_between(stretcher, start, c.name)]
+    entry = stretcher.graph.inputs[0].spec
+    for end in (*ends, stretcher.cuts[-1]):
+        if end == stretcher.cuts[-1]:
+            segments.append(Segment(start, end.name, (Branch(processor),)))
+            break
+        full = stretcher.graph.specs()[end.value].shape[stretcher.whole_network.axis(end.value)]
+        width = round_channels(full * ratio) if full >= 2 * CHANNEL_MULTIPLE else max(1, round(full * ratio))
+        chosen = Segment(start, end.name, (Branch(processor, width=width),))
+        try:
+            entry = stretcher.lower_segment(chosen, entry).output
+        except BadPlan:
+            chosen = Segment(start, end.name, (Branch(processor),))
+            entry = stretcher.lower_segment(chosen, entry).output
+        segments.append(chosen)
+        start = end.name
+    return lower(stretcher, Plan(stretcher.graph.name, stretcher.graph.inputs[0].spec.shape, tuple(segments)))
+
+
+def weighted_between(stretcher: NetworkAnalysis, start: str, end: str) -> bool:
+    low, high = stretcher.cut(start).position, stretcher.cut(end).position
+    return any(node.kind in WEIGHTED for node in stretcher.graph.nodes[low + 1 : high + 1])
+
+
+def equal_macs(stretcher: NetworkAnalysis, soc: Soc, pricer: CostModel, processors: tuple[str, ...], macs: int) -> IsoMacBaseline:
+    """The uniformly scaled network of `macs` MACs on its fastest processor."""
+    low, high = bracket_ratio(lambda ratio: uniform_plan(stretcher, processors[0], ratio), stretcher.graph.macs, macs)
+    return min((interpolate(soc, pricer, p, low, high, macs) for p in processors), key=lambda u: u.latency_us)
+
+
+def bracket_ratio(built: Callable[[float], LoweredNetwork], original: int, macs: int) -> tuple[ScaledNetwork, ScaledNetwork]:
+    """Two ratios close to each other with the MACs between them, as far as ratios go: MACs grow about as the square of the width."""
+    ratio, step = min(WIDEST, max(NARROWEST, sqrt(macs / max(1, original)))), STEP
+    guess = ScaledNetwork(ratio, built(ratio))
+    up = guess.macs < macs
+    while True:
+        ratio = min(WIDEST, max(NARROWEST, guess.ratio * sqrt(macs / max(1, guess.macs)) * (1 + step if up else 1 - step)))
+        other = ScaledNetwork(ratio, built(ratio))
+        low, high = (guess, other) if up else (other, guess)
+        if low.macs <= macs <= high.macs or other.ratio in (WIDEST, NARROWEST):
+            return low, high
+        guess, step = other, 1.5 * step
+
+
+def interpolate(soc: Soc, pricer: CostModel, processor: str, low: ScaledNetwork, high: ScaledNetwork, macs: int) -> IsoMacBaseline:
+    times = [estimate_plan(on_processor(one.network, processor), soc, pricer).latency_us for one in (low, high)]
+    share = (macs - low.macs) / (high.macs - low.macs) if high.macs != low.macs else 0.0
+    nearer = low if share < 0.5 else high
+    return IsoMacBaseline(times[0] + (times[1] - times[0]) * share, processor, nearer.ratio, nearer.macs)
+
+
+def on_processor(network: LoweredNetwork, processor: str) -> LoweredNetwork:
+    """The same layers elsewhere."""
+
+    def there(segment: Segment) -> Segment:
+        return replace(segment, branches=tuple(replace(b, processor=processor) for b in segment.branches))
+
+    segments = tuple(
+        replace(s, segment=there(s.segment), branches=tuple(replace(b, branch=replace(b.branch, processor=processor)) for b in s.branches))
+        for s in network.segments
+    )
+    return LoweredNetwork(replace(network.plan, segments=tuple(map(there, network.plan.segments))), network.graph, segments)

@@ -1,0 +1,129 @@
+"""A plain two-branch plan for any network: what can be stretched, and why the rest cannot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import ceil
+
+from nnstretch.errors import BadPlan, BrokenGraph
+from nnstretch.graph import TensorSpec
+from nnstretch.plan import Branch, Plan, Segment
+from nnstretch.stretch.lowering.depth_scaling import local_stages
+from nnstretch.stretch.lowering.lower import LoweredSegment, NetworkAnalysis
+from nnstretch.stretch.lowering.section import nearest_width
+from nnstretch.stretch.lowering.width_scaling import wanted_width
+from nnstretch.structure.cuts import INPUT, Cut
+
+
+@dataclass(frozen=True, slots=True)
+class CoveragePlan:
+    """A plan that branches every stage it can."""
+
+    plan: Plan
+    branched_macs: int
+    """MACs of the original inside branched segments."""
+    refused: tuple[str, ...]
+    """One line for each stage that stays sequential."""
+
+
+def stage_boundaries(stretcher: NetworkAnalysis) -> tuple[Cut, ...]:
+    """The last cut of every resolution, then of every width; the output last."""
+    specs = stretcher.graph.specs()
+    found: list[Cut] = []
+    for cut, following in zip(stretcher.cuts, stretcher.cuts[1:], strict=False):
+        here, there = specs[cut.value].shape, specs[following.value].shape
+        if here[2:] != there[2:] or len(here) != len(there) or here[1] != there[1]:
+            found.append(cut)
+    return (*found, stretcher.cuts[-1])
+
+
+def resolution_boundaries(stretcher: NetworkAnalysis) -> tuple[Cut, ...]:
+    """The boundaries at which the number of pixels changes, and the output."""
+    specs = stretcher.graph.specs()
+    found = stage_boundaries(stretcher)
+    after = {cut.position: following for cut, following in zip(stretcher.cuts, stretcher.cuts[1:], strict=False)}
+    pixels = [specs[cut.value].shape[2:] != specs[after[cut.position].value].shape[2:] for cut in found[:-1]]
+    return (*(cut for cut, differs in zip(found[:-1], pixels, strict=True) if differs), found[-1])
+
+
+def two_branches(stretcher: NetworkAnalysis, model: str, processors: tuple[str, str], depths: tuple[float, float], width: float) -> CoveragePlan:
+    """Every stretch of one resolution as two branches where the rules allow it, else its stretches of one width."""
+    request = TwoBranchRequest(stretcher, processors, depths, width)
+    fine = [cut.name for cut in stage_boundaries(stretcher)]
+    entry = stretcher.graph.inputs[0].spec
+    segments: list[Segment] = []
+    refused: list[str] = []
+    macs = 0
+    start = INPUT
+    for coarse in resolution_boundaries(stretcher):
+        whole = request.attempt(start, coarse.name, entry)
+        inner = fine[fine.index(start) + 1 if start in fine else 0 : fine.index(coarse.name) + 1]
+        tried = [whole]
+        if whole.reason and len(inner) > 1:
+            tried = []
+            for end in inner:
+                tried.append(request.attempt(start, end, tried[-1].lowered.output if tried else entry))
+                start = end
+        segments += [attempt.lowered.segment for attempt in tried]
+        refused += [attempt.reason for attempt in tried if attempt.reason]
+        macs += sum(attempt.lowered.original.macs for attempt in tried if not attempt.reason)
+        entry, start = tried[-1].lowered.output, coarse.name
+    plan = Plan(model, stretcher.graph.inputs[0].spec.shape, tuple(segments))
+    return CoveragePlan(plan, macs, tuple(refused))
+
+
+@dataclass(frozen=True, slots=True)
+class TwoBranchAttempt:
+    lowered: LoweredSegment
+    """Branched, or sequential where there is a reason."""
+    reason: str
+
+
+OUTPUT_SHARE = 0.1
+"""Of the MACs: a last segment that holds less is sequential, whatever is in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TwoBranchRequest:
+    """What every segment is asked for."""
+
+    stretcher: NetworkAnalysis
+    processors: tuple[str, str]
+    depths: tuple[float, float]
+    width: float
+
+    def attempt(self, start: str, end: str, entry: TensorSpec) -> TwoBranchAttempt:
+        plain = Segment(start, end, (Branch(self.processors[0]),))
+        sequential = self.stretcher.lower_segment(plain, entry)
+        last = self.stretcher.cut(end) == self.stretcher.cuts[-1]
+        if sequential.original.macs == 0:
+            return TwoBranchAttempt(sequential, f"{start} -> {end}: no weighted work to share")
+        if last and sequential.original.macs < OUTPUT_SHARE * self.stretcher.graph.macs:
+            return TwoBranchAttempt(sequential, f"{start} -> {end}: the output keeps its width")
+        try:
+            lowered = self.stretcher.lower_segment(replace(plain, branches=self.branches(plain, entry, last)), entry)
+            if last and lowered.output.shape != sequential.output.shape:
+                return TwoBranchAttempt(sequential, f"{start} -> {end}: the output keeps its width")
+            return TwoBranchAttempt(lowered, "")
+        except (BadPlan, BrokenGraph) as refusal:
+            return TwoBranchAttempt(sequential, f"{start} -> {end}: {refusal}")
+
+    def branches(self, plain: Segment, entry: TensorSpec, last: bool) -> tuple[Branch, ...]:
+        """Depths rounded up to what the stages allow, widths to the nearest that can be had."""
+        start, end = self.stretcher.cut(plain.start), self.stretcher.cut(plain.end)
+        full, fewest = self.stretcher.depth(start, end), max(1, len(local_stages(self.stretcher.stages, start, end)))
+        branches = []
+        for number, (processor, share) in enumerate(zip(self.processors, self.depths, strict=True)):
+            depth = max(fewest, ceil(full * share))
+            piece = self.stretcher.section(start, end, depth)
+            wanted = self.requested_branches(piece.width_out, last, number)
+            width = nearest_width(piece, entry.shape[piece.axis_in], wanted)
+            if abs(width - wanted) > piece.width_out / 4:
+                raise BadPlan(f"width {wanted} is impossible, {processor}, {width} of {piece.width_out} is the nearest")
+            branches.append(Branch(processor, depth, width))
+        return tuple(branches)
+
+    def requested_branches(self, full: int, last: bool, number: int) -> int:
+        if last:
+            return (full + 1 - number) // 2
+        return wanted_width(full, self.width)

@@ -1,0 +1,126 @@
+"""Backwards from the output: a proven bound on what is left to go from every cut and width.
+
+The rules of one lane are in bounds.py; here they are put together over the lanes of a space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from nnstretch.stretch.search.lagrangian import (
+    AffineMinorants,
+    CostToGo,
+    Multipliers,
+    SegmentMultipliers,
+    bin_entries,
+    segment_bound,
+    tightest_bound,
+)
+from nnstretch.stretch.search.search_space import Array, SearchSpace
+from nnstretch.stretch.search.segment_options import SegmentOption
+
+FEW = 30
+"""Input widths of which bounds are told one by one."""
+
+SAMPLE = 100
+"""Options of a branch that are looked at to choose between ways to relax a lane; the bound itself looks at all."""
+
+CHUNK = 10_000
+"""Numbers of an array over (way to relax, range, option) at a time: small arrays stay in the cache, and their memory is used again at once."""
+
+
+def multiplier_candidates(lane: SegmentOption, values: CostToGo) -> SegmentMultipliers:
+    """Candidates: a MAC of the segment worth up to one over the sum of rates, a channel what the tail's lines say."""
+    if not lane.branched:
+        return SegmentMultipliers(np.zeros(1), np.zeros(1))
+    us, macs = lane.space.original(lane.i, lane.j)
+    rate = sum(macs / (us[p] * lane.slowdown) for p in lane.team)
+    extra = np.array(sorted({max(0.0, share / rate - values.prices.per_mac) for share in (0.0, 0.8)}))
+    slopes = values.tails[lane.j].slopes if lane.merge == "concat" else np.zeros(1)
+    return SegmentMultipliers(np.repeat(extra, len(slopes)), np.tile(slopes, len(extra)))
+
+
+def cost_to_go(space: SearchSpace, lanes: Sequence[SegmentOption], prices: Multipliers, alive: Sequence[int] | None = None, finest: float = 1.05) -> CostToGo:
+    """Backwards from the output, over ranges of input widths that span a factor of `finest`."""
+    values = CostToGo(prices)
+    last = len(space.cuts) - 1
+    by_start: dict[int, list[int]] = {}
+    for number in range(len(lanes)) if alive is None else alive:
+        by_start.setdefault(lanes[number].i, []).append(number)
+    for i in range(last - 1, -1, -1):
+        widths = space.merged_widths(i)
+        starts = width_bins(space, i, finest)
+        spread = np.diff(np.append(starts, len(widths)))
+        full = int(np.searchsorted(widths, space.original_width(i)))
+        best = np.full(len(widths), np.inf)
+        for number in by_start.get(i, ()):
+            lane = lanes[number]
+            found = bound_option(number, lane, values, starts, full)
+            if found is None:
+                continue
+            over = np.full(len(widths), np.inf)
+            if lane.merge == "project":
+                over[full] = found[0]
+            else:
+                over[:] = np.repeat(found, spread)
+            values.lanes[number] = over
+            best = np.minimum(best, over)
+        values.at[i] = best
+        values.tails[i] = affine_minorants(widths, best, space.original_width(i))
+    return values
+
+
+def bound_option(number: int, lane: SegmentOption, values: CostToGo, starts: Array, full: int) -> Array | None:
+    """The lane's bound over ranges: the ways that are best at a few of them, everywhere."""
+    ways = multiplier_candidates(lane, values)
+    own = int(np.searchsorted(starts, full, side="right")) - 1
+    near = np.array(sorted({own // 3, own, (2 * own + len(starts)) // 3, len(starts) - 1}))
+    read = bin_entries(lane, starts)
+    if read is None:
+        return None
+    few = read if lane.merge == "project" else [r.take(near) for r in read]
+    if len(ways) > 2:
+        least = segment_bound(lane, few, ways, values, [side.subsample(SAMPLE) for side in lane.branch_tables])
+        alone = np.array([tightest_bound(lane, least[k : k + 1], ways.take([k]), values) for k in range(len(ways))])
+        ways = ways.take(sorted({int(k) for k in alone.argmax(axis=0)}))
+    values.ways[number] = ways
+    if lane.merge == "project":
+        return tightest_bound(lane, segment_bound(lane, read, ways, values), ways, values)
+    above = int(np.searchsorted(starts, full, side="right"))
+    step = max(4, CHUNK // (len(ways) * sum(len(side.us) for side in lane.branch_tables)))
+    rows = [np.arange(a, min(a + step, end)) for begin, end in ((0, above), (above, len(starts))) for a in range(begin, end, step)]
+    parts = [[r.take(some) for r in read] for some in rows]
+    return np.concatenate([tightest_bound(lane, segment_bound(lane, part, ways, values), ways, values) for part in parts])
+
+
+def affine_minorants(widths: Array, values: Array, full: int) -> AffineMinorants:
+    """Lines nowhere above the values, each close to them around another width."""
+    finite = np.isfinite(values) & (widths != full)
+    whole = float(values[np.searchsorted(widths, full)])
+    if finite.sum() < 2:
+        return AffineMinorants(np.zeros(1), np.array([float(values[finite].min(initial=np.inf))]), full, whole)
+    x, y = widths[finite].astype(float), values[finite]
+    slopes = {0.0}
+    for centre in (1.1, 1.6):
+        near = np.abs(x - centre * full) <= 0.35 * full
+        if near.sum() > 1:
+            slopes.add(float(np.polyfit(x[near], y[near], 1)[0]))
+    found = np.array(sorted(slopes))
+    return AffineMinorants(found, (y - found[:, None] * x).min(axis=1), full, whole)
+
+
+def width_bins(space: SearchSpace, i: int, finest: float) -> Array:
+    """Where ranges of input widths begin among a cut's: each spans a factor of at most `finest`; the original width stands alone.
+
+    Of few widths, each is a range of its own.
+    """
+    widths = space.merged_widths(i)
+    finest = finest if len(widths) > FEW else 1.0
+    full = int(np.searchsorted(widths, space.original_width(i)))
+    starts = [0]
+    for k in range(1, len(widths)):
+        if k in (full, full + 1) or widths[k] > finest * widths[starts[-1]]:
+            starts.append(k)
+    return np.array(starts)

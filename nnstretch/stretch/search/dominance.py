@@ -1,0 +1,45 @@
+"""Which of many alternatives no other beats in everything that counts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+Array = np.ndarray
+
+
+def undominated(group: Array, latency_us: Array, resources: list[Array]) -> Array:
+    """Rows to which no other of their group is at least equal in everything."""
+    if not len(group):
+        return np.zeros(0, dtype=np.int64)
+    order = np.lexsort((*(-r for r in reversed(resources)), latency_us, group))
+    kind = group[order]
+    first = np.concatenate([[True], kind[1:] != kind[:-1]])
+    if not resources:
+        return order[first]
+    if len(resources) == 1:
+        return order[record_highs(resources[0][order], first)]
+    return order[pareto_rows(np.stack([r[order] for r in resources], axis=1), first)]
+
+
+def record_highs(values: Array, first: Array) -> Array:
+    """Where a value exceeds all before it in its group."""
+    number = np.cumsum(first) - 1
+    ties = np.unique(values, return_inverse=True)[1].ravel()
+    keyed = ties + number * (int(ties.max(initial=0)) + 1)
+    before = np.concatenate([[-1], np.maximum.accumulate(keyed)[:-1]])
+    return np.flatnonzero(first | (keyed > before))
+
+
+def pareto_rows(values: Array, first: Array) -> Array:
+    """Rows that no earlier row of their group matches in every column."""
+    keep: list[int] = []
+    starts = np.flatnonzero(first).tolist()
+    for low, high in zip(starts, [*starts[1:], len(values)], strict=True):
+        rows = values[low:high]
+        left = np.arange(len(rows))
+        while len(left):
+            head = left[0]
+            keep.append(low + int(head))
+            left = left[1:]
+            left = left[(rows[left] > rows[head]).any(axis=1)]
+    return np.array(keep, dtype=np.int64)

@@ -1,0 +1,223 @@
+"""Lower bounds on what is left to go, by Lagrangian relaxation of everything that ties branches together.
+
+Bounds on MACs and parameters of the whole get a price each; within a lane, the demand for MACs of the segment gets one, too, and the
+value of the merged width becomes a straight line below it. What is left falls apart: for every deadline, each branch takes its most
+rewarding option that keeps it. Every number here is a proven lower bound, whatever the prices; good prices make it tight.
+The relaxation alone would leave a gap: wide operators run more efficiently, so latency over MACs is not convex. labels.py closes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from nnstretch.stretch.search.search_space import Array
+from nnstretch.stretch.search.segment_options import BranchTable, SegmentOption
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkLimits:
+    """What the whole network must keep to."""
+
+    min_macs: float = 0.0
+    max_macs: float = np.inf
+    min_params: float = 0.0
+    max_held: tuple[float, ...] = ()
+    """Parameters that processors with a memory limit may hold, in the order of `Space.limited`; empty where no plan comes near."""
+
+    @property
+    def any(self) -> bool:
+        return self.min_macs > 0 or self.min_params > 0 or self.max_macs < np.inf or bool(self.max_held)
+
+    def keeps(self, macs: Array, params: Array, held: Array) -> Array:
+        """`held` is over (plan, processor with a memory limit)."""
+        return (macs >= self.min_macs) & (macs <= self.max_macs) & (params >= self.min_params) & self.fits(held)
+
+    def fits(self, held: Array) -> Array:
+        return np.asarray((held <= self.max_held).all(axis=1)) if self.max_held else np.ones(len(held), dtype=bool)
+
+
+@dataclass(frozen=True, slots=True)
+class Multipliers:
+    """Microseconds that a MAC and a parameter are worth; a negative price of MACs serves an upper bound."""
+
+    per_mac: float = 0.0
+    per_param: float = 0.0
+
+    def constant(self, bounds: NetworkLimits) -> float:
+        """What the bounds add to the relaxed latency."""
+        macs = self.per_mac * (bounds.min_macs if self.per_mac >= 0 else bounds.max_macs) if self.per_mac else 0.0
+        return macs + self.per_param * bounds.min_params
+
+    def reduced(self, latency_us: Array, macs: Array, params: Array) -> Array:
+        return latency_us - self.per_mac * macs - self.per_param * params
+
+
+@dataclass(frozen=True)
+class SegmentMultipliers:
+    """Ways to relax one lane, a row each: microseconds for a MAC of the segment, and for a channel of the merged tensor."""
+
+    per_mac: Array
+    per_channel: Array
+
+    def __len__(self) -> int:
+        return len(self.per_mac)
+
+    def take(self, rows: Sequence[int]) -> SegmentMultipliers:
+        return SegmentMultipliers(self.per_mac[rows], self.per_channel[rows])
+
+
+@dataclass(frozen=True)
+class AffineMinorants:
+    """What is left to go from one cut, as straight lines below it."""
+
+    slopes: Array
+    bases: Array
+    """base + slope x width is nowhere above the values, but perhaps at the original width."""
+    full: int
+    at_full: float
+
+    def merged_width_cost(self, slopes: Array, least: Array) -> Array:
+        """What merged widths add at the least: `least` is what a lane costs at these slopes, over (slope, ...)."""
+        bases = np.array([self.bases[np.flatnonzero(self.slopes == s)[0]] for s in slopes]).reshape(-1, *([1] * (least.ndim - 1)))
+        other = (least + bases).max(axis=0)
+        whole = (least + self.at_full - (slopes * self.full).reshape(bases.shape)).max(axis=0)
+        return np.asarray(np.minimum(other, whole))
+
+
+@dataclass
+class CostToGo:
+    """A proven bound on the reduced latency from every cut and width to the output."""
+
+    prices: Multipliers
+    at: dict[int, Array] = field(default_factory=dict)
+    """Cut -> over the widths in which branches can meet there."""
+    tails: dict[int, AffineMinorants] = field(default_factory=dict)
+    lanes: dict[int, Array] = field(default_factory=dict)
+    """Lane number -> bound through this lane, over the widths it can read."""
+    ways: dict[int, SegmentMultipliers] = field(default_factory=dict)
+    """Lane number -> the few ways to relax it that bound it best."""
+
+
+@dataclass(frozen=True)
+class EntryBins:
+    """First units on tensors of several ranges of widths: over (range, column of the front), the least time and the most work."""
+
+    us: Array
+    macs: Array
+    params: Array
+    plain: EntryBins | None = None
+    """The same where no adapter is needed; infinite where one always is."""
+
+    def take(self, rows: Array) -> EntryBins:
+        plain = None if self.plain is None else self.plain.take(rows)
+        return EntryBins(self.us[rows], self.macs[rows], self.params[rows], plain if plain is not None and np.isfinite(plain.us).any() else None)
+
+
+def bin_entries(lane: SegmentOption, starts: Array) -> list[EntryBins] | None:
+    """What each branch of a lane reads, over ranges of input widths; None where it cannot start from any."""
+    widths = lane.space.merged_widths(lane.i)
+    if lane.merge == "project":
+        entries = lane.entry_costs(lane.space.original_width(lane.i))
+        return None if entries is None else [EntryBins(e.us[None], e.macs[None], e.params[None]) for e in entries]
+    found = []
+    for p, link in zip(lane.team, lane.copies_in, strict=True):
+        copy = (link.fixed_us + link.us_per_kib * lane.bytes_in * widths[starts] / 1024)[:, None]
+        adapted, plain = (lane.space.binned_head_costs(lane.i, p, starts, alike) for alike in (False, True))
+        same = EntryBins(lane.slowdown * plain[0] + copy, plain[1], plain[2])
+        found.append(EntryBins(lane.slowdown * adapted[0] + copy, adapted[1], adapted[2], same))
+    return found
+
+
+@dataclass(frozen=True)
+class DeadlineTable:
+    """All options of a lane's branches in the order of their latency: over (way to relax, range, option)."""
+
+    deadline_us: Array
+    """Over (range, option)."""
+    rewards: list[Array]
+    """For every branch: the best reward of its options that keep each deadline."""
+    meets_demands: Array
+    """Over (range, option): whether some combination that keeps the deadline has the MACs that a segment must have."""
+
+    @property
+    def costs(self) -> Array:
+        total: Array | float = 0.0
+        for reward in self.rewards:
+            total = total + reward
+        return np.asarray(np.where(self.meets_demands, self.deadline_us - total, np.inf))
+
+
+def deadline_costs(lane: SegmentOption, read: list[EntryBins], ways: SegmentMultipliers, prices: Multipliers, sides: Sequence[BranchTable] | None = None) -> DeadlineTable:
+    """For every deadline, what branches cost that all keep it; of `sides` with fewer options than the lane's, no bound."""
+    us, rewards, work = [], [], []
+    per_mac = (prices.per_mac + ways.per_mac)[:, None, None]
+    per_channel = (ways.per_channel + lane.merge_us_per_channel)[:, None, None]
+    limit = lane.limits_us[1] if lane.branched else np.inf
+    for side, entry in zip(lane.branch_tables if sides is None else sides, read, strict=True):
+        both = (entry, entry.plain) if entry.plain is not None else (entry,)
+        latency = np.concatenate([one.us[:, side.first] + side.us for one in both], axis=1)
+        keeps = latency <= limit
+        some = np.flatnonzero(keeps.any(axis=0))
+        option, plain = some % len(side.us), some >= len(side.us)
+        first = side.first[option]
+        macs = np.where(plain, both[-1].macs[:, first], entry.macs[:, first]) + side.macs[option]
+        reward = per_mac * macs - per_channel * side.channels_out[option]
+        if prices.per_param:
+            params = np.where(plain, both[-1].params[:, first], entry.params[:, first]) + side.params[option]
+            reward = reward + prices.per_param * params
+        us.append(np.where(keeps, latency, np.inf)[:, some])
+        rewards.append(reward)
+        work.append(macs)
+    if not lane.branched:
+        return DeadlineTable(us[0], rewards, np.ones(us[0].shape, dtype=bool))
+    return deadline_table(lane, us, rewards, work)
+
+
+def deadline_table(lane: SegmentOption, us: list[Array], rewards: list[Array], work: list[Array]) -> DeadlineTable:
+    every = np.concatenate(us, axis=1)
+    most = int(np.isfinite(every).sum(axis=1).max(initial=0)) + 1
+    order = np.argsort(every, axis=1)[:, :most]
+    rows = np.arange(len(every))[:, None]
+    owner = np.repeat(np.arange(len(us)), [one.shape[1] for one in us])[order]
+    gained = np.concatenate(rewards, axis=2)[:, rows, order]
+    done = np.concatenate(work, axis=1)[rows, order]
+    mine = [owner == b for b in range(len(us))]
+    best = [np.maximum.accumulate(np.where(m, gained, -np.inf), axis=2) for m in mine]
+    largest = [np.maximum.accumulate(np.where(m, done, -np.inf), axis=1) for m in mine]
+    return DeadlineTable(every[rows, order], best, meets_demands(lane, largest))
+
+
+def meets_demands(lane: SegmentOption, most: Sequence[Array]) -> Array:
+    """Where the largest options together meet the demands on a segment's MACs."""
+    limits, before = lane.space.limits, lane.original[1]
+    total: Array | float = 0.0
+    for one in most:
+        total = total + one
+    return np.asarray((total >= limits.segment_macs * before) & (np.maximum.reduce(list(most)) >= limits.main_macs * before))
+
+
+def multiplier_constant(lane: SegmentOption, ways: SegmentMultipliers) -> Array:
+    """What every combination of a lane pays, over ways to relax it."""
+    demand = lane.space.limits.segment_macs * lane.original[1] if lane.branched else 0.0
+    return np.asarray(lane.sync_us + lane.merge_us + ways.per_mac * demand)
+
+
+def segment_bound(lane: SegmentOption, read: list[EntryBins], ways: SegmentMultipliers, values: CostToGo, sides: Sequence[BranchTable] | None = None) -> Array:
+    """A bound on the reduced latency from the lane's start to the output: over (way to relax, range of widths)."""
+    least = deadline_costs(lane, read, ways, values.prices, sides).costs.min(axis=2, initial=np.inf) + multiplier_constant(lane, ways)[:, None]
+    if lane.j == len(lane.space.cuts) - 1:
+        return least
+    tail = values.tails[lane.j]
+    if lane.branched and lane.merge == "concat":
+        return least
+    return np.asarray(least + tail.at_full - (ways.per_channel * (tail.full if lane.branched else 0))[:, None])
+
+
+def tightest_bound(lane: SegmentOption, least: Array, ways: SegmentMultipliers, values: CostToGo) -> Array:
+    """The best bound over all ways, over ranges of widths."""
+    if lane.j == len(lane.space.cuts) - 1 or not lane.branched or lane.merge == "project":
+        return np.asarray(least.max(axis=0))
+    return values.tails[lane.j].merged_width_cost(ways.per_channel, least)

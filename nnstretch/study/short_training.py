@@ -1,0 +1,44 @@
+"""A short training that tells how it goes after every epoch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from nnstretch.study.objective import AccuracyCallback
+from nnstretch.train.callbacks import Records
+from nnstretch.train.classifier import Classifier
+from nnstretch.train.data.datamodule import Pictures
+from nnstretch.train.preflight import check_network_fits_data
+from nnstretch.train.recipe import Recipe
+from nnstretch.train.trainer import silence_lightning, torch_threads, train
+
+
+class ReportingCallback(Records):
+    """Records that are told on; what `report` raises ends the training."""
+
+    def __init__(self, folder: Path, report: AccuracyCallback) -> None:
+        super().__init__(folder)
+        self._report = report
+
+    def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
+        super().on_train_epoch_end(trainer, module)
+        self._report(self.epochs[-1].epoch, self.epochs[-1].val_accuracy)
+
+
+def train_with_reports(module: nn.Module, recipe: Recipe, folder: Path, report: AccuracyCallback) -> float:
+    """Train in place and in this process alone, of which a study has several.
+
+    Share of held-out images after the last epoch. Raises BadInput where network and data do not fit.
+    """
+    alone = replace(recipe, trainer=replace(recipe.trainer, tensorboard=False, devices=1, nodes=1))
+    with silence_lightning(), torch_threads(recipe.trainer.threads), torch.random.fork_rng(devices=[]):
+        pictures = Pictures(alone)
+        check_network_fits_data(module, alone, len(pictures.dataset.classes))
+        records = ReportingCallback(folder, report)
+        train(Classifier(module, alone, pictures.dataset), pictures, records, None, progress=False)
+    return records.epochs[-1].val_accuracy

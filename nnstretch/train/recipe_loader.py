@@ -1,0 +1,145 @@
+"""Reading a recipe: YAML, then dotted overrides, then every check; one line names what is wrong."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, fields, is_dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import yaml
+
+from nnstretch.errors import BadInput, BrokenFile, UnknownName, closest
+from nnstretch.files.package_data import package_data
+from nnstretch.files.strict_yaml import parse_yaml
+from nnstretch.train import recipe as recipe_nouns
+from nnstretch.train.recipe import Recipe
+
+
+def recipe_settings(kind: type = Recipe, prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Dotted key and default of every setting: what an override may name."""
+    hints = get_type_hints(kind)
+    for entry in fields(kind):
+        if is_dataclass(hints[entry.name]):
+            yield from recipe_settings(hints[entry.name], f"{prefix}{entry.name}.")
+        else:
+            yield f"{prefix}{entry.name}", entry.default
+
+
+def setting_descriptions() -> dict[str, str]:
+    """What every dotted key means: the text below its setting in recipe.py."""
+    classes = {node.name: node for node in ast.parse(inspect.getsource(recipe_nouns)).body if isinstance(node, ast.ClassDef)}
+
+    def walk(kind: str, prefix: str) -> Iterator[tuple[str, str]]:
+        for entry, text in pairwise(classes[kind].body):
+            if isinstance(entry, ast.AnnAssign) and isinstance(entry.target, ast.Name):
+                name = entry.target.id
+                if isinstance(entry.annotation, ast.Name) and entry.annotation.id in classes:
+                    yield from walk(entry.annotation.id, f"{prefix}{name}.")
+                elif isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+                    yield f"{prefix}{name}", str(text.value.value)
+
+    return dict(walk("Recipe", ""))
+
+
+def load_recipe(path_or_name: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Read a recipe; `overrides` are `("--trainer.max_epochs", "2")`, or `trainer.max_epochs=2` each.
+
+    Raises UnknownName for no such recipe, BrokenFile for a file that is not YAML, BadInput for a key or value.
+    """
+    path = find_recipe(path_or_name)
+    tree = parse_recipe_file(path)
+    for group, keys in group_keys_by_prefix().items():
+        if group in tree and not isinstance(tree[group], dict):
+            raise BadInput(f"recipe {path}, key {group} is {tree[group]!r}, it must hold {', '.join(keys)}")
+    refuse_unknown(flatten_keys(tree), f"recipe {path}")
+    refuse_unknown([word.removeprefix("--").partition("=")[0] for word in overrides if word.startswith("--") or "=" in word], "an override")
+    parser = make_parser()
+    return build_recipe(parser, f"recipe {path}", lambda: apply_overrides(parser, parser.parse_object(tree), overrides))
+
+
+def apply_overrides(parser: Any, parsed: Any, overrides: Sequence[str]) -> Any:
+    words = [word if word.startswith("--") or "=" not in word else f"--{word}" for word in overrides]
+    return parser.parse_args(words, namespace=parsed)
+
+
+def build_recipe(parser: Any, where: str, parse: Any) -> Recipe:
+    """Turn jsonargparse's several complaints into one line that names the culprit."""
+    from argparse import ArgumentError
+
+    try:
+        return Recipe(**vars(parser.instantiate(parse())))
+    except (ArgumentError, ValueError, TypeError, SystemExit) as error:
+        raise BadInput(f"{where}, {' '.join(str(error).split())}") from None
+    except BadInput as error:
+        raise BadInput(f"{where}, {error}") from None
+
+
+def refuse_unknown(keys: Iterable[str], where: str) -> None:
+    """Raises BadInput with the known keys that look most like the first that is not."""
+    known = [key for key, _ in recipe_settings()]
+    for key in keys:
+        if key not in known:
+            raise BadInput(f"{where}, no such key {key[:60]}{closest(key, known)}")
+
+
+def flatten_keys(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted keys and their values."""
+    pairs: dict[str, Any] = {}
+    for key, value in tree.items():
+        pairs |= flatten_keys(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return pairs
+
+
+def make_parser() -> Any:
+    from jsonargparse import ArgumentParser
+
+    parser = ArgumentParser(exit_on_error=False, prog="recipe")
+    parser.add_class_arguments(Recipe)
+    return parser
+
+
+def group_keys_by_prefix() -> dict[str, list[str]]:
+    groups: dict[str, list[str]] = {}
+    for key, _ in recipe_settings():
+        head, dot, tail = key.partition(".")
+        if dot:
+            groups.setdefault(head, []).append(tail)
+    return groups
+
+
+def shipped_recipes() -> list[str]:
+    """Names that need no path."""
+    return sorted(path.stem for path in package_data("recipes").glob("*.yaml"))
+
+
+def find_recipe(path_or_name: str | Path) -> Path:
+    """A path as it is; a bare name among the shipped recipes."""
+    path = Path(path_or_name)
+    if path.suffix not in (".yaml", ".yml"):
+        path = package_data("recipes") / f"{path_or_name}.yaml"
+    if not path.is_file():
+        raise UnknownName(f"no recipe {path_or_name}, no file {path}, shipped ones are {', '.join(shipped_recipes()) or 'none'}")
+    return path
+
+
+def parse_recipe_file(path: Path) -> dict[str, Any]:
+    try:
+        tree = parse_yaml(path.read_text(encoding="utf-8"), f"recipe {path}")
+    except UnicodeDecodeError as error:
+        raise BrokenFile(f"recipe {path} is no text, byte {error.start}, {error.reason}") from error
+    except OSError as error:
+        raise UnknownName(f"cannot read recipe {path}, {error.strerror or error}") from error
+    if tree is None:
+        return {}
+    if not isinstance(tree, dict):
+        raise BrokenFile(f"recipe {path}, a {type(tree).__name__} at its top, it must be keys and values")
+    return tree
+
+
+def recipe_yaml(recipe: Recipe) -> str:
+    """The resolved recipe as YAML that `load_recipe` reads back to an equal one."""
+    return yaml.safe_dump(asdict(recipe), sort_keys=False)

@@ -1,0 +1,242 @@
+"""`nnstretch quantize`: accuracy before and after, what is written, and what is refused; real digits, a tiny network."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional
+
+pytest.importorskip("litert_torch")
+pytest.importorskip("ai_edge_quantizer")
+
+from nnstretch.capture import load_model
+from nnstretch.cli import parser_of, run_verb
+from nnstretch.cli import quantize as verb
+from nnstretch.cli.quantize import AccuracyCheck, refuse_drop, select_images, shuffle_batches, summarize_accuracy
+from nnstretch.errors import Mismatch
+from nnstretch.export.litert import convert as litert
+from nnstretch.export.litert.convert import LiteRTRunner, to_int8, to_litert
+from nnstretch.stretch import read_plan, stretch
+from nnstretch.train.checkpoints import load_weights, save_weights
+from nnstretch.train.data import open_dataset, prepare_images
+from nnstretch.train.recipe import DataSettings
+
+DIGITS = DataSettings(name="digits", image_px=16)
+NETWORK = """
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.a = nn.Sequential(nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU())
+        self.b = nn.Sequential(nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width))
+
+    def forward(self, x):
+        return (x + self.b(self.a(x))).relu()
+
+
+class Tiny(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU())
+        self.body = nn.Sequential(Block(16), Block(16))
+        self.head = nn.Linear(16 * 4 * 4, 10)
+
+    def forward(self, x):
+        return self.head(nn.functional.max_pool2d(self.body(self.stem(x)), 2).flatten(1))
+
+
+def make():
+    return Tiny()
+"""
+PLAN = """
+format: 1
+model: {model}
+input: [1, 3, 16, 16]
+segments:
+  - {{end: stem, processor: cpu}}
+  - end: body
+    branches:
+      - {{processor: cpu, depth: 1, width: 16}}
+      - {{processor: dsp, depth: 1, width: 8}}
+  - {{end: output, processor: cpu}}
+"""
+
+
+@given(st.integers(1, 200), st.integers(1, 250), st.integers(0, 2**32 - 1))
+def test_images_are_drawn_by_the_seed_alone(available: int, wanted: int, seed: int) -> None:
+    indices = select_images(available, wanted, seed)
+    assert indices == sorted(set(indices)) == select_images(available, wanted, seed)
+    assert len(indices) == min(available, wanted)
+    assert set(indices) <= set(range(available))
+    assert sorted(shuffle_batches(indices, seed)) == indices
+
+
+def test_shares_are_counted_from_the_classes() -> None:
+    classes = np.array([[1, 2, 3, 4], [1, 2, 3, 0], [1, 2, 0, 0], [1, 0, 0, 4]])
+    assert summarize_accuracy(classes, 0.5) == AccuracyCheck(0.75, 0.5, 0.5, 0.5, 0.5, 4)
+
+
+def test_a_drop_is_refused_beyond_the_points_allowed_and_not_at_them() -> None:
+    check = AccuracyCheck(1.0, 0.99, 0.97, 0.98, 0.0, 100)
+    refuse_drop(check, 2.0, "net")
+    refuse_drop(replace(check, int8_accuracy=1.0), 0.0, "net")
+    with pytest.raises(
+        Mismatch, match=r"^int8 of net loses 2\.00 points of accuracy, 100 held-out images \(99\.00% to 97\.00%\), --max-drop allows 1\.9;"
+    ):
+        refuse_drop(check, 1.9, "net")
+
+
+def learned(module: nn.Module, steps: int) -> nn.Module:
+    """Enough descent that accuracy means something."""
+    dataset = open_dataset(DIGITS)
+    images, labels = prepare_images(dataset, dataset.train, range(600), DIGITS)
+    optimizer = torch.optim.Adam(module.parameters(), 0.01)
+    module.train()
+    for step in range(steps):
+        part = slice(100 * (step % 6), 100 * (step % 6) + 100)
+        optimizer.zero_grad()
+        functional.cross_entropy(module(images[part]), labels[part]).backward()
+        optimizer.step()
+    return module.eval()
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recipe, a plan, and trained weights of the original and the branched network."""
+    folder = tmp_path_factory.mktemp("quantize")
+    model = f"{folder}/tiny.py:make"
+    (folder / "tiny.py").write_text(NETWORK)
+    (folder / "plan.yaml").write_text(PLAN.format(model=model))
+    (folder / "recipe.yaml").write_text(f"model: {model}\ndata: {{name: digits, image_px: 16}}\n")
+    torch.manual_seed(0)
+    original = learned(load_model(model), 60)
+    save_weights(original, folder / "original.safetensors")
+    save_weights(learned(stretch(original, read_plan(folder / "plan.yaml")), 30), folder / "branched.safetensors")
+    return folder
+
+
+def quantize(place: Path, weights: str, out: Path, *more: str) -> int:
+    return run_verb("quantize", [str(place / "recipe.yaml"), "--weights", str(place / weights), "--out", str(out), *more])
+
+
+@pytest.fixture(scope="module")
+def branched(place: Path) -> dict[str, Any]:
+    """What the verb returns for the branched network; its files are in the folder `done`."""
+    (place / "done").mkdir()
+    options = ("--plan", str(place / "plan.yaml"), "--weights", str(place / "branched.safetensors"), "--calibration", "50")
+    argv = [str(place / "recipe.yaml"), *options, "--out", str(place / "done" / "net.tflite")]
+    return verb.main(parser_of("quantize").parse_args(argv))
+
+
+def test_a_branched_network_becomes_int8_and_keeps_its_accuracy(branched: dict[str, Any]) -> None:
+    assert branched["images"] == len(open_dataset(DIGITS).held)
+    assert branched["calibration_images"] == 50
+    assert branched["torch_accuracy"] == branched["float_accuracy"] > 0.85
+    assert branched["int8_accuracy"] > branched["float_accuracy"] - 0.01
+    assert branched["agreement"] > 0.97
+    assert 0 < branched["max_abs_error"] < 1e-3
+    assert branched["float_operators"] == []
+
+
+def test_the_files_are_there_and_are_as_good_as_reported(branched: dict[str, Any], place: Path) -> None:
+    small, plain = (place / "done" / name for name in ("net.tflite", "net.float.tflite"))
+    assert (branched["file"], branched["float_file"]) == (str(small), str(plain))
+    assert (branched["size_bytes"], branched["float_size_bytes"]) == (small.stat().st_size, plain.stat().st_size)
+    assert accuracy(small.read_bytes()) == pytest.approx(branched["int8_accuracy"])
+    assert accuracy(plain.read_bytes()) == pytest.approx(branched["float_accuracy"])
+    assert set((place / "done").iterdir()) == {small, plain}
+
+
+def accuracy(model: bytes) -> float:
+    """Of a file, by its own interpreter."""
+    dataset = open_dataset(DIGITS)
+    images, labels = prepare_images(dataset, dataset.held, range(len(dataset.held)), DIGITS)
+    runner = LiteRTRunner(model, "net")
+    return float(np.mean([runner.run(image.numpy()).argmax() == int(label) for image, label in zip(images.split(1), labels, strict=True)]))
+
+
+@pytest.fixture(scope="module")
+def original(place: Path) -> bytes:
+    """Its float32 file, converted once."""
+    module = load_model(f"{place}/tiny.py:make")
+    load_weights(module, place / "original.safetensors")
+    return to_litert(module, (torch.zeros(1, 3, 16, 16),), "tiny")
+
+
+def test_the_original_needs_no_plan_and_its_file_is_the_same_twice(
+    place: Path, original: bytes, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(litert, "to_litert", lambda *_: original)
+    printed = []
+    for name, more in (("a", ("--json",)), ("b", ())):
+        assert quantize(place, "original.safetensors", tmp_path / f"{name}.tflite", "--images", "40", "--calibration", "16", *more) == 0
+        printed.append(capfd.readouterr().out)
+    assert json.loads(printed[0])["images"] == 40
+    assert "40 held-out images" in " ".join(printed[1].split())
+    assert (tmp_path / "a.tflite").read_bytes() == (tmp_path / "b.tflite").read_bytes()
+
+
+def test_int8_that_loses_accuracy_is_refused_and_nothing_is_written(
+    place: Path, original: bytes, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(litert, "to_litert", lambda *_: original)
+    dark = [(torch.full((1, 3, 16, 16), 0.01),)]
+    monkeypatch.setattr(litert, "to_int8", lambda *_: to_int8(original, dark, "tiny"))
+    check_refused(place, tmp_path, capfd, " points of accuracy, 40 held-out images (")
+
+
+def test_a_float_file_that_computes_something_else_is_refused(
+    branched: dict[str, Any], place: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = Path(branched["float_file"]).read_bytes()
+    monkeypatch.setattr(litert, "to_litert", lambda *_: wrong)
+    check_refused(place, tmp_path, capfd, "differs from PyTorch by ")
+
+
+def check_refused(place: Path, folder: Path, capfd: pytest.CaptureFixture[str], said: str) -> None:
+    """One line, and the file that was there before is as it was."""
+    (folder / "net.tflite").write_bytes(b"older")
+    assert quantize(place, "original.safetensors", folder / "net.tflite", "--images", "40", "--calibration", "4", "--json") == 1
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.startswith("nnstretch: ")
+    assert said in err
+    assert err.count("\n") == 1
+    assert [(path.name, path.read_bytes()) for path in folder.iterdir()] == [("net.tflite", b"older")]
+
+
+@pytest.mark.parametrize(
+    ("weights", "out", "more", "said"),
+    [
+        ("none.safetensors", "net.tflite", (), "none.safetensors, the file does not exist"),
+        ("recipe.yaml", "net.tflite", (), "recipe.yaml, not a safetensors file"),
+        ("branched.safetensors", "net.tflite", (), "branched.safetensors do not fit the network, stem.0.weight is missing"),
+        ("original.safetensors", "net.bin", (), "name a FILE.tflite"),
+        ("original.safetensors", "nowhere/net.tflite", (), "nowhere, create it first"),
+        ("original.safetensors", "net.tflite", ("--calibration", "0"), "--calibration is 0, command line"),
+        ("original.safetensors", "net.tflite", ("--images", "-3"), "--images is -3, command line"),
+        ("original.safetensors", "net.tflite", ("--max-drop", "nan"), "--max-drop is nan, command line"),
+        ("original.safetensors", "net.tflite", ("--data.image_px", "24"), "refuses an image of (1, 3, 24, 24)"),
+    ],
+)  # fmt: skip
+def test_what_cannot_work_is_one_line_and_leaves_nothing(
+    weights: str, out: str, more: tuple[str, ...], said: str, place: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert quantize(place, weights, tmp_path / out, *more) == 1
+    printed, err = capfd.readouterr()
+    assert printed == ""
+    assert err.startswith("nnstretch: ")
+    assert said in err
+    assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []

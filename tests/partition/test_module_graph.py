@@ -1,0 +1,284 @@
+"""Linking by hand: every rule of connections, and each known hole of the tool that had them first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nnstretch.errors import BadInput, NnstretchError, UnknownName
+from nnstretch.graph import TensorSpec
+from nnstretch.partition.connect import PipelineConfig
+from nnstretch.partition.module_graph import Module, topological_order
+from nnstretch.pipeline import TensorDecl
+
+MAP = TensorSpec((3, 3))
+
+
+def module(name: str, inputs: str, outputs: int = 1, spec: TensorSpec = MAP) -> Module:
+    """Of 3x3 tensors, inputs named by letters."""
+    return Module(name, tuple(TensorDecl(letter, spec) for letter in inputs), tuple(TensorDecl(f"o{i}", spec) for i in range(outputs)), (TensorDecl("w", MAP),))
+
+
+A, B, C = module("a", "xy", 2), module("b", "xy"), module("c", "xyz")
+
+
+def reference() -> tuple[PipelineConfig, Module, Module, Module]:
+    """S0(data_0) -> (o3, o2); S1(data_n_0, data_1) -> n; S2(data_n_1, data_n_2) -> out."""
+    s0 = Module("s0", (TensorDecl("data_0", MAP),), (TensorDecl("o3", MAP), TensorDecl("o2", MAP)), (TensorDecl("w", MAP),))
+    s1 = Module("s1", (TensorDecl("data_n_0", MAP), TensorDecl("data_1", MAP)), (TensorDecl("n", MAP),))
+    s2 = Module("s2", (TensorDecl("data_n_1", MAP), TensorDecl("data_n_2", MAP)), (TensorDecl("out", MAP),))
+    config = PipelineConfig()
+    for one, processors in ((s0, ("cuda",)), (s1, ("cpu",)), (s2, ("cpu",))):
+        config[one].set(processors=processors)
+    config["param_group"]["param_0"].connect(config[s0]["param"])
+    config["input"]["data_a"].connect(config[s0]["input"]["data_0"])
+    config["input"]["data_b"].connect(config[s1]["input"]["data_1"])
+    config[s0]["output"][0].connect(config[s1]["input"]["data_n_0"])
+    config[s0]["output"][1].connect(config[s2]["input"]["data_n_2"])
+    config[s1]["output"][0].connect(config[s2]["input"]["data_n_1"])
+    config[s2]["output"][0].connect(config["output"][0])
+    return config, s0, s1, s2
+
+
+REFERENCE_TEXT = """\
+Params
+  |param_0: mod0:param
+
+Inputs
+  |data_a: mod0:data_0
+  |data_b: mod1:data_1
+
+output
+  |output(0) : mod2.output(0)
+
+connections
+  |mod0.output(0)-> mod1.data_n_0
+  |mod0.output(1)-> mod2.data_n_2
+  |mod1.output(0)-> mod2.data_n_1"""
+
+
+def test_the_reference_network_prints_and_reads_as_written_by_hand() -> None:
+    config, *modules = reference()
+    assert str(config) == REFERENCE_TEXT
+    plain = {"threads": 1, "cores": [], "capacity": 2, "call": ""}
+    found = config.get_config()
+    assert found["module_connection"] == {
+        "s0": {"mod_idx": 0, "processors": ["cuda"], **plain, "output": [
+            {"output_idx": 0, "dependencies": [{"mod_idx": 1, "input_name": "data_n_0"}]},
+            {"output_idx": 1, "dependencies": [{"mod_idx": 2, "input_name": "data_n_2"}]},
+        ]},
+        "s1": {"mod_idx": 1, "processors": ["cpu"], **plain, "output": [
+            {"output_idx": 0, "dependencies": [{"mod_idx": 2, "input_name": "data_n_1"}]},
+        ]},
+        "s2": {"mod_idx": 2, "processors": ["cpu"], **plain, "output": [{"output_idx": 0, "dependencies": [{"global_output_index": 0}]}]},
+    }  # fmt: skip
+    assert found["input_connection"] == [
+        {"global_interface_name": "data_a", "mod_idx": 0, "module_interface_name": "data_0"},
+        {"global_interface_name": "data_b", "mod_idx": 1, "module_interface_name": "data_1"},
+    ]
+    assert found["param_connection"] == [{"global_param_name": "param_0", "mod_idx": 0}]
+    assert [config.get_mod_idx(one) for one in modules] == [0, 1, 2]
+
+
+def two() -> PipelineConfig:
+    """a -> b, and the pipeline's ends."""
+    config = PipelineConfig()
+    config["input"]["in"].connect(config[A]["input"]["x"])
+    config[A]["output"][0].connect(config[B]["input"]["x"])
+    config[B]["output"][0].connect(config["output"][0])
+    return config
+
+
+FORBIDDEN: dict[str, tuple[Callable[[PipelineConfig], None], str]] = {
+    "E1 unknown output": (lambda c: c[A]["output"][9], "unknown output 9, module a, it has 2"),
+    "E2 unknown input": (lambda c: c[A]["input"]["data_9"], "unknown input 'data_9', module a, it has x, y"),
+    "E3 cycle of two": (lambda c: c[B]["output"][0].connect(c[A]["input"]["y"]), "that is a cycle, a -> b -> a"),
+    "E4 to itself": (lambda c: c[A]["output"][0].connect(c[A]["input"]["y"]), "both ends belong to one module"),
+    "E5 input to own input": (lambda c: c[A]["input"]["x"].connect(c[A]["input"]["y"]), "both ends belong to one module"),
+    "E6 input to input": (lambda c: c[A]["input"]["y"].connect(c[B]["input"]["y"]), "a module's input feeds nothing"),
+    "E7 output to pipeline input": (lambda c: c[A]["output"][0].connect(c["input"]["new"]), "a pipeline input is fed by the caller"),
+    "E8 pipeline input to output": (lambda c: c["input"]["in"].connect(c[A]["output"][0]), "a pipeline input feeds a module's input only"),
+    "E9 from pipeline output": (lambda c: c["output"][0].connect(c[A]["output"][0]), "a pipeline output feeds nothing"),
+    "pipeline to pipeline": (lambda c: c["input"]["in"].connect(c["output"][1]), "both ends belong to the pipeline"),
+    "from parameters": (lambda c: c[A]["param"].connect(c[B]["input"]["y"]), "a module's parameters feed nothing"),
+    "group to input": (lambda c: c["param_group"]["g"].connect(c[A]["input"]["y"]), "a parameter group feeds a module's parameters only"),
+    "input to parameters": (lambda c: c["input"]["in"].connect(c[A]["param"]), "a pipeline input feeds a module's input only"),
+    "output to parameters": (lambda c: c[A]["output"][0].connect(c[B]["param"]), "only a parameter group feeds a module's parameters"),
+    "output to group": (lambda c: c[A]["output"][0].connect(c["param_group"]["g"]), "a parameter group is fed by the caller"),
+    "output to output": (lambda c: c[A]["output"][0].connect(c[B]["output"][0]), "a module's output is fed by its module"),
+    "hole 5 fed twice": (lambda c: c[A]["output"][1].connect(c[B]["input"]["x"]), "a.output(o0) feeds it already"),
+    "hole 5 bound twice": (lambda c: c[A]["output"][1].connect(c["output"][0]), "b.output(o0) feeds it already"),
+    "bound to two outputs": (lambda c: c[B]["output"][0].connect(c["output"][1]), "it is pipeline output 0 already"),
+    "not an end": (lambda c: c[A]["output"][0].connect("x"), "it is no end of this one"),
+    "another configuration's end": (lambda c: c[A]["output"][1].connect(two()[B]["input"]["y"]), "it is no end of this one"),
+    "unknown key": (lambda c: c["outputs"], "unknown key 'outputs', pipeline"),
+    "unknown key of a module": (lambda c: c[A]["params"], "unknown key 'params', module a"),
+    "output by name": (lambda c: c["output"]["first"], "unknown pipeline output 'first'"),
+    "another module of one name": (lambda c: c[module("a", "q")], "two modules are called 'a'"),
+}
+
+
+@pytest.mark.parametrize("case", FORBIDDEN)
+def test_what_is_refused_is_refused_in_one_line_and_changes_nothing(case: str) -> None:
+    """Hole 1: the original leaves half of a rejected connection behind."""
+    config = two()
+    config[A]["output"][1]
+    before, printed = config.links, str(config)
+    attempt, message = FORBIDDEN[case]
+    with pytest.raises(NnstretchError) as caught:
+        attempt(config)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert (config.links, str(config)) == (before, printed)
+
+
+def test_hole_1_and_2_after_a_refused_cycle_all_goes_on() -> None:
+    """The original keeps the edge that it refused, and never returns from printing."""
+    config = two()
+    with pytest.raises(BadInput, match="cycle"):
+        config[B]["output"][0].connect(config[A]["input"]["y"])
+    config["input"]["in"].connect(config[A]["input"]["y"])
+    config["input"]["more"].connect(config[B]["input"]["y"])
+    assert len(str(config).splitlines()) == 12
+    assert [one["mod_idx"] for one in config.get_config()["module_connection"].values()] == [0, 1]
+
+
+def test_a_cycle_of_three_is_found_also_behind_a_side_branch() -> None:
+    config = two()
+    config[B]["output"][0].connect(config[C]["input"]["x"])
+    config[A]["output"][1].connect(config[C]["input"]["y"])
+    with pytest.raises(BadInput, match=r"that is a cycle, a -> .*c -> a"):
+        config[C]["output"][0].connect(config[A]["input"]["y"])
+
+
+def test_hole_3_printing_between_connections_changes_no_order_and_hides_no_cycle() -> None:
+    """The original's sort takes parent links away: a consumer named first then came before its producer."""
+    config = PipelineConfig()
+    config[C], config[B], config[A]
+    config[A]["output"][0].connect(config[B]["input"]["x"])
+    assert str(config) == str(config)
+    config[B]["output"][0].connect(config[C]["input"]["x"])
+    assert [one.name for one in topological_order(config.links)] == ["a", "b", "c"]
+    str(config)
+    with pytest.raises(BadInput, match="cycle"):
+        config[C]["output"][0].connect(config[A]["input"]["x"])
+
+
+def test_hole_4_one_output_feeds_two_inputs_of_one_module() -> None:
+    """The original's table has one entry a consumer: the second edge replaced the first."""
+    config = two()
+    config[A]["output"][0].connect(config[B]["input"]["y"])
+    config["input"]["in"].connect(config[A]["input"]["y"])
+    dependencies = config.get_config()["module_connection"]["a"]["output"][0]["dependencies"]
+    assert dependencies == [{"mod_idx": 1, "input_name": "x"}, {"mod_idx": 1, "input_name": "y"}]
+
+
+def test_hole_5_everything_that_is_not_connected_is_named() -> None:
+    config = two()
+    config[C]
+    config.pipe_input("spare")
+    with pytest.raises(BadInput) as caught:
+        config.get_config()
+    for what in ("a.input(y) is fed by nothing", "c.input(z) is fed by nothing", "no output of module c is used", "pipeline input spare feeds"):
+        assert what in str(caught.value)
+
+
+def test_hole_6_types_are_checked_at_pipeline_inputs_too() -> None:
+    double = module("double", "x", spec=TensorSpec((3, 3), "float64"))
+    wide = module("wide", "x", spec=TensorSpec((3, 4)))
+    config = two()
+    for other, message in ((double, "pipeline input in is 3x3 float32, double.input(x) is 3x3 float64"), (wide, "is 3x4 float32")):
+        with pytest.raises(BadInput) as caught:
+            config["input"]["in"].connect(config[other]["input"]["x"])
+        assert message in str(caught.value)
+        with pytest.raises(BadInput, match=r"a\.output"):
+            config[A]["output"][1].connect(config[other]["input"]["x"])
+    with pytest.raises(BadInput, match="it is 3x3 float32 already"):
+        config.pipe_input("in", TensorSpec((3, 3), "float64"))
+    config.pipe_input("declared", TensorSpec((3, 3), "float64"))
+    with pytest.raises(BadInput, match="declared is 3x3 float64"):
+        config["input"]["declared"].connect(config[A]["input"]["y"])
+
+
+def test_hole_7_and_8_one_input_feeds_several_stages_and_several_roots_are_driven() -> None:
+    """The original takes one connection an input, and drives module 0 only."""
+    config = PipelineConfig()
+    for one, index in ((A, 0), (B, 1)):
+        config["input"]["image"].connect(config[one]["input"]["x"])
+        config["input"]["other"].connect(config[one]["input"]["y"])
+        config[one]["output"][0].connect(config["output"][index])
+    found = config.get_config()
+    assert [(row["global_interface_name"], row["mod_idx"]) for row in found["input_connection"]] == [
+        *(("image", 0), ("other", 0)), *(("image", 1), ("other", 1)),
+    ]  # fmt: skip
+
+
+def test_outputs_are_counted_without_a_hole() -> None:
+    config = two()
+    config["input"]["in"].connect(config[A]["input"]["y"])
+    config["input"]["more"].connect(config[B]["input"]["y"])
+    config[A]["output"][1].connect(config["output"][3])
+    with pytest.raises(BadInput, match="outputs are 0, 3, not 0 to 1"):
+        config.complete()
+
+
+def test_a_parameter_group_has_one_module_and_a_module_one_group() -> None:
+    config, s0, s1, _ = reference()
+    with pytest.raises(BadInput, match="parameter group param_0 feeds it already"):
+        config["param_group"]["second"].connect(config[s0]["param"])
+    with pytest.raises(BadInput, match=r"the group feeds s0.param already"):
+        config["param_group"]["param_0"].connect(config[s1]["param"])
+    with pytest.raises(BadInput, match="s1 has no parameters"):
+        config["param_group"]["second"].connect(config[s1]["param"])
+
+
+def test_a_failed_access_names_what_there_is() -> None:
+    with pytest.raises(UnknownName, match="unknown module 'c', pipeline, it has a, b"):
+        two().get_mod_idx(C)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 3)), max_size=30))
+def test_any_sequence_of_connections_stays_a_dag_in_order(attempts: list[tuple[int, int, int]]) -> None:
+    modules = [module(f"m{i}", "wxyz") for i in range(6)]
+    config = PipelineConfig()
+    for one in modules:
+        config[one]
+    for source, target, at in attempts:
+        before = config.links
+        try:
+            config[modules[source]]["output"][0].connect(config[modules[target]]["input"]["wxyz"[at]])
+        except BadInput:
+            assert config.links == before
+        place = {one.name: i for i, one in enumerate(topological_order(config.links))}
+        assert len(place) == 6
+        assert all(place[s.owner] < place[t.owner] for s, t in config.links.connections)
+        assert str(config) == str(config)
+
+
+@pytest.mark.parametrize(("name", "value"), [
+    ("capacity", 0), ("capacity", -1), ("capacity", 2.5), ("capacity", 10**12), ("threads", 0), ("threads", True), ("replicas", 0), ("replicas", 65),
+])  # fmt: skip
+def test_a_setting_that_no_stage_can_have_is_refused_where_it_is_made(name: str, value: object) -> None:
+    config, first = PipelineConfig(), module("a", "x")
+    with pytest.raises(BadInput, match=f"{name} is .*, module a, give a number from 1 to"):
+        config[first].set(**{name: value})
+    assert not config.links.settings
+
+
+@pytest.mark.parametrize("value", [(-1,), (0, 0), "0", (True,), ("0",), 3])
+def test_cores_that_no_machine_has_are_refused_where_they_are_set(value: object) -> None:
+    config, first = PipelineConfig(), module("a", "x")
+    with pytest.raises(BadInput, match=r"cores is .*, module a, give numbers from 0 to 4095, each once"):
+        config[first].set(cores=value)
+    assert config[first].set(cores=[2, 0]).config.links.settings["a"].cores == (2, 0)
+
+
+def test_a_networks_replicas_are_its_processors() -> None:
+    config, first = PipelineConfig(), module("a", "x")
+    with pytest.raises(BadInput, match="replicas is 2, module a, a network's replicas are its processors: name several"):
+        config[first].set(replicas=2)
+    assert not config.links.settings

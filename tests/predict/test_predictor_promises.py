@@ -1,0 +1,54 @@
+"""Every shipped predictor, and one fitted here, keeps the promises."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from support import synthetic
+from support.promises import Form, PredictorPromises, Size, forms_of, kernel
+
+from nnstretch.errors import UnsupportedOp
+from nnstretch.predict import known_socs, load_soc
+from nnstretch.profile.fit_predictor import fit
+
+SHIPPED = [(soc, processor.name) for soc in known_socs() for processor in load_soc(soc).processors]
+
+
+@pytest.mark.parametrize(("soc", "processor"), SHIPPED, ids=["-".join(pair) for pair in SHIPPED])
+class TestShipped(PredictorPromises):
+    @pytest.fixture
+    def predictor(self, soc: str, processor: str) -> Any:
+        return load_soc(soc).predictors[processor]
+
+    @pytest.fixture
+    def forms(self, predictor: Any) -> tuple[Form, ...]:
+        return forms_of(predictor)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> Any:
+    return fit(synthetic.samples(600, seed=1), "cpu", "float32")
+
+
+class TestLearned(PredictorPromises):
+    @pytest.fixture
+    def predictor(self, fitted: Any) -> Any:
+        return fitted
+
+    @pytest.fixture
+    def forms(self) -> tuple[Form, ...]:
+        return synthetic.FORMS
+
+    def test_the_trees_take_part(self, predictor: Any) -> None:
+        assert any(family.forest for family in predictor.families.values())
+
+    def test_an_operator_nobody_measured_is_refused_by_name(self, predictor: Any) -> None:
+        one = kernel(Form("activation", "relu"), Size(16, 16, 7, 1))
+        with pytest.raises(UnsupportedOp, match=r"'activation' of operator 'mish'.*kernel k.*processor cpu"):
+            predictor.estimate(replace(one, op="mish"))
+
+    def test_a_follower_nobody_measured_is_refused_by_name(self, predictor: Any) -> None:
+        with pytest.raises(UnsupportedOp, match=r"'mish' fused behind 'conv'.*kernel k.*processor cpu"):
+            predictor.estimate(kernel(Form("conv", "conv2d", 1, "blocked", ("mish",)), Size(16, 16, 7, 1)))

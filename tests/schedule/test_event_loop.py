@@ -1,0 +1,333 @@
+"""The loop, its policy and both executors: any DAG becomes a schedule, and nothing stays behind."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from time import sleep
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.bundles import branched_bundle, branched_latency_us
+
+from nnstretch.errors import Stuck, UnknownName
+from nnstretch.protocols import SchedulerState
+from nnstretch.schedule import (
+    Disturbances,
+    Interference,
+    Outage,
+    StaticPlacement,
+    ThreadExecutor,
+    VirtualExecutor,
+    critical_path_us,
+    duration_as_placed,
+    enqueue_times_us,
+    run_tasks,
+    serialize,
+    subgraph_of,
+    task_durations_us,
+    task_graph,
+)
+from nnstretch.schedule.meeting_waits import meeting_waits
+from nnstretch.soc import Processor
+from nnstretch.trace import Failure, Span, Task, Trace
+
+CPU, DSP, GPU = Processor("cpu", "cpu", 2), Processor("dsp", "dsp", 2), Processor("gpu", "gpu", 1)
+PHONE = (CPU, DSP, GPU)
+PLACED = StaticPlacement(("cpu", "dsp", "gpu"))
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_stays_behind() -> Iterator[None]:
+    before, allowed = threading.active_count(), os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+    yield
+    assert threading.active_count() == before
+    assert allowed is None or os.sched_getaffinity(0) == allowed
+
+
+@st.composite
+def task_graphs(draw: st.DrawFn) -> tuple[tuple[Task, ...], dict[tuple[str, str], float]]:
+    """A random DAG of placed tasks, in any order, and the time of each."""
+    tasks: list[Task] = []
+    for i in range(draw(st.integers(0, 12))):
+        needs = draw(st.frozensets(st.sampled_from([t.name for t in tasks]), max_size=3)) if tasks else frozenset[str]()
+        tasks.append(Task(f"t{i}", f"g{i}", needs, draw(st.sampled_from(["cpu", "dsp", "gpu"]))))
+    times_us = {(task.subgraph, task.processor or ""): float(draw(st.integers(0, 1_000))) for task in tasks}
+    return tuple(tasks), times_us
+
+
+def check_is_a_schedule(trace: Trace, tasks: tuple[Task, ...]) -> None:
+    """The three things that make a trace a schedule, whoever produced it."""
+    by_name = {span.task: span for span in trace.spans}
+    assert len(by_name) == len(trace.spans) == len(tasks), "every task runs exactly once"
+    for task in tasks:
+        assert by_name[task.name].processor == task.processor
+        for need in task.needs:
+            assert by_name[need].end_us <= by_name[task.name].start_us, f"{task.name} overtook {need}"
+    for processor in {span.processor for span in trace.spans}:
+        mine = sorted((span.start_us, span.end_us) for span in trace.spans if span.processor == processor)
+        for earlier, later in pairwise(mine):
+            assert earlier[1] <= later[0], f"two tasks at once on {processor}"
+
+
+@settings(deadline=None)
+@given(task_graphs())
+def test_any_dag_becomes_a_valid_and_repeatable_schedule(case: tuple) -> None:
+    tasks, times_us = case
+    first, second = (run_tasks(tasks, PLACED, VirtualExecutor(PHONE, times_us)) for _ in range(2))
+
+    check_is_a_schedule(first, tasks)
+    assert first == second
+    lower = critical_path_us(tasks, duration_as_placed(times_us))
+    assert lower <= max((span.end_us for span in first.spans), default=0.0) <= sum(times_us.values())
+
+
+@settings(deadline=None, max_examples=30)
+@given(task_graphs(), st.sampled_from([None, "cpu"]))
+def test_real_threads_make_a_schedule_of_any_dag(case: tuple, caller: str | None) -> None:
+    tasks, _ = case
+    done: list[str] = []
+    with ThreadExecutor(PHONE, lambda task: done.append(task.name), caller=caller) as threads:
+        check_is_a_schedule(run_tasks(tasks, PLACED, threads), tasks)
+    assert sorted(done) == sorted(task.name for task in tasks)
+
+
+@settings(deadline=None)
+@given(task_graphs())
+def test_in_turn_nothing_overlaps(case: tuple) -> None:
+    tasks, times_us = case
+    trace = run_tasks(serialize(tasks), PLACED, VirtualExecutor(PHONE, times_us))
+    assert [span.task for span in trace.spans] == [task.name for task in tasks]
+    assert trace.makespan_us == sum(times_us.values())
+
+
+def test_accelerators_are_served_before_the_cpu() -> None:
+    tasks = tuple(Task(f"on {p}", p, processor=p) for p in ("cpu", "gpu", "dsp"))
+    order = []
+    while tasks:
+        choice = PLACED.pick(SchedulerState(0.0, tasks, PHONE))
+        assert choice is not None
+        order.append(choice[0].processor)
+        tasks = tuple(task for task in tasks if task is not choice[0])
+    assert order == ["gpu", "dsp", "cpu"]
+    assert PLACED.pick(SchedulerState(0.0, (Task("t", "g", processor="gpu"),), (CPU,))) is None
+    with pytest.raises(UnknownName, match="unknown processor 'npu', task t"):
+        PLACED.pick(SchedulerState(0.0, (Task("t", "g", processor="npu"),), PHONE))
+
+
+def test_a_queue_takes_no_more_than_its_depth() -> None:
+    clock = VirtualExecutor((GPU,), {("g", "gpu"): 5.0})
+    clock.submit(Task("a", "g"), GPU)
+    assert clock.free() == ()
+    with pytest.raises(Stuck, match="b does not fit the queue of gpu, 1 tasks"):
+        clock.submit(Task("b", "g"), GPU)
+
+
+def test_a_task_whose_time_nobody_predicted_fails() -> None:
+    with pytest.raises(UnknownName, match="unknown time of h on gpu"):
+        run_tasks((Task("c", "h", processor="gpu"),), PLACED, VirtualExecutor(PHONE, {("g", "gpu"): 5.0}))
+
+
+def test_a_queue_starts_its_tasks_in_order_and_back_to_back() -> None:
+    tasks = tuple(Task(f"t{i}", "g", processor="dsp") for i in range(4))
+    trace = run_tasks(tasks, PLACED, VirtualExecutor(PHONE, {("g", "dsp"): 10.0}))
+    assert [(span.task, span.start_us) for span in trace.spans] == [("t0", 0.0), ("t1", 10.0), ("t2", 20.0), ("t3", 30.0)]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "message"),
+    [
+        ((Task("a", "g", frozenset("b"), "cpu"), Task("b", "g", frozenset("a"), "cpu")), "2 tasks never ran, a, b,"),
+        ((Task("a", "g", frozenset("z"), "cpu"),), "task a needs z, which is not among the 1 tasks"),
+        ((Task("a", "g", processor="cpu"), Task("a", "g", processor="cpu")), "task a is there 2 times"),
+        ((Task("a", "g", processor="gpu"),), "1 tasks never ran, a,"),
+    ],
+)
+def test_what_cannot_move_is_named(tasks: tuple[Task, ...], message: str) -> None:
+    with pytest.raises(Stuck, match=message):
+        run_tasks(tasks, PLACED, VirtualExecutor((CPU,), {("g", "cpu"): 1.0}))
+
+
+def test_a_failing_task_is_raised_in_the_caller_and_leaves_no_thread() -> None:
+    def work(task: Task) -> None:
+        if task.name == "bad":
+            raise RuntimeError("out of luck")
+
+    for processor, caller in (("dsp", None), ("dsp", "cpu"), ("cpu", "cpu")):
+        others = tuple(Task(f"o{i}", "g", processor="gpu") for i in range(5))
+        tasks = (Task("bad", "g", processor=processor), Task("next", "g", frozenset({"bad"}), "cpu"), *others)
+        with ThreadExecutor(PHONE, work, caller=caller) as threads, pytest.raises(RuntimeError, match="out of luck"):
+            run_tasks(tasks, PLACED, threads)
+        with pytest.raises(Stuck, match="late cannot start, the threads have been closed"):
+            threads.submit(Task("late", "g"), CPU)
+        threads.close()
+
+
+def test_an_interrupted_caller_joins_its_threads() -> None:
+    def work(task: Task) -> None:
+        if task.processor == "cpu":
+            raise KeyboardInterrupt
+
+    tasks = (Task("a", "g", processor="dsp"), Task("b", "g", processor="cpu"))
+    with pytest.raises(KeyboardInterrupt), ThreadExecutor(PHONE, work, caller="cpu") as threads:
+        run_tasks(tasks, PLACED, threads)
+
+
+def test_a_timetable_is_never_ahead_of_itself() -> None:
+    tasks = (Task("a", "g", processor="dsp"), Task("b", "g", frozenset({"a"}), "cpu"))
+    times_us = {("g", "dsp"): 200.0, ("g", "cpu"): 100.0}
+    with ThreadExecutor(PHONE, lambda task: None, times_us, dilation=3.0, caller="cpu") as threads:
+        trace = run_tasks(tasks, PLACED, threads)
+    check_is_a_schedule(trace, tasks)
+    never_before(trace, run_tasks(tasks, PLACED, VirtualExecutor(PHONE, times_us)))
+
+
+def never_before(real: Trace, virtual: Trace) -> None:
+    """The real clock follows the virtual one: a task may end late, and starts that were late are made up for, but none ends early."""
+    ends_us = {span.task: span.end_us for span in virtual.spans}
+    assert all(span.end_us >= ends_us[span.task] - 1e-6 for span in real.spans)
+
+
+def test_a_machine_without_affinity_is_fine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    with ThreadExecutor(PHONE, lambda task: None, caller="cpu") as threads:
+        assert len(run_tasks((Task("a", "g", processor="gpu"),), PLACED, threads).spans) == 1
+
+
+def test_a_refused_pin_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "sched_setaffinity", refuse, raising=False)
+    with ThreadExecutor((CPU, DSP), lambda task: None) as threads:
+        assert len(run_tasks((Task("a", "g", processor="dsp"),), PLACED, threads).spans) == 1
+
+
+def test_tasks_need_whoever_writes_what_they_read() -> None:
+    tasks = {task.name: task for task in task_graph(branched_bundle().manifest, request=3)}
+    assert tasks["s1_merge#3"].needs == {"s1_cpu#3", "s1_dsp#3"}
+    assert tasks["s1_dsp#3"] == Task("s1_dsp#3", "s1_dsp", frozenset({"stem#3"}), "dsp", 3)
+    assert subgraph_of("odd#name#3") == "odd#name"
+
+
+@pytest.mark.parametrize("segments", [0, 1, 4])
+def test_the_virtual_clock_adds_up_the_segments(segments: int) -> None:
+    manifest = branched_bundle(segments).manifest
+    trace = run_tasks(task_graph(manifest), PLACED, VirtualExecutor(PHONE, task_durations_us(manifest)))
+    assert trace.makespan_us == branched_latency_us(segments)
+
+
+# How processors work: an asynchronous queue, a call with a helper thread, a call that blocks the host
+
+QUEUE = replace(GPU, sync_us=50.0, enqueue_us=30.0)
+CALLED = replace(DSP, asynchronous=False, enqueue_us=4.0)
+HOST_TIMES = {("g", "gpu"): 200.0, ("g", "dsp"): 100.0, ("g", "cpu"): 60.0}
+HANDOVERS = {("g", "gpu"): 30.0, ("g", "dsp"): 4.0}
+FORK = tuple(Task(p, "g", processor=p) for p in ("cpu", "dsp", "gpu"))
+
+
+def starts_us(policy: StaticPlacement, *processors: Processor, tasks: tuple[Task, ...] = FORK) -> dict[str, float]:
+    trace = run_tasks(tasks, policy, VirtualExecutor(processors, HOST_TIMES, handovers_us=HANDOVERS))
+    return {span.task: span.start_us for span in trace.spans}
+
+
+def test_the_host_enqueues_then_calls_then_computes() -> None:
+    assert starts_us(PLACED, CPU, CALLED, QUEUE) == {"gpu": 30.0, "dsp": 34.0, "cpu": 34.0}
+
+
+def test_a_runtime_that_walks_its_graph_calls_first_where_the_call_is_listed_first() -> None:
+    assert starts_us(replace(PLACED, asynchronous_first=False), CPU, CALLED, QUEUE) == {"dsp": 4.0, "gpu": 34.0, "cpu": 34.0}
+
+
+def test_a_call_without_helper_holds_the_host_while_the_queue_works() -> None:
+    blocking = replace(CALLED, blocks_host=True)
+    assert starts_us(PLACED, CPU, blocking, QUEUE) == {"gpu": 30.0, "dsp": 34.0, "cpu": 134.0}
+    assert starts_us(replace(PLACED, asynchronous_first=False), CPU, blocking, QUEUE) == {"dsp": 4.0, "gpu": 134.0, "cpu": 134.0}
+
+
+def test_a_queue_takes_the_next_task_while_it_works_on_one() -> None:
+    tasks = tuple(Task(f"t{i}", "g", processor="gpu") for i in range(3))
+    trace = run_tasks(tasks, PLACED, VirtualExecutor((replace(QUEUE, queue_depth=3),), HOST_TIMES, handovers_us=HANDOVERS))
+    assert [(span.handed_us, span.start_us) for span in trace.spans] == [(30.0, 30.0), (60.0, 230.0), (90.0, 430.0)]
+
+
+@settings(deadline=None, max_examples=10)
+@given(st.booleans(), st.booleans(), st.sampled_from([None, "cpu"]))
+def test_real_threads_wait_as_the_virtual_clock_says(listed: bool, blocks: bool, caller: str | None) -> None:
+    phone = (CPU, replace(CALLED, blocks_host=blocks), QUEUE)
+    policy, tasks = replace(PLACED, asynchronous_first=not listed), (*FORK, Task("meet", "g", frozenset({"cpu", "dsp", "gpu"}), "cpu"))
+    virtual = run_tasks(tasks, policy, VirtualExecutor(phone, HOST_TIMES, handovers_us=HANDOVERS))
+    with ThreadExecutor(phone, lambda task: None, HOST_TIMES, dilation=3.0, caller=caller, handovers_us=HANDOVERS) as threads:
+        real = run_tasks(tasks, policy, threads)
+    never_before(real, virtual)
+    handed_us = {span.task: span.handed_us for span in real.spans}
+    assert all((handed_us[span.task] or 0.0) >= (span.handed_us or 0.0) - 1e-6 for span in virtual.spans)
+
+
+def test_a_branch_that_ends_late_and_counts_as_early_does_not_let_the_merge_start_early() -> None:
+    def work(task: Task) -> None:
+        if task.name == "late":
+            sleep(600e-6)
+
+    tasks = (Task("late", "g", processor="dsp"), Task("long", "h", processor="gpu"), Task("meet", "i", frozenset({"late", "long"}), "cpu"))
+    times_us = {("g", "dsp"): 10.0, ("h", "gpu"): 300.0, ("i", "cpu"): 5000.0}
+    virtual = run_tasks(tasks, PLACED, VirtualExecutor(PHONE, times_us))
+    with ThreadExecutor(PHONE, work, times_us, caller="cpu") as threads:
+        never_before(run_tasks(tasks, PLACED, threads), virtual)
+
+
+def test_waits_are_read_off_a_trace() -> None:
+    tasks = (*FORK, Task("meet", "g", frozenset({"cpu", "dsp", "gpu"}), "cpu"))
+    trace = run_tasks(tasks, PLACED, VirtualExecutor((CPU, CALLED, QUEUE), HOST_TIMES, handovers_us=HANDOVERS))
+    assert [(wait.task, wait.host_us, wait.idle_us) for wait in meeting_waits(tasks, trace)] == [
+        ("cpu", 60.0, 136.0),
+        ("dsp", 100.0, 96.0),
+        ("gpu", 196.0, 0.0),
+    ]
+
+
+def test_a_busy_cpu_takes_longer_to_hand_over() -> None:
+    tasks = (Task("branch", "branch", processor="gpu"),)
+    busy = Disturbances((Interference("cpu", 0.0, 1e9, 0.5),))
+    trace = run_tasks(tasks, PLACED, VirtualExecutor((CPU, QUEUE), {("branch", "gpu"): 100.0}, mishaps=busy, handovers_us={("branch", "gpu"): 30.0}))
+    assert [(span.start_us, span.end_us) for span in trace.spans] == [(60.0, 160.0)]
+
+
+def test_a_lost_call_lets_the_host_go() -> None:
+    phone = (CPU, replace(CALLED, blocks_host=True))
+    clock = VirtualExecutor(phone, HOST_TIMES, mishaps=Disturbances(fails=(Outage("dsp", 50.0),)))
+    clock.submit(FORK[1], phone[1])
+    clock.submit(FORK[0], CPU)
+    assert isinstance(clock.wait(), Failure)
+    assert clock.wait() == Span(50.0, 110.0, "cpu", "cpu")
+
+
+@given(st.floats(0.0, 500.0), st.floats(0.0, 500.0), st.tuples(st.floats(1.0, 2000.0), st.floats(1.0, 2000.0)))
+def test_enqueueing_takes_its_part_of_the_synchronisation_and_no_more(handover_us: float, rest_us: float, branch_us: tuple) -> None:
+    """The plan's price stays the virtual clock's time, wherever in a segment the host spends its share."""
+    manifest = branched_bundle(2, branch_us=branch_us, sync_us=handover_us + rest_us).manifest
+    phone = (CPU, replace(DSP, enqueue_us=handover_us))
+    clock = VirtualExecutor(phone, task_durations_us(manifest, phone), handovers_us=enqueue_times_us(manifest, phone))
+    plain = run_tasks(task_graph(manifest), PLACED, VirtualExecutor(PHONE, task_durations_us(manifest)))
+    assert run_tasks(task_graph(manifest), PLACED, clock).makespan_us == pytest.approx(plain.makespan_us)
+
+
+def test_data_that_stays_on_a_processor_is_not_handed_over() -> None:
+    manifest = replace(branched_bundle(1).manifest, sync_us={})
+    assert enqueue_times_us(manifest, (CPU, replace(DSP, enqueue_us=9.0))) == {}
+
+
+def test_golden_trace_of_two_branches() -> None:
+    manifest = branched_bundle().manifest
+    trace = run_tasks(task_graph(manifest), PLACED, VirtualExecutor(PHONE, task_durations_us(manifest)))
+    assert str(trace).split("\n") == [
+        "trace 1400.0 us",
+        "         0.0      300.0  cpu    stem#0",
+        "       300.0     1200.0  cpu    s1_cpu#0",
+        "       300.0     1300.0  dsp    s1_dsp#0",
+        "      1300.0     1400.0  cpu    s1_merge#0",
+    ]

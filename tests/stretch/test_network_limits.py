@@ -1,0 +1,173 @@
+"""Bounds of the search: never above what they bound, and nothing that is hopeful is lost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.brute_force import BruteForce, Instance, random_instance
+
+from nnstretch.stretch.cost.cost_model import CostModel
+from nnstretch.stretch.lowering.lower import NetworkAnalysis
+from nnstretch.stretch.search.combinations import candidate_combinations
+from nnstretch.stretch.search.cost_to_go import cost_to_go, width_bins
+from nnstretch.stretch.search.dominance import undominated
+from nnstretch.stretch.search.lagrangian import CostToGo, Multipliers, NetworkLimits
+from nnstretch.stretch.search.search_space import Array, SearchSpace
+from nnstretch.stretch.search.segment_options import BranchCombinations, SegmentOption, segment_options
+
+SEEDS = range(40)
+
+
+def space_of(one: Instance) -> SearchSpace:
+    return SearchSpace(NetworkAnalysis(one.graph), CostModel(one.soc), one.processors, one.limits, one.width_steps, one.merges)
+
+
+def random_prices(rng: Random, space: SearchSpace) -> Multipliers:
+    """Up to three times what a MAC and a parameter cost on the fastest processor."""
+    us, macs = space.original(0, len(space.cuts) - 1)
+    each, all_us = min(us.values()) / macs, min(us.values())
+    return Multipliers(
+        rng.choice((0.0, 3 * each * rng.uniform(-1, 1))), rng.choice((0.0, 3 * all_us / space.stretcher.graph.params * rng.random()))
+    )
+
+
+def reached(lane: SegmentOption, picks: BranchCombinations, values: CostToGo) -> Array:
+    """Reduced latency of combinations, and the bound on what is left behind them."""
+    reduced = values.prices.reduced(picks.latency_us, picks.macs, picks.params)
+    if lane.j == len(lane.space.cuts) - 1:
+        return reduced
+    return np.asarray(reduced + values.at[lane.j][np.searchsorted(lane.space.merged_widths(lane.j), picks.width)])
+
+
+def crossings(every: list[SegmentOption], space: SearchSpace) -> Iterator[tuple[int, int, int, BranchCombinations]]:
+    """Every lane at every width it can read: its number, the width and its number, and all admissible combinations."""
+    for number, lane in enumerate(every):
+        for row, width in enumerate(space.merged_widths(lane.i).tolist()):
+            picks = lane.all_combinations(width)
+            if picks is not None and len(picks):
+                yield number, row, width, picks
+
+
+def slack(value: float) -> float:
+    """Rounding of sums that are taken in another order."""
+    return 1e-9 * (1 + abs(value))
+
+
+def check_bounds(space: SearchSpace, prices: Multipliers, finest: float) -> None:
+    every = list(segment_options(space))
+    values = cost_to_go(space, every, prices, None, finest)
+    for number, row, _, picks in crossings(every, space):
+        least, bound = float(reached(every[number], picks, values).min()), float(values.lanes[number][row])
+        assert bound <= least + slack(least), every[number].name
+        assert values.at[every[number].i][row] <= bound
+
+
+@pytest.mark.parametrize("finest", [1.0, 1.3, 4.0])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_combination_is_better_than_its_bound(seed: int, finest: float) -> None:
+    space = space_of(random_instance(seed))
+    prices = random_prices(Random(seed), space)
+    check_bounds(space, Multipliers(abs(prices.per_mac), prices.per_param), finest)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_combination_is_better_than_its_bound_where_macs_are_dear(seed: int) -> None:
+    space = space_of(random_instance(seed))
+    check_bounds(space, Multipliers(-abs(random_prices(Random(seed), space).per_mac)), 1.0)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_plan_is_better_than_the_bound_of_the_whole(seed: int) -> None:
+    rng, one = Random(seed), random_instance(seed)
+    space, best = space_of(one), BruteForce(one).best()
+    for _ in range(3):
+        prices = random_prices(rng, space)
+        if best is not None and (prices.per_mac >= 0 or one.bounds.max_macs < math.inf):
+            finest = rng.choice((1.05, 1.3)) if prices.per_mac >= 0 else 1.0
+            values = cost_to_go(space, list(segment_options(space)), prices, None, finest)
+            assert float(values.at[0][0]) + prices.constant(one.bounds) <= best[0] + slack(best[0])
+
+
+def test_bounds_are_not_idle() -> None:
+    """At no price, the bound of the whole is most of the best latency where nothing else is asked for."""
+    shares = []
+    for seed in SEEDS:
+        one = random_instance(seed)
+        best = BruteForce(Instance(one.graph, one.soc, one.limits, NetworkLimits(), one.width_steps, one.merges)).best()
+        assert best is not None
+        space = space_of(one)
+        shares.append(float(cost_to_go(space, list(segment_options(space)), Multipliers(), None, 1.015).at[0][0]) / best[0])
+    assert max(shares) <= 1 + 1e-9
+    assert np.median(shares) > 0.9
+
+
+@pytest.mark.parametrize("finest", [1.0, 1.05, 1.3])
+def test_ranges_cover_all_widths_and_leave_the_original_alone(finest: float) -> None:
+    space = space_of(random_instance(3))
+    for i in range(len(space.cuts) - 1):
+        widths, starts = space.merged_widths(i), width_bins(space, i, finest).tolist()
+        full = int(np.searchsorted(widths, space.original_width(i)))
+        assert starts[0] == 0
+        assert full in starts
+        assert full + 1 in (*starts, len(widths))
+        for low, high in zip(starts, [*starts[1:], len(widths)], strict=True):
+            assert widths[high - 1] <= finest * widths[low] + 1e-9
+
+
+def at_least_equal(picks: BranchCombinations, others: BranchCombinations, bounds: NetworkLimits) -> Array:
+    """Over (pick, other): whether the other hands over as much and is no worse in latency and in all that is bounded."""
+    fine = (picks.width[:, None] == others.width) & (others.latency_us <= picks.latency_us[:, None] + 1e-9)
+    if bounds.min_macs > 0:
+        fine &= others.macs >= picks.macs[:, None]
+    if bounds.max_macs < math.inf:
+        fine &= others.macs <= picks.macs[:, None]
+    if bounds.min_params > 0:
+        fine &= others.params >= picks.params[:, None] - 1e-6
+    return np.asarray(fine)
+
+
+@pytest.mark.parametrize("most", [10**9, 3])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_is_affordable_is_not_lost(seed: int, most: int) -> None:
+    """Below the room, and below what was left out, each combination is kept or another is at least equal."""
+    rng, one = Random(seed), random_instance(seed)
+    space = space_of(one)
+    every = list(segment_options(space))
+    values = cost_to_go(space, every, random_prices(rng, space), None, 1.05)
+    for number, _, width, picks in crossings(every, space):
+        lane, after = every[number], reached(every[number], picks, values)
+        room_us = float(rng.choice((after.min(), np.median(after), after.max()))) * (1 + 1e-9) + 1e-6
+        options, left_out_us = candidate_combinations(lane, width, values, values.ways[number], one.bounds, room_us, most)
+        hopeful = picks.take(
+            np.flatnonzero(after <= min(room_us - 1e-6, left_out_us - slack(left_out_us) if left_out_us < math.inf else math.inf))
+        )
+        if not len(hopeful):
+            continue
+        assert options is not None, lane.name
+        found = lane.branch_totals(width)
+        assert found is not None
+        kept = lane.admissible_combinations(width, found, options)
+        assert at_least_equal(hopeful, kept, one.bounds).any(axis=1).all(), lane.name
+        assert len(options[0]) <= most or not lane.branched
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(st.integers(0, 3), st.data())
+def test_undominated_is_what_pairs_say(columns: int, data: st.DataObject) -> None:
+    rows = data.draw(st.lists(st.tuples(*[st.integers(0, 3)] * (2 + columns)), max_size=25))
+    table = np.array(rows, dtype=np.int64).reshape(len(rows), 2 + columns)
+    group, latency = table[:, 0], table[:, 1].astype(float)
+    kept = undominated(group, latency, [table[:, 2 + c].astype(float) for c in range(columns)])
+
+    def beats(a: int, b: int) -> bool:
+        return bool(group[a] == group[b] and latency[a] <= latency[b] and (table[a, 2:] >= table[b, 2:]).all())
+
+    assert len(set(kept.tolist())) == len(kept)
+    assert not any(beats(a, b) for a in kept for b in kept if a != b)
+    assert all(any(beats(a, b) for a in kept) for b in range(len(rows)))

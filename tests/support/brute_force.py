@@ -1,0 +1,275 @@
+"""Small random questions to the search, and the answer by brute force."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import combinations, product
+from random import Random
+
+import pytest
+
+from nnstretch.errors import BadPlan, NoPlan, UnsupportedOp
+from nnstretch.graph import Graph, Node, TensorSpec, Value, ValueRef, Weight
+from nnstretch.plan import Branch, Plan, Segment
+from nnstretch.protocols import Estimate, Kernel
+from nnstretch.soc import Link, Processor, Soc
+from nnstretch.stretch.cost.cost_model import CostModel
+from nnstretch.stretch.lowering.lower import NetworkAnalysis, equal_slices
+from nnstretch.stretch.search.constraints import SegmentLimits, constraints_of
+from nnstretch.stretch.search.lagrangian import NetworkLimits
+from nnstretch.stretch.search.search import ScoredPlan, search
+from nnstretch.stretch.search.search_space import SearchSpace
+from nnstretch.structure.cuts import section
+from nnstretch.structure.macs import count_macs
+from nnstretch.structure.segment_cost import BranchDemand, segment_cost
+from nnstretch.trial import SegmentCost, Trial
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A predictor of one number a processor: MACs per microsecond."""
+
+    processor: str
+    macs_per_us: float
+
+    def estimate(self, kernel: Kernel, /) -> Estimate:
+        if kernel.kind == "exotic":
+            raise UnsupportedOp(f"{self.processor}: {kernel.name} was never measured")
+        us = 1.0 + kernel.macs / self.macs_per_us + (kernel.read_elements + kernel.write_elements) / 50_000
+        return Estimate(us, us / 10)
+
+
+def chip(fixed_us: float = 5.0) -> Soc:
+    cpu = Processor("cpu", "cpu", 1)
+    dsp = Processor("dsp", "dsp", 2, Link(fixed_us, 0.05), Link(fixed_us, 0.05), sync_us=2.0)
+    rates = {"cpu": Rate("cpu", 20_000.0), "dsp": Rate("dsp", 24_000.0)}
+    return Soc("toy", (cpu, dsp), "int8", rates, Link(1.0, 0.02), {frozenset({"cpu", "dsp"}): 1.1})
+
+
+def residual(blocks: tuple[tuple[int, int], ...], px: int = 16, stem: int = 16, skip: bool = True) -> Graph:
+    """A stem, then stages of (width, blocks), residual unless `skip` is False, then a classifier; written without PyTorch."""
+    nodes: list[Node] = []
+    weights: list[Weight] = []
+    entry = TensorSpec((1, 3, px, px))
+
+    def layer(name: str, source: str, cin: int, cout: int, stride: int, size: int) -> str:
+        weight = Weight(f"{name}.weight", TensorSpec((cout, cin, 3, 3)))
+        weights.append(weight)
+        out = TensorSpec((1, cout, size, size))
+        args = (ValueRef(source), ValueRef(weight.name), None, (stride, stride), (1, 1), (1, 1), 1)
+        nodes.append(Node(name, "conv2d", args, (out,), name, macs=count_macs("conv2d", args, out, {weight.name: weight.spec})))
+        nodes.append(Node(f"{name}_relu", "relu", (ValueRef(name),), (out,), name))
+        return f"{name}_relu"
+
+    at, cin = layer("stem", "x", 3, stem, 1, px), stem
+    for s, (width, depth) in enumerate(blocks):
+        px = px // 2
+        at = layer(f"stage{s}.0", at, cin, width, 2, px)
+        for b in range(1, depth):
+            body = layer(f"stage{s}.{b}", at, width, width, 1, px)
+            if skip:
+                out = TensorSpec((1, width, px, px))
+                nodes.append(Node(f"add{s}_{b}", "add.Tensor", (ValueRef(body), ValueRef(at)), (out,), f"stage{s}.{b}"))
+            at = f"add{s}_{b}" if skip else body
+        cin = width
+    nodes.append(Node("pool", "mean.dim", (ValueRef(at), (2, 3)), (TensorSpec((1, cin)),), "pool"))
+    weights.append(Weight("fc.weight", TensorSpec((10, cin))))
+    nodes.append(Node("fc", "linear", (ValueRef("pool"), ValueRef("fc.weight"), None), (TensorSpec((1, 10)),), "fc", macs=10 * cin))
+    return Graph("toy", (Value("x", entry),), tuple(weights), tuple(nodes), ("fc",))
+
+
+NETWORK = residual(((32, 3), (64, 2)))
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One question to the search."""
+
+    graph: Graph
+    soc: Soc
+    limits: SegmentLimits
+    bounds: NetworkLimits
+    width_steps: int
+    merges: tuple[str, ...]
+
+    @property
+    def processors(self) -> tuple[str, ...]:
+        return tuple(p.name for p in self.soc.processors)
+
+    def answer(self) -> ScoredPlan | None:
+        """What the search finds, proven; None where it says that there is no plan."""
+        low, high, params = self.bounds.min_macs, self.bounds.max_macs, self.bounds.min_params
+        try:
+            result = search(
+                self.graph, self.soc, self.processors, self.limits, low, high, params, width_steps=self.width_steps, merges=self.merges
+            )
+        except NoPlan:
+            return None
+        assert result.optimal
+        assert result.lower_bound_us == pytest.approx(result.plans[0].trial.latency_us, rel=1e-9)
+        return result.plans[0]
+
+
+def random_chip(rng: Random, names: Sequence[str], memory_bytes: Mapping[str, int] | None = None) -> Soc:
+    """Processors of unequal speed, some far from the host."""
+
+    memory_bytes = memory_bytes or {}
+
+    def link(scale: float) -> Link:
+        return Link(rng.choice((0.0, scale * rng.random())), rng.choice((0.0, 0.3 * rng.random())))
+
+    processors = tuple(
+        Processor(n, n, 2, link(2), link(2), rng.choice((0.0, 2 * rng.random())), memory_bytes=memory_bytes.get(n)) for n in names
+    )
+    rates = {n: Rate(n, 10 ** rng.uniform(2.7, 3.6)) for n in names}
+    teams = [frozenset(team) for size in (2, 3) for team in combinations(names, size)]
+    contention = {team: rng.uniform(1.0, 1.4) for team in teams if rng.random() < 0.5}
+    return Soc("toy", processors, rng.choice(("int8", "float32")), rates, link(2), contention)
+
+
+def random_bounds(rng: Random, graph: Graph) -> NetworkLimits:
+    low, high, params = (0.0, math.inf, 0.0)
+    kind = rng.choice(("none", "low", "high", "params", "low and params", "low and high", "high and params"))
+    share = rng.choice((0.7, 0.8, 0.9, 0.95, 1.0, 1.1))
+    if "low" in kind:
+        low = share * graph.macs
+    if "high" in kind:
+        high = (rng.choice((1.0, 1.02, 1.2)) * low) if low else share * graph.macs
+    if "params" in kind:
+        params = rng.choice((0.5, 0.7, 0.8, 1.0, 1.1)) * graph.params
+    return NetworkLimits(low, high, params)
+
+
+def random_instance(seed: int) -> Instance:
+    rng = Random(seed)
+    three = rng.random() < 0.3
+    names = ("cpu", "gpu", "dsp") if three else ("cpu", "dsp")
+    shapes = ((1,), (2,), (1, 1)) if three else ((1,), (2,), (3,), (1, 1), (1, 2), (2, 1))
+    blocks = tuple((rng.choice((8, 12, 16, 24, 32)), depth) for depth in rng.choice(shapes))
+    graph = residual(blocks, rng.choice((8, 16)), rng.choice((8, 16)), rng.random() < 0.7)
+    limits = SegmentLimits(
+        rng.choice((0.3, 1.0, 3.0)), rng.choice((0.7, 0.8, 1.0, 1.5)), rng.choice((0.3, 0.6)),
+        rng.choice((0.2, 0.5)), rng.choice((0.0, 0.2, 0.4)), rng.choice((0.3, 0.5, 0.7, 0.9)),
+    )  # fmt: skip
+    merges = rng.choice((("concat",), ("concat", "project")))
+    return Instance(graph, random_chip(rng, names), limits, random_bounds(rng, graph), 2 if three else rng.choice((2, 3)), merges)
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to cross one segment."""
+
+    segment: Segment
+    cost: SegmentCost
+    width: int
+
+
+@dataclass
+class BruteForce:
+    """Every plan of an instance, each segment lowered and priced once; nothing is skipped because it looks bad.
+
+    Of the search it uses which meeting points, depths and widths there are, and none of its tables, bounds or dominance.
+    """
+
+    instance: Instance
+    works: dict[object, BranchDemand | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.stretcher, self.pricer = NetworkAnalysis(self.instance.graph), CostModel(self.instance.soc)
+        one = self.instance
+        self.space = SearchSpace(self.stretcher, CostModel(one.soc), one.processors, one.limits, one.width_steps, one.merges)
+        self.constraints = constraints_of(one.limits, one.soc)
+
+    @cached_property
+    def full(self) -> list[int]:
+        return [self.space.original_width(k) for k in range(len(self.space.cuts))]
+
+    def work(self, segment: Segment, branch: Branch, width_in: int, share: int) -> BranchDemand | None:
+        """None where no such branch can be built."""
+        key = (segment.start, segment.end, segment.merge, branch, width_in, share)
+        if key not in self.works:
+            try:
+                self.works[key] = self.pricer.branch_demand(self.stretcher.lower_branch(segment, branch, width_in, share))
+            except BadPlan:
+                self.works[key] = None
+        return self.works[key]
+
+    def teams(self, i: int, j: int, width_in: int) -> Iterator[Segment]:
+        """Segments of every team, merge, depth and width."""
+        start, end = self.space.cuts[i].name, self.space.cuts[j].name
+        for processor in self.instance.processors:
+            yield Segment(start, end, (Branch(processor),))
+        if j == len(self.space.cuts) - 1:
+            return
+        sizes = list(product(self.space.depths(i, j), self.space.widths(j).tolist()))
+        for team in (t for n in range(2, 4) for t in combinations(self.instance.processors, n)):
+            for merge in self.instance.merges:
+                if merge == "project" and width_in != self.full[i]:
+                    continue
+                for choice in product(sizes, repeat=len(team)):
+                    yield Segment(start, end, tuple(Branch(p, d, w) for p, (d, w) in zip(team, choice, strict=True)), merge)
+
+    def ways(self, i: int, j: int, width_in: int) -> Iterator[Way]:
+        """Those that no constraint refuses. As in the search, a segment is compared with the fastest of all processors."""
+        original = section(self.instance.graph, self.space.cuts[i], self.space.cuts[j])
+        fastest_us = min(self.pricer.estimate_graph(original, p).latency_us for p in self.instance.processors)
+        for segment in self.teams(i, j, width_in):
+            if segment.branched and not original.macs:
+                continue
+            shares = equal_slices(self.full[j], len(segment.branches))
+            works = [self.work(segment, b, width_in, share) for b, share in zip(segment.branches, shares, strict=True)]
+            if any(work is None for work in works):
+                continue
+            built = [work for work in works if work is not None]
+            ends = {"start": segment.start, "end": segment.end}
+            cost = segment_cost(self.instance.soc, built, **ends, original_us=fastest_us, original_macs=original.macs)  # type: ignore[arg-type]
+            trial = Trial(Plan("", (), (segment,)), (cost,), 0, 0)
+            if not any(constraint(trial) for constraint in self.constraints):
+                concat = sum(b.width for b in segment.branches if isinstance(b.width, int))
+                yield Way(segment, cost, concat if segment.branched and segment.merge == "concat" else self.full[j])
+
+    def best(self) -> tuple[float, Plan] | None:
+        """Latency and plan, cut by cut; of paths with equal MACs and parameters that have met in equal tensors, the fastest."""
+        last = len(self.space.cuts) - 1
+        soc = self.instance.soc
+        least = {p.name: p.memory_bytes / soc.element_bytes for p in soc.processors if p.memory_bytes is not None}
+        reached: dict[tuple[int, int, str], Rows] = {(0, self.full[0], ""): {(0, 0, (0,) * len(least)): (0.0, ())}}
+        for i in range(last):
+            for width in sorted({w for k, w, _ in reached if k == i}):
+                for j in range(i + 1, last + 1):
+                    for way in self.ways(i, j, width):
+                        alone = "" if way.segment.branched else way.segment.branches[0].processor
+                        for before in [key for key in reached if key[:2] == (i, width)]:
+                            if not alone or before[2] != alone:  # two on one processor are one segment
+                                extend(reached[before], way, reached.setdefault((j, way.width, alone), {}), least)
+        bounds = self.instance.bounds
+        ends = [
+            (us, path) for (k, _, _), rows in reached.items() if k == last for (m, n, _), (us, path) in rows.items() if within(bounds, m, n)
+        ]
+        if not ends:
+            return None
+        us, path = min(ends, key=lambda end: end[0])
+        return us, Plan(self.instance.graph.name, self.instance.graph.inputs[0].spec.shape, path)
+
+
+Rows = dict[tuple[int, int, tuple[int, ...]], tuple[float, tuple[Segment, ...]]]
+"""MACs and parameters so far, and those on processors with a memory limit -> the fastest way there."""
+
+
+def within(bounds: NetworkLimits, macs: int, params: int) -> bool:
+    return bounds.min_macs <= macs <= bounds.max_macs and params >= bounds.min_params
+
+
+def extend(rows: Rows, way: Way, into: Rows, least: Mapping[str, float]) -> None:
+    macs, params = (sum(getattr(b, name) for b in way.cost.branches) for name in ("macs", "params"))
+    on = {b.processor: b.params for b in way.cost.branches}
+    for (m, n, held), (us, path) in rows.items():
+        now = tuple(h + on.get(p, 0) for h, p in zip(held, least, strict=True))
+        if any(h > most for h, most in zip(now, least.values(), strict=True)):
+            continue
+        key, total = (m + macs, n + params, now), us + way.cost.latency_us
+        if key not in into or total < into[key][0]:
+            into[key] = total, (*path, way.segment)

@@ -1,0 +1,139 @@
+"""A small residual network, a made-up chip, and workers whose trials cost nothing; also a worker as a process of its own."""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import optuna
+from optuna.storages import BaseStorage
+
+from nnstretch.graph import Graph, Node, TensorSpec, Value, ValueRef, Weight
+from nnstretch.protocols import Estimate, Kernel
+from nnstretch.soc import Link, Processor, Soc
+from nnstretch.stretch.cost.cost_model import CostModel
+from nnstretch.stretch.lowering.lower import NetworkAnalysis
+from nnstretch.stretch.search.constraints import SegmentLimits
+from nnstretch.structure.macs import count_macs
+from nnstretch.study.config import StudyConfig, open_study
+from nnstretch.study.evaluate import Evaluation, MacAndParamBounds, PlanEvaluator
+from nnstretch.study.parameters import PlanSpace
+from nnstretch.study.storage import open_storage
+from nnstretch.study.worker import StudyWorker
+
+LOOSE = SegmentLimits(alpha=2.0, beta=1.5, main_macs=0.2, segment_macs=0.5, min_depth=0.3, min_width=0.2)
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A predictor of one number a processor: MACs per microsecond."""
+
+    macs_per_us: float
+
+    def estimate(self, kernel: Kernel, /) -> Estimate:
+        us = 1.0 + kernel.macs / self.macs_per_us + (kernel.read_elements + kernel.write_elements) / 50_000
+        return Estimate(us, us / 10)
+
+
+def chip(memory_bytes: int | None = None) -> Soc:
+    link = Link(1.0, 0.02)
+    cpu = Processor("cpu", "cpu", 1, memory_bytes=memory_bytes)
+    gpu, dsp = (Processor(name, name, 2, link, link, sync_us=2.0) for name in ("gpu", "dsp"))
+    rates = {"cpu": Rate(20_000.0), "gpu": Rate(15_000.0), "dsp": Rate(24_000.0)}
+    return Soc("toy", (cpu, gpu, dsp), "int8", rates, Link(1.0, 0.02), {frozenset({"cpu", "dsp"}): 1.1})
+
+
+def residual(blocks: tuple[tuple[int, int], ...] = ((32, 3), (64, 2)), px: int = 16) -> Graph:
+    """A stem, then stages of (width, residual blocks), then a classifier; written without PyTorch."""
+    nodes: list[Node] = []
+    weights: list[Weight] = []
+
+    def layer(name: str, source: str, cin: int, cout: int, stride: int, size: int) -> str:
+        weight = Weight(f"{name}.weight", TensorSpec((cout, cin, 3, 3)))
+        weights.append(weight)
+        out = TensorSpec((1, cout, size, size))
+        args = (ValueRef(source), ValueRef(weight.name), None, (stride, stride), (1, 1), (1, 1), 1)
+        nodes.append(Node(name, "conv2d", args, (out,), name, macs=count_macs("conv2d", args, out, {weight.name: weight.spec})))
+        nodes.append(Node(f"{name}_relu", "relu", (ValueRef(name),), (out,), name))
+        return f"{name}_relu"
+
+    entry = px
+    at, cin = layer("stem", "x", 3, 16, 1, px), 16
+    for s, (width, depth) in enumerate(blocks):
+        px //= 2
+        at = layer(f"stage{s}.0", at, cin, width, 2, px)
+        for b in range(1, depth):
+            body = layer(f"stage{s}.{b}", at, width, width, 1, px)
+            nodes.append(Node(f"add{s}_{b}", "add.Tensor", (ValueRef(body), ValueRef(at)), (TensorSpec((1, width, px, px)),), f"stage{s}.{b}"))
+            at = f"add{s}_{b}"
+        cin = width
+    nodes.append(Node("pool", "mean.dim", (ValueRef(at), (2, 3)), (TensorSpec((1, cin)),), "pool"))
+    weights.append(Weight("fc.weight", TensorSpec((10, cin))))
+    args = (ValueRef("pool"), ValueRef("fc.weight"), None)
+    nodes.append(Node("fc", "linear", args, (TensorSpec((1, 10)),), "fc", macs=10 * cin))
+    return Graph("toy", (Value("x", TensorSpec((1, 3, entry, entry))),), tuple(weights), tuple(nodes), ("fc",))
+
+
+STRETCHER = NetworkAnalysis(residual())
+
+
+@dataclass
+class Told:
+    """Objectives from a function of the verdict, in place of training."""
+
+    what: Callable[[Evaluation], dict[str, float]]
+    prune: bool = True
+
+    def measure_objectives(self, verdict: Evaluation, report: Callable[[int, float], None]) -> dict[str, float]:
+        return self.what(verdict)
+
+
+def latency_ms(verdict: Evaluation) -> dict[str, float]:
+    assert verdict.trial is not None
+    return {"latency_ms": verdict.trial.latency_us / 1000}
+
+
+def setting(objective: str = "latency", **changed: object) -> StudyConfig:
+    fields = {"model": "toy", "input_shape": (1, 3, 16, 16), "soc": "toy", "processors": ("cpu", "dsp"), "limits": LOOSE}
+    return StudyConfig(**{**fields, "objective": objective, "bounds": MacAndParamBounds(), **changed})  # type: ignore[arg-type]
+
+
+def worker(
+    storage: BaseStorage | str,
+    wanted: int,
+    what: Callable[[Evaluation], dict[str, float]] = latency_ms,
+    lease_s: float = 60.0,
+    seed: int = 0,
+    objective: str = "latency",
+) -> StudyWorker:
+    opened = open_storage(storage) if isinstance(storage, str) else storage
+    chosen, soc = setting(objective), chip()
+    study = open_study(opened, "toy", chosen, optuna.samplers.RandomSampler(seed=seed))
+    space = PlanSpace(STRETCHER, chosen.processors, chosen.limits, "toy")
+    judge = PlanEvaluator(STRETCHER, CostModel(soc), chosen.processors, chosen.limits, chosen.bounds)
+    return StudyWorker(study, opened, chosen, space, judge, Told(what), wanted, lease_s)  # type: ignore[arg-type]
+
+
+def sleeper(journal: str, marker: str, wanted: str) -> None:
+    """A process that runs two trials, then hangs in the middle of its third."""
+    ran: list[Evaluation] = []
+
+    def hang(verdict: Evaluation) -> dict[str, float]:
+        ran.append(verdict)
+        if len(ran) == 3:
+            Path(marker).write_text("in mid-trial")
+            time.sleep(600)
+        time.sleep(0.02)
+        return latency_ms(verdict)
+
+    worker(journal, int(wanted), hang, lease_s=1.5, seed=1).run()
+
+
+if __name__ == "__main__":
+    sleeper(*sys.argv[1:])

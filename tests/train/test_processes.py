@@ -1,0 +1,164 @@
+"""Training as real processes: killed and resumed to the bit, shared out over two, out of disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.trainings import write_images
+
+FACTORY = """
+import os, time
+from torch import nn
+
+class Slow(nn.Identity):
+    def forward(self, x):
+        if os.path.exists("slow"):
+            time.sleep(0.02)
+        return x
+
+def make():
+    stem = [Slow(), nn.Conv2d(3, 8, 3, stride=2), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 16, 3, stride=2), nn.BatchNorm2d(16), nn.ReLU()]
+    return nn.Sequential(*stem, nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Dropout(0.2), nn.Linear(64, 10))
+"""
+STILL = FACTORY.replace("nn.Dropout(0.2)", "nn.Identity()")
+QUICK = "--data.image_px 16 --data.batch_images 64 --trainer.threads 1 --trainer.precision fp32 --json"
+RICH = "--average.decay 0.9 --augment.mixup 0.2 --augment.flip 0.5 --trainer.precise_norm_images 128 --trainer.deterministic true"
+ENVIRONMENT = {key: value for key, value in os.environ.items() if key not in ("RANK", "LOCAL_RANK", "WORLD_SIZE")} | {
+    "OMP_NUM_THREADS": "1"
+}
+
+
+def begin(folder: Path, words: str, launcher: tuple[str, ...] = (), **more: Any) -> subprocess.Popen[str]:
+    command = [sys.executable, *launcher, "-m", "nnstretch", "train", "digits", "--model", "net.py:make", *QUICK.split(), *words.split()]
+    return subprocess.Popen(
+        command, cwd=folder, env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, **more
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    try:
+        out, err = process.communicate(timeout=240)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    return process.returncode, out, err
+
+
+def trained(folder: Path, words: str, launcher: tuple[str, ...] = ()) -> dict[str, Any]:
+    status, out, err = ended(begin(folder, words, launcher))
+    assert status == 0, err
+    found: dict[str, Any] = json.loads(out)
+    return found
+
+
+def kill_after(process: subprocess.Popen[str], file: Path, saves: int) -> None:
+    """SIGKILL once `file` has been written anew so many times; to be begun beside a file `slow`, or it may be over first."""
+    seen: set[tuple[int, int]] = set()
+    until = time.monotonic() + 120
+    while len(seen) < saves and process.poll() is None and time.monotonic() < until:
+        with suppress(FileNotFoundError):
+            found = file.stat()
+            seen.add((found.st_ino, found.st_mtime_ns))
+        time.sleep(0.002)
+    assert process.poll() is None, "it was over before it was killed"
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+def test_a_training_killed_within_an_epoch_resumes_to_the_same_weights_bit_for_bit(tmp_path: Path) -> None:
+    """Killed in its second epoch, beyond a save that is within it."""
+    (tmp_path / "net.py").write_text(FACTORY)
+    words = f"{RICH} --trainer.max_epochs 8 --trainer.save_every_steps 5"
+    whole = trained(tmp_path, f"{words} --out whole")
+    (tmp_path / "slow").touch()
+    process = begin(tmp_path, f"{words} --out killed")
+    kill_after(process, tmp_path / "killed" / "resume.safetensors", saves=7)
+    (tmp_path / "slow").unlink()
+    assert not (tmp_path / "killed" / "weights.safetensors").exists()
+    resumed = trained(tmp_path, f"{words} --out killed --resume")
+    for name in ("weights.safetensors", "best.safetensors"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "killed" / name).read_bytes()
+    untimed = [[{k: v for k, v in e.items() if k not in ("seconds", "images_per_s")} for e in run["history"]] for run in (whole, resumed)]
+    assert untimed[0] == untimed[1]
+    assert not [path.name for path in (tmp_path / "killed").iterdir() if path.name.startswith(".")]
+
+
+def test_two_processes_give_the_curve_of_one_with_the_whole_batch(tmp_path: Path) -> None:
+    """`data.batch_images` is over all processes: the one has 64 in a batch, the two have 32 each."""
+    (tmp_path / "net.py").write_text(STILL)
+    words = "--trainer.max_epochs 3 --trainer.accelerator cpu --trainer.precise_norm_images 256"
+    one = trained(tmp_path, f"{words} --out one")
+    two = trained(tmp_path, f"{words} --out two --trainer.devices 2")
+    assert [len(run["history"]) for run in (one, two)] == [3, 3]
+    for mine, theirs in zip(one["history"], two["history"], strict=True):
+        for name in ("train_loss", "val_loss", "val_accuracy", "val_top5"):
+            assert mine[name] == pytest.approx(theirs[name], abs=1e-4), name
+
+
+def test_two_processes_of_torchrun_are_as_two_that_lightning_starts(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(STILL)
+    words = "--trainer.max_epochs 1 --trainer.accelerator cpu"
+    alone = trained(tmp_path, f"{words} --out alone --trainer.devices 2")
+    launched = trained(tmp_path, f"{words} --out launched", ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"))
+    assert alone["history"][0]["train_loss"] == launched["history"][0]["train_loss"]
+    assert (tmp_path / "alone" / "weights.safetensors").read_bytes() == (tmp_path / "launched" / "weights.safetensors").read_bytes()
+
+
+def test_two_processes_killed_within_an_epoch_resume_to_the_same_curve(tmp_path: Path) -> None:
+    """The loss of the interrupted epoch is that of both processes, before and after."""
+    (tmp_path / "net.py").write_text(FACTORY)
+    words = "--trainer.max_epochs 4 --trainer.save_every_steps 5 --trainer.accelerator cpu --trainer.devices 2 --trainer.deterministic true"
+    whole = trained(tmp_path, f"{words} --out whole")
+    (tmp_path / "slow").touch()
+    process = begin(tmp_path, f"{words} --out killed")
+    kill_after(process, tmp_path / "killed" / "resume.safetensors", saves=7)
+    (tmp_path / "slow").unlink()
+    resumed = trained(tmp_path, f"{words} --out killed --resume")
+    for mine, theirs in zip(whole["history"], resumed["history"], strict=True):
+        assert mine["train_loss"] == pytest.approx(theirs["train_loss"], abs=1e-6)
+    assert (tmp_path / "whole" / "weights.safetensors").read_bytes() == (tmp_path / "killed" / "weights.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("broken", [2, 4])
+def test_of_two_processes_one_that_refuses_says_why_and_the_other_ends(broken: int, tmp_path: Path) -> None:
+    """Whichever of them meets the image that cannot be read.
+
+    Lightning looks every five seconds whether a process that it started has failed, and then kills the first one, with a line of
+    its own: that may be before it has ended by itself. The reason has been said by then.
+    """
+    for part, count in (("train", 12), ("val", 2)):
+        write_images(tmp_path / "images" / part, {"a": count, "b": count})
+    (tmp_path / "images" / "train" / "a" / f"{broken}.png").write_bytes(b"nothing")
+    (tmp_path / "net.py").write_text(FACTORY.replace("64, 10", "64, 2"))
+    words = "--data.name folder --data.root images --data.batch_images 8 --trainer.max_epochs 1 --trainer.accelerator cpu --trainer.devices 2"
+    status, out, err = ended(begin(tmp_path, f"{words} --out two"))
+    assert (status, out) in ((1, ""), (-signal.SIGKILL, ""))
+    said = [line for line in err.splitlines() if "Child process with PID" not in line]
+    assert all(line.startswith("nnstretch: ") for line in said), err
+    assert any(f"images/train/a/{broken}.png" in line for line in said)
+
+
+@pytest.mark.parametrize(("limit_bytes", "reason"), [(4096, "cannot write"), (8, "File too large")])
+def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(limit_bytes: int, reason: str, tmp_path: Path) -> None:
+    """A limit on the size of files stands in for the disk: every write beyond it fails alike. The smaller one meets TensorBoard's first."""
+    (tmp_path / "net.py").write_text(FACTORY)
+
+    def small_files() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
+
+    status, out, err = ended(begin(tmp_path, "--trainer.max_epochs 1 --out full", preexec_fn=small_files))
+    assert (status, out) == (1, "")
+    assert err.count("\n") == 1, err
+    assert reason in err
+    assert not [path.name for path in (tmp_path / "full").iterdir() if path.name != "logs"]

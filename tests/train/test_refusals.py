@@ -1,0 +1,225 @@
+"""What is refused before a training begins, and what is told while it runs."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from support.trainings import FACTORY, SMALL, UNMOVED, branched_plan, net, same_weights, small_net, write, write_images
+from torch import nn
+
+from nnstretch.capture import load_model
+from nnstretch.cli import main as command
+from nnstretch.cli import train as train_verb
+from nnstretch.errors import BadInput, Diverged
+from nnstretch.plan import Plan
+from nnstretch.stretch import stretch, write_plan
+from nnstretch.train import fit, load_recipe
+from nnstretch.train.branched_start import has_pretrained_classifier, has_pretrained_weights
+from nnstretch.train.callbacks import RESULT_FILES, Records
+from nnstretch.train.classifier import Classifier
+from nnstretch.train.data import open_dataset
+from nnstretch.train.preflight import is_same_model
+from nnstretch.train.recipe import BranchedSettings, DataSettings, LossSettings, Recipe, TrainerSettings
+from nnstretch.train.trainer import make_trainer
+
+ONE_EPOCH = replace(SMALL, trainer=replace(SMALL.trainer, max_epochs=1))
+QUICK = ["--data.image_px", "16", "--trainer.max_epochs", "1", "--trainer.threads", "1", "--json"]
+
+
+@pytest.mark.parametrize("name", [*RESULT_FILES, "recipe.yaml"])
+def test_files_that_no_training_left_are_not_replaced(name: str, tmp_path: Path) -> None:
+    write(tmp_path / name, "somebody's")
+    with pytest.raises(BadInput, match="holds an interrupted" if name == "resume.safetensors" else f"its {name} is of no training"):
+        fit(small_net(), ONE_EPOCH, tmp_path, progress=False)
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(name, "somebody's")]
+
+
+def test_a_plan_gives_way_to_itself_only(tmp_path: Path) -> None:
+    plan, other = branched_plan(tmp_path), branched_plan(tmp_path, ("cpu", "gpu"))
+    (tmp_path / "out").mkdir()
+    write_plan(tmp_path / "out" / "plan.yaml", plan)
+    with pytest.raises(BadInput, match=r"its plan\.yaml is of no training"):
+        fit(stretch(load_model(other.model), other), ONE_EPOCH, tmp_path / "out", progress=False)
+    fit(stretch(load_model(plan.model), plan), ONE_EPOCH, tmp_path / "out", progress=False)
+    fit(stretch(load_model(other.model), other), ONE_EPOCH, tmp_path / "out", progress=False)
+    fit(small_net(), ONE_EPOCH, tmp_path / "out", progress=False)
+    assert not (tmp_path / "out" / "plan.yaml").exists()
+
+
+def test_a_recipe_is_not_replaced_by_what_it_became(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recipe = write(tmp_path / "recipe.yaml", "# mine\nseed: 3\n")
+    assert command(["train", str(recipe), *QUICK, "--out", str(tmp_path)]) == 1
+    assert "its recipe.yaml is of no training and would be replaced" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["recipe.yaml"]
+    assert command(["train", str(recipe), *QUICK, "--out", str(tmp_path / "out")]) == 0
+    assert command(["train", str(tmp_path / "out" / "recipe.yaml"), "--optimizer.lr", "0.01", "--json", "--out", str(tmp_path / "out")]) == 0
+
+
+def test_each_process_needs_an_image_to_judge(tmp_path: Path) -> None:
+    for part, count in (("train", 6), ("val", 1)):
+        write_images(tmp_path / "images" / part, {"a": count, "b": count})
+    data = DataSettings(name="folder", root=str(tmp_path / "images"), image_px=16, batch_images=6)
+    recipe = replace(UNMOVED, data=data, trainer=replace(UNMOVED.trainer, devices=3, accelerator="cpu"))
+    with pytest.raises(BadInput, match=r"2 held-out images for 3 processes, each needs one"):
+        fit(small_net(2), recipe, tmp_path / "out", progress=False)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_cluster_that_started_other_processes_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"NTASKS": 4, "NTASKS_PER_NODE": 4, "JOB_ID": 1, "JOB_NAME": "x", "PROCID": 0, "LOCALID": 0, "NODEID": 0}.items():
+        monkeypatch.setenv(f"SLURM_{name}", str(value))
+    with pytest.raises(BadInput, match=r"2 processes on each of 1 machines, this is not how they were started, .*--ntasks-per-node=4"):
+        make_trainer(TrainerSettings(devices=2, accelerator="cpu"), logger=False)
+    assert make_trainer(TrainerSettings(devices=4, accelerator="cpu"), logger=False).world_size == 4
+    monkeypatch.setenv("SLURM_NTASKS", "8")
+    with pytest.raises(BadInput, match=r"4 processes on each of 1 machines, 8 were started"):
+        make_trainer(TrainerSettings(devices=4, accelerator="cpu"), logger=False)
+
+
+def test_a_batch_norm_with_one_image_is_one_line(tmp_path: Path) -> None:
+    module = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8, 10))
+    recipe = replace(ONE_EPOCH, trainer=replace(ONE_EPOCH.trainer, micro_batches=64))
+    with pytest.raises(BadInput, match=r"a batch norm has one image to go by, take larger batches"):
+        fit(module, recipe, tmp_path, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "same"),
+    [
+        ("a/net.py:make?n=3", "b/c/net.py:make?n=3", True),
+        ("net.py:make?n=3", "net.py:make?n=4", False),
+        ("net.py:make", "net.py:made", False),
+        ("timm:efficientnet_lite4?act_layer=relu", "timm:efficientnet_lite4", False),
+        ("torchvision:resnet18?weights=a/b", "torchvision:resnet34?weights=a/b", False),
+    ],
+)
+def test_a_training_goes_on_with_the_network_it_began_with(before: str, now: str, same: bool, tmp_path: Path) -> None:
+    assert is_same_model(before, now) == is_same_model(now, before) == same
+    if "net.py" in before and not same:
+        fit(small_net(), replace(ONE_EPOCH, model=before), tmp_path, progress=False)
+        with pytest.raises(BadInput, match=f"model was {re.escape(before)} and is now {re.escape(now)}"):
+            fit(small_net(), replace(ONE_EPOCH, model=now), tmp_path, resume=True, progress=False)
+
+
+def test_an_epoch_that_diverged_names_the_step_before_anything_else(tmp_path: Path) -> None:
+    def refuse(together: bool) -> None:
+        assert together
+        raise Diverged("training diverged, step 3")
+
+    module = SimpleNamespace(refuse_diverged=refuse, taken_numbers=lambda: {"train_loss": 1.0, "val_loss": float("nan")})
+    records: Any = Records(tmp_path)
+    records._trained_s = 1.0
+    with pytest.raises(Diverged, match="step 3"):
+        records.on_train_epoch_end(SimpleNamespace(current_epoch=0), module)
+
+
+# Weights that a model brings
+
+
+@pytest.mark.parametrize(
+    ("model", "brings"),
+    [
+        ("torchvision:resnet18", False),
+        ("torchvision:resnet18?weights=DEFAULT", True),
+        ("torchvision:resnet18?num_classes=4&weights=None", False),
+        ("timm:resnet18?pretrained=true", True),
+        ("timm:resnet18?pretrained=False", False),
+        ("timm:resnet18?checkpoint_path=mine.safetensors", True),
+        ("net.onnx", True),
+        ("net.pt2", True),
+        ("net.py:make?weights=", False),
+    ],
+)
+def test_a_model_brings_weights_by_its_own_word(model: str, brings: bool) -> None:
+    assert has_pretrained_weights(model) == brings
+    if brings:
+        with pytest.raises(BadInput, match="brings its own weights, which would be lost; take own"):
+            train_verb.started_or_loaded(Recipe(model=model, start="he"), None)
+
+
+def test_a_head_of_another_size_is_nobodys_teacher(tmp_path: Path) -> None:
+    """timm draws it anew."""
+    assert has_pretrained_classifier("timm:resnet18?pretrained=true")
+    assert not has_pretrained_classifier("timm:resnet18?pretrained=true&num_classes=10")
+    assert not has_pretrained_classifier("timm:resnet18")
+
+
+def test_a_factory_that_brings_weights_is_not_drawn_over_in_silence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "net.py", FACTORY + "\ndef trained():\n    import torch\n    torch.manual_seed(5)\n    return make()\n")
+    train_verb.started_or_loaded(Recipe(model=f"{tmp_path / 'net.py'}:make", start="he"), None)
+    assert capsys.readouterr().err == ""
+    model = f"{tmp_path / 'net.py'}:trained"
+    kept = train_verb.started_or_loaded(Recipe(model=model), None)
+    drawn = train_verb.started_or_loaded(Recipe(model=model, start="he"), None)
+    assert capsys.readouterr().err == f"nnstretch: start he draws over 3 kernels that {model} brings, start own keeps them\n"
+    assert same_weights(kept, load_model(model))
+    assert not same_weights(kept, drawn)
+
+
+def test_an_original_that_comes_trained_teaches(tmp_path: Path) -> None:
+    original, model = net(seed=3).eval(), str(tmp_path / "net.pt2")
+    torch.export.save(torch.export.export(original, (torch.zeros(1, 3, 16, 16),)), model)
+    before, met, after = branched_plan(tmp_path).segments
+    segments = (replace(before, end="relu"), replace(met, start="relu", end="relu_1"), replace(after, start="relu_1"))
+    write_plan(tmp_path / "plan.yaml", Plan(model, (1, 3, 16, 16), segments))
+    recipe = replace(SMALL, model=model, loss=LossSettings(distill=0.5))
+    module, teacher = train_verb.networks(recipe, str(tmp_path / "plan.yaml"), None)
+    images = torch.rand(2, 3, 16, 16)
+    assert teacher is not None
+    assert torch.allclose(teacher.eval()(images), original(images), atol=1e-5)
+    assert all(mine is not theirs for mine in module.parameters() for theirs in teacher.parameters())
+
+
+def test_a_resumed_training_does_not_rescale_again(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    write_plan(tmp_path / "plan.yaml", branched_plan(tmp_path))
+    words = ["train", "digits", *QUICK, "--plan", str(tmp_path / "plan.yaml"), "--out", str(tmp_path / "out")]
+    words += ["--branched.inherit", "rescaled", "--branched.calibration_images", "32"]
+    assert command(words) == 0
+    monkeypatch.setattr("nnstretch.stretch.weights.reconstruction.reconstruct", lambda *_: pytest.fail("rescaled again"))
+    assert command([*words, "--resume", "--trainer.max_epochs", "2"]) == 0
+    assert load_recipe(tmp_path / "out" / "recipe.yaml").branched == BranchedSettings(inherit="rescaled", calibration_images=32)
+
+
+# What is told
+
+
+def test_without_a_terminal_a_line_tells_how_far_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fit(small_net(), SMALL, tmp_path / "short")
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("nnstretch.train.callbacks.SECONDS_BETWEEN_LINES", 0.0)
+    result = fit(small_net(), SMALL, tmp_path / "long")
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == len(result.history) == 2
+    line = r"nnstretch: epoch (\d)/2, held-out \d+\.\d\d%, loss \d\.\d{4}, \d+ images/s, \d:\d\d:\d\d left"
+    assert [re.fullmatch(line, text)[1] for text in said] == ["1", "2"]  # type: ignore[index]
+    assert said[-1].endswith(" 0:00:00 left")
+
+
+def test_the_threads_that_are_asked_for_are_taken_within_lightning_too() -> None:
+    """It sets others where it starts several processes."""
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        Classifier(small_net(), SMALL, open_dataset(SMALL.data)).on_fit_start()
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_what_is_printed_needs_no_images_and_names_the_plans_network(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = branched_plan(tmp_path)
+    write_plan(tmp_path / "plan.yaml", plan)
+    assert command(["train", "imagenet_a3", "--plan", str(tmp_path / "plan.yaml"), "--print_config", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["recipe"]["model"] == plan.model
+    assert command(["train", "imagenet_a3", "--out", str(tmp_path / "out"), "--json"]) == 1
+    assert "data.root is empty, data set folder, give the folder it is in" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
