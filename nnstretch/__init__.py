@@ -1,6 +1,7 @@
 """Stretch a network into parallel branches for the processors of one chip, and run it.
 
-`import nnstretch` loads neither torch nor ONNX Runtime; each name below brings its own when first used.
+`import nnstretch` loads neither torch nor ONNX Runtime; each name below brings its own when first
+used.
 """
 
 from __future__ import annotations

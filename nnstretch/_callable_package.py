@@ -1,4 +1,6 @@
-"""A verb is a folder and a function of one name: `nnstretch.capture(...)` and `nnstretch.capture.trace`.
+"""A verb is a folder and a function of one name.
+
+`nnstretch.capture(...)` and `nnstretch.capture.trace`.
 
 Python binds a sub-package to its parent's attribute when it is first imported, which would hide the
 function behind the folder; so the folder answers calls itself.

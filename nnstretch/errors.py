@@ -12,7 +12,8 @@ NnstretchError
 ├── NoPlan             constraints that no plan satisfies
 ├── Mismatch           exported numbers that differ from the module's
 ├── Stuck              a schedule in which nothing can move any more
-├── StageFailed        an item of a pipeline on which a stage raised; the stage's own error is its cause
+├── StageFailed        an item of a pipeline on which a stage raised; the stage's own error is its
+                       cause
 ├── ProcessorFailed    a processor that stopped answering and could not be replaced
 ├── DeadlineMissed     a request whose time was over before its answer was there
 └── Cancelled          a request that was taken back, or was still open when the service ended
@@ -27,9 +28,18 @@ class NnstretchError(Exception):
 
 
 def one_line(what: object) -> str:
-    """Text for a terminal: white space as single blanks, control characters (of a file's name, say) spelt out."""
+    """Text for a terminal: white space as single blanks, control characters (of a file's name, say)
+    spelt out.
+    """
     text = " ".join(str(what).split())
-    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape", "backslashreplace").decode() for letter in text)
+    return "".join(
+        (
+            letter
+            if letter.isprintable()
+            else letter.encode("unicode_escape", "backslashreplace").decode()
+        )
+        for letter in text
+    )
 
 
 def closest(name: str, names: list[str]) -> str:

@@ -13,7 +13,17 @@ from math import prod
 
 from nnstretch.errors import BrokenGraph
 
-ELEMENT_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int8": 1, "uint8": 1, "bool": 1}
+ELEMENT_BYTES = {
+    "float64": 8,
+    "float32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+    "int64": 8,
+    "int32": 4,
+    "int8": 1,
+    "uint8": 1,
+    "bool": 1,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +107,9 @@ class Node:
     """Everything it reads, values and weights, in order, each once."""
 
     def __post_init__(self) -> None:
-        names = dict.fromkeys(refs(self.args)) | dict.fromkeys(refs(tuple(value for _, value in self.kwargs)))
+        names = dict.fromkeys(refs(self.args)) | dict.fromkeys(
+            refs(tuple(value for _, value in self.kwargs))
+        )
         object.__setattr__(self, "inputs", tuple(names))
 
     @property
@@ -111,7 +123,9 @@ class Node:
 
     def __str__(self) -> str:
         shapes = ", ".join(map(str, self.outputs))
-        args = [format_argument(a) for a in self.args] + [f"{key}={format_argument(a)}" for key, a in self.kwargs]
+        args = [format_argument(a) for a in self.args] + [
+            f"{key}={format_argument(a)}" for key, a in self.kwargs
+        ]
         return f"%{self.name}<{shapes}> = {self.op}({', '.join(args)})"
 
 
@@ -181,4 +195,7 @@ class Graph:
         """One node per line: the form golden tests and error messages use."""
         heads = ", ".join(f"%{value.name}<{value.spec}>" for value in self.inputs)
         body = "".join(f"  {node}\n" for node in self.nodes)
-        return f"graph {self.name}({heads}) {{\n{body}  return {', '.join('%' + o for o in self.outputs)}\n}}"
+        return (
+            f"graph {self.name}({heads}) {{\n{body}  return"
+            f" {', '.join('%' + o for o in self.outputs)}\n}}"
+        )

@@ -1,4 +1,7 @@
-"""What a runtime fuses, and which layouts it keeps tensors in: rules as data, one set per backend."""
+"""What a runtime fuses, and which layouts it keeps tensors in.
+
+Rules as data, one set per backend.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,36 @@ from dataclasses import dataclass
 
 WEIGHTED = ("conv", "gconv", "dwconv", "linear")
 ACTIVATIONS = (
-    *("relu", "relu6", "hardtanh", "silu", "hardswish", "hardsigmoid", "sigmoid", "gelu", "elu", "selu", "celu", "leaky_relu"),
-    *("prelu", "mish", "tanh", "softplus", "softsign", "clamp", "clamp_min", "clamp_max", "exp", "sqrt", "rsqrt", "neg", "pow"),
-)  # fmt: skip
+    *(
+        "relu",
+        "relu6",
+        "hardtanh",
+        "silu",
+        "hardswish",
+        "hardsigmoid",
+        "sigmoid",
+        "gelu",
+        "elu",
+        "selu",
+        "celu",
+        "leaky_relu",
+    ),
+    *(
+        "prelu",
+        "mish",
+        "tanh",
+        "softplus",
+        "softsign",
+        "clamp",
+        "clamp_min",
+        "clamp_max",
+        "exp",
+        "sqrt",
+        "rsqrt",
+        "neg",
+        "pow",
+    ),
+)
 
 
 PADDED = "padded"
@@ -17,12 +47,15 @@ PADDED = "padded"
 
 @dataclass(frozen=True, slots=True)
 class ChannelBlockedLayout:
-    """A runtime that keeps feature maps in blocks of channels (NCHWc), and copies where an operator wants them plain."""
+    """A runtime that keeps feature maps in blocks of channels (NCHWc), and copies where an operator
+    wants them plain.
+    """
 
     block: int
     """Channels of a block: grouped convolutions and concatenations must be whole blocks."""
     align: int
-    """Channels that a dense or depthwise convolution must be a multiple of to read or write blocks."""
+    """Channels that a dense or depthwise convolution must be a multiple of to read or write blocks.
+    """
     ops: frozenset[str]
     """Kernels that keep whichever layout they read, by operator: `relu`, `add`, `gelu`."""
 
@@ -36,7 +69,9 @@ class FusionRules:
     after_activation: bool = True
     blocked: ChannelBlockedLayout | None = None
     copies_padding: bool = False
-    """Whether a window that pads its map otherwise than TFLite's SAME is copied into a padded map first; what SAME says costs nothing."""
+    """Whether a window that pads its map otherwise than TFLite's SAME is copied into a padded map
+    first; what SAME says costs nothing.
+    """
 
     def fuses(self, kind: str, follower: str) -> bool:
         return (kind, follower) in self.pairs
@@ -46,10 +81,15 @@ MOBILE_FUSION = FusionRules(
     frozenset(
         {(kind, "batch_norm") for kind in WEIGHTED}
         | {(kind, "add") for kind in WEIGHTED}
-        | {(kind, op) for kind in (*WEIGHTED, "add", "mul", "norm", "matmul") for op in (*ACTIVATIONS, "scale", "shift")}
+        | {
+            (kind, op)
+            for kind in (*WEIGHTED, "add", "mul", "norm", "matmul")
+            for op in (*ACTIVATIONS, "scale", "shift")
+        }
     )
 )
-"""What mobile runtimes do to a good first approximation, and what the op lists of `mi9` were priced with.
+"""What mobile runtimes do to a good first approximation, and what the op lists of `mi9` were priced
+with.
 
 `scale` and `shift` are products and sums with a number or a weight.
 """

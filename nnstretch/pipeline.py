@@ -1,11 +1,14 @@
-"""A pipeline: stages through which items stream one behind the other, each stage on processors or host threads of its own.
+"""A pipeline: stages through which items stream one behind the other, each stage on processors or
+host threads of its own.
 
-Stages are connected by the names of tensors, as sub-graphs are: who writes a tensor feeds everyone who reads it, and one
-tensor may feed several stages, or one stage in several places. A stage is sub-graphs of the bundle (several where it is itself
-branched), or a Python function that the bundle names and the user passes; a bundle holds no code.
+Stages are connected by the names of tensors, as sub-graphs are: who writes a tensor feeds everyone
+who reads it, and one tensor may feed several stages, or one stage in several places. A stage is
+sub-graphs of the bundle (several where it is itself branched), or a Python function that the bundle
+names and the user passes; a bundle holds no code.
 
-Order: items enter in order and carry a number. A stage with replicas hands item i to replica i modulo their number and its results
-are taken in the same turn, so every queue is first in, first out, and results leave in the order of their inputs.
+Order: items enter in order and carry a number. A stage with replicas hands item i to replica i
+modulo their number and its results are taken in the same turn, so every queue is first in, first
+out, and results leave in the order of their inputs.
 """
 
 from __future__ import annotations
@@ -27,7 +30,10 @@ MAX_CAPACITY, MAX_THREADS, MAX_CORE = 4096, 1024, 4095
 MAX_STAGES, MAX_REPLICAS = 256, 64
 """Each replica of each stage is a thread: what asks for more is no pipeline but an attack."""
 DEFAULT_CAPACITY = 2
-"""One item at work behind the queue, one that waits: enough where stages are balanced, and the bound on memory."""
+"""One item at work behind the queue, one that waits.
+
+Enough where stages are balanced, and the bound on memory.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +54,18 @@ class PipelineStage:
     subgraphs: tuple[str, ...] = ()
     """Names of sub-graphs, in the manifest's order; several where the stage is branched."""
     call: str = ""
-    """`module:function` of a Python stage; it takes its inputs and returns its outputs in their order."""
+    """`module:function` of a Python stage.
+
+    It takes its inputs and returns its outputs in their order.
+    """
     inputs: tuple[TensorDecl, ...] = ()
     """Of a Python stage; a sub-graph's ports say their own."""
     outputs: tuple[TensorDecl, ...] = ()
     replicas: tuple[str, ...] | int = ()
-    """Processors that hold a copy each, items in turn; empty where every sub-graph runs where it says. A number for a Python stage."""
+    """Processors that hold a copy each, items in turn.
+
+    Empty where every sub-graph runs where it says. A number for a Python stage.
+    """
     threads: int = 1
     """Of each of its backends."""
     cores: tuple[int, ...] = ()
@@ -61,21 +73,31 @@ class PipelineStage:
     capacity: int = DEFAULT_CAPACITY
     """Items that may wait in front of it."""
     copy_in_us: dict[str, float] = field(default_factory=dict)
-    """By processor, how much of its predicted time is copying inputs there, which goes on beside its compute of other items."""
+    """By processor, how much of its predicted time is copying inputs there, which goes on beside
+    its compute of other items.
+    """
     copy_out_us: dict[str, float] = field(default_factory=dict)
     """The same of outputs, with its synchronisation."""
 
     @property
     def replica_names(self) -> tuple[str, ...]:
-        """Who takes its items in turn: processors, or NAME.0, NAME.1, ... of a Python stage; empty where it has no replicas."""
+        """Who takes its items in turn: processors, or NAME.0, NAME.1, ... of a Python stage.
+
+        Empty where it has no replicas.
+        """
         if isinstance(self.replicas, int):
-            return tuple(f"{self.name}.{n}" for n in range(self.replicas)) if self.replicas > 1 else ()
+            return (
+                tuple(f"{self.name}.{n}" for n in range(self.replicas)) if self.replicas > 1 else ()
+            )
         return self.replicas
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A weight that stands in a sub-graph's file as it is: little-endian, in the order of its shape."""
+    """A weight that stands in a sub-graph's file as it is.
+
+    Little-endian, in the order of its shape.
+    """
 
     name: str
     spec: TensorSpec
@@ -124,7 +146,10 @@ def stage_inputs(stage: PipelineStage, manifest: Manifest) -> tuple[str, ...]:
 
 def stage_outputs(stage: PipelineStage, manifest: Manifest) -> tuple[str, ...]:
     """Every tensor that a stage makes, also those that only its own sub-graphs read."""
-    return (*(port.name for sub in subgraphs_of_stage(stage, manifest) for port in sub.outputs), *(item.name for item in stage.outputs))
+    return (
+        *(port.name for sub in subgraphs_of_stage(stage, manifest) for port in sub.outputs),
+        *(item.name for item in stage.outputs),
+    )
 
 
 def subgraphs_of_stage(stage: PipelineStage, manifest: Manifest) -> tuple[Subgraph, ...]:
@@ -136,13 +161,21 @@ def subgraphs_of_stage(stage: PipelineStage, manifest: Manifest) -> tuple[Subgra
 def edges(pipeline: PipelineSpec, manifest: Manifest) -> tuple[PipelineEdge, ...]:
     """Who hands which tensor to whom, in the order of the readers; the caller's side last."""
     writer = {item.name: "" for item in pipeline.inputs}
-    writer |= {name: stage.name for stage in pipeline.stages for name in stage_outputs(stage, manifest)}
-    found = [PipelineEdge(name, writer[name], stage.name) for stage in pipeline.stages for name in stage_inputs(stage, manifest)]
+    writer |= {
+        name: stage.name for stage in pipeline.stages for name in stage_outputs(stage, manifest)
+    }
+    found = [
+        PipelineEdge(name, writer[name], stage.name)
+        for stage in pipeline.stages
+        for name in stage_inputs(stage, manifest)
+    ]
     return (*found, *(PipelineEdge(name, writer[name], "") for name in pipeline.outputs))
 
 
 def check_pipeline(pipeline: PipelineSpec, manifest: Manifest) -> None:
-    """Raise ValueError unless stages, tensors and parameter groups fit the manifest and each other."""
+    """Raise ValueError unless stages, tensors and parameter groups fit the manifest and
+    each other.
+    """
     _once("stage", [stage.name for stage in pipeline.stages])
     if not (pipeline.stages and pipeline.inputs and pipeline.outputs):
         raise ValueError("pipeline, it needs stages, inputs and outputs")
@@ -152,7 +185,10 @@ def check_pipeline(pipeline: PipelineSpec, manifest: Manifest) -> None:
     _check_members(pipeline, manifest)
     for stage in pipeline.stages:
         _check_stage(stage, manifest)
-    for item in (*pipeline.inputs, *(item for stage in pipeline.stages for item in (*stage.inputs, *stage.outputs))):
+    for item in (
+        *pipeline.inputs,
+        *(item for stage in pipeline.stages for item in (*stage.inputs, *stage.outputs)),
+    ):
         _check_item(item, ports)
     _check_flow(pipeline, manifest)
     _check_groups(pipeline, manifest)
@@ -162,14 +198,21 @@ def _once(what: str, names: list[str]) -> None:
     if "" in names:
         raise ValueError(f"pipeline, a {what} without a name")
     if twice := [name for name, count in Counter(names).items() if count > 1]:
-        raise ValueError(f"pipeline, {what} {twice[0][:80]!r} is there {names.count(twice[0])} times")
+        raise ValueError(
+            f"pipeline, {what} {twice[0][:80]!r} is there {names.count(twice[0])} times"
+        )
 
 
 def _check_members(pipeline: PipelineSpec, manifest: Manifest) -> None:
-    held, known = [name for stage in pipeline.stages for name in stage.subgraphs], {sub.name for sub in manifest.subgraphs}
+    held, known = (
+        [name for stage in pipeline.stages for name in stage.subgraphs],
+        {sub.name for sub in manifest.subgraphs},
+    )
     _once("sub-graph", held)
     if unknown := sorted(set(held) - known):
-        raise ValueError(f"pipeline, sub-graph {unknown[0][:80]!r}, the manifest has none of this name")
+        raise ValueError(
+            f"pipeline, sub-graph {unknown[0][:80]!r}, the manifest has none of this name"
+        )
     if missing := sorted(known - set(held)):
         raise ValueError(f"pipeline, sub-graph {missing[0][:80]!r} is in no stage")
 
@@ -185,9 +228,16 @@ def _check_stage(stage: PipelineStage, manifest: Manifest) -> None:
     if stage.subgraphs and (stage.inputs or stage.outputs):
         raise ValueError(f"{where}, its sub-graphs say what they read and write, it must not")
     if not (1 <= stage.capacity <= MAX_CAPACITY and 1 <= stage.threads <= MAX_THREADS):
-        raise ValueError(f"{where}, {stage.threads} threads and capacity {stage.capacity}, at least 1, at most {MAX_THREADS} and {MAX_CAPACITY}")
-    if len(set(stage.cores)) != len(stage.cores) or not all(0 <= core <= MAX_CORE for core in stage.cores):
-        raise ValueError(f"{where}, cores {str(stage.cores)[:80]}, each once and from 0 to {MAX_CORE}")
+        raise ValueError(
+            f"{where}, {stage.threads} threads and capacity {stage.capacity}, at least 1, at most"
+            f" {MAX_THREADS} and {MAX_CAPACITY}"
+        )
+    if len(set(stage.cores)) != len(stage.cores) or not all(
+        0 <= core <= MAX_CORE for core in stage.cores
+    ):
+        raise ValueError(
+            f"{where}, cores {str(stage.cores)[:80]}, each once and from 0 to {MAX_CORE}"
+        )
     if not stage_inputs(stage, manifest):
         raise ValueError(f"{where}, nothing enters it, so nothing would drive it")
     if stage.replicas != ():
@@ -197,19 +247,35 @@ def _check_stage(stage: PipelineStage, manifest: Manifest) -> None:
 def _check_replicas(stage: PipelineStage, manifest: Manifest, where: str) -> None:
     if isinstance(stage.replicas, int):
         if not stage.call or not 1 <= stage.replicas <= MAX_REPLICAS:
-            raise ValueError(f"{where}, {stage.replicas} replicas, a Python function has from 1 to {MAX_REPLICAS}, sub-graphs name their processors")
+            raise ValueError(
+                f"{where}, {stage.replicas} replicas, a Python function has from 1 to"
+                f" {MAX_REPLICAS}, sub-graphs name their processors"
+            )
         return
     if stage.call:
-        raise ValueError(f"{where}, replicas on {str(stage.replicas)[:80]}, a Python function has a number of them")
+        raise ValueError(
+            f"{where}, replicas on {str(stage.replicas)[:80]}, a Python function has a number of"
+            " them"
+        )
     if len(stage.replicas) > MAX_REPLICAS:
         raise ValueError(f"{where}, {len(stage.replicas)} replicas, at most {MAX_REPLICAS}")
     if len(set(stage.replicas)) != len(stage.replicas) or "" in stage.replicas:
-        raise ValueError(f"{where}, replicas on {str(stage.replicas)[:80]}, each processor holds one")
+        raise ValueError(
+            f"{where}, replicas on {str(stage.replicas)[:80]}, each processor holds one"
+        )
     for sub in subgraphs_of_stage(stage, manifest):
         if sub.processor != stage.replicas[0]:
-            raise ValueError(f"{where}, sub-graph {sub.name[:80]!r} on {sub.processor[:40]}, replicas begin with {stage.replicas[0][:40]}")
-        if sub.predicted_us and (missing := [name for name in stage.replicas if name not in sub.predicted_us]):
-            raise ValueError(f"{where}, sub-graph {sub.name[:80]!r} has no predicted time of its replica on {missing[0][:40]}")
+            raise ValueError(
+                f"{where}, sub-graph {sub.name[:80]!r} on {sub.processor[:40]}, replicas begin with"
+                f" {stage.replicas[0][:40]}"
+            )
+        if sub.predicted_us and (
+            missing := [name for name in stage.replicas if name not in sub.predicted_us]
+        ):
+            raise ValueError(
+                f"{where}, sub-graph {sub.name[:80]!r} has no predicted time of its replica on"
+                f" {missing[0][:40]}"
+            )
 
 
 def _check_item(item: TensorDecl, ports: Mapping[str, Port]) -> None:
@@ -217,17 +283,24 @@ def _check_item(item: TensorDecl, ports: Mapping[str, Port]) -> None:
     if spec is None:
         return
     if spec.dtype not in ELEMENT_BYTES or min(spec.shape, default=1) < 1:
-        raise ValueError(f"pipeline, tensor {item.name[:80]!r} of impossible shape {spec} or type {spec.dtype[:40]!r}")
+        raise ValueError(
+            f"pipeline, tensor {item.name[:80]!r} of impossible shape {spec} or type"
+            f" {spec.dtype[:40]!r}"
+        )
     port = ports.get(item.name)
     if port is not None and spec not in (port.spec, torch_spec(port)):
-        raise ValueError(f"pipeline, tensor {item.name[:80]!r} is {spec} {spec.dtype}, sub-graphs have it as {port.spec} {port.spec.dtype}")
+        raise ValueError(
+            f"pipeline, tensor {item.name[:80]!r} is {spec} {spec.dtype}, sub-graphs have it as"
+            f" {port.spec} {port.spec.dtype}"
+        )
 
 
 def torch_spec(port: Port) -> TensorSpec:
     """A port as PyTorch has it: real numbers, channels first."""
     shape = port.spec.shape
     return TensorSpec(
-        tuple(shape[i] for i in (0, 3, 1, 2)) if port.layout == "NHWC" else shape, "float32" if port.scale else port.spec.dtype
+        tuple(shape[i] for i in (0, 3, 1, 2)) if port.layout == "NHWC" else shape,
+        "float32" if port.scale else port.spec.dtype,
     )
 
 
@@ -240,7 +313,11 @@ def _check_flow(pipeline: PipelineSpec, manifest: Manifest) -> None:
     for stage in pipeline.stages:
         for name in stage_inputs(stage, manifest):
             if name not in known:
-                why = "before it is written, a cycle or a wrong order" if name in made else "which nothing feeds"
+                why = (
+                    "before it is written, a cycle or a wrong order"
+                    if name in made
+                    else "which nothing feeds"
+                )
                 raise ValueError(f"pipeline, stage {stage.name[:80]!r} reads {name[:80]!r}, {why}")
         known.update(stage_outputs(stage, manifest))
         read.update(stage_inputs(stage, manifest))
@@ -250,7 +327,12 @@ def _check_flow(pipeline: PipelineSpec, manifest: Manifest) -> None:
     if idle := [name for name in outside if name not in read]:
         raise ValueError(f"pipeline, input {idle[0][:80]!r} feeds no stage")
     for stage in pipeline.stages:
-        elsewhere = {name for other in pipeline.stages if other is not stage for name in stage_inputs(other, manifest)}
+        elsewhere = {
+            name
+            for other in pipeline.stages
+            if other is not stage
+            for name in stage_inputs(other, manifest)
+        }
         if not (elsewhere | set(pipeline.outputs)).intersection(stage_outputs(stage, manifest)):
             raise ValueError(f"pipeline, stage {stage.name[:80]!r} feeds nobody")
 
@@ -261,16 +343,27 @@ def _check_groups(pipeline: PipelineSpec, manifest: Manifest) -> None:
     for group in pipeline.groups:
         where = f"pipeline, parameter group {group.name[:80]!r}"
         if group.subgraph not in subs:
-            raise ValueError(f"{where}, sub-graph {group.subgraph[:80]!r}, the manifest has none of this name")
+            raise ValueError(
+                f"{where}, sub-graph {group.subgraph[:80]!r}, the manifest has none of this name"
+            )
         if not group.parameters:
             raise ValueError(f"{where}, it has no parameters")
         _once(f"parameter of group {group.name[:80]}", [one.name for one in group.parameters])
         end = 0
         for one in sorted(group.parameters, key=lambda one: one.offset_bytes):
             if one.spec.dtype not in ELEMENT_BYTES or min(one.spec.shape, default=1) < 1:
-                raise ValueError(f"{where}, {one.name[:80]!r} of impossible shape {one.spec} or type {one.spec.dtype[:40]!r}")
-            if one.offset_bytes < end or one.offset_bytes + one.spec.size_bytes > subs[group.subgraph].size_bytes:
-                raise ValueError(f"{where}, {one.name[:80]!r} at byte {one.offset_bytes}, outside its file or inside another parameter")
+                raise ValueError(
+                    f"{where}, {one.name[:80]!r} of impossible shape {one.spec} or type"
+                    f" {one.spec.dtype[:40]!r}"
+                )
+            if (
+                one.offset_bytes < end
+                or one.offset_bytes + one.spec.size_bytes > subs[group.subgraph].size_bytes
+            ):
+                raise ValueError(
+                    f"{where}, {one.name[:80]!r} at byte {one.offset_bytes}, outside its file or"
+                    " inside another parameter"
+                )
             end = one.offset_bytes + one.spec.size_bytes
 
 
@@ -283,15 +376,24 @@ def find_group(pipeline: PipelineSpec, name: str) -> ParameterGroup:
     raise UnknownName(f"unknown parameter group {str(name)[:80]!r}, pipeline, it has {known}")
 
 
-def functions_of(pipeline: PipelineSpec, given: Mapping[str, Callable[..., object]]) -> dict[str, Callable[..., object]]:
-    """The function of each Python stage, by stage, out of those that the caller passes by `module:function`. Raises BadInput.
+def functions_of(
+    pipeline: PipelineSpec, given: Mapping[str, Callable[..., object]]
+) -> dict[str, Callable[..., object]]:
+    """The function of each Python stage, by stage, out of those that the caller passes by
+    `module:function`. Raises BadInput.
 
     A bundle only names them: nothing is imported because a file says so.
     """
     for stage in pipeline.stages:
         if stage.call and stage.call not in given:
             passed = ", ".join(given) or "none"
-            raise BadInput(f"stage {stage.name} runs {stage.call}, pipeline, nobody passed it; passed are {passed}")
+            raise BadInput(
+                f"stage {stage.name} runs {stage.call}, pipeline, nobody passed it; passed are"
+                f" {passed}"
+            )
         if stage.call and not callable(given[stage.call]):
-            raise BadInput(f"stage {stage.name} runs {stage.call}, pipeline, what was passed is no function but {type(given[stage.call]).__name__}")
+            raise BadInput(
+                f"stage {stage.name} runs {stage.call}, pipeline, what was passed is no function"
+                f" but {type(given[stage.call]).__name__}"
+            )
     return {stage.name: given[stage.call] for stage in pipeline.stages if stage.call}

@@ -15,9 +15,15 @@ class Branch:
 
     processor: str
     depth: int | str | None = None
-    """Blocks in a row: one for the first of a stage plus the repeats kept; `0.5x` a share; None keeps the original's."""
+    """Blocks in a row: one for the first of a stage plus the repeats kept; `0.5x` a share.
+
+    None keeps the original's.
+    """
     width: int | str | None = None
-    """Channels at its end, before a `project` merge; inner widths scale alike. `0.5x` a share; None keeps the original's."""
+    """Channels at its end, before a `project` merge; inner widths scale alike.
+
+    `0.5x` a share; None keeps the original's.
+    """
     inner_ratio: float | None = None
     """Bottleneck or expansion factor of its blocks; None keeps the original's."""
     group_width: int | None = None
@@ -25,9 +31,15 @@ class Branch:
     activation: str | None = None
     """relu, silu, ... instead of the main activation; gates keep theirs."""
     width_in: int | None = None
-    """`project` only: channels behind the 1x1 convolution that opens the branch; None scales the input like `width`."""
+    """`project` only: channels behind the 1x1 convolution that opens the branch.
+
+    None scales the input like `width`.
+    """
     width_out: int | None = None
-    """`project` only: channels handed to the meeting point; None takes an equal share of the original's."""
+    """`project` only: channels handed to the meeting point.
+
+    None takes an equal share of the original's.
+    """
 
     def __str__(self) -> str:
         return f"{self.processor}:{self.depth or '='}x{self.width or '='}"
@@ -43,7 +55,10 @@ class Segment:
     """Cut it ends at."""
     branches: tuple[Branch, ...]
     merge: str = "concat"
-    """`concat`: outputs side by side; `project`: 1x1 convolutions in and out keep the original width."""
+    """`concat`: outputs side by side; `project`.
+
+    1x1 convolutions in and out keep the original width.
+    """
 
     @property
     def branched(self) -> bool:
@@ -59,7 +74,10 @@ class Plan:
     """A stretched network: segments in order, a meeting point at the end of each."""
 
     model: str
-    """The network it stretches, as the command line spells it: `torchvision:resnet18`, `net.py:make`, ..."""
+    """The network it stretches, as the command line spells it.
+
+    `torchvision:resnet18`, `net.py:make`, ...
+    """
     input_shape: tuple[int, ...]
     """NCHW, with the batch size that latency is meant for."""
     segments: tuple[Segment, ...]

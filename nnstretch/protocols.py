@@ -25,9 +25,25 @@ if TYPE_CHECKING:
 
 
 key_of = attrgetter(
-    "kind", "op", "epilogue", "cin", "cout", "hw_in", "hw_out", "kernel", "stride", "groups", "batch", "macs",
-    "read_elements", "write_elements", "weight_elements", "shapes_in", "shape_out", "layout",
-)  # fmt: skip
+    "kind",
+    "op",
+    "epilogue",
+    "cin",
+    "cout",
+    "hw_in",
+    "hw_out",
+    "kernel",
+    "stride",
+    "groups",
+    "batch",
+    "macs",
+    "read_elements",
+    "write_elements",
+    "weight_elements",
+    "shapes_in",
+    "shape_out",
+    "layout",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +53,9 @@ class Kernel:
     name: str
     """Name of the first node in it."""
     kind: str
-    """conv, gconv, dwconv, linear, pool, gap, add, mul, concat, norm, activation, matmul, softmax, reshape, or the operator's own name."""
+    """conv, gconv, dwconv, linear, pool, gap, add, mul, concat, norm, activation, matmul, softmax,
+    reshape, or the operator's own name.
+    """
     cin: int
     cout: int
     hw_in: int
@@ -56,14 +74,22 @@ class Kernel:
     nodes: tuple[str, ...] = ()
     """Everything fused into it, in execution order."""
     op: str = ""
-    """PyTorch's name of the operator that gives it its kind: `conv2d`, `hardswish`, `max_pool2d`; empty where unknown."""
+    """PyTorch's name of the operator that gives it its kind: `conv2d`, `hardswish`, `max_pool2d`.
+
+    Empty where unknown.
+    """
     epilogue: tuple[str, ...] = ()
-    """Operators fused behind it, in order; a batch norm folded into the weights is not there any more."""
+    """Operators fused behind it, in order.
+
+    A batch norm folded into the weights is not there any more.
+    """
     shapes_in: tuple[tuple[int, ...], ...] = ()
     """Activations it reads, in the order of its arguments; empty where unknown."""
     shape_out: tuple[int, ...] = ()
     layout: str = ""
-    """`blocked` where it works on blocks of channels (NCHWc), `padded` where it pads in a copy of its own; empty otherwise."""
+    """`blocked` where it works on blocks of channels (NCHWc), `padded` where it pads in a copy of
+    its own; empty otherwise.
+    """
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -153,8 +179,11 @@ class Backend(Protocol):
 class BindableBackend(Protocol):
     """A backend whose calls can be prepared once for memory that stays where it is."""
 
-    def bind(self, reads: Mapping[str, np.ndarray], writes: Sequence[np.ndarray], /) -> Callable[[], object]:
-        """A call that reads these arrays and fills those, in the order of the sub-graph's output names, as often as it is called.
+    def bind(
+        self, reads: Mapping[str, np.ndarray], writes: Sequence[np.ndarray], /
+    ) -> Callable[[], object]:
+        """A call that reads these arrays and fills those, in the order of the sub-graph's output
+        names, as often as it is called.
 
         What it fills may be part of a larger array, with gaps between rows.
         """
@@ -163,7 +192,9 @@ class BindableBackend(Protocol):
 
 @runtime_checkable
 class DeviceBackend(Protocol):
-    """A backend that copies to and from its device apart from its compute, so that three threads may be in it with three items."""
+    """A backend that copies to and from its device apart from its compute, so that three threads
+    may be in it with three items.
+    """
 
     def upload(self, inputs: Mapping[str, np.ndarray], /) -> object:
         """Inputs on the device, when they are there."""

@@ -42,24 +42,37 @@ class Processor:
     sync_us: float = 0.0
     """What a meeting point waits for this processor beyond its compute and copies."""
     asynchronous: bool = True
-    """True for a queue like OpenCL's: enqueueing returns at once, and who needs the result waits for an event. False for a call like
-    the DSP's, in which a thread stays until it returns: a helper thread, or the host's where `blocks_host`."""
+    """True for a queue like OpenCL's.
+
+    Enqueueing returns at once, and who needs the result waits for an event. False for a call like
+    the DSP's, in which a thread stays until it returns: a helper thread, or the host's where
+    `blocks_host`.
+    """
     memory_bytes: int | None = None
     """Weights and activations it can hold; None where no limit is known."""
     power_w: float | None = None
     """Mean power while it computes, above the idle chip's; None where nobody measured it."""
     enqueue_us: float = 0.0
-    """What handing it a task holds the host thread, before the work starts: enqueue and flush, or the push to a helper thread.
-    Where asynchronous, `sync_us` contains it: the meeting point itself costs only the rest, the wake-up."""
+    """What handing it a task holds the host thread, before the work starts.
+
+    Enqueue and flush, or the push to a helper thread. Where asynchronous, `sync_us` contains it:
+    the meeting point itself costs only the rest, the wake-up.
+    """
     blocks_host: bool = False
     """True for a call without a helper thread: the host does nothing else until it returns."""
     copies_overlap_compute: bool | None = None
-    """Whether tensors of other items are copied to and from it while it computes, as a stage of a pipeline: by an engine or a
-    thread of the host. False where its own cores copy; None for what its kind suggests."""
+    """Whether tensors of other items are copied to and from it while it computes, as a stage of a
+    pipeline: by an engine or a thread of the host. False where its own cores copy; None for what
+    its kind suggests.
+    """
 
     @property
     def overlaps_copies(self) -> bool:
-        return self.kind != "cpu" if self.copies_overlap_compute is None else self.copies_overlap_compute
+        return (
+            self.kind != "cpu"
+            if self.copies_overlap_compute is None
+            else self.copies_overlap_compute
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +111,10 @@ class Soc:
         return ELEMENT_BYTES[self.dtype]
 
     def contention_factor(self, names: frozenset[str]) -> float:
-        """Contention factor when these run at once: the published set, else the worst pair in it."""
+        """Contention factor when these run at once.
+
+        The published set, else the worst pair in it.
+        """
         if names in self.contention:
             return self.contention[names]
         pairs = (frozenset(pair) for pair in combinations(sorted(names), 2))

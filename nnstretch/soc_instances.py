@@ -14,21 +14,33 @@ DIGITS = "0123456789"
 
 
 def instantiate(soc: Soc, names: Sequence[str]) -> tuple[Soc, tuple[str, ...]]:
-    """`cpu, cpu` becomes `cpu0, cpu1`, each with a queue of its own; names that are there once stay.
+    """`cpu, cpu` becomes `cpu0, cpu1`, each with a queue of its own.
 
-    Copies slow others down as the original does, and each other not at all, since nobody measured that.
-    Raises UnknownName for a processor the chip lacks, BadInput where a name is taken.
+    Names that are there once stay.
+
+    Copies slow others down as the original does, and each other not at all, since nobody measured
+    that. Raises UnknownName for a processor the chip lacks, BadInput where a name is taken.
     """
     counts = Counter(names)
-    copies = {name: tuple(f"{name}{i}" for i in range(count)) if count > 1 else (name,) for name, count in counts.items()}
+    copies = {
+        name: tuple(f"{name}{i}" for i in range(count)) if count > 1 else (name,)
+        for name, count in counts.items()
+    }
     known = {processor.name for processor in soc.processors}
-    if taken := [copy for name, made in copies.items() for copy in made if copy != name and copy in known]:
-        raise BadInput(f"processor {taken[0]!r} is there already, SoC {soc.name}, name each processor once")
+    if taken := [
+        copy for name, made in copies.items() for copy in made if copy != name and copy in known
+    ]:
+        raise BadInput(
+            f"processor {taken[0]!r} is there already, SoC {soc.name}, name each processor once"
+        )
     return replace_processors(soc, copies), tuple(copy for made in copies.values() for copy in made)
 
 
 def instances_named_by(soc: Soc, names: Iterable[str]) -> Soc:
-    """The chip with the copies that a bundle names, `cpu1` of `cpu`. Raises UnknownName for a name that is neither."""
+    """The chip with the copies that a bundle names, `cpu1` of `cpu`.
+
+    Raises UnknownName for a name that is neither.
+    """
     known, copies = {processor.name for processor in soc.processors}, dict[str, tuple[str, ...]]()
     for name in names:
         original = name if name in known else name.rstrip(DIGITS)
@@ -42,12 +54,29 @@ def replace_processors(soc: Soc, copies: Mapping[str, tuple[str, ...]]) -> Soc:
     rest = tuple(processor for processor in soc.processors if processor.name not in copies)
     made = {**copies, **{processor.name: (processor.name,) for processor in rest}}
     contention = {
-        frozenset(chosen): factor for members, factor in soc.contention.items() for chosen in product(*(made[name] for name in sorted(members)))
+        frozenset(chosen): factor
+        for members, factor in soc.contention.items()
+        for chosen in product(*(made[name] for name in sorted(members)))
     }
     return replace(
         soc,
-        processors=tuple(replace(soc.processor(name), name=copy) for name, each in copies.items() for copy in each) + rest,
-        predictors={copy: soc.predictors[name] for name, each in made.items() for copy in each if name in soc.predictors},
-        fusion={copy: soc.fusion[name] for name, each in made.items() for copy in each if name in soc.fusion},
+        processors=tuple(
+            replace(soc.processor(name), name=copy)
+            for name, each in copies.items()
+            for copy in each
+        )
+        + rest,
+        predictors={
+            copy: soc.predictors[name]
+            for name, each in made.items()
+            for copy in each
+            if name in soc.predictors
+        },
+        fusion={
+            copy: soc.fusion[name]
+            for name, each in made.items()
+            for copy in each
+            if name in soc.fusion
+        },
         contention=contention,
     )

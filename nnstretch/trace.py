@@ -29,7 +29,10 @@ class Span:
     task: str
     processor: str
     handed_us: float | None = field(default=None, compare=False)
-    """When the host had handed it over, so that it lay in its processor's queue; None where nobody noted it."""
+    """When the host had handed it over, so that it lay in its processor's queue.
+
+    None where nobody noted it.
+    """
 
     @property
     def duration_us(self) -> float:
@@ -76,8 +79,12 @@ class Trace:
     @property
     def processors(self) -> tuple[str, ...]:
         """Every processor that ran something, in order of first use."""
-        return tuple(dict.fromkeys(span.processor for span in sorted(self.spans, key=lambda s: s.start_us)))
+        return tuple(
+            dict.fromkeys(span.processor for span in sorted(self.spans, key=lambda s: s.start_us))
+        )
 
     def __str__(self) -> str:
-        rows = (f"  {s.start_us:10.1f} {s.end_us:10.1f}  {s.processor:<6} {s.task}" for s in self.spans)
+        rows = (
+            f"  {s.start_us:10.1f} {s.end_us:10.1f}  {s.processor:<6} {s.task}" for s in self.spans
+        )
         return "\n".join([f"trace {self.makespan_us:.1f} us", *rows])

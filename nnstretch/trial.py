@@ -9,7 +9,10 @@ from nnstretch.plan import Plan
 from nnstretch.protocols import Estimate
 
 AlternativeEstimates = Mapping[str, Estimate]
-"""By processor, copies included; those that cannot run it, or that nobody measured doing so, are absent."""
+"""By processor, copies included.
+
+Those that cannot run it, or that nobody measured doing so, are absent.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +64,13 @@ class Trial:
     segments: tuple[SegmentCost, ...]
     macs: int
     params: int
-    alternatives: tuple[tuple[AlternativeEstimates, ...], ...] = field(default=(), repr=False, compare=False)
-    """By segment and branch, and the merge last where branches meet: what it would take on other processors. Empty where nobody asked."""
+    alternatives: tuple[tuple[AlternativeEstimates, ...], ...] = field(
+        default=(), repr=False, compare=False
+    )
+    """By segment and branch, and the merge last where branches meet.
+
+    What it would take on other processors. Empty where nobody asked.
+    """
 
     @property
     def latency_us(self) -> float:
@@ -80,4 +88,7 @@ class Violation:
     unit: str
 
     def __str__(self) -> str:
-        return f"{self.rule}: {self.where} needs {self.demand:.4g} {self.unit}, limit {self.limit:.4g} {self.unit}"
+        return (
+            f"{self.rule}: {self.where} needs {self.demand:.4g} {self.unit}, limit {self.limit:.4g}"
+            f" {self.unit}"
+        )

@@ -1,4 +1,7 @@
-"""The trainings that scripts/ablate_training.py compares: networks, ways of retraining, and a journal of what is done."""
+"""The trainings that scripts/ablate_training.py compares.
+
+Networks, ways of retraining, and a journal of what is done.
+"""
 
 from __future__ import annotations
 
@@ -31,15 +34,30 @@ NETWORKS = {
 }
 TEAMS = (("cpu", "dsp"), ("cpu", "gpu", "dsp"))
 CHANNELS_LAST = frozenset({"RegNetX-400MF-like", "EfficientNet-B0-like"})
-"""Networks of grouped convolutions, which train 1.25 and 1.9 times as fast in this layout on a CPU."""
+"""Networks of grouped convolutions, which train 1.25 and 1.9 times as fast in this layout on a CPU.
+"""
 CLASSES = {"digits": 10, "shapes": 60}
 MIN_MACS, MAX_MACS = 0.85, 1.0
 COMMON = (
-    *("data.image_px=32", "data.batch_images=32", "optimizer.name=adamw", "optimizer.lr=0.003", "optimizer.weight_decay=0.02"),
-    *("trainer.precise_norm_images=1024", "trainer.tensorboard=false", "trainer.threads=1", "trainer.precision=fp32"),
+    *(
+        "data.image_px=32",
+        "data.batch_images=32",
+        "optimizer.name=adamw",
+        "optimizer.lr=0.003",
+        "optimizer.weight_decay=0.02",
+    ),
+    *(
+        "trainer.precise_norm_images=1024",
+        "trainer.tensorboard=false",
+        "trainer.threads=1",
+        "trainer.precision=fp32",
+    ),
     "start=zero_residual",
 )
-"""What every training shares, beyond the task's recipe: few steps want AdamW, and running statistics lag behind."""
+"""What every training shares, beyond the task's recipe.
+
+Few steps want AdamW, and running statistics lag behind.
+"""
 
 
 @dataclass(frozen=True)
@@ -57,7 +75,12 @@ class Way:
     @property
     def keys(self) -> tuple[str, ...]:
         branched = (f"branched.inherit={self.inherit}", f"branched.drop={self.drop}")
-        return f"loss.distill={self.distill}", f"loss.features={self.features}", *branched, *self.more
+        return (
+            f"loss.distill={self.distill}",
+            f"loss.features={self.features}",
+            *branched,
+            *self.more,
+        )
 
 
 SCRATCH = Way("from scratch", inherit="none")
@@ -95,13 +118,18 @@ class Bench:
 
     task: str
     keys: tuple[str, ...]
-    """What all trainings change of the task's recipe; with other keys, or another length of the original, runs are kept apart."""
+    """What all trainings change of the task's recipe.
+
+    With other keys, or another length of the original, runs are kept apart.
+    """
     epochs: int
     original_epochs: int
     work: Path
     both: Way = BOTH
     first_split: int | None = None
-    """Seed N then splits the images by `data.split_seed` = this + N; else all seeds share the recipe's split."""
+    """Seed N then splits the images by `data.split_seed` = this + N; else all seeds share the
+    recipe's split.
+    """
     done: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -128,14 +156,26 @@ class Bench:
 
     def recipe_of(self, run: Run) -> Recipe:
         way = next((way for way in (self.both, *PARTS) if way.name == run.way), None)
-        own = () if self.first_split is None else (f"data.split_seed={self.first_split + run.seed}",)
+        own = (
+            () if self.first_split is None else (f"data.split_seed={self.first_split + run.seed}",)
+        )
         recipe = load_recipe(self.task, (*self.keys, *own, *(way.keys if way else ())))
-        trainer = replace(recipe.trainer, max_epochs=run.epochs, channels_last=run.network in CHANNELS_LAST)
-        return replace(recipe, model=f"{NETWORKS[run.network]}?num_classes={CLASSES[self.task]}", seed=run.seed, trainer=trainer)
+        trainer = replace(
+            recipe.trainer, max_epochs=run.epochs, channels_last=run.network in CHANNELS_LAST
+        )
+        return replace(
+            recipe,
+            model=f"{NETWORKS[run.network]}?num_classes={CLASSES[self.task]}",
+            seed=run.seed,
+            trainer=trainer,
+        )
 
     def train(self, run: Run) -> dict[str, float]:
         recipe = self.recipe_of(run)
-        original, kept = load_model(recipe.model, run.seed), self.work / f"{self.label}-{run.network}-{run.seed}.safetensors"
+        original, kept = (
+            load_model(recipe.model, run.seed),
+            self.work / f"{self.label}-{run.network}-{run.seed}.safetensors",
+        )
         if not run.team:
             accuracy = self.fitted(initialize_network(original, recipe), recipe)
             save_weights(original, kept)
@@ -143,10 +183,15 @@ class Bench:
         self.measured(replace(run, team="", way="original", epochs=self.original_epochs))
         load_weights(original, kept)
         module = branched_network(original, self.plan(run.network, run.team), recipe)
-        return {"accuracy": self.fitted(module, recipe, original if recipe.loss.has_teacher else None)}
+        return {
+            "accuracy": self.fitted(module, recipe, original if recipe.loss.has_teacher else None)
+        }
 
     def fitted(self, module: nn.Module, recipe: Recipe, teacher: nn.Module | None = None) -> float:
-        """Held-out accuracy after training in a folder that nobody else writes to: several networks may be trained at once."""
+        """Held-out accuracy after training in a folder that nobody else writes to.
+
+        Several networks may be trained at once.
+        """
         with TemporaryDirectory(prefix="unfinished-", dir=self.work) as folder:
             return fit(module, recipe, Path(folder), teacher=teacher, progress=False).val_accuracy
 
@@ -157,7 +202,14 @@ class Bench:
         if not path.exists():
             graph, soc = load_model_argument(model).graph, load_soc("mi9")
             bounds = {"min_macs": MIN_MACS * graph.macs, "max_macs": MAX_MACS * graph.macs}
-            found = search(NetworkAnalysis(graph), soc, tuple(team.split("+")), SegmentLimits(), **bounds, merges=("concat",))
+            found = search(
+                NetworkAnalysis(graph),
+                soc,
+                tuple(team.split("+")),
+                SegmentLimits(),
+                **bounds,
+                merges=("concat",),
+            )
             write_plan(path, found.plans[0].trial.plan)
         side = self.recipe.data.image_px
         return replace(read_plan(path), input_shape=(1, 3, side, side))

@@ -1,7 +1,8 @@
 """Branches on streams inside one CUDA graph against the original in one CUDA graph, batch 1.
 
-The branched network also runs on one stream, so that what is won by branches at once and what by a smaller network can be told apart.
-All three take turns; a time is one replay, from its launch until the card is done, without the copies in and out.
+The branched network also runs on one stream, so that what is won by branches at once and what by a
+smaller network can be told apart. All three take turns; a time is one replay, from its launch until
+the card is done, without the copies in and out.
 
   python scripts/bench_cuda.py --out docs/bench_cuda.md
 """
@@ -72,7 +73,9 @@ def forms_of(model: str, shape: tuple[int, ...]) -> Forms:
             export(stretch(module, plan), plan, path)
             bundles[name] = read_bundle(path)
     manifest = bundles["streams"].manifest
-    alone = replace(manifest, subgraphs=tuple(replace(sub, processor="a") for sub in manifest.subgraphs))
+    alone = replace(
+        manifest, subgraphs=tuple(replace(sub, processor="a") for sub in manifest.subgraphs)
+    )
     bundles["one stream"] = replace(bundles["streams"], manifest=alone)
     original, branched = (lower(stretcher, plan).macs for plan in plans.values())
     return Forms(bundles, (original, branched))
@@ -87,7 +90,12 @@ def interleaved(replays: Mapping[str, Callable[[], None]], rounds: int) -> list[
             replay()
             if number >= WARM_UPS:
                 times_us[name].append((perf_counter() - begun) * 1e6)
-    return [Times(name, float(np.median(us)), (float(np.quantile(us, 0.1)), float(np.quantile(us, 0.9)))) for name, us in times_us.items()]
+    return [
+        Times(
+            name, float(np.median(us)), (float(np.quantile(us, 0.1)), float(np.quantile(us, 0.9)))
+        )
+        for name, us in times_us.items()
+    ]
 
 
 def measured(forms: Forms, device: str, rounds: int) -> list[Times]:
@@ -102,29 +110,51 @@ def measured(forms: Forms, device: str, rounds: int) -> list[Times]:
 
         return replay
 
-    return interleaved({name: waiting(CudaGraphSession(bundle, device)) for name, bundle in forms.bundles.items()}, rounds)
+    return interleaved(
+        {name: waiting(CudaGraphSession(bundle, device)) for name, bundle in forms.bundles.items()},
+        rounds,
+    )
 
 
 def rows(model: str, forms: Forms, times: list[Times]) -> list[str]:
     by_form = {one.form: one for one in times}
-    cells = [f"{by_form[f].median_us:.0f} ({by_form[f].spread_us[0]:.0f} to {by_form[f].spread_us[1]:.0f})" for f in FORMS]
+    cells = [
+        f"{by_form[f].median_us:.0f} ({by_form[f].spread_us[0]:.0f} to"
+        f" {by_form[f].spread_us[1]:.0f})"
+        for f in FORMS
+    ]
     speedup = by_form["original"].median_us / by_form["streams"].median_us
     overlap = by_form["one stream"].median_us / by_form["streams"].median_us
-    return [f"| {model} | {forms.macs[1] / forms.macs[0]:.2f} | {' | '.join(cells)} | {speedup:.2f} | {overlap:.2f} |"]
+    return [
+        f"| {model} | {forms.macs[1] / forms.macs[0]:.2f} | {' | '.join(cells)} | {speedup:.2f} |"
+        f" {overlap:.2f} |"
+    ]
 
 
 FORMS = ("original", "one stream", "streams")
 HEAD = [
-    "| network | MACs, branched to original | original, us | branched on one stream, us | branched on streams, us | speed-up | of it by streams |",
+    (
+        "| network | MACs, branched to original | original, us | branched on one stream, us |"
+        " branched on streams, us | speed-up | of it by streams |"
+    ),
     "|---|---|---|---|---|---|---|",
 ]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", default="cuda", help="cuda or cuda:N (default cuda)")
-    parser.add_argument("--rounds", type=int, default=300, help="replays of each form (default 300)")
-    parser.add_argument("--out", type=Path, default=Path("docs/bench_cuda.md"), help="the page (default docs/bench_cuda.md)")
+    parser.add_argument(
+        "--rounds", type=int, default=300, help="replays of each form (default 300)"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("docs/bench_cuda.md"),
+        help="the page (default docs/bench_cuda.md)",
+    )
     args = parser.parse_args()
     try:
         from nnstretch.files.atomic import atomic_write
@@ -137,8 +167,16 @@ def main() -> int:
             table += rows(model, forms, measured(forms, args.device, args.rounds))
             print(table[-1], flush=True)
         command = f"python scripts/bench_cuda.py {shlex.join(sys.argv[1:])}".strip()
-        text = ["# Branches on a CUDA card", "", f"Made by `{command}` on one {card}: batch 1, float32, random weights; medians of", ""]
-        text[2] += f" {args.rounds} replays that took turns, and between which times four fifths of them lie. Copies in and out are not counted."
+        text = [
+            "# Branches on a CUDA card",
+            "",
+            f"Made by `{command}` on one {card}: batch 1, float32, random weights; medians of",
+            "",
+        ]
+        text[2] += (
+            f" {args.rounds} replays that took turns, and between which times four fifths of them"
+            " lie. Copies in and out are not counted."
+        )
         with atomic_write(args.out) as aside:
             aside.write_text("\n".join([*text, *HEAD, *table, ""]), encoding="utf-8")
     except NnstretchError as refusal:

@@ -1,11 +1,15 @@
-"""Four networks on this machine: the plan that a search finds for two of its cores, measured against the original.
+"""Four networks on this machine.
 
-    python scripts/bench_host.py --out docs/bench_host.md [--soc latency_predictors/host] [--networks resnet50,...] [--runs 30]
+The plan that a search finds for two of its cores, measured against the original.
 
-Profiles the machine first where --soc is not there. Every network is searched at no fewer than 0.8 of its MACs and then measured with
-`nnstretch bench`: float32 of ONNX Runtime, int8 of LiteRT. Weights and calibration inputs are random, which only times
-may be judged by; for int8, batch norms hold the statistics of those inputs. Finished rows go to a journal beside --out
-(`NAME.rows.jsonl`), so an interrupted run goes on where it stopped.
+    python scripts/bench_host.py --out docs/bench_host.md [--soc latency_predictors/host]
+    [--networks resnet50,...] [--runs 30]
+
+Profiles the machine first where --soc is not there. Every network is searched at no fewer than 0.8
+of its MACs and then measured with `nnstretch bench`: float32 of ONNX Runtime, int8 of LiteRT.
+Weights and calibration inputs are random, which only times may be judged by; for int8, batch norms
+hold the statistics of those inputs. Finished rows go to a journal beside --out (`NAME.rows.jsonl`),
+so an interrupted run goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -30,38 +34,82 @@ NETWORKS = {
     "resnet18": "torchvision:resnet18",
 }
 """The last only where it is named: it is for a quick look."""
-FORMATS = {"float32": ("--backend", "onnxruntime"), "int8": ("--only-int8", "--calibration", "random")}
+FORMATS = {
+    "float32": ("--backend", "onnxruntime"),
+    "int8": ("--only-int8", "--calibration", "random"),
+}
 BUDGET_S = 420
 NOTES = {
     "int8": (
-        "Batch norms of original and branches hold the statistics of the 16 random calibration inputs: without them the signal of deep "
-        "networks fades below the steps of int8. `nnstretch bench` then asks for 3 dB of signal over noise, not for the 10 dB of a sound network.",
-        "Branches write side by side into the tensor of their meeting point, so merges copy nothing (docs/runtime.md). "
-        "Inputs and outputs of sub-graphs are copied: LiteRT computes in memory of its own. No segment ends at a map that is padded for the "
-        "convolution behind it: a padded map that is handed over is copied pixel by pixel, inside a sub-graph padding costs nothing.",
-        "In MobileNetV3 no single operator loses the signal: each of some hundred operators rounds anew and costs 0.3 to 1 dB, "
-        "from 40 dB behind the first to about 10 dB at the end, and random weights have nothing that averages noise out.",
+        (
+            "Batch norms of original and branches hold the statistics of the 16 random calibration"
+            " inputs: without them the signal of deep networks fades below the steps of int8."
+            " `nnstretch bench` then asks for 3 dB of signal over noise, not for the 10 dB of a"
+            " sound network."
+        ),
+        (
+            "Branches write side by side into the tensor of their meeting point, so merges copy"
+            " nothing (docs/runtime.md). Inputs and outputs of sub-graphs are copied: LiteRT"
+            " computes in memory of its own. No segment ends at a map that is padded for the"
+            " convolution behind it: a padded map that is handed over is copied pixel by pixel,"
+            " inside a sub-graph padding costs nothing."
+        ),
+        (
+            "In MobileNetV3 no single operator loses the signal: each of some hundred operators"
+            " rounds anew and costs 0.3 to 1 dB, from 40 dB behind the first to about 10 dB at the"
+            " end, and random weights have nothing that averages noise out."
+        ),
     )
 }
 """Beside the numbers, by format."""
-HEADS = ("network", "backend", "what", "median ms", "quartiles ms", "speed-up over the original on one core", "95% interval")
+HEADS = (
+    "network",
+    "backend",
+    "what",
+    "median ms",
+    "quartiles ms",
+    "speed-up over the original on one core",
+    "95% interval",
+)
 
 
 def arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", required=True, metavar="FILE.md")
-    parser.add_argument("--soc", default="latency_predictors/host", metavar="FOLDER", help="this machine's profile, made where it is not there")
+    parser.add_argument(
+        "--soc",
+        default="latency_predictors/host",
+        metavar="FOLDER",
+        help="this machine's profile, made where it is not there",
+    )
     parser.add_argument("--processors", default="cpu0,cpu1", help="two cores of it (cpu0,cpu1)")
-    parser.add_argument("--networks", default=",".join(list(NETWORKS)[:4]), metavar="A,B", help=f"of {', '.join(NETWORKS)}")
-    parser.add_argument("--formats", default=",".join(FORMATS), metavar="A,B", help=f"of {', '.join(FORMATS)}")
+    parser.add_argument(
+        "--networks",
+        default=",".join(list(NETWORKS)[:4]),
+        metavar="A,B",
+        help=f"of {', '.join(NETWORKS)}",
+    )
+    parser.add_argument(
+        "--formats", default=",".join(FORMATS), metavar="A,B", help=f"of {', '.join(FORMATS)}"
+    )
     parser.add_argument("--min-macs", default="0.8x", help="of the original's (0.8x)")
     parser.add_argument("--runs", type=int, default=30, help="rounds of every measurement (30)")
     return parser
 
 
 def nnstretch(*argv: object) -> dict[str, Any]:
-    """The JSON of one verb in a process of its own. Raises BadInput with its line where it refuses."""
-    done = subprocess.run([sys.executable, "-m", "nnstretch.cli", *map(str, argv), "--json"], capture_output=True, text=True, check=False)
+    """The JSON of one verb in a process of its own.
+
+    Raises BadInput with its line where it refuses.
+    """
+    done = subprocess.run(
+        [sys.executable, "-m", "nnstretch.cli", *map(str, argv), "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
         raise BadInput(lines[-1].removeprefix("nnstretch: "))
@@ -78,7 +126,13 @@ def named(text: str, known: Sequence[str], option: str) -> list[str]:
 
 def measured(network: str, format: str, args: argparse.Namespace, plans: Path) -> dict[str, Any]:
     """One row of the journal; its `refused` says why there is nothing to see."""
-    row: dict[str, Any] = {"network": network, "format": format, "min_macs": args.min_macs, "runs": args.runs, "soc": args.soc}
+    row: dict[str, Any] = {
+        "network": network,
+        "format": format,
+        "min_macs": args.min_macs,
+        "runs": args.runs,
+        "soc": args.soc,
+    }
     plan = plans / f"{network}.yaml"
     try:
         found = nnstretch(
@@ -86,7 +140,10 @@ def measured(network: str, format: str, args: argparse.Namespace, plans: Path) -
             *("--min-macs", args.min_macs, "--fallback", "nearest", "--out", plan),
         )
         best = found["plans"][0]
-        row |= {"macs": best["macs"] / found["original"]["macs"], "predicted": best["speedup_vs_fastest"]}
+        row |= {
+            "macs": best["macs"] / found["original"]["macs"],
+            "predicted": best["speedup_vs_fastest"],
+        }
         row["bench"] = nnstretch("bench", plan, *FORMATS[format], "--runs", args.runs)
     except BadInput as refusal:
         row["refused"] = str(refusal)
@@ -101,8 +158,14 @@ def lines_of(label: str, result: dict[str, Any]) -> list[str]:
         for what, row in one["contenders"].items():
             low, high = row["speedup_interval"]
             times = f"{row['median_ms']:.2f} | {row['q1_ms']:.2f} to {row['q3_ms']:.2f}"
-            lines.append(f"| {label} | {name} | {what} | {times} | {row['speedup']:.2f}x | {low:.2f} to {high:.2f} |")
-        limit = f"critical path, {one['efficiency']:.3f} of branches at once, {one['dispatch_us']:.0f} us per meeting point"
+            lines.append(
+                f"| {label} | {name} | {what} | {times} | {row['speedup']:.2f}x | {low:.2f} to"
+                f" {high:.2f} |"
+            )
+        limit = (
+            f"critical path, {one['efficiency']:.3f} of branches at once, {one['dispatch_us']:.0f}"
+            " us per meeting point"
+        )
         lines.append(f"| {label} | {name} | {limit} | {one['critical_path_ms']:.2f} | | | |")
     return lines
 
@@ -112,19 +175,37 @@ def page(rows: Sequence[dict[str, Any]], command: str) -> str:
     lines = ["# Searched plans on this machine, measured", "", f"    {command}", ""]
     if done:
         facts = done[-1]["bench"]
-        lines += [f"{facts['machine']}; {facts['versions']}. Weights and calibration inputs are random: only times may be judged by them.", ""]
-    lines += [line for format, notes in NOTES.items() if any(row["format"] == format for row in rows) for note in notes for line in (note, "")]
+        lines += [
+            (
+                f"{facts['machine']}; {facts['versions']}. Weights and calibration inputs are"
+                " random: only times may be judged by them."
+            ),
+            "",
+        ]
+    lines += [
+        line
+        for format, notes in NOTES.items()
+        if any(row["format"] == format for row in rows)
+        for note in notes
+        for line in (note, "")
+    ]
     lines += [f"| {' | '.join(HEADS)} |", f"|{'---|' * len(HEADS)}"]
     lines += [line for row in done for line in lines_of(row["network"], row["bench"])]
     lines.append("")
     for row in rows:
         where = f"{row['network']} {row['format']}"
         if "macs" in row:
-            lines.append(f"- {where}: {row['macs']:.2f} of the MACs, predicted {row['predicted']:.2f}x over the fastest core")
+            lines.append(
+                f"- {where}: {row['macs']:.2f} of the MACs, predicted {row['predicted']:.2f}x over"
+                " the fastest core"
+            )
         if "refused" in row:
             lines.append(f"- {where}: refused, {row['refused']}")
         else:
-            lines += [f"- {where}: not measured: {name}, {why}" for name, why in row["bench"]["skipped"].items()]
+            lines += [
+                f"- {where}: not measured: {name}, {why}"
+                for name, why in row["bench"]["skipped"].items()
+            ]
             lines += [f"- {where}: warning: {warning}" for warning in row["bench"]["warnings"]]
     return "\n".join(lines) + "\n"
 
@@ -144,18 +225,29 @@ def main() -> None:
     args = arguments().parse_args()
     out = check_writable(args.out)
     assert out is not None
-    networks, formats = named(args.networks, list(NETWORKS), "--networks"), named(args.formats, list(FORMATS), "--formats")
+    networks, formats = (
+        named(args.networks, list(NETWORKS), "--networks"),
+        named(args.formats, list(FORMATS), "--formats"),
+    )
     if not Path(args.soc).is_dir():
         print(f"profiling this machine into {args.soc}, {BUDGET_S} s", file=sys.stderr)
         nnstretch("profile", "--out", args.soc, "--budget-s", BUDGET_S)
     plans, journal = out.with_suffix(".plans"), out.with_suffix(".rows.jsonl")
     plans.mkdir(exist_ok=True)
     wanted = [
-        {"network": network, "format": format, "min_macs": args.min_macs, "runs": args.runs, "soc": args.soc}
+        {
+            "network": network,
+            "format": format,
+            "min_macs": args.min_macs,
+            "runs": args.runs,
+            "soc": args.soc,
+        }
         for network in networks
         for format in formats
     ]
-    command = "python scripts/bench_host.py " + " ".join(f"--{name.replace('_', '-')} {value}" for name, value in vars(args).items())
+    command = "python scripts/bench_host.py " + " ".join(
+        f"--{name.replace('_', '-')} {value}" for name, value in vars(args).items()
+    )
     for one in wanted:
         rows = journal_of(journal)
         if not any("bench" in row and one.items() <= row.items() for row in rows):
@@ -163,7 +255,11 @@ def main() -> None:
             with journal.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(measured(one["network"], one["format"], args, plans)) + "\n")
             rows = journal_of(journal)
-        latest = {(row["network"], row["format"]): row for row in rows if any(one.items() <= row.items() for one in wanted)}
+        latest = {
+            (row["network"], row["format"]): row
+            for row in rows
+            if any(one.items() <= row.items() for one in wanted)
+        }
         write_text(out, page(list(latest.values()), command))
     print(out.read_text(encoding="utf-8"))
 

@@ -1,9 +1,13 @@
-"""A published plan for CPU and GPU, its branches on two cores of this machine: how near to the critical path, and what meeting costs.
+"""A published plan for CPU and GPU, its branches on two cores of this machine.
 
-    python scripts/bench_overlap.py --out docs/overlap.md [--config R-50-CG] [--runs 50] [--backend onnxruntime,litert]
+How near to the critical path, and what meeting costs.
 
-ONNX Runtime and LiteRT float32, LiteRT int8. Weights and calibration inputs are random: only times may be judged by them. The critical
-path is the slowest branch of every segment and its merge, each sub-graph alone on its core, in the same rounds as everything else.
+    python scripts/bench_overlap.py --out docs/overlap.md [--config R-50-CG] [--runs 50] [--backend
+    onnxruntime,litert]
+
+ONNX Runtime and LiteRT float32, LiteRT int8. Weights and calibration inputs are random: only times
+may be judged by them. The critical path is the slowest branch of every segment and its merge, each
+sub-graph alone on its core, in the same rounds as everything else.
 """
 
 from __future__ import annotations
@@ -27,11 +31,16 @@ from nnstretch.stretch import NetworkAnalysis
 from nnstretch.stretch.published.anynet import check_config, import_plan, match_published_network
 
 TARGET, DISPATCH_US = 0.93, 50
-"""Share of the latency that the critical path should be, and the most that a meeting point should cost."""
+"""Share of the latency that the critical path should be, and the most that a meeting point should
+cost.
+"""
 
 
 def plan_of(name: str, path: Path) -> None:
-    """A published configuration as a plan file. Raises UnknownName, and BadInput where it contradicts itself."""
+    """A published configuration as a plan file.
+
+    Raises UnknownName, and BadInput where it contradicts itself.
+    """
     if name not in (known := configurations()):
         raise UnknownName(f"unknown configuration {name!r}, configs.csv, it has {', '.join(known)}")
     config = config_of(known[name])
@@ -42,10 +51,20 @@ def plan_of(name: str, path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", required=True, metavar="FILE.md")
-    parser.add_argument("--config", default="R-50-CG", help="a configuration of configs.csv for two processors (R-50-CG)")
-    parser.add_argument("--backend", default="onnxruntime,litert", help="as `nnstretch bench` takes them; int8 comes with litert")
+    parser.add_argument(
+        "--config",
+        default="R-50-CG",
+        help="a configuration of configs.csv for two processors (R-50-CG)",
+    )
+    parser.add_argument(
+        "--backend",
+        default="onnxruntime,litert",
+        help="as `nnstretch bench` takes them; int8 comes with litert",
+    )
     parser.add_argument("--runs", type=int, default=50, help="rounds (50)")
     args = parser.parse_args()
     out = check_writable(args.out)
@@ -55,16 +74,32 @@ def main() -> None:
         plan = Path(folder) / f"{args.config}.yaml"
         plan_of(args.config, plan)
         found = nnstretch("bench", plan, "--backend", args.backend, *int8, "--runs", args.runs)
-    command = f"python scripts/bench_overlap.py --out {args.out} --config {args.config} --backend {args.backend} --runs {args.runs}"
+    command = (
+        f"python scripts/bench_overlap.py --out {args.out} --config {args.config} --backend"
+        f" {args.backend} --runs {args.runs}"
+    )
     lines = [f"# Branches of {args.config} on two cores", "", f"    {command}", ""]
-    lines += [f"{found['machine']}; {found['versions']}. Weights and calibration inputs are random.", ""]
-    lines += [f"| {' | '.join(HEADS)} |", f"|{'---|' * len(HEADS)}", *lines_of(args.config, found), ""]
+    lines += [
+        f"{found['machine']}; {found['versions']}. Weights and calibration inputs are random.",
+        "",
+    ]
+    lines += [
+        f"| {' | '.join(HEADS)} |",
+        f"|{'---|' * len(HEADS)}",
+        *lines_of(args.config, found),
+        "",
+    ]
     for one in found["variants"]:
         name = f"{one['backend']} {one['precision']}"
         met = "met" if one["efficiency"] >= TARGET else "missed"
-        lines.append(f"- {name}: critical path over latency {one['efficiency']:.3f}, wanted {TARGET}: {met}")
+        lines.append(
+            f"- {name}: critical path over latency {one['efficiency']:.3f}, wanted {TARGET}: {met}"
+        )
         met = "met" if one["dispatch_us"] <= DISPATCH_US else "missed"
-        lines.append(f"- {name}: {one['dispatch_us']:.0f} us per meeting point, wanted at most {DISPATCH_US}: {met}")
+        lines.append(
+            f"- {name}: {one['dispatch_us']:.0f} us per meeting point, wanted at most"
+            f" {DISPATCH_US}: {met}"
+        )
     lines += [f"- not measured: {name}, {why}" for name, why in found["skipped"].items()]
     lines += [f"- warning: {warning}" for warning in found["warnings"]]
     write_text(out, "\n".join(lines) + "\n")

@@ -1,9 +1,11 @@
 """How fast predictors are: estimates per second, and the whole table of a network.
 
-    python scripts/bench_predictor.py [--soc mi9 --soc profiles/host_onnxruntime] [--model torchvision:resnet50]
+    python scripts/bench_predictor.py [--soc mi9 --soc profiles/host_onnxruntime] [--model
+    torchvision:resnet50]
 
-The table holds every unit of the network at every depth of its stage and ten widths, on every processor. One core, five
-repetitions, medians; making the table includes scaling the graphs and fusing them.
+The table holds every unit of the network at every depth of its stage and ten widths, on every
+processor. One core, five repetitions, medians; making the table includes scaling the graphs and
+fusing them.
 """
 
 from __future__ import annotations
@@ -53,16 +55,28 @@ def rate(soc: Soc, processor: str, count: int) -> float:
 
 
 def table(stretcher: NetworkAnalysis, soc: Soc) -> dict[tuple[int, int, str], list[Kernel]]:
-    """Kernels of every unit at every width, as each processor's backend fuses them; a depth is a sum over units."""
+    """Kernels of every unit at every width, as each processor's backend fuses them.
+
+    A depth is a sum over units.
+    """
     found: dict[tuple[int, int, str], list[Kernel]] = {}
     for u, (start, end) in enumerate(pairwise(stretcher.cuts)):
         piece = stretcher.section(start, end, None)
         for w, share in enumerate(WIDTHS):
             try:
-                graph, _ = resize_section(piece, Branch(soc.processors[0].name), piece.width_in, max(8, round(piece.width_out * share / 8) * 8), "")
+                graph, _ = resize_section(
+                    piece,
+                    Branch(soc.processors[0].name),
+                    piece.width_in,
+                    max(8, round(piece.width_out * share / 8) * 8),
+                    "",
+                )
             except BadPlan:
                 continue
-            by_rules = {rules: list(fuse_kernels(graph, rules)) for rules in {soc.rules(p.name) for p in soc.processors}}
+            by_rules = {
+                rules: list(fuse_kernels(graph, rules))
+                for rules in {soc.rules(p.name) for p in soc.processors}
+            }
             found |= {(u, w, p.name): by_rules[soc.rules(p.name)] for p in soc.processors}
     return found
 
@@ -73,12 +87,17 @@ def table_s(stretcher: NetworkAnalysis, soc: Soc) -> tuple[float, float, int]:
     found = table(stretcher, soc)
     built = perf_counter()
     for processor in soc.processors:
-        estimate_many(soc.predictors[processor.name], [k for key, many in found.items() if key[2] == processor.name for k in many])
+        estimate_many(
+            soc.predictors[processor.name],
+            [k for key, many in found.items() if key[2] == processor.name for k in many],
+        )
     return built - started, perf_counter() - built, sum(map(len, found.values()))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--soc", action="append", default=None)
     parser.add_argument("--model", default="torchvision:resnet50")
     parser.add_argument("--kernels", type=int, default=20_000)
@@ -86,16 +105,27 @@ def main() -> None:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     module = load_model(args.model).eval()
-    stretcher = NetworkAnalysis(capture(module, torch.zeros(default_input(args.model, module)), args.model))
+    stretcher = NetworkAnalysis(
+        capture(module, torch.zeros(default_input(args.model, module)), args.model)
+    )
     print("| chip | processor | estimates per second |\n| --- | --- | --- |")
     socs = [load_soc(name) for name in args.soc or ["mi9"]]
     for soc in socs:
         for processor in islice(soc.processors, 3):
-            print(f"| {soc.name} | {processor.name} | {rate(soc, processor.name, args.kernels):,.0f} |")
-    print(f"\n| table of {args.model} | kernels | scale and fuse s | estimate s |\n| --- | --- | --- | --- |")
+            print(
+                f"| {soc.name} | {processor.name} |"
+                f" {rate(soc, processor.name, args.kernels):,.0f} |"
+            )
+    print(
+        f"\n| table of {args.model} | kernels | scale and fuse s | estimate s |\n| --- | --- | ---"
+        " | --- |"
+    )
     for soc in socs:
         runs = [table_s(stretcher, soc) for _ in range(REPEATS)]
-        print(f"| {soc.name} | {runs[0][2]} | {median(r[0] for r in runs):.2f} | {median(r[1] for r in runs):.3f} |")
+        print(
+            f"| {soc.name} | {runs[0][2]} | {median(r[0] for r in runs):.2f} |"
+            f" {median(r[1] for r in runs):.3f} |"
+        )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,12 @@
-"""Time and memory of the exact search: ResNets of growing depth, and networks of the zoo; a table and a plot.
+"""Time and memory of the exact search: ResNets of growing depth, and networks of the zoo.
+
+A table and a plot.
 
   python scripts/bench_search.py --out docs/search.md --picture docs/search_growth.svg
 
-Every search runs in a process of its own on one core, over every cut between blocks and every width in steps of 8. One that takes
-under five seconds runs five times: its row shows the median, least and most.
+Every search runs in a process of its own on one core, over every cut between blocks and every width
+in steps of 8. One that takes under five seconds runs five times: its row shows the median, least
+and most.
 """
 
 from __future__ import annotations
@@ -20,9 +23,15 @@ from statistics import median
 
 GROWTH = ("resnet18", "resnet34", "resnet50", "resnet101")
 ZOO = (
-    "torchvision:mobilenet_v3_large", "torchvision:densenet121", "timm:convnext_tiny", "torchvision:inception_v3", "torchvision:vgg16",
-    "timm:vit_tiny_patch16_224", "timm:efficientnet_b5", "onnx:resnet18",
-)  # fmt: skip
+    "torchvision:mobilenet_v3_large",
+    "torchvision:densenet121",
+    "timm:convnext_tiny",
+    "torchvision:inception_v3",
+    "torchvision:vgg16",
+    "timm:vit_tiny_patch16_224",
+    "timm:efficientnet_b5",
+    "onnx:resnet18",
+)
 LONGEST_S = 75.0
 """For one search, capture included."""
 SHORT_S, REPEATS = 5.0, 5
@@ -48,20 +57,34 @@ print(json.dumps({
 
 
 def searched(model: str, team: str) -> dict[str, float]:
-    """The median by seconds of several runs, where they are short; `least_s` and `most_s` beside it."""
+    """The median by seconds of several runs, where they are short.
+
+    `least_s` and `most_s` beside it.
+    """
     runs = [one(model, team)]
     while "refused" not in runs[0] and runs[0]["seconds"] < SHORT_S and len(runs) < REPEATS:
         runs.append(one(model, team))
     if any("refused" in run for run in runs):
         return next(run for run in runs if "refused" in run)
     seconds = [run["seconds"] for run in runs]
-    return runs[0] | {"seconds": median(seconds), "least_s": min(seconds), "most_s": max(seconds), "runs": len(runs)}
+    return runs[0] | {
+        "seconds": median(seconds),
+        "least_s": min(seconds),
+        "most_s": max(seconds),
+        "runs": len(runs),
+    }
 
 
 def one(model: str, team: str) -> dict[str, float]:
     environment = dict(os.environ, OMP_NUM_THREADS="1")
     try:
-        run = subprocess.run([sys.executable, "-c", ONE, model, team], capture_output=True, text=True, env=environment, timeout=LONGEST_S)
+        run = subprocess.run(
+            [sys.executable, "-c", ONE, model, team],
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=LONGEST_S,
+        )
     except subprocess.TimeoutExpired:
         return {"refused": f"not finished in {LONGEST_S:.0f} s"}  # type: ignore[dict-item]
     if run.returncode:
@@ -75,7 +98,12 @@ def onnx_file(folder: str) -> str:
     import torchvision
 
     path = f"{folder}/resnet18.onnx"
-    torch.onnx.export(torchvision.models.resnet18(weights=None).eval(), (torch.zeros(1, 3, 224, 224),), path, dynamo=True)
+    torch.onnx.export(
+        torchvision.models.resnet18(weights=None).eval(),
+        (torch.zeros(1, 3, 224, 224),),
+        path,
+        dynamo=True,
+    )
     return path
 
 
@@ -83,10 +111,18 @@ def row(name: str, team: str, found: dict[str, float]) -> str:
     if "refused" in found:
         return f"| {name} | {team} | | {found['refused']} | | | | | |"
     proof = "optimal" if found["optimal"] else f"within {100 * found['gap']:.1f} %"
-    gain = f"{found['fastest_ms'] / found['latency_ms']:.2f}x | {found['iso_mac_ms'] / found['latency_ms']:.2f}x"
+    gain = (
+        f"{found['fastest_ms'] / found['latency_ms']:.2f}x |"
+        f" {found['iso_mac_ms'] / found['latency_ms']:.2f}x"
+    )
     spread = f" ({found['least_s']:.1f} to {found['most_s']:.1f})" if found["runs"] > 1 else ""
-    size = f"{found['seconds']:.1f}{spread} | {found['peak_mb']:.0f} ({found['before_mb']:.0f} before)"
-    return f"| {name} | {team} | {found['cuts']:.0f} | 10^{found['log10_size']:.0f} | {proof} | {found['latency_ms']:.2f} | {gain} | {size} |"
+    size = (
+        f"{found['seconds']:.1f}{spread} | {found['peak_mb']:.0f} ({found['before_mb']:.0f} before)"
+    )
+    return (
+        f"| {name} | {team} | {found['cuts']:.0f} | 10^{found['log10_size']:.0f} | {proof} |"
+        f" {found['latency_ms']:.2f} | {gain} | {size} |"
+    )
 
 
 def plot(points: dict[str, list[tuple[float, float]]]) -> str:
@@ -96,26 +132,46 @@ def plot(points: dict[str, list[tuple[float, float]]]) -> str:
     def place(cuts: float, seconds: float) -> tuple[float, float]:
         return 60 + 460 * (log10(cuts) - 1) / 0.85, 300 - 250 * (log10(seconds) + 0.5) / 2.5
 
-    parts = ['<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 620 360" font-family="sans-serif" font-size="12">']
-    parts.append('<rect width="620" height="360" fill="white"/><text x="60" y="24" font-size="14">Seconds to the proven optimum, one core</text>')
+    parts = [
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 620 360" font-family="sans-serif"'
+        ' font-size="12">'
+    ]
+    parts.append(
+        '<rect width="620" height="360" fill="white"/><text x="60" y="24" font-size="14">Seconds to'
+        " the proven optimum, one core</text>"
+    )
     for seconds in (1, 10, 100):
         y = place(10, seconds)[1]
-        parts.append(f'<line x1="60" y1="{y:.0f}" x2="530" y2="{y:.0f}" stroke="#ddd"/><text x="52" y="{y + 4:.0f}" text-anchor="end">{seconds} s</text>')
+        parts.append(
+            f'<line x1="60" y1="{y:.0f}" x2="530" y2="{y:.0f}" stroke="#ddd"/><text x="52"'
+            f' y="{y + 4:.0f}" text-anchor="end">{seconds} s</text>'
+        )
     for cuts in (10, 20, 30, 50, 70):
         x = place(cuts, 1)[0]
-        parts.append(f'<line x1="{x:.0f}" y1="50" x2="{x:.0f}" y2="300" stroke="#eee"/><text x="{x:.0f}" y="320" text-anchor="middle">{cuts}</text>')
-    parts.append('<text x="290" y="345" text-anchor="middle">cuts between blocks (ResNet-18, 34, 50, 101)</text>')
+        parts.append(
+            f'<line x1="{x:.0f}" y1="50" x2="{x:.0f}" y2="300" stroke="#eee"/><text x="{x:.0f}"'
+            f' y="320" text-anchor="middle">{cuts}</text>'
+        )
+    parts.append(
+        '<text x="290" y="345" text-anchor="middle">cuts between blocks (ResNet-18, 34, 50,'
+        " 101)</text>"
+    )
     for (team, line), colour in zip(points.items(), ("#0067a8", "#b84a00"), strict=True):
         spots = [place(*point) for point in line]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in spots)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
         parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>' for x, y in spots]
-        parts.append(f'<text x="{spots[-1][0] + 8:.0f}" y="{spots[-1][1] + 4:.0f}" fill="{colour}">{team}</text>')
+        parts.append(
+            f'<text x="{spots[-1][0] + 8:.0f}" y="{spots[-1][1] + 4:.0f}"'
+            f' fill="{colour}">{team}</text>'
+        )
     return "".join([*parts, "</svg>\n"])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", required=True, metavar="FILE.md")
     parser.add_argument("--picture", required=True, metavar="FILE.svg")
     args = parser.parse_args()
@@ -126,21 +182,51 @@ def main() -> None:
             path = onnx_file(folder) if model.startswith("onnx:") else model
             for team in TEAMS:
                 found = searched(path, team)
-                rows.append(row(model.partition(":")[2] + (" (ONNX file)" if model.startswith("onnx:") else ""), team, found))
+                rows.append(
+                    row(
+                        model.partition(":")[2]
+                        + (" (ONNX file)" if model.startswith("onnx:") else ""),
+                        team,
+                        found,
+                    )
+                )
                 print(rows[-1], file=sys.stderr)
-                if model.partition(":")[2] in GROWTH and not model.startswith("onnx:") and "refused" not in found:
+                if (
+                    model.partition(":")[2] in GROWTH
+                    and not model.startswith("onnx:")
+                    and "refused" not in found
+                ):
                     points[team].append((found["cuts"], found["seconds"]))
     head = [
-        "# The exact search: time, memory, and what it finds on `mi9`", "",
-        f"`python scripts/bench_search.py --out {args.out} --picture {args.picture}`: {time.perf_counter() - began:.0f} s on one core.", "",
-        "Every cut between blocks, every width in steps of 8, both merges, default limits, no bound on MACs: the fastest plan the constraints",
-        "allow. Predicted latencies. Kernels of kinds that `mi9` never measured are priced as the nearest kind (`--fallback nearest`).",
-        "Seconds: pricing, proof, and equal-MACs comparison; capture apart; where a search takes under five seconds, the median of five",
-        "(least to most). Memory: peak of the process, in MB.", "",
-        f"![growth with the number of cuts]({Path(args.picture).name})", "",
-        "| network | processors | cuts | plans | proof | found ms | vs fastest alone | vs equal MACs | seconds | peak MB |",
+        "# The exact search: time, memory, and what it finds on `mi9`",
+        "",
+        (
+            f"`python scripts/bench_search.py --out {args.out} --picture {args.picture}`:"
+            f" {time.perf_counter() - began:.0f} s on one core."
+        ),
+        "",
+        (
+            "Every cut between blocks, every width in steps of 8, both merges, default limits, no"
+            " bound on MACs: the fastest plan the constraints"
+        ),
+        (
+            "allow. Predicted latencies. Kernels of kinds that `mi9` never measured are priced as"
+            " the nearest kind (`--fallback nearest`)."
+        ),
+        (
+            "Seconds: pricing, proof, and equal-MACs comparison; capture apart; where a search"
+            " takes under five seconds, the median of five"
+        ),
+        "(least to most). Memory: peak of the process, in MB.",
+        "",
+        f"![growth with the number of cuts]({Path(args.picture).name})",
+        "",
+        (
+            "| network | processors | cuts | plans | proof | found ms | vs fastest alone | vs equal"
+            " MACs | seconds | peak MB |"
+        ),
         "|---|---|---|---|---|---|---|---|---|---|",
-    ]  # fmt: skip
+    ]
     Path(args.out).write_text("\n".join([*head, *rows, ""]), encoding="utf-8")
     Path(args.picture).write_text(plot(points), encoding="utf-8")
 

@@ -87,29 +87,47 @@ def card(values: Mapping[str, float], evidence: Evidence, errors: Errors) -> tup
     fitted, held, row = errors.fitted, errors.network_left_out, errors.row_left_out
     single, branched = groups(held)
     left_out = f"{mean(held, single):.1%} (one processor) and {mean(held, branched):.1%} (branched)"
-    summary = f"{mean(fitted, held):.1%} fitted on all rows, with a network left out {left_out}, with a branched row left out {mean(row, row):.1%}"
+    summary = (
+        f"{mean(fitted, held):.1%} fitted on all rows, with a network left out {left_out}, with a"
+        f" branched row left out {mean(row, row):.1%}"
+    )
     parts = [
         HEAD.replace("{count}", str(len(values))),
         table("parameter | value", (f"{name} | {value:g}" for name, value in values.items())),
         table("crossing | fixed us | us per KiB", crossings(evidence)),
-        f"## Error\n\nMean absolute: {summary}.\n"
-        f"Fitted, one processor {mean(fitted, single):.1%}, branched {mean(fitted, branched):.1%}. Without EN-L4-CD, branched: "
-        f"{mean(fitted, known(branched)):.1%} fitted, {mean(held, known(branched)):.1%} network left out, {mean(row, known(row)):.1%} row left out.\n"
-        f"EN-L4-CD priced without its stages 1 and 7: {errors.without_stages:+.1%} (fitted).\n",
+        (
+            f"## Error\n\nMean absolute: {summary}.\nFitted, one processor"
+            f" {mean(fitted, single):.1%}, branched {mean(fitted, branched):.1%}. Without EN-L4-CD,"
+            f" branched: {mean(fitted, known(branched)):.1%} fitted,"
+            f" {mean(held, known(branched)):.1%} network left out, {mean(row, known(row)):.1%} row"
+            f" left out.\nEN-L4-CD priced without its stages 1 and 7: {errors.without_stages:+.1%}"
+            " (fitted).\n"
+        ),
         table(
             "network | measured us | error, fitted | error, network left out | error, row left out",
             (
-                f"{c} | {evidence.measured_us[c]:.0f} | {fitted[c]:+.1%} | {held[c]:+.1%} | {f'{row[c]:+.1%}' if c in row else '-'}"
+                f"{c} | {evidence.measured_us[c]:.0f} | {fitted[c]:+.1%} | {held[c]:+.1%} |"
+                f" {f'{row[c]:+.1%}' if c in row else '-'}"
                 for c in held
             ),
         ),
-        "Network left out: fitted without any row of that network (R-34 also without its kernels and waits; the three straight lines\n"
-        "were kept). Row left out: fitted on all rows but that one, so its network is known on single processors.\n"
-        "The error of an estimate is the root mean square of the left-out errors of its processor's own rows.\n",
+        (
+            "Network left out: fitted without any row of that network (R-34 also without its"
+            " kernels and waits; the three straight lines\nwere kept). Row left out: fitted on all"
+            " rows but that one, so its network is known on single processors.\nThe error of an"
+            " estimate is the root mean square of the left-out errors of its processor's own"
+            " rows.\n"
+        ),
         stages(errors),
         "Written by `python scripts/calibrate_mi9.py`.\n",
     ]
-    return "\n".join(parts), f"public NN-Stretch measurements (Mi 9, int8, 224 px, minimum of 50 runs); mean error {summary}"
+    return (
+        "\n".join(parts),
+        (
+            "public NN-Stretch measurements (Mi 9, int8, 224 px, minimum of 50 runs); mean error"
+            f" {summary}"
+        ),
+    )
 
 
 def groups(held: Mapping[str, float]) -> tuple[list[str], list[str]]:
@@ -127,7 +145,11 @@ def mean(errors: Mapping[str, float], configs: Iterable[str]) -> float:
 
 def crossings(evidence: Evidence) -> list[str]:
     across = evidence.crossing
-    named = (("to the GPU", across.gpu_in), ("from the GPU", across.gpu_out), ("merge", across.merge))
+    named = (
+        ("to the GPU", across.gpu_in),
+        ("from the GPU", across.gpu_out),
+        ("merge", across.merge),
+    )
     return [f"{name} | {link.fixed_us:g} | {link.us_per_kib:g}" for name, link in named]
 
 
@@ -137,17 +159,28 @@ def stages(errors: Errors) -> str:
     near = float(np.mean([np.abs(off[name]).mean() for name in WAITS]))
     body = []
     for name, title in TERMS.items():
-        pairs = zip(errors.stages_predicted[name], errors.stages_measured[name], off[name], strict=True)
-        body.append(" | ".join([title, *(f"{p:.0f} / {m:.0f} ({e:+.1%})" for p, m, e in pairs), f"{np.abs(off[name]).mean():.1%}"]))
+        pairs = zip(
+            errors.stages_predicted[name], errors.stages_measured[name], off[name], strict=True
+        )
+        body.append(
+            " | ".join(
+                [
+                    title,
+                    *(f"{p:.0f} / {m:.0f} ({e:+.1%})" for p, m, e in pairs),
+                    f"{np.abs(off[name]).mean():.1%}",
+                ]
+            )
+        )
     return (
-        "## R-34-DG, stage by stage\n\n"
-        f"Predicted / measured us (mean of two profiled runs), fitted. Single GPU kernels: mean {np.abs(errors.kernels).mean():.1%}, "
-        f"worst {np.abs(errors.kernels).max():.1%}.\n\n"
+        "## R-34-DG, stage by stage\n\nPredicted / measured us (mean of two profiled runs),"
+        f" fitted. Single GPU kernels: mean {np.abs(errors.kernels).mean():.1%}, worst"
+        f" {np.abs(errors.kernels).max():.1%}.\n\n"
         + table("term | s1 | s2 | s3 | s4 | mean error", body)
-        + f"\nMean of the waits (launch, map, sync, whole, concatenation): {near:.1%}. Launch, map and concatenation are the straight lines\n"
-        "above, so they show how straight these waits are.\n"
-        "Handing over to the DSP takes 10 us and is inside its branch. Of the GPU's synchronisation 366 us (mean of the four stages) pass\n"
-        "before its branch starts, while the host enqueues it; emulated runs wait so.\n"
+        + f"\nMean of the waits (launch, map, sync, whole, concatenation): {near:.1%}. Launch, map"
+        " and concatenation are the straight lines\nabove, so they show how straight these waits"
+        " are.\nHanding over to the DSP takes 10 us and is inside its branch. Of the GPU's"
+        " synchronisation 366 us (mean of the four stages) pass\nbefore its branch starts, while"
+        " the host enqueues it; emulated runs wait so.\n"
     )
 
 

@@ -1,7 +1,7 @@
 """What the authors of NN-Stretch published about their phone, as arrays that a fit can price.
 
-Whole networks (`latency_mi9.csv`, `ops_mi9.csv`), and of R-34-DG single GPU kernels and the waits around its
-meeting points (`kernels_r34dg.csv`), whose DSP branches are rebuilt from `configs.csv`.
+Whole networks (`latency_mi9.csv`, `ops_mi9.csv`), and of R-34-DG single GPU kernels and the waits
+around its meeting points (`kernels_r34dg.csv`), whose DSP branches are rebuilt from `configs.csv`.
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ def rounded(value: float) -> float:
 
 
 def line(x: Sequence[float], y: Sequence[float]) -> Link:
-    """Straight line through waits over KiB, least in squared relative error, both ends at least zero."""
+    """Straight line through waits over KiB, least in squared relative error, both ends at least
+    zero.
+    """
     slope, fixed = np.polyfit(x, y, 1, w=1 / np.array(y))
     return Link(rounded(max(0.0, float(fixed))), rounded(max(0.0, float(slope))))
 
@@ -110,17 +112,35 @@ def convolution(cin: int, cout: int, side_in: int, side_out: int, k: int, role: 
     read, write = cin * side_in**2, cout * side_out**2
     residual = write if role == "conv2" else 0
     return Kernel(
-        name=role, kind="conv", cin=cin, cout=cout, hw_in=side_in**2, hw_out=side_out**2, kernel=k, stride=side_in // side_out,
-        groups=1, batch=1, macs=k * k * cin * cout * side_out**2, read_elements=read + residual, write_elements=write,
+        name=role,
+        kind="conv",
+        cin=cin,
+        cout=cout,
+        hw_in=side_in**2,
+        hw_out=side_out**2,
+        kernel=k,
+        stride=side_in // side_out,
+        groups=1,
+        batch=1,
+        macs=k * k * cin * cout * side_out**2,
+        read_elements=read + residual,
+        write_elements=write,
         weight_elements=k * k * cin * cout + cout,
-    )  # fmt: skip
+    )
 
 
 def basic_blocks(config: Mapping[str, str]) -> tuple[Kernel, ...]:
-    """A branch of basic residual blocks: projection where shapes change, then two 3x3 convolutions a block."""
+    """A branch of basic residual blocks.
+
+    Projection where shapes change, then two 3x3 convolutions a block.
+    """
     width, came = int(config["width"]), int(config["stage_in_w"])
     side_in, side_out = int(config["hw_in_224"]), int(config["hw_out_224"])
-    kernels = [convolution(came, width, side_in, side_out, 1, "projection")] if (came, side_in) != (width, side_out) else []
+    kernels = (
+        [convolution(came, width, side_in, side_out, 1, "projection")]
+        if (came, side_in) != (width, side_out)
+        else []
+    )
     for _ in range(int(config["depth"])):
         kernels.append(convolution(came, width, side_in, side_out, 3, "conv1"))
         kernels.append(convolution(width, width, side_out, side_out, 3, "conv2"))
@@ -153,11 +173,19 @@ def stage(configs: Mapping[str, Mapping[str, str]], timed: Sequence[Mapping[str,
 
 
 def stages_of(data: Path, timed: Sequence[Mapping[str, str]]) -> tuple[Stage, ...]:
-    configs = [row for row in rows(data / "configs.csv") if row["config"] == "R-34-DG" and row["branch"] != "-1"]
+    configs = [
+        row
+        for row in rows(data / "configs.csv")
+        if row["config"] == "R-34-DG" and row["branch"] != "-1"
+    ]
     first = [row for row in timed if row["kernel_index"] == "1"]
     numbers = sorted({row["stage"] for row in first})
     return tuple(
-        stage({c["device"]: c for c in configs if c["part"] == f"s{n}"}, [row for row in first if row["stage"] == n]) for n in numbers
+        stage(
+            {c["device"]: c for c in configs if c["part"] == f"s{n}"},
+            [row for row in first if row["stage"] == n],
+        )
+        for n in numbers
     )
 
 
@@ -186,7 +214,9 @@ def gather(data: Path) -> Evidence:
         networks=networks,
         measured_us={row["config"]: float(row["latency_us"]) for row in latencies},
         model={row["config"]: row["model"] for row in latencies},
-        kernel_us=np.array([np.mean([float(run["kernel_us"]) for run in runs]) for runs in single.values()]),
+        kernel_us=np.array(
+            [np.mean([float(run["kernel_us"]) for run in runs]) for runs in single.values()]
+        ),
         stage=np.array([int(number) - 1 for number, _ in single]),
         stages=stages,
         crossing=crossing(stages),

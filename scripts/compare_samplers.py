@@ -1,11 +1,15 @@
-"""Optuna's samplers against the exact optimum: how far the best of 100, 300 and 1000 trials is from it.
+"""Optuna's samplers against the exact optimum.
 
-Every sampler starts cold (no plan of the exact search is among its trials), proposes from the space that the exact
-search covers, and is told each limit by `Trial.set_constraint`. Trials are predicted, so a study takes seconds to minutes;
-a sampler that needs longer than --cap-s for one study is stopped there, and the table says at how many trials.
+How far the best of 100, 300 and 1000 trials is from it.
+
+Every sampler starts cold (no plan of the exact search is among its trials), proposes from the space
+that the exact search covers, and is told each limit by `Trial.set_constraint`. Trials are
+predicted, so a study takes seconds to minutes; a sampler that needs longer than --cap-s for one
+study is stopped there, and the table says at how many trials.
 
   OMP_NUM_THREADS=1 python scripts/compare_samplers.py --out docs/samplers.md
-  OMP_NUM_THREADS=1 python scripts/compare_samplers.py --models torchvision:resnet18 --seeds 3 --cap-s 60 --out docs/samplers.md
+  OMP_NUM_THREADS=1 python scripts/compare_samplers.py --models torchvision:resnet18 --seeds 3
+  --cap-s 60 --out docs/samplers.md
 """
 
 from __future__ import annotations
@@ -55,7 +59,9 @@ class Case:
 
 @dataclass(frozen=True)
 class Run:
-    """One study: after each trial, the best feasible latency so far (infinite while there is none)."""
+    """One study: after each trial, the best feasible latency so far (infinite while there
+    is none).
+    """
 
     best_us: tuple[float, ...]
     feasible: tuple[bool, ...]
@@ -71,8 +77,18 @@ def case_of(model: str, soc_name: str, processors: tuple[str, ...], known_ms: fl
     judge = PlanEvaluator(stretcher, CostModel(soc), processors, limits, bounds)
     if known_ms is not None:
         return Case(model, space, judge, known_ms * 1000, "from an earlier search")
-    result = search(stretcher, soc, processors, limits, min_macs=bounds.min_macs, width_steps=WIDTH_STEPS, merges=("concat",))
-    proof = f"{'proven' if result.optimal else 'not proven'}, {result.search_s:.1f} s of exact search"
+    result = search(
+        stretcher,
+        soc,
+        processors,
+        limits,
+        min_macs=bounds.min_macs,
+        width_steps=WIDTH_STEPS,
+        merges=("concat",),
+    )
+    proof = (
+        f"{'proven' if result.optimal else 'not proven'}, {result.search_s:.1f} s of exact search"
+    )
     return Case(model, space, judge, result.plans[0].trial.latency_us, proof)
 
 
@@ -82,7 +98,9 @@ def run(case: Case, sampler: str, seed: int, trials: int, cap_s: float, one_limi
     began = time.perf_counter()
     for _ in range(trials):
         trial = study.ask()
-        verdict = case.judge.evaluate(plan_from_parameters(case.space, suggest_parameters(trial, case.space.distributions)))
+        verdict = case.judge.evaluate(
+            plan_from_parameters(case.space, suggest_parameters(trial, case.space.distributions))
+        )
         told = {"broken by": max(verdict.limits.values())} if one_limit else verdict.limits
         for name, value in told.items():
             trial.set_constraint(name, value)
@@ -96,7 +114,12 @@ def run(case: Case, sampler: str, seed: int, trials: int, cap_s: float, one_limi
         feasible.append(verdict.feasible)
         seconds.append(time.perf_counter() - began)
         if len(seconds) % 100 == 0:
-            print(f"{sampler} seed {seed}: {len(seconds)} trials, {best_us / case.optimum_us - 1:.1%}, {seconds[-1]:.0f} s", file=sys.stderr, flush=True)
+            print(
+                f"{sampler} seed {seed}: {len(seconds)} trials,"
+                f" {best_us / case.optimum_us - 1:.1%}, {seconds[-1]:.0f} s",
+                file=sys.stderr,
+                flush=True,
+            )
         if seconds[-1] > cap_s:
             break
     return Run(tuple(best), tuple(feasible), tuple(seconds))
@@ -107,7 +130,9 @@ def gap_text(runs: Sequence[Run], mark: int, optimum_us: float) -> str:
     if any(len(r.best_us) < mark for r in runs):
         return "-"
     gaps = [r.best_us[mark - 1] / optimum_us - 1 for r in runs]
-    shown = [f"{g:.1%}" if math.isfinite(g) else "none" for g in (median(gaps), min(gaps), max(gaps))]
+    shown = [
+        f"{g:.1%}" if math.isfinite(g) else "none" for g in (median(gaps), min(gaps), max(gaps))
+    ]
     return f"{shown[0]} ({shown[1]} to {shown[2]})"
 
 
@@ -130,24 +155,51 @@ def row(name: str, runs: Sequence[Run], optimum_us: float) -> str:
 
 
 def section(case: Case, runs: dict[str, list[Run]]) -> list[str]:
-    about = f"{len(case.space.distributions)} parameters, at least {MIN_MACS} of the original's MACs."
-    lines = [f"## {case.model}", "", f"Optimum {case.optimum_us / 1000:.3f} ms ({case.proof}); {about}", ""]
-    lines.append("| sampler | seeds | " + " | ".join(f"gap at {mark}" for mark in MARKS) + " | gap at the end | feasible | s per trial |")
+    about = (
+        f"{len(case.space.distributions)} parameters, at least {MIN_MACS} of the original's MACs."
+    )
+    lines = [
+        f"## {case.model}",
+        "",
+        f"Optimum {case.optimum_us / 1000:.3f} ms ({case.proof}); {about}",
+        "",
+    ]
+    lines.append(
+        "| sampler | seeds | "
+        + " | ".join(f"gap at {mark}" for mark in MARKS)
+        + " | gap at the end | feasible | s per trial |"
+    )
     lines.append("|" + "---|" * (len(MARKS) + 5))
     return [*lines, *(row(NAMES[name], found, case.optimum_us) for name, found in runs.items()), ""]
 
 
 def page(sections: list[str], command: str, args: argparse.Namespace) -> str:
-    told = "the largest share by which any limit is broken, as one limit" if args.one_limit else "every limit apart"
+    told = (
+        "the largest share by which any limit is broken, as one limit"
+        if args.one_limit
+        else "every limit apart"
+    )
     intro = [
         "# Samplers against the exact optimum",
         "",
         f"Made by `{command}`.",
-        f"Chip {args.soc}, processors {args.processors}; predicted latency. Gap: best feasible trial over the exact optimum, less one;",
-        f"median over up to {args.seeds} seeds (lowest to highest), `none` where no trial was feasible. No plan of the exact search was given to any",
-        f"sampler. Search and studies share one space ({WIDTH_STEPS} widths per branch). Samplers were told {told}.",
+        (
+            f"Chip {args.soc}, processors {args.processors}; predicted latency. Gap: best feasible"
+            " trial over the exact optimum, less one;"
+        ),
+        (
+            f"median over up to {args.seeds} seeds (lowest to highest), `none` where no trial was"
+            " feasible. No plan of the exact search was given to any"
+        ),
+        (
+            f"sampler. Search and studies share one space ({WIDTH_STEPS} widths per branch)."
+            f" Samplers were told {told}."
+        ),
         f"A study that took longer than {args.cap_s:g} s was",
-        "stopped, and no further seed begun: `-` stands where a seed did not get so far, and the column behind says how far each got.",
+        (
+            "stopped, and no further seed begun: `-` stands where a seed did not get so far, and"
+            " the column behind says how far each got."
+        ),
         "Seconds per trial: one core, proposing included.",
         "",
     ]
@@ -155,8 +207,12 @@ def page(sections: list[str], command: str, args: argparse.Namespace) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", default="torchvision:resnet18,torchvision:resnet50", help="comma-separated")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--models", default="torchvision:resnet18,torchvision:resnet50", help="comma-separated"
+    )
     parser.add_argument("--soc", default="mi9")
     parser.add_argument("--processors", default="cpu,dsp")
     parser.add_argument("--samplers", default=",".join(SAMPLERS))
@@ -164,16 +220,28 @@ def main() -> int:
     parser.add_argument("--trials", type=int, default=max(MARKS))
     parser.add_argument("--cap-s", type=float, default=60.0, help="longest time of one study")
     parser.add_argument(
-        "--one-limit", action="store_true", help="tell samplers only the limit that is broken most (GP models each limit apart)"
+        "--one-limit",
+        action="store_true",
+        help="tell samplers only the limit that is broken most (GP models each limit apart)",
     )
-    parser.add_argument("--optimum-ms", action="append", default=[], metavar="MODEL=MS", help="known from an earlier search: skips it")
+    parser.add_argument(
+        "--optimum-ms",
+        action="append",
+        default=[],
+        metavar="MODEL=MS",
+        help="known from an earlier search: skips it",
+    )
     parser.add_argument("--out", type=Path, default=Path("docs/samplers.md"))
     args = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
     processors, sections = tuple(args.processors.split(",")), []
-    known = {model: float(ms) for model, _, ms in (pair.rpartition("=") for pair in args.optimum_ms)}
-    command = f"OMP_NUM_THREADS=1 python scripts/compare_samplers.py {shlex.join(sys.argv[1:])}".strip()
+    known = {
+        model: float(ms) for model, _, ms in (pair.rpartition("=") for pair in args.optimum_ms)
+    }
+    command = (
+        f"OMP_NUM_THREADS=1 python scripts/compare_samplers.py {shlex.join(sys.argv[1:])}".strip()
+    )
     for model in args.models.split(","):
         case = case_of(model, args.soc, processors, known.get(model))
         runs: dict[str, list[Run]] = {}
@@ -181,7 +249,9 @@ def main() -> int:
             runs[name] = []
             for seed in range(args.seeds):
                 if sum(r.seconds[-1] for r in runs[name]) < args.cap_s:
-                    runs[name].append(run(case, name, seed, args.trials, args.cap_s, args.one_limit))
+                    runs[name].append(
+                        run(case, name, seed, args.trials, args.cap_s, args.one_limit)
+                    )
             print(row(f"{model} {NAMES[name]}", runs[name], case.optimum_us), flush=True)
             done = [*sections, *section(case, runs)]
             write_text(args.out, page(done, command, args))

@@ -1,17 +1,24 @@
-"""What of the model zoos can be captured, rebuilt exactly, cut and stretched; the rest named with the reason.
+"""What of the model zoos can be captured, rebuilt exactly, cut and stretched.
 
-    python scripts/coverage_zoo.py [--only PATTERN] [--cache zoo.jsonl] [--out docs/coverage_zoo.md] [--memory-gb 8]
+The rest named with the reason.
 
-For every torchvision classification network and one network of each timm family (its smallest or nearly so):
+    python scripts/coverage_zoo.py [--only PATTERN] [--cache zoo.jsonl] [--out docs/coverage_zoo.md]
+    [--memory-gb 8]
+
+For every torchvision classification network and one network of each timm family (its smallest or
+nearly so):
 - captured: torch.export gives a graph of rules we know how to read;
-- equal: with every parameter and every norm statistic randomised, the plan that branches nothing has the
+- equal: with every parameter and every norm statistic randomised, the plan that branches nothing
+  has the
   network's exact parameter count and its outputs to 1e-5 (largest difference over largest output);
 - cuts: possible meeting points;
-- stretchable: a two-branch plan (depths 0.5x and 0.75x, widths 0.5x) builds, a forward and backward step gives
+- stretchable: a two-branch plan (depths 0.5x and 0.75x, widths 0.5x) builds, a forward and backward
+  step gives
   finite gradients for all parameters, and at least half of the MACs lie in branched segments.
 
-Networks run one after another, each in a process of its own whose data is limited to --memory-gb. With --cache a
-run that was interrupted goes on where it stopped; delete the file after a change of the rules.
+Networks run one after another, each in a process of its own whose data is limited to --memory-gb.
+With --cache a run that was interrupted goes on where it stopped; delete the file after a change of
+the rules.
 """
 
 from __future__ import annotations
@@ -49,7 +56,10 @@ BATCH, DEPTHS, WIDTH = 2, (0.5, 0.75), 0.5
 EQUAL, ENOUGH = 1e-5, 0.5
 HUGE_PARAMS = 300_000_000
 TIMEOUT_S = 900
-LOWERED = {"timm:convmixer_1536_20": (2, 3, 64, 64), "timm:naflexvit_base_patch16_gap": (2, 3, 128, 128)}
+LOWERED = {
+    "timm:convmixer_1536_20": (2, 3, 64, 64),
+    "timm:naflexvit_base_patch16_gap": (2, 3, 128, 128),
+}
 """Inputs that are made smaller to spare memory; everything else runs at its own size."""
 TIMM = """
 beit_base_patch16_224 botnet26t_256 eca_halonext26ts halonet26t lambda_resnet26t bat_resnext26ts gcresnext26ts gernet_s mobileone_s0
@@ -102,12 +112,17 @@ class Finding:
 
 
 def networks() -> list[str]:
-    vision = [f"torchvision:{name}" for name in torchvision.models.list_models(module=torchvision.models)]
+    vision = [
+        f"torchvision:{name}" for name in torchvision.models.list_models(module=torchvision.models)
+    ]
     return vision + [f"timm:{name}" for name in TIMM.split()]
 
 
 def randomise(module: torch.nn.Module, seed: int) -> None:
-    """Every parameter and statistic moves, so that zero-initialised heads and gates hide nothing; variances stay positive."""
+    """Every parameter and statistic moves, so that zero-initialised heads and gates hide nothing.
+
+    Variances stay positive.
+    """
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in module.parameters():
@@ -123,8 +138,14 @@ def randomise(module: torch.nn.Module, seed: int) -> None:
 def convolutional(graph: Graph) -> bool:
     """Mixes pixels by windows in more than its stem, and nowhere by attention."""
     specs = graph.specs()
-    windows = sum(max(specs[n.inputs[1]].shape[2:]) > 1 for n in graph.nodes if n.kind in CONVOLUTIONS and len(n.inputs) > 1)
-    attention = any(n.kind in ("scaled_dot_product_attention", "matmul", "bmm", "einsum") for n in graph.nodes)
+    windows = sum(
+        max(specs[n.inputs[1]].shape[2:]) > 1
+        for n in graph.nodes
+        if n.kind in CONVOLUTIONS and len(n.inputs) > 1
+    )
+    attention = any(
+        n.kind in ("scaled_dot_product_attention", "matmul", "bmm", "einsum") for n in graph.nodes
+    )
     return windows > 1 and not attention
 
 
@@ -137,11 +158,21 @@ def examine(model: str) -> Iterator[Finding]:
     captured = trace(module, torch.zeros(shape), model)
     stretcher = NetworkAnalysis(captured.graph)
     params = sum(p.numel() for p in module.parameters())
-    found = replace(found, captured=True, convolutional=convolutional(captured.graph), params=params, cuts=len(stretcher.cuts))
+    found = replace(
+        found,
+        captured=True,
+        convolutional=convolutional(captured.graph),
+        params=params,
+        cuts=len(stretcher.cuts),
+    )
     yield found
     x = torch.randn(shape, generator=torch.Generator().manual_seed(1))
     same = build_module(lower(stretcher, sequential(stretcher, model, params)), captured.weights)
-    found = replace(found, params_equal=params == sum(p.numel() for p in same.parameters()), error=difference(module, same, x))
+    found = replace(
+        found,
+        params_equal=params == sum(p.numel() for p in same.parameters()),
+        error=difference(module, same, x),
+    )
     del same
     yield found
     survey = two_branches(stretcher, model, ("cpu", "dsp"), DEPTHS, WIDTH)
@@ -150,12 +181,27 @@ def examine(model: str) -> Iterator[Finding]:
     network = build_module(lower(stretcher, survey.plan), captured.weights).train()
     del module, captured
     network(x).square().mean().backward()
-    wrong = [name for name, p in network.named_parameters() if p.grad is None or not bool(p.grad.isfinite().all())]
-    yield replace(found, built=not wrong, reason=f"no finite gradient for {wrong[0]} and {len(wrong) - 1} more" if wrong else found.reason)
+    wrong = [
+        name
+        for name, p in network.named_parameters()
+        if p.grad is None or not bool(p.grad.isfinite().all())
+    ]
+    yield replace(
+        found,
+        built=not wrong,
+        reason=(
+            f"no finite gradient for {wrong[0]} and {len(wrong) - 1} more"
+            if wrong
+            else found.reason
+        ),
+    )
 
 
 def sequential(stretcher: NetworkAnalysis, model: str, params: int) -> Plan:
-    """The plan that branches nothing; of a huge network in one segment a cut, which inherits piece by piece and needs less memory."""
+    """The plan that branches nothing.
+
+    Of a huge network in one segment a cut, which inherits piece by piece and needs less memory.
+    """
     if params < HUGE_PARAMS:
         return single_processor_plan(stretcher.graph, model, "cpu")
     names = [INPUT, *(cut.name for cut in stretcher.cuts)]
@@ -171,7 +217,11 @@ def difference(module: torch.nn.Module, other: torch.nn.Module, x: torch.Tensor)
 
 def excuse(survey: CoveragePlan, share: float) -> str:
     """The first stage that should branch and does not, where too little branches."""
-    telling = [line for line in survey.refused if "no weighted work" not in line and "keeps its width" not in line]
+    telling = [
+        line
+        for line in survey.refused
+        if "no weighted work" not in line and "keeps its width" not in line
+    ]
     return "" if share >= ENOUGH else (telling or list(survey.refused) or ["one segment only"])[0]
 
 
@@ -187,9 +237,17 @@ def child(model: str, memory_gb: float, pipe: Connection) -> None:
         pipe.send(asdict(replace(found, reason=f"skipped for memory, above {memory_gb:g} GB")))
     # Broad on purpose: whatever one network of hundreds raises is that network's finding.
     except Exception as error:
-        kind = "" if isinstance(error, NnstretchError) else f"{type(error).__name__} at {where(error)}: "
+        kind = (
+            ""
+            if isinstance(error, NnstretchError)
+            else f"{type(error).__name__} at {where(error)}: "
+        )
         memory = "can't allocate memory" in str(error)
-        reason = f"skipped for memory, above {memory_gb:g} GB" if memory else kind + " ".join(str(error).split())[:300]
+        reason = (
+            f"skipped for memory, above {memory_gb:g} GB"
+            if memory
+            else kind + " ".join(str(error).split())[:300]
+        )
         pipe.send(asdict(replace(found, reason=reason)))
 
 
@@ -225,7 +283,9 @@ def run_one(model: str, memory_gb: float) -> Finding:
 def cached(path: Path | None) -> dict[str, Finding]:
     if path is None or not path.exists():
         return {}
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    rows = [
+        json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()
+    ]
     return {row["model"]: Finding(**row) for row in rows}
 
 
@@ -234,21 +294,41 @@ def summary(findings: Sequence[Finding]) -> list[str]:
     counts = [
         ("networks", len(findings), len(findings)),
         ("captured", sum(f.captured for f in findings), len(findings)),
-        ("unbranched plan equal, of those captured", sum(f.equal for f in findings), sum(f.captured for f in findings)),
+        (
+            "unbranched plan equal, of those captured",
+            sum(f.equal for f in findings),
+            sum(f.captured for f in findings),
+        ),
         ("stretchable, convolutional", sum(f.stretchable for f in convs), len(convs)),
-        ("stretchable, all captured", sum(f.stretchable for f in findings), sum(f.captured for f in findings)),
+        (
+            "stretchable, all captured",
+            sum(f.stretchable for f in findings),
+            sum(f.captured for f in findings),
+        ),
     ]
     return [f"{what}: {n} of {of} ({100 * n / max(1, of):.1f} %)" for what, n, of in counts]
 
 
 def table(findings: Sequence[Finding]) -> list[str]:
-    heads = ("network", "kind", "captured", "params", "equal (error)", "cuts", "MACs branched", "stretchable", "reason")
+    heads = (
+        "network",
+        "kind",
+        "captured",
+        "params",
+        "equal (error)",
+        "cuts",
+        "MACs branched",
+        "stretchable",
+        "reason",
+    )
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for f in findings:
         kind = "conv" if f.convolutional else "other" if f.captured else "?"
         error = "-" if f.error is None else f"{'yes' if f.equal else 'NO'} ({f.error:.1e})"
         numbers = (f"{f.params:,}", error, str(f.cuts), f"{f.share:.2f}")
-        lines.append(f"| {' | '.join((f.model, kind, yes(f.captured), *numbers, yes(f.stretchable), f.reason.replace('|', '/')))} |")
+        lines.append(
+            f"| {' | '.join((f.model, kind, yes(f.captured), *numbers, yes(f.stretchable), f.reason.replace('|', '/')))} |"
+        )
     return lines
 
 
@@ -258,20 +338,32 @@ def yes(value: bool) -> str:
 
 def document(findings: Sequence[Finding]) -> str:
     head = [
-        "# What of the model zoos can be stretched", "",
-        f"torchvision {torchvision.__version__}, timm {timm.__version__}, torch {torch.__version__}. Written by:", "",
-        "    python scripts/coverage_zoo.py --out docs/coverage_zoo.md", "",
-    ]  # fmt: skip
+        "# What of the model zoos can be stretched",
+        "",
+        (
+            f"torchvision {torchvision.__version__}, timm {timm.__version__}, torch"
+            f" {torch.__version__}. Written by:"
+        ),
+        "",
+        "    python scripts/coverage_zoo.py --out docs/coverage_zoo.md",
+        "",
+    ]
     meaning = (__doc__ or "").split("\n\n", 2)[2].rpartition("\n\n")[0]
-    return "\n".join([*head, meaning, "", *(f"- {line}" for line in summary(findings)), "", *table(findings), ""])
+    return "\n".join(
+        [*head, meaning, "", *(f"- {line}" for line in summary(findings)), "", *table(findings), ""]
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", default="*", help="names to run, as a shell pattern")
-    parser.add_argument("--cache", type=Path, help="JSON lines of what is known already; grows while it runs")
+    parser.add_argument(
+        "--cache", type=Path, help="JSON lines of what is known already; grows while it runs"
+    )
     parser.add_argument("--out", type=Path, help="write the table as Markdown")
-    parser.add_argument("--memory-gb", type=float, default=8.0, help="limit of one network's process")
+    parser.add_argument(
+        "--memory-gb", type=float, default=8.0, help="limit of one network's process"
+    )
     args = parser.parse_args()
     torch.set_num_threads(1)
     known = cached(args.cache)
@@ -284,7 +376,11 @@ def main() -> None:
                 with args.cache.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(asdict(known[name])) + "\n")
         findings.append(known[name])
-        print(f"[{number}/{len(names)}] {table([known[name]])[-1]} {known[name].seconds} s", file=sys.stderr, flush=True)
+        print(
+            f"[{number}/{len(names)}] {table([known[name]])[-1]} {known[name].seconds} s",
+            file=sys.stderr,
+            flush=True,
+        )
     print("\n".join([*table(findings), "", *summary(findings)]))
     if args.out is not None:
         write_text(args.out, document(findings))

@@ -1,4 +1,6 @@
-"""The whole story on one page: train, search, stretch, retrain, export, run on an emulated phone, report.
+"""The whole story on one page.
+
+Train, search, stretch, retrain, export, run on an emulated phone, report.
 
 Every step is a command that a user can type; it is printed before it runs. Nothing is downloaded.
 
@@ -54,51 +56,130 @@ class Story:
 def tell(story: Story, epochs: int, retrain_epochs: int, repeat: int) -> dict[str, Any]:
     p = story.path
     trained = story.verb(
-        "train", "digits", "--model", MODEL, "--trainer.max_epochs", str(epochs), "--out", p("original"), keep="training_original.json"
+        "train",
+        "digits",
+        "--model",
+        MODEL,
+        "--trainer.max_epochs",
+        str(epochs),
+        "--out",
+        p("original"),
+        keep="training_original.json",
     )
     found = story.verb(
-        "search", MODEL, "--input", SHAPE, "--soc", "mi9", "--processors", "cpu,dsp", "--min-macs", "0.9x", "--top", "5",
-        "--out", p("plan.yaml"), keep="search.json",
-    )  # fmt: skip
+        "search",
+        MODEL,
+        "--input",
+        SHAPE,
+        "--soc",
+        "mi9",
+        "--processors",
+        "cpu,dsp",
+        "--min-macs",
+        "0.9x",
+        "--top",
+        "5",
+        "--out",
+        p("plan.yaml"),
+        keep="search.json",
+    )
     retrained = story.verb(
-        "train", "digits", "--plan", p("plan.yaml"), "--weights", p("original/weights.safetensors"),
-        "--trainer.max_epochs", str(retrain_epochs), "--out", p("branched"), keep="training_branched.json",
-    )  # fmt: skip
+        "train",
+        "digits",
+        "--plan",
+        p("plan.yaml"),
+        "--weights",
+        p("original/weights.safetensors"),
+        "--trainer.max_epochs",
+        str(retrain_epochs),
+        "--out",
+        p("branched"),
+        keep="training_branched.json",
+    )
     fastest = found["original"]["fastest"]
     story.verb(
-        "export", MODEL, "--input", SHAPE, "--weights", p("original/weights.safetensors"), "--soc", "mi9", "--processor", fastest,
-        "--out", p("original.nns"),
-    )  # fmt: skip
-    story.verb("export", p("plan.yaml"), "--weights", p("branched/weights.safetensors"), "--soc", "mi9", "--out", p("branched.nns"))
+        "export",
+        MODEL,
+        "--input",
+        SHAPE,
+        "--weights",
+        p("original/weights.safetensors"),
+        "--soc",
+        "mi9",
+        "--processor",
+        fastest,
+        "--out",
+        p("original.nns"),
+    )
+    story.verb(
+        "export",
+        p("plan.yaml"),
+        "--weights",
+        p("branched/weights.safetensors"),
+        "--soc",
+        "mi9",
+        "--out",
+        p("branched.nns"),
+    )
     runs = {
         name: story.verb(
-            "run", p(f"{name}.nns"), "--soc", "mi9", "--clock", "real", "--repeat", str(repeat), "--trace", p(f"trace_{name}.json"),
+            "run",
+            p(f"{name}.nns"),
+            "--soc",
+            "mi9",
+            "--clock",
+            "real",
+            "--repeat",
+            str(repeat),
+            "--trace",
+            p(f"trace_{name}.json"),
             keep=f"run_{name}.json",
         )
         for name in ("original", "branched")
-    }  # fmt: skip
+    }
     return summary(trained, found, retrained, runs)
 
 
-def summary(trained: dict[str, Any], found: dict[str, Any], retrained: dict[str, Any], runs: dict[str, Any]) -> dict[str, Any]:
+def summary(
+    trained: dict[str, Any], found: dict[str, Any], retrained: dict[str, Any], runs: dict[str, Any]
+) -> dict[str, Any]:
     original, plan = found["original"], found["plans"][0]
     fastest = original["fastest"]
-    names = ", ".join(dict.fromkeys(b["processor"] for s in plan["segments"] for b in s["branches"]))
+    names = ", ".join(
+        dict.fromkeys(b["processor"] for s in plan["segments"] for b in s["branches"])
+    )
     rows = [
         {
-            "network": "original", "processor": fastest, "accuracy": trained["val_accuracy"], "macs": original["macs"], "params": original["params"],
-            "predicted_ms": original["latency_ms"][fastest], "predicted_error_ms": original["error_ms"][fastest],
+            "network": "original",
+            "processor": fastest,
+            "accuracy": trained["val_accuracy"],
+            "macs": original["macs"],
+            "params": original["params"],
+            "predicted_ms": original["latency_ms"][fastest],
+            "predicted_error_ms": original["error_ms"][fastest],
             "emulated_ms": runs["original"]["latency_ms"]["median"],
         },
         {
-            "network": "equal MACs", "processor": plan["iso_mac_processor"], "accuracy": None, "macs": plan["macs"],
-            "params": None, "predicted_ms": plan["iso_mac_latency_ms"], "predicted_error_ms": None, "emulated_ms": None,
+            "network": "equal MACs",
+            "processor": plan["iso_mac_processor"],
+            "accuracy": None,
+            "macs": plan["macs"],
+            "params": None,
+            "predicted_ms": plan["iso_mac_latency_ms"],
+            "predicted_error_ms": None,
+            "emulated_ms": None,
         },
         {
-            "network": "branched", "processor": names, "accuracy": retrained["val_accuracy"], "macs": plan["macs"], "params": plan["params"],
-            "predicted_ms": plan["latency_ms"], "predicted_error_ms": plan["error_ms"], "emulated_ms": runs["branched"]["latency_ms"]["median"],
+            "network": "branched",
+            "processor": names,
+            "accuracy": retrained["val_accuracy"],
+            "macs": plan["macs"],
+            "params": plan["params"],
+            "predicted_ms": plan["latency_ms"],
+            "predicted_error_ms": plan["error_ms"],
+            "emulated_ms": runs["branched"]["latency_ms"]["median"],
         },
-    ]  # fmt: skip
+    ]
     return {
         "title": "ResNet-18 on digits, stretched for the CPU and DSP of a Mi 9",
         "command": "make demo",
@@ -106,16 +187,37 @@ def summary(trained: dict[str, Any], found: dict[str, Any], retrained: dict[str,
         "speedup_vs_fastest": plan["speedup_vs_fastest"],
         "speedup_vs_iso_mac": plan["speedup_vs_iso_mac"],
         "notes": [
-            "Equal MACs: the original scaled to the branched network's MACs, every width alike, on its fastest processor; priced, not trained.",
-            "Accuracy: scikit-learn's digits at 64x64, one fifth held out, one seed, computed by PyTorch in floating point on this machine.",
-            "Predicted: the calibrated mi9 predictor at 64x64. It was fitted to int8 networks at 224x224, so this size is an extrapolation.",
-            "Emulated: ONNX Runtime computes the true numbers on this machine while every sub-graph takes its predicted time; nothing ran on a phone.",
+            (
+                "Equal MACs: the original scaled to the branched network's MACs, every width alike,"
+                " on its fastest processor; priced, not trained."
+            ),
+            (
+                "Accuracy: scikit-learn's digits at 64x64, one fifth held out, one seed, computed"
+                " by PyTorch in floating point on this machine."
+            ),
+            (
+                "Predicted: the calibrated mi9 predictor at 64x64. It was fitted to int8 networks"
+                " at 224x224, so this size is an extrapolation."
+            ),
+            (
+                "Emulated: ONNX Runtime computes the true numbers on this machine while every"
+                " sub-graph takes its predicted time; nothing ran on a phone."
+            ),
         ],
     }
 
 
 def table(told: dict[str, Any]) -> Table:
-    drawn = Table("network", "on", "accuracy", "MMACs", "M params", "predicted ms", "emulated ms", title=told["title"])
+    drawn = Table(
+        "network",
+        "on",
+        "accuracy",
+        "MMACs",
+        "M params",
+        "predicted ms",
+        "emulated ms",
+        title=told["title"],
+    )
     for row in told["rows"]:
         off = "" if row["predicted_error_ms"] is None else f" ± {row['predicted_error_ms']:.2f}"
         drawn.add_row(
@@ -131,10 +233,19 @@ def table(told: dict[str, Any]) -> Table:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("demo"), help="folder for everything the demo makes (default demo)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("demo"),
+        help="folder for everything the demo makes (default demo)",
+    )
     parser.add_argument("--epochs", type=int, default=5, help="epochs of the original (default 5)")
-    parser.add_argument("--retrain-epochs", type=int, default=3, help="epochs of the branched network (default 3)")
+    parser.add_argument(
+        "--retrain-epochs", type=int, default=3, help="epochs of the branched network (default 3)"
+    )
     parser.add_argument("--repeat", type=int, default=30, help="emulated inferences (default 30)")
     args = parser.parse_args()
     began = time.perf_counter()
@@ -149,7 +260,8 @@ def main() -> int:
         return 1
     CONSOLE.print(table(told))
     CONSOLE.print(
-        f"predicted speed-up: {told['speedup_vs_fastest']:.2f}x over the fastest single processor, {told['speedup_vs_iso_mac']:.2f}x over equal MACs"
+        f"predicted speed-up: {told['speedup_vs_fastest']:.2f}x over the fastest single processor,"
+        f" {told['speedup_vs_iso_mac']:.2f}x over equal MACs"
     )
     for note in told["notes"]:
         CONSOLE.print(f"[dim]{note}[/dim]")

@@ -2,9 +2,10 @@
 
     python scripts/derive_socs.py [--out latency_predictors]
 
-Every rate of mi9 is multiplied by the ratio of the specification that bounds it: arithmetic by peak operations,
-traffic by memory bandwidth, whatever one host thread does by its clock. What a specification cannot tell (how well
-a driver or a kernel library uses a chip) stays as on mi9. The result is no measurement, and says so.
+Every rate of mi9 is multiplied by the ratio of the specification that bounds it: arithmetic by peak
+operations, traffic by memory bandwidth, whatever one host thread does by its clock. What a
+specification cannot tell (how well a driver or a kernel library uses a chip) stays as on mi9. The
+result is no measurement, and says so.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ from nnstretch.soc import Link, Processor, Soc
 
 ROOT = Path(__file__).parents[1]
 ASSUMED_ERROR = 0.5
-"""Added to mi9's left-out error. An assumption: specifications bound a chip and do not say how much of it software reaches."""
+"""Added to mi9's left-out error.
+
+An assumption: specifications bound a chip and do not say how much of it software reaches.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,10 @@ class Specification:
 
     chip: str
     cores: tuple[tuple[str, float, int], ...]
-    """Name, GHz, and int8 multiply-accumulates a cycle: 16 per 128-bit vector pipe, of which A76 and A78 have 2 and X1 has 4."""
+    """Name, GHz, and int8 multiply-accumulates a cycle.
+
+    16 per 128-bit vector pipe, of which A76 and A78 have 2 and X1 has 4.
+    """
     gpu: str
     gpu_lanes: int
     """Multiply-adds a cycle, single precision."""
@@ -42,7 +49,10 @@ class Specification:
     """Peak of the main memory."""
     dsp: str = ""
     dsp_ratio: float = 1.0
-    """Arithmetic over that of mi9: what its maker announced for the scalar part, for want of a figure for the vector units."""
+    """Arithmetic over that of mi9.
+
+    What its maker announced for the scalar part, for want of a figure for the vector units.
+    """
 
     @property
     def host_ghz(self) -> float:
@@ -68,10 +78,29 @@ def cores(*many: tuple[tuple[str, int], float, int]) -> tuple[tuple[str, float, 
     return tuple((name, ghz, macs) for (name, macs), ghz, count in many for _ in range(count))
 
 
-REFERENCE = Specification("Snapdragon 855", cores((A76, 2.84, 1), (A76, 2.42, 3)), "Adreno 640", 768, 0.585, 34.1, "Hexagon 690")
+REFERENCE = Specification(
+    "Snapdragon 855",
+    cores((A76, 2.84, 1), (A76, 2.42, 3)),
+    "Adreno 640",
+    768,
+    0.585,
+    34.1,
+    "Hexagon 690",
+)
 SPECIFICATIONS: Mapping[str, Specification] = {
-    "pixel6": Specification("Google Tensor", cores((X1, 2.80, 2), (A76, 2.25, 2)), "Mali-G78 MP20", 1280, 0.848, 51.2),
-    "mi11": Specification("Snapdragon 888", cores((X1, 2.84, 1), (A78, 2.42, 3)), "Adreno 660", 1024, 0.840, 51.2, "Hexagon 780", 1.5),
+    "pixel6": Specification(
+        "Google Tensor", cores((X1, 2.80, 2), (A76, 2.25, 2)), "Mali-G78 MP20", 1280, 0.848, 51.2
+    ),
+    "mi11": Specification(
+        "Snapdragon 888",
+        cores((X1, 2.84, 1), (A78, 2.42, 3)),
+        "Adreno 660",
+        1024,
+        0.840,
+        51.2,
+        "Hexagon 780",
+        1.5,
+    ),
 }
 
 
@@ -91,7 +120,12 @@ def ratios(chip: Specification, processor: str) -> Ratios:
         "gpu": (chip.gpu_gmacs / REFERENCE.gpu_gmacs, chip.gpu_lanes / REFERENCE.gpu_lanes),
         "dsp": (chip.dsp_ratio, 1.0),
     }[processor]
-    return Ratios(arithmetic, lanes, chip.bandwidth_gb_s / REFERENCE.bandwidth_gb_s, chip.host_ghz / REFERENCE.host_ghz)
+    return Ratios(
+        arithmetic,
+        lanes,
+        chip.bandwidth_gb_s / REFERENCE.bandwidth_gb_s,
+        chip.host_ghz / REFERENCE.host_ghz,
+    )
 
 
 def scaled(rates: Rates, by: Ratios) -> Rates:
@@ -123,7 +157,9 @@ def derived(mi9: Soc, name: str, chip: Specification) -> Soc:
         by, known = ratios(chip, processor.name), mi9.predictors[processor.name]
         assert isinstance(known, Roofline)
         error = rounded(known.relative_error + ASSUMED_ERROR)
-        predictors[processor.name] = Roofline(processor.name, mi9.dtype, scaled(known.rates, by), error)
+        predictors[processor.name] = Roofline(
+            processor.name, mi9.dtype, scaled(known.rates, by), error
+        )
         processors.append(crossed(processor, by))
     return Soc(
         name=name,
@@ -133,7 +169,10 @@ def derived(mi9: Soc, name: str, chip: Specification) -> Soc:
         merge=moved(mi9.merge, ratios(chip, "cpu")),
         contention={pair: factor for pair, factor in mi9.contention.items() if pair <= names},
         calibrated=False,
-        provenance=f"derived from mi9 by public specifications of {chip.chip}; no latency of it was ever published, errors are assumptions",
+        provenance=(
+            f"derived from mi9 by public specifications of {chip.chip}; no latency of it was ever"
+            " published, errors are assumptions"
+        ),
     )
 
 
@@ -178,25 +217,57 @@ NO_DSP_NOTE = " It has no DSP that takes networks; its TPU is not described here
 
 def card(soc: Soc, chip: Specification) -> str:
     by = {name: ratios(chip, name) for name in ("cpu", "gpu", "dsp")}
-    cells = {f"dsp_{key}": f" | {getattr(by['dsp'], key):.3f}" if chip.dsp else "" for key in Ratios.__dataclass_fields__}
+    cells = {
+        f"dsp_{key}": f" | {getattr(by['dsp'], key):.3f}" if chip.dsp else ""
+        for key in Ratios.__dataclass_fields__
+    }
     return CARD.format(
-        name=soc.name, chip=chip.chip, reference=REFERENCE.chip, cpu=by["cpu"], gpu=by["gpu"], assumed=ASSUMED_ERROR, **cells,
-        dsp_head=" | dsp" if chip.dsp else "", dsp_rule=" | ---" if chip.dsp else "", notes=DSP_NOTE if chip.dsp else NO_DSP_NOTE,
-        figures="\n".join(f"| {what} | {old} | {new} |" for what, old, new in zip(FIGURES, figures(REFERENCE), figures(chip), strict=True)),
-        errors=", ".join(f"{p.name} {soc.predictors[p.name].relative_error:.0%}" for p in soc.processors),  # type: ignore[attr-defined]
-    )  # fmt: skip
+        name=soc.name,
+        chip=chip.chip,
+        reference=REFERENCE.chip,
+        cpu=by["cpu"],
+        gpu=by["gpu"],
+        assumed=ASSUMED_ERROR,
+        **cells,
+        dsp_head=" | dsp" if chip.dsp else "",
+        dsp_rule=" | ---" if chip.dsp else "",
+        notes=DSP_NOTE if chip.dsp else NO_DSP_NOTE,
+        figures="\n".join(
+            f"| {what} | {old} | {new} |"
+            for what, old, new in zip(FIGURES, figures(REFERENCE), figures(chip), strict=True)
+        ),
+        errors=", ".join(
+            f"{p.name} {soc.predictors[p.name].relative_error:.0%}" for p in soc.processors
+        ),  # type: ignore[attr-defined]
+    )
 
 
-FIGURES = ("four fastest cores", "CPU int8 peak, GMAC/s", "GPU", "GPU single precision, GMAC/s", "memory, GB/s", "DSP")
+FIGURES = (
+    "four fastest cores",
+    "CPU int8 peak, GMAC/s",
+    "GPU",
+    "GPU single precision, GMAC/s",
+    "memory, GB/s",
+    "DSP",
+)
 
 
 def figures(chip: Specification) -> list[str]:
     fastest = ", ".join(f"{name} {ghz:g} GHz" for name, ghz, _ in chip.cores)
-    return [fastest, f"{chip.cpu_gmacs:.0f}", chip.gpu, f"{chip.gpu_gmacs:.0f}", f"{chip.bandwidth_gb_s:g}", chip.dsp or "-"]
+    return [
+        fastest,
+        f"{chip.cpu_gmacs:.0f}",
+        chip.gpu,
+        f"{chip.gpu_gmacs:.0f}",
+        f"{chip.bandwidth_gb_s:g}",
+        chip.dsp or "-",
+    ]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, default=ROOT / "latency_predictors")
     args = parser.parse_args()
     mi9 = load_soc("mi9")

@@ -2,9 +2,10 @@
 
     python scripts/emulate_r34dg.py --out docs/emulation.md --picture docs/emulation.svg
 
-Plays the published plan R-34-DG with the published times of its branches (`kernels_r34dg.csv`) on the virtual clock and `--runs`
-times on real threads, and compares the waits at every meeting point with the profile, and the real clock with the virtual one.
-`--bundle FILE.nns` also runs the network itself as often: exported there with random weights and the predictor's times, unless it is there.
+Plays the published plan R-34-DG with the published times of its branches (`kernels_r34dg.csv`) on
+the virtual clock and `--runs` times on real threads, and compares the waits at every meeting point
+with the profile, and the real clock with the virtual one. `--bundle FILE.nns` also runs the network
+itself as often: exported there with random weights and the predictor's times, unless it is there.
 """
 
 from __future__ import annotations
@@ -68,7 +69,12 @@ def planned() -> tuple[Trial, Any]:
     phone = Phone(soc)
     read = config_of(phone.configs[CONFIG])
     stretcher = phone.stretcher("R-34")
-    return phone.trial("R-34", lower(stretcher, import_plan(read, stretcher, match_published_network(read)))), soc
+    return (
+        phone.trial(
+            "R-34", lower(stretcher, import_plan(read, stretcher, match_published_network(read)))
+        ),
+        soc,
+    )
 
 
 def off(found: float, measured: float) -> str:
@@ -77,14 +83,35 @@ def off(found: float, measured: float) -> str:
 
 def stage_table(profile: tuple[Stage, ...], played: tuple[Played, ...]) -> list[str]:
     lines = ["| us | s1 | s2 | s3 | s4 |", "|---|---|---|---|---|"]
-    terms = (("GPU wait", "gpu_wait_us"), ("DSP wait", "dsp_wait_us"), ("stage on the host", "host_us"))
+    terms = (
+        ("GPU wait", "gpu_wait_us"),
+        ("DSP wait", "dsp_wait_us"),
+        ("stage on the host", "host_us"),
+    )
     for name, key in terms:
-        lines.append(f"| {name} after hand-over, phone |" if "wait" in name else f"| {name}, phone |")
+        lines.append(
+            f"| {name} after hand-over, phone |" if "wait" in name else f"| {name}, phone |"
+        )
         lines[-1] += "".join(f" {getattr(stage, key):.0f} |" for stage in profile)
-        lines.append(f"| {name}, emulated |" + "".join(f" {off(getattr(p, key), getattr(s, key))} |" for s, p in zip(profile, played, strict=True)))
-    idle = [(p.gpu_wait_us - p.dsp_wait_us, s.gpu_wait_us - s.dsp_wait_us) for s, p in zip(profile, played, strict=True)]
-    lines.append("| DSP has ended, waits for the GPU, phone |" + "".join(f" {measured:.0f} |" for _, measured in idle))
-    told = (off(found, measured) if found >= 0 else f"the GPU waits {-found:.0f}" for found, measured in idle)
+        lines.append(
+            f"| {name}, emulated |"
+            + "".join(
+                f" {off(getattr(p, key), getattr(s, key))} |"
+                for s, p in zip(profile, played, strict=True)
+            )
+        )
+    idle = [
+        (p.gpu_wait_us - p.dsp_wait_us, s.gpu_wait_us - s.dsp_wait_us)
+        for s, p in zip(profile, played, strict=True)
+    ]
+    lines.append(
+        "| DSP has ended, waits for the GPU, phone |"
+        + "".join(f" {measured:.0f} |" for _, measured in idle)
+    )
+    told = (
+        off(found, measured) if found >= 0 else f"the GPU waits {-found:.0f}"
+        for found, measured in idle
+    )
     lines.append("| the same, emulated |" + "".join(f" {cell} |" for cell in told))
     lines.append("| last to end, emulated |" + "".join(f" {p.last} |" for p in played))
     return lines
@@ -93,7 +120,11 @@ def stage_table(profile: tuple[Stage, ...], played: tuple[Played, ...]) -> list[
 def worst(profile: tuple[Stage, ...], played: tuple[Played, ...]) -> float:
     """Largest relative difference of any wait."""
     keys = ("gpu_wait_us", "dsp_wait_us")
-    return max(abs(getattr(p, key) / getattr(s, key) - 1) for s, p in zip(profile, played, strict=True) for key in keys)
+    return max(
+        abs(getattr(p, key) / getattr(s, key) - 1)
+        for s, p in zip(profile, played, strict=True)
+        for key in keys
+    )
 
 
 def ratios(virtual: Trace, traces: list[Trace]) -> dict[str, float]:
@@ -104,7 +135,10 @@ def ratios(virtual: Trace, traces: list[Trace]) -> dict[str, float]:
 
 
 def told(clock: dict[str, float]) -> str:
-    return f"median {clock['median']:.4f}, 5% to 95% {clock['p5']:.4f} to {clock['p95']:.4f}, least {clock['min']:.4f}, most {clock['max']:.4f}"
+    return (
+        f"median {clock['median']:.4f}, 5% to 95% {clock['p5']:.4f} to {clock['p95']:.4f}, least"
+        f" {clock['min']:.4f}, most {clock['max']:.4f}"
+    )
 
 
 def with_numbers(path: Path, trial: Trial, soc: Any, runs: int) -> str:
@@ -115,7 +149,13 @@ def with_numbers(path: Path, trial: Trial, soc: Any, runs: int) -> str:
     from nnstretch.stretch import stretch
 
     if not path.is_file():
-        export(stretch(load_model(trial.plan.model), trial.plan), trial.plan, path, trial=trial, soc=soc)
+        export(
+            stretch(load_model(trial.plan.model), trial.plan),
+            trial.plan,
+            path,
+            trial=trial,
+            soc=soc,
+        )
     traces = []
     with Session(path, soc, clock="real") as session:
         inputs = session.network.random_inputs(0)
@@ -134,39 +174,77 @@ def with_numbers(path: Path, trial: Trial, soc: Any, runs: int) -> str:
 
 def clock_table(profile: tuple[Stage, ...], emulation: Emulation, traces: list[Trace]) -> list[str]:
     """Each stage's waits on the real clock, median over runs, against the virtual one."""
-    virtual, real = emulation.played(emulation.virtual()), [emulation.played(trace) for trace in traces]
-    lines = ["| us, median of the runs (against the virtual clock) | s1 | s2 | s3 | s4 |", "|---|---|---|---|---|"]
-    for name, key in (("GPU wait", "gpu_wait_us"), ("DSP wait", "dsp_wait_us"), ("stage on the host", "host_us")):
-        cells = [off(median(getattr(run[n], key) for run in real), getattr(virtual[n], key)) for n in range(len(profile))]
+    virtual, real = (
+        emulation.played(emulation.virtual()),
+        [emulation.played(trace) for trace in traces],
+    )
+    lines = [
+        "| us, median of the runs (against the virtual clock) | s1 | s2 | s3 | s4 |",
+        "|---|---|---|---|---|",
+    ]
+    for name, key in (
+        ("GPU wait", "gpu_wait_us"),
+        ("DSP wait", "dsp_wait_us"),
+        ("stage on the host", "host_us"),
+    ):
+        cells = [
+            off(median(getattr(run[n], key) for run in real), getattr(virtual[n], key))
+            for n in range(len(profile))
+        ]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return lines
 
 
-def page(profile: tuple[Stage, ...], ways: dict[str, Emulation], traces: list[Trace], picture: bool) -> str:
+def page(
+    profile: tuple[Stage, ...], ways: dict[str, Emulation], traces: list[Trace], picture: bool
+) -> str:
     main = ways["published"]
     played, said = main.played(main.virtual()), told(ratios(main.virtual(), traces))
-    rests = ", ".join(f"{s.gpu_wait_us - s.gpu_us + (0 if s.dsp_first else s.push_us):.0f}" for s in profile)
+    rests = ", ".join(
+        f"{s.gpu_wait_us - s.gpu_us + (0 if s.dsp_first else s.push_us):.0f}" for s in profile
+    )
     first, alone = ways["asynchronous first"], ways["predictor alone"]
     lines = [
-        *(HEAD, *(["![Who computes when, virtual and real clock](emulation.svg)", ""] if picture else [])),
+        *(
+            HEAD,
+            *(
+                ["![Who computes when, virtual and real clock](emulation.svg)", ""]
+                if picture
+                else []
+            ),
+        ),
         INPUTS.format(finish=main.finish_us, rests=rests),
         *("## Waits at the four meeting points", "", *stage_table(profile, played), ""),
-        f"Largest difference of a wait: {worst(profile, played):.1%} (asked for: {LIMIT_WAIT:.0%}).",
+        (
+            f"Largest difference of a wait: {worst(profile, played):.1%} (asked for:"
+            f" {LIMIT_WAIT:.0%})."
+        ),
         f"Whole inference {total_ms(main):.1f} ms; the phone's profiler says {PHONE_MS} ms.\n",
         "## Asynchronous first\n",
-        "`Placed` fills the GPU's queue before it calls the DSP (Algorithm 1); the published runtime walks its graph and called the DSP first in\n"
-        f"three of four stages. With the same times, always the GPU first: {total_ms(first):.2f} ms instead of\n"
-        f"{total_ms(main):.2f}, and the DSP waits differ, because its call starts after the enqueue:\n",
+        (
+            "`Placed` fills the GPU's queue before it calls the DSP (Algorithm 1); the published"
+            " runtime walks its graph and called the DSP first in\nthree of four stages. With the"
+            f" same times, always the GPU first: {total_ms(first):.2f} ms instead"
+            f" of\n{total_ms(main):.2f}, and the DSP waits differ, because its call starts after"
+            " the enqueue:\n"
+        ),
         *(*stage_table(profile, first.played(first.virtual())), ""),
         "## The predictor alone\n",
-        f"`mi9` without any of the profile's times, GPU first: {total_ms(alone):.1f} ms, of which stem and head are {head_ms(alone):.1f}\n"
-        f"(phone: {head_ms(main):.1f}). The DSP's branches came back in about half the time that networks alone\n"
-        "on the DSP suggest ([card](../latency_predictors/mi9/CARD.md)):\n",
+        (
+            f"`mi9` without any of the profile's times, GPU first: {total_ms(alone):.1f} ms, of"
+            f" which stem and head are {head_ms(alone):.1f}\n(phone: {head_ms(main):.1f}). The"
+            " DSP's branches came back in about half the time that networks alone\non the DSP"
+            " suggest ([card](../latency_predictors/mi9/CARD.md)):\n"
+        ),
         *(*stage_table(profile, alone.played(alone.virtual())), ""),
         "## Real time against the virtual clock\n",
-        f"{len(traces)} inferences on threads that sleep their times, no numbers computed, latency over the virtual clock's: {said}\n"
-        f"(asked for: median within {LIMIT_CLOCK:.0%}). Threads sleep to 250 us before an\n"
-        "absolute deadline and spin from there; a late start of up to 1 ms is made up for, so lateness of the host does not add up.\n",
+        (
+            f"{len(traces)} inferences on threads that sleep their times, no numbers computed,"
+            f" latency over the virtual clock's: {said}\n(asked for: median within"
+            f" {LIMIT_CLOCK:.0%}). Threads sleep to 250 us before an\nabsolute deadline and spin"
+            " from there; a late start of up to 1 ms is made up for, so lateness of the host does"
+            " not add up.\n"
+        ),
         *clock_table(profile, main, traces),
     ]
     return "\n".join(lines) + "\n"
@@ -177,29 +255,49 @@ def total_ms(emulation: Emulation) -> float:
 
 
 def head_ms(emulation: Emulation) -> float:
-    return (emulation.durations_us[emulation.tasks[0].subgraph, HOST] + emulation.durations_us[emulation.tasks[-1].subgraph, HOST]) / 1000
+    return (
+        emulation.durations_us[emulation.tasks[0].subgraph, HOST]
+        + emulation.durations_us[emulation.tasks[-1].subgraph, HOST]
+    ) / 1000
 
 
 def drawn(emulation: Emulation, traces: list[Trace]) -> str:
     """Virtual and real clock, a file of its own."""
     rows = []
-    for source, trace in (("virtual clock", emulation.virtual()), ("real clock, median run", median_trace(traces))):
+    for source, trace in (
+        ("virtual clock", emulation.virtual()),
+        ("real clock, median run", median_trace(traces)),
+    ):
         spans = [*trace.spans, *emulation.hand_overs(trace)]
-        parts = tuple(TimelineSpan(span, span.task.partition(".")[0], ".merge" in span.task) for span in spans)
+        parts = tuple(
+            TimelineSpan(span, span.task.partition(".")[0], ".merge" in span.task) for span in spans
+        )
         rows.append(GanttRow("branched", Timeline(source, parts, 0, 1), "", None))
     picture = str(gantt(tuple(rows), (HOST, "gpu", "dsp")))
-    named = picture.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg" style="background:var(--card)"', 1)
+    named = picture.replace(
+        "<svg", '<svg xmlns="http://www.w3.org/2000/svg" style="background:var(--card)"', 1
+    )
     tag, _, rest = named.partition(">")
     return f"{tag}>{style_sheet()}{shared_patterns()}{rest}\n"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", type=int, default=200, help="inferences in real time (200)")
     parser.add_argument("--out", type=Path, default=None, metavar="FILE.md")
     parser.add_argument("--picture", type=Path, default=None, metavar="FILE.svg")
-    parser.add_argument("--bundle", type=Path, default=None, metavar="FILE.nns", help="run the exported network, too")
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the page")
+    parser.add_argument(
+        "--bundle",
+        type=Path,
+        default=None,
+        metavar="FILE.nns",
+        help="run the exported network, too",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object instead of the page"
+    )
     args = parser.parse_args()
     try:
         for path in (args.out, args.picture, args.bundle):
@@ -225,7 +323,9 @@ def main() -> int:
     return 0
 
 
-def as_json(profile: tuple[Stage, ...], ways: dict[str, Emulation], traces: list[Trace]) -> dict[str, Any]:
+def as_json(
+    profile: tuple[Stage, ...], ways: dict[str, Emulation], traces: list[Trace]
+) -> dict[str, Any]:
     played = {name: way.played(way.virtual()) for name, way in ways.items()}
     return {
         "phone": [asdict(stage) for stage in profile],

@@ -1,8 +1,11 @@
-"""NN-Stretch's interference experiment, emulated: others keep the GPU, then the CPU, then the GPU busy while a network runs.
+"""NN-Stretch's interference experiment, emulated.
 
-The adaptive runtime has a plan for every pair of processors, watches what each processor really takes and moves, between plans before
-an inference and among processors within it; a fixed plan stays. It is the code of `Server` on the virtual clock, on which a busy
-processor is shared. Plans are the exact search's.
+Others keep the GPU, then the CPU, then the GPU busy while a network runs.
+
+The adaptive runtime has a plan for every pair of processors, watches what each processor really
+takes and moves, between plans before an inference and among processors within it; a fixed plan
+stays. It is the code of `Server` on the virtual clock, on which a busy processor is shared. Plans
+are the exact search's.
 
   python scripts/interference.py --out docs/interference.md --picture docs/interference.svg
 """
@@ -39,7 +42,9 @@ QUIET = 20
 """Inferences before and behind, with nobody busy."""
 NUMBERS = range(-QUIET, 200 + QUIET)
 TOP, LONGEST = 4, 2 / 3
-"""Of so many of a team's best plans the first is taken in which no branch takes more than this share: only at a meeting point can it move."""
+"""Of so many of a team's best plans the first is taken in which no branch takes more than this
+share: only at a meeting point can it move.
+"""
 WORST = 1.05
 SHARES = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
@@ -71,12 +76,29 @@ class Played:
         self.moved.append(answer.replaced)
 
 
-def play(manifests: Mapping[str, Manifest], soc: Soc, share: float, adaptive: bool, caution: RebalancingSettings | None = None) -> Played:
+def play(
+    manifests: Mapping[str, Manifest],
+    soc: Soc,
+    share: float,
+    adaptive: bool,
+    caution: RebalancingSettings | None = None,
+) -> Played:
     """As `Server` serves a client that asks again when it is answered."""
-    played, disturbed, times_us = Played(), Disturbed(share=share), plan_durations_us(manifests, soc.processors)
-    clock = VirtualExecutor(soc.processors, times_us, mishaps=disturbed, handovers_us=plan_enqueue_us(manifests, soc.processors))
+    played, disturbed, times_us = (
+        Played(),
+        Disturbed(share=share),
+        plan_durations_us(manifests, soc.processors),
+    )
+    clock = VirtualExecutor(
+        soc.processors,
+        times_us,
+        mishaps=disturbed,
+        handovers_us=plan_enqueue_us(manifests, soc.processors),
+    )
     policy = StaticPlacement(tuple(p.name for p in soc.processors))
-    plans = MultiPlanScheduler(manifests, soc.processors, policy, clock, played.hear, adaptive, caution=caution)
+    plans = MultiPlanScheduler(
+        manifests, soc.processors, policy, clock, played.hear, adaptive, caution=caution
+    )
     for n in NUMBERS:
         disturbed.busy_now.clear()
         disturbed.busy_now[who_is_busy(n) or ""] = True
@@ -93,17 +115,29 @@ def who_is_busy(inference: int) -> str | None:
 def plans_of(model: str, soc: Soc) -> tuple[dict[str, Manifest], dict[str, Manifest]]:
     """By team, the fastest, and those to move among: the main plan is the fastest, too."""
     stretcher = load_model_argument(model).stretcher
-    found = {"+".join(team): [one.trial for one in search(stretcher, soc, team, top=TOP).plans] for team in TEAMS}
+    found = {
+        "+".join(team): [one.trial for one in search(stretcher, soc, team, top=TOP).plans]
+        for team in TEAMS
+    }
     fastest = {name: manifest_of(trials[0], soc) for name, trials in found.items()}
-    return fastest, {name: fastest[name] if name == MAIN else manifest_of(movable(trials, name), soc) for name, trials in found.items()}
+    return fastest, {
+        name: fastest[name] if name == MAIN else manifest_of(movable(trials, name), soc)
+        for name, trials in found.items()
+    }
 
 
 def movable(trials: list[Trial], team: str) -> Trial:
     """The fastest in which no branch is long. Raises NoPlan where all have one."""
     for trial in trials:
-        if max(branch.latency_us for segment in trial.segments for branch in segment.branches) <= LONGEST * trial.latency_us:
+        if (
+            max(branch.latency_us for segment in trial.segments for branch in segment.branches)
+            <= LONGEST * trial.latency_us
+        ):
             return trial
-    raise NoPlan(f"no plan of {team} without a branch of more than {LONGEST:.2f} of its latency, {TOP} best, search for more")
+    raise NoPlan(
+        f"no plan of {team} without a branch of more than {LONGEST:.2f} of its latency, {TOP} best,"
+        " search for more"
+    )
 
 
 def manifest_of(trial: Trial, soc: Soc) -> Manifest:
@@ -111,31 +145,74 @@ def manifest_of(trial: Trial, soc: Soc) -> Manifest:
     host, spec = next(p.name for p in soc.processors if p.kind == "cpu"), TensorSpec((1,))
     subs: list[Subgraph] = []
     for number, (segment, rows) in enumerate(zip(trial.segments, trial.alternatives, strict=True)):
-        start, end, many = Port(f"cut{number}", spec), Port(f"cut{number + 1}", spec), len(segment.branches) > 1
-        ends = tuple(Port(f"cut{number + 1}@{branch.processor}", spec) if many else end for branch in segment.branches)
+        start, end, many = (
+            Port(f"cut{number}", spec),
+            Port(f"cut{number + 1}", spec),
+            len(segment.branches) > 1,
+        )
+        ends = tuple(
+            Port(f"cut{number + 1}@{branch.processor}", spec) if many else end
+            for branch in segment.branches
+        )
         elsewhere = [{name: one.latency_us for name, one in row.items()} for row in rows]
         for branch, target, others in zip(segment.branches, ends, elsewhere, strict=False):
             times = {**others, branch.processor: branch.latency_us}
-            subs.append(subgraph(f"s{number}.{branch.processor}", branch.processor, (start,), target, number, times))
+            subs.append(
+                subgraph(
+                    f"s{number}.{branch.processor}",
+                    branch.processor,
+                    (start,),
+                    target,
+                    number,
+                    times,
+                )
+            )
         if many:
             times = {**elsewhere[-1], host: segment.merge_us}
             subs.append(subgraph(f"s{number}.merge", host, ends, end, number, times, "merge"))
-    sync_us = {number: segment.sync_us for number, segment in enumerate(trial.segments) if segment.sync_us > 0}
+    sync_us = {
+        number: segment.sync_us
+        for number, segment in enumerate(trial.segments)
+        if segment.sync_us > 0
+    }
     first, last = Port("cut0", spec), Port(f"cut{len(trial.segments)}", spec)
     return Manifest(trial.plan.model, soc.name, (first,), (last,), tuple(subs), 0.0, sync_us)
 
 
 def subgraph(
-    name: str, processor: str, reads: tuple[Port, ...], writes: Port, segment: int, times_us: dict[str, float], role: str = "branch"
+    name: str,
+    processor: str,
+    reads: tuple[Port, ...],
+    writes: Port,
+    segment: int,
+    times_us: dict[str, float],
+    role: str = "branch",
 ) -> Subgraph:
-    return Subgraph(name, processor, f"{name}.onnx", "", 0, reads, (writes,), role=role, segment=segment, predicted_us=times_us)
+    return Subgraph(
+        name,
+        processor,
+        f"{name}.onnx",
+        "",
+        0,
+        reads,
+        (writes,),
+        role=role,
+        segment=segment,
+        predicted_us=times_us,
+    )
 
 
 def rows(latencies: dict[str, list[float]]) -> list[str]:
     stretches = [(-QUIET, 0, "nobody"), *STRETCHES, (200, 200 + QUIET, "nobody")]
-    lines = ["| inferences | busy | " + " | ".join(f"{name}, ms" for name in latencies) + " |", "|" + "---|" * (len(latencies) + 2)]
+    lines = [
+        "| inferences | busy | " + " | ".join(f"{name}, ms" for name in latencies) + " |",
+        "|" + "---|" * (len(latencies) + 2),
+    ]
     for first, last, busy in stretches:
-        cells = [f"{mean(values[first + QUIET : last + QUIET]) / 1000:.2f}" for values in latencies.values()]
+        cells = [
+            f"{mean(values[first + QUIET : last + QUIET]) / 1000:.2f}"
+            for values in latencies.values()
+        ]
         lines.append(f"| {first} to {last} | {busy} | " + " | ".join(cells) + " |")
     return lines
 
@@ -147,52 +224,104 @@ def worst(mine: list[float], fixed: list[float]) -> tuple[float, int]:
 
 def moments(played: Played, fixed: list[float]) -> list[str]:
     """The inferences in which anything changed or moved."""
-    lines = ["| inference | busy | plan | sub-graphs moved | ms | fixed, ms |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| inference | busy | plan | sub-graphs moved | ms | fixed, ms |",
+        "|---|---|---|---|---|---|",
+    ]
     starts = {first for first, _, _ in STRETCHES} | {STRETCHES[-1][1]}
     changed = {n for n, (a, b) in zip(NUMBERS[1:], pairwise(played.plans), strict=True) if a != b}
-    for n, us, plan, moved, other in zip(NUMBERS, played.latencies_us, played.plans, played.moved, fixed, strict=True):
+    for n, us, plan, moved, other in zip(
+        NUMBERS, played.latencies_us, played.plans, played.moved, fixed, strict=True
+    ):
         if n in starts | changed or moved:
-            lines.append(f"| {n} | {who_is_busy(n) or 'nobody'} | {plan} | {moved} | {us / 1000:.2f} | {other / 1000:.2f} |")
+            lines.append(
+                f"| {n} | {who_is_busy(n) or 'nobody'} | {plan} | {moved} | {us / 1000:.2f} |"
+                f" {other / 1000:.2f} |"
+            )
     return lines
 
 
 def other_shares(manifests: Mapping[str, Manifest], soc: Soc) -> list[str]:
     """The same with processors that are busier, or less."""
-    lines = ["| share left | most, times the fixed plan | at | mean of each stretch, times the fixed plan | sub-graphs moved |", "|---|---|---|---|---|"]
+    lines = [
+        (
+            "| share left | most, times the fixed plan | at | mean of each stretch, times the fixed"
+            " plan | sub-graphs moved |"
+        ),
+        "|---|---|---|---|---|",
+    ]
     for share in SHARES:
         moving = play(manifests, soc, share, adaptive=True, caution=RebalancingSettings())
         fixed = play({MAIN: manifests[MAIN]}, soc, share, adaptive=False).latencies_us
         most, at = worst(moving.latencies_us, fixed)
         parts = [slice(first + QUIET, last + QUIET) for first, last, _ in STRETCHES]
-        means = ", ".join(f"{mean(moving.latencies_us[part]) / mean(fixed[part]):.3f}" for part in parts)
+        means = ", ".join(
+            f"{mean(moving.latencies_us[part]) / mean(fixed[part]):.3f}" for part in parts
+        )
         lines.append(f"| {share:g} | {most:.3f} | {at} | {means} | {sum(moving.moved)} |")
     return lines
 
 
 def page(
-    args: argparse.Namespace, latencies: dict[str, list[float]], moving: Played, whole: list[float], branch: Subgraph, shares: list[str]
+    args: argparse.Namespace,
+    latencies: dict[str, list[float]],
+    moving: Played,
+    whole: list[float],
+    branch: Subgraph,
+    shares: list[str],
 ) -> list[str]:
-    """`whole`: the adaptive runtime with each team's fastest plan; `branch`: the GPU's in that of GPU and DSP."""
+    """`whole`: the adaptive runtime with each team's fastest plan; `branch`.
+
+    The GPU's in that of GPU and DSP.
+    """
     compared = (latencies["adaptive"], latencies["between plans only"], whole)
-    (most, at), (between, between_at), (long, long_at) = (worst(one, latencies[MAIN]) for one in compared)
-    here, there, late = branch.predicted_us["gpu"] / 1000, branch.predicted_us["cpu"] / 1000, RebalancingSettings().slow
-    means = [[mean(latencies[name][first + QUIET : last + QUIET]) for name in ("adaptive", MAIN)] for first, last, _ in STRETCHES]
+    (most, at), (between, between_at), (long, long_at) = (
+        worst(one, latencies[MAIN]) for one in compared
+    )
+    here, there, late = (
+        branch.predicted_us["gpu"] / 1000,
+        branch.predicted_us["cpu"] / 1000,
+        RebalancingSettings().slow,
+    )
+    means = [
+        [mean(latencies[name][first + QUIET : last + QUIET]) for name in ("adaptive", MAIN)]
+        for first, last, _ in STRETCHES
+    ]
     better = all(mine < fixed for mine, fixed in means)
-    cost = mean(latencies["adaptive"][100 + QUIET : 155 + QUIET]) / mean(whole[100 + QUIET : 155 + QUIET]) - 1
+    cost = (
+        mean(latencies["adaptive"][100 + QUIET : 155 + QUIET])
+        / mean(whole[100 + QUIET : 155 + QUIET])
+        - 1
+    )
     return [
         "# Interference: plans that move",
         "",
-        "Made by `python scripts/interference.py --out docs/interference.md --picture docs/interference.svg`:",
-        f"{args.model} on {args.soc}, emulated on the virtual clock; a busy processor leaves {args.share:g} of its speed. The runtime is that of",
-        "`Server` ([runtime.md](runtime.md)). Mean latency of the adaptive runtime, which has all four plans, of the same when it moves between",
+        (
+            "Made by `python scripts/interference.py --out docs/interference.md --picture"
+            " docs/interference.svg`:"
+        ),
+        (
+            f"{args.model} on {args.soc}, emulated on the virtual clock; a busy processor leaves"
+            f" {args.share:g} of its speed. The runtime is that of"
+        ),
+        (
+            "`Server` ([runtime.md](runtime.md)). Mean latency of the adaptive runtime, which has"
+            " all four plans, of the same when it moves between"
+        ),
         "plans but not within an inference, and of each plan kept fixed.",
         "",
         "![latency per inference](interference.svg)",
         "",
         *rows(latencies),
         "",
-        f"Fixed in the picture: {MAIN}, the fastest on the quiet chip. The adaptive runtime is never more than {most:.3f} times as slow as it, in any",
-        f"inference (the most at {at}; asked for: {WORST:g}), and {'faster' if better else 'not faster'} in every stretch with somebody busy.",
+        (
+            f"Fixed in the picture: {MAIN}, the fastest on the quiet chip. The adaptive runtime is"
+            f" never more than {most:.3f} times as slow as it, in any"
+        ),
+        (
+            f"inference (the most at {at}; asked for: {WORST:g}), and"
+            f" {'faster' if better else 'not faster'} in every stretch with somebody busy."
+        ),
         f"With moves between plans only: {between:.3f}, at inference {between_at}.",
         "",
         "## Where something changed",
@@ -205,18 +334,48 @@ def page(
         "",
         "## What it takes",
         "",
-        "At the start of an inference nobody can know that a processor has become slow since the one before. It shows within, and then only what",
-        f"has not begun can go elsewhere. The longest GPU branch in the fastest plan of GPU and DSP is predicted at {here:.1f} ms, and takes",
-        f"{here / args.share:.1f} where others take their part. To see at {late:g} times its time that it is late, and to begin again on the CPU, would end",
-        f"after {late * here:.1f} + {there:.1f} ms; the whole of the fixed plan takes {latencies[MAIN][155 + QUIET] / 1000:.1f}.",
-        f"With each team's fastest plan the adaptive runtime is {long:.3f} times as slow as the fixed one, at inference {long_at}, moves or not.",
+        (
+            "At the start of an inference nobody can know that a processor has become slow since"
+            " the one before. It shows within, and then only what"
+        ),
+        (
+            "has not begun can go elsewhere. The longest GPU branch in the fastest plan of GPU and"
+            f" DSP is predicted at {here:.1f} ms, and takes"
+        ),
+        (
+            f"{here / args.share:.1f} where others take their part. To see at {late:g} times its"
+            " time that it is late, and to begin again on the CPU, would end"
+        ),
+        (
+            f"after {late * here:.1f} + {there:.1f} ms; the whole of the fixed plan takes"
+            f" {latencies[MAIN][155 + QUIET] / 1000:.1f}."
+        ),
+        (
+            f"With each team's fastest plan the adaptive runtime is {long:.3f} times as slow as the"
+            f" fixed one, at inference {long_at}, moves or not."
+        ),
         "",
-        f"So every plan but {MAIN} is the first of its team's {TOP} best in which no branch takes more than {LONGEST:.2f} of the latency: GPU and DSP",
-        "meet once in between, and the branch behind that goes to the CPU although that was slow when last heard of, because half of the CPU's",
-        f"speed is still more than half of the GPU's there. In the stretch with the CPU busy this costs {cost:.0%}.",
+        (
+            f"So every plan but {MAIN} is the first of its team's {TOP} best in which no branch"
+            f" takes more than {LONGEST:.2f} of the latency: GPU and DSP"
+        ),
+        (
+            "meet once in between, and the branch behind that goes to the CPU although that was"
+            " slow when last heard of, because half of the CPU's"
+        ),
+        (
+            "speed is still more than half of the GPU's there. In the stretch with the CPU busy"
+            f" this costs {cost:.0%}."
+        ),
         "",
-        "A moved sub-graph takes what bundles predict for it there: copies, and contention as though it alone had moved. What its neighbours then",
-        "lose by contention is not emulated; on `mi9` that is a factor of 1.25 where CPU and DSP work at once.",
+        (
+            "A moved sub-graph takes what bundles predict for it there: copies, and contention as"
+            " though it alone had moved. What its neighbours then"
+        ),
+        (
+            "lose by contention is not emulated; on `mi9` that is a factor of 1.25 where CPU and"
+            " DSP work at once."
+        ),
         "",
     ]
 
@@ -227,31 +386,54 @@ def plot(latencies: dict[str, list[float]], fixed_name: str) -> str:
     def place(n: int, ms: float) -> str:
         return f"{60 + 560 * n / (200 + 2 * QUIET):.1f},{300 - 250 * ms / top:.1f}"
 
-    parts = ['<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 680 350" font-family="sans-serif" font-size="12">']
+    parts = [
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 680 350" font-family="sans-serif"'
+        ' font-size="12">'
+    ]
     parts.append('<rect width="680" height="350" fill="white"/>')
     for first, last, busy in STRETCHES:
-        x, width = 60 + 560 * (first + QUIET) / (200 + 2 * QUIET), 560 * (last - first) / (200 + 2 * QUIET)
+        x, width = (
+            60 + 560 * (first + QUIET) / (200 + 2 * QUIET),
+            560 * (last - first) / (200 + 2 * QUIET),
+        )
         colour = {"gpu": "#fdebd8", "cpu": "#e3eefb"}[busy]
         parts.append(f'<rect x="{x:.1f}" y="50" width="{width:.1f}" height="250" fill="{colour}"/>')
-        parts.append(f'<text x="{x + width / 2:.1f}" y="44" text-anchor="middle">{busy.upper()} busy</text>')
+        parts.append(
+            f'<text x="{x + width / 2:.1f}" y="44" text-anchor="middle">{busy.upper()} busy</text>'
+        )
     for ms in range(0, int(top) + 1, 5):
         y = place(0, ms).split(",")[1]
-        parts.append(f'<text x="52" y="{float(y) + 4:.1f}" text-anchor="end">{ms}</text><line x1="60" y1="{y}" x2="620" y2="{y}" stroke="#ddd"/>')
+        parts.append(
+            f'<text x="52" y="{float(y) + 4:.1f}" text-anchor="end">{ms}</text><line x1="60"'
+            f' y1="{y}" x2="620" y2="{y}" stroke="#ddd"/>'
+        )
     for n in (0, 50, 100, 155, 200):
-        parts.append(f'<text x="{place(n + QUIET, 0).split(",")[0]}" y="318" text-anchor="middle">{n}</text>')
-    parts.append('<text x="340" y="340" text-anchor="middle">inference</text><text x="60" y="24">latency, ms</text>')
+        parts.append(
+            f'<text x="{place(n + QUIET, 0).split(",")[0]}" y="318" text-anchor="middle">{n}</text>'
+        )
+    parts.append(
+        '<text x="340" y="340" text-anchor="middle">inference</text><text x="60" y="24">latency,'
+        " ms</text>"
+    )
     for name, colour in ((fixed_name, "#b84a00"), ("adaptive", "#0067a8")):
         path = " ".join(place(n, us / 1000) for n, us in enumerate(latencies[name]))
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
-    parts.append(f'<text x="420" y="24" fill="#b84a00">fixed {fixed_name}</text><text x="560" y="24" fill="#0067a8">adaptive</text>')
+    parts.append(
+        f'<text x="420" y="24" fill="#b84a00">fixed {fixed_name}</text><text x="560" y="24"'
+        ' fill="#0067a8">adaptive</text>'
+    )
     return "".join([*parts, "</svg>\n"])
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", default="torchvision:resnet34")
     parser.add_argument("--soc", default="mi9")
-    parser.add_argument("--share", type=float, default=0.5, help="of a busy processor's speed that is left (0.5)")
+    parser.add_argument(
+        "--share", type=float, default=0.5, help="of a busy processor's speed that is left (0.5)"
+    )
     parser.add_argument("--out", type=Path, default=None, metavar="FILE.md")
     parser.add_argument("--picture", type=Path, default=None, metavar="FILE.svg")
     args = parser.parse_args()
@@ -259,11 +441,23 @@ def main() -> int:
     fastest, plans = plans_of(args.model, soc)
     moving = play(plans, soc, args.share, adaptive=True, caution=RebalancingSettings())
     between = play(plans, soc, args.share, adaptive=True).latencies_us
-    whole = play(fastest, soc, args.share, adaptive=True, caution=RebalancingSettings()).latencies_us
-    fixed = {name: play({name: one}, soc, args.share, adaptive=False).latencies_us for name, one in plans.items()}
+    whole = play(
+        fastest, soc, args.share, adaptive=True, caution=RebalancingSettings()
+    ).latencies_us
+    fixed = {
+        name: play({name: one}, soc, args.share, adaptive=False).latencies_us
+        for name, one in plans.items()
+    }
     latencies = {"adaptive": moving.latencies_us, "between plans only": between, **fixed}
     branches = [sub for sub in fastest["gpu+dsp"].subgraphs if sub.processor == "gpu"]
-    lines = page(args, latencies, moving, whole, max(branches, key=lambda sub: sub.predicted_us["gpu"]), other_shares(plans, soc))
+    lines = page(
+        args,
+        latencies,
+        moving,
+        whole,
+        max(branches, key=lambda sub: sub.predicted_us["gpu"]),
+        other_shares(plans, soc),
+    )
     print("\n".join(lines))
     if args.out:
         write_text(args.out, "\n".join(lines))

@@ -2,8 +2,8 @@
 
     python scripts/interval_coverage.py FOLDER [FOLDER ...]
 
-Each FOLDER is what `nnstretch profile --out` wrote. Its samples are split at random (fixed seed): fitted on three quarters, asked
-for the rest. Wanted are 85-95%.
+Each FOLDER is what `nnstretch profile --out` wrote. Its samples are split at random (fixed seed):
+fitted on three quarters, asked for the rest. Wanted are 85-95%.
 """
 
 from __future__ import annotations
@@ -38,16 +38,21 @@ def row(folder: Path) -> str:
     off = np.abs(estimates.latency_us / measured - 1)
     weighted = abs(float(estimates.latency_us.sum() / measured.sum()) - 1)
     return (
-        f"| {head['backend']} {head['dtype']} | {len(fitted)} | {len(known)} | {inside.mean():.1%} | {np.median(off):.1%} | "
-        f"{off.mean():.1%} | {weighted:.1%} |"
+        f"| {head['backend']} {head['dtype']} | {len(fitted)} | {len(known)} | {inside.mean():.1%}"
+        f" | {np.median(off):.1%} | {off.mean():.1%} | {weighted:.1%} |"
     )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
     args = parser.parse_args()
-    print("| profile | fitted on | asked for | inside the 90% interval | median error | mean error | error of their sum |")
+    print(
+        "| profile | fitted on | asked for | inside the 90% interval | median error | mean error |"
+        " error of their sum |"
+    )
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for folder in args.folders:
         print(row(folder), flush=True)

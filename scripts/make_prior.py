@@ -25,7 +25,17 @@ from nnstretch.profile.validation import NETWORKS
 from nnstretch.structure.kernel_fusion import fuse_kernels
 
 UNFUSED = FusionRules(frozenset((kind, "batch_norm") for kind in WEIGHTED))
-COLUMNS = ("count", "networks", "kind", "op", "kernel", "stride", "groups", "shape_out", "shapes_in")
+COLUMNS = (
+    "count",
+    "networks",
+    "kind",
+    "op",
+    "kernel",
+    "stride",
+    "groups",
+    "shape_out",
+    "shapes_in",
+)
 
 
 def recipes(spec: str) -> list[KernelSpec]:
@@ -35,7 +45,9 @@ def recipes(spec: str) -> list[KernelSpec]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("networks", nargs="+")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
@@ -51,9 +63,23 @@ def main() -> None:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
-    for r in sorted(count, key=lambda r: (r.kind, r.op, r.shapes_in, r.shape_out, r.kernel, r.stride)):
+    for r in sorted(
+        count, key=lambda r: (r.kind, r.op, r.shapes_in, r.shape_out, r.kernel, r.stride)
+    ):
         shapes = " ".join("x".join(map(str, shape)) for shape in r.shapes_in)
-        writer.writerow([count[r], owners[r], r.kind, r.op, r.kernel, r.stride, r.groups, "x".join(map(str, r.shape_out)), shapes])
+        writer.writerow(
+            [
+                count[r],
+                owners[r],
+                r.kind,
+                r.op,
+                r.kernel,
+                r.stride,
+                r.groups,
+                "x".join(map(str, r.shape_out)),
+                shapes,
+            ]
+        )
     write_text(args.out, text.getvalue())
 
 

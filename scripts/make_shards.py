@@ -1,6 +1,9 @@
-"""Pack a folder of images into shards for `data.name: shards`: `python scripts/make_shards.py FOLDER --out SHARDS`.
+"""Pack a folder of images into shards for `data.name: shards`.
 
-FOLDER is as `data.name: folder` takes it: train and val of class folders, or class folders of which a share is held out.
+`python scripts/make_shards.py FOLDER --out SHARDS`.
+
+FOLDER is as `data.name: folder` takes it: train and val of class folders, or class folders of which
+a share is held out.
 """
 
 from __future__ import annotations
@@ -13,18 +16,38 @@ from nnstretch.errors import NnstretchError, one_line
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path, metavar="FOLDER")
-    parser.add_argument("--out", type=Path, required=True, help="folder to make; it must not be there yet")
-    parser.add_argument("--chunk-mb", type=float, default=64, help="size of one shard in MB (%(default)s)")
-    parser.add_argument("--held-out", type=float, default=0.1, help="share held out where FOLDER has no train and val (%(default)s)")
-    parser.add_argument("--split-seed", type=int, default=0, help="which images that are (%(default)s)")
-    parser.add_argument("--workers", type=int, default=2, help="threads that read and check images (%(default)s)")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="folder to make; it must not be there yet"
+    )
+    parser.add_argument(
+        "--chunk-mb", type=float, default=64, help="size of one shard in MB (%(default)s)"
+    )
+    parser.add_argument(
+        "--held-out",
+        type=float,
+        default=0.1,
+        help="share held out where FOLDER has no train and val (%(default)s)",
+    )
+    parser.add_argument(
+        "--split-seed", type=int, default=0, help="which images that are (%(default)s)"
+    )
+    parser.add_argument(
+        "--workers", type=int, default=2, help="threads that read and check images (%(default)s)"
+    )
     return parser.parse_args()
 
 
 def show(done: int, total: int) -> None:
-    print(f"\r{done} of {total} images", end="\n" if done == total else "", file=sys.stderr, flush=True)
+    print(
+        f"\r{done} of {total} images",
+        end="\n" if done == total else "",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def main() -> int:
@@ -38,7 +61,10 @@ def main() -> int:
     except NnstretchError as error:
         print(f"make_shards: {one_line(error)}", file=sys.stderr)
         return 1
-    print(f"{given.out}: {len(dataset.train)} images to train on, {len(dataset.held)} held out, {len(dataset.classes)} classes")
+    print(
+        f"{given.out}: {len(dataset.train)} images to train on, {len(dataset.held)} held out,"
+        f" {len(dataset.classes)} classes"
+    )
     return 0
 
 

@@ -1,8 +1,10 @@
-"""What a backend fuses and how it lays out maps, and whether our kernels of a network are the ones ONNX Runtime launches.
+"""What a backend fuses and how it lays out maps, and whether our kernels of a network are the ones
+ONNX Runtime launches.
 
     python scripts/probe_fusion.py [--backend onnxruntime] [NETWORK ...]
 
-For networks, the launches of ONNX Runtime's own records are counted beside the kernels that the rules find.
+For networks, the launches of ONNX Runtime's own records are counted beside the kernels that the
+rules find.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ def launched(spec: str) -> Counter[str]:
     with tempfile.TemporaryDirectory() as folder:
         options = session_options()
         options.enable_profiling, options.profile_file_prefix = True, str(Path(folder) / "records")
-        session = onnxruntime.InferenceSession(to_onnx(module, example), options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(
+            to_onnx(module, example), options, providers=["CPUExecutionProvider"]
+        )
         session.run(None, {session.get_inputs()[0].name: example.numpy()})
         events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
     return Counter(event["args"]["op_name"] for event in events if is_launch(event))
@@ -47,7 +51,9 @@ def expected(spec: str, rules: FusionRules) -> Counter[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("networks", nargs="*", metavar="NETWORK")
     parser.add_argument("--backend", default="onnxruntime")
     args = parser.parse_args()
@@ -56,7 +62,10 @@ def main() -> None:
     print(json.dumps(rules_document(rules), indent=2))
     for spec in args.networks:
         ours, theirs = expected(spec, rules), launched(spec)
-        print(f"{spec}\n  kernels   {sum(ours.values())}: {dict(ours.most_common())}\n  launches  {sum(theirs.values())}: {dict(theirs.most_common())}")
+        print(
+            f"{spec}\n  kernels   {sum(ours.values())}: {dict(ours.most_common())}\n  launches "
+            f" {sum(theirs.values())}: {dict(theirs.most_common())}"
+        )
 
 
 if __name__ == "__main__":

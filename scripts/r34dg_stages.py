@@ -1,4 +1,7 @@
-"""R-34-DG as it was profiled on the phone: what each stage took, and the same stages played by the emulated one."""
+"""R-34-DG as it was profiled on the phone.
+
+What each stage took, and the same stages played by the emulated one.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ from nnstretch.trace import Span, Task, Trace
 DATA = Path(__file__).parents[1] / "tests/data/nn_stretch/kernels_r34dg.csv"
 TIMED = ("timed1", "timed2")
 STEM_US, HEAD_US = 3640.0 + 180.0, 490.0 + 3140.0 + 100.0
-"""Stem convolution and pooling; mean over pixels, fully connected layer (mean of two runs), quantisation: the phone's profiler."""
+"""Stem convolution and pooling.
+
+Mean over pixels, fully connected layer (mean of two runs), quantisation: the phone's profiler.
+"""
 HOST = "cpu"
 Times = dict[tuple[str, str], float]
 
@@ -68,13 +74,19 @@ class Emulation:
     """Waking the host when the GPU has ended; inside the merges' durations."""
 
     def virtual(self) -> Trace:
-        return run_tasks(self.tasks, self.policy, VirtualExecutor(self.processors, self.durations_us, handovers_us=self.handovers_us))
+        return run_tasks(
+            self.tasks,
+            self.policy,
+            VirtualExecutor(self.processors, self.durations_us, handovers_us=self.handovers_us),
+        )
 
     def real(self, runs: int, tell: Callable[[int], None] = lambda done: None) -> list[Trace]:
         """On threads that sleep their times, so many inferences one after another."""
         found = []
         work = lambda task: None  # noqa: E731
-        with ThreadExecutor(self.processors, work, self.durations_us, caller=HOST, handovers_us=self.handovers_us) as threads:
+        with ThreadExecutor(
+            self.processors, work, self.durations_us, caller=HOST, handovers_us=self.handovers_us
+        ) as threads:
             for number in range(runs):
                 threads.restart()
                 found.append(run_tasks(self.tasks, self.policy, threads))
@@ -90,15 +102,35 @@ class Emulation:
             by = {wait.processor: wait for wait in meeting_waits((meeting,), trace)}
             end = spans[meeting.name]
             last = max(by.values(), key=lambda wait: wait.host_us).processor
-            found.append(Played(by["gpu"].host_us + self.finish_us, by["dsp"].host_us, end.end_us - before.end_us, last))
+            found.append(
+                Played(
+                    by["gpu"].host_us + self.finish_us,
+                    by["dsp"].host_us,
+                    end.end_us - before.end_us,
+                    last,
+                )
+            )
             before = end
         return tuple(found)
 
     def hand_overs(self, trace: Trace) -> tuple[Span, ...]:
-        """What the host does between stages, for pictures: one span for each branch that it hands over."""
-        held = {(task.name, task.processor or ""): self.handovers_us.get((task.subgraph, task.processor or ""), 0.0) for task in self.tasks}
+        """What the host does between stages, for pictures.
+
+        One span for each branch that it hands over.
+        """
+        held = {
+            (task.name, task.processor or ""): self.handovers_us.get(
+                (task.subgraph, task.processor or ""), 0.0
+            )
+            for task in self.tasks
+        }
         return tuple(
-            Span(span.handed_us - held[span.task, span.processor], span.handed_us, f"hand over {span.task}", HOST)
+            Span(
+                span.handed_us - held[span.task, span.processor],
+                span.handed_us,
+                f"hand over {span.task}",
+                HOST,
+            )
             for span in trace.spans
             if span.handed_us is not None and held[span.task, span.processor]
         )
@@ -112,7 +144,13 @@ def stages(path: Path = DATA) -> tuple[Stage, ...]:
     except (OSError, KeyError, ValueError, StopIteration) as error:
         raise BrokenFile(f"cannot read {path}, profile of R-34-DG, {error!r}") from error
     numbers = [field.name for field in fields(Stage) if field.name != "dsp_first"]
-    return tuple(replace(runs[TIMED[0]], **{name: mean(getattr(run, name) for run in runs.values()) for name in numbers}) for runs in each)
+    return tuple(
+        replace(
+            runs[TIMED[0]],
+            **{name: mean(getattr(run, name) for run in runs.values()) for name in numbers},
+        )
+        for runs in each
+    )
 
 
 def one(rows: Sequence[Mapping[str, str]], run: str, number: str) -> Mapping[str, str]:
@@ -135,38 +173,76 @@ def stage_of(row: Mapping[str, str]) -> Stage:
     )
 
 
-def published(profile: Sequence[Stage], soc: Soc, planned: Sequence[Task], asynchronous_first: bool = False) -> Emulation:
-    """The plan's tasks with the profile's times; what waking the host costs is the chip's one number."""
+def published(
+    profile: Sequence[Stage], soc: Soc, planned: Sequence[Task], asynchronous_first: bool = False
+) -> Emulation:
+    """The plan's tasks with the profile's times.
+
+    What waking the host costs is the chip's one number.
+    """
     gpu = soc.processor("gpu")
     finish_us = gpu.sync_us - gpu.enqueue_us
     durations: Times = {(planned[0].subgraph, HOST): STEM_US, (planned[-1].subgraph, HOST): HEAD_US}
     handovers: Times = {}
     for number, stage in enumerate(profile, start=1):
-        durations |= {(f"s{number}.gpu", "gpu"): stage.gpu_us, (f"s{number}.dsp", "dsp"): stage.dsp_us}
+        durations |= {
+            (f"s{number}.gpu", "gpu"): stage.gpu_us,
+            (f"s{number}.dsp", "dsp"): stage.dsp_us,
+        }
         durations[f"s{number}.merge", HOST] = finish_us + stage.merge_us
-        handovers |= {(f"s{number}.gpu", "gpu"): stage.enqueue_us, (f"s{number}.dsp", "dsp"): stage.push_us}
-    first = {f"s{number}.{'dsp' if stage.dsp_first else 'gpu'}" for number, stage in enumerate(profile, start=1)}
-    return emulation(soc, in_order(planned, first), durations, handovers, finish_us, asynchronous_first)
+        handovers |= {
+            (f"s{number}.gpu", "gpu"): stage.enqueue_us,
+            (f"s{number}.dsp", "dsp"): stage.push_us,
+        }
+    first = {
+        f"s{number}.{'dsp' if stage.dsp_first else 'gpu'}"
+        for number, stage in enumerate(profile, start=1)
+    }
+    return emulation(
+        soc, in_order(planned, first), durations, handovers, finish_us, asynchronous_first
+    )
 
 
 def in_order(tasks: Sequence[Task], first: set[str]) -> tuple[Task, ...]:
     """Of each pair of branches the named one first."""
     numbered = {task.name: number for number, task in enumerate(tasks)}
-    return tuple(sorted(tasks, key=lambda task: (task.subgraph.partition(".")[0], "merge" in task.name, task.subgraph not in first, numbered[task.name])))
+    return tuple(
+        sorted(
+            tasks,
+            key=lambda task: (
+                task.subgraph.partition(".")[0],
+                "merge" in task.name,
+                task.subgraph not in first,
+                numbered[task.name],
+            ),
+        )
+    )
 
 
 def predicted(soc: Soc, planned: Sequence[Task], durations_us: Times) -> Emulation:
-    """The predictor alone: its times of branches and merges, the chip's one hand-over and one wake-up for all stages."""
+    """The predictor alone: its times of branches and merges, the chip's one hand-over and one
+    wake-up for all stages.
+    """
     gpu = soc.processor("gpu")
     finish_us = gpu.sync_us - gpu.enqueue_us
     merges = {task.subgraph for task in planned if len(task.needs) > 1}
-    durations = {key: time_us - (gpu.enqueue_us if key[0] in merges else 0.0) for key, time_us in durations_us.items()}
-    handovers = {(task.subgraph, "gpu"): gpu.enqueue_us for task in planned if task.processor == "gpu"}
+    durations = {
+        key: time_us - (gpu.enqueue_us if key[0] in merges else 0.0)
+        for key, time_us in durations_us.items()
+    }
+    handovers = {
+        (task.subgraph, "gpu"): gpu.enqueue_us for task in planned if task.processor == "gpu"
+    }
     return emulation(soc, planned, durations, handovers, finish_us, asynchronous_first=True)
 
 
 def emulation(
-    soc: Soc, tasks: Sequence[Task], durations: Times, handovers: Times, finish_us: float, asynchronous_first: bool
+    soc: Soc,
+    tasks: Sequence[Task],
+    durations: Times,
+    handovers: Times,
+    finish_us: float,
+    asynchronous_first: bool,
 ) -> Emulation:
     policy = StaticPlacement(tuple(p.name for p in soc.processors), asynchronous_first)
     return Emulation(tuple(tasks), durations, handovers, soc.processors, policy, finish_us)

@@ -1,10 +1,13 @@
-"""Every published NN-Stretch plan of the Mi 9 against the plan that a search finds at no fewer MACs and parameters.
+"""Every published NN-Stretch plan of the Mi 9 against the plan that a search finds at no fewer MACs
+and parameters.
 
-    python scripts/reproduce_nn_stretch.py --out docs/reproduce_nn_stretch.md [--networks R-34,R-50] [--combinations C+D]
+    python scripts/reproduce_nn_stretch.py --out docs/reproduce_nn_stretch.md [--networks R-34,R-50]
+    [--combinations C+D]
 
-Six networks on C+G, C+D, G+D and C+G+D. Every search runs in a process of its own. Finished rows go to a journal beside --out
-(`NAME.rows.jsonl`), so an interrupted run goes on where it stopped; rows of other sources or data are searched again.
-`--no-search` writes the page from the journal alone. `--limits alpha=0.7,segment_macs=0.6` loosens what a search must keep to.
+Six networks on C+G, C+D, G+D and C+G+D. Every search runs in a process of its own. Finished rows go
+to a journal beside --out (`NAME.rows.jsonl`), so an interrupted run goes on where it stopped; rows
+of other sources or data are searched again. `--no-search` writes the page from the journal alone.
+`--limits alpha=0.7,segment_macs=0.6` loosens what a search must keep to.
 """
 
 from __future__ import annotations
@@ -21,7 +24,16 @@ import torch
 from reproduce_page import Results, page
 from reproduce_published import Phone
 from reproduce_rows import COMBINATIONS, Row, Searched, Task, chosen, limits_of, tasks_of
-from reproduce_search import SOC, Allowance, append, clean, code_fingerprint, fresh, read_journal, run
+from reproduce_search import (
+    SOC,
+    Allowance,
+    append,
+    clean,
+    code_fingerprint,
+    fresh,
+    read_journal,
+    run,
+)
 
 from nnstretch.cli.common import check_writable
 from nnstretch.errors import BadInput, NnstretchError, one_line
@@ -42,27 +54,65 @@ class Wish:
 
 
 def arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--networks", default=None, metavar="A,B", help="default all: R-34,R-50,RX-1.6,RX-4,EN-L4,EN-B5")
-    parser.add_argument("--combinations", default=None, metavar="A,B", help=f"default all: {','.join(COMBINATIONS)}")
-    parser.add_argument("--out", metavar="FILE.md", default=None, help="where to write the page, and the journal beside it")
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the page")
-    parser.add_argument("--limits", default=None, metavar="NAME=X,..", help=f"of {', '.join(asdict(SegmentLimits()))}; others keep their defaults")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--networks",
+        default=None,
+        metavar="A,B",
+        help="default all: R-34,R-50,RX-1.6,RX-4,EN-L4,EN-B5",
+    )
+    parser.add_argument(
+        "--combinations", default=None, metavar="A,B", help=f"default all: {','.join(COMBINATIONS)}"
+    )
+    parser.add_argument(
+        "--out",
+        metavar="FILE.md",
+        default=None,
+        help="where to write the page, and the journal beside it",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object instead of the page"
+    )
+    parser.add_argument(
+        "--limits",
+        default=None,
+        metavar="NAME=X,..",
+        help=f"of {', '.join(asdict(SegmentLimits()))}; others keep their defaults",
+    )
     parser.add_argument("--no-search", action="store_true", help="use the journal's rows only")
-    parser.add_argument("--keep-old", action="store_true", help="keep rows of other code or data; the page counts them")
-    parser.add_argument("--timeout-s", type=float, default=1800.0, help="limit of one search (default 1800)")
-    parser.add_argument("--memory-gb", type=float, default=6.0, help="limit of one search's process (default 6)")
+    parser.add_argument(
+        "--keep-old",
+        action="store_true",
+        help="keep rows of other code or data; the page counts them",
+    )
+    parser.add_argument(
+        "--timeout-s", type=float, default=1800.0, help="limit of one search (default 1800)"
+    )
+    parser.add_argument(
+        "--memory-gb", type=float, default=6.0, help="limit of one search's process (default 6)"
+    )
     return parser
 
 
 def wish_of(args: argparse.Namespace) -> Wish:
     if args.timeout_s <= 0 or args.memory_gb <= 0:
-        raise BadInput(f"--timeout-s is {args.timeout_s:g} and --memory-gb {args.memory_gb:g}, command line, both must be above 0")
+        raise BadInput(
+            f"--timeout-s is {args.timeout_s:g} and --memory-gb {args.memory_gb:g}, command line,"
+            " both must be above 0"
+        )
     limits = limits_of(args.limits, asdict(SegmentLimits()))
     SegmentLimits(**limits)
     out = check_writable(args.out)
     journal = None if out is None else out.with_name(f"{out.stem}.rows.jsonl")
-    return Wish(limits, journal, not args.no_search, args.keep_old, Allowance(args.timeout_s, int(args.memory_gb * 1e9)))
+    return Wish(
+        limits,
+        journal,
+        not args.no_search,
+        args.keep_old,
+        Allowance(args.timeout_s, int(args.memory_gb * 1e9)),
+    )
 
 
 def say(text: str, end: str = "\n") -> None:
@@ -79,19 +129,35 @@ def ticking(label: str) -> Any:
     return tell
 
 
-def one(task: Task, label: str, wish: Wish, known: Mapping[Any, Searched], code: str) -> tuple[Searched | None, bool]:
-    """The row of a task, searched where the journal does not have it; whether it is of other code or data."""
+def one(
+    task: Task, label: str, wish: Wish, known: Mapping[Any, Searched], code: str
+) -> tuple[Searched | None, bool]:
+    """The row of a task, searched where the journal does not have it.
+
+    Whether it is of other code or data.
+    """
     row, reason = fresh(task, wish.limits, known, code)
     old = row is not None and row.code != code
-    if not reason or not wish.search or (old and wish.keep_old and row is not None and not row.stopped):
+    if (
+        not reason
+        or not wish.search
+        or (old and wish.keep_old and row is not None and not row.stopped)
+    ):
         kept = row if not old or wish.keep_old or not wish.search else None
-        say(f"{label} {'from the journal' if kept else 'not searched'}{f' ({reason})' if reason else ''}")
+        say(
+            f"{label}"
+            f" {'from the journal' if kept else 'not searched'}{f' ({reason})' if reason else ''}"
+        )
         return kept, old and kept is not None
     say(f"{label} searching: {reason}")
     found = run(task, wish.limits, wish.allowance, ticking(label))
     if wish.journal is not None:
         append(wish.journal, found)
-    end = f"{found.latency_us / 1000:.2f} ms in {found.search_s:.1f} s" if found.found else found.refusal
+    end = (
+        f"{found.latency_us / 1000:.2f} ms in {found.search_s:.1f} s"
+        if found.found
+        else found.refusal
+    )
     say(f"{label} {end}, {found.peak_bytes / 1e9:.2f} GB")
     return found, False
 
@@ -105,7 +171,11 @@ def compare(networks: str | None, combinations: str | None, wish: Wish) -> Resul
         say(f"{name}: pricing the original and its published plans")
         originals.append(phone.original(name))
         published += list(phone.published(name))
-    tasks, by_config, by_name = tasks_of(published, originals, asked), {p.config: p for p in published}, {o.network: o for o in originals}
+    tasks, by_config, by_name = (
+        tasks_of(published, originals, asked),
+        {p.config: p for p in published},
+        {o.network: o for o in originals},
+    )
     known = read_journal(wish.journal) if wish.journal is not None else {}
     code, rows, old_rows = code_fingerprint(), [], 0
     for number, task in enumerate(tasks, 1):
@@ -117,8 +187,14 @@ def compare(networks: str | None, combinations: str | None, wish: Wish) -> Resul
     order = list(COMBINATIONS)
     published.sort(key=lambda p: (names.index(p.network), order.index(p.combination)))
     return Results(
-        tuple(originals), tuple(published), tuple(rows), wish.limits, wish.limits != asdict(SegmentLimits()), old_rows, phone.soc.provenance,
-    )  # fmt: skip
+        tuple(originals),
+        tuple(published),
+        tuple(rows),
+        wish.limits,
+        wish.limits != asdict(SegmentLimits()),
+        old_rows,
+        phone.soc.provenance,
+    )
 
 
 def as_json(results: Results) -> dict[str, Any]:
@@ -135,10 +211,16 @@ def as_json(results: Results) -> dict[str, Any]:
 def row_json(row: Row) -> dict[str, Any]:
     plan = row.plan
     data: dict[str, Any] = {
-        "network": row.task.network, "combination": row.task.combination, "bound": asdict(row.task.bound),
-        "published": row.published and row.published.config, "fastest": row.fastest, "fastest_us": row.fastest_us,
-        "sum_of_rates": row.rates, "met": row.met, "searched": row.searched and clean(row.searched),
-    }  # fmt: skip
+        "network": row.task.network,
+        "combination": row.task.combination,
+        "bound": asdict(row.task.bound),
+        "published": row.published and row.published.config,
+        "fastest": row.fastest,
+        "fastest_us": row.fastest_us,
+        "sum_of_rates": row.rates,
+        "met": row.met,
+        "searched": row.searched and clean(row.searched),
+    }
     if plan is not None:
         data |= {
             "speedup_vs_fastest": row.fastest_us / plan.latency_us,

@@ -1,11 +1,25 @@
-"""The page of `reproduce_nn_stretch.py`: rows as Markdown tables, geometric means, and what every column means."""
+"""The page of `reproduce_nn_stretch.py`.
+
+Rows as Markdown tables, geometric means, and what every column means.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from reproduce_rows import ALL_MACS, COMBINATIONS, LETTERS, SCALE, Original, Published, Row, gap, geometric_mean, sum_of_rates
+from reproduce_rows import (
+    ALL_MACS,
+    COMBINATIONS,
+    LETTERS,
+    SCALE,
+    Original,
+    Published,
+    Row,
+    gap,
+    geometric_mean,
+    sum_of_rates,
+)
 
 COMMAND = "python scripts/reproduce_nn_stretch.py --out docs/reproduce_nn_stretch.md"
 NAMES = {processor: letter for letter, processor in LETTERS.items()}
@@ -41,7 +55,11 @@ def times(value: float | None) -> str:
 
 
 def ratios(plan: Published | None, original: Original) -> str:
-    return NONE if plan is None else f"{plan.macs / original.macs:.3f} / {plan.params / original.params:.3f}"
+    return (
+        NONE
+        if plan is None
+        else f"{plan.macs / original.macs:.3f} / {plan.params / original.params:.3f}"
+    )
 
 
 def originals(found: Sequence[Original]) -> list[str]:
@@ -49,16 +67,46 @@ def originals(found: Sequence[Original]) -> list[str]:
     heads += [f"{letter} {what} ms" for letter in LETTERS for what in ("predicted", "measured")]
     rows = []
     for o in found:
-        pairs = [(ms(o.predicted_us[p], o.error_us[p]), ms(o.measured_us.get(p))) for p in LETTERS.values()]
-        rows.append([o.network, o.model, f"{o.macs / 1e6:,.0f}", f"{o.params / 1e6:.2f}", *(cell for pair in pairs for cell in pair)])
+        pairs = [
+            (ms(o.predicted_us[p], o.error_us[p]), ms(o.measured_us.get(p)))
+            for p in LETTERS.values()
+        ]
+        rows.append(
+            [
+                o.network,
+                o.model,
+                f"{o.macs / 1e6:,.0f}",
+                f"{o.params / 1e6:.2f}",
+                *(cell for pair in pairs for cell in pair),
+            ]
+        )
     return table(heads, rows)
 
 
 MAIN = (
-    "network", "on", "published plan", "original C / G / D ms", "published ms", "published, measured ms", "found ms", "one branch, equal MACs ms",
-    "published MACs / params", "found MACs / params", "branched segments", "vs fastest alone", "vs phone's fastest", "vs equal MACs",
-    "vs published", "limit", "share of limit", "published: share", "search s", "peak GB (before)", "proof", "remark",
-)  # fmt: skip
+    "network",
+    "on",
+    "published plan",
+    "original C / G / D ms",
+    "published ms",
+    "published, measured ms",
+    "found ms",
+    "one branch, equal MACs ms",
+    "published MACs / params",
+    "found MACs / params",
+    "branched segments",
+    "vs fastest alone",
+    "vs phone's fastest",
+    "vs equal MACs",
+    "vs published",
+    "limit",
+    "share of limit",
+    "published: share",
+    "search s",
+    "peak GB (before)",
+    "proof",
+    "remark",
+)
 
 
 def comparison(rows: Sequence[Row]) -> list[str]:
@@ -68,20 +116,51 @@ def comparison(rows: Sequence[Row]) -> list[str]:
 def line(row: Row) -> list[str]:
     o, pub = row.original, row.published
     alone = " / ".join(ms(o.predicted_us[p]) for p in LETTERS.values())
-    named = row.task.bound.source if pub else f"none; {'' if at_all(row) else 'bound of '}{row.task.bound.source}"
-    head = [o.network, row.task.combination, named, alone, ms(pub and pub.predicted_us, pub and pub.error_us), ms(pub and pub.measured_us)]
+    named = (
+        row.task.bound.source
+        if pub
+        else f"none; {'' if at_all(row) else 'bound of '}{row.task.bound.source}"
+    )
+    head = [
+        o.network,
+        row.task.combination,
+        named,
+        alone,
+        ms(pub and pub.predicted_us, pub and pub.error_us),
+        ms(pub and pub.measured_us),
+    ]
     share = NONE if pub is None else f"{row.share(pub.predicted_us, pub.macs):.2f}"
     plan = row.plan
     if plan is None:
-        return [*head, NONE, NONE, ratios(pub, o), *[NONE] * 8, share, *seconds_and_memory(row), NONE, remark(row)]
+        return [
+            *head,
+            NONE,
+            NONE,
+            ratios(pub, o),
+            *[NONE] * 8,
+            share,
+            *seconds_and_memory(row),
+            NONE,
+            remark(row),
+        ]
     return [
-        *head, ms(plan.latency_us, plan.error_us), f"{ms(plan.iso_mac_us)} {NAMES.get(plan.iso_mac_processor, '')}", ratios(pub, o),
-        f"{plan.macs / o.macs:.3f} / {plan.params / o.params:.3f}", f"{pub.meetings if pub else NONE} / {plan.meetings}",
-        times(row.fastest_us / plan.latency_us), times(min(o.predicted_us.values()) / plan.latency_us),
-        times(plan.iso_mac_us / plan.latency_us), times(None if pub is None else pub.predicted_us / plan.latency_us),
-        times(row.limit(plan.macs)), f"{row.share(plan.latency_us, plan.macs):.2f}", share,
-        *seconds_and_memory(row), "optimal" if plan.optimal else f"gap {gap(plan):.1%}", remark(row),
-    ]  # fmt: skip
+        *head,
+        ms(plan.latency_us, plan.error_us),
+        f"{ms(plan.iso_mac_us)} {NAMES.get(plan.iso_mac_processor, '')}",
+        ratios(pub, o),
+        f"{plan.macs / o.macs:.3f} / {plan.params / o.params:.3f}",
+        f"{pub.meetings if pub else NONE} / {plan.meetings}",
+        times(row.fastest_us / plan.latency_us),
+        times(min(o.predicted_us.values()) / plan.latency_us),
+        times(plan.iso_mac_us / plan.latency_us),
+        times(None if pub is None else pub.predicted_us / plan.latency_us),
+        times(row.limit(plan.macs)),
+        f"{row.share(plan.latency_us, plan.macs):.2f}",
+        share,
+        *seconds_and_memory(row),
+        "optimal" if plan.optimal else f"gap {gap(plan):.1%}",
+        remark(row),
+    ]
 
 
 def seconds_and_memory(row: Row) -> tuple[str, str]:
@@ -110,36 +189,62 @@ def remark(row: Row) -> str:
 
 
 MEANS = (
-    "on", "plans", "vs fastest alone", "vs phone's fastest", "vs equal MACs", "share of limit",
-    "with published", "vs published", "published vs fastest alone",
-)  # fmt: skip
+    "on",
+    "plans",
+    "vs fastest alone",
+    "vs phone's fastest",
+    "vs equal MACs",
+    "share of limit",
+    "with published",
+    "vs published",
+    "published vs fastest alone",
+)
 
 
 def means(rows: Sequence[Row]) -> list[str]:
-    """Over the rows that have a plan; the two columns about published plans over those that have both."""
+    """Over the rows that have a plan.
+
+    The two columns about published plans over those that have both.
+    """
     lines = []
     for combination in COMBINATIONS:
         done = [row for row in rows if row.task.combination == combination and row.plan is not None]
         plans = [(row, row.plan) for row in done if row.plan is not None]
         both = [(row, plan, row.published) for row, plan in plans if row.published is not None]
         mean = geometric_mean(row.share(plan.latency_us, plan.macs) for row, plan in plans)
-        lines.append([
-            combination, str(len(plans)),
-            times(geometric_mean(row.fastest_us / plan.latency_us for row, plan in plans)),
-            times(geometric_mean(min(row.original.predicted_us.values()) / plan.latency_us for row, plan in plans)),
-            times(geometric_mean(plan.iso_mac_us / plan.latency_us for _, plan in plans)),
-            NONE if mean is None else f"{mean:.2f}",
-            str(len(both)),
-            times(geometric_mean(pub.predicted_us / plan.latency_us for _, plan, pub in both)),
-            times(geometric_mean(row.fastest_us / pub.predicted_us for row, _, pub in both)),
-        ])  # fmt: skip
+        lines.append(
+            [
+                combination,
+                str(len(plans)),
+                times(geometric_mean(row.fastest_us / plan.latency_us for row, plan in plans)),
+                times(
+                    geometric_mean(
+                        min(row.original.predicted_us.values()) / plan.latency_us
+                        for row, plan in plans
+                    )
+                ),
+                times(geometric_mean(plan.iso_mac_us / plan.latency_us for _, plan in plans)),
+                NONE if mean is None else f"{mean:.2f}",
+                str(len(both)),
+                times(geometric_mean(pub.predicted_us / plan.latency_us for _, plan, pub in both)),
+                times(geometric_mean(row.fastest_us / pub.predicted_us for row, _, pub in both)),
+            ]
+        )
     return table(MEANS, lines)
 
 
 PLANS = (
-    "plan", "runs on", "MACs / params", "predicted ms", "measured ms", "error",
-    "vs fastest alone, predicted", "measured", "breaks default limits", "outside the space",
-)  # fmt: skip
+    "plan",
+    "runs on",
+    "MACs / params",
+    "predicted ms",
+    "measured ms",
+    "error",
+    "vs fastest alone, predicted",
+    "measured",
+    "breaks default limits",
+    "outside the space",
+)
 
 
 def published(plans: Sequence[Published], found: Sequence[Original]) -> list[str]:
@@ -148,16 +253,28 @@ def published(plans: Sequence[Published], found: Sequence[Original]) -> list[str
     for plan in plans:
         original, used = by_name[plan.network], COMBINATIONS[plan.combination]
         alone = [original.measured_us[p] for p in used if p in original.measured_us]
-        measured = min(alone) / plan.measured_us if plan.measured_us and len(alone) == len(used) else None
+        measured = (
+            min(alone) / plan.measured_us if plan.measured_us and len(alone) == len(used) else None
+        )
         extra = [p for p in plan.processors if p not in used]
-        rows.append([
-            plan.config + ("" if plan.as_published else " (widths summed)"),
-            plan.combination + (f", stem and head also {', '.join(extra)}" if extra else ""), ratios(plan, original),
-            ms(plan.predicted_us, plan.error_us), ms(plan.measured_us),
-            NONE if plan.measured_us is None else f"{plan.predicted_us / plan.measured_us - 1:+.1%}",
-            times(min(original.predicted_us[p] for p in used) / plan.predicted_us), times(measured),
-            ", ".join(plan.breaks) or "none", ", ".join(plan.outside) or "nothing",
-        ])  # fmt: skip
+        rows.append(
+            [
+                plan.config + ("" if plan.as_published else " (widths summed)"),
+                plan.combination + (f", stem and head also {', '.join(extra)}" if extra else ""),
+                ratios(plan, original),
+                ms(plan.predicted_us, plan.error_us),
+                ms(plan.measured_us),
+                (
+                    NONE
+                    if plan.measured_us is None
+                    else f"{plan.predicted_us / plan.measured_us - 1:+.1%}"
+                ),
+                times(min(original.predicted_us[p] for p in used) / plan.predicted_us),
+                times(measured),
+                ", ".join(plan.breaks) or "none",
+                ", ".join(plan.outside) or "nothing",
+            ]
+        )
     return table(PLANS, rows)
 
 
@@ -174,19 +291,42 @@ def scale(rows: Sequence[Row]) -> list[str]:
     row = next((r for r in rows if (r.task.network, r.task.combination) == SCALE), None)
     if row is None:
         return []
-    lines = [[what, times(speed), f"{macs:.3f}", times(row.rates / macs), f"{speed * macs / row.rates:.2f}"] for what, speed, macs in ROUGH]
+    lines = [
+        [
+            what,
+            times(speed),
+            f"{macs:.3f}",
+            times(row.rates / macs),
+            f"{speed * macs / row.rates:.2f}",
+        ]
+        for what, speed, macs in ROUGH
+    ]
     for r in rows:
         if (r.task.network, r.task.combination) == SCALE and r.plan is not None:
             macs, speed = r.plan.macs / r.original.macs, r.fastest_us / r.plan.latency_us
-            what = f"found, at least the MACs of {r.task.bound.source}" if r.published else "found, all MACs"
-            lines.append([what, times(speed), f"{macs:.3f}", times(r.rates / macs), f"{r.share(r.plan.latency_us, r.plan.macs):.2f}"])
+            what = (
+                f"found, at least the MACs of {r.task.bound.source}"
+                if r.published
+                else "found, all MACs"
+            )
+            lines.append(
+                [
+                    what,
+                    times(speed),
+                    f"{macs:.3f}",
+                    times(r.rates / macs),
+                    f"{r.share(r.plan.latency_us, r.plan.macs):.2f}",
+                ]
+            )
     heads = ("R-50 on C+D", "vs fastest alone", "MACs", "limit", "share of limit")
     return ["## For scale", "", *table(heads, lines), ""]
 
 
 def sums(found: Sequence[Original]) -> list[str]:
     """The sum of rates at equal MACs, for every network and combination; geometric means below."""
-    rates = {o.network: [sum_of_rates(o, combination) for combination in COMBINATIONS] for o in found}
+    rates = {
+        o.network: [sum_of_rates(o, combination) for combination in COMBINATIONS] for o in found
+    }
     means = [geometric_mean(column) for column in zip(*rates.values(), strict=True)]
     lines = [[name, *map(times, row)] for name, row in rates.items()]
     return table(("network", *COMBINATIONS), [*lines, ["geometric mean", *map(times, means)]])
@@ -219,21 +359,53 @@ of R-34, R-50, RX-4, EN-L4 and EN-B5 are their C+G plans with other names, so a 
 
 def page(results: Results) -> str:
     limits = ", ".join(f"{name} {value:g}" for name, value in results.limits.items())
-    notes = [f"Limits of the search: {limits}{' (changed by --limits)' if results.changed_limits else ' (the defaults)'}."]
+    notes = [
+        "Limits of the search:"
+        f" {limits}{' (changed by --limits)' if results.changed_limits else ' (the defaults)'}."
+    ]
     if results.old_rows:
-        notes.append(f"{results.old_rows} rows were searched by other code or on other data than the rest of this page.")
+        notes.append(
+            f"{results.old_rows} rows were searched by other code or on other data than the rest of"
+            " this page."
+        )
     missing = sum(row.searched is None for row in results.rows)
     if missing:
         notes.append(f"{missing} of {len(results.rows)} rows are not searched yet.")
-    return "\n".join([
-        "# Published NN-Stretch plans against searched ones", "", f"`{COMMAND}`", "", MEANING, "", *notes, "",
-        "## Originals", "", *originals(results.originals), "",
-        "## Published and found", "", *comparison(results.rows), "",
-        "## Geometric means", "", *means([r for r in results.rows if not at_all(r)]), "",
-        "## Sum of rates at equal MACs", "", *sums(results.originals), "",
-        *scale(results.rows),
-        "## Published plans", "", *published(results.published, results.originals), "", f"Source: {results.provenance}", "",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            "# Published NN-Stretch plans against searched ones",
+            "",
+            f"`{COMMAND}`",
+            "",
+            MEANING,
+            "",
+            *notes,
+            "",
+            "## Originals",
+            "",
+            *originals(results.originals),
+            "",
+            "## Published and found",
+            "",
+            *comparison(results.rows),
+            "",
+            "## Geometric means",
+            "",
+            *means([r for r in results.rows if not at_all(r)]),
+            "",
+            "## Sum of rates at equal MACs",
+            "",
+            *sums(results.originals),
+            "",
+            *scale(results.rows),
+            "## Published plans",
+            "",
+            *published(results.published, results.originals),
+            "",
+            f"Source: {results.provenance}",
+            "",
+        ]
+    )
 
 
 def at_all(row: Row) -> bool:

@@ -1,4 +1,7 @@
-"""Published configurations and latencies as `reproduce_nn_stretch.py` compares them: read, imported as plans, priced."""
+"""Published configurations and latencies as `reproduce_nn_stretch.py` compares them.
+
+Read, imported as plans, priced.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,12 @@ from nnstretch.errors import BrokenFile, UnknownName
 from nnstretch.soc import Soc
 from nnstretch.stretch import LoweredNetwork, NetworkAnalysis, lower, single_processor_plan
 from nnstretch.stretch.cost.cost_model import CostModel, estimate_plan
-from nnstretch.stretch.published.anynet import AnyNetConfig, PublishedNetwork, import_plan, match_published_network
+from nnstretch.stretch.published.anynet import (
+    AnyNetConfig,
+    PublishedNetwork,
+    import_plan,
+    match_published_network,
+)
 from nnstretch.stretch.published.anynet_yaml import DEVICES, activation_name
 from nnstretch.stretch.search.constraints import SegmentLimits, constraints_of
 from nnstretch.stretch.search.search import plan_error_us
@@ -33,7 +41,9 @@ def records(path: Path) -> list[dict[str, str]]:
     try:
         return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
     except OSError as error:
-        raise UnknownName(f"cannot read {path}, published data, {error.strerror or error}") from error
+        raise UnknownName(
+            f"cannot read {path}, published data, {error.strerror or error}"
+        ) from error
 
 
 def configurations(data: Path = DATA) -> dict[str, list[dict[str, str]]]:
@@ -52,7 +62,9 @@ def config_of(rows: Sequence[Record]) -> AnyNetConfig:
     try:
         return read_rows(rows)
     except (KeyError, ValueError) as error:
-        raise BrokenFile(f"configuration {rows[0].get('config', '?')} is unreadable, configs.csv, {error!r}") from error
+        raise BrokenFile(
+            f"configuration {rows[0].get('config', '?')} is unreadable, configs.csv, {error!r}"
+        ) from error
 
 
 def read_rows(rows: Sequence[Record]) -> AnyNetConfig:
@@ -67,7 +79,11 @@ def read_rows(rows: Sequence[Record]) -> AnyNetConfig:
         return tuple(tuple(int(row[key]) for row in stage) for stage in stages.values())
 
     def merged(stage: Sequence[Record]) -> int:
-        return int(stage[0]["orig_width"]) if version == 1 else sum(int(row["branch_out_w"]) for row in stage)
+        return (
+            int(stage[0]["orig_width"])
+            if version == 1
+            else sum(int(row["branch_out_w"]) for row in stage)
+        )
 
     body = stages["s1"][0]
     return AnyNetConfig(
@@ -83,12 +99,16 @@ def read_rows(rows: Sequence[Record]) -> AnyNetConfig:
         strides=whole("stride"),
         inner=tuple(tuple(float(row["bot_mul"]) for row in stage) for stage in stages.values()),
         group_widths=whole("group_w") if body["group_w"] else None,
-        kernels=tuple(int(stage[0]["kernel"]) for stage in stages.values()) if body["kernel"] else None,
+        kernels=(
+            tuple(int(stage[0]["kernel"]) for stage in stages.values()) if body["kernel"] else None
+        ),
         merged=tuple(merged(stage) for stage in stages.values()),
         devices=tuple(DEVICES[name] for name in dict.fromkeys(devices)),
         stem_device=DEVICES[first["stem_device"]],
         head_device=DEVICES[first["head_device"]],
-        activations=tuple((first["act_per_branch"] or activation_name(first["act_model"])).split("/")),
+        activations=tuple(
+            (first["act_per_branch"] or activation_name(first["act_model"])).split("/")
+        ),
         image_size=int(first["train_im_size"]),
     )
 
@@ -123,7 +143,9 @@ class Phone:
     def stretcher(self, network: str) -> NetworkAnalysis:
         if network not in self.stretchers:
             model = self.family(network).model
-            self.stretchers[network] = NetworkAnalysis(capture(load_model(model), torch.zeros(1, 3, 224, 224), model))
+            self.stretchers[network] = NetworkAnalysis(
+                capture(load_model(model), torch.zeros(1, 3, 224, 224), model)
+            )
             self.pricers[network] = CostModel(self.soc)
         return self.stretchers[network]
 
@@ -133,14 +155,26 @@ class Phone:
     def original(self, network: str) -> Original:
         stretcher = self.stretcher(network)
         model = stretcher.graph.name
-        trials = {p: self.trial(network, lower(stretcher, single_processor_plan(stretcher.graph, model, p))) for p in LETTERS.values()}
+        trials = {
+            p: self.trial(
+                network, lower(stretcher, single_processor_plan(stretcher.graph, model, p))
+            )
+            for p in LETTERS.values()
+        }
         published = {name: f"{network}-{letter}" for letter, name in LETTERS.items()}
         return Original(
-            network, model, stretcher.graph.macs, stretcher.graph.params,
+            network,
+            model,
+            stretcher.graph.macs,
+            stretcher.graph.params,
             {name: trial.latency_us for name, trial in trials.items()},
             {name: plan_error_us(trial) for name, trial in trials.items()},
-            {name: self.measured[config] for name, config in published.items() if config in self.measured},
-        )  # fmt: skip
+            {
+                name: self.measured[config]
+                for name, config in published.items()
+                if config in self.measured
+            },
+        )
 
     def published(self, network: str) -> Iterator[Published]:
         """Every branched configuration of a network."""
@@ -155,22 +189,39 @@ class Phone:
         lowered = lower(stretcher, import_plan(read, stretcher, match_published_network(read)))
         trial = self.trial(network, lowered)
         return Published(
-            config, network, combination, trial.macs, trial.params, trial.latency_us, plan_error_us(trial), self.measured.get(config),
-            breaks=broken(trial, self.soc), outside=outside(lowered, stretcher), processors=trial.plan.processors,
-            meetings=sum(segment.branched for segment in trial.plan.segments), as_published=rows[0]["config_consistent"] == "True",
-        )  # fmt: skip
+            config,
+            network,
+            combination,
+            trial.macs,
+            trial.params,
+            trial.latency_us,
+            plan_error_us(trial),
+            self.measured.get(config),
+            breaks=broken(trial, self.soc),
+            outside=outside(lowered, stretcher),
+            processors=trial.plan.processors,
+            meetings=sum(segment.branched for segment in trial.plan.segments),
+            as_published=rows[0]["config_consistent"] == "True",
+        )
 
 
 def broken(trial: Trial, soc: Soc, limits: SegmentLimits | None = None) -> tuple[str, ...]:
     """Names of the constraints that some segment breaks, in the order of the rules."""
     rules = constraints_of(limits or SegmentLimits(), soc)
     alone = [replace(trial, segments=(segment,)) for segment in trial.segments]
-    found = [violation.rule for rule in rules for one in alone if (violation := rule(one)) is not None]
+    found = [
+        violation.rule for rule in rules for one in alone if (violation := rule(one)) is not None
+    ]
     return tuple(dict.fromkeys(found))
 
 
-def outside(lowered: LoweredNetwork, stretcher: NetworkAnalysis, limits: SegmentLimits | None = None) -> tuple[str, ...]:
-    """What of a plan no search can find: it joins by concat, keeps inner ratios and groups, and scales down only."""
+def outside(
+    lowered: LoweredNetwork, stretcher: NetworkAnalysis, limits: SegmentLimits | None = None
+) -> tuple[str, ...]:
+    """What of a plan no search can find.
+
+    It joins by concat, keeps inner ratios and groups, and scales down only.
+    """
     limits = limits or SegmentLimits()
     found: dict[str, None] = {}
     for segment in (s for s in lowered.segments if s.segment.branched):
@@ -184,8 +235,12 @@ def outside(lowered: LoweredNetwork, stretcher: NetworkAnalysis, limits: Segment
             "other activation": any(b.activation is not None for b in branches),
             "wider than the original": any(int(b.width or full) > full for b in branches),
             "deeper than the original": any(int(b.depth or deep) > deep for b in branches),
-            "narrower than min_width": any(int(b.width or full) < limits.min_width * full for b in branches),
-            "shallower than min_depth": any(int(b.depth or deep) < ceil(limits.min_depth * deep - 1e-9) for b in branches),
+            "narrower than min_width": any(
+                int(b.width or full) < limits.min_width * full for b in branches
+            ),
+            "shallower than min_depth": any(
+                int(b.depth or deep) < ceil(limits.min_depth * deep - 1e-9) for b in branches
+            ),
         }
         found |= dict.fromkeys(name for name, true in facts.items() if true)
     return tuple(found)

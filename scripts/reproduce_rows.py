@@ -1,4 +1,6 @@
-"""The nouns and pure rules of `reproduce_nn_stretch.py`: what is compared with what, and by which numbers.
+"""The nouns and pure rules of `reproduce_nn_stretch.py`.
+
+What is compared with what, and by which numbers.
 
 Predicted and measured latencies never share a field.
 """
@@ -12,9 +14,15 @@ from dataclasses import dataclass
 from nnstretch.errors import BadInput
 
 LETTERS = {"C": "cpu", "G": "gpu", "D": "dsp"}
-COMBINATIONS = {"C+G": ("cpu", "gpu"), "C+D": ("cpu", "dsp"), "G+D": ("gpu", "dsp"), "C+G+D": ("cpu", "gpu", "dsp")}
+COMBINATIONS = {
+    "C+G": ("cpu", "gpu"),
+    "C+D": ("cpu", "dsp"),
+    "G+D": ("gpu", "dsp"),
+    "C+G+D": ("cpu", "gpu", "dsp"),
+}
 SCALE = ("R-50", "C+D")
-"""Searched once more at all MACs of the original, for comparison with a rough estimate of the same."""
+"""Searched once more at all MACs of the original, for comparison with a rough estimate of the same.
+"""
 ALL_MACS = "all MACs"
 """What bounds that search, in place of a configuration."""
 
@@ -153,21 +161,31 @@ class Row:
 
     @property
     def met(self) -> bool | None:
-        """Whether the found plan has the bound's MACs and parameters and is predicted to be faster than the published one."""
+        """Whether the found plan has the bound's MACs and parameters and is predicted to be faster
+        than the published one.
+        """
         if self.published is None or self.plan is None:
             return None
-        enough = self.plan.macs >= self.task.bound.macs and self.plan.params >= self.task.bound.params
+        enough = (
+            self.plan.macs >= self.task.bound.macs and self.plan.params >= self.task.bound.params
+        )
         return enough and self.plan.latency_us < self.published.predicted_us
 
 
 def sum_of_rates(original: Original, combination: str) -> float:
-    """The processors' rates over the rate of the fastest: the speed-up of a perfect split at equal MACs."""
+    """The processors' rates over the rate of the fastest.
+
+    The speed-up of a perfect split at equal MACs.
+    """
     alone_us = [original.predicted_us[name] for name in COMBINATIONS[combination]]
     return sum(min(alone_us) / us for us in alone_us)
 
 
 def nearest(plans: Sequence[Published], network: str, combination: str) -> Published | None:
-    """For a combination without a plan: as many processors, then most in common, then most MACs, then first."""
+    """For a combination without a plan.
+
+    As many processors, then most in common, then most MACs, then first.
+    """
     wanted = set(COMBINATIONS[combination])
 
     def near(plan: Published) -> tuple[bool, int, int]:
@@ -177,16 +195,25 @@ def nearest(plans: Sequence[Published], network: str, combination: str) -> Publi
     return max((p for p in plans if p.network == network), key=near, default=None)
 
 
-def tasks_of(plans: Sequence[Published], originals: Sequence[Original], combinations: Sequence[str]) -> list[Task]:
+def tasks_of(
+    plans: Sequence[Published], originals: Sequence[Original], combinations: Sequence[str]
+) -> list[Task]:
     """One search for every published plan of a combination, or one at the bound of the nearest."""
     tasks: list[Task] = []
     for original in originals:
         for combination in combinations:
-            own = [p for p in plans if (p.network, p.combination) == (original.network, combination)]
+            own = [
+                p for p in plans if (p.network, p.combination) == (original.network, combination)
+            ]
             near = nearest(plans, original.network, combination)
             if near is None:
-                raise BadInput(f"no published plan, network {original.network}, nothing bounds a search for {combination}")
-            bounds = [Bound(p.config, p.macs, p.params) for p in own] or [Bound(near.config, near.macs, near.params, borrowed=True)]
+                raise BadInput(
+                    f"no published plan, network {original.network}, nothing bounds a search for"
+                    f" {combination}"
+                )
+            bounds = [Bound(p.config, p.macs, p.params) for p in own] or [
+                Bound(near.config, near.macs, near.params, borrowed=True)
+            ]
             tasks += [Task(original.network, combination, bound) for bound in bounds]
             if (original.network, combination) == SCALE:
                 tasks.append(Task(original.network, combination, at_all_macs(original)))
@@ -198,12 +225,20 @@ def at_all_macs(original: Original) -> Bound:
 
 
 def combination_of(config: str) -> str | None:
-    """`R-34-CDG` -> `C+G+D`; None where one processor runs it all. Raises BadInput for an unknown letter."""
+    """`R-34-CDG` -> `C+G+D`; None where one processor runs it all.
+
+    Raises BadInput for an unknown letter.
+    """
     letters = config.rpartition("-")[2]
     if not letters or set(letters) - LETTERS.keys():
-        raise BadInput(f"unknown processors {letters!r}, configuration {config}, known are {', '.join(LETTERS)}")
+        raise BadInput(
+            f"unknown processors {letters!r}, configuration {config}, known are"
+            f" {', '.join(LETTERS)}"
+        )
     used = {LETTERS[letter] for letter in letters}
-    return next((name for name, processors in COMBINATIONS.items() if set(processors) == used), None)
+    return next(
+        (name for name, processors in COMBINATIONS.items() if set(processors) == used), None
+    )
 
 
 def geometric_mean(values: Iterable[float]) -> float | None:
@@ -235,9 +270,14 @@ def limits_of(text: str | None, defaults: Mapping[str, float]) -> dict[str, floa
         if not part.strip():
             continue
         if name not in defaults or not equals:
-            raise BadInput(f"--limits has {part.strip()!r}, command line, write NAME=NUMBER with {', '.join(defaults)}")
+            raise BadInput(
+                f"--limits has {part.strip()!r}, command line, write NAME=NUMBER with"
+                f" {', '.join(defaults)}"
+            )
         try:
             values[name] = float(value)
         except ValueError:
-            raise BadInput(f"--limits {name} is {value!r}, command line, it must be a number") from None
+            raise BadInput(
+                f"--limits {name} is {value!r}, command line, it must be a number"
+            ) from None
     return values

@@ -1,4 +1,6 @@
-"""One search of `reproduce_nn_stretch.py` in a process of its own, limited in time and memory, and the journal of finished ones."""
+"""One search of `reproduce_nn_stretch.py` in a process of its own, limited in time and memory, and
+the journal of finished ones.
+"""
 
 from __future__ import annotations
 
@@ -33,17 +35,29 @@ Tell = Callable[[int, int], None]
 
 
 def code_fingerprint(data: Path = DATA) -> str:
-    """Of everything that decides a row: the published data, the chip's predictors, the sources that price and search."""
+    """Of everything that decides a row.
+
+    The published data, the chip's predictors, the sources that price and search.
+    """
     package = Path(sys.modules["nnstretch"].__file__ or "").parent
     sources = [path for folder in CODE for path in sorted((package / folder).glob("*.py"))]
     digest = hashlib.sha256()
-    for path in (data / "configs.csv", *sorted((package_data("latency_predictors") / SOC).glob("*.json")), *sources):
+    for path in (
+        data / "configs.csv",
+        *sorted((package_data("latency_predictors") / SOC).glob("*.json")),
+        *sources,
+    ):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:12]
 
 
 def key_of(searched: Searched) -> Key:
-    return searched.network, searched.combination, searched.bound, tuple(sorted(searched.limits.items()))
+    return (
+        searched.network,
+        searched.combination,
+        searched.bound,
+        tuple(sorted(searched.limits.items())),
+    )
 
 
 def read_journal(path: Path) -> dict[Key, Searched]:
@@ -54,12 +68,20 @@ def read_journal(path: Path) -> dict[Key, Searched]:
     for number, text in enumerate(lines, 1):
         try:
             data = json.loads(text)
-            row = Searched(**{name: value for name, value in data.items() if name in names and value is not None})
+            row = Searched(
+                **{
+                    name: value
+                    for name, value in data.items()
+                    if name in names and value is not None
+                }
+            )
             found[key_of(row)] = replace(row, processors=tuple(row.processors))
         except (ValueError, TypeError, AttributeError) as error:
             if number == len(lines):
                 break
-            raise BrokenFile(f"journal {path} is unreadable in line {number}, {error}, delete the line") from error
+            raise BrokenFile(
+                f"journal {path} is unreadable in line {number}, {error}, delete the line"
+            ) from error
     return found
 
 
@@ -69,15 +91,21 @@ def clean(searched: Searched) -> dict[str, Any]:
 
 
 def append(path: Path, searched: Searched) -> None:
-    """A line at a time; what an interruption left of a line is dropped first, so that it costs nothing else."""
+    """A line at a time; what an interruption left of a line is dropped first, so that it costs
+    nothing else.
+    """
     with path.open("ab") as file:
         file.truncate(path.read_bytes().rfind(b"\n") + 1)
         file.write(json.dumps(clean(searched)).encode() + b"\n")
 
 
-def fresh(task: Task, limits: Mapping[str, float], journal: Mapping[Key, Searched], code: str) -> tuple[Searched | None, str]:
+def fresh(
+    task: Task, limits: Mapping[str, float], journal: Mapping[Key, Searched], code: str
+) -> tuple[Searched | None, str]:
     """The journal's row of a task, and why it must be searched again, empty where it need not."""
-    row = journal.get((task.network, task.combination, task.bound.source, tuple(sorted(limits.items()))))
+    row = journal.get(
+        (task.network, task.combination, task.bound.source, tuple(sorted(limits.items())))
+    )
     if row is None:
         return None, "not searched yet"
     if row.stopped:
@@ -97,7 +125,10 @@ def memory_peak_bytes() -> int:
     """Of this process since it started; getrusage would count the process that started it, too."""
     try:
         status = Path("/proc/self/status").read_text(encoding="ascii")
-        return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) * 1024
+        return (
+            int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1])
+            * 1024
+        )
     except (OSError, StopIteration):
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak if sys.platform == "darwin" else peak * 1024
@@ -107,7 +138,9 @@ def child(task: Task, limits: Mapping[str, float], memory_bytes: int, pipe: Conn
     """Sends ("at", done, total) as it goes, and last ("end", Searched as a dictionary)."""
     resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
     torch.set_num_threads(1)
-    blank = Searched(task.network, task.combination, task.bound.source, dict(limits), code_fingerprint())
+    blank = Searched(
+        task.network, task.combination, task.bound.source, dict(limits), code_fingerprint()
+    )
     try:
         done = searched(task, blank, lambda _what, at, total: pipe.send(("at", at, total)))
     except NnstretchError as error:
@@ -116,7 +149,11 @@ def child(task: Task, limits: Mapping[str, float], memory_bytes: int, pipe: Conn
     except Exception as error:
         short = isinstance(error, MemoryError) or "allocate memory" in str(error)
         broke = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-        why = f"out of memory, {memory_bytes / 1e9:g} GB of data or less were allowed" if short else broke
+        why = (
+            f"out of memory, {memory_bytes / 1e9:g} GB of data or less were allowed"
+            if short
+            else broke
+        )
         done = replace(blank, refusal=why, stopped=True, peak_bytes=memory_peak_bytes())
     pipe.send(("end", asdict(done), 0))
 
@@ -129,22 +166,44 @@ def searched(task: Task, blank: Searched, tell: Tell) -> Searched:
     limits = SegmentLimits(**blank.limits)
     began = time.perf_counter()
     result: SearchResult = search(
-        stretcher, soc, processors, limits, min_macs=task.bound.macs, min_params=task.bound.params, progress=tell,
-    )  # fmt: skip
+        stretcher,
+        soc,
+        processors,
+        limits,
+        min_macs=task.bound.macs,
+        min_params=task.bound.params,
+        progress=tell,
+    )
     took_s, best = time.perf_counter() - began, result.plans[0]
     return replace(
         blank,
-        latency_us=best.trial.latency_us, error_us=best.error_us, macs=best.trial.macs, params=best.trial.params,
-        iso_mac_us=best.iso_mac.latency_us, iso_mac_processor=best.iso_mac.processor,
-        optimal=result.optimal, lower_bound_us=result.lower_bound_us, search_s=took_s,
-        peak_bytes=max(base, memory_peak_bytes()), base_bytes=base, plan=str(best.trial.plan),
-        processors=best.trial.plan.processors, meetings=sum(segment.branched for segment in best.trial.plan.segments),
-    )  # fmt: skip
+        latency_us=best.trial.latency_us,
+        error_us=best.error_us,
+        macs=best.trial.macs,
+        params=best.trial.params,
+        iso_mac_us=best.iso_mac.latency_us,
+        iso_mac_processor=best.iso_mac.processor,
+        optimal=result.optimal,
+        lower_bound_us=result.lower_bound_us,
+        search_s=took_s,
+        peak_bytes=max(base, memory_peak_bytes()),
+        base_bytes=base,
+        plan=str(best.trial.plan),
+        processors=best.trial.plan.processors,
+        meetings=sum(segment.branched for segment in best.trial.plan.segments),
+    )
 
 
 def run(task: Task, limits: Mapping[str, float], allowance: Allowance, tell: Tell) -> Searched:
     """Searches in a fresh process, and stops it where it takes longer than allowed."""
-    blank = Searched(task.network, task.combination, task.bound.source, dict(limits), code_fingerprint(), stopped=True)
+    blank = Searched(
+        task.network,
+        task.combination,
+        task.bound.source,
+        dict(limits),
+        code_fingerprint(),
+        stopped=True,
+    )
     context = multiprocessing.get_context("spawn")
     receive, send = context.Pipe(duplex=False)
     process = context.Process(target=child, args=(task, limits, allowance.memory_bytes, send))
@@ -154,7 +213,11 @@ def run(task: Task, limits: Mapping[str, float], allowance: Allowance, tell: Tel
     try:
         while True:
             if not receive.poll(max(0.0, allowance.seconds - (time.monotonic() - began))):
-                return replace(blank, refusal=f"longer than {allowance.seconds:g} s", search_s=allowance.seconds)
+                return replace(
+                    blank,
+                    refusal=f"longer than {allowance.seconds:g} s",
+                    search_s=allowance.seconds,
+                )
             kind, first, second = receive.recv()
             if kind == "end":
                 ended = True
@@ -162,7 +225,10 @@ def run(task: Task, limits: Mapping[str, float], allowance: Allowance, tell: Tel
             tell(first, second)
     except EOFError:
         process.join()
-        return replace(blank, refusal=f"its process died with status {process.exitcode}, memory may have run out")
+        return replace(
+            blank,
+            refusal=f"its process died with status {process.exitcode}, memory may have run out",
+        )
     finally:
         process.join(GRACE_S if ended else 0)
         process.kill()

@@ -1,7 +1,9 @@
-"""20,000 requests from 8 clients while processors fail, return and slow down, and clients change their minds.
+"""20,000 requests from 8 clients while processors fail, return and slow down, and clients change
+their minds.
 
-Both clocks: on the virtual one clients are alarms and the service is driven alone; on the real one they are threads that
-call a served bundle. Every request must end once: 0 lost, 0 twice, 0 stuck, and memory must not grow.
+Both clocks: on the virtual one clients are alarms and the service is driven alone; on the real one
+they are threads that call a served bundle. Every request must end once: 0 lost, 0 twice, 0 stuck,
+and memory must not grow.
 
   python scripts/soak.py --out docs/soak.md
 """
@@ -42,7 +44,12 @@ from nnstretch.schedule import (
     VirtualExecutor,
     task_graph,
 )
-from nnstretch.schedule.rebalancing import Rebalancer, RebalancingSettings, SlowdownEstimator, TaskCosts
+from nnstretch.schedule.rebalancing import (
+    Rebalancer,
+    RebalancingSettings,
+    SlowdownEstimator,
+    TaskCosts,
+)
 from nnstretch.soc import Processor
 
 PROCESSORS = (Processor("cpu", "cpu", 2), Processor("gpu", "gpu", 2), Processor("dsp", "dsp", 2))
@@ -95,51 +102,108 @@ def rss_mb() -> float:
 
 
 def toy() -> Bundle:
-    """A stem, three branches, and where they meet: 1x1 convolutions, so that the runtime is what is tried."""
-    image, stem = Port("image", TensorSpec((1, 4, 4, 4), "float32")), Port("stem", TensorSpec((1, 4, 4, 4), "float32"))
+    """A stem, three branches, and where they meet.
+
+    1x1 convolutions, so that the runtime is what is tried.
+    """
+    image, stem = (
+        Port("image", TensorSpec((1, 4, 4, 4), "float32")),
+        Port("stem", TensorSpec((1, 4, 4, 4), "float32")),
+    )
     ends = tuple(Port(f"end.{p.name}", TensorSpec((1, 4, 4, 4), "float32")) for p in PROCESSORS)
     merged = Port("merged", TensorSpec((1, 12, 4, 4), "float32"))
     files = {"stem.onnx": convolution(image, stem, 0)} | {
         f"{p.name}.onnx": convolution(stem, e, 1) for p, e in zip(PROCESSORS, ends, strict=True)
     }
-    files["merge.onnx"] = model([helper.make_node("Concat", [e.name for e in ends], [merged.name], axis=1)], ends, merged, {})
+    files["merge.onnx"] = model(
+        [helper.make_node("Concat", [e.name for e in ends], [merged.name], axis=1)],
+        ends,
+        merged,
+        {},
+    )
     times = {p.name: 1.0 + k / 4 for k, p in enumerate(PROCESSORS)}
 
     def sub(
-        name: str, processor: str, reads: tuple[Port, ...], writes: Port, time_us: float, role: str = "branch", segment: int = 0
+        name: str,
+        processor: str,
+        reads: tuple[Port, ...],
+        writes: Port,
+        time_us: float,
+        role: str = "branch",
+        segment: int = 0,
     ) -> Subgraph:
         data = files[f"{name}.onnx"]
         predicted = {p: time_us * factor for p, factor in times.items()}
         return Subgraph(
-            name, processor, f"{name}.onnx", digest(data), len(data), reads, (writes,), role=role, segment=segment, predicted_us=predicted
+            name,
+            processor,
+            f"{name}.onnx",
+            digest(data),
+            len(data),
+            reads,
+            (writes,),
+            role=role,
+            segment=segment,
+            predicted_us=predicted,
         )
 
-    branches = [sub(p.name, p.name, (stem,), e, BRANCH_US, segment=1) for p, e in zip(PROCESSORS, ends, strict=True)]
-    subs = (sub("stem", "cpu", (image,), stem, STEM_US), *branches, sub("merge", "cpu", ends, merged, MERGE_US, "merge", 1))
+    branches = [
+        sub(p.name, p.name, (stem,), e, BRANCH_US, segment=1)
+        for p, e in zip(PROCESSORS, ends, strict=True)
+    ]
+    subs = (
+        sub("stem", "cpu", (image,), stem, STEM_US),
+        *branches,
+        sub("merge", "cpu", ends, merged, MERGE_US, "merge", 1),
+    )
     return Bundle(Manifest("soak", None, (image,), (merged,), subs, 0.0), files)
 
 
 def convolution(source: Port, target: Port, seed: int) -> bytes:
     weight = np.random.default_rng(seed).standard_normal((4, 4, 1, 1)).astype(np.float32)
-    return model([helper.make_node("Conv", [source.name, "w"], [target.name])], (source,), target, {"w": weight})
+    return model(
+        [helper.make_node("Conv", [source.name, "w"], [target.name])],
+        (source,),
+        target,
+        {"w": weight},
+    )
 
 
-def model(nodes: list[onnx.NodeProto], sources: tuple[Port, ...], target: Port, weights: dict[str, np.ndarray]) -> bytes:
-    infos = [helper.make_tensor_value_info(p.name, TensorProto.FLOAT, list(p.spec.shape)) for p in (*sources, target)]
+def model(
+    nodes: list[onnx.NodeProto],
+    sources: tuple[Port, ...],
+    target: Port,
+    weights: dict[str, np.ndarray],
+) -> bytes:
+    infos = [
+        helper.make_tensor_value_info(p.name, TensorProto.FLOAT, list(p.spec.shape))
+        for p in (*sources, target)
+    ]
     initial = [numpy_helper.from_array(array, name) for name, array in weights.items()]
     graph = helper.make_graph(nodes, "toy", infos[:-1], infos[-1:], initial)
-    return bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9).SerializeToString())
+    return bytes(
+        helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9
+        ).SerializeToString()
+    )
 
 
 def trouble(rng: random.Random, span_us: float, count: int) -> Disturbances:
-    """Each processor fails and is kept busy `count` times at random, for about a hundredth of the time each."""
+    """Each processor fails and is kept busy `count` times at random, for about a hundredth of the
+    time each.
+    """
     fails, busy = [], []
     for processor in PROCESSORS:
         for _ in range(count):
-            at_us, lasts_us = rng.uniform(0, span_us), rng.expovariate(100 / span_us) * 10 / count + 1
+            at_us, lasts_us = (
+                rng.uniform(0, span_us),
+                rng.expovariate(100 / span_us) * 10 / count + 1,
+            )
             fails.append(Outage(processor.name, at_us, at_us + lasts_us))
             at_us = rng.uniform(0, span_us)
-            busy.append(Interference(processor.name, at_us, at_us + lasts_us, rng.uniform(0.2, 0.9)))
+            busy.append(
+                Interference(processor.name, at_us, at_us + lasts_us, rng.uniform(0.2, 0.9))
+            )
     return Disturbances(tuple(busy), tuple(fails))
 
 
@@ -151,7 +215,11 @@ def moving(requests: int, clients: int, rng: random.Random) -> Tally:
 def mover(times: Mapping[tuple[str, str], float]) -> Rebalancer:
     """As `Plans` makes one."""
     caution = RebalancingSettings()
-    return Rebalancer(TaskCosts(times), SlowdownEstimator(caution.evidence * LATENCY_US, caution.half_life * LATENCY_US), caution)
+    return Rebalancer(
+        TaskCosts(times),
+        SlowdownEstimator(caution.evidence * LATENCY_US, caution.half_life * LATENCY_US),
+        caution,
+    )
 
 
 def virtual(requests: int, clients: int, rng: random.Random, moves: bool = False) -> Tally:
@@ -165,7 +233,14 @@ def virtual(requests: int, clients: int, rng: random.Random, moves: bool = False
         tally.replaced += answer.replaced
         clock.set_timer(clock.now_us + rng.uniform(0, 500), "ask")
 
-    service = RequestScheduler(PROCESSORS, StaticPlacement(tuple(p.name for p in PROCESSORS)), clock, answered, times, mover=mover(times) if moves else None)
+    service = RequestScheduler(
+        PROCESSORS,
+        StaticPlacement(tuple(p.name for p in PROCESSORS)),
+        clock,
+        answered,
+        times,
+        mover=mover(times) if moves else None,
+    )
     for _ in range(clients):
         clock.set_timer(0.0, "ask")
     began = time.perf_counter()
@@ -174,7 +249,11 @@ def virtual(requests: int, clients: int, rng: random.Random, moves: bool = False
             service.cancel(what[1])
         elif what == "ask" and tally.asked < requests:
             number, tally.asked = tally.asked, tally.asked + 1
-            deadline_us = clock.now_us + rng.uniform(0, DEADLINE_US) if rng.random() < WITH_DEADLINE else float("inf")
+            deadline_us = (
+                clock.now_us + rng.uniform(0, DEADLINE_US)
+                if rng.random() < WITH_DEADLINE
+                else float("inf")
+            )
             if rng.random() < CANCELLED:
                 clock.set_timer(clock.now_us + rng.uniform(0, 2_000), ("cancel", number))
             service.submit(Request(number, task_graph(manifest, number), deadline_us))
@@ -183,7 +262,12 @@ def virtual(requests: int, clients: int, rng: random.Random, moves: bool = False
 
 
 def kind(error: BaseException | None) -> str:
-    known = {type(None): "answered", DeadlineMissed: "deadline missed", ProcessorFailed: "no processor left", CancelledError: "cancelled"}
+    known = {
+        type(None): "answered",
+        DeadlineMissed: "deadline missed",
+        ProcessorFailed: "no processor left",
+        CancelledError: "cancelled",
+    }
     return known.get(type(error), type(error).__name__.lower())
 
 
@@ -191,7 +275,13 @@ def real(requests: int, clients: int, rng: random.Random) -> Tally:
     """Threads that call a server, each answer compared with what it should be."""
     bundle, tally, lock = toy(), Tally(bytearray(requests)), threading.Lock()
     image = np.random.default_rng(0).standard_normal((1, 4, 4, 4)).astype(np.float32)
-    with Server(bundle, PROCESSORS, capacity=clients, emulated=True, mishaps=trouble(rng, requests * 1500.0, 50)) as server:
+    with Server(
+        bundle,
+        PROCESSORS,
+        capacity=clients,
+        emulated=True,
+        mishaps=trouble(rng, requests * 1500.0, 50),
+    ) as server:
         expected = server.network.run_sequential(image)
 
         def client(seed: int) -> None:
@@ -201,7 +291,9 @@ def real(requests: int, clients: int, rng: random.Random) -> Tally:
                     if tally.asked == requests:
                         return
                     number, tally.asked = tally.asked, tally.asked + 1
-                deadline_ms = own.uniform(0, DEADLINE_US) / 1000 if own.random() < WITH_DEADLINE else None
+                deadline_ms = (
+                    own.uniform(0, DEADLINE_US) / 1000 if own.random() < WITH_DEADLINE else None
+                )
                 reply = server.submit(image, deadline_ms=deadline_ms)
                 if own.random() < CANCELLED:
                     time.sleep(own.uniform(0, 0.002))
@@ -211,7 +303,9 @@ def real(requests: int, clients: int, rng: random.Random) -> Tally:
                     tally.end(number, how)
 
         began = time.perf_counter()
-        threads = [threading.Thread(target=client, args=(seed,), daemon=True) for seed in range(clients)]
+        threads = [
+            threading.Thread(target=client, args=(seed,), daemon=True) for seed in range(clients)
+        ]
         for thread in threads:
             thread.start()
         wait_for(threads, tally)
@@ -243,14 +337,25 @@ def wait_for(threads: list[threading.Thread], tally: Tally) -> None:
 
 
 def row(clock: str, clients: int, tally: Tally) -> str:
-    ends = ", ".join(f"{count} {how}" for how, count in sorted(tally.ends.items(), key=lambda end: -end[1]))
+    ends = ", ".join(
+        f"{count} {how}" for how, count in sorted(tally.ends.items(), key=lambda end: -end[1])
+    )
     kept = tally.rss_mb[KEPT_REQUESTS // 1000 - 1 :]
-    memory = f"{kept[0]:.0f} -> {kept[-1]:.0f} MB ({100 * tally.growth:+.1f} %)" if len(kept) > 1 else "-"
-    return f"| {clock} | {tally.asked} from {clients} | {ends} | {tally.replaced} | {tally.lost} | {tally.twice} | {memory} | {tally.seconds:.0f} |"
+    memory = (
+        f"{kept[0]:.0f} -> {kept[-1]:.0f} MB ({100 * tally.growth:+.1f} %)"
+        if len(kept) > 1
+        else "-"
+    )
+    return (
+        f"| {clock} | {tally.asked} from {clients} | {ends} | {tally.replaced} | {tally.lost} |"
+        f" {tally.twice} | {memory} | {tally.seconds:.0f} |"
+    )
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--requests", type=int, default=20_000)
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--clocks", default="virtual,moving,real")
@@ -260,16 +365,33 @@ def main() -> int:
     lines, bad = [], 0
     for clock in args.clocks.split(","):
         gc.collect()
-        tally = {"virtual": virtual, "moving": moving, "real": real}[clock](args.requests, args.clients, random.Random(args.seed))
-        lines.append(row("virtual, with moves within requests" if clock == "moving" else clock, args.clients, tally))
+        tally = {"virtual": virtual, "moving": moving, "real": real}[clock](
+            args.requests, args.clients, random.Random(args.seed)
+        )
+        lines.append(
+            row(
+                "virtual, with moves within requests" if clock == "moving" else clock,
+                args.clients,
+                tally,
+            )
+        )
         bad += tally.lost + tally.twice + tally.ends["wrong"]
         print(lines[-1], flush=True)
     head = [
         "# Soak: requests under trouble",
         "",
-        f"Made by `python scripts/soak.py --out docs/soak.md` (seed {args.seed}). A stem, three branches and a meeting point on three processors;",
-        "each processor fails and returns 50 times and is slowed down 50 times at random; a twentieth of the requests is cancelled, a tenth has a deadline of",
-        f"up to {DEADLINE_US / 1000:g} ms. Memory: resident, after {KEPT_REQUESTS} requests and at the end. On the real clock every answer is compared.",
+        (
+            f"Made by `python scripts/soak.py --out docs/soak.md` (seed {args.seed}). A stem, three"
+            " branches and a meeting point on three processors;"
+        ),
+        (
+            "each processor fails and returns 50 times and is slowed down 50 times at random; a"
+            " twentieth of the requests is cancelled, a tenth has a deadline of"
+        ),
+        (
+            f"up to {DEADLINE_US / 1000:g} ms. Memory: resident, after {KEPT_REQUESTS} requests and"
+            " at the end. On the real clock every answer is compared."
+        ),
         "",
         "| clock | requests, clients | ends | tasks re-placed | lost | twice | memory | s |",
         "|---|---|---|---|---|---|---|---|",

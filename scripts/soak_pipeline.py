@@ -1,10 +1,13 @@
-"""A hundred thousand small items through four stages: order, losses, memory, errors, and what an item costs at a stage.
+"""A hundred thousand small items through four stages.
+
+Order, losses, memory, errors, and what an item costs at a stage.
 
     python scripts/soak_pipeline.py --out docs/pipeline_soak.md [--items 100000]
 
-Stages are ONNX files that add a number to a 3x3 map, and Python functions that do; nothing else is done, so all that is measured is
-the way through. An item's cost at a stage is all time over items and stages, the stage's own call included; its overhead is
-how long after it could have begun it did (median of the last items), and the cost without the call.
+Stages are ONNX files that add a number to a 3x3 map, and Python functions that do; nothing else is
+done, so all that is measured is the way through. An item's cost at a stage is all time over items
+and stages, the stage's own call included; its overhead is how long after it could have begun it did
+(median of the last items), and the cost without the call.
 """
 
 from __future__ import annotations
@@ -63,18 +66,28 @@ def resident_kib() -> int:
 
 
 def soaked(name: str, python: tuple[int, ...], items: int, fails: bool) -> Soaked:
-    expected, inputs = float(sum(range(1, STAGES + 1))), [np.full((3, 3), value, np.float32) for value in range(100)]
+    expected, inputs = (
+        float(sum(range(1, STAGES + 1))),
+        [np.full((3, 3), value, np.float32) for value in range(100)],
+    )
     functions = {f"stages:m{k}": adding(k + 1, fails and k == python[0]) for k in python}
     seen = wrong = disorder = failed = misplaced = warm_kib = 0
     with Pipeline(chain(STAGES, python), functions) as pipeline:
         began_s = time.perf_counter()
-        for result in pipeline.stream(inputs[item % 100] if not (fails and item % EVERY == EVERY - 1) else inputs[99] for item in range(items)):
+        for result in pipeline.stream(
+            inputs[item % 100] if not (fails and item % EVERY == EVERY - 1) else inputs[99]
+            for item in range(items)
+        ):
             disorder += result.item != seen
             seen += 1
             due = fails and result.item % EVERY == EVERY - 1
             if result.error is not None:
                 failed += 1
-                good = isinstance(result.error, StageFailed) and result.error.stage == f"m{python[0]}" and isinstance(result.error.__cause__, ValueError)
+                good = (
+                    isinstance(result.error, StageFailed)
+                    and result.error.stage == f"m{python[0]}"
+                    and isinstance(result.error.__cause__, ValueError)
+                )
                 misplaced += not (due and good)
             else:
                 wrong += float(result.outputs[0, 0]) != result.item % 100 + expected or due
@@ -85,8 +98,23 @@ def soaked(name: str, python: tuple[int, ...], items: int, fails: bool) -> Soake
         gc.collect()
         grown_kib = resident_kib() - warm_kib
         call_us = sum(one.busy_us / max(1, one.items) for one in pipeline.statistics()) / STAGES
-        late_us = median(start_delays_us(pipeline.flow, spans_by_step(pipeline.trace(), pipeline.pipeline, pipeline.flow)))
-    return Soaked(name, elapsed_s * 1e6 / items / STAGES, call_us, late_us, disorder, wrong, items - seen, failed, misplaced, grown_kib)
+        late_us = median(
+            start_delays_us(
+                pipeline.flow, spans_by_step(pipeline.trace(), pipeline.pipeline, pipeline.flow)
+            )
+        )
+    return Soaked(
+        name,
+        elapsed_s * 1e6 / items / STAGES,
+        call_us,
+        late_us,
+        disorder,
+        wrong,
+        items - seen,
+        failed,
+        misplaced,
+        grown_kib,
+    )
 
 
 def adding(number: int, fails: bool) -> Callable[[np.ndarray], np.ndarray]:
@@ -103,7 +131,10 @@ def adding(number: int, fails: bool) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def lead(seconds: float) -> tuple[int, int]:
-    """How far the producer was ahead of a reader who reads one item a millisecond, at most; and the bound."""
+    """How far the producer was ahead of a reader who reads one item a millisecond, at most.
+
+    And the bound.
+    """
     ahead = 0
     with Pipeline(chain(STAGES)) as pipeline:
         pushed, until_s = 0, time.perf_counter() + seconds
@@ -121,31 +152,89 @@ def lead(seconds: float) -> tuple[int, int]:
 
 
 def page(command: str, items: int, found: list[Soaked], ahead: tuple[int, int]) -> str:
-    lines = ["# A pipeline soaked", "", f"    {command}", "", f"{items:,} items each through {STAGES} stages; two cores.", ""]
-    heads = ("stages", "cost us", "of that the call", "begun late us", "lost", "out of order", "wrong", "failed", "wrongly so", "memory grown KiB")
+    lines = [
+        "# A pipeline soaked",
+        "",
+        f"    {command}",
+        "",
+        f"{items:,} items each through {STAGES} stages; two cores.",
+        "",
+    ]
+    heads = (
+        "stages",
+        "cost us",
+        "of that the call",
+        "begun late us",
+        "lost",
+        "out of order",
+        "wrong",
+        "failed",
+        "wrongly so",
+        "memory grown KiB",
+    )
     lines += [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
     for one in found:
-        cells = (one.name, f"{one.cost_us:.1f}", f"{one.call_us:.1f}", f"{one.late_us:.1f}", one.lost, one.out_of_order, one.wrong, one.failed, one.misplaced)
+        cells = (
+            one.name,
+            f"{one.cost_us:.1f}",
+            f"{one.call_us:.1f}",
+            f"{one.late_us:.1f}",
+            one.lost,
+            one.out_of_order,
+            one.wrong,
+            one.failed,
+            one.misplaced,
+        )
         lines.append(f"| {' | '.join(map(str, cells))} | {one.grown_kib:+d} |")
-    lines += ["", "Cost: all time over items and stages, microseconds. Begun late: how long after it could have begun an item did at a stage; median."]
-    lines += [f"Where items fail, every {EVERY}th raises; nothing else may, and the error names its stage and holds the original.", ""]
+    lines += [
+        "",
+        (
+            "Cost: all time over items and stages, microseconds. Begun late: how long after it"
+            " could have begun an item did at a stage; median."
+        ),
+    ]
+    lines += [
+        (
+            f"Where items fail, every {EVERY}th raises; nothing else may, and the error names its"
+            " stage and holds the original."
+        ),
+        "",
+    ]
     for one in found:
-        met = "met" if one.cost_us - one.call_us <= WANTED_US and one.late_us <= WANTED_US else "missed"
-        lines.append(f"- {one.name}: overhead {one.cost_us - one.call_us:.1f} us an item and stage, wanted at most {WANTED_US:g}: {met}")
-    lines.append(f"- A reader of one item a millisecond: the producer was at most {ahead[0]} items ahead, bound {ahead[1]}")
+        met = (
+            "met"
+            if one.cost_us - one.call_us <= WANTED_US and one.late_us <= WANTED_US
+            else "missed"
+        )
+        lines.append(
+            f"- {one.name}: overhead {one.cost_us - one.call_us:.1f} us an item and stage, wanted"
+            f" at most {WANTED_US:g}: {met}"
+        )
+    lines.append(
+        f"- A reader of one item a millisecond: the producer was at most {ahead[0]} items ahead,"
+        f" bound {ahead[1]}"
+    )
     return "\n".join([*lines, ""])
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", required=True, metavar="FILE.md")
     parser.add_argument("--items", type=int, default=100_000)
     args = parser.parse_args()
     out = check_writable(args.out)
     assert out is not None
-    cases = (("ONNX", (), False), ("Python", (0, 1, 2, 3), False), ("ONNX, one in Python that fails", (1,), True))
+    cases = (
+        ("ONNX", (), False),
+        ("Python", (0, 1, 2, 3), False),
+        ("ONNX, one in Python that fails", (1,), True),
+    )
     found = [soaked(name, python, args.items, fails) for name, python, fails in cases]
-    text = page(f"python scripts/soak_pipeline.py {' '.join(sys.argv[1:])}", args.items, found, lead(5.0))
+    text = page(
+        f"python scripts/soak_pipeline.py {' '.join(sys.argv[1:])}", args.items, found, lead(5.0)
+    )
     write_text(out, text)
     print(text)
     return int(any(one.lost or one.out_of_order or one.wrong or one.misplaced for one in found))

@@ -1,6 +1,9 @@
-"""Photographs for the example, drawn by rule: one to five shapes of random colours on clouds and noise, and where they are.
+"""Photographs for the example, drawn by rule.
 
-A scene depends on (seed, number) alone. Outlines and backgrounds are those of nnstretch's data set of shapes.
+One to five shapes of random colours on clouds and noise, and where they are.
+
+A scene depends on (seed, number) alone. Outlines and backgrounds are those of nnstretch's data set
+of shapes.
 """
 
 from __future__ import annotations
@@ -45,7 +48,9 @@ def scene(number: int, seed: int) -> Scene:
     for _ in range(int(rng.integers(1, MOST_SHAPES + 1))):
         label, radius = int(rng.integers(len(CLASSES))), float(rng.uniform(*RADIUS))
         middle = rng.uniform(1.15 * radius, 1 - 1.15 * radius, 2)
-        u, v = rotate_and_scale(x - np.float32(middle[0]), y - np.float32(middle[1]), rng.uniform(-TILT, TILT), radius)
+        u, v = rotate_and_scale(
+            x - np.float32(middle[0]), y - np.float32(middle[1]), rng.uniform(-TILT, TILT), radius
+        )
         inside = np.clip(0.5 - OUTLINES[CLASSES[label]](u, v) * (radius * PHOTO_PX), 0, 1)
         box = box_of(inside, label)
         if all(overlap(box, other) < 0.02 for other in found):
@@ -59,13 +64,27 @@ def scene(number: int, seed: int) -> Scene:
 
 
 def views(number: int, seed: int) -> Scene:
-    """Four scenes in one photograph, as of four cameras: twice as wide and as high, with the shapes of all."""
+    """Four scenes in one photograph, as of four cameras.
+
+    Twice as wide and as high, with the shapes of all.
+    """
     four = [scene(4 * number + n, seed) for n in range(4)]
     sheet, truth = Image.new("RGB", (2 * PHOTO_PX, 2 * PHOTO_PX)), []
     for n, one in enumerate(four):
         corner = np.array([n % 2, n // 2])
-        sheet.paste(Image.open(BytesIO(one.file)), (int(corner[0]) * PHOTO_PX, int(corner[1]) * PHOTO_PX))
-        truth.append(np.concatenate([(one.truth[:, :2] + corner) / 2, (one.truth[:, 2:4] + corner) / 2, one.truth[:, 4:]], 1).astype(np.float32))
+        sheet.paste(
+            Image.open(BytesIO(one.file)), (int(corner[0]) * PHOTO_PX, int(corner[1]) * PHOTO_PX)
+        )
+        truth.append(
+            np.concatenate(
+                [
+                    (one.truth[:, :2] + corner) / 2,
+                    (one.truth[:, 2:4] + corner) / 2,
+                    one.truth[:, 4:],
+                ],
+                1,
+            ).astype(np.float32)
+        )
     file = BytesIO()
     sheet.save(file, "JPEG", quality=90)
     return Scene(file.getvalue(), np.concatenate(truth))
@@ -77,7 +96,9 @@ def box_of(inside: NDArray[np.float32], label: int) -> Truth:
     return np.array([*sides, 1, label], np.float32)
 
 
-def colour(image: NDArray[np.float32], inside: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
+def colour(
+    image: NDArray[np.float32], inside: NDArray[np.float32], rng: np.random.Generator
+) -> NDArray[np.float32]:
     """[3, 1, 1], different enough from what it covers."""
     behind = (image * inside).sum((1, 2)) / inside.sum()
     while True:

@@ -16,15 +16,23 @@ def matched(found: Boxes, truth: Boxes, least: float) -> NDArray[np.bool_]:
     """For every box of one image whether it is right; each true box is found once, by the best."""
     free, right = list(truth), []
     for box in found:
-        best = max((n for n in range(len(free)) if free[n][5] == box[5]), key=lambda n: overlap(box, free[n]), default=None)
+        best = max(
+            (n for n in range(len(free)) if free[n][5] == box[5]),
+            key=lambda n: overlap(box, free[n]),
+            default=None,
+        )
         right.append(best is not None and overlap(box, free[best]) >= least)
         if best is not None and right[-1]:
             free.pop(best)
     return np.array(right, bool)
 
 
-def average_precision(found: Sequence[Boxes], truths: Sequence[Boxes], label: int, least: float = 0.5) -> float:
-    """Area under precision over recall of one class, precision made falling (as in PASCAL VOC 2010); 0 where nothing is found."""
+def average_precision(
+    found: Sequence[Boxes], truths: Sequence[Boxes], label: int, least: float = 0.5
+) -> float:
+    """Area under precision over recall of one class, precision made falling (as in PASCAL VOC
+    2010); 0 where nothing is found.
+    """
     own = [(f[f[:, 5] == label], t[t[:, 5] == label]) for f, t in zip(found, truths, strict=True)]
     right = np.concatenate([matched(f, t, least) for f, t in own])
     order = np.argsort(-np.concatenate([f[:, 4] for f, _ in own]), kind="stable")

@@ -1,4 +1,6 @@
-"""The two Python stages of the example: a camera's file becomes what the network reads, and what it says becomes boxes.
+"""The two Python stages of the example.
+
+A camera's file becomes what the network reads, and what it says becomes boxes.
 
 Neither needs PyTorch: where the pipeline runs, NumPy and Pillow are enough.
 """
@@ -32,7 +34,8 @@ def load(file: bytes | NDArray[np.uint8]) -> Array:
 
 
 def boxes(scores: Array, distances: Array) -> Array:
-    """[1, classes, h, w] and [1, 4, h, w] of the network -> rows of left, top, right, bottom (shares of the image), score, class.
+    """[1, classes, h, w] and [1, 4, h, w] of the network -> rows of left, top, right, bottom
+    (shares of the image), score, class.
 
     The best first; of boxes of one class that overlap by more than MOST_OVERLAP the best stays.
     """
@@ -46,8 +49,12 @@ def candidates(scores: Array, distances: Array, least: float) -> Array:
     reach = np.exp(np.minimum(distances[0][:, rows, columns], LARGEST_LOG))
     x, y = columns + 0.5, rows + 0.5
     high, wide = scores.shape[2:]
-    sides = np.stack([x - reach[0], y - reach[1], x + reach[2], y + reach[3]], 1) / np.array([wide, high, wide, high])
-    found = np.concatenate([np.clip(sides, 0, 1), chances[labels, rows, columns][:, None], labels[:, None]], 1)
+    sides = np.stack([x - reach[0], y - reach[1], x + reach[2], y + reach[3]], 1) / np.array(
+        [wide, high, wide, high]
+    )
+    found = np.concatenate(
+        [np.clip(sides, 0, 1), chances[labels, rows, columns][:, None], labels[:, None]], 1
+    )
     return found[np.argsort(-found[:, 4], kind="stable")].astype(np.float32)
 
 

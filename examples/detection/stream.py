@@ -1,6 +1,8 @@
-"""Stream photographs through four workers: load, two halves of the detector, boxes; then draw what was found, and when.
+"""Stream photographs through four workers: load, two halves of the detector, boxes.
 
-    python examples/detection/stream.py --out detection        # after this, open detection/report.html
+Then draw what was found, and when.
+
+python examples/detection/stream.py --out detection        # after this, open detection/report.html
 """
 
 from __future__ import annotations
@@ -37,7 +39,10 @@ AT_ONCE = 50
 
 
 def verb(*words: str | Path) -> dict[str, object]:
-    """A command of nnstretch with --json, printed as one would type it. Exits as it does where it refuses."""
+    """A command of nnstretch with --json, printed as one would type it.
+
+    Exits as it does where it refuses.
+    """
     print("nnstretch", *words, file=sys.stderr)
     said = StringIO()
     with redirect_stdout(said):
@@ -48,16 +53,40 @@ def verb(*words: str | Path) -> dict[str, object]:
 
 
 def partitioned(folder: Path, soc: str) -> Path:
-    """The detector in two halves of equal weight, with a Python stage before and one behind, in one file."""
-    words = ("--weights", WEIGHTS, "--input", f"1,3,{SIDE_PX},{SIDE_PX}", "--soc", soc, "--stages", "2", "--processors", "cpu,cpu", "--fallback", "nearest")
-    around = ("--before", "stages:load", "--after", "stages:boxes", "--out", folder / "detector.nns")
+    """The detector in two halves of equal weight, with a Python stage before and one behind, in one
+    file.
+    """
+    words = (
+        "--weights",
+        WEIGHTS,
+        "--input",
+        f"1,3,{SIDE_PX},{SIDE_PX}",
+        "--soc",
+        soc,
+        "--stages",
+        "2",
+        "--processors",
+        "cpu,cpu",
+        "--fallback",
+        "nearest",
+    )
+    around = (
+        "--before",
+        "stages:load",
+        "--after",
+        "stages:boxes",
+        "--out",
+        folder / "detector.nns",
+    )
     found = verb("partition", f"{relpath(HERE / 'detector.py')}:make", *words, *around)
     (folder / "partition.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return folder / "detector.nns"
 
 
 def streamed(bundle: Path, scenes: Sequence[Scene]) -> list[np.ndarray]:
-    """All photographs through the pipeline, a few at a time in turns with the same stages one after another; their boxes."""
+    """All photographs through the pipeline, a few at a time in turns with the same stages one after
+    another; their boxes.
+    """
     chain, found = SequentialPipeline(read_bundle(bundle), CALLS), list[np.ndarray]()
     rates: list[tuple[float, float]] = []
     with Pipeline(bundle, CALLS) as pipeline:
@@ -68,28 +97,50 @@ def streamed(bundle: Path, scenes: Sequence[Scene]) -> list[np.ndarray]:
             alone = [chain.run(file) for file in files]
             between_s = perf_counter()
             found += [result.value() for result in pipeline.stream(files)]
-            rates.append((len(files) / (between_s - began_s), len(files) / (perf_counter() - between_s)))
+            rates.append(
+                (len(files) / (between_s - began_s), len(files) / (perf_counter() - between_s))
+            )
             for one, other in zip(alone, found[begin:], strict=True):
                 np.testing.assert_array_equal(one, other)
-        print(f"{'stage':8} {'items':>6} {'ms an item':>11} {'starved ms':>11} {'blocked ms':>11} {'failed':>7}")
+        print(
+            f"{'stage':8} {'items':>6} {'ms an item':>11} {'starved ms':>11} {'blocked ms':>11}"
+            f" {'failed':>7}"
+        )
         for row in pipeline.statistics():
-            print(f"{row.stage:8} {row.items:6} {row.service_us / 1e3:11.3f} {row.starved_us / 1e3:11.1f} {row.blocked_us / 1e3:11.1f} {row.failed:7}")
+            print(
+                f"{row.stage:8} {row.items:6} {row.service_us / 1e3:11.3f}"
+                f" {row.starved_us / 1e3:11.1f} {row.blocked_us / 1e3:11.1f} {row.failed:7}"
+            )
     alone_s, ours_s = (median(rate[side] for rate in rates) for side in (0, 1))
     gain = median(ours / alone for alone, ours in rates)
-    print(f"one after another {alone_s:.0f} images/s, pipeline {ours_s:.0f} images/s, {gain:.2f}x (medians of {len(rates)} turns)")
+    print(
+        f"one after another {alone_s:.0f} images/s, pipeline {ours_s:.0f} images/s, {gain:.2f}x"
+        f" (medians of {len(rates)} turns)"
+    )
     return found
 
 
-def drawn(scenes: Sequence[Scene], found: Sequence[np.ndarray], path: Path, columns: int = 3) -> None:
+def drawn(
+    scenes: Sequence[Scene], found: Sequence[np.ndarray], path: Path, columns: int = 3
+) -> None:
     """Photographs with the boxes that the pipeline gave for them."""
     tiles = []
     for one, rows in zip(scenes, found, strict=True):
         image = Image.open(BytesIO(one.file)).convert("RGB")
         pen = ImageDraw.Draw(image)
         for left, top, right, bottom, score, label in rows:
-            corners = [(float(left) * image.width, float(top) * image.height), (float(right) * image.width, float(bottom) * image.height)]
+            corners = [
+                (float(left) * image.width, float(top) * image.height),
+                (float(right) * image.width, float(bottom) * image.height),
+            ]
             pen.rectangle(corners, outline=COLOURS[int(label)], width=2)
-            pen.text((corners[0][0] + 3, corners[0][1] + 1), f"{CLASSES[int(label)]} {score:.2f}", fill=COLOURS[int(label)], stroke_width=2, stroke_fill="#000")
+            pen.text(
+                (corners[0][0] + 3, corners[0][1] + 1),
+                f"{CLASSES[int(label)]} {score:.2f}",
+                fill=COLOURS[int(label)],
+                stroke_width=2,
+                stroke_fill="#000",
+            )
         tiles.append(image)
     wide, high = tiles[0].size
     sheet = Image.new("RGB", (columns * wide, -(-len(tiles) // columns) * high))
@@ -99,8 +150,15 @@ def drawn(scenes: Sequence[Scene], found: Sequence[np.ndarray], path: Path, colu
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("detection"), help="folder for bundle, trace, report and picture")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("detection"),
+        help="folder for bundle, trace, report and picture",
+    )
     parser.add_argument("--images", type=int, default=200)
     parser.add_argument("--soc", default="mi9", help="chip whose times balance the halves")
     args = parser.parse_args()
@@ -109,13 +167,35 @@ def main() -> None:
     bundle = partitioned(args.out, args.soc)
     found = streamed(bundle, scenes)
     truths = [one.truth for one in scenes]
-    right = f"recall {recall(found, truths):.3f}, precision {precision(found, truths):.3f} at overlap 0.5"
+    right = (
+        f"recall {recall(found, truths):.3f}, precision {precision(found, truths):.3f} at"
+        " overlap 0.5"
+    )
     print(f"{sum(map(len, truths))} shapes on {len(scenes)} held-out photographs: {right}")
     drawn(scenes[:3], found[:3], args.out / "boxes.png")
     np.save(args.out / "photo.npy", np.frombuffer(scenes[0].file, np.uint8))
     sys.path.insert(0, str(HERE))
-    allowed = ("--allow", "stages:load", "--allow", "stages:boxes", "--input", args.out / "photo.npy", "--trace", args.out / "trace_pipeline.json")
-    run = verb("run", bundle, "--mode", "pipeline", "--clock", "real", "--repeat", str(args.images), *allowed)
+    allowed = (
+        "--allow",
+        "stages:load",
+        "--allow",
+        "stages:boxes",
+        "--input",
+        args.out / "photo.npy",
+        "--trace",
+        args.out / "trace_pipeline.json",
+    )
+    run = verb(
+        "run",
+        bundle,
+        "--mode",
+        "pipeline",
+        "--clock",
+        "real",
+        "--repeat",
+        str(args.images),
+        *allowed,
+    )
     (args.out / "run_pipeline.json").write_text(json.dumps(run, indent=1) + "\n", encoding="utf-8")
     verb("report", args.out, "--out", args.out / "report.html")
     print(f"{args.out / 'boxes.png'} and {args.out / 'report.html'} written")

@@ -1,4 +1,7 @@
-"""One network in one form: the original on one core and on all, its branches one after another and at once."""
+"""One network in one form.
+
+The original on one core and on all, its branches one after another and at once.
+"""
 
 from __future__ import annotations
 
@@ -75,18 +78,29 @@ class BenchResult:
 
 
 class Contenders:
-    """Loads a variant once for all of its turns; only computing is timed, not the way in and out."""
+    """Loads a variant once for all of its turns.
+
+    Only computing is timed, not the way in and out.
+    """
 
     def __init__(self, variant: BenchVariant, seed: int = 0) -> None:
         self.variant = variant
         self._cores = len(affinity() or ()) or 1
         self._one = LoadedNetwork(variant.original, variant.backend, 1)
-        self._all = LoadedNetwork(variant.original, variant.backend, self._cores) if self._cores > 1 else None
-        self._session = Session(without_predictions(variant.branched), clock="real", backend=variant.backend)
+        self._all = (
+            LoadedNetwork(variant.original, variant.backend, self._cores)
+            if self._cores > 1
+            else None
+        )
+        self._session = Session(
+            without_predictions(variant.branched), clock="real", backend=variant.backend
+        )
         given = self._one.random_inputs(seed)
         self._inputs = self._one.inputs(given)
         branched = self._session.network
-        self._branched = branched.inputs(dict(zip((port.name for port in branched.manifest.inputs), given.values(), strict=True)))
+        self._branched = branched.inputs(
+            dict(zip((port.name for port in branched.manifest.inputs), given.values(), strict=True))
+        )
         self._filled = branched.bound_and_filled(self._branched)
         self.overlap = self._session.overlap(branched.random_inputs(seed))
         self._traces: list[Trace] = []
@@ -96,7 +110,9 @@ class Contenders:
         """By the name of the contender."""
         found = {
             ONE_CORE: lambda: pin_caller(lambda: sequential_us(self._one, self._inputs)),
-            SEQUENTIAL: lambda: pin_caller(lambda: sequential_us(self._session.network, self._branched)),
+            SEQUENTIAL: lambda: pin_caller(
+                lambda: sequential_us(self._session.network, self._branched)
+            ),
             CONCURRENT: self._run_concurrent,
             CRITICAL_PATH: self._isolated_us,
         }
@@ -107,11 +123,27 @@ class Contenders:
     def outcome(self, times_us: dict[str, list[float]]) -> BenchResult:
         """`times_us` by the names of `turns`."""
         names = [name for name in (ONE_CORE, ALL_CORES, SEQUENTIAL, CONCURRENT) if name in times_us]
-        rows = tuple(BenchRow(name, quartiles(times_us[name]), speedup(times_us[ONE_CORE], times_us[name])) for name in names)
-        session, path_us = self._session, isolated_critical_path_us(self._session.manifest, self._alone)
-        dispatch_us = median(dispatch_overhead_us(session.manifest, session.tasks, trace) for trace in self._traces)
+        rows = tuple(
+            BenchRow(name, quartiles(times_us[name]), speedup(times_us[ONE_CORE], times_us[name]))
+            for name in names
+        )
+        session, path_us = (
+            self._session,
+            isolated_critical_path_us(self._session.manifest, self._alone),
+        )
+        dispatch_us = median(
+            dispatch_overhead_us(session.manifest, session.tasks, trace) for trace in self._traces
+        )
         efficiency = path_us / median(times_us[CONCURRENT])
-        return BenchResult(self.variant.backend, self.variant.precision, rows, path_us, efficiency, dispatch_us, self.overlap)
+        return BenchResult(
+            self.variant.backend,
+            self.variant.precision,
+            rows,
+            path_us,
+            efficiency,
+            dispatch_us,
+            self.overlap,
+        )
 
     def close(self) -> None:
         self._session.close()
@@ -119,7 +151,12 @@ class Contenders:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def _run_concurrent(self) -> float:
@@ -129,7 +166,13 @@ class Contenders:
         return taken_us
 
     def _isolated_us(self) -> float:
-        self._alone.append(isolated_us(self._session.manifest, self._filled, [processor.name for processor in self._session.processors]))
+        self._alone.append(
+            isolated_us(
+                self._session.manifest,
+                self._filled,
+                [processor.name for processor in self._session.processors],
+            )
+        )
         return sum(self._alone[-1].values())
 
 

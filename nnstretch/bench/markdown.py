@@ -19,11 +19,15 @@ def doubts_about(outcomes: Iterable[BenchResult]) -> list[str]:
         name, overlap = f"{one.backend} {one.precision}", one.overlap
         if overlap is not None and overlap.speedup < GOOD * overlap.possible:
             found.append(
-                f"{name}: two workers at once are worth {overlap.speedup:.2f} of {overlap.possible:.2f} possible, {overlap.why or 'unexplained'}"
+                f"{name}: two workers at once are worth {overlap.speedup:.2f} of"
+                f" {overlap.possible:.2f} possible, {overlap.why or 'unexplained'}"
             )
         if noisy := [row for row in one.rows if row.latency_us.relative > NOISY]:
             worst = max(noisy, key=lambda row: row.latency_us.relative)
-            found.append(f"{name}: a noisy machine, quartiles of '{worst.name}' are {worst.latency_us.relative:.0%} apart")
+            found.append(
+                f"{name}: a noisy machine, quartiles of '{worst.name}' are"
+                f" {worst.latency_us.relative:.0%} apart"
+            )
     return found
 
 
@@ -45,12 +49,19 @@ def table_rows(one: BenchResult) -> list[tuple[str, ...]]:
 def describe_limit(one: BenchResult) -> str:
     """How near the branches come to what is possible."""
     return (
-        f"{one.backend} {one.precision}: critical path {one.critical_path_us / 1e3:.3f} ms, "
-        f"{one.efficiency:.3f} of the latency of {CONCURRENT}; {one.dispatch_us:.0f} us per meeting point"
+        f"{one.backend} {one.precision}: critical path {one.critical_path_us / 1e3:.3f} ms,"
+        f" {one.efficiency:.3f} of the latency of {CONCURRENT}; {one.dispatch_us:.0f} us per"
+        " meeting point"
     )
 
 
-def markdown_page(title: str, command: str, facts: Sequence[str], outcomes: Sequence[BenchResult], skipped: Mapping[str, str]) -> str:
+def markdown_page(
+    title: str,
+    command: str,
+    facts: Sequence[str],
+    outcomes: Sequence[BenchResult],
+    skipped: Mapping[str, str],
+) -> str:
     """Markdown."""
     lines = [f"# {title}", "", f"    {command}", "", *(f"- {fact}" for fact in facts), ""]
     lines += [f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}"]
@@ -65,7 +76,11 @@ def outcome_json(one: BenchResult) -> dict[str, Any]:
     """Milliseconds; the form of `bench --json`."""
     contenders = {
         row.name: {
-            **{"median_ms": row.latency_us.median / 1e3, "q1_ms": row.latency_us.low / 1e3, "q3_ms": row.latency_us.high / 1e3},
+            **{
+                "median_ms": row.latency_us.median / 1e3,
+                "q1_ms": row.latency_us.low / 1e3,
+                "q3_ms": row.latency_us.high / 1e3,
+            },
             **{"spread": row.latency_us.relative, "speedup": row.speedup.median},
             "speedup_interval": [row.speedup.low, row.speedup.high],
         }
@@ -74,6 +89,14 @@ def outcome_json(one: BenchResult) -> dict[str, Any]:
     overlap = one.overlap
     return {
         **{"backend": one.backend, "precision": one.precision, "contenders": contenders},
-        **{"critical_path_ms": one.critical_path_us / 1e3, "efficiency": one.efficiency, "dispatch_us": one.dispatch_us},
-        "overlap": None if overlap is None else {"speedup": overlap.speedup, "possible": overlap.possible, "why": overlap.why},
+        **{
+            "critical_path_ms": one.critical_path_us / 1e3,
+            "efficiency": one.efficiency,
+            "dispatch_us": one.dispatch_us,
+        },
+        "overlap": (
+            None
+            if overlap is None
+            else {"speedup": overlap.speedup, "possible": overlap.possible, "why": overlap.why}
+        ),
     }

@@ -1,4 +1,7 @@
-"""Pipelines of one network against each other on this machine: they take turns, round after round."""
+"""Pipelines of one network against each other on this machine.
+
+They take turns, round after round.
+"""
 
 from __future__ import annotations
 
@@ -31,15 +34,36 @@ class MeasuredPipeline:
 
 def stream_period_us(pipeline: Pipeline, inputs: Any, items: int) -> float:
     """Microseconds between two results while the pipeline is full."""
-    times = [(result.ended_us, result.latency_us) for result in pipeline.stream(repeat(inputs, items))]
+    times = [
+        (result.ended_us, result.latency_us) for result in pipeline.stream(repeat(inputs, items))
+    ]
     ended_us, latencies_us = zip(*times, strict=True)
-    return PipelineMetrics(pipeline.manifest, pipeline.flow, ended_us, latencies_us, {}, pipeline.trace()).period_us
+    return PipelineMetrics(
+        pipeline.manifest, pipeline.flow, ended_us, latencies_us, {}, pipeline.trace()
+    ).period_us
 
 
-def measure_candidates(paths: Sequence[Path], items: int = ITEMS, rounds: int = ROUNDS, tell: Tell = lambda done, total: None) -> list[MeasuredPipeline]:
+def measure_candidates(
+    paths: Sequence[Path],
+    items: int = ITEMS,
+    rounds: int = ROUNDS,
+    tell: Tell = lambda done, total: None,
+) -> list[MeasuredPipeline]:
     """Of every bundle, medians. They have the same inputs. Raises what `Pipeline` raises."""
     inputs = SequentialPipeline(read_bundle(paths[0])).random_inputs(0)
     with ExitStack() as stack:
         pipelines = {path: stack.enter_context(Pipeline(path)) for path in paths}
-        times = run_interleaved({path: partial(stream_period_us, one, inputs, items) for path, one in pipelines.items()}, rounds, tell=tell)
-        return [MeasuredPipeline(median(times[path]), tuple(stage.service_us for stage in one.statistics())) for path, one in pipelines.items()]
+        times = run_interleaved(
+            {
+                path: partial(stream_period_us, one, inputs, items)
+                for path, one in pipelines.items()
+            },
+            rounds,
+            tell=tell,
+        )
+        return [
+            MeasuredPipeline(
+                median(times[path]), tuple(stage.service_us for stage in one.statistics())
+            )
+            for path, one in pipelines.items()
+        ]

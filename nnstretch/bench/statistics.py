@@ -35,10 +35,13 @@ def quartiles(times: Sequence[float]) -> Interval:
 
 
 def speedup(base: Sequence[float], times: Sequence[float]) -> Interval:
-    """How many times faster than `base`: the median over rounds, with an interval that holds the true median with 95% or more.
+    """How many times faster than `base`.
 
-    Both were measured in the same rounds, so what slowed a whole round cancels. The interval is that of the sign test: it asks
-    nothing of the distribution. Of fewer than six rounds it is all that was seen.
+    The median over rounds, with an interval that holds the true median with 95% or more.
+
+    Both were measured in the same rounds, so what slowed a whole round cancels. The interval is
+    that of the sign test: it asks nothing of the distribution. Of fewer than six rounds it is all
+    that was seen.
     """
     ratios = sorted(one / other for one, other in zip(base, times, strict=True))
     skip = order_statistic_rank(len(ratios))
@@ -46,7 +49,9 @@ def speedup(base: Sequence[float], times: Sequence[float]) -> Interval:
 
 
 def order_statistic_rank(count: int) -> int:
-    """How many of `count` sorted values may be cut off at either end, so that the true median is inside with `SURE`."""
+    """How many of `count` sorted values may be cut off at either end, so that the true median is
+    inside with `SURE`.
+    """
     skip, tail = 0, 0.0
     for cut in range(count // 2):
         tail += comb(count, cut) / 2**count

@@ -41,15 +41,22 @@ def digest(data: bytes) -> str:
 
 
 def check_name(name: str) -> None:
-    """A plain relative path, so that whoever unpacks a bundle writes below the folder they meant."""
+    """A plain relative path, so that whoever unpacks a bundle writes below the folder they
+    meant.
+    """
     if not SAFE_NAME.fullmatch(name):
-        raise ValueError(f"member {name[:80]!r}, a name must be a relative path of letters, digits, '.', '_', '+' and '-'")
+        raise ValueError(
+            f"member {name[:80]!r}, a name must be a relative path of letters, digits, '.', '_',"
+            " '+' and '-'"
+        )
 
 
 def check_plan_name(name: str) -> None:
     """One word that can stand in a path and before a slash."""
     if "/" in name or not SAFE_NAME.fullmatch(name):
-        raise ValueError(f"{name[:80]!r} is no plan's name, it is made of letters, digits, '.', '_', '+' and '-'")
+        raise ValueError(
+            f"{name[:80]!r} is no plan's name, it is made of letters, digits, '.', '_', '+' and '-'"
+        )
 
 
 def write_sealed(path: Path, members: Mapping[str, bytes]) -> None:
@@ -77,7 +84,9 @@ def open_sealed(path: Path) -> Iterator[zipfile.ZipFile]:
                     raise ValueError(_what_changed(archive))
                 yield archive
         except ZIP_ERRORS as error:
-            raise ValueError(f"not a readable zip, truncated or changed ({error or type(error).__name__})") from error
+            raise ValueError(
+                f"not a readable zip, truncated or changed ({error or type(error).__name__})"
+            ) from error
 
 
 def read_member(archive: zipfile.ZipFile, name: str, size_bytes: int, sha256: str) -> bytes:
@@ -90,9 +99,13 @@ def read_member(archive: zipfile.ZipFile, name: str, size_bytes: int, sha256: st
     try:
         data = archive.read(found)
     except ZIP_ERRORS as error:
-        raise ValueError(f"member {name}, unreadable, its bytes were changed ({error or type(error).__name__})") from error
+        raise ValueError(
+            f"member {name}, unreadable, its bytes were changed ({error or type(error).__name__})"
+        ) from error
     if digest(data) != sha256:
-        raise ValueError(f"member {name}, sha256 {digest(data)[:12]}..., the manifest says {sha256[:12]}...")
+        raise ValueError(
+            f"member {name}, sha256 {digest(data)[:12]}..., the manifest says {sha256[:12]}..."
+        )
     return data
 
 
@@ -127,9 +140,14 @@ def _check_members(archive: zipfile.ZipFile, file_bytes: int) -> None:
         if info.filename in seen:
             raise ValueError(f"member {info.filename}, it is there twice")
         if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
-            raise ValueError(f"member {info.filename}, it is compressed ({info.file_size} bytes), bundles store their members")
+            raise ValueError(
+                f"member {info.filename}, it is compressed ({info.file_size} bytes), bundles store"
+                " their members"
+            )
         if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
-            raise ValueError(f"member {info.filename}, it is a link or a device, bundles hold plain files")
+            raise ValueError(
+                f"member {info.filename}, it is a link or a device, bundles hold plain files"
+            )
         seen.add(info.filename)
     total = sum(info.file_size for info in archive.infolist())
     if total > file_bytes:
@@ -137,7 +155,10 @@ def _check_members(archive: zipfile.ZipFile, file_bytes: int) -> None:
 
 
 def _what_changed(archive: zipfile.ZipFile) -> str:
-    """The member whose bytes no longer fit its checksum; the zip's own headers where every member does."""
+    """The member whose bytes no longer fit its checksum.
+
+    The zip's own headers where every member does.
+    """
     for name in archive.namelist():
         try:
             archive.read(name)
@@ -149,7 +170,9 @@ def _what_changed(archive: zipfile.ZipFile) -> str:
 def parse_json(text: bytes) -> Any:
     """JSON without duplicate keys, NaN or depth bombs."""
     try:
-        return json.loads(text.decode("utf-8"), object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
+        return json.loads(
+            text.decode("utf-8"), object_pairs_hook=_no_duplicates, parse_constant=_no_constant
+        )
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
 
@@ -166,16 +189,24 @@ def _no_constant(text: str) -> float:
 
 
 def decode(kind: Any, value: Any, where: str) -> Any:
-    """JSON `value` as the type `kind`: a dataclass, tuple[X, ...], dict[K, X], X | None, X | int, int, float or str."""
+    """JSON `value` as the type `kind`.
+
+    A dataclass, tuple[X, ...], dict[K, X], X | None, X | int, int, float or str.
+    """
     if is_dataclass(kind):
         return _decode_record(kind, value, where)
     if get_origin(kind) is tuple:
         items = _expect(list, value, where)
-        return tuple(decode(get_args(kind)[0], item, f"{where}[{i}]") for i, item in enumerate(items))
+        return tuple(
+            decode(get_args(kind)[0], item, f"{where}[{i}]") for i, item in enumerate(items)
+        )
     if get_origin(kind) is dict:
         key_kind, item_kind = get_args(kind)
         table = _expect(dict, value, where)
-        return {_decode_key(key_kind, key, where): decode(item_kind, item, f"{where}.{key}") for key, item in table.items()}
+        return {
+            _decode_key(key_kind, key, where): decode(item_kind, item, f"{where}.{key}")
+            for key, item in table.items()
+        }
     if isinstance(kind, types.UnionType):
         whole, rest = get_args(kind)
         return value if type(value) is rest else decode(whole, value, where)
@@ -188,7 +219,9 @@ def decode(kind: Any, value: Any, where: str) -> Any:
 
 def _expect(kind: type, value: Any, where: str) -> Any:
     if type(value) is not kind:
-        raise ValueError(f"{where}, {str(value)[:40]!r} is {type(value).__name__}, expected {kind.__name__}")
+        raise ValueError(
+            f"{where}, {str(value)[:40]!r} is {type(value).__name__}, expected {kind.__name__}"
+        )
     return value
 
 
@@ -204,8 +237,14 @@ def _decode_record(kind: Any, value: Any, where: str) -> Any:
     table = _expect(dict, value, where)
     hints, known = get_type_hints(kind), {field.name: field for field in fields(kind)}
     if unknown := sorted(table.keys() - known.keys()):
-        raise ValueError(f"{where}, unknown key {unknown[0][:40]!r}, {kind.__name__} has {', '.join(known)}")
-    required = {n for n, f in known.items() if f.default is MISSING and f.default_factory is MISSING}
+        raise ValueError(
+            f"{where}, unknown key {unknown[0][:40]!r}, {kind.__name__} has {', '.join(known)}"
+        )
+    required = {
+        n for n, f in known.items() if f.default is MISSING and f.default_factory is MISSING
+    }
     if missing := sorted(required - table.keys()):
         raise ValueError(f"{where}, key {missing[0]!r} is missing")
-    return kind(**{name: decode(hints[name], item, f"{where}.{name}") for name, item in table.items()})
+    return kind(
+        **{name: decode(hints[name], item, f"{where}.{name}") for name, item in table.items()}
+    )

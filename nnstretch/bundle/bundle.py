@@ -12,7 +12,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from nnstretch.bundle.archive import MANIFEST, decode, digest, open_sealed, parse_json, read_member, write_sealed
+from nnstretch.bundle.archive import (
+    MANIFEST,
+    decode,
+    digest,
+    open_sealed,
+    parse_json,
+    read_member,
+    write_sealed,
+)
 from nnstretch.bundle.manifest import FORMAT, Manifest, all_subgraphs
 from nnstretch.bundle.validate import check_manifest
 from nnstretch.errors import BrokenFile, UnknownName
@@ -33,17 +41,28 @@ class Bundle:
 
 
 def write_bundle(path: Path, manifest: Manifest, files: Mapping[str, bytes]) -> None:
-    """Write one `.nns`; equal contents make equal files, and what could not be read back is not written."""
+    """Write one `.nns`; equal contents make equal files, and what could not be read back is not
+    written.
+    """
     try:
-        content = {key: value for key, value in asdict(manifest).items() if value or key not in ("alternatives", "pipeline")}
+        content = {
+            key: value
+            for key, value in asdict(manifest).items()
+            if value or key not in ("alternatives", "pipeline")
+        }
         text = json.dumps(content, indent=1, allow_nan=False).encode()
         check_manifest(decode_manifest(text))
         promised = {sub.file: sub for sub in all_subgraphs(manifest)}
         if promised.keys() != files.keys():
-            raise ValueError(f"member {min(promised.keys() ^ files.keys())}, not both promised and given")
+            raise ValueError(
+                f"member {min(promised.keys() ^ files.keys())}, not both promised and given"
+            )
         for name, sub in promised.items():
             if (len(files[name]), digest(files[name])) != (sub.size_bytes, sub.sha256):
-                raise ValueError(f"member {name}, {len(files[name])} bytes that differ from the manifest's size or sha256")
+                raise ValueError(
+                    f"member {name}, {len(files[name])} bytes that differ from the manifest's size"
+                    " or sha256"
+                )
     except (ValueError, TypeError) as error:
         raise BrokenFile(f"cannot write bundle {path}, {error}") from error
     members = {MANIFEST: text, **{name: files[name] for name in promised}}
@@ -52,10 +71,16 @@ def write_bundle(path: Path, manifest: Manifest, files: Mapping[str, bytes]) -> 
 
 
 def read_bundle(path: Path | str) -> Bundle:
-    """Read and check a `.nns`; the file may be anyone's, so every refusal is one BrokenFile line."""
+    """Read and check a `.nns`.
+
+    The file may be anyone's, so every refusal is one BrokenFile line.
+    """
     path = Path(path)
     if not path.is_file():
-        raise UnknownName(f"unknown bundle {path}, {'a folder' if path.is_dir() else 'no such file'}, expected a .nns file")
+        raise UnknownName(
+            f"unknown bundle {path}, {'a folder' if path.is_dir() else 'no such file'}, expected a"
+            " .nns file"
+        )
     try:
         with open_sealed(path) as archive:
             return _read(archive, str(path))
@@ -74,7 +99,11 @@ def _read(archive: zipfile.ZipFile, name: str) -> Bundle:
     promised = {sub.file: sub for sub in all_subgraphs(manifest)}
     if extra := sorted(set(archive.namelist()) - promised.keys() - {MANIFEST}):
         raise ValueError(f"member {extra[0]}, the manifest does not know it")
-    return Bundle(manifest, {f: read_member(archive, f, sub.size_bytes, sub.sha256) for f, sub in promised.items()}, name)
+    return Bundle(
+        manifest,
+        {f: read_member(archive, f, sub.size_bytes, sub.sha256) for f, sub in promised.items()},
+        name,
+    )
 
 
 def decode_manifest(text: bytes) -> Manifest:
@@ -85,6 +114,9 @@ def decode_manifest(text: bytes) -> Manifest:
         raise ValueError(f"member {MANIFEST}, not JSON ({error})") from error
     found = value.get("format") if isinstance(value, dict) else None
     if type(found) is not int or found != FORMAT:
-        raise ValueError(f"member {MANIFEST}, unknown format {str(found)[:20]}, this version reads format {FORMAT}")
+        raise ValueError(
+            f"member {MANIFEST}, unknown format {str(found)[:20]}, this version reads format"
+            f" {FORMAT}"
+        )
     manifest: Manifest = decode(Manifest, value, f"member {MANIFEST}")
     return manifest

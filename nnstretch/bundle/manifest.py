@@ -1,4 +1,7 @@
-"""What a bundle says of itself: tensors, sub-graphs, and the plans and the pipeline that they make up."""
+"""What a bundle says of itself.
+
+Tensors, sub-graphs, and the plans and the pipeline that they make up.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,10 @@ class Port:
     layout: str = ""
     """NCHW or NHWC; empty where the tensor is no map."""
     scale: float = 0.0
-    """What a step of an integer is worth: real = scale * (q - zero_point); 0 where the numbers are what they say."""
+    """What a step of an integer is worth: real = scale * (q - zero_point).
+
+    0 where the numbers are what they say.
+    """
     zero_point: int = 0
 
 
@@ -58,7 +64,11 @@ class Subgraph:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """One more plan of a network. Tensors and sub-graphs have its own names; only scales at its edges may differ from the main plan's."""
+    """One more plan of a network.
+
+    Tensors and sub-graphs have its own names; only scales at its edges may differ from the main
+    plan's.
+    """
 
     name: str
     inputs: tuple[Port, ...]
@@ -89,14 +99,22 @@ class Manifest:
     alternatives: tuple[Alternative, ...] = ()
     """Further plans, predicted for the same chip; not written where there are none."""
     pipeline: PipelineSpec | None = None
-    """How items stream through the sub-graphs; not written where nobody said. `inputs` and `outputs` are then those of the sub-graphs."""
+    """How items stream through the sub-graphs; not written where nobody said.
+
+    `inputs` and `outputs` are then those of the sub-graphs.
+    """
 
 
 def plans_by_name(manifest: Manifest) -> dict[str, Manifest]:
     """Every plan of a bundle as a manifest of its own, by name; the main one first."""
     alone = replace(manifest, alternatives=())
-    own = {one.name: {f.name: getattr(one, f.name) for f in fields(one) if f.name != "name"} for one in manifest.alternatives}
-    return {MAIN: alone} | {name: replace(alone, pipeline=None, **values) for name, values in own.items()}
+    own = {
+        one.name: {f.name: getattr(one, f.name) for f in fields(one) if f.name != "name"}
+        for one in manifest.alternatives
+    }
+    return {MAIN: alone} | {
+        name: replace(alone, pipeline=None, **values) for name, values in own.items()
+    }
 
 
 def all_subgraphs(manifest: Manifest) -> tuple[Subgraph, ...]:
@@ -105,11 +123,17 @@ def all_subgraphs(manifest: Manifest) -> tuple[Subgraph, ...]:
 
 
 def segment_ends(manifest: Manifest) -> dict[int, str]:
-    """Which sub-graph ends each segment and pays for its synchronisation: the merge, else the only branch."""
+    """Which sub-graph ends each segment and pays for its synchronisation.
+
+    The merge, else the only branch.
+    """
     members: dict[int, list[Subgraph]] = {}
     for sub in manifest.subgraphs:
         members.setdefault(sub.segment, []).append(sub)
-    ends = {segment: [s.name for s in subs if s.role == "merge" or len(subs) == 1] for segment, subs in members.items()}
+    ends = {
+        segment: [s.name for s in subs if s.role == "merge" or len(subs) == 1]
+        for segment, subs in members.items()
+    }
     return {segment: names[-1] for segment, names in ends.items() if names}
 
 

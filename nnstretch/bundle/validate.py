@@ -1,4 +1,7 @@
-"""Whether a manifest holds together: the file may be anyone's, so every rule is checked before anything is used."""
+"""Whether a manifest holds together.
+
+The file may be anyone's, so every rule is checked before anything is used.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,9 @@ MAX_PROCESSORS = 64
 
 
 def check_manifest(manifest: Manifest) -> None:
-    """Raise ValueError unless, in every plan, every name is one thing, every input has a source and times are times."""
+    """Raise ValueError unless, in every plan, every name is one thing, every input has a source and
+    times are times.
+    """
     _check_unique("plan", [MAIN, *(one.name for one in manifest.alternatives)])
     for name, plan in plans_by_name(manifest).items():
         try:
@@ -46,14 +51,25 @@ def check_manifest(manifest: Manifest) -> None:
                 check_plan_name(name)
                 check_edges(plan, manifest)
         except ValueError as error:
-            raise ValueError(f"plan {name[:80]!r}, {error}" if name != MAIN else str(error)) from error
+            raise ValueError(
+                f"plan {name[:80]!r}, {error}" if name != MAIN else str(error)
+            ) from error
     _check_files(all_subgraphs(manifest))
 
 
 def check_edges(plan: Manifest, main: Manifest) -> None:
-    """Raise ValueError unless a plan reads and writes what the main one does: names, shapes, types and layouts; scales may differ."""
-    for what, ours, theirs in (("inputs", plan.inputs, main.inputs), ("outputs", plan.outputs, main.outputs)):
-        found, wanted = (", ".join(f"{p.name[:80]!r} {describe_port(replace(p, scale=0.0))}" for p in ports) for ports in (ours, theirs))
+    """Raise ValueError unless a plan reads and writes what the main one does.
+
+    Names, shapes, types and layouts; scales may differ.
+    """
+    for what, ours, theirs in (
+        ("inputs", plan.inputs, main.inputs),
+        ("outputs", plan.outputs, main.outputs),
+    ):
+        found, wanted = (
+            ", ".join(f"{p.name[:80]!r} {describe_port(replace(p, scale=0.0))}" for p in ports)
+            for ports in (ours, theirs)
+        )
         if found != wanted:
             raise ValueError(f"its {what} are {found[:200]}, the main plan's {wanted[:200]}")
 
@@ -85,9 +101,13 @@ def _check_subgraph(sub: Subgraph) -> None:
     if not (sub.name and sub.processor and sub.outputs):
         raise ValueError(f"{where}, it needs a name, a processor and outputs")
     if sub.role not in ROLES:
-        raise ValueError(f"{where}, unknown role {sub.role[:40]!r}, it is one of {', '.join(ROLES)}")
+        raise ValueError(
+            f"{where}, unknown role {sub.role[:40]!r}, it is one of {', '.join(ROLES)}"
+        )
     if sub.format not in FORMATS:
-        raise ValueError(f"{where}, unknown format {sub.format[:40]!r}, it is one of {', '.join(FORMATS)}")
+        raise ValueError(
+            f"{where}, unknown format {sub.format[:40]!r}, it is one of {', '.join(FORMATS)}"
+        )
     if sub.size_bytes < 0 or sub.segment < 0:
         raise ValueError(f"{where}, negative size {sub.size_bytes} or segment {sub.segment}")
     _check_ports(where, (*sub.inputs, *sub.outputs))
@@ -96,16 +116,30 @@ def _check_subgraph(sub: Subgraph) -> None:
 def _check_ports(where: str, ports: tuple[Port, ...]) -> None:
     for port in ports:
         if port.spec.dtype not in ELEMENT_BYTES or min(port.spec.shape, default=1) < 1:
-            raise ValueError(f"{where}, tensor {port.name[:80]!r} of impossible shape {port.spec} or type {port.spec.dtype[:40]!r}")
-        if (size_bytes := prod(port.spec.shape) * ELEMENT_BYTES[port.spec.dtype]) > MAX_TENSOR_BYTES:
-            raise ValueError(f"{where}, tensor {port.name[:80]!r} of {float(min(size_bytes, 1 << 999)):.1e} bytes, limit {MAX_TENSOR_BYTES}")
+            raise ValueError(
+                f"{where}, tensor {port.name[:80]!r} of impossible shape {port.spec} or type"
+                f" {port.spec.dtype[:40]!r}"
+            )
+        if (
+            size_bytes := prod(port.spec.shape) * ELEMENT_BYTES[port.spec.dtype]
+        ) > MAX_TENSOR_BYTES:
+            raise ValueError(
+                f"{where}, tensor {port.name[:80]!r} of {float(min(size_bytes, 1 << 999)):.1e}"
+                f" bytes, limit {MAX_TENSOR_BYTES}"
+            )
         if port.layout not in LAYOUTS or (port.layout and len(port.spec.shape) != 4):
             raise ValueError(
-                f"{where}, tensor {port.name[:80]!r} of shape {port.spec} in layout {port.layout[:40]!r}, known are NCHW and NHWC"
+                f"{where}, tensor {port.name[:80]!r} of shape {port.spec} in layout"
+                f" {port.layout[:40]!r}, known are NCHW and NHWC"
             )
-        if not 0 <= port.scale < MAX_SCALE or not -128 <= port.zero_point <= 255 or (port.scale and port.spec.dtype not in QUANTISED):
+        if (
+            not 0 <= port.scale < MAX_SCALE
+            or not -128 <= port.zero_point <= 255
+            or (port.scale and port.spec.dtype not in QUANTISED)
+        ):
             raise ValueError(
-                f"{where}, tensor {port.name[:80]!r} of {port.spec.dtype[:40]}, scale {port.scale}, zero point {port.zero_point}"
+                f"{where}, tensor {port.name[:80]!r} of {port.spec.dtype[:40]}, scale {port.scale},"
+                f" zero point {port.zero_point}"
             )
 
 
@@ -113,53 +147,95 @@ def _check_files(subgraphs: tuple[Subgraph, ...]) -> None:
     """Sub-graphs may share a file, but then they agree on what is in it."""
     contents: dict[str, tuple[int, str]] = {}
     for sub in subgraphs:
-        if contents.setdefault(sub.file, (sub.size_bytes, sub.sha256)) != (sub.size_bytes, sub.sha256):
-            raise ValueError(f"member {MANIFEST}, sub-graph {sub.name[:80]!r} expects other contents of {sub.file} than an earlier one")
+        if contents.setdefault(sub.file, (sub.size_bytes, sub.sha256)) != (
+            sub.size_bytes,
+            sub.sha256,
+        ):
+            raise ValueError(
+                f"member {MANIFEST}, sub-graph {sub.name[:80]!r} expects other contents of"
+                f" {sub.file} than an earlier one"
+            )
 
 
 def _check_unique(what: str, names: list[str]) -> None:
     if twice := [name for name, count in Counter(names).items() if count > 1]:
-        raise ValueError(f"member {MANIFEST}, {what} {twice[0][:80]!r} is defined {names.count(twice[0])} times")
+        raise ValueError(
+            f"member {MANIFEST}, {what} {twice[0][:80]!r} is defined {names.count(twice[0])} times"
+        )
 
 
 def _check_wiring(manifest: Manifest, written: Mapping[str, Port]) -> None:
     """Every tensor that is read was written before, with the same shape, type, layout and scale."""
     known = {port.name for port in manifest.inputs}
-    readers: list[tuple[str, tuple[Port, ...]]] = [(f"sub-graph {sub.name!r}", sub.inputs) for sub in manifest.subgraphs]
+    readers: list[tuple[str, tuple[Port, ...]]] = [
+        (f"sub-graph {sub.name!r}", sub.inputs) for sub in manifest.subgraphs
+    ]
     writes = [sub.outputs for sub in manifest.subgraphs] + [()]
-    for (reader, ports), outputs in zip([*readers, ("the network's output", manifest.outputs)], writes, strict=True):
+    for (reader, ports), outputs in zip(
+        [*readers, ("the network's output", manifest.outputs)], writes, strict=True
+    ):
         for port in ports:
             if port.name not in written:
-                raise ValueError(f"member {MANIFEST}, {reader} reads {port.name[:80]!r}, which nothing writes")
+                raise ValueError(
+                    f"member {MANIFEST}, {reader} reads {port.name[:80]!r}, which nothing writes"
+                )
             if port.name not in known:
-                raise ValueError(f"member {MANIFEST}, {reader} reads {port.name[:80]!r} before it is written, a cycle or a wrong order")
+                raise ValueError(
+                    f"member {MANIFEST}, {reader} reads {port.name[:80]!r} before it is written, a"
+                    " cycle or a wrong order"
+                )
             if port != written[port.name]:
                 raise ValueError(
-                    f"member {MANIFEST}, {reader} reads {port.name[:80]!r} as {describe_port(port)}, it is written as {describe_port(written[port.name])}"
+                    f"member {MANIFEST}, {reader} reads {port.name[:80]!r} as"
+                    f" {describe_port(port)}, it is written as {describe_port(written[port.name])}"
                 )
         known |= {port.name for port in outputs}
 
 
 def _check_copies(stage: PipelineStage, manifest: Manifest) -> None:
-    where, subs = f"member {MANIFEST}, stage {stage.name[:80]!r}", subgraphs_of_stage(stage, manifest)
+    where, subs = (
+        f"member {MANIFEST}, stage {stage.name[:80]!r}",
+        subgraphs_of_stage(stage, manifest),
+    )
     if not (stage.copy_in_us or stage.copy_out_us):
         return
     if len(subs) != 1 or stage.copy_in_us.keys() != stage.copy_out_us.keys():
-        raise ValueError(f"{where}, copies are of one sub-graph, in and out for the same processors")
+        raise ValueError(
+            f"{where}, copies are of one sub-graph, in and out for the same processors"
+        )
     places = stage.replica_names or (subs[0].processor,)
     for name, in_us in stage.copy_in_us.items():
         times_us = (in_us, stage.copy_out_us[name])
         whole_us = subs[0].predicted_us.get(name)
-        if name not in places or whole_us is None or not (min(times_us) >= 0 and sum(times_us) <= whole_us * (1 + ROUNDING)):
-            raise ValueError(f"{where}, copies of {times_us[0]} and {times_us[1]} us on {name[:40]!r}, which are part of no predicted time there")
+        if (
+            name not in places
+            or whole_us is None
+            or not (min(times_us) >= 0 and sum(times_us) <= whole_us * (1 + ROUNDING))
+        ):
+            raise ValueError(
+                f"{where}, copies of {times_us[0]} and {times_us[1]} us on {name[:40]!r}, which are"
+                " part of no predicted time there"
+            )
 
 
 def _check_times(manifest: Manifest) -> None:
-    tables = [(f"sub-graph {sub.name!r}", table) for sub in manifest.subgraphs for table in (sub.predicted_us, sub.error_us)]
+    tables = [
+        (f"sub-graph {sub.name!r}", table)
+        for sub in manifest.subgraphs
+        for table in (sub.predicted_us, sub.error_us)
+    ]
     sync = {str(segment): time_us for segment, time_us in manifest.sync_us.items()}
     for where, table in [*tables, ("sync_us", sync)]:
-        if wrong := [(key, time_us) for key, time_us in table.items() if not 0 <= time_us < MAX_TIME_US]:
-            raise ValueError(f"member {MANIFEST}, {where}, {wrong[0][1]} us for {wrong[0][0][:40]!r} is no time")
+        if wrong := [
+            (key, time_us) for key, time_us in table.items() if not 0 <= time_us < MAX_TIME_US
+        ]:
+            raise ValueError(
+                f"member {MANIFEST}, {where}, {wrong[0][1]} us for {wrong[0][0][:40]!r} is no time"
+            )
     ends = segment_ends(manifest)
-    if lost := sorted(segment for segment, time_us in manifest.sync_us.items() if time_us and segment not in ends):
-        raise ValueError(f"member {MANIFEST}, sync_us of segment {lost[0]}, no merge there to charge it to")
+    if lost := sorted(
+        segment for segment, time_us in manifest.sync_us.items() if time_us and segment not in ends
+    ):
+        raise ValueError(
+            f"member {MANIFEST}, sync_us of segment {lost[0]}, no merge there to charge it to"
+        )

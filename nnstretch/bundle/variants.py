@@ -14,21 +14,28 @@ from nnstretch.errors import BadInput, UnknownName
 
 
 def load_variants(paths: Sequence[Path | str]) -> tuple[tuple[str, Bundle], ...]:
-    """Every plan of these bundles, each as a bundle, under its name to be: of a main plan the file's without its ending.
+    """Every plan of these bundles, each as a bundle, under its name to be.
+
+    Of a main plan the file's without its ending.
 
     Raises UnknownName, BrokenFile, and BadInput for a name that is taken or is none.
     """
     found: dict[str, Bundle] = {}
     for path in map(Path, paths):
         bundle = read_bundle(path)
-        for name, one in ((name, select_plan(bundle, name)) for name in plans_by_name(bundle.manifest)):
+        for name, one in (
+            (name, select_plan(bundle, name)) for name in plans_by_name(bundle.manifest)
+        ):
             name = path.stem if name == MAIN else name
             try:
                 check_plan_name(name)
             except ValueError as error:
                 raise BadInput(f"cannot add {path}, bundle of several plans, {error}") from error
             if name in found or name == MAIN:
-                raise BadInput(f"cannot add {path}, bundle of several plans, the name {name} is taken, rename the file")
+                raise BadInput(
+                    f"cannot add {path}, bundle of several plans, the name {name} is taken, rename"
+                    " the file"
+                )
             found[name] = one
     return tuple(found.items())
 
@@ -43,17 +50,25 @@ def select_plan(bundle: Bundle, name: str | None) -> Bundle:
 
 
 def merge_bundles(main: Bundle, others: Sequence[tuple[str, Bundle]]) -> Bundle:
-    """A bundle with more plans, each of `others` a bundle of one; equal files are kept once. Raises BadInput where they do not fit."""
+    """A bundle with more plans, each of `others` a bundle of one; equal files are kept once.
+
+    Raises BadInput where they do not fit.
+    """
     files = dict(main.files)
     paths = {sub.sha256: sub.file for sub in all_subgraphs(main.manifest)}
     added: list[Alternative] = []
     for name, other in others:
         check_fit(main, name, other)
         theirs = other.manifest.subgraphs
-        subs = tuple(replace(sub, file=paths.setdefault(sub.sha256, f"plans/{name}/{sub.file}")) for sub in theirs)
+        subs = tuple(
+            replace(sub, file=paths.setdefault(sub.sha256, f"plans/{name}/{sub.file}"))
+            for sub in theirs
+        )
         files |= {new.file: other.files[old.file] for new, old in zip(subs, theirs, strict=True)}
         added.append(alternative(name, other, subs))
-    return Bundle(replace(main.manifest, alternatives=(*main.manifest.alternatives, *added)), files, main.name)
+    return Bundle(
+        replace(main.manifest, alternatives=(*main.manifest.alternatives, *added)), files, main.name
+    )
 
 
 def check_fit(main: Bundle, name: str, other: Bundle) -> None:
@@ -63,7 +78,10 @@ def check_fit(main: Bundle, name: str, other: Bundle) -> None:
         raise BadInput(f"cannot add plan {name} of {other.name}, {main.name}, {error}") from error
     if other.manifest.soc != main.manifest.soc:
         theirs, ours = (chip or "no chip" for chip in (other.manifest.soc, main.manifest.soc))
-        raise BadInput(f"cannot add plan {name} of {other.name}, {main.name}, it was predicted for {theirs}, the main plan for {ours}")
+        raise BadInput(
+            f"cannot add plan {name} of {other.name}, {main.name}, it was predicted for {theirs},"
+            f" the main plan for {ours}"
+        )
 
 
 def alternative(name: str, bundle: Bundle, subgraphs: tuple[Subgraph, ...]) -> Alternative:

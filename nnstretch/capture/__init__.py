@@ -1,11 +1,11 @@
 """A network becomes a Graph: from PyTorch, an ONNX file or a saved program; and back into a module.
 
-    model_spec.py        MODEL string -> nn.Module
-    torch_export.py      torch.export -> Graph
-    exported_program.py  making an ExportedProgram
-    pt2_file.py          .pt2 -> Graph, without running it
-    rebuild_module.py    Graph -> nn.Module
-    onnx/                ONNX file -> Graph
+model_spec.py        MODEL string -> nn.Module
+torch_export.py      torch.export -> Graph
+exported_program.py  making an ExportedProgram
+pt2_file.py          .pt2 -> Graph, without running it
+rebuild_module.py    Graph -> nn.Module
+onnx/                ONNX file -> Graph
 """
 
 from nnstretch._callable_package import callable_verb
@@ -15,4 +15,12 @@ from nnstretch.capture.torch_export import CapturedNetwork, capture, trace
 
 callable_verb(__name__)
 
-__all__ = ["DEFAULT_INPUT", "CapturedNetwork", "build", "capture", "default_input", "load_model", "trace"]
+__all__ = [
+    "DEFAULT_INPUT",
+    "CapturedNetwork",
+    "build",
+    "capture",
+    "default_input",
+    "load_model",
+    "trace",
+]

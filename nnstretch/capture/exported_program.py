@@ -1,4 +1,6 @@
-"""torch.export itself: making a program without a word on standard error, and what its nodes are."""
+"""torch.export itself: making a program without a word on standard error, and what its
+nodes are.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,13 @@ from torch import nn
 
 from nnstretch.errors import CannotCapture
 
-BATCH_ARITHMETIC = {operator.add: "add", operator.sub: "sub", operator.mul: "mul", operator.floordiv: "floordiv", operator.mod: "mod"}
+BATCH_ARITHMETIC = {
+    operator.add: "add",
+    operator.sub: "sub",
+    operator.mul: "mul",
+    operator.floordiv: "floordiv",
+    operator.mod: "mod",
+}
 """What Python does with batch sizes between tensor operators."""
 WRAPPER_CALLS = frozenset({"wrap_with_autocast", "wrap_with_set_grad_enabled"})
 """Calls of a nested graph that change no value when evaluated in float32."""
@@ -27,16 +35,23 @@ def export_program(module: nn.Module, examples: tuple[torch.Tensor, ...], name: 
     """An ExportedProgram whose batch may vary where the network allows it."""
     varied = tuple(torch.zeros((EXPORT_BATCH, *e.shape[1:]), dtype=e.dtype) for e in examples)
     try:
-        # Broad on purpose: torch.export raises dozens of private types, and each means "not with a varying batch".
-        return torch.export.export(module, varied, dynamic_shapes=tuple({0: torch.export.Dim.AUTO} for _ in varied))
+        # Broad on purpose: torch.export raises dozens of private types, and each means "not with a
+        # varying batch".
+        return torch.export.export(
+            module, varied, dynamic_shapes=tuple({0: torch.export.Dim.AUTO} for _ in varied)
+        )
     except Exception:
         pass
     try:
         return torch.export.export(module, examples)
     except Exception as error:
-        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        reason = next(
+            (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
+        )
         shapes = ", ".join("x".join(map(str, e.shape)) for e in examples)
-        raise CannotCapture(f"cannot capture {name} at input {shapes}, torch.export refuses: {reason[:300]}") from error
+        raise CannotCapture(
+            f"cannot capture {name} at input {shapes}, torch.export refuses: {reason[:300]}"
+        ) from error
 
 
 @contextmanager
@@ -53,11 +68,18 @@ def eval_mode(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def silence_export() -> Iterator[None]:
-    """Export explains itself at length on standard error and in logs; our own error says what matters."""
+    """Export explains itself at length on standard error and in logs.
+
+    Our own error says what matters.
+    """
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        with warnings.catch_warnings(), redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
+        with (
+            warnings.catch_warnings(),
+            redirect_stderr(io.StringIO()),
+            redirect_stdout(io.StringIO()),
+        ):
             warnings.simplefilter("ignore")
             yield
     finally:
@@ -65,17 +87,28 @@ def silence_export() -> Iterator[None]:
 
 
 def inline_wrappers(program: Any) -> torch.fx.Graph:
-    """The program's nodes, with blocks that only switch autocast or gradients off written out in place."""
+    """The program's nodes, with blocks that only switch autocast or gradients off written out in
+    place.
+    """
     graph: torch.fx.Graph = program.graph
     for fx_node in list(graph.nodes):
-        if fx_node.op != "call_function" or getattr(fx_node.target, "_name", fx_node.target.__name__) not in WRAPPER_CALLS:
+        if (
+            fx_node.op != "call_function"
+            or getattr(fx_node.target, "_name", fx_node.target.__name__) not in WRAPPER_CALLS
+        ):
             continue
-        at = next(i for i, arg in enumerate(fx_node.args) if isinstance(arg, torch.fx.Node) and arg.op == "get_attr")
+        at = next(
+            i
+            for i, arg in enumerate(fx_node.args)
+            if isinstance(arg, torch.fx.Node) and arg.op == "get_attr"
+        )
         holder = fx_node.args[at]
         inner = getattr(program.graph_module, holder.target).graph
         places = [n for n in inner.nodes if n.op == "placeholder"]
         with graph.inserting_before(fx_node):
-            outputs = graph.graph_copy(inner, dict(zip(places, fx_node.args[at + 1 :], strict=True)))
+            outputs = graph.graph_copy(
+                inner, dict(zip(places, fx_node.args[at + 1 :], strict=True))
+            )
         for reader in list(fx_node.users):
             reader.replace_all_uses_with(outputs[reader.args[1]])
             graph.erase_node(reader)
@@ -86,13 +119,18 @@ def inline_wrappers(program: Any) -> torch.fx.Graph:
 
 
 def operator_name(target: Any) -> tuple[str, bool]:
-    """PyTorch's name without the namespace `aten` and the overload `default`; and whether it wrote in place."""
+    """PyTorch's name without the namespace `aten` and the overload `default`.
+
+    And whether it wrote in place.
+    """
     if target in BATCH_ARITHMETIC:
         return f"py.{BATCH_ARITHMETIC[target]}", False
     if target is operator.getitem:
         return "getitem", False
     if not isinstance(target, torch._ops.OpOverload):
-        raise CannotCapture(f"cannot capture {target}, it is neither a PyTorch operator nor batch arithmetic")
+        raise CannotCapture(
+            f"cannot capture {target}, it is neither a PyTorch operator nor batch arithmetic"
+        )
     namespace, _, base = target._schema.name.partition("::")
     in_place = base.endswith("_") and not base.endswith("__")
     base = base.rstrip("_") if in_place else base
@@ -103,7 +141,9 @@ def operator_name(target: Any) -> tuple[str, bool]:
 def is_view(fx_node: Any) -> bool:
     """Whether the result shows its first argument's memory, or is a piece of one that does."""
     if fx_node.target is operator.getitem:
-        return isinstance(fx_node.args[0].target, torch._ops.OpOverload) and is_view(fx_node.args[0])
+        return isinstance(fx_node.args[0].target, torch._ops.OpOverload) and is_view(
+            fx_node.args[0]
+        )
     if not isinstance(fx_node.target, torch._ops.OpOverload) or not fx_node.target._schema.returns:
         return False
     info = fx_node.target._schema.returns[0].alias_info
@@ -115,12 +155,17 @@ def is_read_after(fx_node: Any, moment: Any) -> bool:
 
 
 def is_random(target: Any) -> bool:
-    return isinstance(target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in target.tags
+    return (
+        isinstance(target, torch._ops.OpOverload)
+        and torch.Tag.nondeterministic_seeded in target.tags
+    )
 
 
 def is_assertion(target: Any) -> bool:
     """Checks on types and shapes that export leaves behind; they compute nothing."""
-    name = target._schema.name.rpartition("::")[2] if isinstance(target, torch._ops.OpOverload) else ""
+    name = (
+        target._schema.name.rpartition("::")[2] if isinstance(target, torch._ops.OpOverload) else ""
+    )
     return name.startswith(("_assert", "sym_constrain_range"))
 
 

@@ -19,7 +19,8 @@ DEFAULT_INPUT = (1, 3, 224, 224)
 
 
 def load_model(spec: str, seed: int = 0) -> nn.Module:
-    """`torchvision:NAME`, `timm:NAME` or `FILE.py:FACTORY`, each with `?key=value&...` for its factory; or `FILE.onnx`, `FILE.pt2`.
+    """`torchvision:NAME`, `timm:NAME` or `FILE.py:FACTORY`, each with `?key=value&...` for its
+    factory; or `FILE.onnx`, `FILE.pt2`.
 
     Weights are random but the same every time for a `seed`; a factory in a file may load its own.
     Raises UnknownName, BrokenFile or BadInput with the part of `spec` that is at fault.
@@ -41,7 +42,8 @@ def load_model(spec: str, seed: int = 0) -> nn.Module:
             path, _, factory = source.rpartition(":")
             return load_from_factory(Path(path), factory, settings)
     raise UnknownName(
-        f"unknown model {spec!r}, expected torchvision:NAME, timm:NAME, FILE.py:FACTORY, FILE.pt2, FILE.onnx or a plan FILE.yaml"
+        f"unknown model {spec!r}, expected torchvision:NAME, timm:NAME, FILE.py:FACTORY, FILE.pt2,"
+        " FILE.onnx or a plan FILE.yaml"
     )
 
 
@@ -50,10 +52,13 @@ def load_torchvision(name: str, settings: dict[str, Any]) -> nn.Module:
 
     if name not in torchvision.models.list_models():
         raise UnknownName(
-            f"unknown model 'torchvision:{name}', torchvision has no such network{closest(name, torchvision.models.list_models())}"
+            f"unknown model 'torchvision:{name}', torchvision has no such"
+            f" network{closest(name, torchvision.models.list_models())}"
         )
     settings = {**disable_auxiliary_heads(torchvision.models.get_model_builder(name)), **settings}
-    return call_factory(f"torchvision:{name}", torchvision.models.get_model, {"weights": None, **settings}, name)
+    return call_factory(
+        f"torchvision:{name}", torchvision.models.get_model, {"weights": None, **settings}, name
+    )
 
 
 def disable_auxiliary_heads(builder: Any) -> dict[str, Any]:
@@ -66,7 +71,10 @@ def load_timm(name: str, settings: dict[str, Any]) -> nn.Module:
     import timm
 
     if not timm.is_model(name):
-        raise UnknownName(f"unknown model 'timm:{name}', timm has no such network{closest(name, timm.list_models())}")
+        raise UnknownName(
+            f"unknown model 'timm:{name}', timm has no such"
+            f" network{closest(name, timm.list_models())}"
+        )
     return call_factory(f"timm:{name}", timm.create_model, {"pretrained": False, **settings}, name)
 
 
@@ -84,16 +92,22 @@ def load_from_factory(path: Path, factory: str, settings: dict[str, Any]) -> nn.
     except NnstretchError:
         raise
     except (Exception, SystemExit) as error:
-        raise BrokenFile(f"cannot run model file {path}, {type(error).__name__}, {error}") from error
+        raise BrokenFile(
+            f"cannot run model file {path}, {type(error).__name__}, {error}"
+        ) from error
     finally:
         sys.path.pop(0)
     if not callable(make := getattr(module, factory, None)):
         raise UnknownName(
-            f"no factory {factory!r}, model file {path}, it defines {', '.join(k for k in vars(module) if not k.startswith('_'))}"
+            f"no factory {factory!r}, model file {path}, it defines"
+            f" {', '.join(k for k in vars(module) if not k.startswith('_'))}"
         )
     network = call_factory(f"{path}:{factory}", make, settings)
     if not isinstance(network, nn.Module):
-        raise BadInput(f"no network from {path}:{factory}, it returned a {type(network).__name__}, not a torch.nn.Module")
+        raise BadInput(
+            f"no network from {path}:{factory}, it returned a {type(network).__name__}, not a"
+            " torch.nn.Module"
+        )
     return network
 
 
@@ -111,7 +125,10 @@ def load_pt2_module(source: str) -> nn.Module:
 
 
 def module_from_graph(captured: CapturedNetwork) -> nn.Module:
-    """The module of a graph that came from a file; it remembers the graph, whose module names a new capture would lose."""
+    """The module of a graph that came from a file.
+
+    It remembers the graph, whose module names a new capture would lose.
+    """
     from nnstretch.capture.rebuild_module import build
 
     module = build(captured.graph, captured.weights)
@@ -128,12 +145,19 @@ def call_factory(what: str, make: Any, settings: dict[str, Any], *args: Any) -> 
     except (Exception, SystemExit) as error:
         given = ", ".join(f"{k}={v}" for k, v in settings.items()) or "no settings"
         reason = " ".join(str(error).split())[:300]
-        raise BadInput(f"cannot make {what}, called with {given}, {type(error).__name__}: {reason}") from error
+        raise BadInput(
+            f"cannot make {what}, called with {given}, {type(error).__name__}: {reason}"
+        ) from error
 
 
 def default_input(spec: str, module: nn.Module) -> tuple[int, ...]:
-    """The shape a network is made for, batch 1: what timm or the module says of itself, else 1x3x224x224."""
-    size = getattr(module, "input_shape", None) or (getattr(module, "default_cfg", None) or {}).get("input_size")
+    """The shape a network is made for, batch 1.
+
+    What timm or the module says of itself, else 1x3x224x224.
+    """
+    size = getattr(module, "input_shape", None) or (getattr(module, "default_cfg", None) or {}).get(
+        "input_size"
+    )
     if size and len(size) == 3:
         return (1, *size)
     if size and len(size) == 4:

@@ -1,7 +1,8 @@
 """A program that torch.export saved -> Graph, without running anything the file says.
 
 `torch.export.load` trusts its file. Read with torch 2.15, it
-- unpickles freely: tensors marked `use_pickle`, opaque and custom objects, and sample inputs and the
+- unpickles freely: tensors marked `use_pickle`, opaque and custom objects, and sample inputs and
+  the
   weights of the older formats once the safe unpickler has refused them;
 - evaluates every symbolic size with `sympy.sympify`, that is with Python's `eval`;
 - loads compiled libraries (`data/aotinductor`);
@@ -10,7 +11,8 @@
 So the parts are checked first, by the same zip and JSON readers that load them afterwards, and from
 the same bytes. A file is refused that carries pickles other than tensors, objects or compiled code,
 and one whose sizes are more than whole-number arithmetic, whose names are no identifiers or whose
-operators are not PyTorch's own. What is left cannot name anything else to call. Older formats (before torch 2.8) are refused altogether.
+operators are not PyTorch's own. What is left cannot name anything else to call. Older formats
+(before torch 2.8) are refused altogether.
 """
 
 from __future__ import annotations
@@ -41,12 +43,29 @@ ALLOWED_OPERATOR = re.compile(
 FILE_READING_OPERATOR = "torch.ops.aten.from_file."
 IDENTIFIER = re.compile(r"([A-Za-z_]\w*)?", re.ASCII)
 NAME_KEYS = frozenset({"name", "as_name", "forward_arg_names"})
-NAME_TABLE_KEYS = frozenset({"tensor_values", "sym_int_values", "sym_float_values", "sym_bool_values", "custom_obj_values"})
+NAME_TABLE_KEYS = frozenset(
+    {"tensor_values", "sym_int_values", "sym_float_values", "sym_bool_values", "custom_obj_values"}
+)
 """Their keys are names."""
-SIZE_FUNCTIONS = frozenset({
-    *("Symbol", "Integer", "Rational", "Float", "Add", "Mul", "Mod", "Min", "Max", "FloorDiv", "ModularIndexing", "CleanDiv"),
-    *("CeilToInt", "FloorToInt", "IntTrueDiv", "PythonMod", "TruncToInt"),
-})  # fmt: skip
+SIZE_FUNCTIONS = frozenset(
+    {
+        *(
+            "Symbol",
+            "Integer",
+            "Rational",
+            "Float",
+            "Add",
+            "Mul",
+            "Mod",
+            "Min",
+            "Max",
+            "FloorDiv",
+            "ModularIndexing",
+            "CleanDiv",
+        ),
+        *("CeilToInt", "FloorToInt", "IntTrueDiv", "PythonMod", "TruncToInt"),
+    }
+)
 """What sizes are made of. No power: a few characters of it can take all memory."""
 ALLOWED_CONTAINERS = (None, "builtins.tuple", "builtins.list", "builtins.dict")
 MAX_NUMBER_DIGITS = 18
@@ -68,9 +87,12 @@ def read_pt2(path: Path) -> CapturedNetwork:
     except NnstretchError:
         raise
     except Exception as error:
-        # Broad on purpose: a damaged archive fails in the zip reader, in JSON or anywhere in PyTorch's deserializer.
+        # Broad on purpose: a damaged archive fails in the zip reader, in JSON or anywhere in
+        # PyTorch's deserializer.
         reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise BrokenFile(f"broken torch.export file, {path}, {type(error).__name__}: {reason}") from error
+        raise BrokenFile(
+            f"broken torch.export file, {path}, {type(error).__name__}: {reason}"
+        ) from error
 
 
 def load_program(data: bytes) -> Any:
@@ -88,7 +110,10 @@ def check_archive(data: bytes, path: Path) -> None:
     records = archive.get_file_names()
     for record in records:
         if not ALLOWED_RECORD.fullmatch(record):
-            raise UnsupportedOp(f"unsupported record {record}, {path}, only a program, its numbers and versions are read")
+            raise UnsupportedOp(
+                f"unsupported record {record}, {path}, only a program, its numbers and versions are"
+                " read"
+            )
     if MODEL_RECORD not in records:
         raise BrokenFile(f"broken torch.export file, {path}, it holds no {MODEL_RECORD}")
     if SAMPLES_RECORD in records:
@@ -99,26 +124,38 @@ def check_archive(data: bytes, path: Path) -> None:
 
 
 def check_samples(pickled: bytes, path: Path) -> None:
-    """What the safe unpickler accepts here, it accepts again in torch.export, which then tries no other."""
+    """What the safe unpickler accepts here, it accepts again in torch.export, which then tries no
+    other.
+    """
     if not pickled:
         return
     try:
         found = torch.load(io.BytesIO(pickled), weights_only=True)
     except Exception as error:
         # Broad on purpose: whatever the safe unpickler raises, it has refused.
-        raise UnsupportedOp(f"unsupported record {SAMPLES_RECORD}, {path}, its pickle holds more than tensors") from error
+        raise UnsupportedOp(
+            f"unsupported record {SAMPLES_RECORD}, {path}, its pickle holds more than tensors"
+        ) from error
     if not isinstance(found, (tuple, dict)):
-        raise BrokenFile(f"broken torch.export file, {path}, {SAMPLES_RECORD} holds a {type(found).__name__}, not inputs")
+        raise BrokenFile(
+            f"broken torch.export file, {path}, {SAMPLES_RECORD} holds a {type(found).__name__},"
+            " not inputs"
+        )
 
 
 def check_json(content: Any, where: str) -> None:
     for key, value in iterate_pairs(content):
         if key == "use_pickle" and value:
-            raise UnsupportedOp(f"unsupported tensor in {where}, it is pickled, only plain numbers are read")
+            raise UnsupportedOp(
+                f"unsupported tensor in {where}, it is pickled, only plain numbers are read"
+            )
         if key == "path_name" and not re.fullmatch(r"(weight|tensor)_\d+", str(value)):
             raise UnsupportedOp(f"unsupported object {value!r} in {where}, only tensors are read")
         if key in ("as_operator", "as_graph", "as_custom_obj") and value is not None:
-            raise CannotCapture(f"cannot capture {where}, an argument is {key.removeprefix('as_')}, control flow or an object")
+            raise CannotCapture(
+                f"cannot capture {where}, an argument is {key.removeprefix('as_')}, control flow or"
+                " an object"
+            )
         if key == "expr_str":
             check_size_expression(value, where)
         if key == "nodes":
@@ -132,7 +169,10 @@ def check_json(content: Any, where: str) -> None:
 def check_names(found: Any, where: str) -> None:
     for name in found if isinstance(found, (list, dict)) else [found]:
         if name is not None and not (isinstance(name, str) and IDENTIFIER.fullmatch(name)):
-            raise BrokenFile(f"broken name {str(name)[:80]!r} in {where}, a value's name is letters, digits and underscores")
+            raise BrokenFile(
+                f"broken name {str(name)[:80]!r} in {where}, a value's name is letters, digits and"
+                " underscores"
+            )
 
 
 def iterate_pairs(content: Any) -> Iterator[tuple[str, Any]]:
@@ -150,18 +190,30 @@ def iterate_pairs(content: Any) -> Iterator[tuple[str, Any]]:
 def check_operators(nodes: Any, where: str) -> None:
     for target in (str(node.get("target")) for node in nodes):
         if target.startswith("torch.ops.higher_order."):
-            raise CannotCapture(f"cannot capture {where}, {target}, control flow inside the network")
+            raise CannotCapture(
+                f"cannot capture {where}, {target}, control flow inside the network"
+            )
         if not ALLOWED_OPERATOR.fullmatch(target) or target.startswith(FILE_READING_OPERATOR):
-            raise UnsupportedOp(f"unsupported operator {target!r} in {where}, only PyTorch's own tensor operators are read")
+            raise UnsupportedOp(
+                f"unsupported operator {target!r} in {where}, only PyTorch's own tensor operators"
+                " are read"
+            )
 
 
 def check_size_expression(text: Any, where: str) -> None:
-    """A symbolic size is evaluated as Python, so it may be arithmetic of whole numbers and symbols only."""
+    """A symbolic size is evaluated as Python, so it may be arithmetic of whole numbers and symbols
+    only.
+    """
     try:
         if not isinstance(text, str) or not is_arithmetic(ast.parse(text, mode="eval").body):
-            raise UnsupportedOp(f"unsupported size {str(text)[:80]!r} in {where}, only arithmetic of whole numbers is read")
+            raise UnsupportedOp(
+                f"unsupported size {str(text)[:80]!r} in {where}, only arithmetic of whole numbers"
+                " is read"
+            )
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise BrokenFile(f"broken size {str(text)[:80]!r} in {where}, {type(error).__name__}") from error
+        raise BrokenFile(
+            f"broken size {str(text)[:80]!r} in {where}, {type(error).__name__}"
+        ) from error
 
 
 def is_arithmetic(tree: ast.expr) -> bool:
@@ -169,13 +221,26 @@ def is_arithmetic(tree: ast.expr) -> bool:
         return is_arithmetic(tree.operand)
     if isinstance(tree, ast.Constant):
         return type(tree.value) is int and len(str(tree.value)) <= MAX_NUMBER_DIGITS
-    if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name) or tree.func.id not in SIZE_FUNCTIONS:
+    if (
+        not isinstance(tree, ast.Call)
+        or not isinstance(tree.func, ast.Name)
+        or tree.func.id not in SIZE_FUNCTIONS
+    ):
         return False
-    if any(not isinstance(k.value, ast.Constant) or not isinstance(k.value.value, (bool, int)) or k.arg is None for k in tree.keywords):
+    if any(
+        not isinstance(k.value, ast.Constant)
+        or not isinstance(k.value.value, (bool, int))
+        or k.arg is None
+        for k in tree.keywords
+    ):
         return False
     if tree.func.id in ("Symbol", "Float"):
         pattern = r"[A-Za-z]\w*" if tree.func.id == "Symbol" else r"-?\d{1,18}(\.\d{1,18})?"
-        return len(tree.args) == 1 and isinstance(tree.args[0], ast.Constant) and bool(re.fullmatch(pattern, str(tree.args[0].value)))
+        return (
+            len(tree.args) == 1
+            and isinstance(tree.args[0], ast.Constant)
+            and bool(re.fullmatch(pattern, str(tree.args[0].value)))
+        )
     return all(is_arithmetic(argument) for argument in tree.args)
 
 
@@ -183,6 +248,9 @@ def check_structure(content: Any, where: str) -> None:
     """Inputs and outputs are tensors in plain containers; other types name classes to build."""
     for key, value in iterate_pairs(content):
         if key == "type" and value not in ALLOWED_CONTAINERS:
-            raise UnsupportedOp(f"unsupported container {str(value)[:80]!r} in {where}, only tuple, list and dict are read")
+            raise UnsupportedOp(
+                f"unsupported container {str(value)[:80]!r} in {where}, only tuple, list and dict"
+                " are read"
+            )
         if key == "context" and value is not None:
             check_names(json.loads(value), where)

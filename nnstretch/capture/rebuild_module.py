@@ -28,7 +28,10 @@ PYTHON_OPERATORS: dict[str, Callable[..., Any]] = {
 
 
 def build(graph: Graph, weights: Mapping[str, torch.Tensor] | None = None) -> fx.GraphModule:
-    """The module a graph describes; weights named there are copied in, the rest start as PyTorch starts them."""
+    """The module a graph describes.
+
+    Weights named there are copied in, the rest start as PyTorch starts them.
+    """
     builder = ModuleBuilder(graph)
     for node in graph.nodes:
         builder.add_node(node)
@@ -47,8 +50,14 @@ def copy_weights(module: nn.Module, graph: Graph, weights: Mapping[str, torch.Te
 
 
 def attribute_path(path: str) -> str:
-    """A weight's path as an attribute path: exporters use odd signs, and a module's own methods (`to`) are taken."""
-    return ".".join(part if is_attribute_name(part) else f"w_{replace_invalid_characters(part)}" for part in path.split("."))
+    """A weight's path as an attribute path.
+
+    Exporters use odd signs, and a module's own methods (`to`) are taken.
+    """
+    return ".".join(
+        part if is_attribute_name(part) else f"w_{replace_invalid_characters(part)}"
+        for part in path.split(".")
+    )
 
 
 def is_attribute_name(part: str) -> bool:
@@ -124,13 +133,20 @@ def resolve_operator(node: Node) -> Callable[..., Any]:
     namespace, _, rest = node.op.rpartition("::")
     base, _, overload = rest.partition(".")
     try:
-        return getattr(getattr(getattr(torch.ops, namespace or "aten"), base), overload or "default")  # type: ignore[no-any-return]
+        return getattr(
+            getattr(getattr(torch.ops, namespace or "aten"), base), overload or "default"
+        )  # type: ignore[no-any-return]
     except AttributeError as error:
-        raise UnsupportedOp(f"no operator {node.op}, node {node.name}, this PyTorch does not have it") from error
+        raise UnsupportedOp(
+            f"no operator {node.op}, node {node.name}, this PyTorch does not have it"
+        ) from error
 
 
 def make_layer(node: Node, builder: ModuleBuilder) -> tuple[str, nn.Module, tuple[str, ...]] | None:
-    """The layer of a node, its path and the values it reads; None where a plain function call says it better."""
+    """The layer of a node, its path and the values it reads.
+
+    None where a plain function call says it better.
+    """
     make = LAYER_FACTORIES.get(node.kind)
     if make is None or not isinstance(node.args[0], ValueRef):
         return None
@@ -138,7 +154,11 @@ def make_layer(node: Node, builder: ModuleBuilder) -> tuple[str, nn.Module, tupl
     if not builder.owns_weights(*(n for n in names.values() if n is not None)):
         return None
     paths = {n.rpartition(".")[0] for n in names.values() if n is not None}
-    if len(paths) > 1 or "" in paths or any(names[k] is not None and names[k].rpartition(".")[2] != k for k in names):  # type: ignore[union-attr]
+    if (
+        len(paths) > 1
+        or "" in paths
+        or any(names[k] is not None and names[k].rpartition(".")[2] != k for k in names)
+    ):  # type: ignore[union-attr]
         return None
     module = make(node, builder.specs)
     if module is None:
@@ -172,8 +192,12 @@ def weight_names(node: Node) -> dict[str, str | None]:
 
 
 def initialize_weight(tensor: torch.Tensor, weight: Weight, readers: tuple[Node, ...]) -> None:
-    """A weight of no layer of its own (shared, or at the top), as PyTorch would start the layer that reads it; else small or 0."""
-    roles = {role for node in readers for role, name in weight_names(node).items() if name == weight.name}
+    """A weight of no layer of its own (shared, or at the top), as PyTorch would start the layer
+    that reads it; else small or 0.
+    """
+    roles = {
+        role for node in readers for role, name in weight_names(node).items() if name == weight.name
+    }
     if roles & {"weight", "running_var"} and tensor.dim() == 1:
         tensor.fill_(0.25 if readers[0].kind == "prelu" else 1.0)
     elif "weight" in roles:
@@ -218,10 +242,19 @@ def make_linear(node: Node, specs: Mapping[str, TensorSpec]) -> nn.Module | None
 
 def make_batch_norm(node: Node, specs: Mapping[str, TensorSpec]) -> nn.Module | None:
     weight, bias, mean, variance = node.args[1:5]
-    if not (isinstance(mean, ValueRef) and isinstance(variance, ValueRef)) or (weight is None) != (bias is None):
+    if not (isinstance(mean, ValueRef) and isinstance(variance, ValueRef)) or (weight is None) != (
+        bias is None
+    ):
         return None
-    make = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}[len(node.output.shape)]
-    return make(specs[mean.name].shape[0], eps=float(node.args[7]), momentum=float(node.args[6]), affine=weight is not None)  # type: ignore[arg-type]
+    make = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}[
+        len(node.output.shape)
+    ]
+    return make(
+        specs[mean.name].shape[0],
+        eps=float(node.args[7]),
+        momentum=float(node.args[6]),
+        affine=weight is not None,
+    )  # type: ignore[arg-type]
 
 
 def make_layer_norm(node: Node, specs: Mapping[str, TensorSpec]) -> nn.Module | None:
@@ -229,14 +262,20 @@ def make_layer_norm(node: Node, specs: Mapping[str, TensorSpec]) -> nn.Module | 
     affine = isinstance(argument_or_default(node, 2, None), ValueRef)
     if affine and not isinstance(argument_or_default(node, 3, None), ValueRef):
         return None
-    return nn.LayerNorm(tuple(shape), eps=float(argument_or_default(node, 4, 1e-5)), elementwise_affine=affine)  # type: ignore[arg-type]
+    return nn.LayerNorm(
+        tuple(shape), eps=float(argument_or_default(node, 4, 1e-5)), elementwise_affine=affine
+    )  # type: ignore[arg-type]
 
 
 def make_dropout(node: Node, specs: Mapping[str, TensorSpec]) -> nn.Module | None:
     share, axes = float(node.args[1]), len(node.output.shape)  # type: ignore[arg-type]
     if node.op == "alpha_dropout":
         return nn.AlphaDropout(share)
-    whole = {3: nn.Dropout1d, 4: nn.Dropout2d, 5: nn.Dropout3d}.get(axes, nn.Dropout) if node.op == "feature_dropout" else nn.Dropout
+    whole = (
+        {3: nn.Dropout1d, 4: nn.Dropout2d, 5: nn.Dropout3d}.get(axes, nn.Dropout)
+        if node.op == "feature_dropout"
+        else nn.Dropout
+    )
     return whole(share)
 
 

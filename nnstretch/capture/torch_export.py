@@ -28,7 +28,13 @@ from nnstretch.structure.macs import count_macs
 
 SCATTER_OPERATORS = {"slice.Tensor": "slice_scatter", "select.int": "select_scatter"}
 """How to write a slice back into the tensor it was taken from."""
-TYPE_ONLY_OPERATORS = frozenset({torch.ops.aten.new_zeros.default, torch.ops.aten.new_ones.default, torch.ops.aten.new_full.default})
+TYPE_ONLY_OPERATORS = frozenset(
+    {
+        torch.ops.aten.new_zeros.default,
+        torch.ops.aten.new_ones.default,
+        torch.ops.aten.new_full.default,
+    }
+)
 """They read a tensor for its type only."""
 
 
@@ -40,15 +46,20 @@ class CapturedNetwork:
     weights: Mapping[str, torch.Tensor]
 
 
-def capture(module: nn.Module, example_input: torch.Tensor | tuple[torch.Tensor, ...], name: str = "network") -> Graph:
+def capture(
+    module: nn.Module, example_input: torch.Tensor | tuple[torch.Tensor, ...], name: str = "network"
+) -> Graph:
     """The graph of one evaluation-mode forward pass at the shape of `example_input`.
 
-    Raises CannotCapture where the work is no fixed graph of tensors (control flow that looks at values).
+    Raises CannotCapture where the work is no fixed graph of tensors (control flow that looks at
+    values).
     """
     return trace(module, example_input, name).graph
 
 
-def trace(module: nn.Module, example_input: torch.Tensor | tuple[torch.Tensor, ...], name: str = "network") -> CapturedNetwork:
+def trace(
+    module: nn.Module, example_input: torch.Tensor | tuple[torch.Tensor, ...], name: str = "network"
+) -> CapturedNetwork:
     """Capture together with the weights; see `capture`."""
     examples = example_input if isinstance(example_input, tuple) else (example_input,)
     batch = examples[0].shape[0] if examples[0].dim() else 1
@@ -58,15 +69,22 @@ def trace(module: nn.Module, example_input: torch.Tensor | tuple[torch.Tensor, .
         return read_program(export_program(module, examples, name), batch, name)
 
 
-def recall_captured(module: nn.Module, examples: tuple[torch.Tensor, ...], name: str) -> CapturedNetwork | None:
+def recall_captured(
+    module: nn.Module, examples: tuple[torch.Tensor, ...], name: str
+) -> CapturedNetwork | None:
     """The graph that a module was built from, at the same shape, with the weights it has now."""
     graph = getattr(module, "captured_graph", None)
-    if not isinstance(graph, Graph) or [tuple(e.shape) for e in examples] != [v.spec.shape for v in graph.inputs]:
+    if not isinstance(graph, Graph) or [tuple(e.shape) for e in examples] != [
+        v.spec.shape for v in graph.inputs
+    ]:
         return None
     from nnstretch.capture.rebuild_module import attribute_path
 
     own = dict(module.named_parameters()) | dict(module.named_buffers())
-    return CapturedNetwork(replace(graph, name=name), {w.name: own[attribute_path(w.name)].detach() for w in graph.weights})
+    return CapturedNetwork(
+        replace(graph, name=name),
+        {w.name: own[attribute_path(w.name)].detach() for w in graph.weights},
+    )
 
 
 def read_program(program: Any, batch: int, name: str) -> CapturedNetwork:
@@ -78,12 +96,18 @@ def read_program(program: Any, batch: int, name: str) -> CapturedNetwork:
 
 
 class ProgramReader:
-    """Walks the exported graph once; in-place operators become plain ones and their readers follow."""
+    """Walks the exported graph once.
+
+    In-place operators become plain ones and their readers follow.
+    """
 
     def __init__(self, program: Any, batch: int, name: str) -> None:
         signature = program.graph_signature
         self.batch, self.name = batch, name
-        self.weight_paths: dict[str, str] = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+        self.weight_paths: dict[str, str] = {
+            **signature.inputs_to_parameters,
+            **signature.inputs_to_buffers,
+        }
         self.weight_paths |= dict(getattr(signature, "inputs_to_lifted_tensor_constants", {}))
         self.trainable = set(signature.inputs_to_parameters.values())
         self.tensors: dict[str, torch.Tensor] = {**program.constants, **program.state_dict}
@@ -106,15 +130,24 @@ class ProgramReader:
             leaves = torch.utils._pytree.tree_leaves(fx_node.args)
             tensors = [leaf for leaf in leaves if isinstance(leaf, torch.fx.Node)]
             if constant := [leaf.name for leaf in tensors if leaf.name not in self.names]:
-                raise CannotCapture(f"cannot capture {self.name}, its output {constant[0]} does not depend on its input")
+                raise CannotCapture(
+                    f"cannot capture {self.name}, its output {constant[0]} does not depend on its"
+                    " input"
+                )
             self.outputs = tuple(self.names[leaf.name] for leaf in tensors)
         else:
-            raise CannotCapture(f"cannot capture {self.name}, {fx_node.name} is {fx_node.op}, control flow inside the network")
+            raise CannotCapture(
+                f"cannot capture {self.name}, {fx_node.name} is {fx_node.op}, control flow inside"
+                " the network"
+            )
 
     def read_placeholder(self, fx_node: Any) -> None:
         value = fx_node.meta.get("val")
         if not isinstance(value, torch.Tensor):
-            raise CannotCapture(f"cannot capture {self.name}, input {fx_node.name} is {type(value).__name__}, only tensors are")
+            raise CannotCapture(
+                f"cannot capture {self.name}, input {fx_node.name} is {type(value).__name__}, only"
+                " tensors are"
+            )
         path = self.weight_paths.get(fx_node.name)
         spec = self.tensor_spec(value)
         label = path or fx_node.name
@@ -132,7 +165,9 @@ class ProgramReader:
         op, in_place = operator_name(fx_node.target)
         outputs = self.output_specs(fx_node.meta.get("val"), op)
         args = tuple(self.convert_argument(a, fx_node.name) for a in fx_node.args)
-        kept = {k: v for k, v in fx_node.kwargs.items() if k not in ("device", "pin_memory", "layout")}
+        kept = {
+            k: v for k, v in fx_node.kwargs.items() if k not in ("device", "pin_memory", "layout")
+        }
         kwargs = tuple((k, self.convert_argument(v, fx_node.name)) for k, v in kept.items())
         macs = count_macs(op.split(".")[0], args, outputs[0], self.specs)
         called = self.to_differentiable(op, args)
@@ -147,9 +182,18 @@ class ProgramReader:
             self.redirect_readers(args[0].name, fx_node.name)
             self.write_through(fx_node)
 
-    def to_differentiable(self, op: str, args: tuple[Argument, ...]) -> tuple[str, tuple[Argument, ...]]:
-        """PyTorch cannot train through its pure `copy`; of one type, what is written is the source at the target's shape."""
-        if op == "copy" and len(args) == 2 and all(isinstance(a, ValueRef) and a.name in self.specs for a in args):
+    def to_differentiable(
+        self, op: str, args: tuple[Argument, ...]
+    ) -> tuple[str, tuple[Argument, ...]]:
+        """PyTorch cannot train through its pure `copy`.
+
+        Of one type, what is written is the source at the target's shape.
+        """
+        if (
+            op == "copy"
+            and len(args) == 2
+            and all(isinstance(a, ValueRef) and a.name in self.specs for a in args)
+        ):
             target, source = (self.specs[a.name] for a in args if isinstance(a, ValueRef))
             if target.dtype == source.dtype:
                 return "expand_as", (args[1], args[0])
@@ -160,7 +204,9 @@ class ProgramReader:
         self.names = {k: new if v == old else v for k, v in self.names.items()}
 
     def write_through(self, fx_node: Any) -> None:
-        """An in-place operator on a slice also writes into the tensor behind it, if that is read again."""
+        """An in-place operator on a slice also writes into the tensor behind it, if that is read
+        again.
+        """
         chain = self.view_chain(fx_node.args[0])
         while len(chain) > 1 and not is_read_after(chain[-1], fx_node):
             chain.pop()
@@ -168,10 +214,20 @@ class ProgramReader:
         for view, behind in pairwise(chain):
             op, _ = operator_name(view.target)
             if op not in SCATTER_OPERATORS:
-                raise self.overwrite_error(fx_node, f"{view.name}, a view of {behind.name} that is read later")
+                raise self.overwrite_error(
+                    fx_node, f"{view.name}, a view of {behind.name} that is read later"
+                )
             old, name = self.names[behind.name], f"{value}_in_{behind.name}"
             rest = tuple(self.convert_argument(a, view.name) for a in view.args[1:])
-            self.nodes.append(Node(name, SCATTER_OPERATORS[op], (ValueRef(old), ValueRef(value), *rest), (self.specs[old],), module_path(fx_node)))
+            self.nodes.append(
+                Node(
+                    name,
+                    SCATTER_OPERATORS[op],
+                    (ValueRef(old), ValueRef(value), *rest),
+                    (self.specs[old],),
+                    module_path(fx_node),
+                )
+            )
             self.specs[name] = self.specs[old]
             self.redirect_readers(old, name)
             value = name
@@ -184,28 +240,50 @@ class ProgramReader:
         return chain
 
     def refuse_stale_views(self, fx_node: Any) -> None:
-        """Views that were taken before their tensor is written into would have to change with it."""
+        """Views that were taken before their tensor is written into would have to change
+        with it.
+        """
         target = fx_node.args[0]
         for view in self.views.values():
-            if view is not target and target in self.view_chain(view) and is_read_after(view, fx_node):
-                raise self.overwrite_error(fx_node, f"{target.name}, of which the view {view.name} is read later")
+            if (
+                view is not target
+                and target in self.view_chain(view)
+                and is_read_after(view, fx_node)
+            ):
+                raise self.overwrite_error(
+                    fx_node, f"{target.name}, of which the view {view.name} is read later"
+                )
 
     def overwrite_error(self, fx_node: Any, what: str) -> CannotCapture:
         return CannotCapture(f"cannot capture {self.name}, {fx_node.name} writes into {what}")
 
     def try_fold(self, fx_node: Any) -> bool:
-        """Compute now what depends on no input and no parameter: masks, index tables, coordinate grids.
+        """Compute now what depends on no input and no parameter.
+
+        Masks, index tables, coordinate grids.
 
         They are built by writing into views, which a graph of pure operators could not repeat.
         """
         if not isinstance(fx_node.target, torch._ops.OpOverload):
             return False
-        reads = fx_node.all_input_nodes[1:] if fx_node.target in TYPE_ONLY_OPERATORS else fx_node.all_input_nodes
-        if any(n.name not in self.constants for n in reads) or not isinstance(fx_node.meta.get("val"), torch.Tensor):
+        reads = (
+            fx_node.all_input_nodes[1:]
+            if fx_node.target in TYPE_ONLY_OPERATORS
+            else fx_node.all_input_nodes
+        )
+        if any(n.name not in self.constants for n in reads) or not isinstance(
+            fx_node.meta.get("val"), torch.Tensor
+        ):
             return False
-        if any(isinstance(d, torch.SymInt) for d in fx_node.meta["val"].shape) or is_random(fx_node.target):
+        if any(isinstance(d, torch.SymInt) for d in fx_node.meta["val"].shape) or is_random(
+            fx_node.target
+        ):
             return False
-        stand_in = {n: torch.empty(0, dtype=n.meta["val"].dtype) for n in fx_node.all_input_nodes if n.name not in self.constants}
+        stand_in = {
+            n: torch.empty(0, dtype=n.meta["val"].dtype)
+            for n in fx_node.all_input_nodes
+            if n.name not in self.constants
+        }
         env = {n: stand_in.get(n, self.constants.get(n.name)) for n in fx_node.all_input_nodes}
         args, kwargs = torch.fx.map_arg((fx_node.args, fx_node.kwargs), lambda n: env[n])
         writes = fx_node.target._schema.is_mutable
@@ -218,7 +296,11 @@ class ProgramReader:
         """A folded tensor becomes a weight the first time the network reads it."""
         if fx_name not in self.names:
             path, tensor = f"constants.{fx_name}", self.constants[fx_name].clone()
-            self.names[fx_name], self.tensors[path], self.specs[path] = path, tensor, self.tensor_spec(tensor)
+            self.names[fx_name], self.tensors[path], self.specs[path] = (
+                path,
+                tensor,
+                self.tensor_spec(tensor),
+            )
             self.weights[path] = Weight(path, self.tensor_spec(tensor), trainable=False)
         return self.names[fx_name]
 
@@ -232,7 +314,10 @@ class ProgramReader:
         return (TensorSpec((), "int64"),)
 
     def tensor_spec(self, tensor: torch.Tensor) -> TensorSpec:
-        return TensorSpec(tuple(self.resolve_size(d) for d in tensor.shape), str(tensor.dtype).removeprefix("torch."))
+        return TensorSpec(
+            tuple(self.resolve_size(d) for d in tensor.shape),
+            str(tensor.dtype).removeprefix("torch."),
+        )
 
     def resolve_size(self, dimension: Any) -> int:
         if isinstance(dimension, torch.SymInt):
@@ -242,7 +327,11 @@ class ProgramReader:
 
     def convert_argument(self, value: Any, where: str) -> Argument:
         if isinstance(value, torch.fx.Node):
-            return ValueRef(self.names[value.name] if value.name in self.names else self.add_constant(value.name))
+            return ValueRef(
+                self.names[value.name]
+                if value.name in self.names
+                else self.add_constant(value.name)
+            )
         if isinstance(value, (tuple, list)):
             return tuple(self.convert_argument(v, where) for v in value)
         if value is None or isinstance(value, (bool, int, float, str)):
@@ -253,7 +342,9 @@ class ProgramReader:
             return str(value)
         if isinstance(value, torch.device):
             return value.type
-        raise CannotCapture(f"cannot capture {self.name}, {where} is called with a {type(value).__name__}")
+        raise CannotCapture(
+            f"cannot capture {self.name}, {where} is called with a {type(value).__name__}"
+        )
 
     def build_result(self) -> CapturedNetwork:
         needed = live_node_names(self.nodes, self.outputs)
@@ -261,7 +352,9 @@ class ProgramReader:
         read = {name for node in nodes for name in node.inputs} | set(self.outputs)
         weights = tuple(weight for weight in self.weights.values() if weight.name in read)
         graph = Graph(self.name, tuple(self.inputs), weights, nodes, self.outputs)
-        return CapturedNetwork(graph, {weight.name: self.tensors[weight.name].detach() for weight in weights})
+        return CapturedNetwork(
+            graph, {weight.name: self.tensors[weight.name].detach() for weight in weights}
+        )
 
 
 def live_node_names(nodes: list[Node], outputs: tuple[str, ...]) -> set[str]:
@@ -273,4 +366,11 @@ def live_node_names(nodes: list[Node], outputs: tuple[str, ...]) -> set[str]:
     return needed
 
 
-__all__ = ["CapturedNetwork", "capture", "live_node_names", "read_program", "silence_export", "trace"]
+__all__ = [
+    "CapturedNetwork",
+    "capture",
+    "live_node_names",
+    "read_program",
+    "silence_export",
+    "trace",
+]

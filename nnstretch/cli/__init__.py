@@ -1,8 +1,9 @@
 """`nnstretch VERB ... [--json]`: one file per verb in this folder; this one is what they share.
 
-A verb is a module with SUMMARY, `arguments(parser)`, `main(args) -> dict` (the JSON object of
-the contract) and `show(result, console)` (the same for people). Exit status: 0 done, 1 refused
-with one line, 2 wrong usage, 130 interrupted; a result that says it was `interrupted` is what there is so far.
+A verb is a module with SUMMARY, `arguments(parser)`, `main(args) -> dict` (the JSON object of the
+contract) and `show(result, console)` (the same for people). Exit status: 0 done, 1 refused with one
+line, 2 wrong usage, 130 interrupted; a result that says it was `interrupted` is what there is so
+far.
 """
 
 from __future__ import annotations
@@ -18,7 +19,21 @@ from typing import Any
 
 from nnstretch.errors import BadInput, NnstretchError, one_line
 
-VERBS = ("inspect", "import", "profile", "predict", "search", "study", "train", "quantize", "export", "partition", "run", "bench", "report")
+VERBS = (
+    "inspect",
+    "import",
+    "profile",
+    "predict",
+    "search",
+    "study",
+    "train",
+    "quantize",
+    "export",
+    "partition",
+    "run",
+    "bench",
+    "report",
+)
 """In the order of the story; each is a module of this package (`import` is `import_`)."""
 
 
@@ -50,10 +65,14 @@ def verb_of(argv: list[str]) -> tuple[str, list[str]]:
 def parser_of(verb: str) -> argparse.ArgumentParser:
     module = verb_module(verb)
     parser = argparse.ArgumentParser(
-        prog=f"nnstretch {verb}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=f"nnstretch {verb}",
+        description=module.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     module.arguments(parser)
-    parser.add_argument("--json", action="store_true", help="print exactly one JSON object on standard output")
+    parser.add_argument(
+        "--json", action="store_true", help="print exactly one JSON object on standard output"
+    )
     return parser
 
 
@@ -61,10 +80,21 @@ def overview() -> str:
     verbs = [
         v
         for verb in VERBS
-        for v in (verb, *(part for part in PARTS if part.startswith(f"{verb} ") and find_spec(f"{__name__}.{MODULES[part]}")))
+        for v in (
+            verb,
+            *(
+                part
+                for part in PARTS
+                if part.startswith(f"{verb} ") and find_spec(f"{__name__}.{MODULES[part]}")
+            ),
+        )
     ]
     lines = [f"  {verb:<14} {verb_module(verb).SUMMARY}" for verb in verbs]
-    return "usage: nnstretch VERB ... [--json]\n\n" + "\n".join(lines) + "\n\n`nnstretch VERB --help` teaches each one."
+    return (
+        "usage: nnstretch VERB ... [--json]\n\n"
+        + "\n".join(lines)
+        + "\n\n`nnstretch VERB --help` teaches each one."
+    )
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -78,7 +108,9 @@ def main(argv: list[str] | None = None) -> int:
         print(f"nnstretch {__version__}")
         return 0
     if argv[0] not in VERBS:
-        print(f"nnstretch: unknown verb {argv[0]!r}, it is one of {', '.join(VERBS)}", file=sys.stderr)
+        print(
+            f"nnstretch: unknown verb {argv[0]!r}, it is one of {', '.join(VERBS)}", file=sys.stderr
+        )
         return 2
     return run_verb(*verb_of(argv))
 
@@ -91,11 +123,14 @@ def run_verb(verb: str, argv: list[str]) -> int:
     except NnstretchError as refusal:
         print(f"nnstretch: {one_line(refusal)}", file=sys.stderr)
         return 1
-    except OSError as error:  # what the machine refuses; without a number it is somebody's mistake, and is shown whole
+    except OSError as error:
+        # What the machine refuses; without a number it is a bug and is shown whole.
         if error.errno is None:
             raise
         where = error.filename or "the system"
-        print(f"nnstretch: {one_line(f'{verb} stopped, {where}, {error.strerror}')}", file=sys.stderr)
+        print(
+            f"nnstretch: {one_line(f'{verb} stopped, {where}, {error.strerror}')}", file=sys.stderr
+        )
         return 1
     except KeyboardInterrupt:
         print("nnstretch: interrupted", file=sys.stderr)
@@ -104,7 +139,10 @@ def run_verb(verb: str, argv: list[str]) -> int:
 
 
 def tell(module: ModuleType, result: dict[str, Any], as_json: bool) -> None:
-    """The result on standard output, as JSON or for people. Raises BadInput where nobody reads it or it has no room."""
+    """The result on standard output, as JSON or for people.
+
+    Raises BadInput where nobody reads it or it has no room.
+    """
     try:
         if as_json:
             print(json.dumps(result, allow_nan=False))
@@ -115,4 +153,6 @@ def tell(module: ModuleType, result: dict[str, Any], as_json: bool) -> None:
         sys.stdout.flush()
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left is not tried again at exit
-        raise BadInput(f"cannot write the result, standard output, {error.strerror or error}") from error
+        raise BadInput(
+            f"cannot write the result, standard output, {error.strerror or error}"
+        ) from error

@@ -1,9 +1,13 @@
-"""Measure a plan on this machine: the original network on one core and on all, its branches one after another and at once.
+"""Measure a plan on this machine.
 
-Everything competes in one run, in turns, round after round; speed-ups are over the original on one core, with an interval that holds
-the true median with 95%. The critical path is the slowest branch of every segment and its merge, each sub-graph alone on its core.
-Without --weights the numbers that are computed come from the model's own (often random) start; times hardly depend on them. With
---calibration random, batch norms of such networks get the statistics of those inputs, or int8 would find no signal in deep ones.
+The original network on one core and on all, its branches one after another and at once.
+
+Everything competes in one run, in turns, round after round; speed-ups are over the original on one
+core, with an interval that holds the true median with 95%. The critical path is the slowest branch
+of every segment and its merge, each sub-graph alone on its core. Without --weights the numbers that
+are computed come from the model's own (often random) start; times hardly depend on them. With
+--calibration random, batch norms of such networks get the statistics of those inputs, or int8 would
+find no signal in deep ones.
 
   nnstretch bench plan.yaml
   nnstretch bench plan.yaml --backend onnxruntime,openvino --seconds 60 --out bench.md
@@ -21,7 +25,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnstretch.cli.calibration_images import DEFAULT_IMAGES, open_calibration
-from nnstretch.cli.common import MODEL_HELP, check_writable, load_model_argument, names_of, progress_stages
+from nnstretch.cli.common import (
+    MODEL_HELP,
+    check_writable,
+    load_model_argument,
+    names_of,
+    progress_stages,
+)
 from nnstretch.errors import BadInput, Mismatch, UnknownName, UnsupportedOp, one_line
 
 if TYPE_CHECKING:
@@ -35,28 +45,70 @@ SUMMARY = "the original and its branches against each other on this machine"
 ROUNDS, SECONDS = 30, 86_400
 RANDOM, RANDOM_INPUTS, NORM_BATCH = "random", 16, 4
 RANDOM_SNR_DB = 3.0
-"""Of int8 with random weights: signal and not only noise. Times hardly depend on it, so what a sound network has is not asked for."""
+"""Of int8 with random weights: signal and not only noise.
+
+Times hardly depend on it, so what a sound network has is not asked for.
+"""
 PACKAGES = ("nnstretch", "numpy", "onnxruntime", "ai-edge-litert", "openvino", "torch")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="PLAN.yaml", help=f"a plan; its network may be any of: {MODEL_HELP}")
-    parser.add_argument("--weights", metavar="CKPT", default=None, help="safetensors of the stretched network")
-    parser.add_argument("--bundle", metavar="FILE.nns", type=Path, default=None, help="the branches, exported before; else they are exported")
     parser.add_argument(
-        "--backend", type=names_of, default=None, metavar="NAME[,NAME...]",
-        help="onnxruntime, litert, openvino[:DEVICE] (default: onnxruntime, or what the bundle asks for)",
-    )  # fmt: skip
+        "model", metavar="PLAN.yaml", help=f"a plan; its network may be any of: {MODEL_HELP}"
+    )
+    parser.add_argument(
+        "--weights", metavar="CKPT", default=None, help="safetensors of the stretched network"
+    )
+    parser.add_argument(
+        "--bundle",
+        metavar="FILE.nns",
+        type=Path,
+        default=None,
+        help="the branches, exported before; else they are exported",
+    )
+    parser.add_argument(
+        "--backend",
+        type=names_of,
+        default=None,
+        metavar="NAME[,NAME...]",
+        help=(
+            "onnxruntime, litert, openvino[:DEVICE] (default: onnxruntime, or what the bundle asks"
+            " for)"
+        ),
+    )
     parser.add_argument("--int8", action="store_true", help="int8, too, of litert")
     parser.add_argument("--only-int8", action="store_true", help="int8 of litert, and no float")
     parser.add_argument(
-        "--calibration", metavar="WHAT", default=None, help="for --int8: a folder of images, a recipe (digits), or random numbers (random)"
+        "--calibration",
+        metavar="WHAT",
+        default=None,
+        help="for --int8: a folder of images, a recipe (digits), or random numbers (random)",
     )
-    parser.add_argument("--calibration-images", type=int, default=DEFAULT_IMAGES, metavar="N", help=f"how many ({DEFAULT_IMAGES})")
+    parser.add_argument(
+        "--calibration-images",
+        type=int,
+        default=DEFAULT_IMAGES,
+        metavar="N",
+        help=f"how many ({DEFAULT_IMAGES})",
+    )
     length = parser.add_mutually_exclusive_group()
-    length.add_argument("--runs", type=_count, default=ROUNDS, metavar="N", help=f"rounds, each contender once a round ({ROUNDS})")
-    length.add_argument("--seconds", type=_seconds, default=None, metavar="S", help="rounds for so long, instead of a number of them")
-    parser.add_argument("--out", metavar="FILE.md", default=None, help="where to write the result as a page")
+    length.add_argument(
+        "--runs",
+        type=_count,
+        default=ROUNDS,
+        metavar="N",
+        help=f"rounds, each contender once a round ({ROUNDS})",
+    )
+    length.add_argument(
+        "--seconds",
+        type=_seconds,
+        default=None,
+        metavar="S",
+        help="rounds for so long, instead of a number of them",
+    )
+    parser.add_argument(
+        "--out", metavar="FILE.md", default=None, help="where to write the result as a page"
+    )
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
@@ -74,30 +126,54 @@ def check(args: argparse.Namespace) -> None:
     from nnstretch.run.backends.registry import CHOICES, READS
 
     if not is_plan(args.model):
-        raise BadInput(f"{args.model} is no plan, bench, name a FILE.yaml of `nnstretch search --out`")
+        raise BadInput(
+            f"{args.model} is no plan, bench, name a FILE.yaml of `nnstretch search --out`"
+        )
     for name in args.backend or ():
         if name.partition(":")[0] not in READS:
             raise UnknownName(f"unknown backend {name!r}, --backend, it is one of {CHOICES}")
     args.int8 |= args.only_int8
     if args.only_int8 and set(args.backend or ()) - {"litert"}:
-        raise BadInput(f"--only-int8 with --backend {','.join(args.backend)}, command line, only litert has it")
+        raise BadInput(
+            f"--only-int8 with --backend {','.join(args.backend)}, command line, only litert has it"
+        )
     if args.int8 and args.backend and "litert" not in args.backend:
-        raise BadInput(f"--int8 with --backend {','.join(args.backend)}, command line, only litert has it")
+        raise BadInput(
+            f"--int8 with --backend {','.join(args.backend)}, command line, only litert has it"
+        )
     if args.int8 and args.calibration is None:
-        raise BadInput("--int8 without --calibration, command line, name a FOLDER of images, a recipe such as digits, or random")
+        raise BadInput(
+            "--int8 without --calibration, command line, name a FOLDER of images, a recipe such as"
+            " digits, or random"
+        )
     if args.calibration is not None and not args.int8:
-        raise BadInput(f"--calibration {args.calibration} without --int8, command line, float needs no calibration")
+        raise BadInput(
+            f"--calibration {args.calibration} without --int8, command line, float needs no"
+            " calibration"
+        )
     if args.bundle is not None and args.weights is not None:
         raise BadInput("--weights with --bundle, command line, a bundle brings its own")
 
 
-def prepare_variants(args: argparse.Namespace, tell: Callable[[str, float, float], None]) -> tuple[list[BenchVariant], dict[str, str]]:
-    """Every network in every form that was asked for, and why forms are missing. A form that was asked for alone may not be."""
+def prepare_variants(
+    args: argparse.Namespace, tell: Callable[[str, float, float], None]
+) -> tuple[list[BenchVariant], dict[str, str]]:
+    """Every network in every form that was asked for, and why forms are missing.
+
+    A form that was asked for alone may not be.
+    """
     from nnstretch.bench.contenders import BenchVariant
 
     subject, given = load_model_argument(args.model), _given_forms(args)
-    if given is not None and subject.plan is not None and given.manifest.model != subject.plan.model:
-        raise BadInput(f"{args.bundle} is of {given.manifest.model}, bench, the plan stretches {subject.plan.model}")
+    if (
+        given is not None
+        and subject.plan is not None
+        and given.manifest.model != subject.plan.model
+    ):
+        raise BadInput(
+            f"{args.bundle} is of {given.manifest.model}, bench, the plan stretches"
+            f" {subject.plan.model}"
+        )
     forms = requested_forms(args, given)
     variants, skipped, made = [], {}, {}
     for number, (backend, format, int8) in enumerate(forms):
@@ -105,7 +181,9 @@ def prepare_variants(args: argparse.Namespace, tell: Callable[[str, float, float
         try:
             if (format, int8) not in made:
                 made[format, int8] = exported_pair(subject, args, format, int8, given)
-            variants.append(BenchVariant(backend, "int8" if int8 else "float32", *made[format, int8]))
+            variants.append(
+                BenchVariant(backend, "int8" if int8 else "float32", *made[format, int8])
+            )
         except (UnsupportedOp, Mismatch) as refusal:
             if len(forms) == 1:
                 raise
@@ -114,7 +192,10 @@ def prepare_variants(args: argparse.Namespace, tell: Callable[[str, float, float
 
 
 def requested_forms(args: argparse.Namespace, given: Bundle | None) -> list[tuple[str, str, bool]]:
-    """Backend, format and whether int8, of every form. Raises BadInput where the bundle is none of them."""
+    """Backend, format and whether int8, of every form.
+
+    Raises BadInput where the bundle is none of them.
+    """
     from nnstretch.run.backends.registry import DEFAULTS, READS
 
     if given is None:
@@ -125,7 +206,10 @@ def requested_forms(args: argparse.Namespace, given: Bundle | None) -> list[tupl
         return forms + ([("litert", "litert", True)] if args.int8 else [])
     form, int8 = given.manifest.subgraphs[0].format, bool(given.manifest.inputs[0].scale)
     if int8 and not args.int8:
-        raise BadInput(f"{args.bundle} is int8, bench, give --int8 and --calibration, so that the original can be int8, too")
+        raise BadInput(
+            f"{args.bundle} is int8, bench, give --int8 and --calibration, so that the original can"
+            " be int8, too"
+        )
     return [(name, form, int8) for name in args.backend or (DEFAULTS[form],)]
 
 
@@ -135,7 +219,9 @@ def _given_forms(args: argparse.Namespace) -> Bundle | None:
     return None if args.bundle is None else read_bundle(args.bundle)
 
 
-def exported_pair(subject: LoadedModel, args: argparse.Namespace, format: str, int8: bool, given: Bundle | None) -> tuple[Bundle, Bundle, float | None]:
+def exported_pair(
+    subject: LoadedModel, args: argparse.Namespace, format: str, int8: bool, given: Bundle | None
+) -> tuple[Bundle, Bundle, float | None]:
     """The original as one sub-graph, the branches, both in one format, and how loud the fainter is.
 
     Raises Mismatch, UnsupportedOp and BadInput as `export` does.
@@ -152,11 +238,19 @@ def exported_pair(subject: LoadedModel, args: argparse.Namespace, format: str, i
     original = single_processor_plan(subject.graph, plan.model, plan.processors[0])
     with tempfile.TemporaryDirectory() as folder:
         whole, branched = Path(folder) / "original.nns", Path(folder) / "branched.nns"
-        request = ExportRequest(settle_norms(stretch(subject.module, original), args, calibration), original, format, int8, calibration)
+        request = ExportRequest(
+            settle_norms(stretch(subject.module, original), args, calibration),
+            original,
+            format,
+            int8,
+            calibration,
+        )
         request = replace(request, least_snr_db=RANDOM_SNR_DB if random_weights(args) else None)
         done = [export_bundle(request, whole)]
         if given is None:
-            module = settle_norms(load_weights_into(subject, plan, args.weights, stretch), args, calibration)
+            module = settle_norms(
+                load_weights_into(subject, plan, args.weights, stretch), args, calibration
+            )
             done.append(export_bundle(replace(request, module=module, plan=plan), branched))
         ratios = [one.int8_snr_db for one in done if one.int8_snr_db is not None]
         return read_bundle(whole), given or read_bundle(branched), min(ratios, default=None)
@@ -172,14 +266,23 @@ def calibration_of(args: argparse.Namespace, shape: tuple[int, ...]) -> Any:
 
 
 def settle_norms(module: Any, args: argparse.Namespace, calibration: Any) -> Any:
-    """Where weights and inputs are random: batch norms see what reaches them, so that layers neither fade out nor blow up."""
+    """Where weights and inputs are random.
+
+    Batch norms see what reaches them, so that layers neither fade out nor blow up.
+    """
     norms = any(getattr(one, "running_mean", None) is not None for one in module.modules())
     if norms and random_weights(args) and calibration is not None:
         import torch
 
         from nnstretch.stretch.weights.precise_bn import precise_bn
 
-        precise_bn(module, [torch.cat(calibration[first : first + NORM_BATCH]) for first in range(0, RANDOM_INPUTS, NORM_BATCH)])
+        precise_bn(
+            module,
+            [
+                torch.cat(calibration[first : first + NORM_BATCH])
+                for first in range(0, RANDOM_INPUTS, NORM_BATCH)
+            ],
+        )
     return module
 
 
@@ -188,7 +291,11 @@ def random_weights(args: argparse.Namespace) -> bool:
     return args.calibration == RANDOM and args.weights is None
 
 
-def run_competition(variants: list[BenchVariant], args: argparse.Namespace, tell: Callable[[str, float, float], None]) -> list[BenchResult]:
+def run_competition(
+    variants: list[BenchVariant],
+    args: argparse.Namespace,
+    tell: Callable[[str, float, float], None],
+) -> list[BenchResult]:
     """All contenders of all variants in the same rounds."""
     from contextlib import ExitStack
 
@@ -198,9 +305,18 @@ def run_competition(variants: list[BenchVariant], args: argparse.Namespace, tell
     with ExitStack() as stack:
         tell("loading", 0, 1)
         loaded = [stack.enter_context(Contenders(variant)) for variant in variants]
-        turns = {(number, name): turn for number, one in enumerate(loaded) for name, turn in one.turns().items()}
-        times_us = run_interleaved(turns, args.runs, args.seconds, lambda done, total: tell("measuring", done, total))
-        return [one.outcome({name: times for (n, name), times in times_us.items() if n == number}) for number, one in enumerate(loaded)]
+        turns = {
+            (number, name): turn
+            for number, one in enumerate(loaded)
+            for name, turn in one.turns().items()
+        }
+        times_us = run_interleaved(
+            turns, args.runs, args.seconds, lambda done, total: tell("measuring", done, total)
+        )
+        return [
+            one.outcome({name: times for (n, name), times in times_us.items() if n == number})
+            for number, one in enumerate(loaded)
+        ]
 
 
 def warn_low_snr(variants: list[BenchVariant]) -> list[str]:
@@ -208,22 +324,39 @@ def warn_low_snr(variants: list[BenchVariant]) -> list[str]:
     from nnstretch.export.verify import MIN_SNR_DB
 
     return [
-        f"{one.name}: random weights leave a signal-to-noise ratio of {one.int8_snr_db:.1f} dB, for times only"
+        f"{one.name}: random weights leave a signal-to-noise ratio of {one.int8_snr_db:.1f} dB, for"
+        " times only"
         for one in variants
         if one.int8_snr_db is not None and one.int8_snr_db < MIN_SNR_DB
     ]
 
 
-def result_of(args: argparse.Namespace, out: Path | None, outcomes: list[BenchResult], skipped: dict[str, str], notes: list[str]) -> dict[str, Any]:
+def result_of(
+    args: argparse.Namespace,
+    out: Path | None,
+    outcomes: list[BenchResult],
+    skipped: dict[str, str],
+    notes: list[str],
+) -> dict[str, Any]:
     from nnstretch.bench.markdown import doubts_about, markdown_page, outcome_json
     from nnstretch.files.atomic import atomic_write
 
     facts = measurement_facts(args)
     if out is not None:
-        words = [word for name, value in options(args).items() for word in (f"--{name}", value) if word]
+        words = [
+            word for name, value in options(args).items() for word in (f"--{name}", value) if word
+        ]
         command = shlex.join(["nnstretch", "bench", args.model, *words])
         with atomic_write(out) as aside:
-            aside.write_text(markdown_page(f"{Path(args.model).stem} on this machine", command, [*facts.values(), *notes], outcomes, skipped))
+            aside.write_text(
+                markdown_page(
+                    f"{Path(args.model).stem} on this machine",
+                    command,
+                    [*facts.values(), *notes],
+                    outcomes,
+                    skipped,
+                )
+            )
     return {
         **{"plan": args.model, "page": args.out, **facts},
         "variants": [outcome_json(one) for one in outcomes],
@@ -233,13 +366,25 @@ def result_of(args: argparse.Namespace, out: Path | None, outcomes: list[BenchRe
 
 def options(args: argparse.Namespace) -> dict[str, str]:
     """As they were given."""
-    found = {"weights": args.weights, "bundle": args.bundle, "backend": ",".join(args.backend or ()), "int8": "" if args.int8 else None}
+    found = {
+        "weights": args.weights,
+        "bundle": args.bundle,
+        "backend": ",".join(args.backend or ()),
+        "int8": "" if args.int8 else None,
+    }
     if args.only_int8:
         found |= {"int8": None, "only-int8": ""}
     drawn = args.calibration not in (None, RANDOM) and args.calibration_images != DEFAULT_IMAGES
-    found |= {"calibration": args.calibration, "calibration-images": args.calibration_images if drawn else None}
+    found |= {
+        "calibration": args.calibration,
+        "calibration-images": args.calibration_images if drawn else None,
+    }
     found |= {"seconds": args.seconds, "runs": None if args.seconds else args.runs}
-    return {name: str(value) for name, value in found.items() if value is not None and (value != "" or name in ("int8", "only-int8"))}
+    return {
+        name: str(value)
+        for name, value in found.items()
+        if value is not None and (value != "" or name in ("int8", "only-int8"))
+    }
 
 
 def measurement_facts(args: argparse.Namespace) -> dict[str, str]:
@@ -254,8 +399,14 @@ def measurement_facts(args: argparse.Namespace) -> dict[str, str]:
             versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    random = f", int8 calibrated on {RANDOM_INPUTS} random inputs" if args.calibration == RANDOM else ""
-    weights = args.weights or (f"of {args.bundle}" if args.bundle else "what the model starts with, of no use but for timing")
+    random = (
+        f", int8 calibrated on {RANDOM_INPUTS} random inputs" if args.calibration == RANDOM else ""
+    )
+    weights = args.weights or (
+        f"of {args.bundle}"
+        if args.bundle
+        else "what the model starts with, of no use but for timing"
+    )
     return {
         "machine": f"{description()}, {len(allowed_cores())} cores allowed",
         "versions": ", ".join(f"{name} {number}" for name, number in versions.items()),
@@ -266,17 +417,44 @@ def measurement_facts(args: argparse.Namespace) -> dict[str, str]:
 def show(result: dict[str, Any], console: Any) -> None:
     from rich.table import Table
 
-    table = Table("backend", "what", "median ms", "quartiles ms", "speed-up", "95% interval", title=f"{result['plan']}: {result['machine']}")
+    table = Table(
+        "backend",
+        "what",
+        "median ms",
+        "quartiles ms",
+        "speed-up",
+        "95% interval",
+        title=f"{result['plan']}: {result['machine']}",
+    )
     for one in result["variants"]:
         for name, row in one["contenders"].items():
             low, high = row["speedup_interval"]
             quartiles = f"{row['q1_ms']:.3f} to {row['q3_ms']:.3f}"
-            cells = (f"{row['median_ms']:.3f}", quartiles, f"{row['speedup']:.2f}x", f"{low:.2f} to {high:.2f}")
-            table.add_row("" if row is not next(iter(one["contenders"].values())) else f"{one['backend']} {one['precision']}", name, *cells)
+            cells = (
+                f"{row['median_ms']:.3f}",
+                quartiles,
+                f"{row['speedup']:.2f}x",
+                f"{low:.2f} to {high:.2f}",
+            )
+            table.add_row(
+                (
+                    ""
+                    if row is not next(iter(one["contenders"].values()))
+                    else f"{one['backend']} {one['precision']}"
+                ),
+                name,
+                *cells,
+            )
     console.print(table)
     for one in result["variants"]:
-        limit = f"critical path {one['critical_path_ms']:.3f} ms, {one['efficiency']:.3f} of the latency of branches at once"
-        console.print(f"{one['backend']} {one['precision']}: {limit}; {one['dispatch_us']:.0f} us per meeting point")
+        limit = (
+            f"critical path {one['critical_path_ms']:.3f} ms, {one['efficiency']:.3f} of the"
+            " latency of branches at once"
+        )
+        console.print(
+            f"{one['backend']} {one['precision']}: {limit}; {one['dispatch_us']:.0f} us per meeting"
+            " point"
+        )
     console.print(f"{result['weights']}; {result['versions']}", style="dim")
     for name, why in result["skipped"].items():
         console.print(f"[yellow]not measured: {name}, {why}[/yellow]")

@@ -1,4 +1,7 @@
-"""Images that calibrate int8, as a network sees them: of a folder, or of a recipe's training set."""
+"""Images that calibrate int8, as a network sees them.
+
+Of a folder, or of a recipe's training set.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ DEFAULT_IMAGES = 64
 
 @dataclass(frozen=True)
 class CalibrationImages:
-    """Inputs of a network, one inference each; read anew, one at a time, whenever they are asked for."""
+    """Inputs of a network, one inference each.
+
+    Read anew, one at a time, whenever they are asked for.
+    """
 
     read: Callable[[int], Tensor]
     """Float32 [1, 3, side, side] of one image. Raises BadInput."""
@@ -30,24 +36,40 @@ class CalibrationImages:
         import torch
 
         for first in range(0, len(self.indices), self.batch):
-            yield torch.cat([self.read(index) for index in self.indices[first : first + self.batch]])
+            yield torch.cat(
+                [self.read(index) for index in self.indices[first : first + self.batch]]
+            )
 
 
-def open_calibration(what: str, images: int, input_shape: tuple[int, ...], seed: int = 0) -> CalibrationImages:
-    """`what` is a folder of images, at any depth, or a recipe (its training images); which ones are drawn by the seed.
+def open_calibration(
+    what: str, images: int, input_shape: tuple[int, ...], seed: int = 0
+) -> CalibrationImages:
+    """`what` is a folder of images, at any depth, or a recipe (its training images).
 
-    Images of a folder are resized and cropped to their middle, and brought to ImageNet's mean and deviation; those of a recipe
-    are seen as the recipe says, at the network's size. Raises BadInput or UnknownName.
+    Which ones are drawn by the seed.
+
+    Images of a folder are resized and cropped to their middle, and brought to ImageNet's mean and
+    deviation; those of a recipe are seen as the recipe says, at the network's size. Raises BadInput
+    or UnknownName.
     """
     if images < 1:
-        raise BadInput(f"--calibration-images is {images}, command line, at least 1 image is needed")
+        raise BadInput(
+            f"--calibration-images is {images}, command line, at least 1 image is needed"
+        )
     if len(input_shape) != 4 or input_shape[1] != 3 or input_shape[2] != input_shape[3]:
         shape = "x".join(map(str, input_shape))
-        raise BadInput(f"the network takes {shape}, --calibration {what}, images are read only for square inputs of 3 channels")
+        raise BadInput(
+            f"the network takes {shape}, --calibration {what}, images are read only for square"
+            " inputs of 3 channels"
+        )
     batch, side = input_shape[0], input_shape[2]
-    count, read, seed = folder_images(Path(what), side, seed) if Path(what).is_dir() else recipe_images(what, side)
+    count, read, seed = (
+        folder_images(Path(what), side, seed) if Path(what).is_dir() else recipe_images(what, side)
+    )
     if count < batch:
-        raise BadInput(f"{count} images, --calibration {what}, one input of the network takes {batch}")
+        raise BadInput(
+            f"{count} images, --calibration {what}, one input of the network takes {batch}"
+        )
     wanted = max(images // batch, 1) * batch
     indices = shuffle_batches(select_images(count - count % batch, wanted, seed), seed)
     return CalibrationImages(read, tuple(indices), batch)
@@ -61,9 +83,14 @@ def folder_images(root: Path, side: int, seed: int) -> tuple[int, Callable[[int]
     from nnstretch.train.data.decode import decode_image, read_image_bytes
     from nnstretch.train.data.transforms import ResizeAndCrop, normalize_images
 
-    files = sorted(path for path in root.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
+    files = sorted(
+        path for path in root.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file()
+    )
     if not files:
-        raise BadInput(f"no images, --calibration {root}, needed are files that end in {', '.join(sorted(SUFFIXES))}")
+        raise BadInput(
+            f"no images, --calibration {root}, needed are files that end in"
+            f" {', '.join(sorted(SUFFIXES))}"
+        )
     fit, nothing = ResizeAndCrop(side, side), InMemoryImages(torch.empty(0), torch.empty(0))
     colours = Dataset(nothing, nothing, (), IMAGENET_MEAN, IMAGENET_STD)
 
@@ -80,6 +107,14 @@ def recipe_images(what: str, side: int) -> tuple[int, Callable[[int], Tensor], i
     from nnstretch.train.recipe_loader import load_recipe
 
     recipe = load_recipe(what)
-    data = recipe.data if recipe.data.validation_px == side else replace(recipe.data, image_px=side, val_px=0, val_resize_px=0)
+    data = (
+        recipe.data
+        if recipe.data.validation_px == side
+        else replace(recipe.data, image_px=side, val_px=0, val_resize_px=0)
+    )
     dataset = open_dataset(data)
-    return len(dataset.train), lambda index: prepare_images(dataset, dataset.train, [index], data)[0], recipe.seed
+    return (
+        len(dataset.train),
+        lambda index: prepare_images(dataset, dataset.train, [index], data)[0],
+        recipe.seed,
+    )

@@ -1,4 +1,7 @@
-"""What the verbs have in common: MODEL, SOC, shapes, quantities and progress on the command line."""
+"""What the verbs have in common.
+
+MODEL, SOC, shapes, quantities and progress on the command line.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,10 @@ if TYPE_CHECKING:
     from nnstretch.soc import Soc
     from nnstretch.stretch import NetworkAnalysis
 
-MODEL_HELP = "torchvision:NAME, timm:NAME, FILE.py:FACTORY (each may end in ?key=value&...), FILE.pt2, FILE.onnx, or a plan FILE.yaml"
+MODEL_HELP = (
+    "torchvision:NAME, timm:NAME, FILE.py:FACTORY (each may end in ?key=value&...), FILE.pt2,"
+    " FILE.onnx, or a plan FILE.yaml"
+)
 SOC_HELP = "a chip: a name under latency_predictors/ (mi9) or a folder of that form"
 
 
@@ -63,7 +69,10 @@ def load_model_argument(spec: str, input_shape: tuple[int, ...] | None = None) -
     try:
         example = torch.zeros(shape)
     except RuntimeError as error:
-        raise BadInput(f"input {'x'.join(map(str, shape))} is too large, {spec}, {str(error).splitlines()[0][:120]}") from error
+        raise BadInput(
+            f"input {'x'.join(map(str, shape))} is too large, {spec},"
+            f" {str(error).splitlines()[0][:120]}"
+        ) from error
     return LoadedModel(spec, module, capture(module, example, model), plan)
 
 
@@ -76,7 +85,10 @@ def load_soc_of(name: str) -> Soc:
 def warn_uncalibrated(result: dict[str, Any], console: Any) -> None:
     """Every table of a chip that nobody measured says so."""
     if result.get("calibrated") is False:
-        console.print("[yellow]this chip is not calibrated: numbers derive from public specifications[/yellow]")
+        console.print(
+            "[yellow]this chip is not calibrated: numbers derive from public"
+            " specifications[/yellow]"
+        )
 
 
 def shape_of(text: str) -> tuple[int, ...]:
@@ -106,7 +118,9 @@ def quantity(text: str | None, original: float, option: str, otherwise: float) -
     except ValueError:
         value = math.nan
     if not 0 <= value < math.inf:
-        raise BadInput(f"{option} is {text!r}, command line, write a number or a ratio such as 0.885x")
+        raise BadInput(
+            f"{option} is {text!r}, command line, write a number or a ratio such as 0.885x"
+        )
     return value
 
 
@@ -118,13 +132,20 @@ def add_fallback(parser: argparse.ArgumentParser) -> None:
     from nnstretch.stretch.cost.cost_model import FALLBACKS
 
     parser.add_argument(
-        "--fallback", choices=FALLBACKS, default=None,
-        help="price kernels that were never measured as the nearest kind that was (default: refuse them)",
-    )  # fmt: skip
+        "--fallback",
+        choices=FALLBACKS,
+        default=None,
+        help=(
+            "price kernels that were never measured as the nearest kind that was (default: refuse"
+            " them)"
+        ),
+    )
 
 
 def check_writable(path: str | Path | None, *sources: str | Path | None) -> Path | None:
-    """An output path that can be written and is none of the command's inputs, checked before any long work. Raises BadInput."""
+    """An output path that can be written and is none of the command's inputs, checked before any
+    long work. Raises BadInput.
+    """
     if path is None:
         return None
     out = Path(path)
@@ -133,12 +154,17 @@ def check_writable(path: str | Path | None, *sources: str | Path | None) -> Path
     if out.is_dir():
         raise BadInput(f"cannot write {out}, it is a folder, name a file")
     if out.exists() and not out.is_file():
-        raise BadInput(f"cannot write {out}, it is a device or a pipe that a file would take the place of, name a file")
+        raise BadInput(
+            f"cannot write {out}, it is a device or a pipe that a file would take the place of,"
+            " name a file"
+        )
     if not os.access(out.parent, os.W_OK) or (out.exists() and not os.access(out, os.W_OK)):
         raise BadInput(f"cannot write {out}, no permission")
     for source in sources:
         if source is not None and out.exists() and is_same(out, str(source)):
-            raise BadInput(f"cannot write {out}, it is the command's own input {source}, name another file")
+            raise BadInput(
+                f"cannot write {out}, it is the command's own input {source}, name another file"
+            )
     return out
 
 
@@ -150,12 +176,21 @@ def is_same(out: Path, source: str) -> bool:
 
 @contextmanager
 def progress_stages(ticking: bool = False) -> Iterator[Any]:
-    """A bar on standard error, where that is a terminal, for work of several stages; yields a function of (what, done, total).
+    """A bar on standard error, where that is a terminal, for work of several stages.
 
-    It is drawn only when it is told something, since a thread that redraws would disturb what is measured; `ticking` lets its clock run.
+    Yields a function of (what, done, total).
+
+    It is drawn only when it is told something, since a thread that redraws would disturb what is
+    measured; `ticking` lets its clock run.
     """
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     console = Console(stderr=True)
     columns = (
@@ -165,7 +200,13 @@ def progress_stages(ticking: bool = False) -> Iterator[Any]:
         TimeElapsedColumn(),
         *([TimeRemainingColumn()] if ticking else []),
     )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal, auto_refresh=ticking) as bar:
+    with Progress(
+        *columns,
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+        auto_refresh=ticking,
+    ) as bar:
         task = bar.add_task("", total=1)
 
         def tell(what: str, done: float, total: float) -> None:
@@ -176,7 +217,10 @@ def progress_stages(ticking: bool = False) -> Iterator[Any]:
 
 @contextmanager
 def progress(label: str) -> Iterator[Any]:
-    """`stages` for work of one stage; yields a function of (done, total), further arguments are ignored."""
+    """`stages` for work of one stage.
+
+    Yields a function of (done, total), further arguments are ignored.
+    """
     with progress_stages(ticking=True) as tell:
         tell(label, 0, 1)
         yield lambda done, total, *_: tell(label, done, total)

@@ -1,4 +1,7 @@
-"""The console of results: brackets of a file's or a network's name are no markup, those of the verbs' own colours are."""
+"""The console of results.
+
+Brackets of a file's or a network's name are no markup, those of the verbs' own colours are.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,10 @@ from rich.console import Console
 from rich.text import Text
 
 FOREIGN = re.compile(r"(\\*)\[(?!/?(?:bold|red|yellow)\])")
-"""A bracket that starts none of the tags that verbs write; backslashes before it would be taken for an escape."""
+"""A bracket that starts none of the tags that verbs write.
+
+Backslashes before it would be taken for an escape.
+"""
 
 
 class Terminal(Console):

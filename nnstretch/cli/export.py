@@ -1,14 +1,18 @@
-"""Export a network or a plan: one file per sub-graph, ONNX or LiteRT, in one bundle, each checked against the module.
+"""Export a network or a plan.
+
+One file per sub-graph, ONNX or LiteRT, in one bundle, each checked against the module.
 
 Weights come from --weights (safetensors, as `nnstretch train` writes them); without, they are those
 the model starts with. --soc adds the predicted latency of every sub-graph, which emulation needs.
---int8 measures the ranges of activations on calibration images; sub-graphs that touch share a scale, so merges change no bit.
+--int8 measures the ranges of activations on calibration images; sub-graphs that touch share a
+scale, so merges change no bit.
 
   nnstretch export plan.yaml --weights runs/digits/weights.safetensors --soc mi9 --out net.nns
   nnstretch export torchvision:resnet18 --soc mi9 --processor dsp --out original.nns
   nnstretch export plan.yaml --format litert --int8 --calibration photos --out net.nns
   nnstretch export plan.yaml --single net.onnx
-  nnstretch export b.yaml --soc mi9 --out net.nns --also a.nns    two plans in one bundle: main, and a
+  nnstretch export b.yaml --soc mi9 --out net.nns --also a.nns    two plans in one bundle: main, and
+  a
 """
 
 from __future__ import annotations
@@ -21,7 +25,15 @@ from typing import TYPE_CHECKING, Any
 from nnstretch.bundle.manifest import FORMATS, plans_by_name
 from nnstretch.bundle.variants import load_variants
 from nnstretch.cli.calibration_images import DEFAULT_IMAGES, open_calibration
-from nnstretch.cli.common import SOC_HELP, add_model, check_writable, load_model_argument, load_soc_of, progress, shape_of
+from nnstretch.cli.common import (
+    SOC_HELP,
+    add_model,
+    check_writable,
+    load_model_argument,
+    load_soc_of,
+    progress,
+    shape_of,
+)
 from nnstretch.errors import BadInput
 
 if TYPE_CHECKING:
@@ -37,31 +49,66 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("--out", metavar="FILE.nns", default=None, help="the bundle to write")
     parser.add_argument(
-        "--single", metavar="FILE.onnx|FILE.tflite", default=None, help="the whole network as one file, beside --out or instead of it"
+        "--single",
+        metavar="FILE.onnx|FILE.tflite",
+        default=None,
+        help="the whole network as one file, beside --out or instead of it",
     )
     parser.add_argument(
-        "--also", metavar="FILE.nns", action="append", default=[], help="add the plans of this bundle, named after it, to --out; repeatable"
+        "--also",
+        metavar="FILE.nns",
+        action="append",
+        default=[],
+        help="add the plans of this bundle, named after it, to --out; repeatable",
     )
     parser.add_argument(
-        "--weights", metavar="CKPT", default=None, help="safetensors of the network, or of the stretched network for a plan"
+        "--weights",
+        metavar="CKPT",
+        default=None,
+        help="safetensors of the network, or of the stretched network for a plan",
     )
-    parser.add_argument("--format", choices=tuple(FORMATS), default="onnx", help="file format of sub-graphs (default onnx)")
-    parser.add_argument("--int8", action="store_true", help="int8 weights and activations (--format litert)")
     parser.add_argument(
-        "--calibration", metavar="WHAT", default=None,
-        help="images on which int8 measures ranges: a folder of images, or a recipe (digits, RECIPE.yaml)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--calibration-images", type=int, default=DEFAULT_IMAGES, metavar="N", help=f"how many of them (default {DEFAULT_IMAGES})"
+        "--format",
+        choices=tuple(FORMATS),
+        default="onnx",
+        help="file format of sub-graphs (default onnx)",
     )
-    parser.add_argument("--soc", default=None, help=SOC_HELP + "; default: the plan's own, if it names one")
-    parser.add_argument("--processor", default=None, help="where a network without a plan runs (default: the chip's first, or cpu)")
+    parser.add_argument(
+        "--int8", action="store_true", help="int8 weights and activations (--format litert)"
+    )
+    parser.add_argument(
+        "--calibration",
+        metavar="WHAT",
+        default=None,
+        help=(
+            "images on which int8 measures ranges: a folder of images, or a recipe (digits,"
+            " RECIPE.yaml)"
+        ),
+    )
+    parser.add_argument(
+        "--calibration-images",
+        type=int,
+        default=DEFAULT_IMAGES,
+        metavar="N",
+        help=f"how many of them (default {DEFAULT_IMAGES})",
+    )
+    parser.add_argument(
+        "--soc", default=None, help=SOC_HELP + "; default: the plan's own, if it names one"
+    )
+    parser.add_argument(
+        "--processor",
+        default=None,
+        help="where a network without a plan runs (default: the chip's first, or cpu)",
+    )
     parser.add_argument("--input", type=shape_of, default=None, help="input shape, NCHW")
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
     check(args)
-    out, single = (check_writable(path, args.model, args.weights, *args.also) for path in (args.out, args.single))
+    out, single = (
+        check_writable(path, args.model, args.weights, *args.also)
+        for path in (args.out, args.single)
+    )
     also = load_variants(args.also)
     request = export_request(args)
     written, one = None, None
@@ -83,23 +130,37 @@ def check(args: argparse.Namespace) -> None:
     if args.out is None and args.single is None:
         raise BadInput("nothing to write, command line, give --out FILE.nns or --single FILE")
     if args.also and args.out is None:
-        raise BadInput(f"--also {args.also[0]} without --out, command line, only a bundle holds several plans")
+        raise BadInput(
+            f"--also {args.also[0]} without --out, command line, only a bundle holds several plans"
+        )
     if args.single is not None:
         from nnstretch.export.single_file import format_of
 
         if format_of(args.single) == "onnx" and args.int8:
-            raise BadInput(f"--int8 with --single {args.single}, command line, only a .tflite can be int8")
-    if args.out is not None and args.single is not None and Path(args.out).resolve() == Path(args.single).resolve():
+            raise BadInput(
+                f"--int8 with --single {args.single}, command line, only a .tflite can be int8"
+            )
+    if (
+        args.out is not None
+        and args.single is not None
+        and Path(args.out).resolve() == Path(args.single).resolve()
+    ):
         raise BadInput(f"--single is {args.single}, command line, it is --out, too")
     if args.int8 and args.format != "litert":
-        raise BadInput(f"--int8 with --format {args.format}, command line, only --format litert has it")
+        raise BadInput(
+            f"--int8 with --format {args.format}, command line, only --format litert has it"
+        )
     if args.int8 and args.calibration is None:
         raise BadInput(
-            "--int8 without --calibration, command line, ranges of activations are measured on images: "
-            "--calibration FOLDER of images, or a recipe such as digits (its training images)"
+            "--int8 without --calibration, command line, ranges of activations are measured on"
+            " images: --calibration FOLDER of images, or a recipe such as digits (its training"
+            " images)"
         )
     if args.calibration is not None and not args.int8:
-        raise BadInput(f"--calibration {args.calibration} without --int8, command line, float needs no calibration")
+        raise BadInput(
+            f"--calibration {args.calibration} without --int8, command line, float needs no"
+            " calibration"
+        )
 
 
 def export_request(args: argparse.Namespace) -> ExportRequest:
@@ -114,18 +175,40 @@ def export_request(args: argparse.Namespace) -> ExportRequest:
     name = args.soc or (subject.plan.soc if subject.plan else None)
     soc = load_soc_of(name) if name else None
     if subject.plan is not None and args.processor is not None:
-        raise BadInput(f"--processor is {args.processor}, command line, {args.model} is a plan and places its own branches")
-    plan = subject.plan or single_processor_plan(subject.graph, args.model, args.processor or (soc.processors[0].name if soc else "cpu"))
-    calibration = open_calibration(args.calibration, args.calibration_images, plan.input_shape) if args.int8 else None
+        raise BadInput(
+            f"--processor is {args.processor}, command line, {args.model} is a plan and places its"
+            " own branches"
+        )
+    plan = subject.plan or single_processor_plan(
+        subject.graph, args.model, args.processor or (soc.processors[0].name if soc else "cpu")
+    )
+    calibration = (
+        open_calibration(args.calibration, args.calibration_images, plan.input_shape)
+        if args.int8
+        else None
+    )
     module = load_weights_into(subject, plan, args.weights, stretch)
     lowered = lower(subject.stretcher, plan) if soc else None
-    trial = with_alternatives(estimate_plan(lowered, soc), lowered, soc) if lowered and soc else None
+    trial = (
+        with_alternatives(estimate_plan(lowered, soc), lowered, soc) if lowered and soc else None
+    )
     return ExportRequest(module, plan, args.format, args.int8, calibration, trial, soc)
 
 
-def result_of(args: argparse.Namespace, request: ExportRequest, written: ExportedBundle | None, one: SingleFile | None) -> dict[str, Any]:
+def result_of(
+    args: argparse.Namespace,
+    request: ExportRequest,
+    written: ExportedBundle | None,
+    one: SingleFile | None,
+) -> dict[str, Any]:
     ratios = [done.int8_snr_db for done in (written, one) if done is not None]
-    largest = written.manifest.max_abs_error if written is not None else one.max_abs_error if one is not None else None
+    largest = (
+        written.manifest.max_abs_error
+        if written is not None
+        else one.max_abs_error
+        if one is not None
+        else None
+    )
     return {
         "bundle": args.out,
         "format": request.format if written is not None else None,
@@ -136,7 +219,9 @@ def result_of(args: argparse.Namespace, request: ExportRequest, written: Exporte
         "predicted_ms": request.trial.latency_us / 1000 if request.trial else None,
         "single": {"file": args.single, **asdict(one)} if one is not None else None,
         "plans": list(plans_by_name(written.manifest)) if written is not None else [],
-        "subgraphs": rows_of(written.manifest, request.trial is not None) if written is not None else [],
+        "subgraphs": (
+            rows_of(written.manifest, request.trial is not None) if written is not None else []
+        ),
     }
 
 
@@ -156,7 +241,10 @@ def rows_of(manifest: Manifest, predicted: bool) -> list[dict[str, Any]]:
 
 
 def load_weights_into(subject: Any, plan: Any, weights: str | None, stretch: Any) -> Any:
-    """The stretched module with the weights asked for: of a plan its own; of a network the original's, which it inherits."""
+    """The stretched module with the weights asked for: of a plan its own.
+
+    Of a network the original's, which it inherits.
+    """
     from nnstretch.train import load_weights
 
     if weights is None:
@@ -176,13 +264,24 @@ def show(result: dict[str, Any], console: Any) -> None:
         table = Table("sub-graph", "processor", "kB", "max error", "predicted ms")
         for s in result["subgraphs"]:
             predicted = "" if s["predicted_ms"] is None else f"{s['predicted_ms']:.2f}"
-            table.add_row(s["name"], s["processor"], f"{s['bytes'] / 1000:,.0f}", f"{s['max_abs_error']:.1e}", predicted)
+            table.add_row(
+                s["name"],
+                s["processor"],
+                f"{s['bytes'] / 1000:,.0f}",
+                f"{s['max_abs_error']:.1e}",
+                predicted,
+            )
         console.print(table)
-        console.print(f"{result['bundle']}  differs from the module by {result['max_abs_error']:.1e} at most")
+        console.print(
+            f"{result['bundle']}  differs from the module by {result['max_abs_error']:.1e} at most"
+        )
         if len(result["plans"]) > 1:
             console.print(f"{len(result['plans'])} plans in it: {', '.join(result['plans'])}")
     if one := result["single"]:
-        console.print(f"{one['file']}  {one['size_bytes'] / 1000:,.0f} kB, differs from the module by {one['max_abs_error']:.1e} at most")
+        console.print(
+            f"{one['file']}  {one['size_bytes'] / 1000:,.0f} kB, differs from the module by"
+            f" {one['max_abs_error']:.1e} at most"
+        )
     if result["int8"]:
         said = f"int8: signal-to-noise ratio of the output {result['int8_snr_db']:.1f} dB"
         console.print(f"{said}, ranges measured on {result['calibration_images']} images")

@@ -28,13 +28,20 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     from nnstretch.capture.torch_export import capture
     from nnstretch.files.plan_yaml import segment_data, write_plan
     from nnstretch.stretch.lowering.lower import NetworkAnalysis, lower
-    from nnstretch.stretch.published.anynet import check_config, import_plan, match_published_network, read_config
+    from nnstretch.stretch.published.anynet import (
+        check_config,
+        import_plan,
+        match_published_network,
+        read_config,
+    )
 
     out = check_writable(args.out, args.config)
     config = read_config(args.config)
     family = match_published_network(config)
     check_config(config, family)
-    stretcher = NetworkAnalysis(capture(load_model(family.model), torch.zeros(1, 3, 224, 224), family.model))
+    stretcher = NetworkAnalysis(
+        capture(load_model(family.model), torch.zeros(1, 3, 224, 224), family.model)
+    )
     plan = import_plan(config, stretcher, family)
     lowered = lower(stretcher, plan)
     if out is not None:
@@ -49,9 +56,15 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def show(result: dict[str, Any], console: Any) -> None:
-    console.print(f"[bold]{result['model']}[/bold]  {result['macs'] / 1e6:,.1f} MMACs  {result['params'] / 1e6:,.2f} M parameters")
+    console.print(
+        f"[bold]{result['model']}[/bold]  {result['macs'] / 1e6:,.1f} MMACs "
+        f" {result['params'] / 1e6:,.2f} M parameters"
+    )
     for segment in result["segments"]:
-        branches = " | ".join(f"{b['processor']} {b.get('depth', '=')} x {b.get('width', '=')}" for b in segment["branches"])
+        branches = " | ".join(
+            f"{b['processor']} {b.get('depth', '=')} x {b.get('width', '=')}"
+            for b in segment["branches"]
+        )
         console.print(f"  {segment['start']} -> {segment['end']}  \\[{branches}]")
     if result["plan"]:
         console.print(f"plan written to {result['plan']}")

@@ -19,7 +19,12 @@ SUMMARY = "operators, cuts, units and repeats of a network"
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
-    parser.add_argument("--input", type=shape_of, default=None, help="input shape, NCHW (default: the network's own, else 1,3,224,224)")
+    parser.add_argument(
+        "--input",
+        type=shape_of,
+        default=None,
+        help="input shape, NCHW (default: the network's own, else 1,3,224,224)",
+    )
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
@@ -29,7 +34,11 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     subject = load_model_argument(args.model, args.input)
     graph = subject.graph if subject.plan is None else stretched_graph(subject)
     params = {w.name: w.spec.elements for w in graph.weights if w.trainable}
-    unused = sum(p.numel() for p in subject.module.parameters()) - graph.params if subject.plan is None else 0
+    unused = (
+        sum(p.numel() for p in subject.module.parameters()) - graph.params
+        if subject.plan is None
+        else 0
+    )
     return {
         "model": args.model,
         "input_shape": list(graph.inputs[0].spec.shape),
@@ -49,7 +58,14 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
         ],
         "cuts": [cut.name for cut in find_cuts(graph)],
         "units": [
-            {"start": u.start.name, "end": u.end.name, "macs": u.macs, "params": u.params, "repeat_of": u.repeat_of} for u in find_units(graph)
+            {
+                "start": u.start.name,
+                "end": u.end.name,
+                "macs": u.macs,
+                "params": u.params,
+                "repeat_of": u.repeat_of,
+            }
+            for u in find_units(graph)
         ],
     }
 
@@ -70,11 +86,19 @@ def show(result: dict[str, Any], console: Any) -> None:
 
     shape = "x".join(map(str, result["input_shape"]))
     console.print(
-        f"[bold]{result['model']}[/bold]  input {shape}  {result['macs'] / 1e6:,.1f} MMACs  {result['params'] / 1e6:,.2f} M parameters"
+        f"[bold]{result['model']}[/bold]  input {shape}  {result['macs'] / 1e6:,.1f} MMACs "
+        f" {result['params'] / 1e6:,.2f} M parameters"
     )
     if result["unused_params"]:
-        console.print(f"{result['unused_params']:,} parameters of the module take no part in evaluation")
+        console.print(
+            f"{result['unused_params']:,} parameters of the module take no part in evaluation"
+        )
     table = Table("unit ends at", "MMACs", "parameters", "repeat of")
     for unit in result["units"]:
-        table.add_row(unit["end"], f"{unit['macs'] / 1e6:,.1f}", f"{unit['params']:,}", unit["repeat_of"] or "")
+        table.add_row(
+            unit["end"],
+            f"{unit['macs'] / 1e6:,.1f}",
+            f"{unit['params']:,}",
+            unit["repeat_of"] or "",
+        )
     console.print(table)

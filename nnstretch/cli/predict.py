@@ -36,9 +36,16 @@ SUMMARY = "latency of a network, a plan or operator lists on a chip"
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", nargs="?", help=MODEL_HELP)
-    parser.add_argument("--ops", metavar="OPS.csv", help="operator lists as deployed, instead of MODEL")
+    parser.add_argument(
+        "--ops", metavar="OPS.csv", help="operator lists as deployed, instead of MODEL"
+    )
     parser.add_argument("--soc", required=True, help=SOC_HELP)
-    parser.add_argument("--processors", type=names_of, default=None, help="e.g. cpu,gpu (default: all of the chip, or the plan's)")
+    parser.add_argument(
+        "--processors",
+        type=names_of,
+        default=None,
+        help="e.g. cpu,gpu (default: all of the chip, or the plan's)",
+    )
     add_fallback(parser)
     parser.add_argument("--input", type=shape_of, default=None, help="input shape, NCHW")
 
@@ -53,19 +60,32 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
         soc.processor(name)
     if args.ops is not None:
         if args.processors or args.input or args.fallback:
-            raise BadInput("--ops stands alone, command line, an operator list names its own devices and shapes")
+            raise BadInput(
+                "--ops stands alone, command line, an operator list names its own devices and"
+                " shapes"
+            )
         from nnstretch.predict import predict_ops
 
-        return {"soc": soc.name, "plans": predict_ops(args.ops, soc), "provenance": soc.provenance, "calibrated": soc.calibrated}
+        return {
+            "soc": soc.name,
+            "plans": predict_ops(args.ops, soc),
+            "provenance": soc.provenance,
+            "calibrated": soc.calibrated,
+        }
     subject = load_model_argument(args.model, args.input)
     if subject.plan is not None and args.processors:
-        raise BadInput(f"--processors is {','.join(args.processors)}, command line, {args.model} is a plan and places its own branches")
+        raise BadInput(
+            f"--processors is {','.join(args.processors)}, command line, {args.model} is a plan and"
+            " places its own branches"
+        )
     if subject.plan is None:
         return network(subject, soc, args.processors, args.fallback)
     return plan_terms(subject, soc, args.fallback)
 
 
-def network(subject: LoadedModel, soc: Soc, processors: tuple[str, ...] | None, fallback: str | None) -> dict[str, Any]:
+def network(
+    subject: LoadedModel, soc: Soc, processors: tuple[str, ...] | None, fallback: str | None
+) -> dict[str, Any]:
     from nnstretch.stretch.cost.cost_model import CostModel, estimate_plan, uncovered_kernels
     from nnstretch.stretch.lowering.lower import lower, single_processor_plan
 
@@ -77,15 +97,35 @@ def network(subject: LoadedModel, soc: Soc, processors: tuple[str, ...] | None, 
     latency_ms: dict[str, float | None] = dict.fromkeys(names)
     for name in names:
         if not gone[name]:
-            latency_ms[name] = estimate_plan(lower(subject.stretcher, single_processor_plan(subject.graph, subject.spec, name)), soc, pricer).latency_us / 1000
-    error_ms = {name: sum(row["error_ms"] for row in rows if row["processor"] == name) for name in names}
+            latency_ms[name] = (
+                estimate_plan(
+                    lower(
+                        subject.stretcher, single_processor_plan(subject.graph, subject.spec, name)
+                    ),
+                    soc,
+                    pricer,
+                ).latency_us
+                / 1000
+            )
+    error_ms = {
+        name: sum(row["error_ms"] for row in rows if row["processor"] == name) for name in names
+    }
     return {
-        "model": subject.spec, "soc": soc.name, "latency_ms": latency_ms, "error_ms": error_ms, "kernels": rows,
-        "uncovered": list(missing), "fallbacks": pricer.fallbacks, "provenance": soc.provenance, "calibrated": soc.calibrated,
-    }  # fmt: skip
+        "model": subject.spec,
+        "soc": soc.name,
+        "latency_ms": latency_ms,
+        "error_ms": error_ms,
+        "kernels": rows,
+        "uncovered": list(missing),
+        "fallbacks": pricer.fallbacks,
+        "provenance": soc.provenance,
+        "calibrated": soc.calibrated,
+    }
 
 
-def kernel_rows(graphs: Sequence[tuple[Any, tuple[str, ...]]], pricer: CostModel) -> list[dict[str, Any]]:
+def kernel_rows(
+    graphs: Sequence[tuple[Any, tuple[str, ...]]], pricer: CostModel
+) -> list[dict[str, Any]]:
     """One row a kernel and processor, as its backend fuses them; what is uncovered has no row."""
     rows: list[dict[str, Any]] = []
     for graph, name in ((graph, name) for graph, names in graphs for name in names):
@@ -95,7 +135,13 @@ def kernel_rows(graphs: Sequence[tuple[Any, tuple[str, ...]]], pricer: CostModel
             except UnsupportedOp:
                 continue
             ms = estimate.latency_us / 1000
-            row = {"name": kernel.name, "kind": kernel.kind, "processor": name, "latency_ms": ms, "error_ms": estimate.error_us / 1000}
+            row = {
+                "name": kernel.name,
+                "kind": kernel.kind,
+                "processor": name,
+                "latency_ms": ms,
+                "error_ms": estimate.error_us / 1000,
+            }
             if estimate.interval_us is not None:
                 row["interval_ms"] = [bound / 1000 for bound in estimate.interval_us]
             rows.append(row)
@@ -117,11 +163,21 @@ def plan_terms(subject: LoadedModel, soc: Soc, fallback: str | None) -> dict[str
     rows = kernel_rows(graphs, pricer)
     segments = segments_json(trial, lowered)
     return {
-        "model": subject.spec, "soc": soc.name, "plan_latency_ms": trial.latency_us / 1000,
-        "error_ms": sum(max(s["branches"], key=lambda b: b["latency_ms"])["error_ms"] for s in segments),
-        "macs": lowered.macs, "params": lowered.params, "segments": segments, "kernels": rows, "uncovered": [],
-        "fallbacks": pricer.fallbacks, "provenance": soc.provenance, "calibrated": soc.calibrated,
-    }  # fmt: skip
+        "model": subject.spec,
+        "soc": soc.name,
+        "plan_latency_ms": trial.latency_us / 1000,
+        "error_ms": sum(
+            max(s["branches"], key=lambda b: b["latency_ms"])["error_ms"] for s in segments
+        ),
+        "macs": lowered.macs,
+        "params": lowered.params,
+        "segments": segments,
+        "kernels": rows,
+        "uncovered": [],
+        "fallbacks": pricer.fallbacks,
+        "provenance": soc.provenance,
+        "calibrated": soc.calibrated,
+    }
 
 
 def show(result: dict[str, Any], console: Any) -> None:
@@ -133,22 +189,36 @@ def show(result: dict[str, Any], console: Any) -> None:
             table.add_row(name, f"{ms:.2f}")
     elif "plan_latency_ms" in result:
         console.print(
-            f"[bold]{result['model']}[/bold] on {result['soc']}: {result['plan_latency_ms']:.2f} ms ± {result['error_ms']:.2f} predicted"
+            f"[bold]{result['model']}[/bold] on {result['soc']}: {result['plan_latency_ms']:.2f} ms"
+            f" ± {result['error_ms']:.2f} predicted"
         )
         table = Table("segment", "ms", "sync", "merge", "branches (in + compute + out, ms)")
         for s in result["segments"]:
             parts = "  |  ".join(
-                f"{b['processor']} {b['transfer_in_ms']:.2f} + {b['compute_ms']:.2f} + {b['transfer_out_ms']:.2f}" for b in s["branches"]
+                f"{b['processor']} {b['transfer_in_ms']:.2f} + {b['compute_ms']:.2f} +"
+                f" {b['transfer_out_ms']:.2f}"
+                for b in s["branches"]
             )
-            table.add_row(f"{s['start']} -> {s['end']}", f"{s['latency_ms']:.2f}", f"{s['sync_ms']:.2f}", f"{s['merge_ms']:.2f}", parts)
+            table.add_row(
+                f"{s['start']} -> {s['end']}",
+                f"{s['latency_ms']:.2f}",
+                f"{s['sync_ms']:.2f}",
+                f"{s['merge_ms']:.2f}",
+                parts,
+            )
     else:
         table = Table("processor", "predicted ms", "± ms")
         for name, ms in result["latency_ms"].items():
-            table.add_row(name, *(("-", "-") if ms is None else (f"{ms:.2f}", f"{result['error_ms'][name]:.2f}")))
+            table.add_row(
+                name,
+                *(("-", "-") if ms is None else (f"{ms:.2f}", f"{result['error_ms'][name]:.2f}")),
+            )
     console.print(table)
     if result.get("uncovered"):
         console.print(f"[red]not counted, never measured:[/red] {', '.join(result['uncovered'])}")
     for name, kind in result.get("fallbacks", {}).items():
-        console.print(f"[yellow]never measured, priced as the nearest kind ({kind}):[/yellow] {name}")
+        console.print(
+            f"[yellow]never measured, priced as the nearest kind ({kind}):[/yellow] {name}"
+        )
     warn_uncalibrated(result, console)
     console.print(f"source: {result['provenance']}")

@@ -1,7 +1,10 @@
-"""Profile this machine: measure kernels on a backend, fit a latency predictor, check it on whole networks.
+"""Profile this machine.
 
-One pinned thread a processor. Interrupted runs go on where they stopped. The folder it writes is a chip
-for every other verb (`--soc FOLDER`), with CARD.md beside it: what was measured, and how far off it is.
+Measure kernels on a backend, fit a latency predictor, check it on whole networks.
+
+One pinned thread a processor. Interrupted runs go on where they stopped. The folder it writes is a
+chip for every other verb (`--soc FOLDER`), with CARD.md beside it: what was measured, and how far
+off it is.
 
   nnstretch profile --out latency_predictors/host --backend onnxruntime --budget-s 420
   nnstretch profile --out phone --backend litert --budget-s 420 --processors big=7,little=0
@@ -28,25 +31,61 @@ def seconds(text: str) -> float:
     except ValueError:
         value = -1.0
     if not 1 <= value <= 1e6:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time, write seconds between 1 and 1000000")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no time, write seconds between 1 and 1000000"
+        )
     return value
 
 
 def count(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and 100 <= int(text) <= 1_000_000):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of kernels, write one between 100 and 1000000")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no number of kernels, write one between 100 and 1000000"
+        )
     return int(text)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--out", metavar="FOLDER", required=True, help="where the chip is written; its name is the chip's name")
-    parser.add_argument("--backend", default="onnxruntime", help="onnxruntime (default), litert, openvino or torch")
-    parser.add_argument("--dtype", default=None, help="float32, or int8 for litert (the default there)")
-    parser.add_argument("--budget-s", type=seconds, default=420.0, help="seconds of measuring, all processors together (default 420)")
-    parser.add_argument("--processors", default=None, help="NAME=CORE or, with torch, NAME=cuda:N, ... (default: two equal cores, or one of each cluster)")
-    parser.add_argument("--validate", default="few", help="networks to check on afterwards: few (default), all, none, or names with commas")
-    parser.add_argument("--fresh", action="store_true", help="forget what was measured into this folder before")
-    parser.add_argument("--kernels", type=count, default=20_000, help="most kernels to measure on one core (default 20000)")
+    parser.add_argument(
+        "--out",
+        metavar="FOLDER",
+        required=True,
+        help="where the chip is written; its name is the chip's name",
+    )
+    parser.add_argument(
+        "--backend", default="onnxruntime", help="onnxruntime (default), litert, openvino or torch"
+    )
+    parser.add_argument(
+        "--dtype", default=None, help="float32, or int8 for litert (the default there)"
+    )
+    parser.add_argument(
+        "--budget-s",
+        type=seconds,
+        default=420.0,
+        help="seconds of measuring, all processors together (default 420)",
+    )
+    parser.add_argument(
+        "--processors",
+        default=None,
+        help=(
+            "NAME=CORE or, with torch, NAME=cuda:N, ... (default: two equal cores, or one of each"
+            " cluster)"
+        ),
+    )
+    parser.add_argument(
+        "--validate",
+        default="few",
+        help="networks to check on afterwards: few (default), all, none, or names with commas",
+    )
+    parser.add_argument(
+        "--fresh", action="store_true", help="forget what was measured into this folder before"
+    )
+    parser.add_argument(
+        "--kernels",
+        type=count,
+        default=20_000,
+        help="most kernels to measure on one core (default 20000)",
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the draw of kernels")
 
 
@@ -58,8 +97,18 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     try:
         from nnstretch.profile.profile_run import ProfileRequest, ProfileRun
     except ImportError as error:
-        raise BadInput(f"profiling is not installed ({error}), command line, pip install 'nnstretch[profile]'") from error
-    wanted = ProfileRequest(Path(args.out), args.budget_s, args.processors, networks(args.validate), args.seed, args.fresh, args.kernels)
+        raise BadInput(
+            f"profiling is not installed ({error}), command line, pip install 'nnstretch[profile]'"
+        ) from error
+    wanted = ProfileRequest(
+        Path(args.out),
+        args.budget_s,
+        args.processors,
+        networks(args.validate),
+        args.seed,
+        args.fresh,
+        args.kernels,
+    )
     with progress_stages() as progress:
         return document(ProfileRun(wanted, meter, progress).run())
 
@@ -72,7 +121,10 @@ def networks(text: str) -> tuple[str, ...]:
         return named[text]
     found = tuple(part.strip() for part in text.split(",") if part.strip())
     if not found or not all(":" in name for name in found):
-        raise BadInput(f"--validate is {text!r}, command line, write few, all, none, or networks as in torchvision:resnet50")
+        raise BadInput(
+            f"--validate is {text!r}, command line, write few, all, none, or networks as in"
+            " torchvision:resnet50"
+        )
     return found
 
 
@@ -80,23 +132,42 @@ def document(result: ProfileResult) -> dict[str, Any]:
     from nnstretch.profile.validation import summary
 
     rows = [
-        {"network": r.network, "predicted_ms": r.predicted_ms, "measured_ms": r.measured_ms, "error": r.error, "spread": r.spread}
+        {
+            "network": r.network,
+            "predicted_ms": r.predicted_ms,
+            "measured_ms": r.measured_ms,
+            "error": r.error,
+            "spread": r.spread,
+        }
         for r in result.rows
     ]
     return {
-        "soc": result.soc.name, "kernels": result.kernels, "held_out": summary(result.rows), "networks": rows,
-        "refused": result.refused, "power_w": result.power_w, "seconds": result.seconds, "provenance": result.soc.provenance,
-    }  # fmt: skip
+        "soc": result.soc.name,
+        "kernels": result.kernels,
+        "held_out": summary(result.rows),
+        "networks": rows,
+        "refused": result.refused,
+        "power_w": result.power_w,
+        "seconds": result.seconds,
+        "provenance": result.soc.provenance,
+    }
 
 
 def show(result: dict[str, Any], console: Any) -> None:
     from rich.table import Table
 
-    console.print(f"[bold]{result['soc']}[/bold]: {result['kernels']} kernels in {result['seconds']:.0f} s")
+    console.print(
+        f"[bold]{result['soc']}[/bold]: {result['kernels']} kernels in {result['seconds']:.0f} s"
+    )
     if result["networks"]:
         table = Table("network, never sampled", "predicted ms", "measured ms", "error")
         for row in result["networks"]:
-            table.add_row(row["network"], f"{row['predicted_ms']:.2f}", f"{row['measured_ms']:.2f}", f"{row['error']:+.1%}")
+            table.add_row(
+                row["network"],
+                f"{row['predicted_ms']:.2f}",
+                f"{row['measured_ms']:.2f}",
+                f"{row['error']:+.1%}",
+            )
         console.print(table)
     for name, reason in result["refused"].items():
         console.print(f"[yellow]not told:[/yellow] {name}: {reason}")

@@ -1,12 +1,15 @@
-"""A trained network, original or branched, as int8 for LiteRT, judged on held-out images before and after.
+"""A trained network, original or branched, as int8 for LiteRT, judged on held-out images before and
+after.
 
   nnstretch quantize digits --plan plan.yaml --weights branched/weights.safetensors --out net.tflite
-  nnstretch quantize original/recipe.yaml --weights original/weights.safetensors --out original.tflite --max-drop 0.5
+  nnstretch quantize original/recipe.yaml --weights original/weights.safetensors --out
+  original.tflite --max-drop 0.5
 
-Post-training quantisation: int8 weights with a scale per channel, int8 activations whose ranges are measured on training
-images, int8 input and output (NHWC). FILE.tflite is int8, FILE.float.tflite beside it the float32 it was made from. The recipe
-says which images; the ones to calibrate and to check with are drawn by its seed. A network that loses more than --max-drop
-points of accuracy is refused and nothing is written.
+Post-training quantisation: int8 weights with a scale per channel, int8 activations whose ranges are
+measured on training images, int8 input and output (NHWC). FILE.tflite is int8, FILE.float.tflite
+beside it the float32 it was made from. The recipe says which images; the ones to calibrate and to
+check with are drawn by its seed. A network that loses more than --max-drop points of accuracy is
+refused and nothing is written.
 """
 
 from __future__ import annotations
@@ -38,7 +41,9 @@ CALIBRATION_IMAGES = 200
 READ_IMAGES = 32
 """Images in memory at a time."""
 TOLERANCE = 1e-3
-"""Largest difference of the float file from the module, over the largest magnitude it writes (or 1)."""
+"""Largest difference of the float file from the module, over the largest magnitude it writes (or
+1).
+"""
 
 Batches = Iterator[tuple["torch.Tensor", "torch.Tensor"]]
 Tell = Callable[[str, float, float], None]
@@ -58,7 +63,9 @@ class TrainedNetwork:
         from nnstretch.train.data import prepare_images
 
         for first in range(0, len(indices), READ_IMAGES):
-            batch = prepare_images(self.dataset, images, indices[first : first + READ_IMAGES], self.recipe.data, aloud)
+            batch = prepare_images(
+                self.dataset, images, indices[first : first + READ_IMAGES], self.recipe.data, aloud
+            )
             if len(batch[1]):
                 yield batch
 
@@ -80,23 +87,55 @@ class AccuracyCheck:
 def arguments(parser: argparse.ArgumentParser) -> None:
     from nnstretch.train.recipe_loader import recipe_settings
 
-    parser.add_argument("recipe", metavar="RECIPE", help="RECIPE.yaml that training left beside the weights, or the name of a shipped one")
-    parser.add_argument("--plan", help="branched network: PLAN.yaml (default: the recipe's network)")
-    parser.add_argument("--weights", metavar="CKPT", required=True, help="its trained weights, safetensors")
-    parser.add_argument("--out", metavar="FILE.tflite", required=True, help="the int8 file; FILE.float.tflite is written beside it")
     parser.add_argument(
-        "--calibration", type=int, default=CALIBRATION_IMAGES, metavar="N",
+        "recipe",
+        metavar="RECIPE",
+        help="RECIPE.yaml that training left beside the weights, or the name of a shipped one",
+    )
+    parser.add_argument(
+        "--plan", help="branched network: PLAN.yaml (default: the recipe's network)"
+    )
+    parser.add_argument(
+        "--weights", metavar="CKPT", required=True, help="its trained weights, safetensors"
+    )
+    parser.add_argument(
+        "--out",
+        metavar="FILE.tflite",
+        required=True,
+        help="the int8 file; FILE.float.tflite is written beside it",
+    )
+    parser.add_argument(
+        "--calibration",
+        type=int,
+        default=CALIBRATION_IMAGES,
+        metavar="N",
         help=f"training images on which ranges are measured (default {CALIBRATION_IMAGES})",
-    )  # fmt: skip
-    parser.add_argument("--images", type=int, default=None, metavar="N", help="held-out images to check on (default: all)")
+    )
     parser.add_argument(
-        "--max-drop", type=float, default=1.0, metavar="POINTS",
-        help="accuracy that int8 may lose against float32, in points; more is refused (default 1.0)",
-    )  # fmt: skip
+        "--images",
+        type=int,
+        default=None,
+        metavar="N",
+        help="held-out images to check on (default: all)",
+    )
+    parser.add_argument(
+        "--max-drop",
+        type=float,
+        default=1.0,
+        metavar="POINTS",
+        help=(
+            "accuracy that int8 may lose against float32, in points; more is refused (default 1.0)"
+        ),
+    )
     group = parser.add_argument_group("recipe keys")
     for key, default in recipe_settings():
         if key in ("model", "seed") or key.startswith("data."):
-            group.add_argument(f"--{key}", dest=f"set {key}", metavar="VALUE", help=f"default {default}".replace("%", "%%"))
+            group.add_argument(
+                f"--{key}",
+                dest=f"set {key}",
+                metavar="VALUE",
+                help=f"default {default}".replace("%", "%%"),
+            )
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
@@ -107,9 +146,17 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     out, beside = outputs(args)
     check_settings(args)
     require_packages()
-    given = {key.removeprefix("set "): value for key, value in vars(args).items() if key.startswith("set ") and value is not None}
+    given = {
+        key.removeprefix("set "): value
+        for key, value in vars(args).items()
+        if key.startswith("set ") and value is not None
+    }
     recipe = load_recipe(args.recipe, [f"{key}={value}" for key, value in given.items()])
-    trained = TrainedNetwork(*network(recipe, args.plan, given.get("model"), args.weights), recipe, open_dataset(recipe.data))
+    trained = TrainedNetwork(
+        *network(recipe, args.plan, given.get("model"), args.weights),
+        recipe,
+        open_dataset(recipe.data),
+    )
     with progress_stages() as tell:
         plain, small = convert_network(trained, args.calibration, tell)
         check = check_accuracy(trained, plain, small, args.images, tell)
@@ -127,8 +174,15 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def outputs(args: argparse.Namespace) -> tuple[Path, Path]:
-    if not args.out.endswith(SUFFIX) or args.out.endswith(FLOAT_SUFFIX) or Path(args.out).name == SUFFIX:
-        raise BadInput(f"--out is {args.out}, command line, name a FILE{SUFFIX} (its float32 becomes FILE{FLOAT_SUFFIX})")
+    if (
+        not args.out.endswith(SUFFIX)
+        or args.out.endswith(FLOAT_SUFFIX)
+        or Path(args.out).name == SUFFIX
+    ):
+        raise BadInput(
+            f"--out is {args.out}, command line, name a FILE{SUFFIX} (its float32 becomes"
+            f" FILE{FLOAT_SUFFIX})"
+        )
     names = (args.out, args.out.removesuffix(SUFFIX) + FLOAT_SUFFIX)
     out, beside = (check_writable(name, args.plan, args.weights) for name in names)
     assert out is not None
@@ -141,10 +195,14 @@ def check_settings(args: argparse.Namespace) -> None:
         if count is not None and count < 1:
             raise BadInput(f"{option} is {count}, command line, at least 1 image is needed")
     if not 0 <= args.max_drop <= 100:
-        raise BadInput(f"--max-drop is {args.max_drop:g}, command line, it is points of accuracy from 0 to 100")
+        raise BadInput(
+            f"--max-drop is {args.max_drop:g}, command line, it is points of accuracy from 0 to 100"
+        )
 
 
-def network(recipe: Recipe, plan_file: str | None, model: str | None, weights: str) -> tuple[nn.Module, str]:
+def network(
+    recipe: Recipe, plan_file: str | None, model: str | None, weights: str
+) -> tuple[nn.Module, str]:
     """The trained network in evaluation mode, and what to call it."""
     from nnstretch.capture import load_model
     from nnstretch.train import load_weights
@@ -161,7 +219,9 @@ def network(recipe: Recipe, plan_file: str | None, model: str | None, weights: s
 
 
 def select_images(available: int, wanted: int | None, seed: int) -> list[int]:
-    """Which images: all of them in order, or a draw that depends on the seed alone, in ascending order."""
+    """Which images: all of them in order, or a draw that depends on the seed alone, in ascending
+    order.
+    """
     if wanted is None or wanted >= available:
         return list(range(available))
     return sorted(np.random.default_rng(seed).choice(available, wanted, replace=False).tolist())
@@ -178,11 +238,16 @@ def convert_network(trained: TrainedNetwork, calibration: int, tell: Tell) -> tu
     check_fit(trained, example)
     plain = to_litert(trained.module, (example,), trained.name)
     inputs = ((image,) for batch, _ in trained.read(images, indices) for image in batch.split(1))
-    return plain, to_int8(plain, inputs, trained.name, lambda done: tell("calibrating", done, len(indices)))
+    return plain, to_int8(
+        plain, inputs, trained.name, lambda done: tell("calibrating", done, len(indices))
+    )
 
 
 def shuffle_batches(indices: list[int], seed: int) -> list[int]:
-    """Ranges are moving averages, so the last images count most: they must not all be of one class."""
+    """Ranges are moving averages, so the last images count most.
+
+    They must not all be of one class.
+    """
     return np.random.default_rng(seed).permutation(indices).tolist()  # type: ignore[no-any-return]
 
 
@@ -195,13 +260,24 @@ def check_fit(trained: TrainedNetwork, example: torch.Tensor) -> None:
         with torch.inference_mode():
             shape = tuple(trained.module(example).shape)
     except (RuntimeError, ValueError, AttributeError) as error:
-        raise BadInput(f"{trained.name} refuses an image of {tuple(example.shape)}, recipe, {str(error).splitlines()[0][:160]}") from error
+        raise BadInput(
+            f"{trained.name} refuses an image of {tuple(example.shape)}, recipe,"
+            f" {str(error).splitlines()[0][:160]}"
+        ) from error
     if shape != wanted:
-        raise BadInput(f"{trained.name} gives {shape} for one image, data set {trained.recipe.data.name}, it must give {wanted}")
+        raise BadInput(
+            f"{trained.name} gives {shape} for one image, data set {trained.recipe.data.name}, it"
+            f" must give {wanted}"
+        )
 
 
-def check_accuracy(trained: TrainedNetwork, plain: bytes, small: bytes, wanted: int | None, tell: Tell) -> AccuracyCheck:
-    """All three on held-out images, one at a time as they will run. Raises Mismatch where the float file computes something else."""
+def check_accuracy(
+    trained: TrainedNetwork, plain: bytes, small: bytes, wanted: int | None, tell: Tell
+) -> AccuracyCheck:
+    """All three on held-out images, one at a time as they will run.
+
+    Raises Mismatch where the float file computes something else.
+    """
     from nnstretch.export.litert.convert import LiteRTRunner
     from nnstretch.train.data.datamodule import no_readable_image_error
 
@@ -212,19 +288,27 @@ def check_accuracy(trained: TrainedNetwork, plain: bytes, small: bytes, wanted: 
     tell("checking", 0, len(indices))
     for images, labels in trained.read(trained.dataset.held, indices):
         exact, plainly, roughly = scores(trained.module, runners, images)
-        worst, largest = max(worst, largest_difference(exact, plainly)), max(largest, float(np.abs(exact).max()))
-        classes.append(np.stack([labels.numpy(), exact.argmax(1), plainly.argmax(1), roughly.argmax(1)]))
+        worst, largest = (
+            max(worst, largest_difference(exact, plainly)),
+            max(largest, float(np.abs(exact).max())),
+        )
+        classes.append(
+            np.stack([labels.numpy(), exact.argmax(1), plainly.argmax(1), roughly.argmax(1)])
+        )
         tell("checking", sum(part.shape[1] for part in classes), len(indices))
     if not classes:
         raise no_readable_image_error(trained.recipe.data)
     if not worst <= (allowed := TOLERANCE * max(1.0, largest)):
         raise Mismatch(
-            f"float32 LiteRT of {trained.name} differs from PyTorch by {worst:.3g}, {len(indices)} images, allowed are {allowed:.3g}"
+            f"float32 LiteRT of {trained.name} differs from PyTorch by {worst:.3g}, {len(indices)}"
+            f" images, allowed are {allowed:.3g}"
         )
     return summarize_accuracy(np.concatenate(classes, axis=1), worst)
 
 
-def scores(module: nn.Module, runners: Sequence[LiteRTRunner], images: torch.Tensor) -> Iterator[np.ndarray]:
+def scores(
+    module: nn.Module, runners: Sequence[LiteRTRunner], images: torch.Tensor
+) -> Iterator[np.ndarray]:
     """[images, classes] of PyTorch, then of each runner."""
     import torch
 
@@ -257,8 +341,9 @@ def refuse_drop(check: AccuracyCheck, max_drop: float, name: str) -> None:
     drop = 100 * (check.float_accuracy - check.int8_accuracy)
     if drop > max_drop + 1e-9:
         raise Mismatch(
-            f"int8 of {name} loses {drop:.2f} points of accuracy, {check.images} held-out images ({check.float_accuracy:.2%} to "
-            f"{check.int8_accuracy:.2%}), --max-drop allows {max_drop:g}; nothing was written"
+            f"int8 of {name} loses {drop:.2f} points of accuracy, {check.images} held-out images"
+            f" ({check.float_accuracy:.2%} to {check.int8_accuracy:.2%}), --max-drop allows"
+            f" {max_drop:g}; nothing was written"
         )
 
 
@@ -276,10 +361,26 @@ def show(result: dict[str, Any], console: Console) -> None:
 
     table = Table("form", "accuracy", "MB", "file")
     table.add_row("PyTorch float32", f"{result['torch_accuracy']:.2%}", "", "")
-    table.add_row("LiteRT float32", f"{result['float_accuracy']:.2%}", f"{result['float_size_bytes'] / 1e6:.2f}", result["float_file"])
-    table.add_row("LiteRT int8", f"{result['int8_accuracy']:.2%}", f"{result['size_bytes'] / 1e6:.2f}", result["file"])
+    table.add_row(
+        "LiteRT float32",
+        f"{result['float_accuracy']:.2%}",
+        f"{result['float_size_bytes'] / 1e6:.2f}",
+        result["float_file"],
+    )
+    table.add_row(
+        "LiteRT int8",
+        f"{result['int8_accuracy']:.2%}",
+        f"{result['size_bytes'] / 1e6:.2f}",
+        result["file"],
+    )
     console.print(table)
-    console.print(f"int8 and float32 choose the same class for {result['agreement']:.2%} of {result['images']} held-out images; "
-                  f"float32 differs from PyTorch by {result['max_abs_error']:.1e} at most")  # fmt: skip
+    console.print(
+        f"int8 and float32 choose the same class for {result['agreement']:.2%} of"
+        f" {result['images']} held-out images; float32 differs from PyTorch by"
+        f" {result['max_abs_error']:.1e} at most"
+    )
     if result["float_operators"]:
-        console.print(f"[yellow]these operators have no int8 form and stay float32: {', '.join(result['float_operators'])}[/yellow]")
+        console.print(
+            "[yellow]these operators have no int8 form and stay float32:"
+            f" {', '.join(result['float_operators'])}[/yellow]"
+        )

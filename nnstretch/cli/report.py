@@ -1,12 +1,13 @@
 """One HTML page that shows a whole story: plan, timeline, latency terms, search, training.
 
-FOLDER holds any of summary.json, search.json, run_original.json, run_branched.json, trace_original.json,
-trace_branched.json, training_original.json, training_branched.json and plan.yaml; the page shows what is
-there and says what is not. It needs no network to be opened. FOLDER may also be one trace of `nnstretch run --trace`.
-Of a pipeline it holds any of partition.json, run_pipeline.json and trace_pipeline.json: what `partition --json` prints, and
-`run --mode pipeline --json --trace trace_pipeline.json`.
-Where a trace holds a prediction and a run, both are drawn on top of each other, and the five sub-graphs that are furthest from
-their prediction are named, on the page and with --json.
+FOLDER holds any of summary.json, search.json, run_original.json, run_branched.json,
+trace_original.json, trace_branched.json, training_original.json, training_branched.json and
+plan.yaml; the page shows what is there and says what is not. It needs no network to be opened.
+FOLDER may also be one trace of `nnstretch run --trace`. Of a pipeline it holds any of
+partition.json, run_pipeline.json and trace_pipeline.json: what `partition --json` prints, and `run
+--mode pipeline --json --trace trace_pipeline.json`. Where a trace holds a prediction and a run,
+both are drawn on top of each other, and the five sub-graphs that are furthest from their prediction
+are named, on the page and with --json.
 """
 
 from __future__ import annotations
@@ -25,8 +26,15 @@ SUMMARY = "show a whole story as one HTML page"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", metavar="FOLDER", type=Path, help="folder with search.json and its neighbours, or one trace")
-    parser.add_argument("--out", metavar="FILE.html", type=Path, required=True, help="page to write")
+    parser.add_argument(
+        "folder",
+        metavar="FOLDER",
+        type=Path,
+        help="folder with search.json and its neighbours, or one trace",
+    )
+    parser.add_argument(
+        "--out", metavar="FILE.html", type=Path, required=True, help="page to write"
+    )
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
@@ -36,12 +44,23 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     check_writable(args.out, args.folder)
     story = write_report(args.folder, args.out)
     found = largest(story.timelines, story.runs)
-    return {"report": str(args.out), "differences": [{**asdict(one), "ratio": one.ratio} for one in found]}
+    return {
+        "report": str(args.out),
+        "differences": [{**asdict(one), "ratio": one.ratio} for one in found],
+    }
 
 
 def show(result: dict[str, Any], console: Console) -> None:
     for one in result["differences"]:
-        said = f"{one['subgraph']} on {one['processor']} ({one['network']}): predicted {one['predicted_ms']:.3f} ms, {one['timing']}"
+        said = (
+            f"{one['subgraph']} on {one['processor']} ({one['network']}): predicted"
+            f" {one['predicted_ms']:.3f} ms, {one['timing']}"
+        )
         ratio = "" if one["ratio"] is None else f", {one['ratio']:.2f} times"
-        console.print(f"{said} {one['measured_ms']:.3f} ms{ratio}", markup=False, highlight=False, soft_wrap=True)
+        console.print(
+            f"{said} {one['measured_ms']:.3f} ms{ratio}",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
     console.print(f"wrote {result['report']}", markup=False, highlight=False, soft_wrap=True)

@@ -1,13 +1,19 @@
-"""Train a network by a recipe: the original, or a branched one that starts from the original's weights.
+"""Train a network by a recipe.
+
+The original, or a branched one that starts from the original's weights.
 
   nnstretch train digits --out original
-  nnstretch train digits --plan plan.yaml --weights original/weights.safetensors --trainer.max_epochs 3 --out branched
-  nnstretch train imagenet_resnet50 --data.root IMAGENET --plan plan.yaml --trainer.devices 8 --out branched
-  nnstretch train imagenet_resnet50 --data.root IMAGENET --plan plan.yaml --trainer.devices 8 --out branched --resume
+  nnstretch train digits --plan plan.yaml --weights original/weights.safetensors
+  --trainer.max_epochs 3 --out branched
+  nnstretch train imagenet_resnet50 --data.root IMAGENET --plan plan.yaml --trainer.devices 8 --out
+  branched
+  nnstretch train imagenet_resnet50 --data.root IMAGENET --plan plan.yaml --trainer.devices 8 --out
+  branched --resume
 
-A recipe is a YAML file or the name of a shipped one; every key in it can be overridden by its dotted name.
-The folder receives weights.safetensors (the last epoch's), best.safetensors, training.json and curve.csv (the curve), recipe.yaml
-(every key of it) and resume.safetensors, from which --resume goes on behind the last save. docs/training.md tells the rest.
+A recipe is a YAML file or the name of a shipped one; every key in it can be overridden by its
+dotted name. The folder receives weights.safetensors (the last epoch's), best.safetensors,
+training.json and curve.csv (the curve), recipe.yaml (every key of it) and resume.safetensors, from
+which --resume goes on behind the last save. docs/training.md tells the rest.
 """
 
 from __future__ import annotations
@@ -35,25 +41,54 @@ SUMMARY = "train a network, original or branched, by a recipe"
 def arguments(parser: argparse.ArgumentParser) -> None:
     from nnstretch.train.recipe_loader import recipe_settings, setting_descriptions, shipped_recipes
 
-    parser.add_argument("recipe", metavar="RECIPE", help=f"RECIPE.yaml, or the name of a shipped one: {', '.join(shipped_recipes())}")
+    parser.add_argument(
+        "recipe",
+        metavar="RECIPE",
+        help=f"RECIPE.yaml, or the name of a shipped one: {', '.join(shipped_recipes())}",
+    )
     parser.add_argument("--plan", help="branched network to train: PLAN.yaml")
-    parser.add_argument("--weights", metavar="CKPT", help="weights to start from: the network's own, or the original's")
-    parser.add_argument("--teacher", metavar="CKPT", help="the original's weights to distil from, where --weights are not these")
+    parser.add_argument(
+        "--weights",
+        metavar="CKPT",
+        help="weights to start from: the network's own, or the original's",
+    )
+    parser.add_argument(
+        "--teacher",
+        metavar="CKPT",
+        help="the original's weights to distil from, where --weights are not these",
+    )
     where = "where the result goes, in place of a finished training's (trained)"
     parser.add_argument("--out", metavar="FOLDER", type=Path, default=Path("trained"), help=where)
-    parser.add_argument("--resume", action="store_true", help="continue the interrupted training in FOLDER")
-    parser.add_argument("--print_config", action="store_true", help="print the resolved recipe and train nothing")
+    parser.add_argument(
+        "--resume", action="store_true", help="continue the interrupted training in FOLDER"
+    )
+    parser.add_argument(
+        "--print_config", action="store_true", help="print the resolved recipe and train nothing"
+    )
     group = parser.add_argument_group("recipe keys")
     means = setting_descriptions()
     for key, default in recipe_settings():
-        help_text = "the network, instead of the recipe's or the plan's" if key == "model" else f"{means[key]} ({default!r})"
-        group.add_argument(f"--{key}", dest=f"set {key}", metavar="MODEL" if key == "model" else "VALUE", help=help_text.replace("%", "%%"))
+        help_text = (
+            "the network, instead of the recipe's or the plan's"
+            if key == "model"
+            else f"{means[key]} ({default!r})"
+        )
+        group.add_argument(
+            f"--{key}",
+            dest=f"set {key}",
+            metavar="MODEL" if key == "model" else "VALUE",
+            help=help_text.replace("%", "%%"),
+        )
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
     from nnstretch.train.recipe_loader import load_recipe
 
-    given = {key.removeprefix("set "): value for key, value in vars(args).items() if key.startswith("set ") and value is not None}
+    given = {
+        key.removeprefix("set "): value
+        for key, value in vars(args).items()
+        if key.startswith("set ") and value is not None
+    }
     plan_file = args.plan
     if str(given.get("model", "")).endswith((".yaml", ".yml")):
         plan_file = given.pop("model")
@@ -63,7 +98,9 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     if args.print_config:
         return {"recipe": asdict(recipe)}
     if args.teacher is not None and not recipe.loss.has_teacher:
-        raise BadInput(f"--teacher {args.teacher} would not be asked, {teacher_text(recipe)}, set one of them")
+        raise BadInput(
+            f"--teacher {args.teacher} would not be asked, {teacher_text(recipe)}, set one of them"
+        )
     files = {"plan": plan_file, "weights": args.weights, "teacher": args.teacher}
     if not args.resume:
         refuse_own_input(args.out, {"weights": args.weights, "teacher": args.teacher})
@@ -71,8 +108,16 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     from nnstretch.train.trainer import explain_failures
 
     with explain_failures(args.out):
-        module, teacher = networks(begun, plan_file, args.weights, args.teacher, aloud=not args.resume)
-    return run_training(module, teacher, recipe, args, {what: describe_file(file) for what, file in files.items() if file is not None})
+        module, teacher = networks(
+            begun, plan_file, args.weights, args.teacher, aloud=not args.resume
+        )
+    return run_training(
+        module,
+        teacher,
+        recipe,
+        args,
+        {what: describe_file(file) for what, file in files.items() if file is not None},
+    )
 
 
 def refuse_own_input(out: Path, files: Mapping[str, str | None]) -> None:
@@ -81,8 +126,15 @@ def refuse_own_input(out: Path, files: Mapping[str, str | None]) -> None:
 
     replaced = [path for name in RESULT_FILES if (path := out / name).is_file()]
     for option, file in files.items():
-        if file is not None and Path(file).is_file() and any(path.samefile(file) for path in replaced):
-            raise BadInput(f"cannot train into {out}, --{option} {file} lies there and would be replaced, name another --out")
+        if (
+            file is not None
+            and Path(file).is_file()
+            and any(path.samefile(file) for path in replaced)
+        ):
+            raise BadInput(
+                f"cannot train into {out}, --{option} {file} lies there and would be replaced, name"
+                " another --out"
+            )
 
 
 def resumed_recipe(recipe: Recipe) -> Recipe:
@@ -104,7 +156,11 @@ def describe_file(file: str) -> str:
 
 
 def run_training(
-    module: nn.Module, teacher: nn.Module | None, recipe: Recipe, args: argparse.Namespace, origin: dict[str, str]
+    module: nn.Module,
+    teacher: nn.Module | None,
+    recipe: Recipe,
+    args: argparse.Namespace,
+    origin: dict[str, str],
 ) -> dict[str, Any]:
     from nnstretch.train import fit
     from nnstretch.train.hardware import process_rank
@@ -124,9 +180,15 @@ def run_training(
 
 
 def networks(
-    recipe: Recipe, plan_file: str | None, weights: str | None, teacher: str | None = None, aloud: bool = False
+    recipe: Recipe,
+    plan_file: str | None,
+    weights: str | None,
+    teacher: str | None = None,
+    aloud: bool = False,
 ) -> tuple[nn.Module, nn.Module | None]:
-    """What is trained, and its teacher where the recipe distils: the original, or any network with --teacher's weights.
+    """What is trained, and its teacher where the recipe distils.
+
+    The original, or any network with --teacher's weights.
 
     Where asked (`aloud`) says on standard error what a user may not expect of a branched network.
     """
@@ -136,7 +198,10 @@ def networks(
     if not recipe.loss.has_teacher:
         return module, None
     if teacher is None:
-        raise BadInput(f"{teacher_text(recipe)}, no teacher, give --teacher CKPT, or --plan and --weights of the original")
+        raise BadInput(
+            f"{teacher_text(recipe)}, no teacher, give --teacher CKPT, or --plan and --weights of"
+            " the original"
+        )
     return module, load_weighted(recipe.model, teacher)
 
 
@@ -152,15 +217,28 @@ def started_or_loaded(recipe: Recipe, weights: str | None) -> nn.Module:
     if weights is not None:
         load_weights(module, weights)
         return module
-    if recipe.start != "own" and ".py:" in recipe.model and (same := same_kernels(module, load_model(recipe.model, recipe.seed + 1))):
-        tell(recipe, f"start {recipe.start} draws over {same} kernels that {recipe.model} brings, start own keeps them")
+    if (
+        recipe.start != "own"
+        and ".py:" in recipe.model
+        and (same := same_kernels(module, load_model(recipe.model, recipe.seed + 1)))
+    ):
+        tell(
+            recipe,
+            f"start {recipe.start} draws over {same} kernels that {recipe.model} brings, start own"
+            " keeps them",
+        )
     return initialize_network(module, recipe)
 
 
 def same_kernels(one: nn.Module, other: nn.Module) -> int:
-    """How many kernels two networks of other seeds share, which then come from a file or a seed of their own; constants are nobody's."""
+    """How many kernels two networks of other seeds share, which then come from a file or a seed of
+    their own; constants are nobody's.
+    """
     pairs = zip(one.parameters(), other.parameters(), strict=False)
-    return sum(a.ndim > 1 and a.shape == b.shape and bool((a == b).all()) and float(a.detach().std()) > 0 for a, b in pairs)
+    return sum(
+        a.ndim > 1 and a.shape == b.shape and bool((a == b).all()) and float(a.detach().std()) > 0
+        for a, b in pairs
+    )
 
 
 def tell(recipe: Recipe, what: str) -> None:
@@ -184,28 +262,52 @@ def load_weighted(model: str, weights: str) -> nn.Module:
     return module
 
 
-def build_branched(recipe: Recipe, plan_file: str, weights: str | None, teacher: str | None, aloud: bool) -> tuple[nn.Module, nn.Module | None]:
-    """--weights may be the original's, which are inherited, or the branched network's own; --teacher is always the original's.
+def build_branched(
+    recipe: Recipe, plan_file: str, weights: str | None, teacher: str | None, aloud: bool
+) -> tuple[nn.Module, nn.Module | None]:
+    """--weights may be the original's, which are inherited, or the branched network's own.
+
+    --teacher is always the original's.
 
     An original that comes trained needs neither.
     """
     from nnstretch.capture import load_model
     from nnstretch.stretch import read_plan
-    from nnstretch.train.branched_start import branched_network, has_pretrained_classifier, has_pretrained_weights
+    from nnstretch.train.branched_start import (
+        branched_network,
+        has_pretrained_classifier,
+        has_pretrained_weights,
+    )
 
     plan = read_plan(Path(plan_file))
     original = load_model(recipe.model)
     inherits = weights is not None and fits(original, weights)
     own = weights if not inherits else None
-    if inherits and recipe.branched.inherit == "none" and (teacher is not None or not recipe.loss.has_teacher):
-        raise BadInput(f"--weights {weights} would not be used, branched.inherit is none, set it to weights or rescaled, or leave them out")
+    if (
+        inherits
+        and recipe.branched.inherit == "none"
+        and (teacher is not None or not recipe.loss.has_teacher)
+    ):
+        raise BadInput(
+            f"--weights {weights} would not be used, branched.inherit is none, set it to weights or"
+            " rescaled, or leave them out"
+        )
     if own is not None and teacher is not None:
-        original = load_weighted(recipe.model, teacher)  # which of its channels are compared follows from its weights
+        original = load_weighted(
+            recipe.model, teacher
+        )  # which of its channels are compared follows from its weights
     elif inherits or (weights is None and recipe.branched.inherit != "none"):
         original = started_or_loaded(recipe, weights)
-    teaches = has_pretrained_classifier(recipe.model) if recipe.loss.distill else has_pretrained_weights(recipe.model)
+    teaches = (
+        has_pretrained_classifier(recipe.model)
+        if recipe.loss.distill
+        else has_pretrained_weights(recipe.model)
+    )
     if recipe.loss.has_teacher and teacher is None and not inherits and not teaches:
-        raise BadInput(f"{teacher_text(recipe)}, no teacher, give --weights of the original {recipe.model}, or --teacher")
+        raise BadInput(
+            f"{teacher_text(recipe)}, no teacher, give --weights of the original {recipe.model}, or"
+            " --teacher"
+        )
     module = branched_network(original, plan, recipe, own)
     if aloud:
         tell_unexpected(recipe, original, module, weights)
@@ -214,14 +316,20 @@ def build_branched(recipe: Recipe, plan_file: str, weights: str | None, teacher:
     return module, original if teacher is None else load_weighted(recipe.model, teacher)
 
 
-def tell_unexpected(recipe: Recipe, original: nn.Module, module: StretchedNetwork, weights: str | None) -> None:
+def tell_unexpected(
+    recipe: Recipe, original: nn.Module, module: StretchedNetwork, weights: str | None
+) -> None:
     from nnstretch.train.branched_start import uncaptured_random_modules
 
     if weights is None and recipe.branched.inherit != "none":
         tell(recipe, f"no --weights, branches inherit the weights that {recipe.model} starts with")
     if lost := uncaptured_random_modules(original, module):
         more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
-        tell(recipe, f"{lost[0]}{more} of {recipe.model} act in training only and are not in the branched network")
+        tell(
+            recipe,
+            f"{lost[0]}{more} of {recipe.model} act in training only and are not in the branched"
+            " network",
+        )
 
 
 def fits(module: nn.Module, weights: str) -> bool:
@@ -238,9 +346,22 @@ def show(result: dict[str, Any], console: Console) -> None:
         return
     from rich.table import Table
 
-    table = Table("epoch", "train loss", "held-out loss", "held-out accuracy", "learning rate", "images/s", "seconds")
+    table = Table(
+        "epoch",
+        "train loss",
+        "held-out loss",
+        "held-out accuracy",
+        "learning rate",
+        "images/s",
+        "seconds",
+    )
     for e in result["history"]:
-        numbers = (f"{e['train_loss']:.4f}", f"{e['val_loss']:.4f}", f"{e['val_accuracy']:.2%}", f"{e['learning_rate']:.4g}")
+        numbers = (
+            f"{e['train_loss']:.4f}",
+            f"{e['val_loss']:.4f}",
+            f"{e['val_accuracy']:.2%}",
+            f"{e['learning_rate']:.4g}",
+        )
         table.add_row(str(e["epoch"]), *numbers, f"{e['images_per_s']:.0f}", f"{e['seconds']:.1f}")
     console.print(table)
     console.print(f"weights in {result['checkpoint']}", soft_wrap=True)

@@ -1,4 +1,7 @@
-"""Trials as the JSON that the contract names; microseconds become milliseconds here and nowhere else."""
+"""Trials as the JSON that the contract names.
+
+Microseconds become milliseconds here and nowhere else.
+"""
 
 from __future__ import annotations
 

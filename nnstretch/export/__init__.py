@@ -1,13 +1,15 @@
-"""A stretched network leaves PyTorch: one verified file per sub-graph in one bundle, or one file of the whole.
+"""A stretched network leaves PyTorch.
 
-    bundle.py          module + plan -> bundle
-    subgraph_specs.py  sub-graphs to export, before they have files
-    subgraph_files.py  sub-graphs with their files
-    verify.py          files against the module
-    single_file.py     whole network as one file
-    silence.py         silence exporters
-    onnx/              modules -> ONNX
-    litert/            modules -> .tflite
+One verified file per sub-graph in one bundle, or one file of the whole.
+
+bundle.py          module + plan -> bundle
+subgraph_specs.py  sub-graphs to export, before they have files
+subgraph_files.py  sub-graphs with their files
+verify.py          files against the module
+single_file.py     whole network as one file
+silence.py         silence exporters
+onnx/              modules -> ONNX
+litert/            modules -> .tflite
 """
 
 from __future__ import annotations

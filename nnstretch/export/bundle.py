@@ -47,23 +47,34 @@ def export(
 ) -> Manifest:
     """Write a stretched network (`nnstretch.stretch(...)`) as a bundle and return its manifest.
 
-    `format` is onnx or litert; `int8`, of litert, needs `calibration`: inputs of the network, one inference each. `trial` and `soc`
-    add the predicted latency of every sub-graph, which emulation needs. Each file is run by its own runtime and compared with the
-    module (int8 on calibration inputs, others on a random one), and so is the whole; raises Mismatch where they differ by more than
-    rounding or int8 has a signal-to-noise ratio below 10 dB, UnsupportedOp where the format lacks an operator.
+    `format` is onnx or litert; `int8`, of litert, needs `calibration`: inputs of the network, one
+    inference each. `trial` and `soc` add the predicted latency of every sub-graph, which emulation
+    needs. Each file is run by its own runtime and compared with the module (int8 on calibration
+    inputs, others on a random one), and so is the whole; raises Mismatch where they differ by more
+    than rounding or int8 has a signal-to-noise ratio below 10 dB, UnsupportedOp where the format
+    lacks an operator.
     """
-    return export_bundle(ExportRequest(module, plan, format, int8, calibration, trial, soc, seed, progress), path).manifest
+    return export_bundle(
+        ExportRequest(module, plan, format, int8, calibration, trial, soc, seed, progress), path
+    ).manifest
 
 
-def export_bundle(request: ExportRequest, path: Path | str, also: Sequence[tuple[str, Bundle]] = ()) -> ExportedBundle:
-    """`export`, with what a manifest does not say; `also` are named bundles whose plans are added as alternatives. Raises BadInput, too."""
+def export_bundle(
+    request: ExportRequest, path: Path | str, also: Sequence[tuple[str, Bundle]] = ()
+) -> ExportedBundle:
+    """`export`, with what a manifest does not say.
+
+    `also` are named bundles whose plans are added as alternatives. Raises BadInput, too.
+    """
     with eval_mode(request.module), torch.no_grad():
         drafts = subgraph_specs(request)
         made = files_of(request, drafts)
         errors = verify_files(made, drafts, request.int8, request.plan.model, request.least_snr_db)
     subgraphs = tuple(subgraph_of(draft, made, errors, request.format) for draft in drafts)
     manifest = manifest_of(request, drafts, made.ports, subgraphs, errors)
-    bundle = merge_bundles(Bundle(manifest, {sub.file: made.files[sub.name] for sub in subgraphs}, str(path)), also)
+    bundle = merge_bundles(
+        Bundle(manifest, {sub.file: made.files[sub.name] for sub in subgraphs}, str(path)), also
+    )
     write_bundle(Path(path), bundle.manifest, bundle.files)
     return ExportedBundle(bundle.manifest, errors.int8_snr_db)
 
@@ -79,7 +90,11 @@ def files_of(request: ExportRequest, drafts: Sequence[SubgraphSpec]) -> Exported
 
 
 def manifest_of(
-    request: ExportRequest, drafts: Sequence[SubgraphSpec], ports: Mapping[str, Port], subgraphs: tuple[Subgraph, ...], errors: ExportErrors
+    request: ExportRequest,
+    drafts: Sequence[SubgraphSpec],
+    ports: Mapping[str, Port],
+    subgraphs: tuple[Subgraph, ...],
+    errors: ExportErrors,
 ) -> Manifest:
     trial = request.trial
     return Manifest(
@@ -89,12 +104,16 @@ def manifest_of(
         outputs=(ports[drafts[-1].target],),
         subgraphs=subgraphs,
         max_abs_error=errors.whole,
-        sync_us={i: s.sync_us for i, s in enumerate(trial.segments) if s.sync_us > 0} if trial else {},
+        sync_us=(
+            {i: s.sync_us for i, s in enumerate(trial.segments) if s.sync_us > 0} if trial else {}
+        ),
         plan=plan_text(request.plan),
     )
 
 
-def subgraph_of(draft: SubgraphSpec, made: ExportedFiles, errors: ExportErrors, format: str) -> Subgraph:
+def subgraph_of(
+    draft: SubgraphSpec, made: ExportedFiles, errors: ExportErrors, format: str
+) -> Subgraph:
     data = made.files[draft.name]
     elsewhere = {p: one for p, one in draft.elsewhere.items() if p != draft.processor}
     return Subgraph(
@@ -108,12 +127,16 @@ def subgraph_of(draft: SubgraphSpec, made: ExportedFiles, errors: ExportErrors, 
         role=draft.role,
         format=format,
         segment=draft.segment,
-        predicted_us=on_placed_processor(draft, draft.predicted_us) | {p: one.latency_us for p, one in elsewhere.items()},
-        error_us=on_placed_processor(draft, draft.error_us) | {p: one.error_us for p, one in elsewhere.items()},
+        predicted_us=on_placed_processor(draft, draft.predicted_us)
+        | {p: one.latency_us for p, one in elsewhere.items()},
+        error_us=on_placed_processor(draft, draft.error_us)
+        | {p: one.error_us for p, one in elsewhere.items()},
         max_abs_error=errors.subgraphs[draft.name],
     )
 
 
 def on_placed_processor(draft: SubgraphSpec, time_us: float | None) -> dict[str, float]:
     """On the processor it is placed on."""
-    return {draft.processor: time_us} if draft.predicted_us is not None and time_us is not None else {}
+    return (
+        {draft.processor: time_us} if draft.predicted_us is not None and time_us is not None else {}
+    )

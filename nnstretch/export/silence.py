@@ -17,7 +17,11 @@ def silence_python() -> Iterator[None]:
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        with (
+            warnings.catch_warnings(),
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(io.StringIO()),
+        ):
             warnings.simplefilter("ignore")
             yield
     finally:
@@ -26,7 +30,10 @@ def silence_python() -> Iterator[None]:
 
 @contextlib.contextmanager
 def silence_process() -> Iterator[None]:
-    """Nothing on the terminal, whoever writes: LiteRT's converters are Python, MLIR and TensorFlow Lite, each with a log of its own."""
+    """Nothing on the terminal, whoever writes.
+
+    LiteRT's converters are Python, MLIR and TensorFlow Lite, each with a log of its own.
+    """
     saved = [os.dup(1), os.dup(2)]
     with tempfile.TemporaryFile() as sink:
         try:

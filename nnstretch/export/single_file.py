@@ -14,7 +14,13 @@ from nnstretch.errors import BadInput
 from nnstretch.export.litert.convert import LiteRTRunner, eval_mode, to_int8, to_litert
 from nnstretch.export.litert.flatbuffer import with_description
 from nnstretch.export.litert.int8 import TESTED, check_inputs
-from nnstretch.export.onnx.convert import OnnxRunner, check_close, max_abs_difference, spec_of, to_onnx
+from nnstretch.export.onnx.convert import (
+    OnnxRunner,
+    check_close,
+    max_abs_difference,
+    spec_of,
+    to_onnx,
+)
 from nnstretch.export.subgraph_files import file_description
 from nnstretch.export.subgraph_specs import OUTPUT, ExportRequest
 from nnstretch.export.verify import check_snr
@@ -37,11 +43,16 @@ def format_of(path: Path | str) -> str:
     for name, suffix in FORMATS.items():
         if Path(path).suffix == suffix:
             return name
-    raise BadInput(f"cannot write {path}, a network in one file, its name must end in {' or '.join(FORMATS.values())}")
+    raise BadInput(
+        f"cannot write {path}, a network in one file, its name must end in"
+        f" {' or '.join(FORMATS.values())}"
+    )
 
 
 def export_single(request: ExportRequest, path: Path | str) -> SingleFile:
-    """Write the network as one .onnx or .tflite, which `request.format` says; checked as `export` checks a bundle.
+    """Write the network as one .onnx or .tflite, which `request.format` says.
+
+    Checked as `export` checks a bundle.
 
     Raises Mismatch, UnsupportedOp and BadInput as `export` does.
     """
@@ -62,14 +73,32 @@ def export_single(request: ExportRequest, path: Path | str) -> SingleFile:
 def single_onnx(request: ExportRequest, notes: dict[str, str]) -> tuple[bytes, SingleFile]:
     x = request.example
     y = request.module(x)
-    data = to_onnx(request.module, x, Port(request.plan.segments[0].start, spec_of(x)), Port(OUTPUT, spec_of(y)), notes)
-    return data, SingleFile(len(data), check_close(y.numpy(), OnnxRunner(data).run(x.numpy()), f"ONNX file of {request.plan.model}"))
+    data = to_onnx(
+        request.module,
+        x,
+        Port(request.plan.segments[0].start, spec_of(x)),
+        Port(OUTPUT, spec_of(y)),
+        notes,
+    )
+    return data, SingleFile(
+        len(data),
+        check_close(
+            y.numpy(), OnnxRunner(data).run(x.numpy()), f"ONNX file of {request.plan.model}"
+        ),
+    )
 
 
 def single_float(request: ExportRequest, notes: dict[str, str]) -> tuple[bytes, SingleFile]:
     x, name = request.example, request.plan.model
     data = with_description(to_litert(request.module, (x,), name), file_description(notes))
-    return data, SingleFile(len(data), check_close(request.module(x).numpy(), LiteRTRunner(data, name).run(x.numpy()), f"LiteRT file of {name}"))
+    return data, SingleFile(
+        len(data),
+        check_close(
+            request.module(x).numpy(),
+            LiteRTRunner(data, name).run(x.numpy()),
+            f"LiteRT file of {name}",
+        ),
+    )
 
 
 def single_int8(request: ExportRequest, notes: dict[str, str]) -> tuple[bytes, SingleFile]:

@@ -18,7 +18,9 @@ from nnstretch.export.subgraph_specs import ExportRequest, SubgraphSpec, Tensors
 
 
 class Runner(Protocol):
-    """A file ready to run: float32 in PyTorch's order goes in and comes out, whatever the file holds."""
+    """A file ready to run: float32 in PyTorch's order goes in and comes out, whatever the file
+    holds.
+    """
 
     def run(self, *inputs: np.ndarray) -> np.ndarray: ...
 
@@ -40,7 +42,10 @@ class ExportedFiles:
 def onnx_files(request: ExportRequest, drafts: Sequence[SubgraphSpec]) -> ExportedFiles:
     """Raises UnsupportedOp where ONNX lacks an operator."""
     values = reference_tensors(drafts, request.example)
-    ports = {name: Port(name, spec_of(value), "NCHW" if value.dim() == 4 else "") for name, value in values.items()}
+    ports = {
+        name: Port(name, spec_of(value), "NCHW" if value.dim() == 4 else "")
+        for name, value in values.items()
+    }
     files: dict[str, bytes] = {}
     for number, draft in enumerate(drafts):
         request.tell(number, len(drafts), draft.name)
@@ -48,29 +53,46 @@ def onnx_files(request: ExportRequest, drafts: Sequence[SubgraphSpec]) -> Export
         if draft.branch is None:
             files[draft.name] = merge_onnx(sources, target, draft.axis, draft.notes)
         else:
-            files[draft.name] = to_onnx(draft.branch, values[draft.sources[0]], sources[0], target, draft.notes)
+            files[draft.name] = to_onnx(
+                draft.branch, values[draft.sources[0]], sources[0], target, draft.notes
+            )
     return ExportedFiles(files, ports, [values], lambda data, _: OnnxRunner(data))
 
 
 def litert_files(request: ExportRequest, drafts: Sequence[SubgraphSpec]) -> ExportedFiles:
-    """Float32. Raises UnsupportedOp where LiteRT lacks an operator, Mismatch where a merge is no copy."""
+    """Float32.
+
+    Raises UnsupportedOp where LiteRT lacks an operator, Mismatch where a merge is no copy.
+    """
     values = reference_tensors(drafts, request.example)
     plain = float_files(request, drafts, values)
-    files = {draft.name: with_description(plain[draft.name], file_description(draft.notes)) for draft in drafts}
-    ports = {name: Port(name, spec_of(channels_last(value)), layout_of(value)) for name, value in values.items()}
+    files = {
+        draft.name: with_description(plain[draft.name], file_description(draft.notes))
+        for draft in drafts
+    }
+    ports = {
+        name: Port(name, spec_of(channels_last(value)), layout_of(value))
+        for name, value in values.items()
+    }
     made = ExportedFiles(files, ports, [values], LiteRTRunner)
     check_merges(made, drafts)
     return made
 
 
-def float_files(request: ExportRequest, drafts: Sequence[SubgraphSpec], values: Tensors) -> dict[str, bytes]:
+def float_files(
+    request: ExportRequest, drafts: Sequence[SubgraphSpec], values: Tensors
+) -> dict[str, bytes]:
     """As the converter writes them, by the name of the draft."""
     files = {}
     for number, draft in enumerate(drafts):
         request.tell(number, len(drafts), draft.name)
         inputs = [values[source] for source in draft.sources]
         name = f"sub-graph {draft.name}"
-        files[draft.name] = to_litert_concat(inputs, draft.axis, name) if draft.branch is None else to_litert(draft.branch, inputs, name)
+        files[draft.name] = (
+            to_litert_concat(inputs, draft.axis, name)
+            if draft.branch is None
+            else to_litert(draft.branch, inputs, name)
+        )
     return files
 
 
@@ -88,11 +110,15 @@ def check_merges(made: ExportedFiles, drafts: Sequence[SubgraphSpec]) -> None:
         if draft.branch is None:
             shapes = [made.tested[0][source].shape for source in draft.sources]
             inputs = [
-                random_for_port(made.ports[source], tuple(shape), seed) for seed, (source, shape) in enumerate(zip(draft.sources, shapes, strict=True))
+                random_for_port(made.ports[source], tuple(shape), seed)
+                for seed, (source, shape) in enumerate(zip(draft.sources, shapes, strict=True))
             ]
             found = made.runner(made.files[draft.name], draft.name).run(*inputs)
             if not np.array_equal(found, np.concatenate(inputs, draft.axis)):
-                raise Mismatch(f"sub-graph {draft.name} is no copy of its inputs, LiteRT file, a merge must change no bit")
+                raise Mismatch(
+                    f"sub-graph {draft.name} is no copy of its inputs, LiteRT file, a merge must"
+                    " change no bit"
+                )
 
 
 def random_for_port(port: Port, shape: tuple[int, ...], seed: int) -> np.ndarray:

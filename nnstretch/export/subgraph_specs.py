@@ -32,7 +32,10 @@ class SegmentModule(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ExportRequest:
-    """A stretched network and the form in which it leaves PyTorch. Raises BadInput for what does not go together."""
+    """A stretched network and the form in which it leaves PyTorch.
+
+    Raises BadInput for what does not go together.
+    """
 
     module: nn.Module
     plan: Plan
@@ -43,7 +46,10 @@ class ExportRequest:
     trial: Trial | None = None
     soc: Soc | None = None
     seed: int = 0
-    """Of the random input on which files are compared with the module; int8 is compared on calibration inputs."""
+    """Of the random input on which files are compared with the module.
+
+    Int8 is compared on calibration inputs.
+    """
     progress: Progress | None = None
     least_snr_db: float | None = None
     """Signal-to-noise ratio that int8 must reach; None asks for that of a sound network."""
@@ -51,15 +57,23 @@ class ExportRequest:
     def __post_init__(self) -> None:
         if len(self.segments) != len(self.plan.segments):
             raise BadInput(
-                f"module has {len(self.segments)} segments and its plan {len(self.plan.segments)}, export of {self.plan.model}, "
-                "stretch the module with this plan first"
+                f"module has {len(self.segments)} segments and its plan {len(self.plan.segments)},"
+                f" export of {self.plan.model}, stretch the module with this plan first"
             )
         if self.format not in FORMATS:
-            raise BadInput(f"unknown format {self.format}, export of {self.plan.model}, it is one of {', '.join(FORMATS)}")
+            raise BadInput(
+                f"unknown format {self.format}, export of {self.plan.model}, it is one of"
+                f" {', '.join(FORMATS)}"
+            )
         if self.int8 and self.format != "litert":
-            raise BadInput(f"int8 of format {self.format}, export of {self.plan.model}, only litert has it")
+            raise BadInput(
+                f"int8 of format {self.format}, export of {self.plan.model}, only litert has it"
+            )
         if self.int8 and self.calibration is None:
-            raise BadInput(f"int8 without calibration inputs, export of {self.plan.model}, ranges of activations are measured on them")
+            raise BadInput(
+                f"int8 without calibration inputs, export of {self.plan.model}, ranges of"
+                " activations are measured on them"
+            )
 
     @property
     def segments(self) -> Sequence[SegmentModule]:
@@ -67,13 +81,18 @@ class ExportRequest:
 
     @property
     def example(self) -> torch.Tensor:
-        return torch.randn(self.plan.input_shape, generator=torch.Generator().manual_seed(self.seed))
+        return torch.randn(
+            self.plan.input_shape, generator=torch.Generator().manual_seed(self.seed)
+        )
 
     @property
     def host(self) -> str:
         """Who merges: the chip's CPU, or the first processor of the plan."""
         if self.soc is not None:
-            return next((p.name for p in self.soc.processors if p.kind == "cpu"), self.soc.processors[0].name)
+            return next(
+                (p.name for p in self.soc.processors if p.kind == "cpu"),
+                self.soc.processors[0].name,
+            )
         return "cpu" if "cpu" in self.plan.processors else self.plan.processors[0]
 
     def tell(self, done: int, total: int, what: str) -> None:
@@ -114,23 +133,36 @@ class SubgraphSpec:
 def subgraph_specs(request: ExportRequest) -> tuple[SubgraphSpec, ...]:
     """Every sub-graph of the network, in an order in which they can run."""
     drafts: list[SubgraphSpec] = []
-    for number, (meeting, segment) in enumerate(zip(request.segments, request.plan.segments, strict=True)):
+    for number, (meeting, segment) in enumerate(
+        zip(request.segments, request.plan.segments, strict=True)
+    ):
         end = OUTPUT if number == len(request.segments) - 1 else segment.end
         cost = request.trial.segments[number] if request.trial else None
         branches = branch_specs(number, meeting, segment, end, cost)
         drafts += branches
         if segment.branched:
-            drafts.append(merge_spec(number, meeting.axis, segment, branches, end, request.host, cost))
+            drafts.append(
+                merge_spec(number, meeting.axis, segment, branches, end, request.host, cost)
+            )
     return tuple(drafts) if request.trial is None else with_alternatives(drafts, request.trial)
 
 
 def with_alternatives(drafts: Sequence[SubgraphSpec], trial: Trial) -> tuple[SubgraphSpec, ...]:
-    """The same drafts with what the trial says of other processors; it has one row for each, in the same order."""
+    """The same drafts with what the trial says of other processors.
+
+    It has one row for each, in the same order.
+    """
     rows = [row for segment in trial.alternatives for row in segment]
-    return tuple(replace(draft, elsewhere=row) for draft, row in zip(drafts, rows, strict=True)) if rows else tuple(drafts)
+    return (
+        tuple(replace(draft, elsewhere=row) for draft, row in zip(drafts, rows, strict=True))
+        if rows
+        else tuple(drafts)
+    )
 
 
-def branch_specs(number: int, meeting: SegmentModule, segment: Segment, end: str, cost: SegmentCost | None) -> list[SubgraphSpec]:
+def branch_specs(
+    number: int, meeting: SegmentModule, segment: Segment, end: str, cost: SegmentCost | None
+) -> list[SubgraphSpec]:
     drafts = []
     for i, (module, branch) in enumerate(zip(meeting.branches, segment.branches, strict=True)):
         predicted_us = cost.branches[i].latency_us if cost else None
@@ -150,7 +182,15 @@ def branch_specs(number: int, meeting: SegmentModule, segment: Segment, end: str
     return drafts
 
 
-def merge_spec(number: int, axis: int, segment: Segment, branches: Sequence[SubgraphSpec], end: str, host: str, cost: SegmentCost | None) -> SubgraphSpec:
+def merge_spec(
+    number: int,
+    axis: int,
+    segment: Segment,
+    branches: Sequence[SubgraphSpec],
+    end: str,
+    host: str,
+    cost: SegmentCost | None,
+) -> SubgraphSpec:
     return SubgraphSpec(
         name=f"s{number}.merge",
         processor=host,
@@ -164,13 +204,17 @@ def merge_spec(number: int, axis: int, segment: Segment, branches: Sequence[Subg
     )
 
 
-def metadata_of(processor: str, branch: str, segment: Segment, predicted_us: float | None) -> dict[str, str]:
+def metadata_of(
+    processor: str, branch: str, segment: Segment, predicted_us: float | None
+) -> dict[str, str]:
     notes = {"processor": processor, "branch": branch, "segment": str(segment)}
     return notes if predicted_us is None else notes | {"predicted_ms": f"{predicted_us / 1000:.3f}"}
 
 
 def reference_tensors(drafts: Sequence[SubgraphSpec], x: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Everything that flows between sub-graphs when the module runs on `x`, the input and the output among it."""
+    """Everything that flows between sub-graphs when the module runs on `x`, the input and the
+    output among it.
+    """
     values = {drafts[0].sources[0]: x}
     for draft in drafts:
         values[draft.target] = draft(*(values[source] for source in draft.sources))

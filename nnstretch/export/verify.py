@@ -31,31 +31,53 @@ class ExportErrors:
     """Signal-to-noise ratio of the network's output over all inputs compared; of int8 only."""
 
 
-def verify_files(made: ExportedFiles, drafts: Sequence[SubgraphSpec], int8: bool, name: str, least_db: float | None = None) -> ExportErrors:
-    """Raises Mismatch where float files differ by more than rounding, or int8 drowns in its noise (`loud_enough`)."""
+def verify_files(
+    made: ExportedFiles,
+    drafts: Sequence[SubgraphSpec],
+    int8: bool,
+    name: str,
+    least_db: float | None = None,
+) -> ExportErrors:
+    """Raises Mismatch where float files differ by more than rounding, or int8 drowns in its noise
+    (`loud_enough`).
+    """
     judge = max_abs_difference if int8 else check_close
     start, end = drafts[0].sources[0], drafts[-1].target
     rows: list[dict[str, np.ndarray]] = [{start: values[start].numpy()} for values in made.tested]
     alone: dict[str, float] = {}
     for draft in drafts:
         file = made.runner(made.files[draft.name], draft.name)
-        exact = {tensor: made.tested[0][tensor].numpy() for tensor in (*draft.sources, draft.target)}
+        exact = {
+            tensor: made.tested[0][tensor].numpy() for tensor in (*draft.sources, draft.target)
+        }
         found = file.run(*(exact[source] for source in draft.sources))
         alone[draft.name] = judge(exact[draft.target], found, f"sub-graph {draft.name}")
         for row in rows:
             row[draft.target] = file.run(*(row[source] for source in draft.sources))
     expected = [values[end].numpy() for values in made.tested]
     whole = judge(expected[0], rows[0][end], f"bundle of {name}")
-    return ExportErrors(alone, whole, check_snr(expected, [row[end] for row in rows], name, least_db) if int8 else None)
+    return ExportErrors(
+        alone,
+        whole,
+        check_snr(expected, [row[end] for row in rows], name, least_db) if int8 else None,
+    )
 
 
-def check_snr(expected: Sequence[np.ndarray], actual: Sequence[np.ndarray], name: str, least_db: float | None = None) -> float:
+def check_snr(
+    expected: Sequence[np.ndarray],
+    actual: Sequence[np.ndarray],
+    name: str,
+    least_db: float | None = None,
+) -> float:
     """Signal-to-noise ratio in decibels. Raises Mismatch below the least, or MIN_SNR_DB."""
-    ratio_db, least_db = snr_db(np.stack(expected), np.stack(actual)), MIN_SNR_DB if least_db is None else least_db
+    ratio_db, least_db = (
+        snr_db(np.stack(expected), np.stack(actual)),
+        MIN_SNR_DB if least_db is None else least_db,
+    )
     if not ratio_db >= least_db:
         raise Mismatch(
-            f"int8 of {name} has a signal-to-noise ratio of {ratio_db:.1f} dB, {len(expected)} calibration inputs, "
-            f"at least {least_db:g} are needed"
+            f"int8 of {name} has a signal-to-noise ratio of {ratio_db:.1f} dB, {len(expected)}"
+            f" calibration inputs, at least {least_db:g} are needed"
         )
     return ratio_db
 

@@ -1,8 +1,8 @@
 """Files read strictly and written atomically.
 
-    atomic.py        atomic replace
-    decode.py        strict JSON fields
-    strict_yaml.py   YAML without duplicate keys
-    plan_yaml.py     plan <-> YAML
-    package_data.py  where shipped data lies
+atomic.py        atomic replace
+decode.py        strict JSON fields
+strict_yaml.py   YAML without duplicate keys
+plan_yaml.py     plan <-> YAML
+package_data.py  where shipped data lies
 """

@@ -20,18 +20,28 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO})
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Yield a path beside `path` to write to; it takes the place of `path` only if the block succeeds."""
+    """Yield a path beside `path` to write to.
+
+    It takes the place of `path` only if the block succeeds.
+    """
     path = Path(path)
     if not path.parent.is_dir():
         raise BadInput(f"cannot write {path}, no folder {path.parent}, create it first")
     if path.is_dir():
         raise BadInput(f"cannot write {path}, it is a folder, name a file")
     if path.exists() and not path.is_file():
-        raise BadInput(f"cannot write {path}, it is a device or a pipe that a file would take the place of, name a file")
+        raise BadInput(
+            f"cannot write {path}, it is a device or a pipe that a file would take the place of,"
+            " name a file"
+        )
     try:
-        handle, aside = tempfile.mkstemp(prefix=f".{path.name}.", suffix=UNFINISHED, dir=path.parent)
+        handle, aside = tempfile.mkstemp(
+            prefix=f".{path.name}.", suffix=UNFINISHED, dir=path.parent
+        )
     except OSError as error:
-        raise BadInput(f"cannot write {path}, folder {path.parent}, {error.strerror or error}") from error
+        raise BadInput(
+            f"cannot write {path}, folder {path.parent}, {error.strerror or error}"
+        ) from error
     os.close(handle)
     try:
         yield Path(aside)
@@ -39,7 +49,9 @@ def atomic_write(path: Path) -> Iterator[Path]:
         os.replace(aside, path)
     except OSError as error:
         if error.errno in NO_ROOM:
-            raise BadInput(f"cannot write {path}, {os.strerror(error.errno)}, nothing is changed") from error
+            raise BadInput(
+                f"cannot write {path}, {os.strerror(error.errno)}, nothing is changed"
+            ) from error
         raise
     finally:
         Path(aside).unlink(missing_ok=True)
@@ -51,7 +63,10 @@ def write_text(path: Path, text: str) -> None:
 
 
 def read_complete_lines(path: Path) -> list[str]:
-    """Of a journal, without the line that a kill cut off, which goes from the file, too. Raises BadInput."""
+    """Of a journal, without the line that a kill cut off, which goes from the file, too.
+
+    Raises BadInput.
+    """
     try:
         data = path.read_bytes() if path.exists() else b""
         end = data.rfind(b"\n") + 1

@@ -1,4 +1,6 @@
-"""Fields of a JSON file, read strictly; every refusal names the field, the file and what was needed.
+"""Fields of a JSON file, read strictly.
+
+Every refusal names the field, the file and what was needed.
 
 An unknown key is refused as loudly as a missing one: a misspelt setting that is ignored costs days.
 """
@@ -26,7 +28,9 @@ def read_json(path: Path) -> Any:
     except FileNotFoundError:
         raise BrokenFile(f"file is missing, {path}, soc.json names this processor") from None
     except json.JSONDecodeError as error:
-        raise BrokenFile(f"not JSON, {path} line {error.lineno} column {error.colno}, {error.msg}") from None
+        raise BrokenFile(
+            f"not JSON, {path} line {error.lineno} column {error.colno}, {error.msg}"
+        ) from None
     except (OSError, ValueError, RecursionError) as error:
         raise BrokenFile(f"cannot be read, {path}, {' '.join(str(error).split())}") from None
 
@@ -35,16 +39,23 @@ def require_format(data: Any, path: Path, formats: Sequence[int]) -> int:
     """Raises BrokenFile for a file of another format."""
     found = data.get("format") if isinstance(data, dict) else None
     if isinstance(data, dict) and "format" not in data:
-        raise BrokenFile(f"field 'format' is missing, {path}, this version reads format {' and '.join(map(str, formats))}")
+        raise BrokenFile(
+            f"field 'format' is missing, {path}, this version reads format"
+            f" {' and '.join(map(str, formats))}"
+        )
     if isinstance(data, dict) and (isinstance(found, bool) or found not in formats):
-        raise BrokenFile(f"format {found!r}, {path}, this version reads format {' and '.join(map(str, formats))}")
+        raise BrokenFile(
+            f"format {found!r}, {path}, this version reads format {' and '.join(map(str, formats))}"
+        )
     return found if isinstance(found, int) else formats[-1]
 
 
 def require_keys(data: Any, names: tuple[str, ...], where: str) -> dict[str, Any]:
     """An object with exactly these keys."""
     if not isinstance(data, dict):
-        raise BrokenFile(f"a {type(data).__name__}, {where}, needed is an object with {', '.join(names)}")
+        raise BrokenFile(
+            f"a {type(data).__name__}, {where}, needed is an object with {', '.join(names)}"
+        )
     if missing := [name for name in names if name not in data]:
         raise BrokenFile(f"field {missing[0]!r} is missing, {where}, needed are {', '.join(names)}")
     if unknown := [name for name in data if name not in names]:
@@ -52,7 +63,9 @@ def require_keys(data: Any, names: tuple[str, ...], where: str) -> dict[str, Any
     return data
 
 
-def number(data: Mapping[str, Any], key: str, where: str, least: float = 0.0, most: float = math.inf) -> float:
+def number(
+    data: Mapping[str, Any], key: str, where: str, least: float = 0.0, most: float = math.inf
+) -> float:
     """A finite one."""
     if is_number(value := data[key]) and least <= value <= most:
         return float(value)
@@ -60,25 +73,39 @@ def number(data: Mapping[str, Any], key: str, where: str, least: float = 0.0, mo
     raise BrokenFile(f"field {key!r} is {shorten(value)}, {where}, needed is a number of {limit}")
 
 
-def numbers(data: Mapping[str, Any], key: str, where: str, most: int, least: float = -1e300) -> tuple[float, ...]:
+def numbers(
+    data: Mapping[str, Any], key: str, where: str, most: int, least: float = -1e300
+) -> tuple[float, ...]:
     """A list of at most so many finite ones."""
     found = items(data, key, where, most)
     if odd := [one for one in found if not is_number(one) or one < least]:
-        raise BrokenFile(f"field {key!r} holds {shorten(odd[0])}, {where}, needed are numbers of at least {least:g}")
+        raise BrokenFile(
+            f"field {key!r} holds {shorten(odd[0])}, {where}, needed are numbers of at least"
+            f" {least:g}"
+        )
     return tuple(map(float, found))
 
 
 def integer(data: Mapping[str, Any], key: str, where: str, least: int = 0) -> int:
     value = data[key]
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= 2**53:
-        raise BrokenFile(f"field {key!r} is {shorten(value)}, {where}, needed is a whole number of at least {least}")
+        raise BrokenFile(
+            f"field {key!r} is {shorten(value)}, {where}, needed is a whole number of at least"
+            f" {least}"
+        )
     return value
 
 
 def integers(data: Mapping[str, Any], key: str, where: str, most: int) -> tuple[int, ...]:
     found = items(data, key, where, most)
-    if odd := [one for one in found if isinstance(one, bool) or not isinstance(one, int) or abs(one) > 2**53]:
-        raise BrokenFile(f"field {key!r} holds {shorten(odd[0])}, {where}, needed are whole numbers")
+    if odd := [
+        one
+        for one in found
+        if isinstance(one, bool) or not isinstance(one, int) or abs(one) > 2**53
+    ]:
+        raise BrokenFile(
+            f"field {key!r} holds {shorten(odd[0])}, {where}, needed are whole numbers"
+        )
     return tuple(found)
 
 
@@ -104,7 +131,9 @@ def strings(data: Mapping[str, Any], key: str, where: str, most: int = 1000) -> 
 
 def choice(data: Mapping[str, Any], key: str, allowed: tuple[str, ...], where: str) -> str:
     if data[key] not in allowed:
-        raise BrokenFile(f"field {key!r} is {shorten(data[key])}, {where}, needed is one of {', '.join(allowed)}")
+        raise BrokenFile(
+            f"field {key!r} is {shorten(data[key])}, {where}, needed is one of {', '.join(allowed)}"
+        )
     return str(data[key])
 
 
@@ -119,7 +148,9 @@ def items(data: Mapping[str, Any], key: str, where: str, most: int = 1000) -> li
     if not isinstance(found, list):
         raise BrokenFile(f"field {key!r} is {shorten(found)}, {where}, needed is a list")
     if len(found) > most:
-        raise BrokenFile(f"field {key!r} holds {len(found)} items, {where}, needed are at most {most}")
+        raise BrokenFile(
+            f"field {key!r} holds {len(found)} items, {where}, needed are at most {most}"
+        )
     return found
 
 

@@ -1,4 +1,7 @@
-"""Where the data that ships with the package lies: beside it in a checkout, inside it in a wheel."""
+"""Where the data that ships with the package lies.
+
+Beside it in a checkout, inside it in a wheel.
+"""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@
     - {end: output, processor: cpu}
 
 A segment starts where the one before ends. Depths and widths are absolute, or ratios to the
-original's (`0.5x`), which lowering turns into the nearest that can be had. `input_shape` for `input`,
-and a segment's own `start`, are read as well.
+original's (`0.5x`), which lowering turns into the nearest that can be had. `input_shape` for
+`input`, and a segment's own `start`, are read as well.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ MERGES = ("concat", "project")
 
 
 def read_plan(path: str | Path) -> Plan:
-    """Raises UnknownName for a missing file, BrokenFile for one that is no plan, BadPlan for impossible numbers."""
+    """Raises UnknownName for a missing file, BrokenFile for one that is no plan, BadPlan for
+    impossible numbers.
+    """
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
@@ -67,17 +69,31 @@ def short_repr(value: Any) -> str:
 
 
 def plan_of(data: Any, where: str) -> Plan:
-    table = mapping(data, where, {"format", "model", "input", "input_shape", "soc", "merge", "segments"}, {"model", "segments"})
+    table = mapping(
+        data,
+        where,
+        {"format", "model", "input", "input_shape", "soc", "merge", "segments"},
+        {"model", "segments"},
+    )
     version = table.get("format", FORMAT)
     if type(version) is not int or version != FORMAT:
-        raise BrokenFile(f"plan {where} has format {short_repr(version)}, this version reads format {FORMAT}")
+        raise BrokenFile(
+            f"plan {where} has format {short_repr(version)}, this version reads format {FORMAT}"
+        )
     merge = merge_of(table.get("merge"), where, "concat")
     segments = table["segments"]
     if not isinstance(segments, list) or not segments:
-        raise BadPlan(f"segments is {short_repr(segments)}, plan {where}, it must be a list of at least one segment")
+        raise BadPlan(
+            f"segments is {short_repr(segments)}, plan {where}, it must be a list of at least one"
+            " segment"
+        )
     read: list[Segment] = []
     for number, segment in enumerate(segments):
-        read.append(segment_of(segment, f"{where}, segment {number}", read[-1].end if read else "input", merge))
+        read.append(
+            segment_of(
+                segment, f"{where}, segment {number}", read[-1].end if read else "input", merge
+            )
+        )
     soc = string(table, "soc", where) if table.get("soc") is not None else None
     return Plan(string(table, "model", where), shape_of(table, where), tuple(read), soc)
 
@@ -85,10 +101,20 @@ def plan_of(data: Any, where: str) -> Plan:
 def shape_of(table: dict[str, Any], where: str) -> tuple[int, ...]:
     given = [key for key in ("input", "input_shape") if key in table]
     if len(given) != 1:
-        raise BadPlan(f"{' and '.join(given) or 'missing key input'}, plan {where}, it needs one input: [1, 3, 224, 224] or the like")
+        raise BadPlan(
+            f"{' and '.join(given) or 'missing key input'}, plan {where}, it needs one input: [1,"
+            " 3, 224, 224] or the like"
+        )
     shape = table[given[0]]
-    if not isinstance(shape, list) or not 1 <= len(shape) <= 8 or not all(type(d) is int and 0 < d < LARGEST for d in shape):
-        raise BadPlan(f"{given[0]} is {short_repr(shape)}, plan {where}, it must be a list of positive whole numbers")
+    if (
+        not isinstance(shape, list)
+        or not 1 <= len(shape) <= 8
+        or not all(type(d) is int and 0 < d < LARGEST for d in shape)
+    ):
+        raise BadPlan(
+            f"{given[0]} is {short_repr(shape)}, plan {where}, it must be a list of positive whole"
+            " numbers"
+        )
     return tuple(shape)
 
 
@@ -96,23 +122,35 @@ def merge_of(value: Any, where: str, otherwise: str) -> str:
     if value is None:
         return otherwise
     if value not in MERGES:
-        raise BadPlan(f"unknown merge {short_repr(value)}, plan {where}, it is {' or '.join(MERGES)}")
+        raise BadPlan(
+            f"unknown merge {short_repr(value)}, plan {where}, it is {' or '.join(MERGES)}"
+        )
     return str(value)
 
 
 def segment_of(data: Any, where: str, start: str, merge: str) -> Segment:
     table = mapping(data, where, {"start", "end", "merge", "branches"} | BRANCH, {"end"})
     if ("branches" in table) == ("processor" in table):
-        raise BadPlan(f"{'both' if 'branches' in table else 'neither'} branches and processor, plan {where}, a segment has one of them")
+        raise BadPlan(
+            f"{'both' if 'branches' in table else 'neither'} branches and processor, plan {where},"
+            " a segment has one of them"
+        )
     alone = {key: value for key, value in table.items() if key in BRANCH}
     if alone and "branches" in table:
-        raise BadPlan(f"{next(iter(alone))} is beside branches, plan {where}, it belongs to one of them")
+        raise BadPlan(
+            f"{next(iter(alone))} is beside branches, plan {where}, it belongs to one of them"
+        )
     branches = table.get("branches", [alone])
     if not isinstance(branches, list) or not branches:
-        raise BadPlan(f"branches is {short_repr(branches)}, plan {where}, it must be a list of at least one branch")
+        raise BadPlan(
+            f"branches is {short_repr(branches)}, plan {where}, it must be a list of at least one"
+            " branch"
+        )
     read = tuple(branch_of(b, f"{where}, branch {i}") for i, b in enumerate(branches))
     begins = string(table, "start", where) if "start" in table else start
-    return Segment(begins, string(table, "end", where), read, merge_of(table.get("merge"), where, merge))
+    return Segment(
+        begins, string(table, "end", where), read, merge_of(table.get("merge"), where, merge)
+    )
 
 
 def branch_of(data: Any, where: str) -> Branch:
@@ -123,10 +161,16 @@ def branch_of(data: Any, where: str) -> Branch:
             continue
         if type(value) is not int or not 0 < value < LARGEST:
             ratio = " or a ratio above 0 such as 0.5x" if key in SCALABLE else ""
-            raise BadPlan(f"{key} is {short_repr(value)}, plan {where}, it must be a whole number of at least 1{ratio}")
+            raise BadPlan(
+                f"{key} is {short_repr(value)}, plan {where}, it must be a whole number of at least"
+                f" 1{ratio}"
+            )
     inner = table.get("inner_ratio")
     if inner is not None and (type(inner) not in (int, float) or not 0 < inner <= 64):
-        raise BadPlan(f"inner_ratio is {short_repr(inner)}, plan {where}, it must be a number above 0 and at most 64")
+        raise BadPlan(
+            f"inner_ratio is {short_repr(inner)}, plan {where}, it must be a number above 0 and at"
+            " most 64"
+        )
     if table.get("activation") is not None:
         string(table, "activation", where)
     string(table, "processor", where)
@@ -135,14 +179,24 @@ def branch_of(data: Any, where: str) -> Branch:
 
 def is_ratio(value: Any) -> bool:
     """Whether it is a share of the original's, spelt `0.5x`."""
-    return isinstance(value, str) and RATIO.fullmatch(value) is not None and 0 < float(value[:-1]) <= LARGEST_RATIO
+    return (
+        isinstance(value, str)
+        and RATIO.fullmatch(value) is not None
+        and 0 < float(value[:-1]) <= LARGEST_RATIO
+    )
 
 
 def mapping(data: Any, where: str, known: set[str], needed: set[str]) -> dict[str, Any]:
     if not isinstance(data, dict):
-        raise BrokenFile(f"plan {where} is {short_repr(data)}, it must be a mapping with {', '.join(sorted(needed))}")
+        raise BrokenFile(
+            f"plan {where} is {short_repr(data)}, it must be a mapping with"
+            f" {', '.join(sorted(needed))}"
+        )
     if unknown := [key for key in data if key not in known]:
-        raise BadPlan(f"unknown key {short_repr(unknown[0])}, plan {where}, it knows {', '.join(sorted(known))}")
+        raise BadPlan(
+            f"unknown key {short_repr(unknown[0])}, plan {where}, it knows"
+            f" {', '.join(sorted(known))}"
+        )
     if missing := sorted(needed - data.keys()):
         raise BadPlan(f"missing key {missing[0]!r}, plan {where}")
     return data
@@ -163,9 +217,13 @@ def plan_text(plan: Plan) -> str:
     if plan.soc is not None:
         data["soc"] = plan.soc
     starts = ["input", *(segment.end for segment in plan.segments)]
-    rows = [row_of(segment, start, merge) for segment, start in zip(plan.segments, starts, strict=False)]
+    rows = [
+        row_of(segment, start, merge) for segment, start in zip(plan.segments, starts, strict=False)
+    ]
     data |= {"merge": merge, "segments": rows}
-    return yaml.safe_dump(data, sort_keys=False, default_flow_style=None, width=150, allow_unicode=True)
+    return yaml.safe_dump(
+        data, sort_keys=False, default_flow_style=None, width=150, allow_unicode=True
+    )
 
 
 def row_of(segment: Segment, start: str, merge: str) -> dict[str, Any]:

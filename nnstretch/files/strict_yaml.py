@@ -1,4 +1,7 @@
-"""YAML that a stranger may have written, read as plain data; a key given twice is refused, not overridden in silence."""
+"""YAML that a stranger may have written, read as plain data.
+
+A key given twice is refused, not overridden in silence.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,9 @@ class UniqueKeyLoader(yaml.SafeLoader):
         seen: set[str] = set()
         for key, _ in node.value:
             if key.value in seen and key.tag != "tag:yaml.org,2002:merge":
-                raise yaml.constructor.ConstructorError(None, None, f"key {str(key.value)[:60]} is there twice", key.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"key {str(key.value)[:60]} is there twice", key.start_mark
+                )
             if isinstance(key, yaml.ScalarNode):
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
@@ -30,9 +35,16 @@ def parse_yaml(text: str, where: str) -> Any:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f"line {mark.line + 1}" if mark else "somewhere"
-        raise BrokenFile(f"{where} is no YAML, {line}, {one_line(getattr(error, 'problem', None) or error)[:200]}") from error
+        raise BrokenFile(
+            f"{where} is no YAML, {line},"
+            f" {one_line(getattr(error, 'problem', None) or error)[:200]}"
+        ) from error
     except RecursionError as error:
-        raise BrokenFile(f"{where} is no YAML to read, somewhere, it is nested too deeply") from error
+        raise BrokenFile(
+            f"{where} is no YAML to read, somewhere, it is nested too deeply"
+        ) from error
     # YAML's own dates and numbers may be none: 2001-99-99.
     except (ValueError, TypeError, AttributeError, KeyError, IndexError, OverflowError) as error:
-        raise BrokenFile(f"{where} holds a value that YAML cannot read, somewhere, {one_line(error)[:200]}") from error
+        raise BrokenFile(
+            f"{where} holds a value that YAML cannot read, somewhere, {one_line(error)[:200]}"
+        ) from error

@@ -1,4 +1,7 @@
-"""Links and files -> the manifest of one bundle: connections become tensors of one name, modules become stages."""
+"""Links and files -> the manifest of one bundle.
+
+Connections become tensors of one name, modules become stages.
+"""
 
 from __future__ import annotations
 
@@ -46,15 +49,30 @@ class ModuleFile:
 
 
 def chain_module_graph(pieces: Sequence[Graph], outputs: Sequence[str]) -> ModuleGraph:
-    """A network's own links: who writes a value feeds everyone who reads it, and `outputs` leave in their order."""
-    links = ModuleGraph(modules=tuple(module_from_graph(f"s{number}", piece) for number, piece in enumerate(pieces)))
-    writer = {item.name: Endpoint(module.name, "output", item.name) for module in links.modules for item in module.outputs}
+    """A network's own links.
+
+    Who writes a value feeds everyone who reads it, and `outputs` leave in their order.
+    """
+    links = ModuleGraph(
+        modules=tuple(module_from_graph(f"s{number}", piece) for number, piece in enumerate(pieces))
+    )
+    writer = {
+        item.name: Endpoint(module.name, "output", item.name)
+        for module in links.modules
+        for item in module.outputs
+    }
     for module in links.modules:
         for item in module.inputs:
-            links = with_connection(links, writer.get(item.name, Endpoint(PIPELINE, "input", item.name)), Endpoint(module.name, "input", item.name))
+            links = with_connection(
+                links,
+                writer.get(item.name, Endpoint(PIPELINE, "input", item.name)),
+                Endpoint(module.name, "input", item.name),
+            )
     for index, name in enumerate(dict.fromkeys(outputs)):
         if name not in writer:
-            raise BadInput(f"output {name} is an input, pipeline of {len(pieces)} stages, no stage writes it")
+            raise BadInput(
+                f"output {name} is an input, pipeline of {len(pieces)} stages, no stage writes it"
+            )
         links = with_connection(links, writer[name], Endpoint(PIPELINE, "output", str(index)))
     return links
 
@@ -63,55 +81,101 @@ def module_from_graph(name: str, graph: Graph, params: Sequence[TensorDecl] = ()
     """A graph as a module: its inputs and outputs under their own names."""
     specs = graph.specs()
     inputs = tuple(TensorDecl(value.name, value.spec) for value in graph.inputs)
-    return Module(name, inputs, tuple(TensorDecl(output, specs[output]) for output in graph.outputs), tuple(params))
+    return Module(
+        name,
+        inputs,
+        tuple(TensorDecl(output, specs[output]) for output in graph.outputs),
+        tuple(params),
+    )
 
 
-def with_parameter_groups(links: ModuleGraph, params: Mapping[str, Sequence[TensorDecl]]) -> ModuleGraph:
+def with_parameter_groups(
+    links: ModuleGraph, params: Mapping[str, Sequence[TensorDecl]]
+) -> ModuleGraph:
     """A parameter group for each module that has parameters left, called as the module."""
-    modules = tuple(replace(module, params=tuple(params.get(module.name, ()))) for module in links.modules)
+    modules = tuple(
+        replace(module, params=tuple(params.get(module.name, ()))) for module in links.modules
+    )
     links = replace(links, modules=modules)
     for module in modules:
         if module.params:
-            links = with_connection(links, Endpoint(PIPELINE, "param", module.name), Endpoint(module.name, "param"))
+            links = with_connection(
+                links, Endpoint(PIPELINE, "param", module.name), Endpoint(module.name, "param")
+            )
     return links
 
 
 def add_python_stages(links: ModuleGraph, before: str = "", after: str = "") -> ModuleGraph:
-    """Python stages around a pipeline: one takes an item of any kind and feeds all inputs, one makes all outputs a result of any kind."""
+    """Python stages around a pipeline.
+
+    One takes an item of any kind and feeds all inputs, one makes all outputs a result of any kind.
+    """
     inputs = {s.name: s for s, _ in links.connections if s.owner == PIPELINE and s.kind == "input"}
-    outputs = sorted((t for _, t in links.connections if t.owner == PIPELINE), key=lambda end: int(end.name))
-    sources, modules, made = links.sources(), list(links.modules), ModuleGraph(settings=links.settings)
+    outputs = sorted(
+        (t for _, t in links.connections if t.owner == PIPELINE), key=lambda end: int(end.name)
+    )
+    sources, modules, made = (
+        links.sources(),
+        list(links.modules),
+        ModuleGraph(settings=links.settings),
+    )
     if before:
         items = tuple(TensorDecl(name, spec_of(links, end)) for name, end in inputs.items())
         modules.insert(0, Module(BEFORE, (TensorDecl(ITEM),), items, call=before))
     if after:
-        items = tuple(TensorDecl(sources[end].name, spec_of(links, sources[end])) for end in outputs)
+        items = tuple(
+            TensorDecl(sources[end].name, spec_of(links, sources[end])) for end in outputs
+        )
         modules.append(Module(AFTER, items, (TensorDecl(RESULT),), call=after))
     made = replace(made, modules=tuple(modules), specs=() if before else links.specs)
     if before:
-        made = with_connection(made, Endpoint(PIPELINE, "input", ITEM), Endpoint(BEFORE, "input", ITEM))
+        made = with_connection(
+            made, Endpoint(PIPELINE, "input", ITEM), Endpoint(BEFORE, "input", ITEM)
+        )
     for source, target in links.connections:
         if before and source.owner == PIPELINE and source.kind == "input":
             source = Endpoint(BEFORE, "output", source.name)
         if after and target.owner == PIPELINE:
             target = Endpoint(AFTER, "input", source.name)
         made = with_connection(made, source, target)
-    return with_connection(made, Endpoint(AFTER, "output", RESULT), Endpoint(PIPELINE, "output", "0")) if after else made
+    return (
+        with_connection(made, Endpoint(AFTER, "output", RESULT), Endpoint(PIPELINE, "output", "0"))
+        if after
+        else made
+    )
 
 
 def tensor_names(links: ModuleGraph) -> dict[Endpoint, str]:
-    """A name for everything that flows: pipeline inputs keep theirs, outputs of modules too where it is free."""
+    """A name for everything that flows.
+
+    Pipeline inputs keep theirs, outputs of modules too where it is free.
+    """
     names = {s: s.name for s, _ in links.connections if s.owner == PIPELINE and s.kind == "input"}
     for module in topological_order(links):
         for item in module.outputs:
             taken = set(names.values())
-            tries = (item.name, f"{module.name}.{item.name}", *(f"{module.name}.{item.name}.{i}" for i in range(len(taken) + 1)))
-            names[Endpoint(module.name, "output", item.name)] = next(name for name in tries if name not in taken)
+            tries = (
+                item.name,
+                f"{module.name}.{item.name}",
+                *(f"{module.name}.{item.name}.{i}" for i in range(len(taken) + 1)),
+            )
+            names[Endpoint(module.name, "output", item.name)] = next(
+                name for name in tries if name not in taken
+            )
     return names
 
 
-def build_manifest(links: ModuleGraph, files: Mapping[str, ModuleFile], model: str, soc: str | None, error: float = 0.0) -> tuple[Manifest, dict[str, bytes]]:
-    """The manifest, and its files by their names in the bundle. Raises BadInput where links and files do not fit."""
+def build_manifest(
+    links: ModuleGraph,
+    files: Mapping[str, ModuleFile],
+    model: str,
+    soc: str | None,
+    error: float = 0.0,
+) -> tuple[Manifest, dict[str, bytes]]:
+    """The manifest, and its files by their names in the bundle.
+
+    Raises BadInput where links and files do not fit.
+    """
     require_complete(links)
     names, sources = tensor_names(links), links.sources()
     stages: list[PipelineStage] = []
@@ -119,7 +183,9 @@ def build_manifest(links: ModuleGraph, files: Mapping[str, ModuleFile], model: s
     contents: dict[str, bytes] = {}
     for number, module in enumerate(topological_order(links)):
         settings = links.settings.get(module.name, ModuleSettings())
-        feeds = [names[sources[Endpoint(module.name, "input", item.name)]] for item in module.inputs]
+        feeds = [
+            names[sources[Endpoint(module.name, "input", item.name)]] for item in module.inputs
+        ]
         makes = [names[Endpoint(module.name, "output", item.name)] for item in module.outputs]
         stages.append(stage_of(module, settings, files.get(module.name), feeds, makes))
         if not module.call:
@@ -127,40 +193,87 @@ def build_manifest(links: ModuleGraph, files: Mapping[str, ModuleFile], model: s
             subs.append(sub)
             contents[sub.file] = data
     groups = parameter_groups(links, {sub.name: contents[sub.file] for sub in subs})
-    pipeline = PipelineSpec(tuple(stages), inputs_of(links, names), outputs_of(links, names), groups)
+    pipeline = PipelineSpec(
+        tuple(stages), inputs_of(links, names), outputs_of(links, names), groups
+    )
     return manifest_of(pipeline, tuple(subs), model, soc, error), contents
 
 
-def stage_of(module: Module, settings: ModuleSettings, file: ModuleFile | None, feeds: Sequence[str], makes: Sequence[str]) -> PipelineStage:
-    plain = PipelineStage(module.name, threads=settings.threads, cores=settings.cores, capacity=settings.capacity)
+def stage_of(
+    module: Module,
+    settings: ModuleSettings,
+    file: ModuleFile | None,
+    feeds: Sequence[str],
+    makes: Sequence[str],
+) -> PipelineStage:
+    plain = PipelineStage(
+        module.name, threads=settings.threads, cores=settings.cores, capacity=settings.capacity
+    )
     if module.call:
-        inputs = tuple(TensorDecl(name, item.spec) for name, item in zip(feeds, module.inputs, strict=True))
-        outputs = tuple(TensorDecl(name, item.spec) for name, item in zip(makes, module.outputs, strict=True))
-        return replace(plain, call=module.call, inputs=inputs, outputs=outputs, replicas=settings.replicas if settings.replicas > 1 else ())
+        inputs = tuple(
+            TensorDecl(name, item.spec) for name, item in zip(feeds, module.inputs, strict=True)
+        )
+        outputs = tuple(
+            TensorDecl(name, item.spec) for name, item in zip(makes, module.outputs, strict=True)
+        )
+        return replace(
+            plain,
+            call=module.call,
+            inputs=inputs,
+            outputs=outputs,
+            replicas=settings.replicas if settings.replicas > 1 else (),
+        )
     replicas = settings.processors if len(settings.processors) > 1 else ()
     copies = ({}, {}) if file is None else (file.copy_in_us, file.copy_out_us)
-    return replace(plain, subgraphs=(module.name,), replicas=replicas, copy_in_us=copies[0], copy_out_us=copies[1])
+    return replace(
+        plain,
+        subgraphs=(module.name,),
+        replicas=replicas,
+        copy_in_us=copies[0],
+        copy_out_us=copies[1],
+    )
 
 
 def subgraph_of(
-    module: Module, settings: ModuleSettings, file: ModuleFile | None, feeds: Sequence[str], makes: Sequence[str], number: int
+    module: Module,
+    settings: ModuleSettings,
+    file: ModuleFile | None,
+    feeds: Sequence[str],
+    makes: Sequence[str],
+    number: int,
 ) -> tuple[Subgraph, bytes]:
     """A module's file with its ends named as the pipeline's tensors."""
     if file is None:
-        raise BadInput(f"module {module.name} has no file, pipeline, a network needs one and a Python stage a function")
-    for what, items, ports in (("inputs", module.inputs, file.inputs), ("outputs", module.outputs, file.outputs)):
-        mine, theirs = [(item.name, item.spec) for item in items], [(port.name, port.spec) for port in ports]
+        raise BadInput(
+            f"module {module.name} has no file, pipeline, a network needs one and a Python stage a"
+            " function"
+        )
+    for what, items, ports in (
+        ("inputs", module.inputs, file.inputs),
+        ("outputs", module.outputs, file.outputs),
+    ):
+        mine, theirs = (
+            [(item.name, item.spec) for item in items],
+            [(port.name, port.spec) for port in ports],
+        )
         if mine != theirs:
-            raise BadInput(f"{what} of module {module.name} are {describe_endpoints(mine)}, pipeline, its file has {describe_endpoints(theirs)}")
+            raise BadInput(
+                f"{what} of module {module.name} are {describe_endpoints(mine)}, pipeline, its file"
+                f" has {describe_endpoints(theirs)}"
+            )
     data = file.data
     if [*feeds, *makes] != [port.name for port in (*file.inputs, *file.outputs)]:
         import onnx
 
         from nnstretch.export.onnx.rename_io import rename_io
 
-        data = rename_io(onnx.load_from_string(data), feeds, makes).SerializeToString(deterministic=True)
+        data = rename_io(onnx.load_from_string(data), feeds, makes).SerializeToString(
+            deterministic=True
+        )
     inputs = {name: replace(port, name=name) for name, port in zip(feeds, file.inputs, strict=True)}
-    outputs = tuple(replace(port, name=name) for name, port in zip(makes, file.outputs, strict=True))
+    outputs = tuple(
+        replace(port, name=name) for name, port in zip(makes, file.outputs, strict=True)
+    )
     sub = Subgraph(
         name=module.name,
         processor=settings.processors[0] if settings.processors else HOST,
@@ -182,33 +295,55 @@ def describe_endpoints(ends: Sequence[tuple[str, object]]) -> str:
 
 
 def inputs_of(links: ModuleGraph, names: Mapping[Endpoint, str]) -> tuple[TensorDecl, ...]:
-    entering = dict.fromkeys(s for s, _ in links.connections if s.owner == PIPELINE and s.kind == "input")
+    entering = dict.fromkeys(
+        s for s, _ in links.connections if s.owner == PIPELINE and s.kind == "input"
+    )
     return tuple(TensorDecl(names[end], spec_of(links, end)) for end in entering)
 
 
 def outputs_of(links: ModuleGraph, names: Mapping[Endpoint, str]) -> tuple[str, ...]:
-    bound = sorted(((int(t.name), names[s]) for s, t in links.connections if t.owner == PIPELINE), key=lambda pair: pair[0])
+    bound = sorted(
+        ((int(t.name), names[s]) for s, t in links.connections if t.owner == PIPELINE),
+        key=lambda pair: pair[0],
+    )
     return tuple(name for _, name in bound)
 
 
 def parameter_groups(links: ModuleGraph, files: Mapping[str, bytes]) -> tuple[ParameterGroup, ...]:
     """Raises BadInput where a file does not hold a parameter as it is."""
-    found = [(s.name, t.owner) for s, t in links.connections if s.owner == PIPELINE and s.kind == "param"]
-    return tuple(ParameterGroup(name, owner, locate_parameter(owner, files[owner], links.module(owner).params)) for name, owner in found)
+    found = [
+        (s.name, t.owner) for s, t in links.connections if s.owner == PIPELINE and s.kind == "param"
+    ]
+    return tuple(
+        ParameterGroup(
+            name, owner, locate_parameter(owner, files[owner], links.module(owner).params)
+        )
+        for name, owner in found
+    )
 
 
-def locate_parameter(module: str, data: bytes, params: Sequence[TensorDecl]) -> tuple[Parameter, ...]:
+def locate_parameter(
+    module: str, data: bytes, params: Sequence[TensorDecl]
+) -> tuple[Parameter, ...]:
     from nnstretch.export.onnx.rename_io import weight_offsets
 
     at = weight_offsets(data, [item.name for item in params])
     for item in params:
         if item.name not in at or item.spec != at[item.name][0]:
-            raise BadInput(f"parameter {item.name} of module {module}, pipeline, its file has no plain weight {item.name} {item.spec}")
+            raise BadInput(
+                f"parameter {item.name} of module {module}, pipeline, its file has no plain weight"
+                f" {item.name} {item.spec}"
+            )
     return tuple(Parameter(item.name, *at[item.name]) for item in params)
 
 
-def manifest_of(pipeline: PipelineSpec, subs: tuple[Subgraph, ...], model: str, soc: str | None, error: float) -> Manifest:
-    """Inputs and outputs are those of the sub-graphs together: what enters them from elsewhere, and what someone else needs."""
+def manifest_of(
+    pipeline: PipelineSpec, subs: tuple[Subgraph, ...], model: str, soc: str | None, error: float
+) -> Manifest:
+    """Inputs and outputs are those of the sub-graphs together.
+
+    What enters them from elsewhere, and what someone else needs.
+    """
     written = {port.name: port for sub in subs for port in sub.outputs}
     entering = {port.name: port for sub in subs for port in sub.inputs if port.name not in written}
     wanted = [*pipeline.outputs, *(item.name for stage in pipeline.stages for item in stage.inputs)]

@@ -11,10 +11,13 @@ INTENSIVE = WEIGHTED | {"matmul", "bmm", "mm", "addmm", "einsum", "scaled_dot_pr
 
 
 def compute_layers(graph: Graph) -> tuple[int, ...]:
-    """The compute layer of every node: a compute-intensive operator with the cheap ones that follow, divided further at cuts.
+    """The compute layer of every node.
 
-    What comes before the first intensive operator is in its layer; where nothing is intensive, every operator is a layer. What picks
-    from a tuple, batch sizes and functions of weights open none.
+    A compute-intensive operator with the cheap ones that follow, divided further at cuts.
+
+    What comes before the first intensive operator is in its layer; where nothing is intensive,
+    every operator is a layer. What picks from a tuple, batch sizes and functions of weights open
+    none.
     """
     carriers = depends_on_input(graph) | set(graph.outputs)
     at = [i for i, node in enumerate(graph.nodes) if node.name in carriers and node.op != "getitem"]

@@ -59,39 +59,69 @@ def export_partition(
     outfit: StageOptions | None = None,
     progress: Progress | None = None,
 ) -> Manifest:
-    """Write a `.nns` whose pipeline is this partition. Each file is compared with its module, all in a row with the network.
+    """Write a `.nns` whose pipeline is this partition.
 
-    `module` is the network itself where it is at hand, else one is built of the graph. Raises Mismatch, UnsupportedOp.
+    Each file is compared with its module, all in a row with the network.
+
+    `module` is the network itself where it is at hand, else one is built of the graph. Raises
+    Mismatch, UnsupportedOp.
     """
     outfit, graph = outfit or StageOptions(), partition.graph
     given = example_inputs(graph, outfit.seed)
     files = files_of(partition, weights, given, progress or (lambda *_: None))
     arrays = {name: value.numpy() for name, value in given.items()}
     found = run_in_sequence(files, arrays)
-    expected = outputs_of(module if module is not None else build(graph, weights), tuple(given.values()))
+    expected = outputs_of(
+        module if module is not None else build(graph, weights), tuple(given.values())
+    )
     pairs = zip(graph.outputs, expected, strict=True)
-    error = max(check_close(value.numpy(), found[name], f"pipeline of {graph.name}, {name},") for name, value in pairs)
+    error = max(
+        check_close(value.numpy(), found[name], f"pipeline of {graph.name}, {name},")
+        for name, value in pairs
+    )
     links = module_graph_of(partition, files, outfit)
-    made = {f"s{number}": module_file(file, stage) for number, (file, stage) in enumerate(zip(files, partition.stages, strict=True))}
+    made = {
+        f"s{number}": module_file(file, stage)
+        for number, (file, stage) in enumerate(zip(files, partition.stages, strict=True))
+    }
     manifest, contents = build_manifest(links, made, graph.name, soc, error)
     write_bundle(Path(path), manifest, contents)
     return manifest
 
 
-def module_graph_of(partition: Partition, files: list[SectionFile], outfit: StageOptions) -> ModuleGraph:
+def module_graph_of(
+    partition: Partition, files: list[SectionFile], outfit: StageOptions
+) -> ModuleGraph:
     """The network's own links with processors, parameter groups and Python stages."""
     settings = {
-        f"s{number}": ModuleSettings(tuple(share.processor for share in stage.shares), outfit.threads, capacity=outfit.capacity)
+        f"s{number}": ModuleSettings(
+            tuple(share.processor for share in stage.shares),
+            outfit.threads,
+            capacity=outfit.capacity,
+        )
         for number, stage in enumerate(partition.stages)
     }
-    settings |= {name: ModuleSettings(capacity=outfit.capacity, replicas=outfit.replicas.get(name, 1)) for name in (BEFORE, AFTER)}
+    settings |= {
+        name: ModuleSettings(capacity=outfit.capacity, replicas=outfit.replicas.get(name, 1))
+        for name in (BEFORE, AFTER)
+    }
     settings |= {name: replace(settings[name], cores=cores) for name, cores in outfit.cores.items()}
-    links = replace(chain_module_graph(partition.pieces, partition.graph.outputs), settings=settings)
-    params = {f"s{number}": [TensorDecl(name, spec) for name, spec in file.parameters] for number, file in enumerate(files)}
+    links = replace(
+        chain_module_graph(partition.pieces, partition.graph.outputs), settings=settings
+    )
+    params = {
+        f"s{number}": [TensorDecl(name, spec) for name, spec in file.parameters]
+        for number, file in enumerate(files)
+    }
     return add_python_stages(with_parameter_groups(links, params), outfit.before, outfit.after)
 
 
-def files_of(partition: Partition, weights: Mapping[str, torch.Tensor], given: Mapping[str, torch.Tensor], tell: Progress) -> list[SectionFile]:
+def files_of(
+    partition: Partition,
+    weights: Mapping[str, torch.Tensor],
+    given: Mapping[str, torch.Tensor],
+    tell: Progress,
+) -> list[SectionFile]:
     """Every stage's file, in order; each module is given what those before it wrote."""
     values, files = dict(given), list[SectionFile]()
     for number, (piece, stage) in enumerate(zip(partition.pieces, partition.stages, strict=True)):
@@ -105,11 +135,17 @@ def files_of(partition: Partition, weights: Mapping[str, torch.Tensor], given: M
 
 def notes_of(stage: StageCost) -> dict[str, str]:
     processors = ", ".join(share.processor for share in stage.shares)
-    return {"processor": processors, "stage": f"{stage.start} -> {stage.end}", "predicted_ms": f"{stage.latency_us / 1000:.3f}"}
+    return {
+        "processor": processors,
+        "stage": f"{stage.start} -> {stage.end}",
+        "predicted_ms": f"{stage.latency_us / 1000:.3f}",
+    }
 
 
 def module_file(file: SectionFile, stage: StageCost) -> ModuleFile:
-    """Where one replica copies beside its compute and another does not, all copies of the other are part of its compute."""
+    """Where one replica copies beside its compute and another does not, all copies of the other are
+    part of its compute.
+    """
     beside = any(share.beside for share in stage.shares)
     return ModuleFile(
         data=file.data,
@@ -118,8 +154,16 @@ def module_file(file: SectionFile, stage: StageCost) -> ModuleFile:
         predicted_us={share.processor: share.latency_us for share in stage.shares},
         error_us={share.processor: share.error_us for share in stage.shares},
         max_abs_error=file.max_abs_error,
-        copy_in_us={share.processor: share.transfer_in_us if share.beside else 0.0 for share in stage.shares if beside},
-        copy_out_us={share.processor: share.transfer_out_us if share.beside else 0.0 for share in stage.shares if beside},
+        copy_in_us={
+            share.processor: share.transfer_in_us if share.beside else 0.0
+            for share in stage.shares
+            if beside
+        },
+        copy_out_us={
+            share.processor: share.transfer_out_us if share.beside else 0.0
+            for share in stage.shares
+            if beside
+        },
     )
 
 

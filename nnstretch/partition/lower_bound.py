@@ -10,11 +10,13 @@ STEPS = 400
 
 
 def bottleneck_bound_us(table: StageCostTable, replicas: bool) -> float:
-    """The larger of the heaviest layer on its fastest processor, and all work divided at will; copies and contention left out.
+    """The larger of the heaviest layer on its fastest processor, and all work divided at will.
 
-    Divided at will, the busiest of processors has at least `sum over layers of min over processors of share x time` for any shares
-    that add up to 1 (linear programming's dual), so shares need not be the best ones for the bound to hold. With replicas a layer's
-    time counts over all processors.
+    Copies and contention left out.
+
+    Divided at will, the busiest of processors has at least `sum over layers of min over processors
+    of share x time` for any shares that add up to 1 (linear programming's dual), so shares need not
+    be the best ones for the bound to hold. With replicas a layer's time counts over all processors.
     """
     times_us = table.least_us
     fastest_us = times_us.min(axis=0)

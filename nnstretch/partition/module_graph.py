@@ -1,6 +1,9 @@
-"""How modules of a pipeline hang together: a frozen value, and the one rule book that a new connection must pass.
+"""How modules of a pipeline hang together.
 
-Everything here is pure: a connection that is refused leaves what was there, since a new value is made only when every rule holds.
+A frozen value, and the one rule book that a new connection must pass.
+
+Everything here is pure: a connection that is refused leaves what was there, since a new value is
+made only when every rule holds.
 """
 
 from __future__ import annotations
@@ -39,7 +42,10 @@ class ModuleSettings:
     cores: tuple[int, ...] = ()
     capacity: int = DEFAULT_CAPACITY
     replicas: int = 1
-    """Of a Python stage: threads that call its function at once, items in turn. A network has one for each of its processors."""
+    """Of a Python stage: threads that call its function at once, items in turn.
+
+    A network has one for each of its processors.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +61,16 @@ class Endpoint:
 
     def __str__(self) -> str:
         if self.owner == PIPELINE:
-            return {"input": "pipeline input ", "output": "pipeline output ", "param": "parameter group "}[self.kind] + self.name
-        return f"{self.owner}.{self.kind}({self.name})" if self.kind != "param" else f"{self.owner}.param"
+            return {
+                "input": "pipeline input ",
+                "output": "pipeline output ",
+                "param": "parameter group ",
+            }[self.kind] + self.name
+        return (
+            f"{self.owner}.{self.kind}({self.name})"
+            if self.kind != "param"
+            else f"{self.owner}.param"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +101,24 @@ def spec_of(links: ModuleGraph, end: Endpoint) -> TensorSpec | None:
     """Type of a tensor's end; None where any object may pass, or nobody said yet."""
     if end.owner != PIPELINE:
         module = links.module(end.owner)
-        return next(item.spec for item in (module.inputs if end.kind == "input" else module.outputs) if item.name == end.name)
+        return next(
+            item.spec
+            for item in (module.inputs if end.kind == "input" else module.outputs)
+            if item.name == end.name
+        )
     declared = dict(links.specs).get(end.name)
     if end.kind != "input" or declared is not None:
         return declared
-    return next((spec for target in links.fed_by(end) if (spec := spec_of(links, target)) is not None), None)
+    return next(
+        (spec for target in links.fed_by(end) if (spec := spec_of(links, target)) is not None), None
+    )
 
 
 def with_connection(links: ModuleGraph, source: Endpoint, target: Endpoint) -> ModuleGraph:
-    """With one connection more. Raises BadInput with the rule that it breaks; `links` stays as it is."""
+    """With one connection more.
+
+    Raises BadInput with the rule that it breaks; `links` stays as it is.
+    """
     if (why := connection_error(links, source, target)) is not None:
         raise BadInput(f"cannot connect {source} to {target}, pipeline, {why}")
     return replace(links, connections=(*links.connections, (source, target)))
@@ -103,7 +126,12 @@ def with_connection(links: ModuleGraph, source: Endpoint, target: Endpoint) -> M
 
 def connection_error(links: ModuleGraph, source: Endpoint, target: Endpoint) -> str | None:
     """Why a connection is refused, or None."""
-    return endpoint_error(source, target) or already_connected(links, source, target) or type_error(links, source, target) or would_close_cycle(links, source, target)
+    return (
+        endpoint_error(source, target)
+        or already_connected(links, source, target)
+        or type_error(links, source, target)
+        or would_close_cycle(links, source, target)
+    )
 
 
 def endpoint_error(source: Endpoint, target: Endpoint) -> str | None:
@@ -122,7 +150,11 @@ def endpoint_error(source: Endpoint, target: Endpoint) -> str | None:
     if from_pipeline and source.kind == "input" and target.kind != "input":
         return "a pipeline input feeds a module's input only"
     if not from_pipeline and target.kind == "param":
-        return "only a parameter group feeds a module's parameters" if not to_pipeline else "a parameter group is fed by the caller"
+        return (
+            "only a parameter group feeds a module's parameters"
+            if not to_pipeline
+            else "a parameter group is fed by the caller"
+        )
     if not from_pipeline and not to_pipeline and target.kind == "output":
         return "a module's output is fed by its module"
     if to_pipeline and target.kind == "input":
@@ -145,7 +177,9 @@ def already_connected(links: ModuleGraph, source: Endpoint, target: Endpoint) ->
 
 
 def type_error(links: ModuleGraph, source: Endpoint, target: Endpoint) -> str | None:
-    """Shape and type of both ends agree, those of pipeline inputs with the first module that they feed."""
+    """Shape and type of both ends agree, those of pipeline inputs with the first module that they
+    feed.
+    """
     if "param" in (source.kind, target.kind) or target.owner == PIPELINE:
         return None
     mine, theirs = spec_of(links, source), spec_of(links, target)
@@ -164,7 +198,11 @@ def would_close_cycle(links: ModuleGraph, source: Endpoint, target: Endpoint) ->
     while above:
         name, path = above.pop()
         if name == target.owner:
-            return f"that is a cycle, {' -> '.join([*path, path[0]])}" if len(path) > 1 else "that is a cycle"
+            return (
+                f"that is a cycle, {' -> '.join([*path, path[0]])}"
+                if len(path) > 1
+                else "that is a cycle"
+            )
         if name not in seen:
             seen.add(name)
             above += [(parent, (parent, *path)) for parent in parents[name]]
@@ -174,14 +212,22 @@ def would_close_cycle(links: ModuleGraph, source: Endpoint, target: Endpoint) ->
 def parents_of(links: ModuleGraph) -> dict[str, tuple[str, ...]]:
     """Modules that feed each module, each once."""
     pairs = [(s.owner, t.owner) for s, t in links.connections if PIPELINE not in (s.owner, t.owner)]
-    return {module.name: tuple(dict.fromkeys(s for s, t in pairs if t == module.name)) for module in links.modules}
+    return {
+        module.name: tuple(dict.fromkeys(s for s, t in pairs if t == module.name))
+        for module in links.modules
+    }
 
 
 def topological_order(links: ModuleGraph) -> tuple[Module, ...]:
-    """Modules in passes that each take everyone whose parents were taken before; within a pass as they were named."""
+    """Modules in passes that each take everyone whose parents were taken before.
+
+    Within a pass as they were named.
+    """
     parents, done, found = parents_of(links), set[str](), list[Module]()
     while len(found) < len(links.modules):
-        ready = [m for m in links.modules if m.name not in done and done.issuperset(parents[m.name])]
+        ready = [
+            m for m in links.modules if m.name not in done and done.issuperset(parents[m.name])
+        ]
         found += ready
         done |= {module.name for module in ready}
     return tuple(found)
@@ -200,7 +246,11 @@ def missing_connections(links: ModuleGraph) -> Iterable[str]:
     if not links.modules:
         yield "it has no module"
     for module in links.modules:
-        yield from (f"{end} is fed by nothing" for item in module.inputs if (end := Endpoint(module.name, "input", item.name)) not in sources)
+        yield from (
+            f"{end} is fed by nothing"
+            for item in module.inputs
+            if (end := Endpoint(module.name, "input", item.name)) not in sources
+        )
         if not module.inputs:
             yield f"module {module.name} has no input, so nothing would drive it"
         if not any(source.owner == module.name for source in sources.values()):

@@ -25,7 +25,9 @@ ORDERS = "parallel branches have too many orders, a few were tried"
 
 @dataclass(frozen=True, slots=True)
 class StageOnProcessor:
-    """What one processor has to do for one item of a stage, in microseconds, contention included."""
+    """What one processor has to do for one item of a stage, in microseconds, contention
+    included.
+    """
 
     processor: str
     transfer_in_us: float
@@ -43,7 +45,11 @@ class StageOnProcessor:
     @property
     def period_us(self) -> float:
         """Between two items."""
-        return max(self.compute_us, self.transfer_in_us + self.transfer_out_us) if self.beside else self.latency_us
+        return (
+            max(self.compute_us, self.transfer_in_us + self.transfer_out_us)
+            if self.beside
+            else self.latency_us
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +81,20 @@ class Partition:
     pieces: tuple[Graph, ...]
     stages: tuple[StageCost, ...]
     single_us: dict[str, float]
-    """Between two items of the whole network as one stage on each processor; processors that cannot run it are absent."""
+    """Between two items of the whole network as one stage on each processor.
+
+    Processors that cannot run it are absent.
+    """
     bound_us: float
-    """No split of these layers on these processors has a smaller bottleneck; copies and contention left out."""
+    """No split of these layers on these processors has a smaller bottleneck.
+
+    Copies and contention left out.
+    """
     why_open: str = ""
-    """Why a better split is not ruled out; empty where none between layers is better, whatever the order of parallel branches."""
+    """Why a better split is not ruled out.
+
+    Empty where none between layers is better, whatever the order of parallel branches.
+    """
 
     @property
     def proven(self) -> bool:
@@ -104,7 +119,10 @@ class Partition:
 
     @property
     def ideal_us(self) -> float | None:
-        """All work at the sum of the rates of the processors used; None where one of them cannot run the whole network."""
+        """All work at the sum of the rates of the processors used.
+
+        None where one of them cannot run the whole network.
+        """
         if any(name not in self.single_us for name in self.processors):
             return None
         return 1 / sum(1 / self.single_us[name] for name in self.processors)
@@ -136,10 +154,13 @@ def partitions(
     pricer: CostModel | None = None,
     corrections: Corrections | None = None,
 ) -> tuple[Partition, ...]:
-    """The best partition, and the next `top` - 1; `unit_of` a hand's stages, whose processors alone are chosen.
+    """The best partition, and the next `top` - 1.
 
-    With `corrections` they are the best at corrected times; what each says of itself is still as predicted.
-    Raises NoPlan where processors cannot hold the stages, UnknownName for a processor that is not there, BadInput for what does not fit.
+    `unit_of` a hand's stages, whose processors alone are chosen.
+
+    With `corrections` they are the best at corrected times; what each says of itself is still as
+    predicted. Raises NoPlan where processors cannot hold the stages, UnknownName for a processor
+    that is not there, BadInput for what does not fit.
     """
     check_request(wish)
     pricer = pricer or CostModel(soc)
@@ -147,15 +168,22 @@ def partitions(
     units = compute_layers(graph) if unit_of is None else tuple(unit_of)
     count = wish.stages if unit_of is None else max(units) + 1
     if unit_of is not None and wish.stages not in (None, count):
-        raise BadInput(f"{wish.stages} stages and a split into {count}, network {graph.name}, give one of them")
+        raise BadInput(
+            f"{wish.stages} stages and a split into {count}, network {graph.name}, give one of them"
+        )
     ends = topological_cuts(graph, units) if unit_of is None else chain_cuts(max(units) + 1)
     table = stage_cost_table(graph, units, ends, soc, names, pricer, corrections)
     blocked = any(soc.rules(name).blocked for name in names)
-    choices = best_assignments(table, count, wish.replicas, max(wish.top, BLOCKED_TRIES if blocked else 1))
+    choices = best_assignments(
+        table, count, wish.replicas, max(wish.top, BLOCKED_TRIES if blocked else 1)
+    )
     bound_us = bottleneck_bound_us(table, wish.replicas)
     stages = [stages_of(units, ends, choice) for choice in choices]
     why_open = " and ".join(([LAYOUTS] if blocked else []) + ([] if ends.complete else [ORDERS]))
-    found = [estimate_stages(graph, at, one, table, soc, pricer, bound_us, why_open) for at, one in zip(stages, choices, strict=True)]
+    found = [
+        estimate_stages(graph, at, one, table, soc, pricer, bound_us, why_open)
+        for at, one in zip(stages, choices, strict=True)
+    ]
     if blocked and not corrections:
         found.sort(key=lambda one: (one.bottleneck_us, one.latency_us))
     return tuple(found[: wish.top])
@@ -163,9 +191,13 @@ def partitions(
 
 def check_request(wish: PartitionRequest) -> None:
     if wish.top < 1 or (wish.stages is not None and wish.stages < 1):
-        raise BadInput(f"{wish.stages} stages, {wish.top} candidates, partition, at least 1 of each")
+        raise BadInput(
+            f"{wish.stages} stages, {wish.top} candidates, partition, at least 1 of each"
+        )
     if len(set(wish.processors)) != len(wish.processors):
-        raise BadInput(f"processors {', '.join(wish.processors)}, partition, each has a name of its own")
+        raise BadInput(
+            f"processors {', '.join(wish.processors)}, partition, each has a name of its own"
+        )
 
 
 def stages_of(units: Sequence[int], ends: TopologicalCuts, choice: Assignment) -> list[int]:
@@ -175,23 +207,47 @@ def stages_of(units: Sequence[int], ends: TopologicalCuts, choice: Assignment) -
 
 
 def estimate_stages(
-    graph: Graph, stage_of: Sequence[int], choice: Assignment, table: StageCostTable, soc: Soc, pricer: CostModel, bound_us: float, why_open: str
+    graph: Graph,
+    stage_of: Sequence[int],
+    choice: Assignment,
+    table: StageCostTable,
+    soc: Soc,
+    pricer: CostModel,
+    bound_us: float,
+    why_open: str,
 ) -> Partition:
     found = split_graph(graph, stage_of)
     used = frozenset(name for group in choice.groups for name in group)
     slowdown = soc.contention_factor(used) if len(used) > 1 else 1.0
     ends = [stage_end_name(graph, piece, last=piece is found[-1]) for piece in found]
     stages = tuple(
-        StageCost(start, end, tuple(estimate_stage(piece, name, soc, pricer, slowdown) for name in group), piece.macs, piece.params)
-        for piece, group, start, end in zip(found, choice.groups, [INPUT, *ends[:-1]], ends, strict=True)
+        StageCost(
+            start,
+            end,
+            tuple(estimate_stage(piece, name, soc, pricer, slowdown) for name in group),
+            piece.macs,
+            piece.params,
+        )
+        for piece, group, start, end in zip(
+            found, choice.groups, [INPUT, *ends[:-1]], ends, strict=True
+        )
     )
-    times_us = {name: (table.compute_us[p, 0, -1], table.transfer_us[p, 0, -1]) for p, name in enumerate(table.processors)}
-    whole_us = {name: max(both) if name in table.beside else sum(both) for name, both in times_us.items()}
-    single_us = {name: float(time_us) for name, time_us in whole_us.items() if time_us < float("inf")}
+    times_us = {
+        name: (table.compute_us[p, 0, -1], table.transfer_us[p, 0, -1])
+        for p, name in enumerate(table.processors)
+    }
+    whole_us = {
+        name: max(both) if name in table.beside else sum(both) for name, both in times_us.items()
+    }
+    single_us = {
+        name: float(time_us) for name, time_us in whole_us.items() if time_us < float("inf")
+    }
     return Partition(graph, found, stages, single_us, bound_us, why_open)
 
 
-def estimate_stage(piece: Graph, processor: str, soc: Soc, pricer: CostModel, slowdown: float) -> StageOnProcessor:
+def estimate_stage(
+    piece: Graph, processor: str, soc: Soc, pricer: CostModel, slowdown: float
+) -> StageOnProcessor:
     """The true price of a stage: its own kernels, every tensor that crosses."""
     specs, one = piece.specs(), soc.processor(processor)
     estimate = pricer.estimate_graph(piece, processor)
@@ -201,13 +257,22 @@ def estimate_stage(piece: Graph, processor: str, soc: Soc, pricer: CostModel, sl
 
     into_us = copies_us(one.copy_in, [value.name for value in piece.inputs])
     out_us = copies_us(one.copy_out, piece.outputs) + one.sync_us
-    return StageOnProcessor(processor, into_us, slowdown * estimate.latency_us, out_us, slowdown * estimate.error_us, one.overlaps_copies)
+    return StageOnProcessor(
+        processor,
+        into_us,
+        slowdown * estimate.latency_us,
+        out_us,
+        slowdown * estimate.error_us,
+        one.overlaps_copies,
+    )
 
 
 def stage_end_name(graph: Graph, piece: Graph, last: bool) -> str:
     """The cut a stage ends at, or its last operator where more than one tensor crosses."""
     if last:
         return OUTPUT
-    if len(piece.outputs) == 1 and (named := [cut.name for cut in find_cuts(graph) if cut.value == piece.outputs[0]]):
+    if len(piece.outputs) == 1 and (
+        named := [cut.name for cut in find_cuts(graph) if cut.value == piece.outputs[0]]
+    ):
         return named[0]
     return [node.name for node in piece.nodes if not is_size(node)][-1]

@@ -1,4 +1,7 @@
-"""Where a hand splits a network: after an operator, at a cut, at a set of tensors, or in ranges of the graph's printed form."""
+"""Where a hand splits a network.
+
+After an operator, at a cut, at a set of tensors, or in ranges of the graph's printed form.
+"""
 
 from __future__ import annotations
 
@@ -11,41 +14,67 @@ from nnstretch.partition.split_graph import split_graph
 from nnstretch.structure.cuts import OUTPUT, find_cuts, is_size, prefixes
 
 Point = str | tuple[str, int] | Collection[str]
-"""`layer1`: after that cut, module or node; `("add", 1)` or `add:1`: after the second `add`; several names: what is needed for these tensors."""
+"""`layer1`: after that cut, module or node; `("add", 1)` or `add:1`: after the second `add`.
+
+Several names: what is needed for these tensors.
+"""
 RANGE = ".."
 
 
 def split_at(graph: Graph, points: Sequence[Point]) -> tuple[Graph, ...]:
-    """Sub-graphs in order, one more than points. Raises UnknownName for what is not there, BadInput for a point that splits nothing."""
+    """Sub-graphs in order, one more than points.
+
+    Raises UnknownName for what is not there, BadInput for a point that splits nothing.
+    """
     return split_graph(graph, stages_at(graph, points))
 
 
 def split_ranges(graph: Graph, ranges: Sequence[tuple[str, str]]) -> tuple[Graph, ...]:
-    """A stage from each start node to its end node, both included, named as the graph prints them; together they are the whole graph."""
+    """A stage from each start node to its end node, both included, named as the graph prints them.
+
+    Together they are the whole graph.
+    """
     return split_graph(graph, stages_of_ranges(graph, ranges))
 
 
 def stages_of_text(graph: Graph, text: str) -> tuple[int, ...]:
-    """The stage of every node: `layer1,layer2`, `conv2d:3`, `add_1+relu_2` (a set of tensors), or `START..END,START..END`."""
+    """The stage of every node.
+
+    `layer1,layer2`, `conv2d:3`, `add_1+relu_2` (a set of tensors), or `START..END,START..END`.
+    """
     words = [word.strip() for word in text.split(",") if word.strip()]
     if not words:
-        raise BadInput(f"no split point in {text!r}, network {graph.name}, name a cut, OP:N or START..END")
+        raise BadInput(
+            f"no split point in {text!r}, network {graph.name}, name a cut, OP:N or START..END"
+        )
     if all(RANGE in word for word in words):
-        return stages_of_ranges(graph, [(start, end) for start, _, end in (word.partition(RANGE) for word in words)])
+        return stages_of_ranges(
+            graph, [(start, end) for start, _, end in (word.partition(RANGE) for word in words)]
+        )
     if mixed := [word for word in words if RANGE in word]:
-        raise BadInput(f"range {mixed[0]} among split points, network {graph.name}, give ranges only or points only")
+        raise BadInput(
+            f"range {mixed[0]} among split points, network {graph.name}, give ranges only or points"
+            " only"
+        )
     return stages_at(graph, [frozenset(word.split("+")) if "+" in word else word for word in words])
 
 
 def stages_at(graph: Graph, points: Sequence[Point]) -> tuple[int, ...]:
     """The stage of every node: how many points it lies behind; points in any order."""
-    before = sorted(((nodes_named(point), nodes_before(graph, point)) for point in points), key=lambda pair: len(pair[1]))
+    before = sorted(
+        ((nodes_named(point), nodes_before(graph, point)) for point in points),
+        key=lambda pair: len(pair[1]),
+    )
     everything = {node.name for node in graph.nodes if not is_size(node)}
     covered: set[str] = set()
     stage_of = Counter[str]()
     for name, nodes in before:
         if not nodes - covered or everything <= covered | nodes:
-            why = "everything is before it" if everything <= covered | nodes else "nothing is between it and the point before it"
+            why = (
+                "everything is before it"
+                if everything <= covered | nodes
+                else "nothing is between it and the point before it"
+            )
             raise BadInput(f"split point {name} splits nothing, network {graph.name}, {why}")
         covered |= nodes
         stage_of.update(node.name for node in graph.nodes if node.name not in covered)
@@ -66,7 +95,11 @@ def nodes_before(graph: Graph, point: Point) -> set[str]:
         return nodes_up_to(graph, nth_call(graph, point[0], point[1]))
     if isinstance(point, str):
         op, colon, number = point.rpartition(":")
-        at = nth_call(graph, op, int(number)) if colon and number.isdecimal() else node_position(graph, point)
+        at = (
+            nth_call(graph, op, int(number))
+            if colon and number.isdecimal()
+            else node_position(graph, point)
+        )
         return nodes_up_to(graph, at)
     return ancestors(graph, {str(name) for name in point})
 
@@ -79,7 +112,10 @@ def ancestors(graph: Graph, names: set[str]) -> set[str]:
     """Everything that some tensors need, themselves included."""
     known = {node.name for node in graph.nodes}
     if unknown := sorted(names - known):
-        raise UnknownName(f"unknown tensor {unknown[0]!r}, network {graph.name}, its graph has none of this name{closest(unknown[0], [*known])}")
+        raise UnknownName(
+            f"unknown tensor {unknown[0]!r}, network {graph.name}, its graph has none of this"
+            f" name{closest(unknown[0], [*known])}"
+        )
     found = set(names)
     for node in reversed(graph.nodes):
         if node.name in found:
@@ -92,7 +128,11 @@ def nth_call(graph: Graph, op: str, number: int) -> int:
     found = [i for i, node in enumerate(graph.nodes) if op in (node.op, node.kind)]
     if not 0 <= number < len(found):
         kinds = [node.kind for node in graph.nodes]
-        have = f"it has {len(found)}, counted from 0" if found else f"it has none{closest(op, [*dict.fromkeys(kinds)])}"
+        have = (
+            f"it has {len(found)}, counted from 0"
+            if found
+            else f"it has none{closest(op, [*dict.fromkeys(kinds)])}"
+        )
         raise UnknownName(f"unknown split point {op}:{number}, network {graph.name}, {have}")
     return found[number]
 
@@ -105,10 +145,17 @@ def node_position(graph: Graph, name: str) -> int:
     for i, node in enumerate(graph.nodes):
         if node.name == name:
             return i
-    last = [i for i, node in enumerate(graph.nodes) if name in prefixes(node.module) and not is_size(node)]
+    last = [
+        i
+        for i, node in enumerate(graph.nodes)
+        if name in prefixes(node.module) and not is_size(node)
+    ]
     if not last:
         known = [cut.name for cut in find_cuts(graph)] + [node.name for node in graph.nodes]
-        raise UnknownName(f"unknown split point {name!r}, network {graph.name}, no cut, module or node of this name{closest(name, known)}")
+        raise UnknownName(
+            f"unknown split point {name!r}, network {graph.name}, no cut, module or node of this"
+            f" name{closest(name, known)}"
+        )
     return last[-1]
 
 
@@ -116,15 +163,29 @@ def stages_of_ranges(graph: Graph, ranges: Sequence[tuple[str, str]]) -> tuple[i
     """The stage of every node, from ranges of the printed form."""
     at = {node.name: i for i, node in enumerate(graph.nodes)}
     if unknown := [name for pair in ranges for name in pair if name not in at]:
-        raise UnknownName(f"unknown node {unknown[0]!r}, network {graph.name}, its graph has none of this name{closest(unknown[0], [*at])}")
+        raise UnknownName(
+            f"unknown node {unknown[0]!r}, network {graph.name}, its graph has none of this"
+            f" name{closest(unknown[0], [*at])}"
+        )
     stage_of: dict[int, int] = {}
     for stage, (start, end) in enumerate(sorted(ranges, key=lambda pair: at[pair[0]])):
         if at[end] < at[start]:
-            raise BadInput(f"range {start}{RANGE}{end} ends before it starts, network {graph.name}, nodes are in printed order")
+            raise BadInput(
+                f"range {start}{RANGE}{end} ends before it starts, network {graph.name}, nodes are"
+                " in printed order"
+            )
         for i in range(at[start], at[end] + 1):
             if i in stage_of:
-                raise BadInput(f"{graph.nodes[i].name} is in two ranges, network {graph.name}, each node is in one")
+                raise BadInput(
+                    f"{graph.nodes[i].name} is in two ranges, network {graph.name}, each node is"
+                    " in one"
+                )
             stage_of[i] = stage
-    if missing := [node.name for i, node in enumerate(graph.nodes) if i not in stage_of and not is_size(node)]:
-        raise BadInput(f"{missing[0]} and {len(missing) - 1} more are in no range, network {graph.name}, ranges must cover every node")
+    if missing := [
+        node.name for i, node in enumerate(graph.nodes) if i not in stage_of and not is_size(node)
+    ]:
+        raise BadInput(
+            f"{missing[0]} and {len(missing) - 1} more are in no range, network {graph.name},"
+            " ranges must cover every node"
+        )
     return tuple(stage_of.get(i, 0) for i in range(len(graph.nodes)))

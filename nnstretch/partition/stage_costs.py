@@ -1,10 +1,11 @@
 """What every possible stage costs on every processor, in microseconds, as arrays.
 
-`[p, i, j]` is what lies between frontiers i and j as one stage on processor p: compute (sum of its kernels, alone on the chip) and
-transfers (every tensor that enters is copied in, every tensor that leaves is copied out once, and the processor's synchronisation).
-Infinite where i is not within j, where a kernel has no measured kind there, or the weights do not fit its memory. Kernels end where
-layers end, so sums are exact on runtimes with one layout; where a runtime keeps maps in blocks, copies at borders are left out here,
-and a stage that was chosen is priced anew.
+`[p, i, j]` is what lies between frontiers i and j as one stage on processor p: compute (sum of its
+kernels, alone on the chip) and transfers (every tensor that enters is copied in, every tensor that
+leaves is copied out once, and the processor's synchronisation). Infinite where i is not within j,
+where a kernel has no measured kind there, or the weights do not fit its memory. Kernels end where
+layers end, so sums are exact on runtimes with one layout; where a runtime keeps maps in blocks,
+copies at borders are left out here, and a stage that was chosen is priced anew.
 """
 
 from __future__ import annotations
@@ -34,11 +35,17 @@ class StageCostTable:
     slowdown: Callable[[frozenset[str]], float]
     """Factor on compute while exactly these processors run at once."""
     least_us: np.ndarray
-    """[processor, unit], without copies between layouts: what a unit takes at least, whoever its neighbours are."""
+    """[processor, unit], without copies between layouts.
+
+    What a unit takes at least, whoever its neighbours are.
+    """
     refused: tuple[str, ...] = ()
     """Kernels that some processor's predictor refuses, as `PROCESSOR: KERNEL`."""
     beside: frozenset[str] = frozenset()
-    """Processors that compute one item while others are copied: the longer of the two counts for throughput, both for latency."""
+    """Processors that compute one item while others are copied.
+
+    The longer of the two counts for throughput, both for latency.
+    """
 
     @property
     def units(self) -> int:
@@ -51,7 +58,10 @@ class StageCostTable:
 
 
 Corrections = Mapping[str, float]
-"""By node, how many times longer than predicted its kernel takes: what measuring a stage has taught."""
+"""By node, how many times longer than predicted its kernel takes.
+
+What measuring a stage has taught.
+"""
 
 
 def stage_cost_table(
@@ -63,29 +73,58 @@ def stage_cost_table(
     pricer: CostModel,
     corrections: Corrections | None = None,
 ) -> StageCostTable:
-    """Prices of all stages between frontiers of the units that `unit_of` divides the nodes into. Raises UnknownName."""
-    flow, member, nested = boundary_traffic(graph, unit_of, ends, soc.element_bytes), ends.member, ends.nested
+    """Prices of all stages between frontiers of the units that `unit_of` divides the nodes into.
+
+    Raises UnknownName.
+    """
+    flow, member, nested = (
+        boundary_traffic(graph, unit_of, ends, soc.element_bytes),
+        ends.member,
+        ends.nested,
+    )
     compute, transfer, least, refused = [], [], [], []
     beside = frozenset(name for name in processors if soc.processor(name).overlaps_copies)
     for name in processors:
         processor = soc.processor(name)
-        units_us, least_us, missing = unit_times(graph, unit_of, ends.units, name, pricer, corrections or {})
+        units_us, least_us, missing = unit_times(
+            graph, unit_of, ends.units, name, pricer, corrections or {}
+        )
         sums = sum_between(units_us, member, nested)
         if processor.memory_bytes is not None:
             sums = np.where(flow.weight_bytes > processor.memory_bytes, np.inf, sums)
-        into = processor.copy_in.fixed_us * flow.reads + processor.copy_in.us_per_kib * flow.read_bytes / 1024
-        out = processor.copy_out.fixed_us * flow.writes + processor.copy_out.us_per_kib * flow.write_bytes / 1024
+        into = (
+            processor.copy_in.fixed_us * flow.reads
+            + processor.copy_in.us_per_kib * flow.read_bytes / 1024
+        )
+        out = (
+            processor.copy_out.fixed_us * flow.writes
+            + processor.copy_out.us_per_kib * flow.write_bytes / 1024
+        )
         least.append(least_us)
         compute.append(sums)
         transfer.append(into + out + processor.sync_us)
         refused += [f"{name}: {kernel}" for kernel in missing]
-    return StageCostTable(tuple(processors), np.stack(compute), np.stack(transfer), soc.contention_factor, np.stack(least), tuple(refused), beside)
+    return StageCostTable(
+        tuple(processors),
+        np.stack(compute),
+        np.stack(transfer),
+        soc.contention_factor,
+        np.stack(least),
+        tuple(refused),
+        beside,
+    )
 
 
 def unit_times(
-    graph: Graph, unit_of: Sequence[int], count: int, processor: str, pricer: CostModel, corrections: Corrections
+    graph: Graph,
+    unit_of: Sequence[int],
+    count: int,
+    processor: str,
+    pricer: CostModel,
+    corrections: Corrections,
 ) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """Compute of each unit, with and without copies between layouts, infinite where a kernel is refused, and which kernels are.
+    """Compute of each unit, with and without copies between layouts, infinite where a kernel is
+    refused, and which kernels are.
 
     A copy belongs to the kernel behind it.
     """
@@ -113,10 +152,15 @@ def unit_times(
 
 
 def sum_between(units_us: np.ndarray, member: np.ndarray, nested: np.ndarray) -> np.ndarray:
-    """[i, j] is the sum of the units in frontier j and not in i; infinite where there is none, or one of them is."""
+    """[i, j] is the sum of the units in frontier j and not in i.
+
+    Infinite where there is none, or one of them is.
+    """
     finite = np.where(np.isfinite(units_us), units_us, 0.0) @ member
     broken = (~np.isfinite(units_us)).astype(int) @ member
-    return np.where(nested & (broken[None, :] == broken[:, None]), finite[None, :] - finite[:, None], np.inf)
+    return np.where(
+        nested & (broken[None, :] == broken[:, None]), finite[None, :] - finite[:, None], np.inf
+    )
 
 
 @dataclass(frozen=True)
@@ -130,15 +174,23 @@ class BoundaryTraffic:
     weight_bytes: np.ndarray
 
 
-def boundary_traffic(graph: Graph, unit_of: Sequence[int], ends: TopologicalCuts, element_bytes: int) -> BoundaryTraffic:
-    """Tensors in the chip's element type; a weight that several units share is held once by a stage."""
+def boundary_traffic(
+    graph: Graph, unit_of: Sequence[int], ends: TopologicalCuts, element_bytes: int
+) -> BoundaryTraffic:
+    """Tensors in the chip's element type.
+
+    A weight that several units share is held once by a stage.
+    """
     specs, member, width = graph.specs(), ends.member, len(ends.masks)
     unit = stage_of_value(graph, unit_of, depends_on_input(graph) | set(graph.outputs))
     users = users_of(graph, unit, ends.units)
     reads, read_bytes, writes, write_bytes, held = (np.zeros((width, width)) for _ in range(5))
     for name in [*(value.name for value in graph.inputs), *unit]:
         readers, size = users.get(name, set()), specs[name].elements * element_bytes
-        done, wanted = member[sorted(readers - {ends.units})].sum(axis=0), len(readers - {ends.units})
+        done, wanted = (
+            member[sorted(readers - {ends.units})].sum(axis=0),
+            len(readers - {ends.units}),
+        )
         made = member[unit[name]] if name in unit else np.ones(width, bool)
         enters = made[:, None] & (done[None, :] > done[:, None])
         reads += enters
@@ -156,7 +208,10 @@ def boundary_traffic(graph: Graph, unit_of: Sequence[int], ends: TopologicalCuts
 
 
 def users_of(graph: Graph, unit: dict[str, int], count: int) -> dict[str, set[int]]:
-    """Units that read each value or weight; what is computed again is read by whoever needs it, an output by unit `count`, the caller."""
+    """Units that read each value or weight.
+
+    What is computed again is read by whoever needs it, an output by unit `count`, the caller.
+    """
     entering = {value.name for value in graph.inputs}
     users: dict[str, set[int]] = {name: {count} for name in graph.outputs}
     for node in reversed(graph.nodes):

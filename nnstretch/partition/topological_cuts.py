@@ -1,7 +1,10 @@
-"""Where a network may be cut: sets of units that need nothing outside, whatever the order of parallel branches.
+"""Where a network may be cut.
 
-A stage is what lies between two of them, one within the other. A chain has one for every unit; a DAG has more, and where it has too
-many, those that a few orders of its units pass through stand for all.
+Sets of units that need nothing outside, whatever the order of parallel branches.
+
+A stage is what lies between two of them, one within the other. A chain has one for every unit; a
+DAG has more, and where it has too many, those that a few orders of its units pass through stand for
+all.
 """
 
 from __future__ import annotations
@@ -32,12 +35,17 @@ class TopologicalCuts:
     @property
     def member(self) -> np.ndarray:
         """[unit, frontier]: whether it is in."""
-        return np.array([[mask >> unit & 1 for mask in self.masks] for unit in range(self.units)], bool)
+        return np.array(
+            [[mask >> unit & 1 for mask in self.masks] for unit in range(self.units)], bool
+        )
 
     @property
     def nested(self) -> np.ndarray:
         """[one, other]: whether one lies within the other and is smaller."""
-        return np.array([[one != other and not one & ~other for other in self.masks] for one in self.masks], bool)
+        return np.array(
+            [[one != other and not one & ~other for other in self.masks] for one in self.masks],
+            bool,
+        )
 
 
 def chain_cuts(units: int) -> TopologicalCuts:
@@ -51,8 +59,12 @@ def topological_cuts(graph: Graph, unit_of: Sequence[int], limit: int = LIMIT) -
     everything = enumerate_cuts(needs, limit)
     if everything is not None:
         return TopologicalCuts(everything, True, len(needs))
-    masks = {mask for latest in (False, True) for mask in cuts_of_order(needs, latest)} | set(depth_first_cuts(needs))
-    return TopologicalCuts(tuple(sorted(masks, key=lambda mask: (mask.bit_count(), mask))), False, len(needs))
+    masks = {mask for latest in (False, True) for mask in cuts_of_order(needs, latest)} | set(
+        depth_first_cuts(needs)
+    )
+    return TopologicalCuts(
+        tuple(sorted(masks, key=lambda mask: (mask.bit_count(), mask))), False, len(needs)
+    )
 
 
 def dependencies_of(graph: Graph, unit_of: Sequence[int]) -> list[int]:
@@ -67,10 +79,18 @@ def dependencies_of(graph: Graph, unit_of: Sequence[int]) -> list[int]:
 
 
 def enumerate_cuts(needs: Sequence[int], limit: int) -> tuple[int, ...] | None:
-    """All sets that need nothing outside, smallest first; None where there are more than `limit`."""
+    """All sets that need nothing outside, smallest first.
+
+    None where there are more than `limit`.
+    """
     level, found = [0], [0]
     while level:
-        grown = {mask | 1 << unit for mask in level for unit, need in enumerate(needs) if not mask >> unit & 1 and not need & ~mask}
+        grown = {
+            mask | 1 << unit
+            for mask in level
+            for unit, need in enumerate(needs)
+            if not mask >> unit & 1 and not need & ~mask
+        }
         level = sorted(grown)
         found += level
         if len(found) > limit:
@@ -79,10 +99,15 @@ def enumerate_cuts(needs: Sequence[int], limit: int) -> tuple[int, ...] | None:
 
 
 def cuts_of_order(needs: Sequence[int], latest: bool) -> list[int]:
-    """Sets that one order passes through: of the units that are ready always the first, or always the last."""
+    """Sets that one order passes through.
+
+    Of the units that are ready always the first, or always the last.
+    """
     mask, found = 0, [0]
     for _ in needs:
-        ready = [unit for unit, need in enumerate(needs) if not mask >> unit & 1 and not need & ~mask]
+        ready = [
+            unit for unit, need in enumerate(needs) if not mask >> unit & 1 and not need & ~mask
+        ]
         mask |= 1 << (ready[-1] if latest else ready[0])
         found.append(mask)
     return found
@@ -91,9 +116,15 @@ def cuts_of_order(needs: Sequence[int], latest: bool) -> list[int]:
 def depth_first_cuts(needs: Sequence[int]) -> list[int]:
     """Sets passed when each unit comes right before the first that needs it."""
     mask, found = 0, [0]
-    stack = [unit for unit in reversed(range(len(needs))) if not any(need >> unit & 1 for need in needs)]
+    stack = [
+        unit for unit in reversed(range(len(needs))) if not any(need >> unit & 1 for need in needs)
+    ]
     while stack:
-        missing = [unit for unit in range(len(needs)) if needs[stack[-1]] >> unit & 1 and not mask >> unit & 1]
+        missing = [
+            unit
+            for unit in range(len(needs))
+            if needs[stack[-1]] >> unit & 1 and not mask >> unit & 1
+        ]
         if missing:
             stack.append(missing[0])
         elif mask >> (unit := stack.pop()) & 1 == 0:

@@ -1,8 +1,10 @@
-"""Boosted trees as plain numbers, evaluated for thousands of rows at once without the library that grew them.
+"""Boosted trees as plain numbers, evaluated for thousands of rows at once without the library that
+grew them.
 
-A tree of up to 16 leaves is a set of tests; each failed test rules out the leaves on one side of it. For every feature the tests of all
-trees are sorted by threshold, so one binary search tells which leaves of which trees survive; the first survivor
-is the leaf a walk from the root would reach (QuickScorer, Lucchese et al. 2015).
+A tree of up to 16 leaves is a set of tests; each failed test rules out the leaves on one side of
+it. For every feature the tests of all trees are sorted by threshold, so one binary search tells
+which leaves of which trees survive; the first survivor is the leaf a walk from the root would reach
+(QuickScorer, Lucchese et al. 2015).
 """
 
 from __future__ import annotations
@@ -78,40 +80,67 @@ class BitvectorTables:
     thresholds: tuple[Numbers, ...]
     """Sorted, for each feature."""
     survivors: tuple[NDArray[np.uint16], ...]
-    """For each feature: leaves of each tree that survive, by how many thresholds lie below the value."""
+    """For each feature: leaves of each tree that survive, by how many thresholds lie below the
+    value.
+    """
     values: Numbers
     """Of the leaves, `LEAVES` a tree."""
 
     def scores(self, columns: Sequence[Numbers], baseline: float) -> Numbers:
         count, trees = len(columns[0]), len(self.values) // LEAVES
         alive = np.full((count, trees), FULL)
-        for feature, thresholds, survivors in zip(self.features, self.thresholds, self.survivors, strict=True):
-            alive &= survivors.take(np.searchsorted(thresholds, columns[feature], side="left"), axis=0)
+        for feature, thresholds, survivors in zip(
+            self.features, self.thresholds, self.survivors, strict=True
+        ):
+            alive &= survivors.take(
+                np.searchsorted(thresholds, columns[feature], side="left"), axis=0
+            )
         first = FIRST.take(alive)
         terms = np.empty((count, trees + 1))
         terms[:, 0] = baseline
-        self.values.take(first + np.arange(trees, dtype=np.int32) * LEAVES, out=terms[:, 1:], mode="clip")
-        return np.asarray(np.cumsum(terms, axis=1)[:, -1])  # one after the other, as the library sums them
+        self.values.take(
+            first + np.arange(trees, dtype=np.int32) * LEAVES, out=terms[:, 1:], mode="clip"
+        )
+        return np.asarray(
+            np.cumsum(terms, axis=1)[:, -1]
+        )  # one after the other, as the library sums them
 
 
-FIRST = np.array([LEAVES - 1, *((mask & -mask).bit_length() - 1 for mask in range(1, 1 << LEAVES))], dtype=np.int32)
+FIRST = np.array(
+    [LEAVES - 1, *((mask & -mask).bit_length() - 1 for mask in range(1, 1 << LEAVES))],
+    dtype=np.int32,
+)
 """Lowest set bit of every 16-bit mask."""
 
 
 def tree_defect(tree: Tree) -> str | None:
-    """Why the lists are no tree, or None: with children behind parents, each once, a walk can neither loop nor leave."""
+    """Why the lists are no tree, or None.
+
+    With children behind parents, each once, a walk can neither loop nor leave.
+    """
     size = len(tree.feature)
-    if not size or {len(tree.threshold), len(tree.left), len(tree.right), len(tree.value)} != {size}:
-        return f"lists of {size}, {len(tree.threshold)}, {len(tree.left)}, {len(tree.right)}, {len(tree.value)} nodes, tree, needed is one length"
+    if not size or {len(tree.threshold), len(tree.left), len(tree.right), len(tree.value)} != {
+        size
+    }:
+        return (
+            f"lists of {size}, {len(tree.threshold)}, {len(tree.left)}, {len(tree.right)},"
+            f" {len(tree.value)} nodes, tree, needed is one length"
+        )
     inner = [node for node in range(size) if tree.feature[node] >= 0]
     if size - len(inner) > LEAVES:
         return f"{size - len(inner)} leaves, tree, needed are at most {LEAVES}"
     children = [child for node in inner for child in (tree.left[node], tree.right[node])]
     if sorted(children) != list(range(1, size)):
-        return f"children {children[:8]}, tree of {size} nodes, each node but the first needs one parent"
+        return (
+            f"children {children[:8]}, tree of {size} nodes, each node but the first needs one"
+            " parent"
+        )
     for node in inner:
         if min(tree.left[node], tree.right[node]) <= node:
-            return f"node {node} has child {min(tree.left[node], tree.right[node])}, tree, children follow their parents"
+            return (
+                f"node {node} has child {min(tree.left[node], tree.right[node])}, tree, children"
+                " follow their parents"
+            )
     if not np.isfinite([*tree.threshold, *tree.value]).all():
         return "a number that is not finite, tree, thresholds and values must be"
     return None
@@ -129,8 +158,13 @@ def bitvector_tables(trees: Sequence[Tree]) -> BitvectorTables:
                 gone = sum(1 << leaves[0].index(leaf) for leaf in leaves[tree.left[node]])
                 tests.setdefault(feature, []).append((tree.threshold[node], number, gone))
     features = tuple(sorted(tests))
-    thresholds = tuple(np.array(sorted({threshold for threshold, _, _ in tests[feature]})) for feature in features)
-    survivors = tuple(surviving_leaves(tests[f], found, len(trees)) for f, found in zip(features, thresholds, strict=True))
+    thresholds = tuple(
+        np.array(sorted({threshold for threshold, _, _ in tests[feature]})) for feature in features
+    )
+    survivors = tuple(
+        surviving_leaves(tests[f], found, len(trees))
+        for f, found in zip(features, thresholds, strict=True)
+    )
     return BitvectorTables(features, thresholds, survivors, values)
 
 
@@ -138,11 +172,15 @@ def leaves_below(tree: Tree) -> list[list[int]]:
     """Leaves below every node, from left to right."""
     below: list[list[int]] = [[] for _ in tree.feature]
     for node in reversed(range(len(tree.feature))):
-        below[node] = [node] if tree.feature[node] < 0 else below[tree.left[node]] + below[tree.right[node]]
+        below[node] = (
+            [node] if tree.feature[node] < 0 else below[tree.left[node]] + below[tree.right[node]]
+        )
     return below
 
 
-def surviving_leaves(tests: Sequence[tuple[float, int, int]], thresholds: Numbers, trees: int) -> NDArray[np.uint16]:
+def surviving_leaves(
+    tests: Sequence[tuple[float, int, int]], thresholds: Numbers, trees: int
+) -> NDArray[np.uint16]:
     """Row i: what survives where exactly i thresholds are below the value."""
     found = np.full((len(thresholds) + 1, trees), FULL)
     for threshold, tree, gone in tests:

@@ -1,7 +1,10 @@
-"""Kernels -> a table of numbers: what a latency can depend on, one row a kernel, one column a quantity.
+"""Kernels -> a table of numbers.
 
-Columns in `GROWS` never fall when a kernel gets more channels, pixels or inputs and keeps its layout; a model that only rises in
-these never calls more work faster. Whether channels suit a blocked layout is another matter: 12 may well be slower than 16.
+What a latency can depend on, one row a kernel, one column a quantity.
+
+Columns in `GROWS` never fall when a kernel gets more channels, pixels or inputs and keeps its
+layout; a model that only rises in these never calls more work faster. Whether channels suit a
+blocked layout is another matter: 12 may well be slower than 16.
 """
 
 from __future__ import annotations
@@ -30,13 +33,48 @@ NARROW = "narrow"
 """Layout of blocked convolutions that read less than a block."""
 
 GIVEN = (
-    "cin", "cout", "hw_in", "hw_out", "kernel", "stride", "groups", "batch", "macs", "read_elements", "write_elements", "weight_elements",
-)  # fmt: skip
+    "cin",
+    "cout",
+    "hw_in",
+    "hw_out",
+    "kernel",
+    "stride",
+    "groups",
+    "batch",
+    "macs",
+    "read_elements",
+    "write_elements",
+    "weight_elements",
+)
 DERIVED = (
-    "one", "inputs", "read_bytes", "write_bytes", "weight_bytes", "moved_bytes", "working_bytes", "cin_per_group", "cout_per_group",
-    "padded_macs", "row_macs", "tile_macs", "square_macs", "step_macs", "windows", "patches", "taps", "block_writes", "block_taps", "step_taps",
-    "reduction", "rows", "read_sweeps", "write_sweeps", "weight_sweeps", "lines", "calls",
-)  # fmt: skip
+    "one",
+    "inputs",
+    "read_bytes",
+    "write_bytes",
+    "weight_bytes",
+    "moved_bytes",
+    "working_bytes",
+    "cin_per_group",
+    "cout_per_group",
+    "padded_macs",
+    "row_macs",
+    "tile_macs",
+    "square_macs",
+    "step_macs",
+    "windows",
+    "patches",
+    "taps",
+    "block_writes",
+    "block_taps",
+    "step_taps",
+    "reduction",
+    "rows",
+    "read_sweeps",
+    "write_sweeps",
+    "weight_sweeps",
+    "lines",
+    "calls",
+)
 COLUMNS = GIVEN + DERIVED
 POSITION = {name: i for i, name in enumerate(COLUMNS)}
 
@@ -77,9 +115,14 @@ class FeatureBatch:
         return FeatureBatch(self.columns[:, rows], *drop_unused_forms(self.forms, self.form[rows]))
 
     def flag(self, name: str) -> Numbers:
-        """1 where `op:NAME` is the operator, `then:NAME` is fused behind it, `layout:NAME` is how it keeps its tensors; else 0."""
+        """1 where `op:NAME` is the operator, `then:NAME` is fused behind it, `layout:NAME` is how
+        it keeps its tensors; else 0.
+        """
         what, _, value = name.partition(":")
-        found = [value in {"op": (op,), "then": then, "layout": (layout,)}[what] for _, op, then, _, layout in self.forms]
+        found = [
+            value in {"op": (op,), "then": then, "layout": (layout,)}[what]
+            for _, op, then, _, layout in self.forms
+        ]
         return np.array(found, dtype=np.float64)[self.form]
 
 
@@ -91,13 +134,22 @@ def feature_table(kernels: Sequence[Kernel], element_bytes: int) -> Numbers:
 def feature_batch(kernels: Sequence[Kernel], element_bytes: int) -> FeatureBatch:
     """Read every kernel once; the rest is arithmetic on whole columns."""
     count = len(kernels)
-    given = np.fromiter(chain.from_iterable(map(given_of, kernels)), np.float64, count * len(GIVEN)).reshape(count, len(GIVEN))
+    given = np.fromiter(
+        chain.from_iterable(map(given_of, kernels)), np.float64, count * len(GIVEN)
+    ).reshape(count, len(GIVEN))
     inputs = np.fromiter(map(len, map(read_of, kernels)), np.float64, count)
-    width = np.fromiter([shape[-1] if len(shape) == 4 else 0 for shape in map(wrote_of, kernels)], np.float64, count)
+    width = np.fromiter(
+        [shape[-1] if len(shape) == 4 else 0 for shape in map(wrote_of, kernels)], np.float64, count
+    )
     columns = np.empty((len(COLUMNS), count))
     columns[: len(GIVEN)] = given.T
     pixels = columns[POSITION["hw_out"]]
-    derive(columns, np.maximum(inputs, 1.0), np.where(width > 0, np.minimum(width, pixels), np.sqrt(pixels)), element_bytes)
+    derive(
+        columns,
+        np.maximum(inputs, 1.0),
+        np.where(width > 0, np.minimum(width, pixels), np.sqrt(pixels)),
+        element_bytes,
+    )
     index = Numbering()
     form = np.fromiter(map(index.__getitem__, map(form_of, kernels)), np.intp, count)
     separate_narrow_convolutions(index, form, columns[POSITION["cin"]] < BLOCK)
@@ -105,29 +157,45 @@ def feature_batch(kernels: Sequence[Kernel], element_bytes: int) -> FeatureBatch
 
 
 def feature_grid(kernel: Kernel, element_bytes: int) -> tuple[FeatureBatch, tuple[int, ...]]:
-    """A kernel whose counts are arrays that broadcast against each other, one by one, and the shape they broadcast to."""
-    counts = np.broadcast_arrays(*(np.asarray(value, dtype=np.float64) for value in given_of(kernel)))
+    """A kernel whose counts are arrays that broadcast against each other, one by one, and the shape
+    they broadcast to.
+    """
+    counts = np.broadcast_arrays(
+        *(np.asarray(value, dtype=np.float64) for value in given_of(kernel))
+    )
     shape, size = counts[0].shape, counts[0].size
     columns = np.empty((len(COLUMNS), size))
     columns[: len(GIVEN)] = [count.ravel() for count in counts]
     pixels = columns[POSITION["hw_out"]]
     width = float(kernel.shape_out[-1]) if len(kernel.shape_out) == 4 else 0.0
     inputs = np.full(size, max(len(kernel.shapes_in), 1.0))
-    derive(columns, inputs, np.minimum(width, pixels) if width > 0 else np.sqrt(pixels), element_bytes)
+    derive(
+        columns, inputs, np.minimum(width, pixels) if width > 0 else np.sqrt(pixels), element_bytes
+    )
     index, form = Numbering(), np.zeros(size, dtype=np.intp)
     index[form_of(kernel)]
     separate_narrow_convolutions(index, form, columns[POSITION["cin"]] < BLOCK)
     return FeatureBatch(columns, *drop_unused_forms(tuple(index), form)), shape
 
 
-def drop_unused_forms(forms: tuple[Form, ...], form: NDArray[np.intp]) -> tuple[tuple[Form, ...], NDArray[np.intp]]:
+def drop_unused_forms(
+    forms: tuple[Form, ...], form: NDArray[np.intp]
+) -> tuple[tuple[Form, ...], NDArray[np.intp]]:
     """Without the forms that no kernel has."""
     kept = np.bincount(form, minlength=len(forms)) > 0
-    return tuple(one for one, keep in zip(forms, kept.tolist(), strict=True) if keep), (np.cumsum(kept) - 1)[form]
+    return (
+        tuple(one for one, keep in zip(forms, kept.tolist(), strict=True) if keep),
+        (np.cumsum(kept) - 1)[form],
+    )
 
 
-def separate_narrow_convolutions(index: Numbering, form: NDArray[np.intp], narrow: NDArray[np.bool_]) -> None:
-    """A blocked convolution of less than one block of input channels reads plain tensors: another program."""
+def separate_narrow_convolutions(
+    index: Numbering, form: NDArray[np.intp], narrow: NDArray[np.bool_]
+) -> None:
+    """A blocked convolution of less than one block of input channels reads plain tensors.
+
+    Another program.
+    """
     for key in [key for key in index if key[0] == "conv" and key[-1]]:
         rows = narrow & (form == index[key])
         if rows.any():
@@ -136,7 +204,9 @@ def separate_narrow_convolutions(index: Numbering, form: NDArray[np.intp], narro
 
 def derive(columns: Numbers, inputs: Numbers, width: Numbers, element_bytes: int) -> None:
     """Fill the columns behind the given ones, in place."""
-    cin, cout, _, hw_out, kernel, _, groups, count, macs, read, write, weights = columns[: len(GIVEN)]
+    cin, cout, _, hw_out, kernel, _, groups, count, macs, read, write, weights = columns[
+        : len(GIVEN)
+    ]
     slots = dict(zip(DERIVED, columns[len(GIVEN) :], strict=True))
     cin_per_group, cout_per_group = np.maximum(cin / groups, 1.0), np.maximum(cout / groups, 1.0)
     slots["one"][:] = 1.0
@@ -151,7 +221,9 @@ def derive(columns: Numbers, inputs: Numbers, width: Numbers, element_bytes: int
     slots["row_macs"][:] = slots["patches"] * round_up_to_blocks(cout_per_group)
     slots["padded_macs"][:] = slots["row_macs"] / cin_per_group * round_up_to_blocks(cin_per_group)
     slots["tile_macs"][:] = slots["patches"] * round_up_to_blocks(cout_per_group, TILE)
-    slots["square_macs"][:] = slots["tile_macs"] / cin_per_group * round_up_to_blocks(cin_per_group, TILE)
+    slots["square_macs"][:] = (
+        slots["tile_macs"] / cin_per_group * round_up_to_blocks(cin_per_group, TILE)
+    )
     slots["step_macs"][:] = slots["row_macs"] / width * round_up_to_blocks(width, STEP)
     slots["taps"][:] = write * kernel * kernel
     slots["block_writes"][:] = hw_out * count * round_up_to_blocks(cout)
@@ -161,7 +233,9 @@ def derive(columns: Numbers, inputs: Numbers, width: Numbers, element_bytes: int
     slots["rows"][:] = hw_out * count
     tiles, height = round_up_to_blocks(cout_per_group, TILE) / TILE * groups, hw_out / width * count
     slots["read_sweeps"][:] = slots["read_bytes"] * tiles / groups
-    slots["write_sweeps"][:] = slots["write_bytes"] * round_up_to_blocks(cin_per_group, PANEL) / PANEL
+    slots["write_sweeps"][:] = (
+        slots["write_bytes"] * round_up_to_blocks(cin_per_group, PANEL) / PANEL
+    )
     slots["weight_sweeps"][:] = slots["weight_bytes"] * height
     slots["lines"][:] = height * round_up_to_blocks(cout) / BLOCK
     slots["calls"][:] = height * tiles * round_up_to_blocks(cin_per_group) / BLOCK

@@ -1,4 +1,6 @@
-"""Fusion rules of one processor as JSON: `"mobile"`, or an object with its pairs spelt `conv+relu`."""
+"""Fusion rules of one processor as JSON: `"mobile"`, or an object with its pairs spelt
+`conv+relu`.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,11 @@ def rules_document(rules: FusionRules) -> Any:
         "pairs": sorted(f"{kind}+{follower}" for kind, follower in rules.pairs),
         "after_activation": rules.after_activation,
         "copies_padding": rules.copies_padding,
-        "blocked": None if blocked is None else {"block": blocked.block, "align": blocked.align, "ops": sorted(blocked.ops)},
+        "blocked": (
+            None
+            if blocked is None
+            else {"block": blocked.block, "align": blocked.align, "ops": sorted(blocked.ops)}
+        ),
     }
 
 
@@ -30,17 +36,32 @@ def parse_rules(data: Any, where: str) -> FusionRules:
     if isinstance(data, str) and data in NAMED:
         return NAMED[data]
     if isinstance(data, str):
-        raise BrokenFile(f"field 'fusion' is {data!r}, {where}, known are {', '.join(NAMED)} and objects with pairs")
+        raise BrokenFile(
+            f"field 'fusion' is {data!r}, {where}, known are {', '.join(NAMED)} and objects with"
+            " pairs"
+        )
     where = f"{where} fusion"
     data = require_keys(data, ("pairs", "after_activation", "copies_padding", "blocked"), where)
     pairs = [tuple(one.split("+")) for one in strings(data, "pairs", where, PAIRS)]
     if odd := [pair for pair in pairs if len(pair) != 2 or not all(pair)]:
-        raise BrokenFile(f"field 'pairs' holds {'+'.join(odd[0])!r}, {where}, needed is KIND+FOLLOWER")
-    blocked = None if data["blocked"] is None else parse_blocked_layout(data["blocked"], f"{where} blocked")
+        raise BrokenFile(
+            f"field 'pairs' holds {'+'.join(odd[0])!r}, {where}, needed is KIND+FOLLOWER"
+        )
+    blocked = (
+        None
+        if data["blocked"] is None
+        else parse_blocked_layout(data["blocked"], f"{where} blocked")
+    )
     joins = frozenset((kind, follower) for kind, follower in pairs)
-    return FusionRules(joins, flag(data, "after_activation", where), blocked, flag(data, "copies_padding", where))
+    return FusionRules(
+        joins, flag(data, "after_activation", where), blocked, flag(data, "copies_padding", where)
+    )
 
 
 def parse_blocked_layout(data: Any, where: str) -> ChannelBlockedLayout:
     data = require_keys(data, ("block", "align", "ops"), where)
-    return ChannelBlockedLayout(integer(data, "block", where, 1), integer(data, "align", where, 1), frozenset(strings(data, "ops", where)))
+    return ChannelBlockedLayout(
+        integer(data, "block", where, 1),
+        integer(data, "align", where, 1),
+        frozenset(strings(data, "ops", where)),
+    )

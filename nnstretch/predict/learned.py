@@ -1,9 +1,12 @@
-"""A latency learned from thousands of measured kernels: an analytic part that can be read, boosted trees on top, an interval around both.
+"""A latency learned from thousands of measured kernels.
+
+An analytic part that can be read, boosted trees on top, an interval around both.
 
     latency = analytic ** power x exp(trees)          analytic = sum of rate x amount of work
 
-Rates are not negative and amounts never fall with size, so the analytic part is monotone; the trees may only rise with size, too.
-A power below 1 leaves them room: efficiency may grow with size although neither factor ever falls.
+Rates are not negative and amounts never fall with size, so the analytic part is monotone; the trees
+may only rise with size, too. A power below 1 leaves them room: efficiency may grow with size
+although neither factor ever falls.
 """
 
 from __future__ import annotations
@@ -25,7 +28,9 @@ from nnstretch.protocols import Estimate, Kernel
 LAID_OUT = frozenset({"conv", "gconv", "dwconv", "pool"})
 """Kinds that are other programs on blocks of channels than on plain tensors."""
 FAR = 4.0
-"""Beyond this factor outside of what was measured, an interval is `WIDER` times as wide (in logarithms)."""
+"""Beyond this factor outside of what was measured, an interval is `WIDER` times as wide (in
+logarithms).
+"""
 WIDER = 3.0
 MOST = 0.99
 """Share of an estimate that its error is said to be at most; the interval says the rest."""
@@ -41,7 +46,10 @@ class RateTerm:
     above: float = 0.0
     """Only what exceeds this counts: traffic that a cache of this many bytes no longer holds."""
     only: str = ""
-    """`op:NAME`, `then:NAME` or `layout:NAME`: only kernels of that operator, with it fused behind, in that layout."""
+    """`op:NAME`, `then:NAME` or `layout:NAME`.
+
+    Only kernels of that operator, with it fused behind, in that layout.
+    """
 
     def amount(self, kernels: FeatureBatch) -> Numbers:
         found = kernels.column(self.column)
@@ -51,7 +59,9 @@ class RateTerm:
 
 @dataclass(frozen=True, slots=True)
 class ErrorQuantiles:
-    """How far estimates were off on kernels they were not fitted on, by size of the analytic part."""
+    """How far estimates were off on kernels they were not fitted on, by size of the
+    analytic part.
+    """
 
     above_us: tuple[float, ...]
     """Where each class of sizes starts; the first at 0."""
@@ -95,18 +105,27 @@ class KernelFamily:
         return np.maximum(found, self.floor_us)
 
     def latency_us(self, kernels: FeatureBatch, analytic_us: Numbers) -> Numbers:
-        """Microseconds. Outside of what was measured the trees stand still, and the analytic part goes on alone."""
+        """Microseconds.
+
+        Outside of what was measured the trees stand still, and the analytic part goes on alone.
+        """
         if self.forest is None:
             return analytic_us
         low, high = self.analytic_us
         inside = np.clip(analytic_us, low, high)
-        columns = [kernels.flag(name) if ":" in name else kernels.column(name) for name in self.inputs]
-        return np.asarray(analytic_us / inside * inside**self.power * np.exp(self.forest.predict(columns)))
+        columns = [
+            kernels.flag(name) if ":" in name else kernels.column(name) for name in self.inputs
+        ]
+        return np.asarray(
+            analytic_us / inside * inside**self.power * np.exp(self.forest.predict(columns))
+        )
 
     def is_extrapolation(self, kernels: FeatureBatch) -> Numbers:
         """1 where nothing like it was measured, else 0."""
         macs, moved = kernels.column("macs"), kernels.column("working_bytes")
-        strange = np.array([not set(form[2]) <= set(self.followers) for form in kernels.forms])[kernels.form]
+        strange = np.array([not set(form[2]) <= set(self.followers) for form in kernels.forms])[
+            kernels.form
+        ]
         for found, (low, high) in ((macs, self.macs), (moved, self.working_bytes)):
             strange = strange | (found > FAR * high) | (found * FAR < low)
         return strange.astype(np.float64)
@@ -131,7 +150,9 @@ class Learned:
     dtype: str
     families: Mapping[str, KernelFamily]
     relative_error: float
-    """Root-mean-square error on kernels that it was not fitted on, each counted by its time, as a share of the estimate."""
+    """Root-mean-square error on kernels that it was not fitted on, each counted by its time, as a
+    share of the estimate.
+    """
 
     def estimate(self, kernel: Kernel, /) -> Estimate:
         """Raise UnsupportedOp for a kind or an operator that was never measured."""
@@ -146,7 +167,9 @@ class Learned:
         for index, (form, name) in enumerate(zip(everything.forms, names, strict=True)):
             if reason := self.refusal(form, name):
                 kernel = kernels[int(np.argmax(everything.form == index))]
-                raise UnsupportedOp(f"{reason} was never measured, kernel {kernel.name}, processor {self.processor}")
+                raise UnsupportedOp(
+                    f"{reason} was never measured, kernel {kernel.name}, processor {self.processor}"
+                )
         found = np.empty((4, len(kernels)))
         for name in dict.fromkeys(names):
             chosen = np.array([other == name for other in names])
@@ -158,11 +181,15 @@ class Learned:
         return Estimates(*found)
 
     def estimate_grid(self, kernel: Kernel, /) -> Numbers:
-        """Latencies in microseconds of a kernel whose counts are arrays that broadcast against each other. Raises as `estimate` does."""
+        """Latencies in microseconds of a kernel whose counts are arrays that broadcast against each
+        other. Raises as `estimate` does.
+        """
         columns, shape = feature_grid(kernel, ELEMENT_BYTES[self.dtype])
         name = kernel_family(columns.forms[0])
         if reason := self.refusal(columns.forms[0], name):
-            raise UnsupportedOp(f"{reason} was never measured, kernel {kernel.name}, processor {self.processor}")
+            raise UnsupportedOp(
+                f"{reason} was never measured, kernel {kernel.name}, processor {self.processor}"
+            )
         found = np.empty(len(columns.form))
         for index, form in enumerate(columns.forms):
             rows = np.flatnonzero(columns.form == index)
@@ -186,7 +213,10 @@ class Learned:
 
 
 def kernel_family(form: Form) -> str:
-    """Convolutions of one pixel are products of matrices, wider windows are not; on blocks of channels they are other programs."""
+    """Convolutions of one pixel are products of matrices, wider windows are not.
+
+    On blocks of channels they are other programs.
+    """
     kind, _, _, kernel, layout = form
     name = f"{kind}1x1" if kind == "conv" and kernel == 1 else kind
     return f"{name}.{layout}" if layout and kind in LAID_OUT else name
@@ -194,24 +224,44 @@ def kernel_family(form: Form) -> str:
 
 def estimate_rows(family: KernelFamily, kernels: FeatureBatch) -> Numbers:
     """Rows: latency, low, high, error."""
-    forms = tuple((kind, op or family.ops[0], then, window, layout) for kind, op, then, window, layout in kernels.forms)
+    forms = tuple(
+        (kind, op or family.ops[0], then, window, layout)
+        for kind, op, then, window, layout in kernels.forms
+    )
     kernels = FeatureBatch(kernels.columns, forms, kernels.form)
     analytic = family.rate_model_us(kernels)
     latency = family.latency_us(kernels, analytic)
-    spread, classes, width = family.spread, family.spread.classes(analytic), 1.0 + (WIDER - 1.0) * family.is_extrapolation(kernels)
-    low, high, error = (np.array(values)[classes] * width for values in (spread.low, spread.high, spread.error))
-    return np.stack([latency, latency * np.exp(low), latency * np.exp(high), latency * np.minimum(error, MOST)])
+    spread, classes, width = (
+        family.spread,
+        family.spread.classes(analytic),
+        1.0 + (WIDER - 1.0) * family.is_extrapolation(kernels),
+    )
+    low, high, error = (
+        np.array(values)[classes] * width for values in (spread.low, spread.high, spread.error)
+    )
+    return np.stack(
+        [latency, latency * np.exp(low), latency * np.exp(high), latency * np.minimum(error, MOST)]
+    )
 
 
 def estimate_many(predictor: Any, kernels: Sequence[Kernel]) -> Estimates:
-    """Any predictor over many kernels, vectorised where it can be. Raises UnsupportedOp as `estimate` does."""
+    """Any predictor over many kernels, vectorised where it can be.
+
+    Raises UnsupportedOp as `estimate` does.
+    """
     if isinstance(predictor, Learned):
         return predictor.estimate_many(kernels)
     if isinstance(predictor, Roofline):
         return roofline_many(predictor, kernels)
     found = [predictor.estimate(kernel) for kernel in kernels]
-    ends = [one.interval_us or (one.latency_us - one.error_us, one.latency_us + one.error_us) for one in found]
-    rows = [(one.latency_us, low, high, one.error_us) for one, (low, high) in zip(found, ends, strict=True)]
+    ends = [
+        one.interval_us or (one.latency_us - one.error_us, one.latency_us + one.error_us)
+        for one in found
+    ]
+    rows = [
+        (one.latency_us, low, high, one.error_us)
+        for one, (low, high) in zip(found, ends, strict=True)
+    ]
     return Estimates(*np.array(rows, dtype=np.float64).reshape(-1, 4).T)
 
 
@@ -219,7 +269,9 @@ def roofline_many(predictor: Roofline, kernels: Sequence[Kernel]) -> Estimates:
     """`describe` one by one, arithmetic all at once."""
     width = ELEMENT_BYTES[predictor.dtype]
     try:
-        rows = np.array([roofline_features(kernel, width) for kernel in kernels], dtype=np.float64).reshape(-1, len(RooflineFeatures._fields))
+        rows = np.array(
+            [roofline_features(kernel, width) for kernel in kernels], dtype=np.float64
+        ).reshape(-1, len(RooflineFeatures._fields))
     except UnsupportedOp as error:
         raise UnsupportedOp(f"{error}, processor {predictor.processor}") from None
     latency = np.asarray(latency_us(predictor.rates, RooflineFeatures(*rows.T)), dtype=np.float64)

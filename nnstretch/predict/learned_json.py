@@ -1,4 +1,7 @@
-"""A `Learned` predictor as JSON and back, to the last bit; a file is read as if somebody hostile had written it."""
+"""A `Learned` predictor as JSON and back, to the last bit.
+
+A file is read as if somebody hostile had written it.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,33 @@ from itertools import pairwise
 from typing import Any
 
 from nnstretch.errors import BadInput, BrokenFile
-from nnstretch.files.decode import integers, items, number, numbers, require_keys, shorten, string, strings
+from nnstretch.files.decode import (
+    integers,
+    items,
+    number,
+    numbers,
+    require_keys,
+    shorten,
+    string,
+    strings,
+)
 from nnstretch.predict.boosted_trees import LEAVES, TREES, Forest, Tree
 from nnstretch.predict.features import COLUMNS
 from nnstretch.predict.learned import ErrorQuantiles, KernelFamily, Learned, RateTerm
 
 FAMILY_KEYS = (
-    "terms", "floor_us", "ops", "followers", "macs", "working_bytes", "analytic_us", "spread", "power", "inputs", "forest",
-)  # fmt: skip
+    "terms",
+    "floor_us",
+    "ops",
+    "followers",
+    "macs",
+    "working_bytes",
+    "analytic_us",
+    "spread",
+    "power",
+    "inputs",
+    "forest",
+)
 FAMILIES, TERMS, CLASSES = 200, 500, 100
 """How many a file may hold."""
 NODES = 2 * LEAVES - 1
@@ -28,33 +50,55 @@ FLAGS = ("op", "then", "layout")
 
 
 def model_document(learned: Learned) -> dict[str, Any]:
-    return {"families": {name: family_document(family) for name, family in sorted(learned.families.items())}}
+    return {
+        "families": {
+            name: family_document(family) for name, family in sorted(learned.families.items())
+        }
+    }
 
 
 def family_document(family: KernelFamily) -> dict[str, Any]:
     terms = [asdict(term) for term in family.terms]
-    forest = family.forest and {"baseline": family.forest.baseline, "trees": [asdict(tree) for tree in family.forest.trees]}
+    forest = family.forest and {
+        "baseline": family.forest.baseline,
+        "trees": [asdict(tree) for tree in family.forest.trees],
+    }
     plain = {name: getattr(family, name) for name in FAMILY_KEYS}
     return plain | {"terms": terms, "spread": asdict(family.spread), "forest": forest}
 
 
-def parse_learned(data: Any, processor: str, dtype: str, relative_error: float, where: str) -> Learned:
+def parse_learned(
+    data: Any, processor: str, dtype: str, relative_error: float, where: str
+) -> Learned:
     """Raises BrokenFile."""
     families = require_keys(data, ("families",), where)["families"]
     if not isinstance(families, Mapping) or not 0 < len(families) <= FAMILIES:
-        raise BrokenFile(f"field 'families' is {shorten(families)}, {where}, needed is an object with 1 to {FAMILIES} families")
-    return Learned(processor, dtype, {name: parse_family(one, f"{where} {shorten(name)}") for name, one in families.items()}, relative_error)
+        raise BrokenFile(
+            f"field 'families' is {shorten(families)}, {where}, needed is an object with 1 to"
+            f" {FAMILIES} families"
+        )
+    return Learned(
+        processor,
+        dtype,
+        {name: parse_family(one, f"{where} {shorten(name)}") for name, one in families.items()},
+        relative_error,
+    )
 
 
 def parse_family(data: Any, where: str) -> KernelFamily:
     data = require_keys(data, FAMILY_KEYS, where)
     inputs, ops = strings(data, "inputs", where), strings(data, "ops", where)
     if odd := [name for name in inputs if name not in COLUMNS and not is_flag(name)]:
-        raise BrokenFile(f"field 'inputs' holds {shorten(odd[0])}, {where}, needed are columns or flags")
+        raise BrokenFile(
+            f"field 'inputs' holds {shorten(odd[0])}, {where}, needed are columns or flags"
+        )
     if not ops:
         raise BrokenFile(f"field 'ops' is empty, {where}, needed is at least 1 operator")
     return KernelFamily(
-        terms=tuple(parse_term(one, f"{where} terms[{i}]") for i, one in enumerate(items(data, "terms", where, TERMS))),
+        terms=tuple(
+            parse_term(one, f"{where} terms[{i}]")
+            for i, one in enumerate(items(data, "terms", where, TERMS))
+        ),
         floor_us=number(data, "floor_us", where, FASTEST, SLOWEST),
         ops=ops,
         followers=strings(data, "followers", where),
@@ -64,7 +108,11 @@ def parse_family(data: Any, where: str) -> KernelFamily:
         spread=parse_error_quantiles(data["spread"], f"{where} spread"),
         power=number(data, "power", where, 0.0, 1.0),
         inputs=inputs,
-        forest=None if data["forest"] is None else parse_forest(data["forest"], len(inputs), f"{where} forest"),
+        forest=(
+            None
+            if data["forest"] is None
+            else parse_forest(data["forest"], len(inputs), f"{where} forest")
+        ),
     )
 
 
@@ -72,10 +120,17 @@ def parse_term(data: Any, where: str) -> RateTerm:
     data = require_keys(data, ("column", "us_per_unit", "above", "only"), where)
     column, only = string(data, "column", where), string(data, "only", where)
     if column not in COLUMNS:
-        raise BrokenFile(f"field 'column' is {shorten(column)}, {where}, known are {', '.join(COLUMNS)}")
+        raise BrokenFile(
+            f"field 'column' is {shorten(column)}, {where}, known are {', '.join(COLUMNS)}"
+        )
     if only and not is_flag(only):
-        raise BrokenFile(f"field 'only' is {shorten(only)}, {where}, needed is nothing or one of {', '.join(FLAGS)} and a name")
-    return RateTerm(column, number(data, "us_per_unit", where, 0.0, SLOWEST), number(data, "above", where), only)
+        raise BrokenFile(
+            f"field 'only' is {shorten(only)}, {where}, needed is nothing or one of"
+            f" {', '.join(FLAGS)} and a name"
+        )
+    return RateTerm(
+        column, number(data, "us_per_unit", where, 0.0, SLOWEST), number(data, "above", where), only
+    )
 
 
 def is_flag(name: str) -> bool:
@@ -83,10 +138,14 @@ def is_flag(name: str) -> bool:
     return what in FLAGS and bool(colon and value)
 
 
-def parse_range(data: Mapping[str, Any], key: str, where: str, least: float = 0.0) -> tuple[float, float]:
+def parse_range(
+    data: Mapping[str, Any], key: str, where: str, least: float = 0.0
+) -> tuple[float, float]:
     found = numbers(data, key, where, 2, least)
     if len(found) != 2 or found[0] > found[1]:
-        raise BrokenFile(f"field {key!r} is {shorten(data[key])}, {where}, needed are the least and the most")
+        raise BrokenFile(
+            f"field {key!r} is {shorten(data[key])}, {where}, needed are the least and the most"
+        )
     return found[0], found[1]
 
 
@@ -95,20 +154,39 @@ def parse_error_quantiles(data: Any, where: str) -> ErrorQuantiles:
     data = require_keys(data, names, where)
     above, low, high, error = (numbers(data, name, where, CLASSES) for name in names)
     if not len(above) == len(low) == len(high) == len(error) > 0:
-        raise BrokenFile(f"{len(above)}, {len(low)}, {len(high)} and {len(error)} classes, {where}, needed is one number, at least 1")
+        raise BrokenFile(
+            f"{len(above)}, {len(low)}, {len(high)} and {len(error)} classes, {where}, needed is"
+            " one number, at least 1"
+        )
     if above[0] != 0 or any(one > other for one, other in pairwise(above)):
-        raise BrokenFile(f"field 'above_us' is {shorten(above)}, {where}, needed are rising numbers from 0")
-    if max(low) > 0 or min(high) < 0 or min(low) < -STEEPEST / 10 or max(high) > STEEPEST / 10 or min(error) < 0:
-        raise BrokenFile(f"low {shorten(low)}, high {shorten(high)}, {where}, needed is low <= 0 <= high, error >= 0, within {STEEPEST / 10:g}")
+        raise BrokenFile(
+            f"field 'above_us' is {shorten(above)}, {where}, needed are rising numbers from 0"
+        )
+    if (
+        max(low) > 0
+        or min(high) < 0
+        or min(low) < -STEEPEST / 10
+        or max(high) > STEEPEST / 10
+        or min(error) < 0
+    ):
+        raise BrokenFile(
+            f"low {shorten(low)}, high {shorten(high)}, {where}, needed is low <= 0 <= high, error"
+            f" >= 0, within {STEEPEST / 10:g}"
+        )
     return ErrorQuantiles(above, low, high, error)
 
 
 def parse_forest(data: Any, inputs: int, where: str) -> Forest:
     data = require_keys(data, ("baseline", "trees"), where)
-    trees = tuple(parse_tree(one, f"{where} trees[{i}]") for i, one in enumerate(items(data, "trees", where, TREES)))
+    trees = tuple(
+        parse_tree(one, f"{where} trees[{i}]")
+        for i, one in enumerate(items(data, "trees", where, TREES))
+    )
     forest = Forest(number(data, "baseline", where, -STEEPEST, STEEPEST), trees)
     if forest.features > inputs:
-        raise BrokenFile(f"trees test feature {forest.features - 1}, {where}, the family has {inputs} inputs")
+        raise BrokenFile(
+            f"trees test feature {forest.features - 1}, {where}, the family has {inputs} inputs"
+        )
     steepest = math.fsum(max(map(abs, tree.value)) for tree in trees)
     if steepest > STEEPEST:
         raise BrokenFile(f"values add up to {steepest:g}, {where}, needed is at most {STEEPEST:g}")
@@ -117,8 +195,16 @@ def parse_forest(data: Any, inputs: int, where: str) -> Forest:
 
 def parse_tree(data: Any, where: str) -> Tree:
     data = require_keys(data, ("feature", "threshold", "left", "right", "value"), where)
-    feature, left, right = (integers(data, key, where, NODES) for key in ("feature", "left", "right"))
+    feature, left, right = (
+        integers(data, key, where, NODES) for key in ("feature", "left", "right")
+    )
     try:
-        return Tree(feature, numbers(data, "threshold", where, NODES), left, right, numbers(data, "value", where, NODES))
+        return Tree(
+            feature,
+            numbers(data, "threshold", where, NODES),
+            left,
+            right,
+            numbers(data, "value", where, NODES),
+        )
     except BadInput as error:
         raise BrokenFile(f"{error}, {where}") from None

@@ -1,10 +1,14 @@
-"""A latency from ten physical rates: launches, arithmetic, traffic, and what keeps a processor from its peak.
+"""A latency from ten physical rates.
 
-    latency = launch + arithmetic / rate + traffic / bandwidth + groups + pieces + patches + element-wise
+Launches, arithmetic, traffic, and what keeps a processor from its peak.
 
-Terms add, so nothing is assumed to overlap: every term is a cost that can be read on its own, and more work
-is never faster. Narrow operators leave vector lanes idle (`half_channels`), and too few outputs leave cores
-idle (`fill_outputs`): that is why wide operators reach a processor's peak and branches do not.
+    latency = launch + arithmetic / rate + traffic / bandwidth + groups + pieces + patches +
+    element-wise
+
+Terms add, so nothing is assumed to overlap: every term is a cost that can be read on its own, and
+more work is never faster. Narrow operators leave vector lanes idle (`half_channels`), and too few
+outputs leave cores idle (`fill_outputs`): that is why wide operators reach a processor's peak and
+branches do not.
 """
 
 from __future__ import annotations
@@ -24,7 +28,9 @@ if TYPE_CHECKING:
 
 DENSE = frozenset({"conv", "gconv", "linear", "matmul"})
 DEPTHWISE = "dwconv"
-MEMORY_BOUND = frozenset({"pool", "gap", "add", "mul", "concat", "norm", "activation", "softmax", "reshape"})
+MEMORY_BOUND = frozenset(
+    {"pool", "gap", "add", "mul", "concat", "norm", "activation", "softmax", "reshape"}
+)
 KINDS = DENSE | {DEPTHWISE} | MEMORY_BOUND
 
 
@@ -39,10 +45,15 @@ class Rates:
     half_channels: float
     """Channels per group, in or out, at which half of the vector lanes are idle."""
     fill_outputs: float
-    """Outputs below which cores are idle, because each output is one thread's work: time stops falling there."""
+    """Outputs below which cores are idle, because each output is one thread's work.
+
+    Time stops falling there.
+    """
     bytes_per_us: float
     group_us: float
-    """Each group of a grouped convolution, which is deployed as split, one convolution per group, concatenation."""
+    """Each group of a grouped convolution, which is deployed as split, one convolution per group,
+    concatenation.
+    """
     piece_us_per_thousand: float
     """Split and concatenation move, for every pixel, one short run of channels per group."""
     patch_us_per_kib: float
@@ -71,7 +82,10 @@ class RooflineFeatures(NamedTuple):
 
 
 def roofline_features(kernel: Kernel, element_bytes: int) -> RooflineFeatures:
-    """A kernel as the deployed network runs it; its counts may be arrays, for many kernels of one form at once."""
+    """A kernel as the deployed network runs it.
+
+    Its counts may be arrays, for many kernels of one form at once.
+    """
     most = elementwise_max(kernel)
     moved = kernel.read_elements + kernel.write_elements
     kind = kernel.kind
@@ -79,12 +93,21 @@ def roofline_features(kernel: Kernel, element_bytes: int) -> RooflineFeatures:
         return memory(moved, kernel.weight_elements, kernel.write_elements, element_bytes)
     if kind in MEMORY_BOUND:
         return memory(moved, kernel.weight_elements, 0, element_bytes)
-    residual = most(0, kernel.read_elements - kernel.cin * kernel.hw_in * kernel.batch) if kind != "matmul" else 0
+    residual = (
+        most(0, kernel.read_elements - kernel.cin * kernel.hw_in * kernel.batch)
+        if kind != "matmul"
+        else 0
+    )
     if kind == DEPTHWISE:
         traffic = (moved + kernel.weight_elements) * element_bytes
-        return RooflineFeatures(0.0, 0.0, 0.0, 0.0, kernel.macs, traffic, 0.0, 0.0, 0.0, residual * element_bytes / 1024)
+        return RooflineFeatures(
+            0.0, 0.0, 0.0, 0.0, kernel.macs, traffic, 0.0, 0.0, 0.0, residual * element_bytes / 1024
+        )
     if kind not in DENSE:
-        raise UnsupportedOp(f"kind {kind!r} was never measured, kernel {kernel.name}, known are {', '.join(sorted(KINDS))}")
+        raise UnsupportedOp(
+            f"kind {kind!r} was never measured, kernel {kernel.name}, known are"
+            f" {', '.join(sorted(KINDS))}"
+        )
     groups = kernel.groups if kind == "gconv" else 1
     narrow_in, narrow_out = groups / most(1, kernel.cin), groups / most(1, kernel.cout)
     reduction = kernel.macs / most(1, kernel.cout * kernel.hw_out * kernel.batch)
@@ -116,14 +139,29 @@ def elementwise_max(kernel: Kernel) -> Any:
 
 
 def memory(moved: int, weights: int, combined: int, element_bytes: int) -> RooflineFeatures:
-    return RooflineFeatures(0.0, 0.0, 0.0, 0.0, 0.0, (moved + weights) * element_bytes, 0.0, 0.0, 0.0, combined * element_bytes / 1024)
+    return RooflineFeatures(
+        0.0,
+        0.0,
+        0.0,
+        0.0,
+        0.0,
+        (moved + weights) * element_bytes,
+        0.0,
+        0.0,
+        0.0,
+        combined * element_bytes / 1024,
+    )
 
 
 def latency_us(rates: Rates, features: RooflineFeatures) -> float:
     """Works on arrays of features as it does on one; `scripts/calibrate_mi9.py` fits it so."""
     half = rates.half_channels
-    padded = features.dense_macs * (1 + half * features.inverse_width + half * half * features.inverse_area)
-    alone = rates.fill_outputs * features.reduction  # the work of a full processor in the time that one output takes
+    padded = features.dense_macs * (
+        1 + half * features.inverse_width + half * half * features.inverse_area
+    )
+    alone = (
+        rates.fill_outputs * features.reduction
+    )  # the work of a full processor in the time that one output takes
     arithmetic: float = (padded * padded + alone * alone) ** 0.5 / rates.dense_macs_per_us
     return (
         rates.launch_us
@@ -145,7 +183,9 @@ class Roofline:
     dtype: str
     rates: Rates
     relative_error: float
-    """Root-mean-square error on networks that the rates were not fitted on, as a share of the estimate."""
+    """Root-mean-square error on networks that the rates were not fitted on, as a share of the
+    estimate.
+    """
 
     def estimate(self, kernel: Kernel, /) -> Estimate:
         try:
@@ -155,7 +195,12 @@ class Roofline:
         return Estimate(latency, self.relative_error * latency)
 
     def estimate_grid(self, kernel: Kernel, /) -> Numbers:
-        """Latencies in microseconds of a kernel whose counts are arrays that broadcast against each other."""
+        """Latencies in microseconds of a kernel whose counts are arrays that broadcast against each
+        other.
+        """
         import numpy
 
-        return numpy.asarray(latency_us(self.rates, roofline_features(kernel, ELEMENT_BYTES[self.dtype])), dtype=numpy.float64)
+        return numpy.asarray(
+            latency_us(self.rates, roofline_features(kernel, ELEMENT_BYTES[self.dtype])),
+            dtype=numpy.float64,
+        )

@@ -1,4 +1,7 @@
-"""Soc -> `latency_predictors/NAME/`: the files that `load_soc` reads, each written aside and renamed."""
+"""Soc -> `latency_predictors/NAME/`.
+
+The files that `load_soc` reads, each written aside and renamed.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,10 @@ EXPANDED = 3
 
 
 def save_soc(soc: Soc, folder: str | Path) -> None:
-    """Write `soc.json` last, so that a folder that has one is complete. Raises BadInput for a predictor that has no file form."""
+    """Write `soc.json` last, so that a folder that has one is complete.
+
+    Raises BadInput for a predictor that has no file form.
+    """
     folder = Path(folder)
     predictors = {one.name: predictor_document(soc, one.name) for one in soc.processors}
     folder.mkdir(parents=True, exist_ok=True)
@@ -46,7 +52,10 @@ def soc_document(soc: Soc) -> dict[str, Any]:
 
 
 def processor_document(processor: Processor) -> dict[str, Any]:
-    """Return a processor's fields under their names in the file; those at their default are left out."""
+    """Return a processor's fields under their names in the file.
+
+    Those at their default are left out.
+    """
     fields = {FILE_KEYS.get(name, name): value for name, value in asdict(processor).items()}
     return {name: value for name, value in fields.items() if (name, value) not in OPTIONAL.items()}
 
@@ -76,12 +85,18 @@ def parts_of(predictor: Predictor) -> tuple[str, dict[str, Any], float]:
 
     if isinstance(predictor, Learned):
         return "learned", {"model": model_document(predictor)}, predictor.relative_error
-    raise BadInput(f"a {type(predictor).__name__}, processor {predictor.processor}, files hold analytic and learned predictors")
+    raise BadInput(
+        f"a {type(predictor).__name__}, processor {predictor.processor}, files hold analytic and"
+        " learned predictors"
+    )
 
 
 def dump_json(value: Any, levels: int = EXPANDED, pad: str = "") -> str:
     """JSON whose outer levels have a line for each field."""
     if not levels or not isinstance(value, dict) or not value:
         return json.dumps(value)
-    fields = [f"{pad}  {json.dumps(key)}: {dump_json(item, levels - 1, pad + '  ')}" for key, item in value.items()]
+    fields = [
+        f"{pad}  {json.dumps(key)}: {dump_json(item, levels - 1, pad + '  ')}"
+        for key, item in value.items()
+    ]
     return "{\n" + ",\n".join(fields) + f"\n{pad}}}"

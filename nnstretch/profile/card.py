@@ -37,26 +37,47 @@ class CardFacts:
 
 def card(facts: CardFacts) -> str:
     count = sum(map(len, facts.samples.values()))
-    return "\n".join([
-        f"# {facts.soc.name}\n",
-        f"{facts.machine}, {facts.meter.version}, {facts.meter.dtype}, batch 1, one pinned thread.",
-        f"Measured by `nnstretch profile` on {date.today()}.\n",
-        "## Measured\n",
-        f"{count} kernels in {facts.spent_s:.0f} s" + (f", {facts.earlier_s:.0f} s of it in earlier runs" if facts.earlier_s else "") + ".",
-        "Kernels over maps of one size take turns, so that their caches are as warm as in a network; the latency of one is the",
-        "mean of the faster half of its rounds. Every medley carries a reference kernel. A medley in which it was slow was",
-        "measured again, and what stayed slow was divided by how slow, at most by 1.5.\n",
-        "".join(f"- {note}\n" for note in facts.notes),
-        table("kind | kernels | from us | to us", by_kind(facts.samples)),
-        table("processor | core | clock | hand over and back us", processors(facts)),
-        f"One call of a sub-graph costs {facts.meter.call_us:.1f} us beside its kernels; merging two branches",
-        f"{facts.soc.merge.fixed_us:.1f} us and {facts.soc.merge.us_per_kib:.4f} us per KiB. " + contention_lines(facts.soc) + power(facts.power_w),
-        "## Fused\n",
-        fusion(facts),
-        "## Error\n",
-        errors(facts),
-        "Measured numbers belong to this machine and this version of the runtime. Measure again after either changed.\n",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            f"# {facts.soc.name}\n",
+            (
+                f"{facts.machine}, {facts.meter.version}, {facts.meter.dtype}, batch 1, one pinned"
+                " thread."
+            ),
+            f"Measured by `nnstretch profile` on {date.today()}.\n",
+            "## Measured\n",
+            f"{count} kernels in {facts.spent_s:.0f} s"
+            + (f", {facts.earlier_s:.0f} s of it in earlier runs" if facts.earlier_s else "")
+            + ".",
+            (
+                "Kernels over maps of one size take turns, so that their caches are as warm as in a"
+                " network; the latency of one is the"
+            ),
+            (
+                "mean of the faster half of its rounds. Every medley carries a reference kernel. A"
+                " medley in which it was slow was"
+            ),
+            "measured again, and what stayed slow was divided by how slow, at most by 1.5.\n",
+            "".join(f"- {note}\n" for note in facts.notes),
+            table("kind | kernels | from us | to us", by_kind(facts.samples)),
+            table("processor | core | clock | hand over and back us", processors(facts)),
+            (
+                f"One call of a sub-graph costs {facts.meter.call_us:.1f} us beside its kernels;"
+                " merging two branches"
+            ),
+            f"{facts.soc.merge.fixed_us:.1f} us and {facts.soc.merge.us_per_kib:.4f} us per KiB. "
+            + contention_lines(facts.soc)
+            + power(facts.power_w),
+            "## Fused\n",
+            fusion(facts),
+            "## Error\n",
+            errors(facts),
+            (
+                "Measured numbers belong to this machine and this version of the runtime. Measure"
+                " again after either changed.\n"
+            ),
+        ]
+    )
 
 
 def by_kind(samples: Mapping[int, Sequence[Sample]]) -> Iterable[str]:
@@ -64,7 +85,9 @@ def by_kind(samples: Mapping[int, Sequence[Sample]]) -> Iterable[str]:
     for one in (sample for many in samples.values() for sample in many):
         found.setdefault(one.kernel.kind, []).append(one.latency_us)
     most_first = sorted(found.items(), key=lambda item: -len(item[1]))
-    return (f"{kind} | {len(times)} | {min(times):.1f} | {max(times):.0f}" for kind, times in most_first)
+    return (
+        f"{kind} | {len(times)} | {min(times):.1f} | {max(times):.0f}" for kind, times in most_first
+    )
 
 
 def processors(facts: CardFacts) -> Iterable[str]:
@@ -72,45 +95,81 @@ def processors(facts: CardFacts) -> Iterable[str]:
         on_cpu = place.device == "cpu"
         khz = facts.clusters[place.cluster].max_khz if on_cpu else None
         clock = f"{khz / 1e6:.2f} GHz" if khz else "not told"
-        yield f"{place.name} | {place.core if on_cpu else place.device} | {clock} | {processor.sync_us:.1f}"
+        yield (
+            f"{place.name} | {place.core if on_cpu else place.device} | {clock} |"
+            f" {processor.sync_us:.1f}"
+        )
 
 
 def contention_lines(soc: Soc) -> str:
-    parts = [f"{' beside '.join(sorted(names))}: {factor:.3f}" for names, factor in soc.contention.items()]
-    return f"Slower while both compute: {', '.join(parts)}.\n" if parts else "Contention was not measured.\n"
+    parts = [
+        f"{' beside '.join(sorted(names))}: {factor:.3f}"
+        for names, factor in soc.contention.items()
+    ]
+    return (
+        f"Slower while both compute: {', '.join(parts)}.\n"
+        if parts
+        else "Contention was not measured.\n"
+    )
 
 
 def power(power_w: float | None) -> str:
-    return f"Mean power while measuring: {power_w:.1f} W.\n" if power_w is not None else "Energy: this platform does not tell.\n"
+    return (
+        f"Mean power while measuring: {power_w:.1f} W.\n"
+        if power_w is not None
+        else "Energy: this platform does not tell.\n"
+    )
 
 
 def fusion(facts: CardFacts) -> str:
-    tested = "found by the two-operator test, T1 + T2 - T12 > 0.5 min(T1, T2), or by counted launches"
-    tested += "; a batch norm, a scale or a shift behind a convolution is taken to fold into its weights"
+    tested = (
+        "found by the two-operator test, T1 + T2 - T12 > 0.5 min(T1, T2), or by counted launches"
+    )
+    tested += (
+        "; a batch norm, a scale or a shift behind a convolution is taken to fold into its weights"
+    )
     how = "read off converted files" if facts.meter.rules else tested
     by_kind: dict[str, list[str]] = {}
     for kind, op in sorted(facts.rules.pairs):
         by_kind.setdefault(kind, []).append(op)
-    text = f"What joins a kernel, {how}:\n\n" + "".join(f"- {kind}: {', '.join(ops)}\n" for kind, ops in by_kind.items())
+    text = f"What joins a kernel, {how}:\n\n" + "".join(
+        f"- {kind}: {', '.join(ops)}\n" for kind, ops in by_kind.items()
+    )
     if blocked := facts.rules.blocked:
-        text += f"\nFeature maps are kept in blocks of {blocked.block} channels; copies between layouts are kernels of their own.\n"
+        text += (
+            f"\nFeature maps are kept in blocks of {blocked.block} channels; copies between layouts"
+            " are kernels of their own.\n"
+        )
     return text
 
 
 def errors(facts: CardFacts) -> str:
-    errors = {name: getattr(predictor, "relative_error", 0.0) for name, predictor in facts.soc.predictors.items()}
-    text = "".join(f"- {name}: {error:.1%} (rms) on left-out kernels.\n" for name, error in errors.items())
+    errors = {
+        name: getattr(predictor, "relative_error", 0.0)
+        for name, predictor in facts.soc.predictors.items()
+    }
+    text = "".join(
+        f"- {name}: {error:.1%} (rms) on left-out kernels.\n" for name, error in errors.items()
+    )
     if facts.rows:
         found = summary(facts.rows)
-        text += f"- {len(facts.rows)} whole networks that were never sampled, predicted and measured in one run: "
+        text += (
+            f"- {len(facts.rows)} whole networks that were never sampled, predicted and measured in"
+            " one run: "
+        )
         text += f"mean error {found['mape']:.1%}, {found['within_10_percent']:.0%} within 10%.\n\n"
-        text += table("network | kernels | predicted ms | measured ms | error | spread", map(row, facts.rows))
+        text += table(
+            "network | kernels | predicted ms | measured ms | error | spread", map(row, facts.rows)
+        )
     text += "".join(f"\nNot told: {name}: {reason}\n" for name, reason in facts.refused.items())
     return text
 
 
 def row(one: HeldOutNetwork) -> str:
-    return f"{one.network} | {one.kernels} | {one.predicted_ms:.2f} | {one.measured_ms:.2f} | {one.error:+.1%} | {one.spread:.1%}"
+    return (
+        f"{one.network} | {one.kernels} | {one.predicted_ms:.2f} | {one.measured_ms:.2f} |"
+        f" {one.error:+.1%} | {one.spread:.1%}"
+    )
 
 
 def table(header: str, body: Iterable[str]) -> str:

@@ -1,4 +1,5 @@
-"""A busy neighbour: `python -m nnstretch.profile.contention_worker BACKEND DTYPE CORE` runs kernels on one core until it is killed or orphaned.
+"""A busy neighbour: `python -m nnstretch.profile.contention_worker BACKEND DTYPE CORE` runs kernels
+on one core until it is killed or orphaned.
 
 Kernels come as one line of JSON on standard input; `busy` on standard output says that they run.
 """
@@ -17,7 +18,9 @@ from nnstretch.profile.machine import pin_process
 def main() -> None:
     parent = os.getppid()
     backend, dtype, core = sys.argv[1:]
-    kernels = [parse_sample({"kernel": data, "us": []}).kernel for data in json.loads(sys.stdin.readline())]
+    kernels = [
+        parse_sample({"kernel": data, "us": []}).kernel for data in json.loads(sys.stdin.readline())
+    ]
     with pin_process(int(core)):
         meter = meter_for(backend, dtype)
         chains = [(kernel,) for kernel in kernels]

@@ -1,4 +1,7 @@
-"""Measured energy where the platform gives it: Intel RAPL for the processor packages, NVML for one GPU. Elsewhere None, never a guess."""
+"""Measured energy where the platform gives it.
+
+Intel RAPL for the processor packages, NVML for one GPU. Elsewhere None, never a guess.
+"""
 
 from __future__ import annotations
 
@@ -26,17 +29,24 @@ class EnergyMeter(Protocol):
 
 
 def open_energy_meter(root: Path = POWERCAP, gpu_uuid: str = "") -> EnergyMeter | None:
-    """The counters of all packages, or those of one GPU (`GPU-...`, as NVML names it); None where there are none to read."""
+    """The counters of all packages, or those of one GPU (`GPU-...`, as NVML names it).
+
+    None where there are none to read.
+    """
     return open_nvml(gpu_uuid) if gpu_uuid else open_rapl(root)
 
 
 def joules_per_call(meter: EnergyMeter, run: Callable[[], object], times: int = 1) -> float:
-    """Joules of one call, the mean of `times`: counters move about every millisecond, so short calls want many.
+    """Joules of one call, the mean of `times`.
+
+    Counters move about every millisecond, so short calls want many.
 
     It is all that the package or GPU takes meanwhile, idle power and other processes included.
     """
     if times < 1:
-        raise BadInput(f"cannot measure energy over {times} calls, {meter.source}, it takes at least 1")
+        raise BadInput(
+            f"cannot measure energy over {times} calls, {meter.source}, it takes at least 1"
+        )
     before = meter.joules()
     for _ in range(times):
         run()
@@ -54,7 +64,10 @@ class RaplPackage:
     total_uj: int = 0
 
     def advance(self) -> int:
-        """Microjoules since it was found. Right while it is read at least once per wrap-around: tens of minutes at full load."""
+        """Microjoules since it was found.
+
+        Right while it is read at least once per wrap-around: tens of minutes at full load.
+        """
         now_uj = read_counter(self.folder / "energy_uj")
         self.total_uj += now_uj - self.last_uj + (self.range_uj if now_uj < self.last_uj else 0)
         self.last_uj = now_uj
@@ -88,16 +101,27 @@ class Nvml:
 def open_rapl(root: Path) -> Rapl | None:
     """None where a single package cannot be read: a sum over some of them would be too small.
 
-    Zones in zones (cores, memory) are part of their package; `psys` counts the whole platform again.
+    Zones in zones (cores, memory) are part of their package; `psys` counts the whole platform
+    again.
     """
     found = []
     try:
         for folder in sorted(root.glob("intel-rapl:*")):
-            if folder.name.count(":") == 1 and (folder / "name").read_text(encoding="ascii").startswith("package"):
-                found.append(RaplPackage(folder, read_counter(folder / "max_energy_range_uj"), read_counter(folder / "energy_uj")))
+            if folder.name.count(":") == 1 and (folder / "name").read_text(
+                encoding="ascii"
+            ).startswith("package"):
+                found.append(
+                    RaplPackage(
+                        folder,
+                        read_counter(folder / "max_energy_range_uj"),
+                        read_counter(folder / "energy_uj"),
+                    )
+                )
     except (OSError, ValueError, BrokenFile):
         return None
-    return Rapl(f"RAPL, {len(found)} package{'s' * (len(found) > 1)}", tuple(found)) if found else None
+    return (
+        Rapl(f"RAPL, {len(found)} package{'s' * (len(found) > 1)}", tuple(found)) if found else None
+    )
 
 
 def read_counter(path: Path) -> int:
@@ -107,12 +131,16 @@ def read_counter(path: Path) -> int:
     except (OSError, ValueError) as error:
         raise BrokenFile(f"cannot read {path}, energy counter, {type(error).__name__}") from error
     if not text.isdecimal():
-        raise BrokenFile(f"cannot read {path}, energy counter, {text[:20]!r} is no number of microjoules")
+        raise BrokenFile(
+            f"cannot read {path}, energy counter, {text[:20]!r} is no number of microjoules"
+        )
     return int(text)
 
 
 def open_nvml(uuid: str) -> Nvml | None:
-    """None without NVML's Python binding, its driver, this GPU, or a counter in it (before Volta)."""
+    """None without NVML's Python binding, its driver, this GPU, or a counter in it (before
+    Volta).
+    """
     try:
         import pynvml  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError:

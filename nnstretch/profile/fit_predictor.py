@@ -1,4 +1,6 @@
-"""Measured kernels -> a `Learned` predictor: non-negative rates, boosted trees that only rise with size, intervals from left-out kernels.
+"""Measured kernels -> a `Learned` predictor.
+
+Non-negative rates, boosted trees that only rise with size, intervals from left-out kernels.
 
 Deterministic: folds are dealt by rank of size, and the trees grow from a fixed seed.
 """
@@ -24,7 +26,10 @@ from nnstretch.profile.sample import Sample
 MIB = 2.0**20
 FOLDS = 5
 BEYOND = 40
-"""Samples beyond a threshold before what exceeds it may count: a few would say anything about what lies further out."""
+"""Samples beyond a threshold before what exceeds it may count.
+
+A few would say anything about what lies further out.
+"""
 NOISE = 0.04
 """Relative spread below which one measurement counts no more than another."""
 ROUNDS = 5
@@ -45,24 +50,81 @@ CLASS = 40
 COVERED = 0.9
 
 WORK = (
-    RateTerm("one", 1), RateTerm("macs", 1), RateTerm("padded_macs", 1), RateTerm("row_macs", 1), RateTerm("windows", 1), RateTerm("patches", 1),
-    RateTerm("read_bytes", 1), RateTerm("write_bytes", 1), RateTerm("weight_bytes", 1), RateTerm("groups", 1), RateTerm("taps", 1), RateTerm("inputs", 1),
-    RateTerm("rows", 1), RateTerm("cout", 1), RateTerm("tile_macs", 1), RateTerm("square_macs", 1), RateTerm("step_macs", 1), RateTerm("read_sweeps", 1), RateTerm("write_sweeps", 1),
-    RateTerm("weight_sweeps", 1), RateTerm("lines", 1), RateTerm("calls", 1), RateTerm("block_writes", 1), RateTerm("block_taps", 1), RateTerm("step_taps", 1),
-    RateTerm("working_bytes", 1, MIB), RateTerm("working_bytes", 1, 4 * MIB), RateTerm("working_bytes", 1, 16 * MIB),
-    RateTerm("weight_bytes", 1, MIB / 2), RateTerm("weight_bytes", 1, 2 * MIB),
-    RateTerm("moved_bytes", 1, MIB / 4), RateTerm("moved_bytes", 1, MIB),
-)  # fmt: skip
+    RateTerm("one", 1),
+    RateTerm("macs", 1),
+    RateTerm("padded_macs", 1),
+    RateTerm("row_macs", 1),
+    RateTerm("windows", 1),
+    RateTerm("patches", 1),
+    RateTerm("read_bytes", 1),
+    RateTerm("write_bytes", 1),
+    RateTerm("weight_bytes", 1),
+    RateTerm("groups", 1),
+    RateTerm("taps", 1),
+    RateTerm("inputs", 1),
+    RateTerm("rows", 1),
+    RateTerm("cout", 1),
+    RateTerm("tile_macs", 1),
+    RateTerm("square_macs", 1),
+    RateTerm("step_macs", 1),
+    RateTerm("read_sweeps", 1),
+    RateTerm("write_sweeps", 1),
+    RateTerm("weight_sweeps", 1),
+    RateTerm("lines", 1),
+    RateTerm("calls", 1),
+    RateTerm("block_writes", 1),
+    RateTerm("block_taps", 1),
+    RateTerm("step_taps", 1),
+    RateTerm("working_bytes", 1, MIB),
+    RateTerm("working_bytes", 1, 4 * MIB),
+    RateTerm("working_bytes", 1, 16 * MIB),
+    RateTerm("weight_bytes", 1, MIB / 2),
+    RateTerm("weight_bytes", 1, 2 * MIB),
+    RateTerm("moved_bytes", 1, MIB / 4),
+    RateTerm("moved_bytes", 1, MIB),
+)
 """Ways in which work may take time; the fit drops what does not."""
 COMMON = tuple(
-    RateTerm(name, 1) for name in ("one", "inputs", "macs", "padded_macs", "read_bytes", "write_bytes", "weight_bytes", "cout", "taps")
+    RateTerm(name, 1)
+    for name in (
+        "one",
+        "inputs",
+        "macs",
+        "padded_macs",
+        "read_bytes",
+        "write_bytes",
+        "weight_bytes",
+        "cout",
+        "taps",
+    )
 )
 PLAIN = (RateTerm("one", 1), RateTerm("moved_bytes", 1), RateTerm("macs", 1))
 SEEN = (
-    "cin", "cout", "hw_in", "hw_out", "kernel", "stride", "groups", "batch", "macs", "padded_macs", "tile_macs", "square_macs", "windows",
-    "patches", "taps", "inputs", "read_bytes", "write_bytes", "weight_bytes", "working_bytes", "cin_per_group", "cout_per_group", "rows",
+    "cin",
+    "cout",
+    "hw_in",
+    "hw_out",
+    "kernel",
+    "stride",
+    "groups",
+    "batch",
+    "macs",
+    "padded_macs",
+    "tile_macs",
+    "square_macs",
+    "windows",
+    "patches",
+    "taps",
+    "inputs",
+    "read_bytes",
+    "write_bytes",
+    "weight_bytes",
+    "working_bytes",
+    "cin_per_group",
+    "cout_per_group",
+    "rows",
     "reduction",
-)  # fmt: skip
+)
 """What the trees may look at."""
 
 
@@ -94,16 +156,30 @@ class TrainingKernels:
         return TrainingKernels(self.kernels.take(rows), self.latency_us[rows], self.weight[rows])
 
 
-def fit(samples: Sequence[Sample], processor: str, dtype: str, growths: Sequence[TreeSettings] = GROWTHS) -> Learned:
-    """Seconds for thousands of samples. Raises BadInput where there is none, or one that took no time."""
+def fit(
+    samples: Sequence[Sample], processor: str, dtype: str, growths: Sequence[TreeSettings] = GROWTHS
+) -> Learned:
+    """Seconds for thousands of samples.
+
+    Raises BadInput where there is none, or one that took no time.
+    """
     if not samples:
         raise BadInput(f"0 samples, processor {processor}, needed is at least 1")
     for sample in samples:
-        if not sample.latencies_us or not np.isfinite(sample.latencies_us).all() or min(sample.latencies_us) <= 0:
-            raise BadInput(f"latencies {sample.latencies_us} us, kernel {sample.kernel.name}, needed are positive numbers")
+        if (
+            not sample.latencies_us
+            or not np.isfinite(sample.latencies_us).all()
+            or min(sample.latencies_us) <= 0
+        ):
+            raise BadInput(
+                f"latencies {sample.latencies_us} us, kernel {sample.kernel.name}, needed are"
+                " positive numbers"
+            )
     weight = 1 / np.sqrt(NOISE**2 + np.array([sample.spread for sample in samples]) ** 2)
     kernels = feature_batch([sample.kernel for sample in samples], ELEMENT_BYTES[dtype])
-    data = TrainingKernels(kernels, np.array([sample.latency_us for sample in samples]), weight / weight.max())
+    data = TrainingKernels(
+        kernels, np.array([sample.latency_us for sample in samples]), weight / weight.max()
+    )
     names = np.array([kernel_family(form) for form in data.kernels.forms])[data.kernels.form]
     found, wrong, time_us = {}, [], []
     for name in sorted(set(names.tolist())):
@@ -114,18 +190,25 @@ def fit(samples: Sequence[Sample], processor: str, dtype: str, growths: Sequence
     everything = np.concatenate(wrong)
     lonely = [name for name, residual in zip(found, wrong, strict=True) if len(residual) < FOLDS]
     for name in lonely:  # too few to be left out one after the other
-        found[name] = replace(found[name], spread=error_quantiles(2 * everything, everything, most=1))
+        found[name] = replace(
+            found[name], spread=error_quantiles(2 * everything, everything, most=1)
+        )
     return Learned(processor, dtype, found, root_mean_square(everything, np.concatenate(time_us)))
 
 
-def fit_family(data: TrainingKernels, growths: Sequence[TreeSettings]) -> tuple[KernelFamily, Numbers]:
+def fit_family(
+    data: TrainingKernels, growths: Sequence[TreeSettings]
+) -> tuple[KernelFamily, Numbers]:
     """The model that is best on what is left out, and its log(measured / estimated) there."""
     tried: list[TreeSettings | None] = [None, *(growths if len(data.latency_us) >= MANY else ())]
     residuals = [cross_validated_errors(data, growth) for growth in tried]
     errors = [float(np.mean(np.abs(residual))) for residual in residuals]
     best = int(np.argmin([errors[0] * BETTER, *errors[1:]]))
     full = fit_model(data, tried[best])
-    return replace(full, spread=error_quantiles(residuals[best], full.rate_model_us(data.kernels))), residuals[best]
+    return (
+        replace(full, spread=error_quantiles(residuals[best], full.rate_model_us(data.kernels))),
+        residuals[best],
+    )
 
 
 def cross_validated_errors(data: TrainingKernels, growth: TreeSettings | None) -> Numbers:
@@ -135,7 +218,9 @@ def cross_validated_errors(data: TrainingKernels, growth: TreeSettings | None) -
         left, rest = np.flatnonzero(fold == one), np.flatnonzero(fold != one)
         found = fit_model(data.take(rest if len(rest) else left), growth)
         part = data.take(left)
-        residual[left] = np.log(part.latency_us / found.latency_us(part.kernels, found.rate_model_us(part.kernels)))
+        residual[left] = np.log(
+            part.latency_us / found.latency_us(part.kernels, found.rate_model_us(part.kernels))
+        )
     return residual
 
 
@@ -143,57 +228,106 @@ def assign_folds(size: Numbers) -> NDArray[np.intp]:
     """Neighbours in size go to different folds."""
     fold = np.empty(len(size), dtype=np.intp)
     deals = np.tile(np.arange(FOLDS), (-(-len(size) // FOLDS), 1))
-    fold[np.argsort(size, kind="stable")] = np.random.default_rng(0).permuted(deals, axis=1).reshape(-1)[: len(size)]
+    fold[np.argsort(size, kind="stable")] = (
+        np.random.default_rng(0).permuted(deals, axis=1).reshape(-1)[: len(size)]
+    )
     return fold
 
 
 def fit_model(data: TrainingKernels, growth: TreeSettings | None) -> KernelFamily:
     """The analytic part, then the trees on what it leaves."""
     forms = [data.kernels.forms[index] for index in data.kernels.form]
-    ops, thens = Counter(form[1] for form in forms), Counter(then for form in forms for then in form[2])
+    ops, thens = (
+        Counter(form[1] for form in forms),
+        Counter(then for form in forms for then in form[2]),
+    )
     analytic = KernelFamily(
-        terms=fit_rates(terms_for(data), data), floor_us=float(data.latency_us.min() / 4),
-        ops=tuple(op for op, _ in ops.most_common()), followers=tuple(sorted(thens)),
-        macs=range_of(data.kernels.column("macs")), working_bytes=range_of(data.kernels.column("working_bytes")),
-        analytic_us=(1.0, 1.0), spread=ErrorQuantiles((0.0,), (0.0,), (0.0,), (0.0,)),
-    )  # fmt: skip
+        terms=fit_rates(terms_for(data), data),
+        floor_us=float(data.latency_us.min() / 4),
+        ops=tuple(op for op, _ in ops.most_common()),
+        followers=tuple(sorted(thens)),
+        macs=range_of(data.kernels.column("macs")),
+        working_bytes=range_of(data.kernels.column("working_bytes")),
+        analytic_us=(1.0, 1.0),
+        spread=ErrorQuantiles((0.0,), (0.0,), (0.0,), (0.0,)),
+    )
     size = analytic.rate_model_us(data.kernels)
-    return grow_trees(replace(analytic, analytic_us=range_of(size)), data, size, growth) if growth else analytic
+    return (
+        grow_trees(replace(analytic, analytic_us=range_of(size)), data, size, growth)
+        if growth
+        else analytic
+    )
 
 
 def flags_of(data: TrainingKernels) -> dict[str, int]:
     """What tells kernels of one family apart, and how many samples have it."""
     forms = [data.kernels.forms[index] for index in data.kernels.form]
-    counts = Counter(flag for form in forms for flag in (f"op:{form[1]}", *(f"then:{then}" for then in set(form[2])), f"layout:{form[4]}"))
-    return {flag: count for flag, count in sorted(counts.items()) if count < len(forms) and not flag.endswith(":")}
+    counts = Counter(
+        flag
+        for form in forms
+        for flag in (
+            f"op:{form[1]}",
+            *(f"then:{then}" for then in set(form[2])),
+            f"layout:{form[4]}",
+        )
+    )
+    return {
+        flag: count
+        for flag, count in sorted(counts.items())
+        if count < len(forms) and not flag.endswith(":")
+    }
 
 
 def terms_for(data: TrainingKernels) -> list[RateTerm]:
     """The fewer the samples, the fewer the ways in which they can differ."""
     count = len(data.latency_us)
     terms = PLAIN if count < FEW else COMMON if count < SOME else WORK
-    found = [term for term in terms if not term.above or np.count_nonzero(term.amount(data.kernels)) >= BEYOND]
+    found = [
+        term
+        for term in terms
+        if not term.above or np.count_nonzero(term.amount(data.kernels)) >= BEYOND
+    ]
     for flag, held in flags_of(data).items() if count >= FEW else ():
-        columns = ("one", "write_bytes") if flag.startswith("then:") else ("one", "write_bytes", "read_bytes", "taps", "cout")
-        found += [RateTerm(column, 1, only=flag) for column in (columns if held >= FLAGGED else ("write_bytes",))]
+        columns = (
+            ("one", "write_bytes")
+            if flag.startswith("then:")
+            else ("one", "write_bytes", "read_bytes", "taps", "cout")
+        )
+        found += [
+            RateTerm(column, 1, only=flag)
+            for column in (columns if held >= FLAGGED else ("write_bytes",))
+        ]
     return found
 
 
 def fit_rates(terms: Sequence[RateTerm], data: TrainingKernels) -> tuple[RateTerm, ...]:
-    """Least squares of log ratios with no negative rate, by a few rounds of weighted linear ones; far outliers count less."""
+    """Least squares of log ratios with no negative rate, by a few rounds of weighted linear ones.
+
+    Far outliers count less.
+    """
     amounts = np.stack([term.amount(data.kernels) for term in terms], axis=1)
     unit = np.maximum(np.linalg.norm(amounts / data.latency_us[:, None], axis=0), 1e-300)
     base, weight, found = data.latency_us, data.weight, np.zeros(len(terms))
     for _ in range(ROUNDS):
-        found, _ = nnls(amounts / unit * (weight / base)[:, None], weight * data.latency_us / base, maxiter=100 * len(terms))
+        found, _ = nnls(
+            amounts / unit * (weight / base)[:, None],
+            weight * data.latency_us / base,
+            maxiter=100 * len(terms),
+        )
         estimate = np.maximum(amounts / unit @ found, data.latency_us / 10)
         base = np.sqrt(estimate * data.latency_us)
         off = np.abs(np.log(estimate / data.latency_us))
         weight = data.weight * np.sqrt(OUTLIER / np.maximum(off, OUTLIER))
-    return tuple(replace(term, us_per_unit=float(rate)) for term, rate in zip(terms, found / unit, strict=True) if rate > 0)
+    return tuple(
+        replace(term, us_per_unit=float(rate))
+        for term, rate in zip(terms, found / unit, strict=True)
+        if rate > 0
+    )
 
 
-def grow_trees(found: KernelFamily, data: TrainingKernels, size: Numbers, growth: TreeSettings) -> KernelFamily:
+def grow_trees(
+    found: KernelFamily, data: TrainingKernels, size: Numbers, growth: TreeSettings
+) -> KernelFamily:
     columns = {name: data.kernels.column(name) for name in SEEN} | {
         name: data.kernels.flag(name) for name, held in flags_of(data).items() if held >= FLAGGED
     }
@@ -202,25 +336,37 @@ def grow_trees(found: KernelFamily, data: TrainingKernels, size: Numbers, growth
         return found
     target = np.log(data.latency_us) - growth.power * np.log(size)
     trees = HistGradientBoostingRegressor(
-        max_iter=growth.trees, max_leaf_nodes=growth.leaves, learning_rate=growth.rate, min_samples_leaf=growth.least,
-        monotonic_cst=[int(name in GROWS) for name in inputs], early_stopping=False, random_state=0,
-    )  # fmt: skip
-    trees.fit(np.stack([columns[name] for name in inputs], axis=1), target, sample_weight=data.weight)
+        max_iter=growth.trees,
+        max_leaf_nodes=growth.leaves,
+        learning_rate=growth.rate,
+        min_samples_leaf=growth.least,
+        monotonic_cst=[int(name in GROWS) for name in inputs],
+        early_stopping=False,
+        random_state=0,
+    )
+    trees.fit(
+        np.stack([columns[name] for name in inputs], axis=1), target, sample_weight=data.weight
+    )
     return replace(found, power=growth.power, inputs=inputs, forest=convert_forest(trees))
 
 
 def convert_forest(trees: HistGradientBoostingRegressor) -> Forest:
     """The same numbers without the library."""
-    return Forest(float(np.ravel(trees._baseline_prediction)[0]), tuple(convert_tree(one[0].nodes) for one in trees._predictors))
+    return Forest(
+        float(np.ravel(trees._baseline_prediction)[0]),
+        tuple(convert_tree(one[0].nodes) for one in trees._predictors),
+    )
 
 
 def convert_tree(nodes: NDArray[np.void]) -> Tree:
     leaf = nodes["is_leaf"].astype(bool)
     return Tree(
-        tuple(np.where(leaf, -1, nodes["feature_idx"]).tolist()), tuple(np.where(leaf, 0.0, nodes["num_threshold"]).tolist()),
-        tuple(np.where(leaf, 0, nodes["left"]).tolist()), tuple(np.where(leaf, 0, nodes["right"]).tolist()),
+        tuple(np.where(leaf, -1, nodes["feature_idx"]).tolist()),
+        tuple(np.where(leaf, 0.0, nodes["num_threshold"]).tolist()),
+        tuple(np.where(leaf, 0, nodes["left"]).tolist()),
+        tuple(np.where(leaf, 0, nodes["right"]).tolist()),
         tuple(np.where(leaf, nodes["value"], 0.0).tolist()),
-    )  # fmt: skip
+    )
 
 
 def error_quantiles(residual: Numbers, size: Numbers, most: int = 6) -> ErrorQuantiles:
@@ -230,15 +376,21 @@ def error_quantiles(residual: Numbers, size: Numbers, most: int = 6) -> ErrorQua
     where = np.searchsorted(edges, size, side="right")
     parts = [residual[where == one] for one in range(classes)]
     low, high = zip(*(conformal_interval(part) for part in parts), strict=True)
-    return ErrorQuantiles((0.0, *edges.tolist()), low, high, tuple(root_mean_square(part) for part in parts))
+    return ErrorQuantiles(
+        (0.0, *edges.tolist()), low, high, tuple(root_mean_square(part) for part in parts)
+    )
 
 
 def conformal_interval(residual: Numbers) -> tuple[float, float]:
-    """Conformal: of n + 1 kernels that could have come in any order, 90% lie between these ranks."""
+    """Conformal: of n + 1 kernels that could have come in any order, 90% lie between these
+    ranks.
+    """
     count = len(residual)
     rank = (count + 1) * (1 - COVERED) / 2
     low, high = np.interp((rank, count + 1 - rank), np.arange(1, count + 1), np.sort(residual))
-    short = min(1.0, rank)  # fewer than 19 kernels cannot show their own 5%: reach beyond the worst of them
+    short = min(
+        1.0, rank
+    )  # fewer than 19 kernels cannot show their own 5%: reach beyond the worst of them
     return min(float(low), 0.0) / short, max(float(high), 0.0) / short
 
 

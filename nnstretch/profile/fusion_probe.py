@@ -1,7 +1,9 @@
-"""Which operators a backend fuses: the two-operator test of nn-Meter (MobiSys 2021), on whatever meter is at hand.
+"""Which operators a backend fuses.
 
-Two operators are one kernel where the pair takes much less time than both alone:
-`T1 + T2 - T12 > 0.5 min(T1, T2)`. A backend whose records count its launches is believed over the clock.
+The two-operator test of nn-Meter (MobiSys 2021), on whatever meter is at hand.
+
+Two operators are one kernel where the pair takes much less time than both alone: `T1 + T2 - T12 >
+0.5 min(T1, T2)`. A backend whose records count its launches is believed over the clock.
 """
 
 from __future__ import annotations
@@ -26,7 +28,10 @@ BATCH = 24
 
 @dataclass(frozen=True, slots=True)
 class FusionProbe:
-    """What a chain costs: time, and launches where the backend counts them; None where it refuses the chain."""
+    """What a chain costs: time, and launches where the backend counts them.
+
+    None where it refuses the chain.
+    """
 
     latency_us: float
     launches: int | None
@@ -40,21 +45,36 @@ def fused_pairs(meter: Meter) -> FusionRules:
     alone = time_probes(meter, [(k,) for k in firsts.values()] + [(k,) for k in followers.values()])
     first = dict(zip(firsts, alone, strict=False))
     second = dict(zip(followers, alone[len(firsts) :], strict=True))
-    both = dict(zip(pairs, time_probes(meter, [(firsts[kind], followers[kind, op]) for kind, op in pairs]), strict=True))
+    both = dict(
+        zip(
+            pairs,
+            time_probes(meter, [(firsts[kind], followers[kind, op]) for kind, op in pairs]),
+            strict=True,
+        )
+    )
     if first["conv"] is None:
-        raise BadInput(f"cannot profile {meter.name}, it refuses a 1x1 convolution over {'x'.join(map(str, MAP))}")
+        raise BadInput(
+            f"cannot profile {meter.name}, it refuses a 1x1 convolution over"
+            f" {'x'.join(map(str, MAP))}"
+        )
     found = {pair for pair in pairs if is_fused(first[pair[0]], second[pair], both[pair])}
     found |= {(kind, op) for kind in FOLDED for op in ("batch_norm", "scale", "shift")}
     return FusionRules(frozenset(found), after_activation(meter, firsts["conv"], found), blocked)
 
 
-def is_fused(first: FusionProbe | None, second: FusionProbe | None, both: FusionProbe | None) -> bool:
-    """The test itself; an operator that the backend refuses alone or behind the other is not fused."""
+def is_fused(
+    first: FusionProbe | None, second: FusionProbe | None, both: FusionProbe | None
+) -> bool:
+    """The test itself; an operator that the backend refuses alone or behind the other is
+    not fused.
+    """
     if first is None or second is None or both is None:
         return False
     if first.launches is not None and second.launches is not None and both.launches is not None:
         return both.launches < first.launches + second.launches
-    return first.latency_us + second.latency_us - both.latency_us > 0.5 * min(first.latency_us, second.latency_us)
+    return first.latency_us + second.latency_us - both.latency_us > 0.5 * min(
+        first.latency_us, second.latency_us
+    )
 
 
 def first_kernels(layout: str) -> Iterator[tuple[str, Kernel]]:
@@ -85,7 +105,9 @@ def follower(op: str, first: Kernel) -> Kernel:
     out = first.shape_out
     kind = "add" if op == "add" else "activation"
     layout = "blocked" if op == "add" and len(out) == 4 else ""
-    return kernel_of_spec(KernelSpec(kind, op, (out, out) if op == "add" else (out,), out), op, layout=layout)
+    return kernel_of_spec(
+        KernelSpec(kind, op, (out, out) if op == "add" else (out,), out), op, layout=layout
+    )
 
 
 def after_activation(meter: Meter, conv: Kernel, found: set[tuple[str, str]]) -> bool:
@@ -103,5 +125,9 @@ def time_probes(meter: Meter, chains: Sequence[tuple[Kernel, ...]]) -> list[Fusi
     for at in range(0, len(chains), BATCH):
         batch = chains[at : at + BATCH]
         for chain, times in zip(batch, meter.measure(batch, ROUNDS), strict=True):
-            found.append(FusionProbe(float(np.percentile(times, 25)), meter.launches(chain)) if times else None)
+            found.append(
+                FusionProbe(float(np.percentile(times, 25)), meter.launches(chain))
+                if times
+                else None
+            )
     return found

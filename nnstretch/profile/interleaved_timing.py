@@ -1,4 +1,7 @@
-"""Timing by taking turns: between two runs of one chain every other runs, so that its weights leave the near caches."""
+"""Timing by taking turns.
+
+Between two runs of one chain every other runs, so that its weights leave the near caches.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,12 @@ def time_interleaved(
     framing_us: float = 0.0,
     clock_us: Callable[[Callable[[], object]], float] = wall_us,
 ) -> list[tuple[float, ...]]:
-    """Microseconds of every run in every round, without `framing_us`, which the harness adds; () where there is no run.
+    """Microseconds of every run in every round, without `framing_us`, which the harness adds.
 
-    `fresh[i]` writes what `runs[i]` reads: a kernel in a network finds its inputs in the near caches. It is not timed.
+    () where there is no run.
+
+    `fresh[i]` writes what `runs[i]` reads: a kernel in a network finds its inputs in the near
+    caches. It is not timed.
     """
     times: list[list[float]] = [[] for _ in runs]
     for turn in range(WARM_UP + rounds):

@@ -17,8 +17,19 @@ from nnstretch.protocols import Kernel
 FORMAT = 1
 NAME = "samples.jsonl"
 COUNTED = (
-    "cin", "cout", "hw_in", "hw_out", "kernel", "stride", "groups", "batch", "macs", "read_elements", "write_elements", "weight_elements",
-)  # fmt: skip
+    "cin",
+    "cout",
+    "hw_in",
+    "hw_out",
+    "kernel",
+    "stride",
+    "groups",
+    "batch",
+    "macs",
+    "read_elements",
+    "write_elements",
+    "weight_elements",
+)
 MOST = 2**53
 
 
@@ -28,19 +39,31 @@ class ProfileJournal:
 
     path: Path
     head: dict[str, Any]
-    """Backend, version, element type, core: what must be the same for samples to belong together."""
+    """Backend, version, element type, core.
+
+    What must be the same for samples to belong together.
+    """
     spent_s: float = 0.0
     """Seconds that all runs together took for this."""
     unwritten_s: float = 0.0
 
     def spend(self, spent_s: float) -> None:
-        """Time that brought no sample: drawing, probing, looking for doubts. It is written with the next batch."""
+        """Time that brought no sample: drawing, probing, looking for doubts.
+
+        It is written with the next batch.
+        """
         self.spent_s += spent_s
         self.unwritten_s += spent_s
 
     def append(self, cluster: int, samples: list[Sample], spent_s: float) -> None:
         self.spend(spent_s)
-        rows = [{"cluster": cluster, "spent_s": round(self.unwritten_s, 4), "samples": [sample_row(sample) for sample in samples]}]
+        rows = [
+            {
+                "cluster": cluster,
+                "spent_s": round(self.unwritten_s, 4),
+                "samples": [sample_row(sample) for sample in samples],
+            }
+        ]
         self.unwritten_s = 0.0
         if not self.path.exists() or not self.path.stat().st_size:
             rows.insert(0, {"format": FORMAT} | self.head)
@@ -50,18 +73,27 @@ class ProfileJournal:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            raise BadInput(f"cannot write {self.path}, {error.strerror}, what was measured before is kept") from None
+            raise BadInput(
+                f"cannot write {self.path}, {error.strerror}, what was measured before is kept"
+            ) from None
 
 
 def sample_row(sample: Sample) -> dict[str, Any]:
     times = [round(us, 2) for us in sample.latencies_us]
-    return {"kernel": asdict(sample.kernel), "us": times, "reference_us": round(sample.reference_us, 2)}
+    return {
+        "kernel": asdict(sample.kernel),
+        "us": times,
+        "reference_us": round(sample.reference_us, 2),
+    }
 
 
-def open_journal(folder: Path, head: dict[str, Any]) -> tuple[ProfileJournal, dict[int, list[Sample]]]:
+def open_journal(
+    folder: Path, head: dict[str, Any]
+) -> tuple[ProfileJournal, dict[int, list[Sample]]]:
     """The journal of a folder and its samples by cluster; none yet where there is no file.
 
-    Raises BrokenFile where the file belongs to another backend, version or machine, or is none of ours.
+    Raises BrokenFile where the file belongs to another backend, version or machine, or is none of
+    ours.
     """
     path = folder / NAME
     journal, found = ProfileJournal(path, head), dict[int, list[Sample]]()
@@ -71,15 +103,25 @@ def open_journal(folder: Path, head: dict[str, Any]) -> tuple[ProfileJournal, di
     first = parse_json_line(lines[0], path, 1)
     for key, value in ({"format": FORMAT} | head).items():
         if first.get(key) != value:
-            raise BrokenFile(f"{key} is {first.get(key)!r}, {path} line 1, this profile has {value!r}; take another folder or --fresh")
+            raise BrokenFile(
+                f"{key} is {first.get(key)!r}, {path} line 1, this profile has {value!r}; take"
+                " another folder or --fresh"
+            )
     for at, line in enumerate(lines[1:], 2):
         data = parse_json_line(line, path, at)
         try:
-            cluster, samples, spent_s = int(data["cluster"]), [parse_sample(item) for item in data["samples"]], float(data["spent_s"])
+            cluster, samples, spent_s = (
+                int(data["cluster"]),
+                [parse_sample(item) for item in data["samples"]],
+                float(data["spent_s"]),
+            )
             if not 0 <= spent_s < math.inf:
                 raise ValueError(f"spent_s is {spent_s}")
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-            raise BrokenFile(f"not a batch of samples, {path} line {at}, {type(error).__name__}: {str(error)[:100]}") from None
+            raise BrokenFile(
+                f"not a batch of samples, {path} line {at}, {type(error).__name__}:"
+                f" {str(error)[:100]}"
+            ) from None
         found.setdefault(cluster, []).extend(samples)
         journal.spent_s += spent_s
     return journal, found

@@ -1,7 +1,9 @@
-"""Kernels to measure: drawn from a zoo of networks, then varied, so that search finds answers between them.
+"""Kernels to measure: drawn from a zoo of networks, then varied, so that search finds answers
+between them.
 
-`prior.csv` holds the operators of some fifty networks (scripts/make_prior.py). A draw takes one, mostly changes its
-channels and its map, gives it an epilogue that the backend fuses, and the layout the backend would run it in.
+`prior.csv` holds the operators of some fifty networks (scripts/make_prior.py). A draw takes one,
+mostly changes its channels and its map, gives it an epilogue that the backend fuses, and the layout
+the backend would run it in.
 """
 
 from __future__ import annotations
@@ -15,27 +17,78 @@ from importlib.resources import files
 from math import prod
 
 from nnstretch.kernel import PADDED, FusionRules
-from nnstretch.profile.kernel_spec import CONVOLUTIONS, KernelSpec, Shape, kernel_of_spec, spec_of_kernel
+from nnstretch.profile.kernel_spec import (
+    CONVOLUTIONS,
+    KernelSpec,
+    Shape,
+    kernel_of_spec,
+    spec_of_kernel,
+)
 from nnstretch.protocols import Kernel
 from nnstretch.structure.layout_conversion import BLOCKED, kernel_layouts, reorder_kernel
 
 SHARES = {
-    "conv": 40, "dwconv": 14, "gconv": 7, "linear": 3, "add": 4, "mul": 5, "concat": 5, "activation": 6, "pool": 4, "gap": 4, "norm": 3,
-    "reshape": 4, "reorder": 6, "softmax": 0.5, "matmul": 0.5,
-}  # fmt: skip
-"""Of every hundred draws, by kind: about what each adds to the latency of networks, and how hard it is to tell."""
+    "conv": 40,
+    "dwconv": 14,
+    "gconv": 7,
+    "linear": 3,
+    "add": 4,
+    "mul": 5,
+    "concat": 5,
+    "activation": 6,
+    "pool": 4,
+    "gap": 4,
+    "norm": 3,
+    "reshape": 4,
+    "reorder": 6,
+    "softmax": 0.5,
+    "matmul": 0.5,
+}
+"""Of every hundred draws, by kind.
+
+About what each adds to the latency of networks, and how hard it is to tell.
+"""
 MOST_MACS = 1.2e9
 MOST_ELEMENTS = 8e6
 MOST_WEIGHTS = 1.1e8
 """The first linear layer of a VGG."""
 STEMS = 0.08
-"""Share of convolutions that read an image: every network has one, and it is among its most expensive kernels."""
+"""Share of convolutions that read an image.
+
+Every network has one, and it is among its most expensive kernels.
+"""
 NEAR = 1.25
 """Most that a neighbour's channels differ by."""
 CHANGED = 0.7
 """Share of draws that are no operator of the zoo."""
 GROUP_WIDTHS = (2, 4, 8, 16, 24, 32, 40, 48, 64)
-SIDES = (4, 5, 6, 7, 8, 10, 12, 13, 14, 16, 19, 20, 24, 28, 32, 38, 40, 48, 56, 64, 75, 80, 96, 112, 128)
+SIDES = (
+    4,
+    5,
+    6,
+    7,
+    8,
+    10,
+    12,
+    13,
+    14,
+    16,
+    19,
+    20,
+    24,
+    28,
+    32,
+    38,
+    40,
+    48,
+    56,
+    64,
+    75,
+    80,
+    96,
+    112,
+    128,
+)
 
 
 @dataclass(frozen=True)
@@ -52,10 +105,14 @@ class KernelPrior:
 
 def load_prior() -> KernelPrior:
     found: dict[str, list[KernelSpec]] = {}
-    for row in csv.DictReader(files("nnstretch.profile").joinpath("prior.csv").read_text(encoding="utf-8").splitlines()):
+    for row in csv.DictReader(
+        files("nnstretch.profile").joinpath("prior.csv").read_text(encoding="utf-8").splitlines()
+    ):
         shapes = tuple(shape(text) for text in row["shapes_in"].split())
         numbers = {name: int(row[name]) for name in ("kernel", "stride", "groups")}
-        found.setdefault(row["kind"], []).append(KernelSpec(row["kind"], row["op"], shapes, shape(row["shape_out"]), **numbers))
+        found.setdefault(row["kind"], []).append(
+            KernelSpec(row["kind"], row["op"], shapes, shape(row["shape_out"]), **numbers)
+        )
     return KernelPrior({kind: tuple(recipes) for kind, recipes in found.items()})
 
 
@@ -66,7 +123,9 @@ def shape(text: str) -> Shape:
 def generate_kernels(prior: KernelPrior, rules: FusionRules, seed: int) -> Iterator[Kernel]:
     """Without end, each kernel once; the same seed draws the same kernels."""
     rng = random.Random(seed)
-    kinds = [kind for kind in SHARES if kind in prior.recipes or (kind == "reorder" and rules.blocked)]
+    kinds = [
+        kind for kind in SHARES if kind in prior.recipes or (kind == "reorder" and rules.blocked)
+    ]
     seen: set[tuple[object, ...]] = set()
     while True:
         kind = rng.choices(kinds, [SHARES[k] for k in kinds])[0]
@@ -76,17 +135,29 @@ def generate_kernels(prior: KernelPrior, rules: FusionRules, seed: int) -> Itera
             yield kernel
 
 
-def perturb_kernel(kernel: Kernel, rules: FusionRules, rng: random.Random, name: str) -> Kernel | None:
+def perturb_kernel(
+    kernel: Kernel, rules: FusionRules, rng: random.Random, name: str
+) -> Kernel | None:
     """A kernel like this one; None where the change makes none."""
     if kernel.kind == "reorder":
-        return resize_spec(reorder_kernel(name, perturb_map(kernel.shape_out, rng), kernel.op.removeprefix("to_")))
+        return resize_spec(
+            reorder_kernel(name, perturb_map(kernel.shape_out, rng), kernel.op.removeprefix("to_"))
+        )
     recipe = perturb(spec_of_kernel(kernel), rng, 1 / NEAR, NEAR)
     return None if recipe is None else resize_spec(with_epilogue(recipe, rules, rng, name))
 
 
-def draw_kernel(prior: KernelPrior, kind: str, rules: FusionRules, rng: random.Random, name: str) -> Kernel | None:
+def draw_kernel(
+    prior: KernelPrior, kind: str, rules: FusionRules, rng: random.Random, name: str
+) -> Kernel | None:
     if kind == "reorder":
-        return resize_spec(reorder_kernel(name, perturb_map(rng.choice(prior.recipes["conv"]).shape_out, rng), rng.choice(["blocked", "plain"])))
+        return resize_spec(
+            reorder_kernel(
+                name,
+                perturb_map(rng.choice(prior.recipes["conv"]).shape_out, rng),
+                rng.choice(["blocked", "plain"]),
+            )
+        )
     stem = kind == "conv" and rng.random() < STEMS
     recipe = rng.choice(prior.stems if stem else prior.recipes[kind])
     changed = perturb(recipe, rng, 0.4, 1.7) if rng.random() < CHANGED else recipe
@@ -94,25 +165,42 @@ def draw_kernel(prior: KernelPrior, kind: str, rules: FusionRules, rng: random.R
 
 
 def resize_spec(kernel: Kernel) -> Kernel | None:
-    fits = kernel.macs <= MOST_MACS and kernel.read_elements + kernel.write_elements <= MOST_ELEMENTS
+    fits = (
+        kernel.macs <= MOST_MACS and kernel.read_elements + kernel.write_elements <= MOST_ELEMENTS
+    )
     return kernel if fits and kernel.weight_elements <= MOST_WEIGHTS else None
 
 
 def with_epilogue(recipe: KernelSpec, rules: FusionRules, rng: random.Random, name: str) -> Kernel:
     epilogue = choose_epilogue(recipe, rules, rng)
     kernel = kernel_of_spec(recipe, name, epilogue)
-    if rules.copies_padding and can_pad(recipe) and rng.random() < (0.6 if recipe.kind == "pool" else 0.85):
+    if (
+        rules.copies_padding
+        and can_pad(recipe)
+        and rng.random() < (0.6 if recipe.kind == "pool" else 0.85)
+    ):
         return replace(kernel, layout=PADDED)
     if rules.blocked is None:
         return kernel
     found = BLOCKED if rng.random() < 0.75 else "plain"
     _, writes = kernel_layouts(kernel, [found] * len(recipe.shapes_in), rules.blocked)
-    return replace(kernel, layout=writes) if writes == BLOCKED and len(recipe.shapes_in[0]) == 4 else kernel
+    return (
+        replace(kernel, layout=writes)
+        if writes == BLOCKED and len(recipe.shapes_in[0]) == 4
+        else kernel
+    )
 
 
 def can_pad(recipe: KernelSpec) -> bool:
-    """Whether a strided window reaches over the map's edge on one end only, as PyTorch's padding makes it."""
-    if recipe.kind not in (*CONVOLUTIONS, "pool") or recipe.stride < 2 or len(recipe.shape_out) != 4 or recipe.kernel < 2:
+    """Whether a strided window reaches over the map's edge on one end only, as PyTorch's padding
+    makes it.
+    """
+    if (
+        recipe.kind not in (*CONVOLUTIONS, "pool")
+        or recipe.stride < 2
+        or len(recipe.shape_out) != 4
+        or recipe.kernel < 2
+    ):
         return False
     needed = (recipe.shape_out[-1] - 1) * recipe.stride + recipe.kernel - recipe.shapes_in[0][-1]
     return needed > 0 and needed % 2 == 1
@@ -120,7 +208,11 @@ def can_pad(recipe: KernelSpec) -> bool:
 
 def choose_epilogue(recipe: KernelSpec, rules: FusionRules, rng: random.Random) -> tuple[str, ...]:
     """Nothing, an activation, a residual sum, or both, of what the backend fuses."""
-    follows = sorted(op for kind, op in rules.pairs if kind == recipe.kind and op not in ("batch_norm", "add", "scale", "shift"))
+    follows = sorted(
+        op
+        for kind, op in rules.pairs
+        if kind == recipe.kind and op not in ("batch_norm", "add", "scale", "shift")
+    )
     common = [op for op in follows if op in ("relu", "relu6", "hardtanh", "hardswish", "silu")]
     taken: tuple[str, ...] = ()
     if rules.fuses(recipe.kind, "add") and recipe.kind in CONVOLUTIONS and rng.random() < 0.2:
@@ -133,19 +225,26 @@ def choose_epilogue(recipe: KernelSpec, rules: FusionRules, rng: random.Random) 
 
 
 def perturb(recipe: KernelSpec, rng: random.Random, low: float, high: float) -> KernelSpec | None:
-    """Other channels and another map; what must agree goes on to agree. None where nothing sensible comes out."""
+    """Other channels and another map; what must agree goes on to agree.
+
+    None where nothing sensible comes out.
+    """
     first, out = recipe.shapes_in[0], recipe.shape_out
     if recipe.kind in CONVOLUTIONS:
         return perturb_convolution(recipe, rng, low, high)
     if recipe.kind == "linear" and len(first) == 2:
-        cin, cout = (round_channels(size * rng.uniform(low, high), rng) for size in (first[1], out[1]))
+        cin, cout = (
+            round_channels(size * rng.uniform(low, high), rng) for size in (first[1], out[1])
+        )
         return replace(recipe, shapes_in=((first[0], cin),), shape_out=(out[0], cout))
     if len(first) != 4 or recipe.kind in ("reshape", "matmul", "softmax"):
         return recipe
     return perturb_maps(recipe, rng, low, high)
 
 
-def perturb_convolution(recipe: KernelSpec, rng: random.Random, low: float, high: float) -> KernelSpec | None:
+def perturb_convolution(
+    recipe: KernelSpec, rng: random.Random, low: float, high: float
+) -> KernelSpec | None:
     (batch, cin, height, width), out = recipe.shapes_in[0], recipe.shape_out
     groups, cout = recipe.groups, out[1]
     if recipe.kind == "dwconv":
@@ -165,17 +264,27 @@ def perturb_convolution(recipe: KernelSpec, rng: random.Random, low: float, high
     shrink = [-(-size // recipe.stride) for size in (side, other)]
     if side < recipe.kernel // 2 + 1:
         return None
-    return replace(recipe, shapes_in=((batch, cin, side, other),), shape_out=(batch, cout, *shrink), groups=groups)
+    return replace(
+        recipe,
+        shapes_in=((batch, cin, side, other),),
+        shape_out=(batch, cout, *shrink),
+        groups=groups,
+    )
 
 
-def perturb_maps(recipe: KernelSpec, rng: random.Random, low: float, high: float) -> KernelSpec | None:
+def perturb_maps(
+    recipe: KernelSpec, rng: random.Random, low: float, high: float
+) -> KernelSpec | None:
     """Sums, products, pools, concatenations: one factor for the channels, one side for the maps."""
     factor, old = rng.uniform(low, high), recipe.shapes_in[0][2]
     side = old if old <= 2 else perturb_side(old, rng)
     if side < recipe.kernel:
         return None
 
-    widths = {channels: round_channels(channels * factor, rng) for channels in sorted({s[1] for s in (*recipe.shapes_in, recipe.shape_out)})}
+    widths = {
+        channels: round_channels(channels * factor, rng)
+        for channels in sorted({s[1] for s in (*recipe.shapes_in, recipe.shape_out)})
+    }
 
     def changed(shape: Shape) -> Shape:
         height, width = (max(1, round(size * side / old)) if size > 1 else 1 for size in shape[2:])
@@ -183,17 +292,31 @@ def perturb_maps(recipe: KernelSpec, rng: random.Random, low: float, high: float
 
     shapes = tuple(changed(s) for s in recipe.shapes_in)
     if recipe.kind == "concat":
-        if len({s[2:] for s in shapes}) > 1 or len({s[2:] for s in recipe.shapes_in}) > 1 or recipe.shape_out[1] == recipe.shapes_in[0][1]:
+        if (
+            len({s[2:] for s in shapes}) > 1
+            or len({s[2:] for s in recipe.shapes_in}) > 1
+            or recipe.shape_out[1] == recipe.shapes_in[0][1]
+        ):
             return recipe
-        return replace(recipe, shapes_in=shapes, shape_out=(shapes[0][0], sum(s[1] for s in shapes), *shapes[0][2:]))
+        return replace(
+            recipe,
+            shapes_in=shapes,
+            shape_out=(shapes[0][0], sum(s[1] for s in shapes), *shapes[0][2:]),
+        )
     if recipe.kind in ("pool", "gap"):
         out = recipe.shape_out if len(recipe.shape_out) != 4 else changed(recipe.shape_out)
         if len(out) == 2:
             out = (out[0], shapes[0][1])
-        height = [-(-size // recipe.stride) if recipe.shape_out[2] > 1 else 1 for size in shapes[0][2:]] if len(out) == 4 else []
+        height = (
+            [-(-size // recipe.stride) if recipe.shape_out[2] > 1 else 1 for size in shapes[0][2:]]
+            if len(out) == 4
+            else []
+        )
         return replace(recipe, shapes_in=shapes, shape_out=(out[0], shapes[0][1], *height))
     top = max(shapes, key=prod)
-    return replace(recipe, shapes_in=shapes, shape_out=top) if len(recipe.shape_out) == 4 else recipe
+    return (
+        replace(recipe, shapes_in=shapes, shape_out=top) if len(recipe.shape_out) == 4 else recipe
+    )
 
 
 def perturb_side(side: int, rng: random.Random) -> int:
@@ -208,11 +331,18 @@ def perturb_map(shape: Shape, rng: random.Random) -> Shape:
 
 
 def round_channels(channels: float, rng: random.Random) -> int:
-    """Multiples of 8 mostly, as networks have them; of 32 and 64 often where they are wide; any even number sometimes."""
+    """Multiples of 8 mostly, as networks have them; of 32 and 64 often where they are wide.
+
+    Any even number sometimes.
+    """
     chance = rng.random()
     if chance < 0.12:
         return max(2, int(channels / 2) * 2)
     if chance < 0.5 and channels >= 48:
         step = 64 if channels >= 96 else 32
         return max(step, int(channels / step + 0.5) * step)
-    return max(8, int(channels / 8 + 0.5) * 8) if channels >= 12 else max(4, int(channels / 4 + 0.5) * 4)
+    return (
+        max(8, int(channels / 8 + 0.5) * 8)
+        if channels >= 12
+        else max(4, int(channels / 4 + 0.5) * 4)
+    )

@@ -1,9 +1,12 @@
-"""Measure kernels until the budget is spent: first what networks use, then more of what is still told badly.
+"""Measure kernels until the budget is spent.
 
-Kernels over maps of one size take turns in a medley, because they stand side by side in networks, too: large maps push
-weights out of the near caches, small ones do not, so how long a kernel takes depends on its company. Every medley carries
-a reference kernel; where it runs slower than it can, the machine was disturbed and the medley is measured again. What
-stays slow is corrected by it (`steadied`).
+First what networks use, then more of what is still told badly.
+
+Kernels over maps of one size take turns in a medley, because they stand side by side in networks,
+too: large maps push weights out of the near caches, small ones do not, so how long a kernel takes
+depends on its company. Every medley carries a reference kernel; where it runs slower than it can,
+the machine was disturbed and the medley is measured again. What stays slow is corrected by it
+(`steadied`).
 """
 
 from __future__ import annotations
@@ -34,8 +37,13 @@ RETRIES = 2
 PRIOR_SHARE = 0.55
 """Of the budget, before kernels are chosen by how badly they are told."""
 BAD = 0.10
-REFERENCE = kernel_of_spec(KernelSpec("conv", "conv2d", ((1, 128, 28, 28),), (1, 128, 28, 28), 3), "reference")
-"""Small enough to leave the caches to the others: one over large maps made small kernels a tenth slower."""
+REFERENCE = kernel_of_spec(
+    KernelSpec("conv", "conv2d", ((1, 128, 28, 28),), (1, 128, 28, 28), 3), "reference"
+)
+"""Small enough to leave the caches to the others.
+
+One over large maps made small kernels a tenth slower.
+"""
 Progress = Callable[[float, float, int], None]
 """Seconds spent, seconds allowed, kernels measured."""
 Doubts = Callable[[Sequence[Sample]], Sequence[float]]
@@ -60,16 +68,25 @@ class KernelSampler:
     """Kernels that the backend could not run, by kind and operator."""
 
     def run(self, until_s: float, most: int, doubts: Doubts, progress: Progress) -> None:
-        """Until the journal has spent so many seconds, or there are so many samples; a medley that was begun is finished."""
+        """Until the journal has spent so many seconds, or there are so many samples.
+
+        A medley that was begun is finished.
+        """
         first_s = self.journal.spent_s
-        self.references_us = list(dict.fromkeys(s.reference_us for s in self.samples if s.reference_us > 0))
+        self.references_us = list(
+            dict.fromkeys(s.reference_us for s in self.samples if s.reference_us > 0)
+        )
         fresh = generate_kernels(self.prior, self.rules, self.seed + len(self.samples))
         seen = {sample.kernel.key for sample in self.samples}
         fresh = (kernel for kernel in fresh if kernel.key not in seen)
         switch_s = first_s + PRIOR_SHARE * (until_s - first_s)
         while self.journal.spent_s < until_s and len(self.samples) < most:
             started = perf_counter()
-            chosen = list(islice(fresh, CHUNK)) if self.journal.spent_s < switch_s or not self.samples else self.draw_adaptively(fresh, doubts)
+            chosen = (
+                list(islice(fresh, CHUNK))
+                if self.journal.spent_s < switch_s or not self.samples
+                else self.draw_adaptively(fresh, doubts)
+            )
             self.journal.spend(perf_counter() - started)
             for medley in kernel_groups(chosen):
                 if self.journal.spent_s >= until_s or len(self.samples) >= most:
@@ -81,13 +98,25 @@ class KernelSampler:
                 progress(self.journal.spent_s, until_s, len(self.samples))
 
     def draw_adaptively(self, fresh: Iterator[Kernel], doubts: Doubts) -> list[Kernel]:
-        """Half near the kernels that are off by more than a tenth, the worse the likelier; half new."""
+        """Half near the kernels that are off by more than a tenth, the worse the likelier.
+
+        Half new.
+        """
         wrong = np.abs(np.asarray(doubts(self.samples)))
         rng = random.Random(len(self.samples))
         bad = np.flatnonzero(wrong > BAD)
         chosen: dict[tuple[object, ...], Kernel] = {}
-        for index in rng.choices(bad.tolist(), np.minimum(wrong[bad], 1.0).tolist(), k=CHUNK) if len(bad) else ():
-            kernel = perturb_kernel(self.samples[index].kernel, self.rules, rng, f"near{len(self.samples)}.{len(chosen)}")
+        for index in (
+            rng.choices(bad.tolist(), np.minimum(wrong[bad], 1.0).tolist(), k=CHUNK)
+            if len(bad)
+            else ()
+        ):
+            kernel = perturb_kernel(
+                self.samples[index].kernel,
+                self.rules,
+                rng,
+                f"near{len(self.samples)}.{len(chosen)}",
+            )
             if kernel is not None and len(chosen) < CHUNK // 2:
                 chosen.setdefault(kernel.key, kernel)
         return [*chosen.values(), *islice(fresh, CHUNK - len(chosen))]
@@ -97,7 +126,9 @@ class KernelSampler:
         best: list[tuple[float, ...]] = []
         best_us = float("inf")
         for attempt in range(1 + RETRIES):
-            reference, *times = self.measure_undisturbed([(REFERENCE,), *((kernel,) for kernel in medley)])
+            reference, *times = self.measure_undisturbed(
+                [(REFERENCE,), *((kernel,) for kernel in medley)]
+            )
             reference_us = Sample(REFERENCE, reference).latency_us if reference else 0.0
             self.references_us.append(reference_us)
             if reference_us < best_us:
@@ -108,7 +139,11 @@ class KernelSampler:
         for kernel in (kernel for kernel, times in zip(medley, best, strict=True) if not times):
             label = f"{kernel.kind} {kernel.op}".strip()
             self.refused[label] = self.refused.get(label, 0) + 1
-        return [Sample(kernel, times, best_us) for kernel, times in zip(medley, best, strict=True) if times]
+        return [
+            Sample(kernel, times, best_us)
+            for kernel, times in zip(medley, best, strict=True)
+            if times
+        ]
 
     def measure_undisturbed(self, chains: list[tuple[Kernel, ...]]) -> list[tuple[float, ...]]:
         gc.disable()
@@ -119,13 +154,19 @@ class KernelSampler:
 
 
 def kernel_groups(kernels: Sequence[Kernel]) -> list[list[Kernel]]:
-    """Kernels over maps of about one size together; the order of the medleys mixes them, should the budget end early.
+    """Kernels over maps of about one size together.
+
+    The order of the medleys mixes them, should the budget end early.
 
     Very large ones are fewer, so that a medley fits into memory.
     """
     found: list[list[Kernel]] = []
     for kernel in sorted(kernels, key=lambda k: (k.read_elements + k.write_elements, k.macs)):
-        if not found or len(found[-1]) == MEDLEY or sum(map(kernel_size, found[-1])) + kernel_size(kernel) > MOST_TOGETHER:
+        if (
+            not found
+            or len(found[-1]) == MEDLEY
+            or sum(map(kernel_size, found[-1])) + kernel_size(kernel) > MOST_TOGETHER
+        ):
             found.append([])
         found[-1].append(kernel)
     random.Random(len(kernels)).shuffle(found)
@@ -133,5 +174,8 @@ def kernel_groups(kernels: Sequence[Kernel]) -> list[list[Kernel]]:
 
 
 def kernel_size(kernel: Kernel) -> float:
-    """Arithmetic and traffic in one number: some thirty multiply-accumulates cost what moving one element costs."""
+    """Arithmetic and traffic in one number.
+
+    Some thirty multiply-accumulates cost what moving one element costs.
+    """
     return kernel.macs / 30 + kernel.read_elements + kernel.write_elements + kernel.weight_elements

@@ -1,4 +1,7 @@
-"""A kernel from its operator and shapes alone: everything else that `Kernel` holds follows from them."""
+"""A kernel from its operator and shapes alone.
+
+Everything else that `Kernel` holds follows from them.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,9 @@ class KernelSpec:
     groups: int = 1
 
 
-def kernel_of_spec(recipe: KernelSpec, name: str, epilogue: tuple[str, ...] = (), layout: str = "") -> Kernel:
+def kernel_of_spec(
+    recipe: KernelSpec, name: str, epilogue: tuple[str, ...] = (), layout: str = ""
+) -> Kernel:
     """The kernel that `structure.kernels` finds for this operator in a network."""
     first, out = recipe.shapes_in[0], recipe.shape_out
     last = recipe.kind in ("linear", "matmul")
@@ -33,11 +38,26 @@ def kernel_of_spec(recipe: KernelSpec, name: str, epilogue: tuple[str, ...] = ()
     sums = epilogue.count("add")
     weights = weight_elements(recipe, cin, cout)
     return Kernel(
-        name=name, kind=recipe.kind, cin=cin, cout=cout, hw_in=pixels(first, cin), hw_out=pixels(out, cout), kernel=recipe.kernel,
-        stride=recipe.stride, groups=recipe.groups, batch=out[0], macs=macs(recipe, cin),
-        read_elements=sum(map(prod, recipe.shapes_in)) + sums * prod(out), write_elements=written_elements(recipe),
-        weight_elements=weights, op=recipe.op, epilogue=epilogue, shapes_in=recipe.shapes_in + (out,) * sums, shape_out=out, layout=layout,
-    )  # fmt: skip
+        name=name,
+        kind=recipe.kind,
+        cin=cin,
+        cout=cout,
+        hw_in=pixels(first, cin),
+        hw_out=pixels(out, cout),
+        kernel=recipe.kernel,
+        stride=recipe.stride,
+        groups=recipe.groups,
+        batch=out[0],
+        macs=macs(recipe, cin),
+        read_elements=sum(map(prod, recipe.shapes_in)) + sums * prod(out),
+        write_elements=written_elements(recipe),
+        weight_elements=weights,
+        op=recipe.op,
+        epilogue=epilogue,
+        shapes_in=recipe.shapes_in + (out,) * sums,
+        shape_out=out,
+        layout=layout,
+    )
 
 
 def channels(shape: Shape) -> int:
@@ -76,4 +96,12 @@ def spec_of_kernel(kernel: Kernel) -> KernelSpec:
     """What is left of a kernel without its epilogue and its names."""
     own = len(kernel.shapes_in) - kernel.epilogue.count("add")
     shapes = kernel.shapes_in[:own]
-    return KernelSpec(kernel.kind, kernel.op, shapes, kernel.shape_out, kernel.kernel, kernel.stride, kernel.groups)
+    return KernelSpec(
+        kernel.kind,
+        kernel.op,
+        shapes,
+        kernel.shape_out,
+        kernel.kernel,
+        kernel.stride,
+        kernel.groups,
+    )

@@ -31,7 +31,10 @@ class PinnedProcessor:
     name: str
     core: int
     cluster: int
-    """Places of one cluster share their measurements; every accelerator is one of its own, counted from `ACCELERATORS`."""
+    """Places of one cluster share their measurements.
+
+    Every accelerator is one of its own, counted from `ACCELERATORS`.
+    """
     device: str = "cpu"
     """`cpu`, or `cuda:N` fed from that core."""
 
@@ -48,7 +51,10 @@ def clusters(root: Path = CPUS, cores: tuple[int, ...] | None = None) -> tuple[C
     groups: dict[tuple[int, int], list[int]] = {}
     for core in allowed_cores() if cores is None else cores:
         folder = root / f"cpu{core}"
-        key = (read_number(folder / "cpu_capacity"), read_number(folder / "cpufreq" / "cpuinfo_max_freq"))
+        key = (
+            read_number(folder / "cpu_capacity"),
+            read_number(folder / "cpufreq" / "cpuinfo_max_freq"),
+        )
         groups.setdefault(key, []).append(core)
     order = sorted(groups, key=lambda key: (-key[0], -key[1], groups[key]))
     return tuple(Cluster(tuple(groups[key]), key[1] or None) for key in order)
@@ -67,23 +73,36 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,30}")
 """A processor's name becomes the name of its file; `soc` is taken."""
 
 
-def parse_processors(spec: str | None, found: tuple[Cluster, ...], cuda: int = 0) -> tuple[PinnedProcessor, ...]:
+def parse_processors(
+    spec: str | None, found: tuple[Cluster, ...], cuda: int = 0
+) -> tuple[PinnedProcessor, ...]:
     """`big=4,little=0` names cores and `gpu=cuda:0` a CUDA device, of which there are so many.
 
     Without it the first two equal cores, or one core of each cluster, and every CUDA device.
     Raises BadInput for a core or device that is not there or a name that comes twice.
     """
     if spec is None:
-        several = tuple(PinnedProcessor(f"cpu{i}", cluster.cores[0], i) for i, cluster in enumerate(found))
-        equal = tuple(PinnedProcessor(f"cpu{i}", core, 0) for i, core in enumerate(found[0].cores[:2]))
-        return (several if len(found) > 1 else equal) + tuple(accelerator(f"gpu{i}" if cuda > 1 else "gpu", i, found) for i in range(cuda))
+        several = tuple(
+            PinnedProcessor(f"cpu{i}", cluster.cores[0], i) for i, cluster in enumerate(found)
+        )
+        equal = tuple(
+            PinnedProcessor(f"cpu{i}", core, 0) for i, core in enumerate(found[0].cores[:2])
+        )
+        return (several if len(found) > 1 else equal) + tuple(
+            accelerator(f"gpu{i}" if cuda > 1 else "gpu", i, found) for i in range(cuda)
+        )
     chosen = tuple(parse_processor(part.strip(), spec, found, cuda) for part in spec.split(","))
     cores = [p.core for p in chosen if p.device == "cpu"]
     devices = [p.device for p in chosen if p.device != "cpu"]
     if any(len(set(one)) < len(one) for one in ([p.name for p in chosen], cores, devices)):
-        raise BadInput(f"--processors is {spec!r}, command line, every name, core and device may come once")
+        raise BadInput(
+            f"--processors is {spec!r}, command line, every name, core and device may come once"
+        )
     if not cores:
-        raise BadInput(f"--processors is {spec!r}, command line, at least one must be a core: it feeds the others")
+        raise BadInput(
+            f"--processors is {spec!r}, command line, at least one must be a core: it feeds the"
+            " others"
+        )
     return tuple(sorted(chosen, key=lambda p: p.device != "cpu"))
 
 
@@ -92,11 +111,24 @@ def parse_processor(part: str, spec: str, found: tuple[Cluster, ...], cuda: int)
     owner = {core: index for index, cluster in enumerate(found) for core in cluster.cores}
     name, _, where = part.partition("=")
     _, _, index = where.partition(":")
-    if NAME.fullmatch(name) and name != "soc" and re.fullmatch(r"cuda(:[0-9]{1,3})?", where) and int(index or 0) < cuda:
+    if (
+        NAME.fullmatch(name)
+        and name != "soc"
+        and re.fullmatch(r"cuda(:[0-9]{1,3})?", where)
+        and int(index or 0) < cuda
+    ):
         return accelerator(name, int(index or 0), found)
-    if not NAME.fullmatch(name) or name == "soc" or not (where.isascii() and where.isdecimal() and int(where) in owner):
-        known = ", ".join(map(str, sorted(owner))) + (f" and devices cuda:0 to cuda:{cuda - 1}" if cuda else "; no CUDA device is at hand")
-        raise BadInput(f"--processors is {spec!r}, command line, write NAME=CORE,... with cores among {known}")
+    if (
+        not NAME.fullmatch(name)
+        or name == "soc"
+        or not (where.isascii() and where.isdecimal() and int(where) in owner)
+    ):
+        known = ", ".join(map(str, sorted(owner))) + (
+            f" and devices cuda:0 to cuda:{cuda - 1}" if cuda else "; no CUDA device is at hand"
+        )
+        raise BadInput(
+            f"--processors is {spec!r}, command line, write NAME=CORE,... with cores among {known}"
+        )
     return PinnedProcessor(name, int(where), owner[int(where)])
 
 
@@ -106,7 +138,10 @@ def accelerator(name: str, index: int, found: tuple[Cluster, ...]) -> PinnedProc
 
 @contextmanager
 def pin_process(core: int) -> Iterator[None]:
-    """This process on one core; libraries that start threads inside find one core only. Where the system cannot, nothing happens."""
+    """This process on one core; libraries that start threads inside find one core only.
+
+    Where the system cannot, nothing happens.
+    """
     if not hasattr(os, "sched_setaffinity"):
         yield
         return
@@ -124,5 +159,9 @@ def description(root: Path = Path("/proc/cpuinfo")) -> str:
         lines = root.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.lower().startswith(("model name", "hardware"))]
+    names = [
+        line.partition(":")[2].strip()
+        for line in lines
+        if line.lower().startswith(("model name", "hardware"))
+    ]
     return names[0] if names else platform.processor() or platform.machine()

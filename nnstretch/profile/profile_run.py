@@ -1,4 +1,7 @@
-"""The whole of a profile: probe, gather, fit, look around, validate, write. Resumes from the journal in its folder."""
+"""The whole of a profile: probe, gather, fit, look around, validate, write.
+
+Resumes from the journal in its folder.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,13 @@ from nnstretch.profile.fusion_probe import fused_pairs
 from nnstretch.profile.journal import NAME, ProfileJournal, open_journal
 from nnstretch.profile.kernel_generator import load_prior
 from nnstretch.profile.kernel_sampler import KernelSampler
-from nnstretch.profile.machine import PinnedProcessor, clusters, description, parse_processors, pin_process
+from nnstretch.profile.machine import (
+    PinnedProcessor,
+    clusters,
+    description,
+    parse_processors,
+    pin_process,
+)
 from nnstretch.profile.sample import Sample, normalize_disturbed
 from nnstretch.profile.uncertainty import relative_errors
 from nnstretch.profile.validation import HeldOutNetwork, summary, validate
@@ -86,34 +95,67 @@ class ProfileRun:
     progress: Progress
 
     def run(self) -> ProfileResult:
-        """Raises BadInput for a folder that cannot be used or a budget too short to fit anything, BrokenFile for a foreign journal."""
+        """Raises BadInput for a folder that cannot be used or a budget too short to fit anything,
+        BrokenFile for a foreign journal.
+        """
         started = perf_counter()
         found = clusters()
         chosen = parse_processors(self.wanted.processors, found, cuda_devices(self.meter.name))
         folder, machine = prepare_folder(self.wanted.out), description()
         cores = [[cluster.max_khz, *cluster.cores] for cluster in found]
-        head = {"backend": self.meter.name, "version": self.meter.version, "dtype": self.meter.dtype, "machine": machine, "cores": cores}
+        head = {
+            "backend": self.meter.name,
+            "version": self.meter.version,
+            "dtype": self.meter.dtype,
+            "machine": machine,
+            "cores": cores,
+        }
         if self.wanted.fresh:
             remove_journal(folder)
         journal, samples = open_journal(folder, head)
         earlier_s, joules = journal.spent_s, energy.open_energy_meter()
         before_j, before_s = joules.joules() if joules else 0.0, perf_counter()
         rules, notes = self.sample_clusters(journal, samples, chosen)
-        power_w = (joules.joules() - before_j) / (perf_counter() - before_s) if joules and journal.spent_s > earlier_s else None
+        power_w = (
+            (joules.joules() - before_j) / (perf_counter() - before_s)
+            if joules and journal.spent_s > earlier_s
+            else None
+        )
         samples = {place.cluster: samples[place.cluster] for place in chosen}
         count = sum(map(len, samples.values()))
         predictors = self.fit_predictors(samples, chosen)
         soc = self.describe_soc(predictors, rules, samples, chosen)
         soc = replace(soc, provenance=provenance(self.meter, machine, predictors, [], count))
         save_soc(soc, folder)
-        rows, refused = self.validate_networks(predictors[chosen[0].name], rules[chosen[0].cluster], chosen[0].core)
+        rows, refused = self.validate_networks(
+            predictors[chosen[0].name], rules[chosen[0].cluster], chosen[0].core
+        )
         soc = replace(soc, provenance=provenance(self.meter, machine, predictors, rows, count))
         save_soc(soc, folder)
-        facts = CardFacts(soc, self.meter, machine, found, chosen, rules[chosen[0].cluster], samples, rows, refused, notes, journal.spent_s, earlier_s, power_w)
+        facts = CardFacts(
+            soc,
+            self.meter,
+            machine,
+            found,
+            chosen,
+            rules[chosen[0].cluster],
+            samples,
+            rows,
+            refused,
+            notes,
+            journal.spent_s,
+            earlier_s,
+            power_w,
+        )
         write_text(folder / "CARD.md", card(facts))
         return ProfileResult(soc, samples, rows, refused, perf_counter() - started, power_w)
 
-    def sample_clusters(self, journal: ProfileJournal, samples: dict[int, list[Sample]], chosen: Sequence[PinnedProcessor]) -> tuple[Rules, list[str]]:
+    def sample_clusters(
+        self,
+        journal: ProfileJournal,
+        samples: dict[int, list[Sample]],
+        chosen: Sequence[PinnedProcessor],
+    ) -> tuple[Rules, list[str]]:
         """Every cluster gets an equal share of the budget that is left."""
         first = {place.cluster: place for place in reversed(chosen)}
         left_s = max(0.0, self.wanted.budget_s - journal.spent_s) / len(first)
@@ -127,14 +169,31 @@ class ProfileRun:
                     vars(meter).pop(cached, None)
                 rules[place.cluster] = self.probe_fusion(meter, journal)
                 held = samples.setdefault(place.cluster, [])
-                gathering = KernelSampler(meter, rules[place.cluster], load_prior(), journal, place.cluster, held, self.wanted.seed)
-                gathering.run(until_s, self.wanted.most, self.find_doubts, partial(self.report_progress, f"measuring kernels on {where}"))
+                gathering = KernelSampler(
+                    meter,
+                    rules[place.cluster],
+                    load_prior(),
+                    journal,
+                    place.cluster,
+                    held,
+                    self.wanted.seed,
+                )
+                gathering.run(
+                    until_s,
+                    self.wanted.most,
+                    self.find_doubts,
+                    partial(self.report_progress, f"measuring kernels on {where}"),
+                )
             notes.append(quality(where, gathering))
         return rules, notes
 
     def meter_of(self, place: PinnedProcessor) -> Meter:
         """The one at hand, or one of the same backend for an accelerator."""
-        return self.meter if place.device == "cpu" else meter_for(self.meter.name, self.meter.dtype, place.device)
+        return (
+            self.meter
+            if place.device == "cpu"
+            else meter_for(self.meter.name, self.meter.dtype, place.device)
+        )
 
     def probe_fusion(self, meter: Meter, journal: ProfileJournal) -> FusionRules:
         started = perf_counter()
@@ -149,30 +208,53 @@ class ProfileRun:
     def report_progress(self, what: str, done: float, total: float, _: int | str) -> None:
         self.progress(what, done, total)
 
-    def validate_networks(self, learned: Learned, rules: FusionRules, core: int) -> tuple[list[HeldOutNetwork], dict[str, str]]:
+    def validate_networks(
+        self, learned: Learned, rules: FusionRules, core: int
+    ) -> tuple[list[HeldOutNetwork], dict[str, str]]:
         with pin_process(core):
-            return validate(self.meter, learned, rules, self.wanted.networks, partial(self.report_progress, "validating on whole networks"))
+            return validate(
+                self.meter,
+                learned,
+                rules,
+                self.wanted.networks,
+                partial(self.report_progress, "validating on whole networks"),
+            )
 
-    def fit_predictors(self, samples: dict[int, list[Sample]], chosen: Sequence[PinnedProcessor]) -> dict[str, Learned]:
+    def fit_predictors(
+        self, samples: dict[int, list[Sample]], chosen: Sequence[PinnedProcessor]
+    ) -> dict[str, Learned]:
         """One fit per cluster; equal cores share it under their own names."""
         by_cluster: dict[int, Learned] = {}
         for index, found in samples.items():
             if len(found) < LEAST_SAMPLES:
                 few = f"{len(found)} kernels measured, {self.wanted.out}"
-                raise BadInput(f"{few}, at least {LEAST_SAMPLES} are needed; give a larger --budget-s")
+                raise BadInput(
+                    f"{few}, at least {LEAST_SAMPLES} are needed; give a larger --budget-s"
+                )
             self.progress("fitting", 0, 1)
             by_cluster[index] = fit(normalize_disturbed(found), "", self.meter.dtype)
-        return {place.name: replace(by_cluster[place.cluster], processor=place.name) for place in chosen}
+        return {
+            place.name: replace(by_cluster[place.cluster], processor=place.name) for place in chosen
+        }
 
     def describe_soc(
-        self, predictors: dict[str, Learned], rules: Rules, samples: dict[int, list[Sample]], chosen: Sequence[PinnedProcessor]
+        self,
+        predictors: dict[str, Learned],
+        rules: Rules,
+        samples: dict[int, list[Sample]],
+        chosen: Sequence[PinnedProcessor],
     ) -> Soc:
-        """The chip around the predictors; its first processor is the caller, which hands over to the others."""
+        """The chip around the predictors.
+
+        Its first processor is the caller, which hands over to the others.
+        """
         first, contention = chosen[0], {}
         kernels = surroundings.representative_kernels(samples[first.cluster])
         with pin_process(first.core):
             self.progress("measuring what lies around kernels", 0, 1)
-            merge = surroundings.merge_link(self.meter, ELEMENT_BYTES[self.meter.dtype], self.meter.call_us)
+            merge = surroundings.merge_link(
+                self.meter, ELEMENT_BYTES[self.meter.dtype], self.meter.call_us
+            )
             for other in (place for place in chosen[1:] if place.device == "cpu"):
                 factor = surroundings.measure_contention(self.meter, kernels, other.core)
                 if factor is not None:
@@ -181,18 +263,27 @@ class ProfileRun:
         processors = [Processor(first.name, "cpu", 1, call, asynchronous=False)]
         processors += [self.processor(place, first, call) for place in chosen[1:]]
         return Soc(
-            name=self.wanted.out.resolve().name, processors=tuple(processors), dtype=self.meter.dtype, predictors=predictors, merge=merge,
-            contention=contention, fusion={place.name: rules[place.cluster] for place in chosen},
-        )  # fmt: skip
-
+            name=self.wanted.out.resolve().name,
+            processors=tuple(processors),
+            dtype=self.meter.dtype,
+            predictors=predictors,
+            merge=merge,
+            contention=contention,
+            fusion={place.name: rules[place.cluster] for place in chosen},
+        )
 
     def processor(self, place: PinnedProcessor, first: PinnedProcessor, call: Link) -> Processor:
-        """One that the first hands over to: through a queue and another core, or through copies and a stream."""
+        """One that the first hands over to.
+
+        Through a queue and another core, or through copies and a stream.
+        """
         if place.device == "cpu":
             sync_us = round(surroundings.queue_round_trip_us(first.core, place.core), 3)
             return Processor(place.name, "cpu", 1, call, sync_us=sync_us, asynchronous=False)
         copy_in, copy_out = surroundings.measure_copies(place.device)
-        return Processor(place.name, "gpu", QUEUED, copy_in, copy_out, round(self.meter_of(place).call_us, 3))
+        return Processor(
+            place.name, "gpu", QUEUED, copy_in, copy_out, round(self.meter_of(place).call_us, 3)
+        )
 
 
 def prepare_folder(out: Path) -> Path:
@@ -213,7 +304,9 @@ def remove_journal(folder: Path) -> None:
     try:
         (folder / NAME).unlink(missing_ok=True)
     except OSError as error:
-        raise BadInput(f"cannot remove {folder / NAME}, {error.strerror}, --fresh asks for it") from None
+        raise BadInput(
+            f"cannot remove {folder / NAME}, {error.strerror}, --fresh asks for it"
+        ) from None
 
 
 def quality(where: str, gathering: KernelSampler) -> str:
@@ -222,16 +315,27 @@ def quality(where: str, gathering: KernelSampler) -> str:
     spread = f", median spread between the quartiles {np.median(spreads):.1%}" if spreads else ""
     text = f"{where}: {len(spreads)} kernels{spread}, {gathering.disturbed} medleys measured again"
     if gathering.refused:
-        text += "; refused by the backend: " + ", ".join(f"{label} ({count})" for label, count in sorted(gathering.refused.items()))
+        text += "; refused by the backend: " + ", ".join(
+            f"{label} ({count})" for label, count in sorted(gathering.refused.items())
+        )
     return text
 
 
-def provenance(meter: Meter, machine: str, predictors: dict[str, Learned], rows: list[HeldOutNetwork], kernels: int) -> str:
+def provenance(
+    meter: Meter,
+    machine: str,
+    predictors: dict[str, Learned],
+    rows: list[HeldOutNetwork],
+    kernels: int,
+) -> str:
     """What was measured, by whom, and the held-out error, in one sentence."""
     error = next(iter(predictors.values())).relative_error
     how = f"{machine}, {meter.version}, {meter.dtype}, one pinned thread"
     text = f"measured on this machine ({how}), {kernels} kernels, left-out error {error:.1%} (rms)"
     if rows:
         found: dict[str, Any] = summary(rows)
-        text += f"; {len(rows)} whole networks never sampled: mean error {found['mape']:.1%}, {found['within_10_percent']:.0%} within 10%"
+        text += (
+            f"; {len(rows)} whole networks never sampled: mean error {found['mape']:.1%},"
+            f" {found['within_10_percent']:.0%} within 10%"
+        )
     return text

@@ -21,7 +21,10 @@ class Sample:
 
     @property
     def latency_us(self) -> float:
-        """Mean of the faster half: a quiet machine, but not its luckiest moment, and finer than the clock's ticks."""
+        """Mean of the faster half.
+
+        A quiet machine, but not its luckiest moment, and finer than the clock's ticks.
+        """
         fastest = sorted(self.latencies_us)[: (len(self.latencies_us) + 1) // 2]
         return float(np.mean(fastest))
 
@@ -33,16 +36,26 @@ class Sample:
 
 
 TOLERATED = 1.12
-"""Times the usual reference within which a medley counts as undisturbed: what a reference takes also depends on its company."""
+"""Times the usual reference within which a medley counts as undisturbed.
+
+What a reference takes also depends on its company.
+"""
 MOST = 1.5
 """Nobody believes a correction beyond this."""
 
 
 def normalize_disturbed(samples: Sequence[Sample]) -> list[Sample]:
-    """What was measured while the machine was clearly slower than usual, divided by how much slower the reference was."""
+    """What was measured while the machine was clearly slower than usual, divided by how much slower
+    the reference was.
+    """
     references = [sample.reference_us for sample in samples if sample.reference_us > 0]
     if not references:
         return list(samples)
     usual_us = float(np.median(references))
-    factors = [min(max(sample.reference_us / usual_us / TOLERATED, 1.0), MOST) for sample in samples]
-    return [replace(s, latencies_us=tuple(us / factor for us in s.latencies_us)) for s, factor in zip(samples, factors, strict=True)]
+    factors = [
+        min(max(sample.reference_us / usual_us / TOLERATED, 1.0), MOST) for sample in samples
+    ]
+    return [
+        replace(s, latencies_us=tuple(us / factor for us in s.latencies_us))
+        for s, factor in zip(samples, factors, strict=True)
+    ]

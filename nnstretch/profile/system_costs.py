@@ -1,4 +1,7 @@
-"""What lies around kernels on this machine: handing over, merging, and processors that share a memory."""
+"""What lies around kernels on this machine.
+
+Handing over, merging, and processors that share a memory.
+"""
 
 from __future__ import annotations
 
@@ -53,8 +56,14 @@ def queue_round_trip_us(caller: int, worker: int) -> float:
 
 
 def merge_link(meter: Meter, element_bytes: int, call_us: float) -> Link:
-    """A straight line through concatenations of two branches, over the KiB they bring; and one call of the runtime."""
-    recipes = [KernelSpec("concat", "cat", (shape, shape), (shape[0], 2 * shape[1], *shape[2:])) for shape in MET]
+    """A straight line through concatenations of two branches, over the KiB they bring.
+
+    And one call of the runtime.
+    """
+    recipes = [
+        KernelSpec("concat", "cat", (shape, shape), (shape[0], 2 * shape[1], *shape[2:]))
+        for shape in MET
+    ]
     kernels = [kernel_of_spec(recipe, f"merge{i}") for i, recipe in enumerate(recipes)]
     times = meter.measure([(kernel,) for kernel in kernels], ROUNDS)
     points = [
@@ -69,14 +78,20 @@ def merge_link(meter: Meter, element_bytes: int, call_us: float) -> Link:
 
 
 def measure_copies(device: str) -> tuple[Link, Link]:
-    """To a CUDA device and back: straight lines through copies of pinned memory, over the KiB copied."""
+    """To a CUDA device and back.
+
+    Straight lines through copies of pinned memory, over the KiB copied.
+    """
     import torch
 
     sizes = (1 << 12, 1 << 16, 1 << 20, 1 << 22)
     there: list[tuple[float, float]] = []
     back: list[tuple[float, float]] = []
     for size in sizes:
-        host, far = torch.empty(size, dtype=torch.uint8).pin_memory(), torch.empty(size, dtype=torch.uint8, device=device)
+        host, far = (
+            torch.empty(size, dtype=torch.uint8).pin_memory(),
+            torch.empty(size, dtype=torch.uint8, device=device),
+        )
         there.append((size / 1024, fastest_us(lambda far=far, host=host: far.copy_(host), device)))
         back.append((size / 1024, fastest_us(lambda far=far, host=host: host.copy_(far), device)))
     return fit_line(there), fit_line(back)
@@ -102,14 +117,24 @@ def fit_line(points: Sequence[tuple[float, float]]) -> Link:
 
 
 def measure_contention(meter: Meter, kernels: Sequence[Kernel], other: int) -> float | None:
-    """How much slower these kernels are, all together, while a second process runs the same ones on another core; at least 1.
+    """How much slower these kernels are, all together, while a second process runs the same ones on
+    another core; at least 1.
 
     None where it could not be measured.
     """
     chains = [(kernel,) for kernel in kernels]
     alone = total_us(meter.measure(chains, ROUNDS))
-    command = [sys.executable, "-m", "nnstretch.profile.contention_worker", meter.name, meter.dtype, str(other)]
-    neighbour = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    command = [
+        sys.executable,
+        "-m",
+        "nnstretch.profile.contention_worker",
+        meter.name,
+        meter.dtype,
+        str(other),
+    ]
+    neighbour = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
     assert neighbour.stdin is not None
     assert neighbour.stdout is not None
     try:
@@ -132,5 +157,8 @@ def total_us(times: list[tuple[float, ...]]) -> float:
 
 def representative_kernels(samples: Sequence[Any], count: int = 16) -> list[Kernel]:
     """Kernels of the sizes that most of a network's time goes to, evenly over them."""
-    order = sorted((s for s in samples if 100 <= s.latency_us <= 3000 and s.kernel.kind != "reorder"), key=lambda s: s.latency_us)
+    order = sorted(
+        (s for s in samples if 100 <= s.latency_us <= 3000 and s.kernel.kind != "reorder"),
+        key=lambda s: s.latency_us,
+    )
     return [sample.kernel for sample in order[:: max(1, len(order) // count)]][:count]

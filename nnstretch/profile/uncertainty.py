@@ -1,4 +1,7 @@
-"""Which kernels are told badly by what is known so far: the quick half of a fit, left out fold by fold."""
+"""Which kernels are told badly by what is known so far.
+
+The quick half of a fit, left out fold by fold.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,14 @@ from nnstretch.profile.sample import Sample
 
 
 def relative_errors(samples: Sequence[Sample], dtype: str) -> np.ndarray:
-    """|measured / estimated - 1| of every sample by rates that never saw it; trees would take longer than measuring."""
+    """Return `|measured / estimated - 1|` of every sample, by rates that never saw it.
+
+    Trees would take longer than measuring.
+    """
     kernels = feature_batch([sample.kernel for sample in samples], ELEMENT_BYTES[dtype])
-    data = TrainingKernels(kernels, np.array([sample.latency_us for sample in samples]), np.ones(len(samples)))
+    data = TrainingKernels(
+        kernels, np.array([sample.latency_us for sample in samples]), np.ones(len(samples))
+    )
     names = np.array([kernel_family(form) for form in kernels.forms])[kernels.form]
     wrong = np.zeros(len(samples))
     for name in sorted(set(names)):

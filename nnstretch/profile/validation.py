@@ -15,17 +15,35 @@ from nnstretch.profile.backends.meter import Meter
 from nnstretch.structure.kernel_fusion import fuse_kernels
 
 NETWORKS = (
-    "torchvision:resnet34", "torchvision:resnet50", "torchvision:resnext50_32x4d", "torchvision:regnet_x_1_6gf",
-    "torchvision:regnet_y_800mf", "torchvision:mobilenet_v2", "torchvision:mobilenet_v3_large", "torchvision:mnasnet1_0",
-    "torchvision:efficientnet_b0", "timm:efficientnet_lite0", "torchvision:densenet121", "torchvision:vgg13",
-    "torchvision:squeezenet1_1", "torchvision:googlenet", "torchvision:shufflenet_v2_x1_0", "timm:ghostnet_100",
-    "timm:hrnet_w18_small", "timm:dla34", "timm:repvgg_a0", "timm:fbnetc_100",
-)  # fmt: skip
+    "torchvision:resnet34",
+    "torchvision:resnet50",
+    "torchvision:resnext50_32x4d",
+    "torchvision:regnet_x_1_6gf",
+    "torchvision:regnet_y_800mf",
+    "torchvision:mobilenet_v2",
+    "torchvision:mobilenet_v3_large",
+    "torchvision:mnasnet1_0",
+    "torchvision:efficientnet_b0",
+    "timm:efficientnet_lite0",
+    "torchvision:densenet121",
+    "torchvision:vgg13",
+    "torchvision:squeezenet1_1",
+    "torchvision:googlenet",
+    "torchvision:shufflenet_v2_x1_0",
+    "timm:ghostnet_100",
+    "timm:hrnet_w18_small",
+    "timm:dla34",
+    "timm:repvgg_a0",
+    "timm:fbnetc_100",
+)
 """None of them is in prior.csv."""
 FEW = (
-    "torchvision:resnet50", "torchvision:mobilenet_v3_large", "torchvision:efficientnet_b0", "torchvision:regnet_x_1_6gf",
+    "torchvision:resnet50",
+    "torchvision:mobilenet_v3_large",
+    "torchvision:efficientnet_b0",
+    "torchvision:regnet_x_1_6gf",
     "torchvision:googlenet",
-)  # fmt: skip
+)
 WARM_UP = 3
 LEAST_RUNS, LEAST_S = 20, 1.0
 
@@ -49,9 +67,16 @@ class HeldOutNetwork:
 
 
 def validate(
-    meter: Meter, learned: Learned, rules: FusionRules, names: Sequence[str], progress: Callable[[int, int, str], None]
+    meter: Meter,
+    learned: Learned,
+    rules: FusionRules,
+    names: Sequence[str],
+    progress: Callable[[int, int, str], None],
 ) -> tuple[list[HeldOutNetwork], dict[str, str]]:
-    """Held-out networks, and why some could not be told: an operator without an estimate, a file that cannot be written."""
+    """Held-out networks, and why some could not be told.
+
+    An operator without an estimate, a file that cannot be written.
+    """
     rows, refused = [], {}
     for done, name in enumerate(names):
         progress(done, len(names), name)
@@ -59,13 +84,16 @@ def validate(
             rows.append(measure_held_out(meter, learned, rules, name))
         except NnstretchError as error:
             refused[name] = str(error)
-        except Exception as error:  # runtimes and converters raise what they like: the profile itself must not be lost
+        except Exception as error:
+            # Runtimes and converters raise what they like: the profile itself must not be lost.
             refused[name] = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
     progress(len(names), len(names), "")
     return rows, refused
 
 
-def measure_held_out(meter: Meter, learned: Learned, rules: FusionRules, name: str) -> HeldOutNetwork:
+def measure_held_out(
+    meter: Meter, learned: Learned, rules: FusionRules, name: str
+) -> HeldOutNetwork:
     import torch
 
     from nnstretch.capture import default_input, load_model
@@ -78,7 +106,9 @@ def measure_held_out(meter: Meter, learned: Learned, rules: FusionRules, name: s
     predicted_us = meter.call_us + float(learned.estimate_many(found).latency_us.sum())
     times = durations_us(meter.network(module, example))
     low, high = np.percentile(times, (25, 75))
-    return HeldOutNetwork(name, predicted_us / 1000, low / 1000, min(times) / 1000, float(high / low - 1), len(found))
+    return HeldOutNetwork(
+        name, predicted_us / 1000, low / 1000, min(times) / 1000, float(high / low - 1), len(found)
+    )
 
 
 def durations_us(run: Callable[[], None]) -> list[float]:
@@ -94,6 +124,13 @@ def durations_us(run: Callable[[], None]) -> list[float]:
 
 
 def summary(rows: Sequence[HeldOutNetwork]) -> dict[str, float]:
-    """Mean absolute error and the share of networks within a tenth; empty where nothing was measured."""
+    """Mean absolute error and the share of networks within a tenth.
+
+    Empty where nothing was measured.
+    """
     errors = np.abs([row.error for row in rows])
-    return {"mape": float(errors.mean()), "within_10_percent": float((errors <= 0.1).mean())} if len(rows) else {}
+    return (
+        {"mape": float(errors.mean()), "within_10_percent": float((errors <= 0.1).mean())}
+        if len(rows)
+        else {}
+    )

@@ -1,10 +1,22 @@
-"""One sentence for each kind of constraint, found by a word in its name: users may add their own."""
+"""One sentence for each kind of constraint, found by a word in its name.
+
+Users may add their own.
+"""
 
 from __future__ import annotations
 
 _MEANINGS = (
-    ("amorti", "Meeting costs more than the share alpha of what the original layers between two meeting points take."),
-    ("straggl", "A branch takes longer than beta times the original segment on the fastest processor."),
+    (
+        "amorti",
+        (
+            "Meeting costs more than the share alpha of what the original layers between two"
+            " meeting points take."
+        ),
+    ),
+    (
+        "straggl",
+        "A branch takes longer than beta times the original segment on the fastest processor.",
+    ),
     ("main", "The largest branch keeps too small a share of the original segment's MACs."),
     ("depth", "A branch is shallower than the smallest depth ratio allowed."),
     ("width", "A branch is narrower than the smallest width ratio allowed."),
@@ -13,12 +25,23 @@ _MEANINGS = (
     ("min_macs", "The network does less work than the least allowed, so it could lose accuracy."),
     ("max_macs", "The network does more work than the most allowed."),
     ("macs", "The branches together keep too small or too large a share of the original MACs."),
-    ("capacity", "Branches keep too little of the original's capacity: depth, width or MACs below their bounds."),
+    (
+        "capacity",
+        (
+            "Branches keep too little of the original's capacity: depth, width or MACs below their"
+            " bounds."
+        ),
+    ),
     ("unsupported", "A processor has no prediction for an operator of the branch."),
-    ("processor", "Two branches of a segment would share one processor and only run one after the other."),
+    (
+        "processor",
+        "Two branches of a segment would share one processor and only run one after the other.",
+    ),
 )
 
 
 def explain_constraint(constraint: str) -> str:
     name = constraint.lower().replace("-", "_").replace(" ", "_")
-    return next((meaning for word, meaning in _MEANINGS if word in name), "A constraint of the user's own.")
+    return next(
+        (meaning for word, meaning in _MEANINGS if word in name), "A constraint of the user's own."
+    )

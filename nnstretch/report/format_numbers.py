@@ -1,4 +1,7 @@
-"""Numbers as people read them: three significant digits, a unit, and a dash where nothing is known."""
+"""Numbers as people read them.
+
+Three significant digits, a unit, and a dash where nothing is known.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,10 @@ UNKNOWN = "–"
 
 
 def digits(value: float, significant: int = 3) -> str:
-    """1234.5 -> 1,234, 7.214 -> 7.21, 0.04321 -> 0.0432, 0 -> 0; never scientific notation between 1e-4 and 1e15."""
+    """1234.5 -> 1,234, 7.214 -> 7.21, 0.04321 -> 0.0432, 0 -> 0.
+
+    Never scientific notation between 1e-4 and 1e15.
+    """
     if value == 0:
         return "0"
     if not 1e-4 <= abs(value) < 1e15:

@@ -9,7 +9,13 @@ from nnstretch.report.load.data import PlanCost, ReportData, SearchSummary, Summ
 
 KINDS = (
     ("Predicted", "is added up from a latency predictor and shown with its error."),
-    ("Emulated", "is a run that computes the true values on this host while every processor takes its predicted time."),
+    (
+        "Emulated",
+        (
+            "is a run that computes the true values on this host while every processor takes its"
+            " predicted time."
+        ),
+    ),
     ("Measured", "is read from a clock while a run takes its time."),
 )
 HONEST_START = "Three kinds of milliseconds, never mixed in one column. "
@@ -19,22 +25,45 @@ HONEST_END = "Where processors are emulated, no number was taken on the chip its
 def headline(story: ReportData) -> Markup:
     figures = tag("dl", _against_fastest(story), _against_iso_mac(story), class_="figures")
     if not any(speedups(story)):
-        figures = tag("p", "No speed-up is given: search.json and summary.json hold none, or are not in this folder.", class_="absent")
+        figures = tag(
+            "p",
+            "No speed-up is given: search.json and summary.json hold none, or are not in this"
+            " folder.",
+            class_="absent",
+        )
     bars = _bars(story)
-    drawing = tag("figure", tag("figcaption", "Predicted latency, with the predictor's error"), latency_bars(bars)) if bars else None
+    drawing = (
+        tag(
+            "figure",
+            tag("figcaption", "Predicted latency, with the predictor's error"),
+            latency_bars(bars),
+        )
+        if bars
+        else None
+    )
     shown = tag(
         "div",
         tag("div", figures, _split(story), _verdict(story), _runs(story), _accuracy(story)),
         drawing,
         class_="hero" if bars else None,
     )
-    return tag("section", shown, _uncalibrated(story), speedup_caveat(), id="headline", aria_label="Headline")
+    return tag(
+        "section",
+        shown,
+        _uncalibrated(story),
+        speedup_caveat(),
+        id="headline",
+        aria_label="Headline",
+    )
 
 
 def _uncalibrated(story: ReportData) -> Markup | None:
     if not (story.search and story.search.calibrated is False):
         return None
-    says = f"The chip {story.search.soc or ''} is not calibrated: no latency of it was ever published, its numbers derive from specifications."
+    says = (
+        f"The chip {story.search.soc or ''} is not calibrated: no latency of it was ever published,"
+        " its numbers derive from specifications."
+    )
     return tag("p", tag("strong", says), class_="absent")
 
 
@@ -45,7 +74,9 @@ def speedup_caveat() -> Markup:
 
 
 def speedups(story: ReportData) -> tuple[float | None, float | None]:
-    """Over the fastest single processor, and over the network of equal MACs, of the plan that the page draws."""
+    """Over the fastest single processor, and over the network of equal MACs, of the plan that the
+    page draws.
+    """
     given = story.plan or story.summary
     return (given.speedup_vs_fastest, given.speedup_vs_iso_mac) if given else (None, None)
 
@@ -61,17 +92,27 @@ def _against_fastest(story: ReportData) -> Markup:
     says = f"as fast as the original on its fastest single processor{where}"
     if not (search and plan):
         return _figure(speedups(story)[0], says)
-    return _figure(speedups(story)[0], says, f"{ms(search.fastest_ms)} → {_with_error(plan)}, predicted")
+    return _figure(
+        speedups(story)[0], says, f"{ms(search.fastest_ms)} → {_with_error(plan)}, predicted"
+    )
 
 
 def _against_iso_mac(story: ReportData) -> Markup:
     plan = story.plan
     more = f"{ms(plan.iso_mac_latency_ms)} → {_with_error(plan)}, predicted" if plan else None
-    return _figure(speedups(story)[1], "as fast as a single-branch network of equal MACs on its fastest processor", more)
+    return _figure(
+        speedups(story)[1],
+        "as fast as a single-branch network of equal MACs on its fastest processor",
+        more,
+    )
 
 
 def _with_error(plan: PlanCost) -> str:
-    return ms(plan.latency_ms) if plan.error_ms is None else f"{ms(plan.latency_ms)} ± {ms(plan.error_ms)}"
+    return (
+        ms(plan.latency_ms)
+        if plan.error_ms is None
+        else f"{ms(plan.latency_ms)} ± {ms(plan.error_ms)}"
+    )
 
 
 def _split(story: ReportData) -> Markup | None:
@@ -80,7 +121,10 @@ def _split(story: ReportData) -> Markup | None:
     if not (whole and concurrency):
         return None
     less = times(whole / concurrency)
-    words = f"{times(whole)} = {less} from doing less work × {times(concurrency)} from branches that run at the same time."
+    words = (
+        f"{times(whole)} = {less} from doing less work × {times(concurrency)} from branches that"
+        " run at the same time."
+    )
     return tag("p", words, class_="quiet")
 
 
@@ -89,42 +133,88 @@ def _verdict(story: ReportData) -> Markup | None:
     plan = story.plan
     if not plan or plan.error_ms is None or plan.iso_mac_latency_ms is None:
         return None
-    gain_ms, share = plan.iso_mac_latency_ms - plan.latency_ms, plan.error_ms / plan.latency_ms if plan.latency_ms else 0.0
+    gain_ms, share = (
+        plan.iso_mac_latency_ms - plan.latency_ms,
+        plan.error_ms / plan.latency_ms if plan.latency_ms else 0.0,
+    )
     compared = "more than" if gain_ms > plan.error_ms else "no more than"
     off = f"The predictor is usually off by {ms(plan.error_ms)} here ({percent(share)})."
-    return tag("p", f"{off} The gain over equal MACs, {ms(gain_ms)}, is {compared} that.", class_="quiet")
+    return tag(
+        "p", f"{off} The gain over equal MACs, {ms(gain_ms)}, is {compared} that.", class_="quiet"
+    )
 
 
 def _runs(story: ReportData) -> Markup | None:
     """The runs' own medians, in a sentence of their own; two kinds of number are never compared."""
-    medians = [story.runs[kind].latency_ms.get("median") for kind in ("original", "branched") if kind in story.runs]
-    if len(medians) < 2 or not (medians[0] and medians[1]) or len({run.timing for run in story.runs.values()}) > 1:
+    medians = [
+        story.runs[kind].latency_ms.get("median")
+        for kind in ("original", "branched")
+        if kind in story.runs
+    ]
+    if (
+        len(medians) < 2
+        or not (medians[0] and medians[1])
+        or len({run.timing for run in story.runs.values()}) > 1
+    ):
         return None
     branched = story.runs["branched"]
     how = f", {branched.clock} clock" if branched.clock else ""
     kind = branched.timing or "time unlabelled"
-    words = f"The exported networks, {kind}: {ms(medians[0])} → {ms(medians[1])}, {times(medians[0] / medians[1])} (medians{how})."
+    words = (
+        f"The exported networks, {kind}: {ms(medians[0])} → {ms(medians[1])},"
+        f" {times(medians[0] / medians[1])} (medians{how})."
+    )
     return tag("p", words, class_="quiet")
 
 
 def _accuracy(story: ReportData) -> Markup | None:
-    last = {kind: [e.val_accuracy for e in epochs if e.val_accuracy is not None] for kind, epochs in story.training.items()}
+    last = {
+        kind: [e.val_accuracy for e in epochs if e.val_accuracy is not None]
+        for kind, epochs in story.training.items()
+    }
     told = [f"{accuracy(scores[-1])} {kind}" for kind, scores in last.items() if scores]
-    return tag("p", f"Held-out accuracy after training: {', '.join(told)}.", class_="quiet") if told else None
+    return (
+        tag("p", f"Held-out accuracy after training: {', '.join(told)}.", class_="quiet")
+        if told
+        else None
+    )
 
 
 def _bars(story: ReportData) -> tuple[LatencyBar, ...]:
     search, plan = story.search, story.plan
     if not plan:
-        return tuple(_summary_bar(row, i) for i, row in enumerate(story.summary.rows) if row.predicted_ms) if story.summary else ()
-    bars = [LatencyBar(_original_name(search), search.fastest_ms, _error_of(search.fastest_ms, story), "")] if search and search.fastest_ms else []
+        return (
+            tuple(
+                _summary_bar(row, i) for i, row in enumerate(story.summary.rows) if row.predicted_ms
+            )
+            if story.summary
+            else ()
+        )
+    bars = (
+        [
+            LatencyBar(
+                _original_name(search), search.fastest_ms, _error_of(search.fastest_ms, story), ""
+            )
+        ]
+        if search and search.fastest_ms
+        else []
+    )
     if plan.iso_mac_latency_ms is not None:
-        bars.append(LatencyBar("equal MACs, one branch", plan.iso_mac_latency_ms, _error_of(plan.iso_mac_latency_ms, story), "iso"))
+        bars.append(
+            LatencyBar(
+                "equal MACs, one branch",
+                plan.iso_mac_latency_ms,
+                _error_of(plan.iso_mac_latency_ms, story),
+                "iso",
+            )
+        )
     return (*bars, LatencyBar("branched", plan.latency_ms, plan.error_ms, "ours"))
 
 
 def _summary_bar(row: SummaryRow, number: int) -> LatencyBar:
-    return LatencyBar(row.network[:26], row.predicted_ms or 0.0, row.predicted_error_ms, "ours" if number else "")
+    return LatencyBar(
+        row.network[:26], row.predicted_ms or 0.0, row.predicted_error_ms, "ours" if number else ""
+    )
 
 
 def _original_name(search: SearchSummary | None) -> str:
@@ -132,7 +222,14 @@ def _original_name(search: SearchSummary | None) -> str:
 
 
 def _error_of(latency_ms: float, story: ReportData) -> float | None:
-    """The search gives no error for other networks; the summary may, in the row of the same latency."""
+    """The search gives no error for other networks.
+
+    The summary may, in the row of the same latency.
+    """
     rows = story.summary.rows if story.summary else ()
-    near = (row for row in rows if row.predicted_ms and abs(row.predicted_ms - latency_ms) <= 0.001 * latency_ms)
+    near = (
+        row
+        for row in rows
+        if row.predicted_ms and abs(row.predicted_ms - latency_ms) <= 0.001 * latency_ms
+    )
     return next((row.predicted_error_ms for row in near), None)

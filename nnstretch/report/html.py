@@ -1,4 +1,7 @@
-"""HTML and SVG that is escaped by construction: plain text becomes safe, only `Markup` passes as it is."""
+"""HTML and SVG that is escaped by construction.
+
+Plain text becomes safe, only `Markup` passes as it is.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,11 @@ import re
 from collections.abc import Iterable
 from html import escape as html_escape
 
-# Control characters, lone surrogates and direction overrides: they break the page or disguise a name.
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069\ufffe\uffff]")
+# Control characters, lone surrogates and direction overrides: they break the page or disguise a
+# name.
+_UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069\ufffe\uffff]"
+)
 _VOID = frozenset({"meta", "br", "hr", "col"})
 
 
@@ -18,7 +24,11 @@ class Markup(str):
 
 
 def escape(text: str) -> Markup:
-    return text if isinstance(text, Markup) else Markup(html_escape(_UNPRINTABLE.sub("\ufffd", text), quote=True))
+    return (
+        text
+        if isinstance(text, Markup)
+        else Markup(html_escape(_UNPRINTABLE.sub("\ufffd", text), quote=True))
+    )
 
 
 def join(parts: Iterable[str | None], between: str = "") -> Markup:
@@ -26,8 +36,13 @@ def join(parts: Iterable[str | None], between: str = "") -> Markup:
 
 
 def tag(name: str, /, *children: str | None, **attributes: object) -> Markup:
-    """`class_` writes class, `text_anchor` writes text-anchor; an attribute that is None is left out."""
-    written = "".join(_attribute(key, value) for key, value in attributes.items() if value is not None)
+    """`class_` writes class, `text_anchor` writes text-anchor.
+
+    An attribute that is None is left out.
+    """
+    written = "".join(
+        _attribute(key, value) for key, value in attributes.items() if value is not None
+    )
     if name in _VOID:
         return Markup(f"<{name}{written}>")
     return Markup(f"<{name}{written}>{join(children)}</{name}>")
@@ -38,17 +53,31 @@ def _attribute(key: str, value: object) -> str:
     return f' {key.rstrip("_").replace("_", "-")}="{escape(str(text))}"'
 
 
-def table(caption: str, header: Iterable[str], rows: Iterable[Iterable[str]], *, text_columns: frozenset[int] = frozenset({0})) -> Markup:
+def table(
+    caption: str,
+    header: Iterable[str],
+    rows: Iterable[Iterable[str]],
+    *,
+    text_columns: frozenset[int] = frozenset({0}),
+) -> Markup:
     """A captioned table in a box that scrolls sideways; the first cell of a row is its header."""
-    head = join(tag("th", name, scope="col", class_="t" if i in text_columns else None) for i, name in enumerate(header))
-    body = join(tag("tr", join(_cell(i, cell, i in text_columns) for i, cell in enumerate(row))) for row in rows)
+    head = join(
+        tag("th", name, scope="col", class_="t" if i in text_columns else None)
+        for i, name in enumerate(header)
+    )
+    body = join(
+        tag("tr", join(_cell(i, cell, i in text_columns) for i, cell in enumerate(row)))
+        for row in rows
+    )
     whole = tag("table", tag("caption", caption), tag("thead", tag("tr", head)), tag("tbody", body))
     return tag("div", whole, class_="scroll", tabindex="0", role="region", aria_label=caption)
 
 
 def _cell(number: int, content: str, is_text: bool) -> Markup:
     kind = "t" if is_text else None
-    return tag("td", content, class_=kind) if number else tag("th", content, scope="row", class_=kind)
+    return (
+        tag("td", content, class_=kind) if number else tag("th", content, scope="row", class_=kind)
+    )
 
 
 def collapsible(summary: str, *content: str | None) -> Markup:

@@ -44,7 +44,10 @@ def build_report(folder: Path) -> str:
 
 
 def write_report(folder: Path, out: Path) -> ReportData:
-    """Write the page and return what it tells; nothing is written unless the whole folder could be read."""
+    """Write the page and return what it tells.
+
+    Nothing is written unless the whole folder could be read.
+    """
     story = read_report_data(Path(folder))
     write_text(Path(out), page(story))
     return story
@@ -56,11 +59,22 @@ def page(story: ReportData) -> str:
         tag("meta", charset="utf-8"),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", http_equiv="Content-Security-Policy", content=content_policy()),
-        tag("title", f"{story.title}, {'stretched' if story.branches or not story.pipeline else 'as a pipeline'}"),
+        tag(
+            "title",
+            f"{story.title},"
+            f" {'stretched' if story.branches or not story.pipeline else 'as a pipeline'}",
+        ),
         style_sheet(),
     )
-    main = tag("main", _streaming(story), headline(story) if _branched(story) else None, join(build(story) for _, _, build in _chapters(story)))
-    body = tag("body", shared_patterns(), _header(story), _contents(story), main, _footer(), script())
+    main = tag(
+        "main",
+        _streaming(story),
+        headline(story) if _branched(story) else None,
+        join(build(story) for _, _, build in _chapters(story)),
+    )
+    body = tag(
+        "body", shared_patterns(), _header(story), _contents(story), main, _footer(), script()
+    )
     return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
 
 
@@ -78,15 +92,30 @@ def _streaming(story: ReportData) -> Markup | None:
     pipeline = story.pipeline
     if pipeline is None:
         return None
-    return join((stream_sections.stream_headline(pipeline), *(build(pipeline) for _, _, build in PIPELINE_CHAPTERS)))
+    return join(
+        (
+            stream_sections.stream_headline(pipeline),
+            *(build(pipeline) for _, _, build in PIPELINE_CHAPTERS),
+        )
+    )
 
 
 def _header(story: ReportData) -> Markup:
     search = story.search
-    told: tuple[str | None, ...] = (search.model, f"on {search.soc}" if search.soc else None, " + ".join(search.processors) or None) if search else ()
+    told: tuple[str | None, ...] = (
+        (
+            search.model,
+            f"on {search.soc}" if search.soc else None,
+            " + ".join(search.processors) or None,
+        )
+        if search
+        else ()
+    )
     if not search and story.pipeline:
         told = ("a pipeline", *_split_told(story.pipeline))
-    eyebrow = " · ".join(part for part in told if part) or "network and chip are not named in this folder"
+    eyebrow = (
+        " · ".join(part for part in told if part) or "network and chip are not named in this folder"
+    )
     return tag("header", tag("p", eyebrow, class_="eyebrow"), tag("h1", story.title))
 
 
@@ -104,4 +133,11 @@ def _contents(story: ReportData) -> Markup:
 
 
 def _footer() -> Markup:
-    return tag("footer", tag("p", "One file, drawn from the data named under Provenance; nothing is fetched when it is opened."))
+    return tag(
+        "footer",
+        tag(
+            "p",
+            "One file, drawn from the data named under Provenance; nothing is fetched when it is"
+            " opened.",
+        ),
+    )

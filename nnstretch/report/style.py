@@ -48,7 +48,10 @@ def script() -> Markup:
 def content_policy() -> str:
     """Only this style and this very script may act, and nothing may be fetched."""
     digest = base64.b64encode(hashlib.sha256(_shipped("page.js").encode()).digest()).decode()
-    return f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    return (
+        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri"
+        " 'none'; form-action 'none'"
+    )
 
 
 def _shipped(name: str) -> str:

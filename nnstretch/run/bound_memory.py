@@ -1,4 +1,7 @@
-"""Sub-graphs wired to memory of their own: between two of them nothing is handed over, a call is only a call."""
+"""Sub-graphs wired to memory of their own.
+
+Between two of them nothing is handed over, a call is only a call.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,12 @@ ALIGNED_BYTES = 64
 
 
 class BoundNetwork:
-    """One set of tensors for a whole network: every sub-graph reads and writes the same memory at each call.
+    """One set of tensors for a whole network.
 
-    Branches write their part of the tensor at their meeting point, so most merges have nothing left to do.
-    For one request at a time; what a request is to keep is copied out by `results`.
+    Every sub-graph reads and writes the same memory at each call.
+
+    Branches write their part of the tensor at their meeting point, so most merges have nothing left
+    to do. For one request at a time; what a request is to keep is copied out by `results`.
     """
 
     def __init__(self, manifest: Manifest, backends: Mapping[str, Backend]) -> None:
@@ -34,7 +39,9 @@ class BoundNetwork:
         for sub in manifest.subgraphs:
             reads = {port.name: self._memory[port.name] for port in sub.inputs}
             writes = [self._memory[port.name] for port in sub.outputs]
-            self.calls[sub.name] = no_merge if sub.name in self.met else bind(backends[sub.name], reads, writes)
+            self.calls[sub.name] = (
+                no_merge if sub.name in self.met else bind(backends[sub.name], reads, writes)
+            )
 
     def enter(self, values: Mapping[str, np.ndarray]) -> None:
         """The next request's inputs, as `Network.inputs` gives them."""
@@ -47,7 +54,10 @@ class BoundNetwork:
 
 
 def allocate_all(manifest: Manifest, met: Mapping[str, int]) -> dict[str, np.ndarray]:
-    """Memory of every tensor; what is read by the merges in `met` is part of what they write, along that axis."""
+    """Memory of every tensor.
+
+    What is read by the merges in `met` is part of what they write, along that axis.
+    """
     memory = {port.name: allocate(port) for port in manifest.inputs}
     for sub in reversed(manifest.subgraphs):  # a meeting point may be part of a later one
         for port in sub.outputs:

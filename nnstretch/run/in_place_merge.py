@@ -1,6 +1,9 @@
-"""Meeting points that cost nothing: branches write side by side into the tensor that their merge would make.
+"""Meeting points that cost nothing.
 
-Only where the merge's file was seen to do just that, on numbers that tell every place from every other.
+Branches write side by side into the tensor that their merge would make.
+
+Only where the merge's file was seen to do just that, on numbers that tell every place from every
+other.
 """
 
 from __future__ import annotations
@@ -14,11 +17,17 @@ from nnstretch.bundle.manifest import Manifest, Port, Subgraph
 from nnstretch.protocols import Backend
 
 PATTERNS = (4099, 4111, 4127, 4129, 4133)
-"""How many numbers repeat: primes, and the one is taken that no side of a tensor is a multiple of, so that its rows differ."""
+"""How many numbers repeat.
+
+Primes, and the one is taken that no side of a tensor is a multiple of, so that its rows differ.
+"""
 
 
 def in_place_merges(manifest: Manifest, backends: Mapping[str, Backend]) -> dict[str, int]:
-    """The axis along which parts lie side by side, by merges that need not run: nobody else knows what they read."""
+    """The axis along which parts lie side by side, by merges that need not run.
+
+    Nobody else knows what they read.
+    """
     readers = Counter(port.name for sub in manifest.subgraphs for port in sub.inputs)
     readers.update(port.name for port in (*manifest.inputs, *manifest.outputs))
     found = {}
@@ -31,11 +40,17 @@ def in_place_merges(manifest: Manifest, backends: Mapping[str, Backend]) -> dict
 
 
 def concat_axis(sub: Subgraph) -> int | None:
-    """Where the inputs differ in one axis at most and make up the output along it, all held alike; else None."""
+    """Where the inputs differ in one axis at most and make up the output along it, all held alike.
+
+    Else None.
+    """
     if len(sub.inputs) < 2 or len(sub.outputs) != 1:
         return None
     (end,), dims = sub.outputs, len(sub.outputs[0].spec.shape)
-    held = {(port.spec.dtype, port.layout, port.scale, port.zero_point, len(port.spec.shape)) for port in (*sub.inputs, end)}
+    held = {
+        (port.spec.dtype, port.layout, port.scale, port.zero_point, len(port.spec.shape))
+        for port in (*sub.inputs, end)
+    }
     if len(held) > 1:
         return None
     for axis in range(dims):
@@ -51,7 +66,10 @@ def shape_without(port: Port, axis: int) -> tuple[int, ...]:
 
 
 def is_plain_concat(sub: Subgraph, backend: Backend, axis: int) -> bool:
-    """Whether the file copies its inputs side by side. One that cannot run says so when it is called, not here."""
+    """Whether the file copies its inputs side by side.
+
+    One that cannot run says so when it is called, not here.
+    """
     inputs = {port.name: random_pattern(port, number) for number, port in enumerate(sub.inputs)}
     try:
         (found,) = backend.run(inputs)
@@ -61,9 +79,15 @@ def is_plain_concat(sub: Subgraph, backend: Backend, axis: int) -> bool:
 
 
 def random_pattern(port: Port, seed: int) -> np.ndarray:
-    """Random numbers of the whole range of a type, again and again: a merge that clips or rounds is seen."""
+    """Random numbers of the whole range of a type, again and again.
+
+    A merge that clips or rounds is seen.
+    """
     generator, kind = np.random.default_rng(seed), np.dtype(port.spec.dtype)
-    count = next((prime for prime in PATTERNS if all(side % prime for side in port.spec.shape)), port.spec.elements)
+    count = next(
+        (prime for prime in PATTERNS if all(side % prime for side in port.spec.shape)),
+        port.spec.elements,
+    )
     if kind.kind in "iu":
         bounds = np.iinfo(kind)
         numbers = generator.integers(bounds.min, bounds.max, count, kind, endpoint=True)
@@ -80,8 +104,11 @@ def slice_view(whole: np.ndarray, axis: int, begin: int, size: int) -> np.ndarra
 
 
 def copy_into(target: np.ndarray) -> Callable[[np.ndarray], None]:
-    """What copies a contiguous array of its shape and type to `target`. What lies between two gaps is moved as one element:
-    channels of a pixel are few, and numpy takes as long for each as for hundreds."""
+    """What copies a contiguous array of its shape and type to `target`.
+
+    What lies between two gaps is moved as one element: channels of a pixel are few, and numpy takes
+    as long for each as for hundreds.
+    """
     if target.flags.c_contiguous:
 
         def whole(source: np.ndarray) -> None:

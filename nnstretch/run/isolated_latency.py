@@ -1,4 +1,7 @@
-"""What each sub-graph takes alone on its core: the critical path that no schedule on this machine can beat."""
+"""What each sub-graph takes alone on its core.
+
+The critical path that no schedule on this machine can beat.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,19 @@ Times = dict[str, float]
 """Microseconds by sub-graph."""
 
 
-def latency_and_critical_path_us(session: Session, given: Given, rounds: int) -> tuple[float, float]:
-    """Median latency of a session on the real clock, and its critical path of sub-graphs alone; in turns, so that both see one machine."""
+def latency_and_critical_path_us(
+    session: Session, given: Given, rounds: int
+) -> tuple[float, float]:
+    """Median latency of a session on the real clock, and its critical path of sub-graphs alone.
+
+    In turns, so that both see one machine.
+    """
     names, times, latencies_us = [processor.name for processor in session.processors], [], []
     wired = session.network.bound_and_filled(session.network.inputs(given))
     for _ in range(rounds):
-        session.compute(session.network.inputs(given))  # once uncounted: the sub-graphs alone have left the caches and cores as they like them
+        session.compute(
+            session.network.inputs(given)
+        )  # once uncounted: the sub-graphs alone have left the caches and cores as they like them
         session.compute(session.network.inputs(given))
         latencies_us.append(session.latency_us)
         times.append(isolated_us(session.manifest, wired, names))
@@ -34,10 +44,12 @@ def latency_and_critical_path_us(session: Session, given: Given, rounds: int) ->
 
 
 def isolated_us(manifest: Manifest, wired: BoundNetwork, processors: Sequence[str]) -> Times:
-    """One processor after another runs all of its sub-graphs, on the core that `Threads` gives it, while the others rest.
+    """One processor after another runs all of its sub-graphs, on the core that `Threads` gives it,
+    while the others rest.
 
-    `wired` holds every tensor of the network (`Network.filled`): calls are those that a session makes, and change no tensor. The first
-    sub-graph of each processor runs once more before, so that a core that slept is awake.
+    `wired` holds every tensor of the network (`Network.filled`): calls are those that a session
+    makes, and change no tensor. The first sub-graph of each processor runs once more before, so
+    that a core that slept is awake.
     """
     found: Times = {}
     errors: list[BaseException] = []
@@ -55,7 +67,9 @@ def isolated_us(manifest: Manifest, wired: BoundNetwork, processors: Sequence[st
 
     for processor, core in zip(processors, core_per_thread(len(processors)), strict=True):
         if names := [sub.name for sub in manifest.subgraphs if sub.processor == processor]:
-            worker = threading.Thread(target=serve, args=(core, names), name=f"nnstretch-alone-{processor}", daemon=True)
+            worker = threading.Thread(
+                target=serve, args=(core, names), name=f"nnstretch-alone-{processor}", daemon=True
+            )
             worker.start()
             worker.join()
     if errors:
@@ -64,6 +78,9 @@ def isolated_us(manifest: Manifest, wired: BoundNetwork, processors: Sequence[st
 
 
 def isolated_critical_path_us(manifest: Manifest, rounds: Sequence[Mapping[str, float]]) -> float:
-    """The longest chain of needs at the median time of each sub-graph: over all segments, the slowest branch and the merge."""
+    """The longest chain of needs at the median time of each sub-graph.
+
+    Over all segments, the slowest branch and the merge.
+    """
     typical = {name: median(times[name] for times in rounds) for name in rounds[0]}
     return critical_path_us(task_graph(manifest), lambda task: typical[task.subgraph])

@@ -1,4 +1,7 @@
-"""Many requests of one input, by clients that ask again when they are answered: on the virtual clock, or of a server."""
+"""Many requests of one input, by clients that ask again when they are answered.
+
+On the virtual clock, or of a server.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,13 @@ from nnstretch.run.loaded_network import Given, LoadedNetwork, Values
 from nnstretch.run.metrics import max_abs_error
 from nnstretch.run.server import Reply, Server
 from nnstretch.schedule import Disturbances, RequestOutcome, StaticPlacement, VirtualExecutor
-from nnstretch.schedule.multi_plan import MultiPlanScheduler, is_probe, plan_durations_us, plan_enqueue_us, split_name
+from nnstretch.schedule.multi_plan import (
+    MultiPlanScheduler,
+    is_probe,
+    plan_durations_us,
+    plan_enqueue_us,
+    split_name,
+)
 from nnstretch.soc import Processor
 from nnstretch.trace import Span, Task
 
@@ -90,10 +99,22 @@ def reply_kind(error: BaseException) -> str:
 
 
 def simulate_load(
-    networks: Mapping[str, LoadedNetwork], processors: tuple[Processor, ...], load: Workload, inputs: Given, adaptive: bool, tell: Tell
+    networks: Mapping[str, LoadedNetwork],
+    processors: tuple[Processor, ...],
+    load: Workload,
+    inputs: Given,
+    adaptive: bool,
+    tell: Tell,
 ) -> LoadTestResult:
-    """On the virtual clock. Every request has the same input, so each plan's numbers are computed once, in the order of the schedule."""
-    outcome, manifests = LoadTestResult(load.traced), {name: network.manifest for name, network in networks.items()}
+    """On the virtual clock.
+
+    Every request has the same input, so each plan's numbers are computed once, in the order of the
+    schedule.
+    """
+    outcome, manifests = (
+        LoadTestResult(load.traced),
+        {name: network.manifest for name, network in networks.items()},
+    )
     values = {name: network.inputs(inputs) for name, network in networks.items()}
 
     def work(task: Task) -> None:
@@ -101,14 +122,31 @@ def simulate_load(
             compute_once(networks, values, *split_name(task.subgraph))
 
     def answered(answer: RequestOutcome, plan: str) -> None:
-        outcome.ends.append(RequestEnd(plan, answer.latency_us, reply_kind(answer.error) if answer.error else "", answer.replaced))
+        outcome.ends.append(
+            RequestEnd(
+                plan,
+                answer.latency_us,
+                reply_kind(answer.error) if answer.error else "",
+                answer.replaced,
+            )
+        )
         outcome.elapsed_us = clock.now_us
         tell(len(outcome.ends))
         clock.set_timer(clock.now_us, ASK)
 
     handovers_us = plan_enqueue_us(manifests, processors)
-    clock = VirtualExecutor(processors, plan_durations_us(manifests, processors), work, load.mishaps, handovers_us)
-    plans = MultiPlanScheduler(manifests, processors, StaticPlacement(tuple(p.name for p in processors)), clock, answered, adaptive, ended=outcome.record)
+    clock = VirtualExecutor(
+        processors, plan_durations_us(manifests, processors), work, load.mishaps, handovers_us
+    )
+    plans = MultiPlanScheduler(
+        manifests,
+        processors,
+        StaticPlacement(tuple(p.name for p in processors)),
+        clock,
+        answered,
+        adaptive,
+        ended=outcome.record,
+    )
     asked = 0
     for _ in range(load.clients):
         clock.set_timer(0.0, ASK)
@@ -116,20 +154,39 @@ def simulate_load(
         if what == ASK and asked < load.requests:
             asked += 1
             plans.submit(asked - 1, clock.now_us + load.deadline_us)
-    done = {name for name, value in values.items() if all(port.name in value for port in networks[name].manifest.outputs)}
-    errors = [max_abs_error(networks[name].outputs(values[name]), networks[name].run_sequential(inputs)) for name in sorted(done)]
+    done = {
+        name
+        for name, value in values.items()
+        if all(port.name in value for port in networks[name].manifest.outputs)
+    }
+    errors = [
+        max_abs_error(networks[name].outputs(values[name]), networks[name].run_sequential(inputs))
+        for name in sorted(done)
+    ]
     outcome.max_abs_error = max(errors, default=0.0)
     return outcome
 
 
-def compute_once(networks: Mapping[str, LoadedNetwork], values: Mapping[str, Values], plan: str, subgraph: str) -> None:
+def compute_once(
+    networks: Mapping[str, LoadedNetwork], values: Mapping[str, Values], plan: str, subgraph: str
+) -> None:
     writes = next(sub.outputs for sub in networks[plan].manifest.subgraphs if sub.name == subgraph)
     if any(port.name not in values[plan] for port in writes):
         networks[plan].compute(subgraph, values[plan])
 
 
-def drive_server(server: Server, outcome: LoadTestResult, load: Workload, inputs: Given, dilation: float, tell: Tell) -> None:
-    """Clients on threads of their own, each answer compared with what it should be; the server has `outcome.hear` as its `ended`."""
+def drive_server(
+    server: Server,
+    outcome: LoadTestResult,
+    load: Workload,
+    inputs: Given,
+    dilation: float,
+    tell: Tell,
+) -> None:
+    """Clients on threads of their own, each answer compared with what it should be.
+
+    The server has `outcome.hear` as its `ended`.
+    """
     lock, left = threading.Lock(), iter(range(load.requests))
     expected = {name: network.run_sequential(inputs) for name, network in server.networks.items()}
     stopped = threading.Event()
@@ -139,7 +196,9 @@ def drive_server(server: Server, outcome: LoadTestResult, load: Workload, inputs
             with lock:
                 if next(left, None) is None:
                     return
-            reply = server.submit(inputs, deadline_ms=None if load.deadline_us == inf else load.deadline_us / 1000)
+            reply = server.submit(
+                inputs, deadline_ms=None if load.deadline_us == inf else load.deadline_us / 1000
+            )
             end, apart = request_end(reply, expected)
             with lock:
                 outcome.ends.append(end)
@@ -147,7 +206,10 @@ def drive_server(server: Server, outcome: LoadTestResult, load: Workload, inputs
                 tell(len(outcome.ends))
 
     began_s = perf_counter()
-    clients = [threading.Thread(target=client, name=f"nnstretch-client-{number}", daemon=True) for number in range(load.clients)]
+    clients = [
+        threading.Thread(target=client, name=f"nnstretch-client-{number}", daemon=True)
+        for number in range(load.clients)
+    ]
     try:
         for one in clients:
             one.start()

@@ -14,7 +14,10 @@ from nnstretch.run.bound_memory import BoundNetwork
 from nnstretch.run.tensor_io import from_port, random_for_port, to_port
 
 Values = dict[str, np.ndarray]
-"""Tensors of one request by their name in the whole network, as ports hold them; each is written once, by one sub-graph."""
+"""Tensors of one request by their name in the whole network, as ports hold them.
+
+Each is written once, by one sub-graph.
+"""
 Given = np.ndarray | Mapping[str, np.ndarray]
 """One array, or arrays by the names of the network's inputs."""
 
@@ -24,33 +27,51 @@ class LoadedNetwork:
 
     def __init__(self, bundle: Bundle, backend: Choice = None, threads: int = 1) -> None:
         if threads < 1:
-            raise BadInput(f"{threads} threads, backends of {bundle.name}, at least 1 has to compute")
+            raise BadInput(
+                f"{threads} threads, backends of {bundle.name}, at least 1 has to compute"
+            )
         self.manifest, self.threads = bundle.manifest, threads
         self.backends = choose_backends(backend, bundle)
         """Name of the backend by sub-graph."""
         self._subgraphs = {sub.name: sub for sub in bundle.manifest.subgraphs}
         self._loaded = {
-            name: load_backend(self.backends[name], sub, bundle.files[sub.file], bundle.name, threads) for name, sub in self._subgraphs.items()
-        }
-        self._steps = {
-            name: (self._loaded[name].run, tuple(port.name for port in sub.inputs), tuple(port.name for port in sub.outputs))
+            name: load_backend(
+                self.backends[name], sub, bundle.files[sub.file], bundle.name, threads
+            )
             for name, sub in self._subgraphs.items()
         }
-        """What runs a sub-graph, and the names of what it reads and writes: between branches every look-up counts."""
+        self._steps = {
+            name: (
+                self._loaded[name].run,
+                tuple(port.name for port in sub.inputs),
+                tuple(port.name for port in sub.outputs),
+            )
+            for name, sub in self._subgraphs.items()
+        }
+        """What runs a sub-graph, and the names of what it reads and writes.
+
+        Between branches every look-up counts.
+        """
 
     def inputs(self, given: Given) -> Values:
         """`given` under the network's names and as its ports hold it.
 
-        Each array has exactly the shape and type that was exported; where that is int8 or channels last, float32 in
-        PyTorch's order is taken too. Raises BadInput.
+        Each array has exactly the shape and type that was exported; where that is int8 or channels
+        last, float32 in PyTorch's order is taken too. Raises BadInput.
         """
         ports = self.manifest.inputs
         if not isinstance(given, Mapping):
             if len(ports) > 1:
-                raise BadInput(f"one array, {self.manifest.model} has {len(ports)} inputs, give {_names(ports)} by name")
+                raise BadInput(
+                    f"one array, {self.manifest.model} has {len(ports)} inputs, give"
+                    f" {_names(ports)} by name"
+                )
             given = {ports[0].name: given}
         if given.keys() != {port.name for port in ports}:
-            raise BadInput(f"inputs {', '.join(map(str, given)) or 'none'}, {self.manifest.model} expects {_names(ports)}")
+            raise BadInput(
+                f"inputs {', '.join(map(str, given)) or 'none'}, {self.manifest.model} expects"
+                f" {_names(ports)}"
+            )
         return {port.name: to_port(port, given[port.name]) for port in ports}
 
     def wired(self) -> BoundNetwork:
@@ -58,7 +79,9 @@ class LoadedNetwork:
         return BoundNetwork(self.manifest, self._loaded)
 
     def bound_and_filled(self, inputs: Values) -> BoundNetwork:
-        """The same with every tensor computed, one sub-graph after another, from what `inputs` gave."""
+        """The same with every tensor computed, one sub-graph after another, from what `inputs`
+        gave.
+        """
         wired = self.wired()
         wired.enter(inputs)
         for name in self._subgraphs:
@@ -84,22 +107,33 @@ class LoadedNetwork:
 
         Real numbers in PyTorch's order; `raw` gives what the ports hold.
         """
-        found = {port.name: values[port.name] if raw else from_port(port, values[port.name]) for port in self.manifest.outputs}
+        found = {
+            port.name: values[port.name] if raw else from_port(port, values[port.name])
+            for port in self.manifest.outputs
+        }
         return next(iter(found.values())) if len(found) == 1 else found
 
     def run_sequential(self, given: Given, raw: bool = False) -> np.ndarray | Values:
-        """The sub-graphs one after another on the calling thread: what any schedule has to reproduce."""
+        """The sub-graphs one after another on the calling thread.
+
+        What any schedule has to reproduce.
+        """
         return self.outputs(self.all_tensors(self.inputs(given)), raw)
 
     def all_tensors(self, inputs: Values) -> Values:
-        """Every tensor between sub-graphs, from what `inputs` gave; the calling thread computes them one after another."""
+        """Every tensor between sub-graphs, from what `inputs` gave.
+
+        The calling thread computes them one after another.
+        """
         values = dict(inputs)
         for name in self._subgraphs:
             self.compute(name, values)
         return values
 
     def random_inputs(self, seed: int) -> Values:
-        """In PyTorch's order: standard normal numbers, or small counts where the input is an integer."""
+        """In PyTorch's order: standard normal numbers, or small counts where the input is an
+        integer.
+        """
         generator = np.random.default_rng(seed)
         return {port.name: random_for_port(port, generator) for port in self.manifest.inputs}
 

@@ -17,14 +17,19 @@ from nnstretch.trace import Span, Task, Trace
 
 @dataclass(frozen=True, slots=True)
 class RunMetrics:
-    """What a number of equal runs says, in microseconds of the chip unless the name says otherwise."""
+    """What a number of equal runs says, in microseconds of the chip unless the name says
+    otherwise.
+    """
 
     latency_us: Mapping[str, float]
     """min, median, p90 and p99, from an input's arrival to its last output."""
     critical_path_us: float
     """The longest chain of needs at the median time of each task: no schedule is faster."""
     dispatch_overhead_us: float
-    """Per meeting point, before the merge and behind it, in microseconds of the host; the median."""
+    """Per meeting point, before the merge and behind it, in microseconds of the host.
+
+    The median.
+    """
     throughput_per_s: float
     busy_us: Mapping[str, float]
     """By processor, per run."""
@@ -32,7 +37,9 @@ class RunMetrics:
 
     @property
     def overlap_efficiency(self) -> float:
-        return self.critical_path_us / self.latency_us["median"] if self.latency_us["median"] else 1.0
+        return (
+            self.critical_path_us / self.latency_us["median"] if self.latency_us["median"] else 1.0
+        )
 
 
 def measure(
@@ -42,9 +49,11 @@ def measure(
     dilation: float,
     handovers_us: Mapping[tuple[str, str], float] | None = None,
 ) -> RunMetrics:
-    """`tasks` as they were scheduled, one trace per run on a clock `dilation` times slower than the host's.
+    """`tasks` as they were scheduled, one trace per run on a clock `dilation` times slower than the
+    host's.
 
-    `handovers_us`: what an emulated host spends on handing over, by (sub-graph, processor); it is the chip's time, no overhead.
+    `handovers_us`: what an emulated host spends on handing over, by (sub-graph, processor); it is
+    the chip's time, no overhead.
     """
     held_us = handovers_us or {}
     latencies_us = [latency_us(trace) for trace in traces]
@@ -53,11 +62,21 @@ def measure(
     busy_us = {name: sum(trace.busy_us(name) for trace in traces) for name in traces[0].processors}
     return RunMetrics(
         latency_us=percentiles(latencies_us),
-        critical_path_us=critical_path_us(task_graph(manifest), lambda task: durations_us[task.name] + held_us.get((task.subgraph, task.processor or ""), 0.0)),
-        dispatch_overhead_us=median(dispatch_overhead_us(manifest, tasks, trace, bool(held_us)) for trace in traces) * dilation,
+        critical_path_us=critical_path_us(
+            task_graph(manifest),
+            lambda task: (
+                durations_us[task.name] + held_us.get((task.subgraph, task.processor or ""), 0.0)
+            ),
+        ),
+        dispatch_overhead_us=median(
+            dispatch_overhead_us(manifest, tasks, trace, bool(held_us)) for trace in traces
+        )
+        * dilation,
         throughput_per_s=len(traces) * 1e6 / total_us if total_us else 0.0,
         busy_us={name: time_us / len(traces) for name, time_us in busy_us.items()},
-        utilisation={name: time_us / total_us if total_us else 0.0 for name, time_us in busy_us.items()},
+        utilisation={
+            name: time_us / total_us if total_us else 0.0 for name, time_us in busy_us.items()
+        },
     )
 
 
@@ -76,12 +95,15 @@ def median_trace(traces: Sequence[Trace]) -> Trace:
     return sorted(traces, key=latency_us)[len(traces) // 2]
 
 
-def dispatch_overhead_us(manifest: Manifest, tasks: Sequence[Task], trace: Trace, held: bool = False) -> float:
-    """Median over meeting points of what passes before the merge starts and until its last reader does; where branches wrote side
-    by side and nothing is merged, from the end of the last branch.
+def dispatch_overhead_us(
+    manifest: Manifest, tasks: Sequence[Task], trace: Trace, held: bool = False
+) -> float:
+    """Median over meeting points of what passes before the merge starts and until its last reader
+    does; where branches wrote side by side and nothing is merged, from the end of the last branch.
 
-    A task may start when its needs have ended and its processor is free (and, where `held`, an emulated
-    host has handed it over); what it starts later is overhead. A network without meeting points is measured at every task that needs another.
+    A task may start when its needs have ended and its processor is free (and, where `held`, an
+    emulated host has handed it over); what it starts later is overhead. A network without meeting
+    points is measured at every task that needs another.
     """
     waits_us = _waits_us(tasks, trace, held)
     readers: dict[str, list[float]] = {}
@@ -89,7 +111,9 @@ def dispatch_overhead_us(manifest: Manifest, tasks: Sequence[Task], trace: Trace
         for need in task.needs:
             readers.setdefault(need, []).append(waits_us[task.name])
     merges = {sub.name for sub in manifest.subgraphs if sub.role == "merge"}
-    meeting = [waits_us[t.name] + max(readers.get(t.name, [0.0])) for t in tasks if t.subgraph in merges]
+    meeting = [
+        waits_us[t.name] + max(readers.get(t.name, [0.0])) for t in tasks if t.subgraph in merges
+    ]
     return median(meeting or [waits_us[task.name] for task in tasks if task.needs] or [0.0])
 
 
@@ -97,9 +121,14 @@ def _waits_us(tasks: Iterable[Task], trace: Trace, held: bool) -> dict[str, floa
     spans = {span.task: span for span in trace.spans}
     before = _previous_end_us(trace)
     if held:
-        before = {name: max(free_us, spans[name].handed_us or 0.0) for name, free_us in before.items()}
+        before = {
+            name: max(free_us, spans[name].handed_us or 0.0) for name, free_us in before.items()
+        }
     return {
-        task.name: spans[task.name].start_us - max([before.get(task.name, 0.0), *(spans[need].end_us for need in task.needs)])
+        task.name: (
+            spans[task.name].start_us
+            - max([before.get(task.name, 0.0), *(spans[need].end_us for need in task.needs)])
+        )
         for task in tasks
     }
 
@@ -109,7 +138,9 @@ def _previous_end_us(trace: Trace) -> dict[str, float]:
     free_us: dict[str, float] = {}
     before: dict[str, float] = {}
     for span in sorted(trace.spans, key=lambda span: (span.start_us, span.end_us)):
-        before[span.task] = min(free_us.get(span.processor, 0.0), span.start_us)  # what was passed over may lie within another task
+        before[span.task] = min(
+            free_us.get(span.processor, 0.0), span.start_us
+        )  # what was passed over may lie within another task
         free_us[span.processor] = max(free_us.get(span.processor, 0.0), span.end_us)
     return before
 
@@ -130,13 +161,21 @@ def mean_latency_us(traces: Sequence[Trace]) -> float:
 
 
 def max_abs_error(found: Any, expected: Any) -> float:
-    """Largest difference of two outputs, arrays or arrays by name; NaN or infinity must be in both."""
+    """Largest difference of two outputs, arrays or arrays by name.
+
+    NaN or infinity must be in both.
+    """
     if isinstance(found, Mapping):
         return max(max_abs_error(found[name], expected[name]) for name in expected)
     differ = ~((found == expected) | ((found != found) & (expected != expected)))
     if not differ.any():
         return 0.0
-    worst = float(np.abs(found[differ].astype(np.float64) - expected[differ].astype(np.float64)).max())
+    worst = float(
+        np.abs(found[differ].astype(np.float64) - expected[differ].astype(np.float64)).max()
+    )
     if not np.isfinite(worst):
-        raise Mismatch(f"{int(differ.sum())} of {found.size} outputs, run against the sequential run, NaN or infinite in only one of them")
+        raise Mismatch(
+            f"{int(differ.sum())} of {found.size} outputs, run against the sequential run, NaN or"
+            " infinite in only one of them"
+        )
     return worst

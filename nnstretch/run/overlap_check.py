@@ -1,7 +1,8 @@
 """A start-up self-test: do two workers truly overlap on this machine, with these backends?
 
-Two threads on two cores overlap only if the system lends both cores, the backends let go of Python's interpreter lock while
-they compute, and neither brings threads of its own along. Each of these fails silently, so it is measured.
+Two threads on two cores overlap only if the system lends both cores, the backends let go of
+Python's interpreter lock while they compute, and neither brings threads of its own along. Each of
+these fails silently, so it is measured.
 """
 
 from __future__ import annotations
@@ -22,12 +23,17 @@ from nnstretch.schedule.cpu_affinity import affinity, core_per_thread, pin
 BUDGET_S = 0.3
 """For all races together; there is one in any case, however long a branch takes."""
 PILOTS = 3
-"""Runs of which the fastest tells how long one takes on a pinned thread; the first may find cold caches."""
+"""Runs of which the fastest tells how long one takes on a pinned thread.
+
+The first may find cold caches.
+"""
 ROUNDS = 3
 GOOD = 0.9
 """Of what is possible; below it a reason is looked for."""
 WINDOWS, WINDOW_S, STEP_S = 5, 0.01, 1e-4
-"""How often and how long a Python thread is watched beside a backend, and how long it sleeps between two steps."""
+"""How often and how long a Python thread is watched beside a backend, and how long it sleeps
+between two steps.
+"""
 
 Work = Callable[[], object]
 Race = Callable[[Sequence[tuple[Work, int]]], float]
@@ -38,7 +44,10 @@ class Overlap:
     """What two workers at once are worth on this machine."""
 
     speedup: float
-    """Throughput of both at once over one after another: 2 is perfect, 1 none; the median of a few rounds."""
+    """Throughput of both at once over one after another: 2 is perfect, 1 none.
+
+    The median of a few rounds.
+    """
     cores: int
     """That this process may use."""
     holds_gil: bool
@@ -46,13 +55,17 @@ class Overlap:
     why: str
     """Why the speed-up is low, where that can be told; empty where it is not low."""
     possible: float = 2.0
-    """The speed-up of a perfect machine, below 2 where one of the two takes longer than the other."""
+    """The speed-up of a perfect machine, below 2 where one of the two takes longer than the other.
+    """
 
 
 def overlap(network: LoadedNetwork, values: Values) -> Overlap | None:
-    """Of the two longest branches of the heaviest segment; None where no segment has branches on two processors.
+    """Of the two longest branches of the heaviest segment.
 
-    `values` is what `Network.inputs` gave. Takes about half a second, longer only where a branch takes more than 0.1 s.
+    None where no segment has branches on two processors.
+
+    `values` is what `Network.inputs` gave. Takes about half a second, longer only where a branch
+    takes more than 0.1 s.
     """
     reached = dict(values)
     times_s = _times_s(network, reached)
@@ -66,14 +79,25 @@ def overlap(network: LoadedNetwork, values: Values) -> Overlap | None:
 
 
 def heaviest_pair(manifest: Manifest, times_s: Mapping[str, float]) -> tuple[str, str] | None:
-    """The two sub-graphs of different processors that take longest together, among branches of one segment."""
+    """The two sub-graphs of different processors that take longest together, among branches of one
+    segment.
+    """
     branches = [sub for sub in manifest.subgraphs if sub.role == "branch"]
-    pairs = [(a.name, b.name) for a, b in combinations(branches, 2) if a.segment == b.segment and a.processor != b.processor]
+    pairs = [
+        (a.name, b.name)
+        for a, b in combinations(branches, 2)
+        if a.segment == b.segment and a.processor != b.processor
+    ]
     return max(pairs, key=lambda pair: times_s[pair[0]] + times_s[pair[1]], default=None)
 
 
-def compare_overlap(works: Sequence[Work], holders: Sequence[str], threads: int, race: Race | None = None) -> Overlap:
-    """Two works, each alone and both at once, in turns. `holders` are the backends that hold Python's lock."""
+def compare_overlap(
+    works: Sequence[Work], holders: Sequence[str], threads: int, race: Race | None = None
+) -> Overlap:
+    """Two works, each alone and both at once, in turns.
+
+    `holders` are the backends that hold Python's lock.
+    """
     race, begin_s = race or run_concurrently, perf_counter()
     pilots_s = [min(race([(work, 1)]) for _ in range(PILOTS)) for work in works]
     loads = list(zip(works, repeats_per_round(pilots_s), strict=True))
@@ -83,17 +107,27 @@ def compare_overlap(works: Sequence[Work], holders: Sequence[str], threads: int,
     speedup = median(sum(alone) / together for alone, together in rounds)
     possible = median(sum(alone) / max(alone) for alone, _ in rounds)
     found = len(affinity() or ()) or os.cpu_count() or 1
-    return Overlap(speedup, found, bool(holders), explain_overlap(speedup / possible, found, holders, threads, _load()), possible)
+    return Overlap(
+        speedup,
+        found,
+        bool(holders),
+        explain_overlap(speedup / possible, found, holders, threads, _load()),
+        possible,
+    )
 
 
 def repeats_per_round(times_s: Sequence[float]) -> list[int]:
-    """How often each has to run to be busy for a round's share of the budget, and as long as the other."""
+    """How often each has to run to be busy for a round's share of the budget, and as long as the
+    other.
+    """
     times_s = [max(time_s, 1e-6) for time_s in times_s]
     round_s = max(times_s) * max(1, round(BUDGET_S / (4 * ROUNDS) / max(times_s)))
     return [max(1, round(round_s / time_s)) for time_s in times_s]
 
 
-def explain_overlap(share: float, found: int, holders: Sequence[str], threads: int, load: float) -> str:
+def explain_overlap(
+    share: float, found: int, holders: Sequence[str], threads: int, load: float
+) -> str:
     """The likeliest cause of a speed-up that is only `share` of what is possible."""
     if share >= GOOD:
         return ""
@@ -109,7 +143,9 @@ def explain_overlap(share: float, found: int, holders: Sequence[str], threads: i
 
 
 def run_concurrently(works: Sequence[tuple[Work, int]]) -> float:
-    """Seconds until every work has run its count, each on a pinned thread of its own, all started together."""
+    """Seconds until every work has run its count, each on a pinned thread of its own, all started
+    together.
+    """
     start, times_s, errors = threading.Barrier(len(works)), [], []
 
     def serve(work: Work, count: int, core: set[int] | None) -> None:
@@ -124,7 +160,10 @@ def run_concurrently(works: Sequence[tuple[Work, int]]) -> float:
         times_s.append((begin_s, perf_counter()))
 
     placed = zip(works, core_per_thread(len(works)), strict=True)
-    workers = [threading.Thread(target=serve, args=(*work, core), name="nnstretch-overlap", daemon=True) for work, core in placed]
+    workers = [
+        threading.Thread(target=serve, args=(*work, core), name="nnstretch-overlap", daemon=True)
+        for work, core in placed
+    ]
     for worker in workers:
         worker.start()
     for worker in workers:
@@ -140,7 +179,9 @@ def holds_gil(work: Work) -> bool:
 
     def step() -> None:
         while not stop.is_set():
-            sleep(STEP_S)  # a thread that only let go and took again would keep the lock from who waits for it
+            sleep(
+                STEP_S
+            )  # a thread that only let go and took again would keep the lock from who waits for it
             steps[0] += 1
 
     counter = threading.Thread(target=step, name="nnstretch-counter", daemon=True)
@@ -153,7 +194,9 @@ def holds_gil(work: Work) -> bool:
 
 
 def _blocks_interpreter(steps: list[int], work: Work) -> bool:
-    """A call that holds the lock hands it over at its end at the earliest, and to a thread that has asked for an interval."""
+    """A call that holds the lock hands it over at its end at the earliest, and to a thread that has
+    asked for an interval.
+    """
     before, calls, begin_s = steps[0], 0, perf_counter()
     while (passed_s := perf_counter() - begin_s) < WINDOW_S:
         work()
@@ -176,5 +219,8 @@ def _times_s(network: LoadedNetwork, values: Values) -> dict[str, float]:
 
 
 def _load() -> float:
-    """Programs that computed or waited to, over the last minute; 0 where the system does not say."""
+    """Programs that computed or waited to, over the last minute.
+
+    0 where the system does not say.
+    """
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0

@@ -1,10 +1,13 @@
-"""A bundle that serves many clients at once: requests come from any thread, each gets one answer or one error.
+"""A bundle that serves many clients at once.
+
+Requests come from any thread, each gets one answer or one error.
 
     with Server("net.nns") as server:
         answers = [server.submit(image, deadline_ms=50) for image in images]
         scores = [answer.result() for answer in answers]
 
-A bundle of several plans is served adaptively: each request by the plan that is fastest at the speed that processors have left.
+A bundle of several plans is served adaptively: each request by the plan that is fastest at the
+speed that processors have left.
 """
 
 from __future__ import annotations
@@ -30,7 +33,14 @@ from nnstretch.run.backends.registry import Choice
 from nnstretch.run.loaded_network import LoadedNetwork, Values
 from nnstretch.run.tensor_io import from_port
 from nnstretch.schedule import Disturbances, RequestOutcome, StaticPlacement, ThreadExecutor
-from nnstretch.schedule.multi_plan import MultiPlanScheduler, is_adaptive, is_probe, plan_durations_us, plan_enqueue_us, split_name
+from nnstretch.schedule.multi_plan import (
+    MultiPlanScheduler,
+    is_adaptive,
+    is_probe,
+    plan_durations_us,
+    plan_enqueue_us,
+    split_name,
+)
 from nnstretch.soc import Processor
 from nnstretch.trace import Span, Task
 
@@ -65,7 +75,9 @@ class ServerCounters:
     submitted: int = 0
     answered: int = 0
     failed: int = 0
-    """Ended with an error: a missed deadline, a processor or a task that failed, the end of the server."""
+    """Ended with an error: a missed deadline, a processor or a task that failed, the end of the
+    server.
+    """
     cancelled: int = 0
     replaced: int = 0
     """Tasks that ran elsewhere than planned."""
@@ -106,8 +118,9 @@ class OpenRequests:
 class Server:
     """One thread and one bounded queue per processor, and one thread for the loop that feeds them.
 
-    `submit` waits while `capacity` requests are open: nothing is dropped, and memory is bounded. A processor that
-    fails is used no more and its work runs elsewhere (`Service`). `close` lets what is open end, or ends it with an error.
+    `submit` waits while `capacity` requests are open: nothing is dropped, and memory is bounded. A
+    processor that fails is used no more and its work runs elsewhere (`Service`). `close` lets what
+    is open end, or ends it with an error.
     """
 
     def __init__(
@@ -126,59 +139,102 @@ class Server:
     ) -> None:
         """`emulated` makes every task last its predicted time; otherwise tasks take what they take.
 
-        `adaptive` moves between the plans of a bundle; where absent, it does where there are several, all of them predicted. `plan`
-        keeps to one, else the main plan is kept to. `ended` hears of every task, on the loop's thread. Raises BadInput for no capacity,
-        UnknownName for a plan that is not there.
+        `adaptive` moves between the plans of a bundle; where absent, it does where there are
+        several, all of them predicted. `plan` keeps to one, else the main plan is kept to. `ended`
+        hears of every task, on the loop's thread. Raises BadInput for no capacity, UnknownName for
+        a plan that is not there.
         """
         if capacity < 1:
             raise BadInput(f"capacity is {capacity}, server, needed is at least 1 open request")
         bundle = bundle if isinstance(bundle, Bundle) else read_bundle(bundle)
-        manifests = plans_by_name(bundle.manifest) if plan is None else {plan: select_plan(bundle, plan).manifest}
+        manifests = (
+            plans_by_name(bundle.manifest)
+            if plan is None
+            else {plan: select_plan(bundle, plan).manifest}
+        )
         self.adaptive = is_adaptive(manifests, adaptive, bundle.name)
         first = next(iter(manifests))
         manifests = manifests if self.adaptive else {first: manifests[first]}
         given = {} if network is None else {first: network}
-        self.networks = {name: given.get(name) or LoadedNetwork(select_plan(bundle, name), backend) for name in manifests}
+        self.networks = {
+            name: given.get(name) or LoadedNetwork(select_plan(bundle, name), backend)
+            for name in manifests
+        }
         """Every plan that may be used, loaded, by name."""
         self.manifest, self.network = manifests[first], self.networks[first]
         self.processors = processors or processors_of_plans(manifests)
         self.counts = ServerCounters()
-        self._open, self._room, self._numbers = OpenRequests(), threading.BoundedSemaphore(capacity), count()
+        self._open, self._room, self._numbers = (
+            OpenRequests(),
+            threading.BoundedSemaphore(capacity),
+            count(),
+        )
         self._closing = False
         durations_us = plan_durations_us(manifests, self.processors) if emulated else None
         handovers_us = plan_enqueue_us(manifests, self.processors) if emulated else None
-        self._threads = ThreadExecutor(self.processors, self._work, durations_us, dilation, mishaps=mishaps, handovers_us=handovers_us)
+        self._threads = ThreadExecutor(
+            self.processors,
+            self._work,
+            durations_us,
+            dilation,
+            mishaps=mishaps,
+            handovers_us=handovers_us,
+        )
         self._threads.listen()
         policy = StaticPlacement(tuple(processor.name for processor in self.processors))
-        self._plans = MultiPlanScheduler(manifests, self.processors, policy, self._threads, self._on_outcome, self.adaptive, ended=ended)
+        self._plans = MultiPlanScheduler(
+            manifests,
+            self.processors,
+            policy,
+            self._threads,
+            self._on_outcome,
+            self.adaptive,
+            ended=ended,
+        )
         self._loop = threading.Thread(target=self._serve, name="nnstretch-loop", daemon=True)
         self._loop.start()
 
     def submit(
-        self, inputs: np.ndarray | Mapping[str, np.ndarray], deadline_ms: float | None = None, timeout_s: float | None = None
+        self,
+        inputs: np.ndarray | Mapping[str, np.ndarray],
+        deadline_ms: float | None = None,
+        timeout_s: float | None = None,
     ) -> Reply:
-        """The answer to come: an array, or arrays by name. `cancel()` takes the request back as long as it has not ended.
+        """The answer to come: an array, or arrays by name.
 
-        Waits for room as long as `timeout_s`, forever by default. Raises BadInput for what the network does not take,
-        Stuck where there is no room in time, Cancelled once the server is closed.
+        `cancel()` takes the request back as long as it has not ended.
+
+        Waits for room as long as `timeout_s`, forever by default. Raises BadInput for what the
+        network does not take, Stuck where there is no room in time, Cancelled once the server is
+        closed.
         """
         values = self.network.inputs(inputs)
         if not self._room.acquire(timeout=timeout_s):
-            raise Stuck(f"no room for one more request, server of {self.manifest.model}, {len(self._open.entries)} are open")
+            raise Stuck(
+                f"no room for one more request, server of {self.manifest.model},"
+                f" {len(self._open.entries)} are open"
+            )
         number, reply = next(self._numbers), Reply()
         deadline_us = inf if deadline_ms is None else self._threads.now_us + deadline_ms * 1000
         with self._open.lock:
             if self._closing:
                 self._room.release()
-                raise Cancelled(f"no request is taken, server of {self.manifest.model}, it has been closed")
+                raise Cancelled(
+                    f"no request is taken, server of {self.manifest.model}, it has been closed"
+                )
             self._open.entries[number] = OpenRequest(values, reply, deadline_us)
             self.counts.submitted += 1
-        reply.add_done_callback(lambda future: self._threads.call(CancelMessage(number)) if future.cancelled() else None)
+        reply.add_done_callback(
+            lambda future: self._threads.call(CancelMessage(number)) if future.cancelled() else None
+        )
         self._threads.call(SubmitMessage(number))
         return reply
 
     def close(self, drain: bool = True) -> None:
-        """Take no more requests; answer the open ones, or with `drain` false end them with Cancelled. Joins every thread."""
+        """Take no more requests.
+
+        Answer the open ones, or with `drain` false end them with Cancelled. Joins every thread.
+        """
         with self._open.lock:
             self._closing = True
         if self._loop.is_alive():
@@ -192,11 +248,19 @@ class Server:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close(drain=kind is None)
 
     def _serve(self) -> None:
-        """Ends once the server closes and nothing is open; if the loop itself breaks, nobody is left waiting."""
+        """Ends once the server closes and nothing is open.
+
+        If the loop itself breaks, nobody is left waiting.
+        """
         closing = False
         try:
             while not (closing and not self._open.entries):
@@ -205,13 +269,22 @@ class Server:
             with self._open.lock:
                 self._closing = True
             for number, entry in tuple(self._open.entries.items()):
-                self._reply(number, entry, Cancelled(f"request {number} was open, server of {self.manifest.model}, its loop broke: {error}"))
+                self._reply(
+                    number,
+                    entry,
+                    Cancelled(
+                        f"request {number} was open, server of {self.manifest.model}, its loop"
+                        f" broke: {error}"
+                    ),
+                )
 
     def _handle_message(self, what: object) -> bool:
         """Whether the server is to close."""
         if isinstance(what, SubmitMessage):
             entry = self._open.entries[what.request]
-            self._plans.submit(what.request, entry.deadline_us, lambda plan: self._begin(entry, plan))
+            self._plans.submit(
+                what.request, entry.deadline_us, lambda plan: self._begin(entry, plan)
+            )
         elif isinstance(what, CancelMessage):
             self._plans.cancel(what.request)
         return isinstance(what, CloseMessage)
@@ -221,7 +294,12 @@ class Server:
         entry.reply.plan, network = plan, self.networks[plan]
         self.counts.plans[plan] += 1
         if network.manifest.inputs != self.manifest.inputs:
-            entry.values = network.inputs({port.name: from_port(port, entry.values[port.name]) for port in self.manifest.inputs})
+            entry.values = network.inputs(
+                {
+                    port.name: from_port(port, entry.values[port.name])
+                    for port in self.manifest.inputs
+                }
+            )
 
     def _work(self, task: Task) -> None:
         """On a processor's thread; of a request that is over, nothing is computed any more."""

@@ -57,12 +57,14 @@ class Session:
     The real clock runs branches on threads: where the bundle has predicted times, each takes its
     predicted time on a clock slowed by `dilation`; where it has none, branches take what they take.
 
-    `backend` says who computes: `onnxruntime`, `litert`, `openvino[:DEVICE]` or `torch[:DEVICE]` for all processors or by
-    processor, `NAME,PROCESSOR=NAME` or a mapping; where absent, what the format of each file asks for. Each computes on `threads` threads.
-    `plan` names one of a bundle that holds several; where absent, the main one.
+    `backend` says who computes: `onnxruntime`, `litert`, `openvino[:DEVICE]` or `torch[:DEVICE]`
+    for all processors or by processor, `NAME,PROCESSOR=NAME` or a mapping; where absent, what the
+    format of each file asks for. Each computes on `threads` threads. `plan` names one of a bundle
+    that holds several; where absent, the main one.
 
-    On the real clock every processor has a thread of its own from the first run until `close`; the thread that calls `run`
-    computes for the first CPU. Callers take turns. After a run that failed the next one starts new threads.
+    On the real clock every processor has a thread of its own from the first run until `close`; the
+    thread that calls `run` computes for the first CPU. Callers take turns. After a run that failed
+    the next one starts new threads.
     """
 
     def __init__(
@@ -82,8 +84,14 @@ class Session:
         self.mode, self.clock, self.manifest = mode, clock, bundle.manifest
         self.processors = _processors(bundle, soc)
         self.durations_us = _durations(bundle, clock, self.processors)
-        self.handovers_us = enqueue_times_us(self.manifest, self.processors) if self.durations_us else {}
-        self.tasks = serialize(task_graph(self.manifest)) if mode == "sequential" else task_graph(self.manifest)
+        self.handovers_us = (
+            enqueue_times_us(self.manifest, self.processors) if self.durations_us else {}
+        )
+        self.tasks = (
+            serialize(task_graph(self.manifest))
+            if mode == "sequential"
+            else task_graph(self.manifest)
+        )
         self.network: LoadedNetwork = LoadedNetwork(bundle, backend, threads)
         self._trace: Trace | Callable[[], Trace] = Trace(())
         self.late = 0
@@ -98,7 +106,10 @@ class Session:
 
     @property
     def backends(self) -> dict[str, str]:
-        """Who computes, by processor; two names with a comma between where a processor needs both."""
+        """Who computes, by processor.
+
+        Two names with a comma between where a processor needs both.
+        """
         return describe_choice(self.network.backends, self.manifest)
 
     @property
@@ -120,17 +131,27 @@ class Session:
 
     @property
     def dilation(self) -> float:
-        """How many times slower than the chip the real clock goes; rehearsed once, 1 on the virtual clock."""
+        """How many times slower than the chip the real clock goes.
+
+        Rehearsed once, 1 on the virtual clock.
+        """
         if self._dilation is None:
             real = self.clock == "real" and self.emulated
-            self._dilation = self._rehearse(self.network.inputs(self.network.random_inputs(seed=0))) if real else 1.0
+            self._dilation = (
+                self._rehearse(self.network.inputs(self.network.random_inputs(seed=0)))
+                if real
+                else 1.0
+            )
         return self._dilation
 
     def run(self, inputs: Given, raw: bool = False) -> np.ndarray | Values:
-        """One input through the network; the outputs as an array, or by name where there are several.
+        """One input through the network.
 
-        Both are float32 in PyTorch's order whatever the files compute in; see `Network.inputs` and `Network.outputs`.
-        Raises what a sub-graph raised, and Stuck for a session that has been closed.
+        The outputs as an array, or by name where there are several.
+
+        Both are float32 in PyTorch's order whatever the files compute in; see `Network.inputs` and
+        `Network.outputs`. Raises what a sub-graph raised, and Stuck for a session that has been
+        closed.
         """
         self._check_open()
         values = self.network.inputs(inputs)
@@ -138,31 +159,57 @@ class Session:
         return self.network.outputs(values, raw)
 
     def compute(self, values: Values) -> None:
-        """The same from what `Network.inputs` gave, to which this adds the outputs: what is timed where only computing counts."""
+        """The same from what `Network.inputs` gave, to which this adds the outputs.
+
+        What is timed where only computing counts.
+        """
         self._check_open()
         if self.clock == "virtual":
             self._trace = self._run_timed(values)
         else:
             with self._turn:
-                self._trace, self.late = self._run_emulated(values, self.durations_us, self.dilation) if self.emulated else (self._run_static(values), 0)
+                self._trace, self.late = (
+                    self._run_emulated(values, self.durations_us, self.dilation)
+                    if self.emulated
+                    else (self._run_static(values), 0)
+                )
 
     def _check_open(self) -> None:
         if self._closed:
             raise Stuck(f"no run of {self.manifest.model}, session, it has been closed")
 
     def one_after_another(self) -> Session:
-        """A session of the same loaded sub-graphs in mode `sequential`; closing one leaves the other open."""
+        """A session of the same loaded sub-graphs in mode `sequential`.
+
+        Closing one leaves the other open.
+        """
         other = copy(self)
-        other.mode, other.tasks, other._dilation = "sequential", serialize(task_graph(self.manifest)), None
-        other._turn, other._workers, other._lists, other._wired, other._end = threading.RLock(), None, None, None, nothing_to_close
+        other.mode, other.tasks, other._dilation = (
+            "sequential",
+            serialize(task_graph(self.manifest)),
+            None,
+        )
+        other._turn, other._workers, other._lists, other._wired, other._end = (
+            threading.RLock(),
+            None,
+            None,
+            None,
+            nothing_to_close,
+        )
         return other
 
     def overlap(self, inputs: Given) -> Overlap | None:
-        """Whether branches truly run at once on this host; None where nothing can: one processor, or no branches."""
+        """Whether branches truly run at once on this host; None where nothing can.
+
+        One processor, or no branches.
+        """
         return overlap(self.network, self.network.inputs(inputs))
 
     def predicted(self) -> Trace:
-        """The virtual clock's trace of a run, without computing a number; empty where nothing is predicted."""
+        """The virtual clock's trace of a run, without computing a number.
+
+        Empty where nothing is predicted.
+        """
         return self._run_timed(None) if self.emulated else Trace(())
 
     def close(self) -> None:
@@ -176,7 +223,12 @@ class Session:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     @cached_property
@@ -185,46 +237,70 @@ class Session:
 
     @property
     def _caller_processor(self) -> str | None:
-        return next((processor.name for processor in self.processors if processor.kind == "cpu"), None)
+        return next(
+            (processor.name for processor in self.processors if processor.kind == "cpu"), None
+        )
 
     def _run_timed(self, values: Values | None) -> Trace:
         def work(task: Task) -> None:
             if values is not None:
                 self.network.compute(task.subgraph, values)
 
-        return run_tasks(self.tasks, self._policy, VirtualExecutor(self.processors, self.durations_us, work, handovers_us=self.handovers_us))
+        return run_tasks(
+            self.tasks,
+            self._policy,
+            VirtualExecutor(
+                self.processors, self.durations_us, work, handovers_us=self.handovers_us
+            ),
+        )
 
     def _run_static(self, values: Values) -> Callable[[], Trace]:
-        """As fast as this host can: the order is decided once and repeated. What makes its trace."""
+        """As fast as this host can: the order is decided once and repeated.
+
+        What makes its trace.
+        """
         if self._wired is None:
             self._wired = self.network.wired()
         wired = self._wired
         with self._abort_on_error():
             if self._lists is None:
                 tasks = without_noops(self.tasks, wired.met)
-                self._lists = StaticExecutor(static_order(tasks, self.processors, self._policy), self._caller_processor)
+                self._lists = StaticExecutor(
+                    static_order(tasks, self.processors, self._policy), self._caller_processor
+                )
                 self._end = weakref.finalize(self, self._lists.close)
             wired.enter(values)
             ran = self._lists.run(wired.calls)
         values |= wired.results()
         return partial(trace_of_static_run, ran, self.tasks, wired.met)
 
-    def _run_emulated(self, values: Values, durations_us: Mapping[tuple[str, str], float], dilation: float) -> tuple[Trace, int]:
+    def _run_emulated(
+        self, values: Values, durations_us: Mapping[tuple[str, str], float], dilation: float
+    ) -> tuple[Trace, int]:
         """At the chip's times, `dilation` times slower; and how many tasks were late."""
         compute = self.network.compute
         with self._abort_on_error():
             if self._workers is None:
-                self._workers = ThreadExecutor(self.processors, no_work, caller=self._caller_processor)
+                self._workers = ThreadExecutor(
+                    self.processors, no_work, caller=self._caller_processor
+                )
                 self._end = weakref.finalize(self, self._workers.close)
             late = self._workers.late
-            self._workers.restart(lambda task: compute(task.subgraph, values), durations_us, dilation, self.handovers_us)
+            self._workers.restart(
+                lambda task: compute(task.subgraph, values),
+                durations_us,
+                dilation,
+                self.handovers_us,
+            )
             trace = run_tasks(self.tasks, self._policy, self._workers)
             self._workers.unpin()
             return trace, self._workers.late - late
 
     @contextmanager
     def _abort_on_error(self) -> Iterator[None]:
-        """If a run fails, what is in flight ends before this raises, and the next run starts new threads."""
+        """If a run fails, what is in flight ends before this raises, and the next run starts new
+        threads.
+        """
         try:
             yield
         except BaseException:
@@ -233,25 +309,42 @@ class Session:
             raise
 
     def _rehearse(self, values: Values) -> float:
-        """First as fast as the host can, to see what it needs; then on the timetable, to see whether it slips."""
+        """First as fast as the host can, to see what it needs.
+
+        Then on the timetable, to see whether it slips.
+        """
         predicted = self.predicted()
         by_task = {span.task: span.duration_us for span in predicted.spans}
         free = self._traces(values, {}, 1.0, WARM_UPS + REHEARSALS)[WARM_UPS:]
-        factor = required_dilation(summarize_rehearsal(self.tasks, free), by_task, predicted.makespan_us)
+        factor = required_dilation(
+            summarize_rehearsal(self.tasks, free), by_task, predicted.makespan_us
+        )
         for _ in range(TRIALS):
             paced = self._traces(values, self.durations_us, factor, REHEARSALS)
             late_us = median(latency_us(trace) for trace in paced) - predicted.makespan_us
-            if (better := correct_dilation(factor, late_us / predicted.makespan_us if predicted.makespan_us else 0.0)) == factor:
+            if (
+                better := correct_dilation(
+                    factor, late_us / predicted.makespan_us if predicted.makespan_us else 0.0
+                )
+            ) == factor:
                 break
             factor = better
         return factor
 
-    def _traces(self, values: Values, durations_us: Mapping[tuple[str, str], float], dilation: float, count: int) -> list[Trace]:
+    def _traces(
+        self,
+        values: Values,
+        durations_us: Mapping[tuple[str, str], float],
+        dilation: float,
+        count: int,
+    ) -> list[Trace]:
         return [self._run_emulated(values, durations_us, dilation)[0] for _ in range(count)]
 
 
 def trace_of_static_run(ran: RunTimes, tasks: tuple[Task, ...], met: Mapping[str, int]) -> Trace:
-    """Of a run on lists; it knows no session, which could not go otherwise before its trace goes."""
+    """Of a run on lists; it knows no session, which could not go otherwise before its trace
+    goes.
+    """
     return restore_noops(ran.trace(), tasks, met, ran.durations_us)
 
 
@@ -272,11 +365,24 @@ def _processors(bundle: Bundle, soc: str | Soc | None) -> tuple[Processor, ...]:
     if isinstance(soc, Soc):
         processors = tuple(soc.processor(processor) for processor in used)
     elif name is None or name == made_for:
-        processors = tuple(Processor(n, "cpu" if n.startswith("cpu") else n, QUEUE_DEPTH) for n in used)
+        processors = tuple(
+            Processor(n, "cpu" if n.startswith("cpu") else n, QUEUE_DEPTH) for n in used
+        )
     else:
-        raise UnknownName(f"unknown SoC {name!r}, {bundle.name}, it was made for {made_for}; pass the Soc of load_soc({name!r})")
-    if name is not None and made_for is not None and name != made_for and _predicted(bundle.manifest):
-        raise BadInput(f"SoC {name}, {bundle.name}, its times were predicted for {made_for}; export it for {name}")
+        raise UnknownName(
+            f"unknown SoC {name!r}, {bundle.name}, it was made for {made_for}; pass the Soc of"
+            f" load_soc({name!r})"
+        )
+    if (
+        name is not None
+        and made_for is not None
+        and name != made_for
+        and _predicted(bundle.manifest)
+    ):
+        raise BadInput(
+            f"SoC {name}, {bundle.name}, its times were predicted for {made_for}; export it for"
+            f" {name}"
+        )
     return processors
 
 
@@ -284,8 +390,13 @@ def _predicted(manifest: Manifest) -> bool:
     return any(sub.predicted_us for sub in manifest.subgraphs)
 
 
-def _durations(bundle: Bundle, clock: str, processors: tuple[Processor, ...]) -> dict[tuple[str, str], float]:
-    """Predicted times of every sub-graph where it is placed, or none at all; some are as good as none to a timetable."""
+def _durations(
+    bundle: Bundle, clock: str, processors: tuple[Processor, ...]
+) -> dict[tuple[str, str], float]:
+    """Predicted times of every sub-graph where it is placed, or none at all.
+
+    Some are as good as none to a timetable.
+    """
     subs = bundle.manifest.subgraphs
     missing = [sub.name for sub in subs if sub.processor not in sub.predicted_us]
     if not missing:
@@ -293,4 +404,7 @@ def _durations(bundle: Bundle, clock: str, processors: tuple[Processor, ...]) ->
     if clock == "real" and not _predicted(bundle.manifest):
         return {}
     why = "a virtual clock needs them" if clock == "virtual" else "a timetable needs all or none"
-    raise BadInput(f"no predicted time of {missing[0]} and {len(missing) - 1} more of {len(subs)} sub-graphs, {bundle.name}, {why}")
+    raise BadInput(
+        f"no predicted time of {missing[0]} and {len(missing) - 1} more of {len(subs)} sub-graphs,"
+        f" {bundle.name}, {why}"
+    )

@@ -1,6 +1,9 @@
-"""The way in and out of a network: real numbers in PyTorch's order outside, what its ports say inside.
+"""The way in and out of a network.
 
-Outside, a quantised port holds float32 and a channels-last map is NCHW, so one array fits every bundle of a network.
+Real numbers in PyTorch's order outside, what its ports say inside.
+
+Outside, a quantised port holds float32 and a channels-last map is NCHW, so one array fits every
+bundle of a network.
 """
 
 from __future__ import annotations
@@ -17,14 +20,18 @@ TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 def torch_form(port: Port) -> tuple[tuple[int, ...], str]:
     """Shape and element type of a port as PyTorch has it."""
     shape = port.spec.shape
-    return tuple(shape[i] for i in TO_FIRST) if port.layout == "NHWC" else shape, "float32" if port.scale else port.spec.dtype
+    return tuple(shape[i] for i in TO_FIRST) if port.layout == "NHWC" else shape, (
+        "float32" if port.scale else port.spec.dtype
+    )
 
 
 def to_port(port: Port, array: object, what: str = "") -> np.ndarray:
-    """`array` as the port holds it: turned and quantised where it comes in PyTorch's form, as it is where it has the port's.
+    """`array` as the port holds it.
 
-    Where both forms are one (float32 with as many channels as rows and columns) it counts as PyTorch's. `what` it is, for
-    messages, is input NAME where nothing is said. Raises BadInput.
+    Turned and quantised where it comes in PyTorch's form, as it is where it has the port's.
+
+    Where both forms are one (float32 with as many channels as rows and columns) it counts as
+    PyTorch's. `what` it is, for messages, is input NAME where nothing is said. Raises BadInput.
     """
     expected = _expected(port, what or f"input {port.name}")
     if not isinstance(array, np.ndarray):
@@ -43,7 +50,11 @@ def to_port(port: Port, array: object, what: str = "") -> np.ndarray:
 
 def matches_spec(array: object, spec: TensorSpec) -> bool:
     """Whether it is an array of exactly this shape and type, without a mask."""
-    return isinstance(array, np.ndarray) and (array.shape, str(array.dtype)) == (spec.shape, spec.dtype) and not is_masked_array(array)
+    return (
+        isinstance(array, np.ndarray)
+        and (array.shape, str(array.dtype)) == (spec.shape, spec.dtype)
+        and not is_masked_array(array)
+    )
 
 
 def is_masked_array(array: np.ndarray) -> bool:
@@ -55,12 +66,19 @@ def describe_value(array: object) -> str:
     """What was given, for messages."""
     if not isinstance(array, np.ndarray):
         return f"{type(array).__name__}, not a numpy array"
-    mask = " with a mask, which nothing here heeds: fill it first (array.filled(0))" if is_masked_array(array) else ""
+    mask = (
+        " with a mask, which nothing here heeds: fill it first (array.filled(0))"
+        if is_masked_array(array)
+        else ""
+    )
     return f"{'x'.join(map(str, array.shape)) or 'scalar'} {array.dtype}{mask}"
 
 
 def count_non_finite(array: np.ndarray) -> int:
-    """How many numbers are NaN or infinite. Then the largest or the smallest is, too: to ask those first is far faster."""
+    """How many numbers are NaN or infinite.
+
+    Then the largest or the smallest is, too: to ask those first is far faster.
+    """
     if not array.size or (np.isfinite(array.max()) and np.isfinite(array.min())):
         return 0
     return array.size - int(np.isfinite(array).sum())
@@ -90,11 +108,15 @@ def random_for_port(port: Port, generator: np.random.Generator) -> np.ndarray:
     """In PyTorch's form: standard normal numbers, or small counts where the port holds integers."""
     shape, dtype = torch_form(port)
     kind = np.dtype(dtype)
-    return (generator.standard_normal(shape) if kind.kind == "f" else generator.integers(0, 2, shape)).astype(kind)
+    return (
+        generator.standard_normal(shape) if kind.kind == "f" else generator.integers(0, 2, shape)
+    ).astype(kind)
 
 
 def _expected(port: Port, what: str) -> str:
     shape, dtype = torch_form(port)
     inside = f"{port.spec} {port.spec.dtype}"
     first = f"{'x'.join(map(str, shape)) or 'scalar'} {dtype}"
-    return f"{what}, expected {first}" + (f" or {inside}{f' {port.layout}' if port.layout else ''}" if inside != first else "")
+    return f"{what}, expected {first}" + (
+        f" or {inside}{f' {port.layout}' if port.layout else ''}" if inside != first else ""
+    )

@@ -14,7 +14,10 @@ from nnstretch.schedule import critical_path_us
 from nnstretch.trace import Span, Task, Trace
 
 MARGIN = 1.4
-"""Room for a host that is slower while it emulates than it was in rehearsal: caches go cold between tasks."""
+"""Room for a host that is slower while it emulates than it was in rehearsal.
+
+Caches go cold between tasks.
+"""
 SLIP = 0.01
 """Share of the timetable that late tasks and handing over may cost together."""
 TOLERATED = 0.015
@@ -27,7 +30,10 @@ class Rehearsal:
     """What the host needs without a timetable, branches at once."""
 
     compute_us: Mapping[str, float]
-    """By task, the least of a few runs: what another program took from the host is not the host's."""
+    """By task, the least of a few runs.
+
+    What another program took from the host is not the host's.
+    """
     handing_over_us: float
     """Per run, everything between tasks on the longest chain; the least."""
 
@@ -39,17 +45,26 @@ def summarize_rehearsal(tasks: tuple[Task, ...], traces: Iterable[Trace]) -> Reh
 
 
 def _gaps_us(tasks: tuple[Task, ...], run: Mapping[str, Span]) -> float:
-    return max(span.end_us for span in run.values()) - critical_path_us(tasks, lambda task: run[task.name].duration_us)
+    return max(span.end_us for span in run.values()) - critical_path_us(
+        tasks, lambda task: run[task.name].duration_us
+    )
 
 
-def required_dilation(rehearsal: Rehearsal, predicted_us: Mapping[str, float], makespan_us: float) -> float:
-    """The smallest factor, at least 1, that keeps lateness and handing over below `SLIP` of the timetable.
+def required_dilation(
+    rehearsal: Rehearsal, predicted_us: Mapping[str, float], makespan_us: float
+) -> float:
+    """The smallest factor, at least 1, that keeps lateness and handing over below `SLIP` of the
+    timetable.
 
-    Every long task then fits with `MARGIN`; one predicted at next to nothing may run over by what it costs.
+    Every long task then fits with `MARGIN`; one predicted at next to nothing may run over by what
+    it costs.
     """
 
     def slips(factor: float) -> bool:
-        late_us = sum(max(0.0, MARGIN * host - factor * predicted_us[task]) for task, host in rehearsal.compute_us.items())
+        late_us = sum(
+            max(0.0, MARGIN * host - factor * predicted_us[task])
+            for task, host in rehearsal.compute_us.items()
+        )
         return late_us + rehearsal.handing_over_us > SLIP * factor * makespan_us
 
     if makespan_us <= 0 or slips(LARGEST):
@@ -64,7 +79,9 @@ def required_dilation(rehearsal: Rehearsal, predicted_us: Mapping[str, float], m
 
 
 def correct_dilation(factor: float, slip: float) -> float:
-    """The factor after a trial run that was `slip` late: handing over costs the host the same at any factor.
+    """The factor after a trial run that was `slip` late.
+
+    Handing over costs the host the same at any factor.
 
     At most doubled, since one bad moment of a busy host is no reason to crawl ever after.
     """

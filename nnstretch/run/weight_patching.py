@@ -1,4 +1,6 @@
-"""Weights that are replaced in a sub-graph's file as it is, without a library that reads the file's format."""
+"""Weights that are replaced in a sub-graph's file as it is, without a library that reads the file's
+format.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,17 @@ def read_weights(group: ParameterGroup, data: bytes) -> dict[str, np.ndarray]:
 
 def read_weight(one: Parameter, data: bytes) -> np.ndarray:
     stored = np.dtype(one.spec.dtype).newbyteorder("<")
-    found = np.frombuffer(data, stored, int(np.prod(one.spec.shape)), one.offset_bytes).reshape(one.spec.shape)
+    found = np.frombuffer(data, stored, int(np.prod(one.spec.shape)), one.offset_bytes).reshape(
+        one.spec.shape
+    )
     return found.astype(one.spec.dtype)
 
 
 def patch_weights(group: ParameterGroup, data: bytes, given: Mapping[str, np.ndarray]) -> bytes:
     """A sub-graph's file with some or all parameters of a group replaced.
 
-    Raises BadInput for what does not fit, for nothing, and for NaN or infinity where the weight that is replaced has none.
+    Raises BadInput for what does not fit, for nothing, and for NaN or infinity where the weight
+    that is replaced has none.
     """
     where = f"parameter group {group.name}"
     if not isinstance(given, Mapping) or not given:
@@ -33,13 +38,25 @@ def patch_weights(group: ParameterGroup, data: bytes, given: Mapping[str, np.nda
     known, changed = {one.name: one for one in group.parameters}, bytearray(data)
     for name, array in given.items():
         if name not in known:
-            raise BadInput(f"unknown parameter {str(name)[:80]!r}, {where}, it has {', '.join(known)}")
+            raise BadInput(
+                f"unknown parameter {str(name)[:80]!r}, {where}, it has {', '.join(known)}"
+            )
         one = known[name]
         if not matches_spec(array, one.spec):
-            raise BadInput(f"parameter {name} is {describe_value(array)}, {where}, expected {one.spec} {one.spec.dtype}")
+            raise BadInput(
+                f"parameter {name} is {describe_value(array)}, {where}, expected {one.spec}"
+                f" {one.spec.dtype}"
+            )
         plain = np.asarray(array, order="C")
-        if plain.dtype.kind == "f" and (wrong := count_non_finite(plain)) and not count_non_finite(read_weight(one, data)):
-            raise BadInput(f"parameter {name} has {wrong} of {plain.size} numbers that are NaN or infinite, {where}, what it replaces has none")
+        if (
+            plain.dtype.kind == "f"
+            and (wrong := count_non_finite(plain))
+            and not count_non_finite(read_weight(one, data))
+        ):
+            raise BadInput(
+                f"parameter {name} has {wrong} of {plain.size} numbers that are NaN or infinite,"
+                f" {where}, what it replaces has none"
+            )
         stored = plain.astype(plain.dtype.newbyteorder("<"), copy=False)
         changed[one.offset_bytes : one.offset_bytes + one.spec.size_bytes] = stored.tobytes()
     return bytes(changed)

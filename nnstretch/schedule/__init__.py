@@ -1,19 +1,19 @@
 """Which task runs where and when: the one loop, its policies and executors.
 
-    task_graph.py         manifest/trial -> tasks and costs
-    event_loop.py         dispatch ready tasks until done
-    request_scheduler.py  requests with deadlines, cancellation, failover
-    plan_selection.py     which plan to use now
-    multi_plan.py         several plans behind one scheduler
-    rebalancing.py        move ready tasks off slow processors
-    disturbances.py       injected interference and outages
-    elide.py              drop no-op tasks from a task graph
-    pipeline_graph.py     pipeline dependencies and windows
-    meeting_waits.py      who waits at a meeting point
-    cpu_affinity.py       pinning, spinning, precise sleep
-    timeout.py            one timeout over several waits
-    policies/             which ready task goes to which processor now
-    executors/            virtual clock, threads, static orders
+task_graph.py         manifest/trial -> tasks and costs
+event_loop.py         dispatch ready tasks until done
+request_scheduler.py  requests with deadlines, cancellation, failover
+plan_selection.py     which plan to use now
+multi_plan.py         several plans behind one scheduler
+rebalancing.py        move ready tasks off slow processors
+disturbances.py       injected interference and outages
+elide.py              drop no-op tasks from a task graph
+pipeline_graph.py     pipeline dependencies and windows
+meeting_waits.py      who waits at a meeting point
+cpu_affinity.py       pinning, spinning, precise sleep
+timeout.py            one timeout over several waits
+policies/             which ready task goes to which processor now
+executors/            virtual clock, threads, static orders
 """
 
 from nnstretch.schedule.disturbances import Disturbances, Interference, Outage

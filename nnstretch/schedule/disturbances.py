@@ -26,14 +26,18 @@ class Interference:
     def __post_init__(self) -> None:
         if not (0 <= self.start_us < self.end_us and 0 < self.share <= 1):
             raise BadInput(
-                f"busy from {self.start_us:g} to {self.end_us:g} us at share {self.share:g}, processor {self.processor}, "
-                "needed are a start before an end and a share above 0, up to 1"
+                f"busy from {self.start_us:g} to {self.end_us:g} us at share {self.share:g},"
+                f" processor {self.processor}, needed are a start before an end and a share above"
+                " 0, up to 1"
             )
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """At `at_us` a processor stops answering and loses what is in its queue; at `until_us` it is there again, empty."""
+    """At `at_us` a processor stops answering and loses what is in its queue.
+
+    At `until_us` it is there again, empty.
+    """
 
     processor: str
     at_us: float
@@ -42,13 +46,19 @@ class Outage:
 
 @dataclass(frozen=True)
 class Disturbances:
-    """All that goes wrong in one experiment; asked for every task, so it is sorted once and then looked up."""
+    """All that goes wrong in one experiment.
+
+    Asked for every task, so it is sorted once and then looked up.
+    """
 
     busy: tuple[Interference, ...] = ()
     fails: tuple[Outage, ...] = ()
 
     def lost_us(self, processor: str, from_us: float) -> float:
-        """When a processor is lost, from a time on: that time itself where it is away then, infinity where it never is any more."""
+        """When a processor is lost, from a time on.
+
+        That time itself where it is away then, infinity where it never is any more.
+        """
         if processor not in self._absences:
             return inf
         starts, ends = self._absences[processor]
@@ -85,7 +95,8 @@ class Disturbances:
 
     @cached_property
     def _shares(self) -> dict[str, tuple[list[float], list[float]]]:
-        """Processor -> times at which the share of its speed changes, and the shares before, between and after them.
+        """Processor -> times at which the share of its speed changes, and the shares before,
+        between and after them.
 
         Several who keep it busy take their part of what the others leave.
         """
@@ -93,6 +104,9 @@ class Disturbances:
         for processor in {one.processor for one in self.busy}:
             mine = [one for one in self.busy if one.processor == processor]
             edges = sorted({edge for one in mine for edge in (one.start_us, one.end_us)})
-            shares = [prod(one.share for one in mine if one.start_us <= edge < one.end_us) for edge in edges]
+            shares = [
+                prod(one.share for one in mine if one.start_us <= edge < one.end_us)
+                for edge in edges
+            ]
             found[processor] = (edges, [1.0, *shares])
         return found

@@ -1,4 +1,7 @@
-"""Tasks with nothing left to do are passed over: who needs one waits for what it needs, and nobody hands anything over to it."""
+"""Tasks with nothing left to do are passed over.
+
+Who needs one waits for what it needs, and nobody hands anything over to it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,10 @@ from nnstretch.trace import Span, Task, Trace
 
 
 def without_noops(tasks: Iterable[Task], subgraphs: Collection[str]) -> tuple[Task, ...]:
-    """The tasks but those of `subgraphs`, whose needs are passed on. Tasks come after what they need."""
+    """The tasks but those of `subgraphs`, whose needs are passed on.
+
+    Tasks come after what they need.
+    """
     left: list[Task] = []
     behind: dict[str, frozenset[str]] = {}
     for task in tasks:
@@ -21,15 +27,23 @@ def without_noops(tasks: Iterable[Task], subgraphs: Collection[str]) -> tuple[Ta
     return tuple(left)
 
 
-def restore_noops(trace: Trace, tasks: Sequence[Task], subgraphs: Collection[str], over_us: float = 0.0) -> Trace:
-    """The trace of what `passed_over` left, with the others in it: on their processors, of no length, where the last of their needs ends.
+def restore_noops(
+    trace: Trace, tasks: Sequence[Task], subgraphs: Collection[str], over_us: float = 0.0
+) -> Trace:
+    """The trace of what `passed_over` left, with the others in it.
 
-    Who waits for the last of all is the caller, so one that ends last and that no task needs is at `over_us`, when the caller saw it.
+    On their processors, of no length, where the last of their needs ends.
+
+    Who waits for the last of all is the caller, so one that ends last and that no task needs is at
+    `over_us`, when the caller saw it.
     """
     if not subgraphs:
         return trace
     ends_us = {span.task: span.end_us for span in trace.spans}
-    read, latest_us = {need for task in tasks for need in task.needs}, max(ends_us.values(), default=0.0)
+    read, latest_us = (
+        {need for task in tasks for need in task.needs},
+        max(ends_us.values(), default=0.0),
+    )
     spans = list(trace.spans)
     for task in tasks:
         if task.subgraph in subgraphs:

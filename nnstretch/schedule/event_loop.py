@@ -14,7 +14,9 @@ Place = Callable[[Task], Task]
 
 
 def run_tasks(tasks: Iterable[Task], policy: Policy, executor: Executor) -> Trace:
-    """Run every task once, none before the tasks it needs, and report the spans in the order they ended. Raises what a task raised."""
+    """Run every task once, none before the tasks it needs, and report the spans in the order they
+    ended. Raises what a task raised.
+    """
     board = ReadyQueue(tasks)
     spans: list[Span] = []
     marks: list[TimerEvent] = []
@@ -29,7 +31,10 @@ def run_tasks(tasks: Iterable[Task], policy: Policy, executor: Executor) -> Trac
             marks.append(event)
         dispatch(board, policy, executor)
     if left := board.unfinished():
-        raise Stuck(f"{len(left)} tasks never ran, {', '.join(left[:5])}, nothing is in flight and the policy or their needs hold them")
+        raise Stuck(
+            f"{len(left)} tasks never ran, {', '.join(left[:5])}, nothing is in flight and the"
+            " policy or their needs hold them"
+        )
     return Trace(tuple(spans), tuple(marks))
 
 
@@ -38,11 +43,18 @@ def keep_placement(task: Task) -> Task:
     return task
 
 
-def dispatch(board: ReadyQueue, policy: Policy, executor: Executor, place: Place = keep_placement) -> list[tuple[Task, Processor]]:
-    """Hand out ready tasks until the policy declines or no processor is free; `place` may say that a task is elsewhere now."""
+def dispatch(
+    board: ReadyQueue, policy: Policy, executor: Executor, place: Place = keep_placement
+) -> list[tuple[Task, Processor]]:
+    """Hand out ready tasks until the policy declines or no processor is free.
+
+    `place` may say that a task is elsewhere now.
+    """
     handed: list[tuple[Task, Processor]] = []
     while board.ready and (free := executor.free()):
-        choice = policy.pick(SchedulerState(executor.now_us, tuple(map(place, board.ready.values())), free))
+        choice = policy.pick(
+            SchedulerState(executor.now_us, tuple(map(place, board.ready.values())), free)
+        )
         if choice is None:
             break
         task, processor = choice
@@ -53,9 +65,12 @@ def dispatch(board: ReadyQueue, policy: Policy, executor: Executor, place: Place
 
 
 class ReadyQueue:
-    """Ready tasks, and how many unmet needs every other one still has: an ending costs only its own readers.
+    """Ready tasks, and how many unmet needs every other one still has.
 
-    What has ended or was withdrawn is forgotten, so a board that serves for years stays as small as what is open.
+    An ending costs only its own readers.
+
+    What has ended or was withdrawn is forgotten, so a board that serves for years stays as small as
+    what is open.
     """
 
     def __init__(self, tasks: Iterable[Task] = ()) -> None:
@@ -66,14 +81,25 @@ class ReadyQueue:
         self.add(tasks)
 
     def add(self, tasks: Iterable[Task]) -> None:
-        """Tasks that need only each other. Raises Stuck for a name that is there already, or a need that is not."""
+        """Tasks that need only each other.
+
+        Raises Stuck for a name that is there already, or a need that is not.
+        """
         tasks = tuple(tasks)
         names = Counter(task.name for task in tasks)
         if twice := [name for name, count in names.items() if count > 1 or name in self._tasks]:
             count = names[twice[0]] + (twice[0] in self._tasks)
-            raise Stuck(f"task {twice[0]} is there {count} times, {len(tasks)} tasks under {len(names)} names")
-        if absent := sorted((need, task.name) for task in tasks for need in task.needs if need not in names):
-            raise Stuck(f"task {absent[0][1]} needs {absent[0][0]}, which is not among the {len(tasks)} tasks")
+            raise Stuck(
+                f"task {twice[0]} is there {count} times, {len(tasks)} tasks under {len(names)}"
+                " names"
+            )
+        if absent := sorted(
+            (need, task.name) for task in tasks for need in task.needs if need not in names
+        ):
+            raise Stuck(
+                f"task {absent[0][1]} needs {absent[0][0]}, which is not among the {len(tasks)}"
+                " tasks"
+            )
         for task in tasks:
             self._tasks[task.name] = task
             if task.needs:

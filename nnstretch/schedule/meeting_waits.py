@@ -17,20 +17,36 @@ class MeetingWait:
     task: str
     processor: str
     host_us: float
-    """The host's wait for this branch, from when the last branch was handed over; 0 where it had ended by then."""
+    """The host's wait for this branch, from when the last branch was handed over.
+
+    0 where it had ended by then.
+    """
     idle_us: float
     """The branch's wait for the slowest."""
 
 
 def meeting_waits(tasks: Iterable[Task], trace: Trace) -> tuple[MeetingWait, ...]:
-    """Of every task that needs more than one other, in the order of its needs' names. Waking the host is the meeting task's own time."""
+    """Of every task that needs more than one other, in the order of its needs' names.
+
+    Waking the host is the meeting task's own time.
+    """
     spans = {span.task: span for span in trace.spans}
     found: list[MeetingWait] = []
     for task in tasks:
         branches = [spans[need] for need in sorted(task.needs)] if len(task.needs) > 1 else []
-        handed_us = max((span.start_us if span.handed_us is None else span.handed_us for span in branches), default=0.0)
+        handed_us = max(
+            (span.start_us if span.handed_us is None else span.handed_us for span in branches),
+            default=0.0,
+        )
         last_us = max((span.end_us for span in branches), default=0.0)
         found += [
-            MeetingWait(task.name, span.task, span.processor, max(0.0, span.end_us - handed_us), last_us - span.end_us) for span in branches
+            MeetingWait(
+                task.name,
+                span.task,
+                span.processor,
+                max(0.0, span.end_us - handed_us),
+                last_us - span.end_us,
+            )
+            for span in branches
         ]
     return tuple(found)

@@ -1,6 +1,7 @@
 """Several plans of one network before one service: which request runs by which plan, on any clock.
 
-The virtual clock and real threads drive the same code. Sub-graphs are named `PLAN/SUBGRAPH`, so that plans never mix.
+The virtual clock and real threads drive the same code. Sub-graphs are named `PLAN/SUBGRAPH`, so
+that plans never mix.
 """
 
 from __future__ import annotations
@@ -14,9 +15,19 @@ from nnstretch.bundle.manifest import MAIN, Manifest
 from nnstretch.errors import BadInput
 from nnstretch.protocols import Executor, Policy
 from nnstretch.schedule.plan_selection import PlanSelector, PlanVariant, SelectionSettings
-from nnstretch.schedule.rebalancing import Rebalancer, RebalancingSettings, SlowdownEstimator, TaskCosts
+from nnstretch.schedule.rebalancing import (
+    Rebalancer,
+    RebalancingSettings,
+    SlowdownEstimator,
+    TaskCosts,
+)
 from nnstretch.schedule.request_scheduler import Request, RequestOutcome, RequestScheduler
-from nnstretch.schedule.task_graph import enqueue_times_us, subgraph_of, task_durations_us, task_graph
+from nnstretch.schedule.task_graph import (
+    enqueue_times_us,
+    subgraph_of,
+    task_durations_us,
+    task_graph,
+)
 from nnstretch.soc import Processor
 from nnstretch.trace import Span, Task
 
@@ -25,10 +36,13 @@ FIRST_PROBE = 1 << 62
 
 
 class MultiPlanScheduler:
-    """Takes requests and answers each once, saying by which plan; with `adaptive` it moves between plans, else it keeps to one.
+    """Takes requests and answers each once, saying by which plan.
 
-    `Chooser` says when. A request stays with the plan it was begun with; what fails of it runs elsewhere (`Service`), and so does what a
-    slow processor has not been handed yet (`Mover`), as `caution` says; None moves nothing inside a request.
+    With `adaptive` it moves between plans, else it keeps to one.
+
+    `Chooser` says when. A request stays with the plan it was begun with; what fails of it runs
+    elsewhere (`Service`), and so does what a slow processor has not been handed yet (`Mover`), as
+    `caution` says; None moves nothing inside a request.
     """
 
     def __init__(
@@ -43,31 +57,63 @@ class MultiPlanScheduler:
         ended: Callable[[Span], None] | None = None,
         caution: RebalancingSettings | None = RebalancingSettings(),  # noqa: B008 (frozen)
     ) -> None:
-        self._manifests, self._executor, self._answered, self._ended = manifests, executor, answered, ended
-        times_us = {key: us for key, us in plan_durations_us(manifests, processors).items() if key[1] in {p.name for p in processors}}
+        self._manifests, self._executor, self._answered, self._ended = (
+            manifests,
+            executor,
+            answered,
+            ended,
+        )
+        times_us = {
+            key: us
+            for key, us in plan_durations_us(manifests, processors).items()
+            if key[1] in {p.name for p in processors}
+        }
         handovers_us = plan_enqueue_us(manifests, processors)
-        own = {name: {key: us for key, us in times_us.items() if split_name(key[0])[0] == name} for name in manifests}
-        variants = [PlanVariant(name, task_graph(one, 0, f"{name}/"), own[name], handovers_us) for name, one in manifests.items()]
-        mover = rebalancer_for(variants, TaskCosts(times_us, handovers_us), caution) if adaptive and caution is not None else None
+        own = {
+            name: {key: us for key, us in times_us.items() if split_name(key[0])[0] == name}
+            for name in manifests
+        }
+        variants = [
+            PlanVariant(name, task_graph(one, 0, f"{name}/"), own[name], handovers_us)
+            for name, one in manifests.items()
+        ]
+        mover = (
+            rebalancer_for(variants, TaskCosts(times_us, handovers_us), caution)
+            if adaptive and caution is not None
+            else None
+        )
         self.chooser = PlanSelector(variants, manner) if adaptive else None
         self._fixed = next(iter(manifests))
         self._by: dict[int, str] = {}
         """Plan of every open request."""
         self._probes = count(FIRST_PROBE)
-        self.service = RequestScheduler(processors, policy, executor, self._on_outcome, times_us, self._on_span, mover)
+        self.service = RequestScheduler(
+            processors, policy, executor, self._on_outcome, times_us, self._on_span, mover
+        )
 
     def __len__(self) -> int:
         """Requests of others that have not been answered."""
         return len(self._by)
 
-    def submit(self, number: int, deadline_us: float = inf, begin: Callable[[str], None] = lambda plan: None) -> None:
-        """Choose a plan for a request, tell `begin`, and start it; it may be answered before this returns. Raises Stuck as `Service` does."""
+    def submit(
+        self,
+        number: int,
+        deadline_us: float = inf,
+        begin: Callable[[str], None] = lambda plan: None,
+    ) -> None:
+        """Choose a plan for a request, tell `begin`, and start it.
+
+        It may be answered before this returns. Raises Stuck as `Service` does.
+        """
         plan = self._choose_plan()
         self._by[number] = plan
         begin(plan)
-        self.service.submit(Request(number, task_graph(self._manifests[plan], number, f"{plan}/"), deadline_us))
+        self.service.submit(
+            Request(number, task_graph(self._manifests[plan], number, f"{plan}/"), deadline_us)
+        )
         if self.chooser is not None and (probes := self.chooser.probes()):
-            self.service.dispatch()  # before what is only tried: handing that over would hold the host
+            # Before what is only tried: enqueueing that would hold the host.
+            self.service.dispatch()
             self._probe(probes)
 
     def _probe(self, probes: Sequence[Task]) -> None:
@@ -99,20 +145,43 @@ class MultiPlanScheduler:
             self._ended(span)
 
 
-def plan_durations_us(manifests: Mapping[str, Manifest], processors: Sequence[Processor] = ()) -> dict[tuple[str, str], float]:
-    """Of all plans, by (PLAN/SUBGRAPH, processor); without what `processors` hold the host for (`handovers_us_of`)."""
-    return {key: us for name, one in manifests.items() for key, us in task_durations_us(one, processors, f"{name}/").items()}
+def plan_durations_us(
+    manifests: Mapping[str, Manifest], processors: Sequence[Processor] = ()
+) -> dict[tuple[str, str], float]:
+    """Of all plans, by (PLAN/SUBGRAPH, processor).
+
+    Without what `processors` hold the host for (`handovers_us_of`).
+    """
+    return {
+        key: us
+        for name, one in manifests.items()
+        for key, us in task_durations_us(one, processors, f"{name}/").items()
+    }
 
 
-def plan_enqueue_us(manifests: Mapping[str, Manifest], processors: Sequence[Processor]) -> dict[tuple[str, str], float]:
-    """How long the host is held to hand over each sub-graph of all plans, where anybody predicted it to run."""
-    return {key: us for name, one in manifests.items() for key, us in enqueue_times_us(one, processors, f"{name}/").items()}
+def plan_enqueue_us(
+    manifests: Mapping[str, Manifest], processors: Sequence[Processor]
+) -> dict[tuple[str, str], float]:
+    """How long the host is held to hand over each sub-graph of all plans, where anybody predicted
+    it to run.
+    """
+    return {
+        key: us
+        for name, one in manifests.items()
+        for key, us in enqueue_times_us(one, processors, f"{name}/").items()
+    }
 
 
-def rebalancer_for(variants: Sequence[PlanVariant], costs: TaskCosts, caution: RebalancingSettings) -> Rebalancer:
+def rebalancer_for(
+    variants: Sequence[PlanVariant], costs: TaskCosts, caution: RebalancingSettings
+) -> Rebalancer:
     """What is long and what is long ago is counted in latencies of the fastest plan."""
     latency_us = max(1.0, min(variant.latency_us({}) for variant in variants))
-    return Rebalancer(costs, SlowdownEstimator(caution.evidence * latency_us, caution.half_life * latency_us), caution)
+    return Rebalancer(
+        costs,
+        SlowdownEstimator(caution.evidence * latency_us, caution.half_life * latency_us),
+        caution,
+    )
 
 
 def is_probe(task: Task) -> bool:
@@ -126,11 +195,22 @@ def split_name(subgraph: str) -> tuple[str, str]:
 
 
 def is_adaptive(manifests: Mapping[str, Manifest], wanted: bool | None, where: str) -> bool:
-    """Whether to move between plans: as wanted, else where there are several and all are predicted. Raises BadInput where it cannot."""
+    """Whether to move between plans: as wanted, else where there are several and all are predicted.
+
+    Raises BadInput where it cannot.
+    """
     every = [(name, sub) for name, one in manifests.items() for sub in one.subgraphs]
-    unknown = [f"{sub.name} of plan {name}" for name, sub in every if sub.processor not in sub.predicted_us]
+    unknown = [
+        f"{sub.name} of plan {name}" for name, sub in every if sub.processor not in sub.predicted_us
+    ]
     if wanted and len(manifests) < 2:
-        raise BadInput(f"adaptive with the one plan {next(iter(manifests), MAIN)}, {where}, needed are several: nnstretch export --also")
+        raise BadInput(
+            f"adaptive with the one plan {next(iter(manifests), MAIN)}, {where}, needed are"
+            " several: nnstretch export --also"
+        )
     if wanted and unknown:
-        raise BadInput(f"adaptive without predicted times, {where}, {unknown[0]} has none: nnstretch export --soc")
+        raise BadInput(
+            f"adaptive without predicted times, {where}, {unknown[0]} has none: nnstretch export"
+            " --soc"
+        )
     return len(manifests) > 1 and not unknown if wanted is None else wanted

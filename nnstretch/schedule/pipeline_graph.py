@@ -1,13 +1,16 @@
 """A pipeline as rules: which item a stage may begin when, whoever keeps the time.
 
-A stage begins an item when those that feed it are through with this item, when it is through with the one before, and when those that
-read from it have room: an item waits in a bounded queue, and nobody starts what could not be put down. So items keep their order,
-and what is between two stages never exceeds the queue.
+A stage begins an item when those that feed it are through with this item, when it is through with
+the one before, and when those that read from it have room: an item waits in a bounded queue, and
+nobody starts what could not be put down. So items keep their order, and what is between two stages
+never exceeds the queue.
 
-A stage on a device with memory of its own is three steps: copies in, compute, copies out. So copies of one item go on while the device
-computes another, with two places for inputs and two for outputs on each device.
+A stage on a device with memory of its own is three steps: copies in, compute, copies out. So copies
+of one item go on while the device computes another, with two places for inputs and two for outputs
+on each device.
 
-The same rules are tasks with needs for the loop on the virtual clock (`stream_tasks`), and counters for workers that run (`relay`).
+The same rules are tasks with needs for the loop on the virtual clock (`stream_tasks`), and counters
+for workers that run (`relay`).
 """
 
 from __future__ import annotations
@@ -60,21 +63,37 @@ class StageNode:
 StageGraph = tuple[StageNode, ...]
 
 
-def stage_graph(pipeline: PipelineSpec, manifest: Manifest, copied: Container[str] = ()) -> StageGraph:
+def stage_graph(
+    pipeline: PipelineSpec, manifest: Manifest, copied: Container[str] = ()
+) -> StageGraph:
     """Stages and who hands to whom; those that are `copied` to and from have steps for it."""
-    parts = [(stage, part) for stage in pipeline.stages for part in ((IN, "", OUT) if stage.name in copied else ("",))]
+    parts = [
+        (stage, part)
+        for stage in pipeline.stages
+        for part in ((IN, "", OUT) if stage.name in copied else ("",))
+    ]
     first = {stage.name: number for number, (stage, _) in reversed(list(enumerate(parts)))}
     final = {stage.name: number for number, (stage, _) in enumerate(parts)}
     pairs = [(edge.source, edge.target) for edge in edges(pipeline, manifest)]
     return tuple(
         StageNode(
             name=step_name(stage.name, part),
-            feeders=tuple(dict.fromkeys(final[s] for s, t in pairs if t == stage.name and s)) if number == first[stage.name] else (number - 1,),
-            readers=tuple(dict.fromkeys(first[t] for s, t in pairs if s == stage.name and t)) if number == final[stage.name] else (number + 1,),
+            feeders=(
+                tuple(dict.fromkeys(final[s] for s, t in pairs if t == stage.name and s))
+                if number == first[stage.name]
+                else (number - 1,)
+            ),
+            readers=(
+                tuple(dict.fromkeys(first[t] for s, t in pairs if s == stage.name and t))
+                if number == final[stage.name]
+                else (number + 1,)
+            ),
             fed=("", stage.name) in pairs and number == first[stage.name],
             last=(stage.name, "") in pairs and number == final[stage.name],
             replicas=max(1, len(stage.replica_names)),
-            capacity=stage.capacity if number == first[stage.name] else max(1, len(stage.replica_names)),
+            capacity=(
+                stage.capacity if number == first[stage.name] else max(1, len(stage.replica_names))
+            ),
             part=part,
         )
         for number, (stage, part) in enumerate(parts)
@@ -95,11 +114,21 @@ def stages_with_copies(manifest: Manifest) -> frozenset[str]:
     pipeline = manifest.pipeline
     assert pipeline is not None
     taken = {stage.name for stage in pipeline.stages} | {sub.name for sub in manifest.subgraphs}
-    processors = {name for stage in pipeline.stages for name in (*stage.replica_names, *(sub.processor for sub in subgraphs_of_stage(stage, manifest)))}
+    processors = {
+        name
+        for stage in pipeline.stages
+        for name in (
+            *stage.replica_names,
+            *(sub.processor for sub in subgraphs_of_stage(stage, manifest)),
+        )
+    }
     return frozenset(
         stage.name
         for stage in pipeline.stages
-        for places in [stage.replica_names or tuple(sub.processor for sub in subgraphs_of_stage(stage, manifest))]
+        for places in [
+            stage.replica_names
+            or tuple(sub.processor for sub in subgraphs_of_stage(stage, manifest))
+        ]
         if stage.copy_in_us
         and stage.copy_in_us.keys() >= set(places)
         and taken.isdisjoint(step_name(stage.name, part) for part in (IN, OUT))
@@ -108,7 +137,10 @@ def stages_with_copies(manifest: Manifest) -> frozenset[str]:
 
 
 def dependencies(flow: StageGraph, number: int, item: int) -> Iterator[tuple[int, int]]:
-    """(stage, item) that must be over before stage `number` begins `item`; items below 0 never were."""
+    """(stage, item) that must be over before stage `number` begins `item`.
+
+    Items below 0 never were.
+    """
     step = flow[number]
     for feeder in step.feeders:
         yield feeder, item
@@ -118,7 +150,10 @@ def dependencies(flow: StageGraph, number: int, item: int) -> Iterator[tuple[int
 
 
 def in_flight_limit(flow: StageGraph) -> int:
-    """Items that fit between the caller's two ends: the most that queues and workers hold on any way through."""
+    """Items that fit between the caller's two ends.
+
+    The most that queues and workers hold on any way through.
+    """
     held: list[int] = []
     for step in flow:  # stages come after those that feed them
         held.append(step.window + max((held[feeder] for feeder in step.feeders), default=0))
@@ -131,42 +166,80 @@ def processor_of_item(stage: PipelineStage, item: int, planned: str) -> str:
 
 
 def stream_tasks(manifest: Manifest, items: int) -> tuple[Task, ...]:
-    """Every sub-graph, copy and Python stage for every item, named `NAME#ITEM`. The manifest has a pipeline.
+    """Every sub-graph, copy and Python stage for every item, named `NAME#ITEM`.
 
-    A branched stage's sub-graphs need each other as in any plan; a Python stage is on a processor of its own name.
+    The manifest has a pipeline.
+
+    A branched stage's sub-graphs need each other as in any plan; a Python stage is on a processor
+    of its own name.
     """
     pipeline = manifest.pipeline
     assert pipeline is not None
-    flow, found, stages = stage_graph(pipeline, manifest, stages_with_copies(manifest)), list[Task](), {stage.name: stage for stage in pipeline.stages}
-    inside = {stage.name: [sub.name for sub in subgraphs_of_stage(stage, manifest)] for stage in pipeline.stages}
+    flow, found, stages = (
+        stage_graph(pipeline, manifest, stages_with_copies(manifest)),
+        list[Task](),
+        {stage.name: stage for stage in pipeline.stages},
+    )
+    inside = {
+        stage.name: [sub.name for sub in subgraphs_of_stage(stage, manifest)]
+        for stage in pipeline.stages
+    }
     names = [[] if step.part else inside[step.name] for step in flow]
     for item in range(items):
         for number, step in enumerate(flow):
             stage = stages[step.stage]
-            before = frozenset(f"{name}#{n}" for other, n in dependencies(flow, number, item) if n >= 0 for name in names[other] or [flow[other].name])
+            before = frozenset(
+                f"{name}#{n}"
+                for other, n in dependencies(flow, number, item)
+                if n >= 0
+                for name in names[other] or [flow[other].name]
+            )
             if step.part:
-                place = copy_step_name(processor_of_item(stage, item, subgraphs_of_stage(stage, manifest)[0].processor))
+                place = copy_step_name(
+                    processor_of_item(stage, item, subgraphs_of_stage(stage, manifest)[0].processor)
+                )
                 found.append(Task(f"{step.name}#{item}", step.name, before, place, item))
             elif stage.call:
-                found.append(Task(f"{stage.name}#{item}", stage.name, before, processor_of_item(stage, item, stage.name), item))
+                found.append(
+                    Task(
+                        f"{stage.name}#{item}",
+                        stage.name,
+                        before,
+                        processor_of_item(stage, item, stage.name),
+                        item,
+                    )
+                )
             else:
                 found += _members(stage, manifest, item, before)
     return tuple(found)
 
 
-def _members(stage: PipelineStage, manifest: Manifest, item: int, before: frozenset[str]) -> list[Task]:
+def _members(
+    stage: PipelineStage, manifest: Manifest, item: int, before: frozenset[str]
+) -> list[Task]:
     subs = subgraphs_of_stage(stage, manifest)
     writers = {port.name: f"{sub.name}#{item}" for sub in subs for port in sub.outputs}
     found = []
     for sub in subs:
         inner = frozenset(writers[port.name] for port in sub.inputs if port.name in writers)
         outer = before if any(port.name not in writers for port in sub.inputs) else frozenset()
-        found.append(Task(f"{sub.name}#{item}", sub.name, inner | outer, processor_of_item(stage, item, sub.processor), item))
+        found.append(
+            Task(
+                f"{sub.name}#{item}",
+                sub.name,
+                inner | outer,
+                processor_of_item(stage, item, sub.processor),
+                item,
+            )
+        )
     return found
 
 
 def stream_processors(manifest: Manifest, known: Mapping[str, Processor]) -> tuple[Processor, ...]:
-    """Everything that tasks of a stream name; whoever is not `known` takes two tasks at a time. Each has a host thread of its own."""
+    """Everything that tasks of a stream name; whoever is not `known` takes two tasks at a time.
+
+    Each has a host thread of its own.
+    """
     pipeline = manifest.pipeline
     assert pipeline is not None
     names, copied = dict[str, str](), stages_with_copies(manifest)
@@ -177,50 +250,88 @@ def stream_processors(manifest: Manifest, known: Mapping[str, Processor]) -> tup
             places = tuple(dict.fromkeys((sub.processor, *stage.replica_names)))
             names |= {name: "cpu" if name.startswith("cpu") else name for name in places}
             names |= {copy_step_name(name): COPY for name in places if stage.name in copied}
-    return tuple(replace(known[name], blocks_host=False) if name in known else Processor(name, kind, 2) for name, kind in names.items())
+    return tuple(
+        replace(known[name], blocks_host=False) if name in known else Processor(name, kind, 2)
+        for name, kind in names.items()
+    )
 
 
 def stream_durations_us(manifest: Manifest) -> dict[tuple[str, str], float]:
-    """Microseconds by (sub-graph, copy or Python stage, processor) as predicted; a Python stage counts nothing, since nobody predicted it.
+    """Microseconds by (sub-graph, copy or Python stage, processor) as predicted.
+
+    A Python stage counts nothing, since nobody predicted it.
 
     Copies are part of their sub-graph's time where they have no step of their own.
     """
     pipeline = manifest.pipeline
     assert pipeline is not None
-    found = {(sub.name, processor): time_us for sub in manifest.subgraphs for processor, time_us in sub.predicted_us.items()}
-    sync_us = {name: manifest.sync_us.get(segment, 0.0) for segment, name in segment_ends(manifest).items()}
+    found = {
+        (sub.name, processor): time_us
+        for sub in manifest.subgraphs
+        for processor, time_us in sub.predicted_us.items()
+    }
+    sync_us = {
+        name: manifest.sync_us.get(segment, 0.0) for segment, name in segment_ends(manifest).items()
+    }
     found = {key: time_us + sync_us.get(key[0], 0.0) for key, time_us in found.items()}
     copied = stages_with_copies(manifest)
     for stage in pipeline.stages:
         for name in stage.copy_in_us if stage.name in copied else ():
             in_us, out_us = stage.copy_in_us[name], stage.copy_out_us[name]
-            found |= {(step_name(stage.name, IN), copy_step_name(name)): in_us, (step_name(stage.name, OUT), copy_step_name(name)): out_us}
-            found[stage.subgraphs[0], name] = max(0.0, found[stage.subgraphs[0], name] - in_us - out_us)
-    return found | {(stage.name, name): 0.0 for stage in pipeline.stages if stage.call for name in stage.replica_names or (stage.name,)}
+            found |= {
+                (step_name(stage.name, IN), copy_step_name(name)): in_us,
+                (step_name(stage.name, OUT), copy_step_name(name)): out_us,
+            }
+            found[stage.subgraphs[0], name] = max(
+                0.0, found[stage.subgraphs[0], name] - in_us - out_us
+            )
+    return found | {
+        (stage.name, name): 0.0
+        for stage in pipeline.stages
+        if stage.call
+        for name in stage.replica_names or (stage.name,)
+    }
 
 
 def spans_by_step(trace: Trace, pipeline: PipelineSpec, flow: StageGraph) -> dict[str, list[Span]]:
-    """Spans of each step in the order of items: one for each item, from the first of its sub-graphs' starts to the last's end."""
-    home = {name: stage.name for stage in pipeline.stages for name in (stage.subgraphs or (stage.name,))}
+    """Spans of each step in the order of items.
+
+    One for each item, from the first of its sub-graphs' starts to the last's end.
+    """
+    home = {
+        name: stage.name for stage in pipeline.stages for name in stage.subgraphs or (stage.name,)
+    }
     found: dict[str, dict[int, Span]] = {step.name: {} for step in flow}
     for span in trace.spans:
         name, _, item = span.task.rpartition("#")
         step = home.get(name, name)
         old = found[step].get(int(item), span)
-        found[step][int(item)] = Span(min(old.start_us, span.start_us), max(old.end_us, span.end_us), f"{step}#{item}", span.processor)
+        found[step][int(item)] = Span(
+            min(old.start_us, span.start_us),
+            max(old.end_us, span.end_us),
+            f"{step}#{item}",
+            span.processor,
+        )
     return {name: [spans[item] for item in sorted(spans)] for name, spans in found.items()}
 
 
 def start_delays_us(flow: StageGraph, spans: Mapping[str, list[Span]]) -> list[float]:
-    """For every step and item of which everything is known: how long after it could have begun it did.
+    """For every step and item of which everything is known.
+
+    How long after it could have begun it did.
 
     `spans` by step in the order of items (`by_step`), all on one clock.
     """
     found: list[float] = []
-    at = {name: {int(span.task.rpartition("#")[2]): span for span in own} for name, own in spans.items()}
+    at = {
+        name: {int(span.task.rpartition("#")[2]): span for span in own}
+        for name, own in spans.items()
+    }
     for number, step in enumerate(flow):
         for item, span in at[step.name].items():
-            before = [(flow[other].name, n) for other, n in dependencies(flow, number, item) if n >= 0]
+            before = [
+                (flow[other].name, n) for other, n in dependencies(flow, number, item) if n >= 0
+            ]
             if before and all(n in at[name] for name, n in before):
                 found.append(span.start_us - max(at[name][n].end_us for name, n in before))
     return found

@@ -1,7 +1,10 @@
-"""Which of several plans to use now: the one that is fastest at the speed that each processor has left.
+"""Which of several plans to use now.
 
-A processor's slowdown is what its tasks take over what they are predicted to take. One that the plan in use leaves idle is
-tried with a short task of another plan now and then, which costs no latency: it runs beside the others.
+The one that is fastest at the speed that each processor has left.
+
+A processor's slowdown is what its tasks take over what they are predicted to take. One that the
+plan in use leaves idle is tried with a short task of another plan now and then, which costs no
+latency: it runs beside the others.
 """
 
 from __future__ import annotations
@@ -29,23 +32,36 @@ class PlanVariant:
     """What the host needs to hand a task over, before it starts."""
 
     def latency_us(self, slowdown: Mapping[str, float]) -> float:
-        """Predicted, with every processor as slow as it is now and a lost one's work where it would go; infinite where it can go nowhere."""
+        """Predicted, with every processor as slow as it is now and a lost one's work where it would
+        go; infinite where it can go nowhere.
+        """
         ends_us: dict[str, float] = {}
         free_us: dict[str, float] = {}
         for task in self.tasks:
             processor = self._replacement(task, slowdown)
             us = self.durations_us[task.subgraph, processor]
-            start_us = max(free_us.get(processor, 0.0), *(ends_us[need] for need in task.needs), 0.0)
+            start_us = max(
+                free_us.get(processor, 0.0), *(ends_us[need] for need in task.needs), 0.0
+            )
             start_us += self.handovers_us.get((task.subgraph, processor), 0.0)
-            ends_us[task.name] = free_us[processor] = start_us + (us and us * slowdown.get(processor, 1.0))
+            ends_us[task.name] = free_us[processor] = start_us + (
+                us and us * slowdown.get(processor, 1.0)
+            )
         return max(ends_us.values(), default=0.0)
 
     def _replacement(self, task: Task, slowdown: Mapping[str, float]) -> str:
-        """Its own processor, or as `Service` has it the fastest of the others where that is lost; its own again where none is predicted."""
+        """Its own processor, or as `Service` has it the fastest of the others where that is lost.
+
+        Its own again where none is predicted.
+        """
         own = task.processor or ""
         if slowdown.get(own) != GONE:
             return own
-        known = [(us, p) for (sub, p), us in self.durations_us.items() if sub == task.subgraph and slowdown.get(p) != GONE]
+        known = [
+            (us, p)
+            for (sub, p), us in self.durations_us.items()
+            if sub == task.subgraph and slowdown.get(p) != GONE
+        ]
         return min(known, key=lambda one: one[0])[1] if known else own
 
     def work_us(self, task: Task) -> float:
@@ -61,7 +77,10 @@ class SelectionSettings:
     """How quickly to believe and to move."""
 
     memory: float = 0.5
-    """Weight of the newest measurement of a processor; of one that was idle for some requests, as though it had measured so in each."""
+    """Weight of the newest measurement of a processor.
+
+    Of one that was idle for some requests, as though it had measured so in each.
+    """
     gain: float = 0.05
     """A plan must promise to be so much faster before it is moved to (hysteresis)."""
     patience: int = 2
@@ -70,8 +89,13 @@ class SelectionSettings:
     """Requests between two tries of an idle processor."""
 
     def __post_init__(self) -> None:
-        if not (0 < self.memory <= 1 and self.gain >= 0 and self.patience >= 1 and self.probe_every >= 1):
-            raise BadInput(f"{self}, adaptive plans, needed are 0 < memory <= 1, gain >= 0, patience and probe_every of at least 1")
+        if not (
+            0 < self.memory <= 1 and self.gain >= 0 and self.patience >= 1 and self.probe_every >= 1
+        ):
+            raise BadInput(
+                f"{self}, adaptive plans, needed are 0 < memory <= 1, gain >= 0, patience and"
+                " probe_every of at least 1"
+            )
 
 
 @dataclass(slots=True)
@@ -100,11 +124,20 @@ class PlanSelector:
 
     def observe(self, subgraph: str, span: Span) -> None:
         """A task of any variant has ended; times too short to tell anything are left out."""
-        expected_us = next((v.durations_us[subgraph, span.processor] for v in self.variants if (subgraph, span.processor) in v.durations_us), 0.0)
+        expected_us = next(
+            (
+                v.durations_us[subgraph, span.processor]
+                for v in self.variants
+                if (subgraph, span.processor) in v.durations_us
+            ),
+            0.0,
+        )
         if expected_us > 0 and self.slowdown.get(span.processor) != GONE:
             found, known = span.duration_us / expected_us, self.slowdown.get(span.processor, 1.0)
             since = max(1, self._requests - self._heard.get(span.processor, self._requests))
-            self.slowdown[span.processor] = known + (1 - (1 - self.manner.memory) ** since) * (found - known)
+            self.slowdown[span.processor] = known + (1 - (1 - self.manner.memory) ** since) * (
+                found - known
+            )
             self._heard[span.processor] = self._requests
 
     def mark_failed(self, processor: str) -> None:
@@ -112,17 +145,27 @@ class PlanSelector:
         self.slowdown[processor] = GONE
 
     def set_failed(self, processors: Collection[str]) -> None:
-        """These are gone, and no others: one that has come back is believed to be as fast as predicted."""
-        for processor in [p for p, factor in self.slowdown.items() if factor == GONE and p not in processors]:
+        """These are gone, and no others.
+
+        One that has come back is believed to be as fast as predicted.
+        """
+        for processor in [
+            p for p, factor in self.slowdown.items() if factor == GONE and p not in processors
+        ]:
             del self.slowdown[processor]
         for processor in processors:
             self.mark_failed(processor)
 
     def choose(self) -> PlanVariant:
-        """For the next request: moves only to what has been better by `gain` for `patience` requests."""
+        """For the next request.
+
+        Moves only to what has been better by `gain` for `patience` requests.
+        """
         self._requests += 1
         best, now_us = self._best(), self.current.latency_us(self.slowdown)
-        better = best != self._current and self.variants[best].latency_us(self.slowdown) < now_us * (1 - self.manner.gain)
+        better = best != self._current and self.variants[best].latency_us(
+            self.slowdown
+        ) < now_us * (1 - self.manner.gain)
         count = self._promising[1] + 1 if better and self._promising[0] == best else int(better)
         self._promising = (best, count)
         lost = any(self.slowdown.get(processor) == GONE for processor in self.current.processors)
@@ -131,15 +174,31 @@ class PlanSelector:
         return self.current
 
     def probes(self) -> tuple[Task, ...]:
-        """Short tasks for processors that the current variant leaves idle; none but every `probe_every` requests."""
+        """Short tasks for processors that the current variant leaves idle.
+
+        None but every `probe_every` requests.
+        """
         if self._requests % self.manner.probe_every:
             return ()
-        idle = {p for variant in self.variants for p in variant.processors} - self.current.processors
-        return tuple(task for p in sorted(idle) if self.slowdown.get(p) != GONE and (task := self._fastest_variant(p)) is not None)
+        idle = {
+            p for variant in self.variants for p in variant.processors
+        } - self.current.processors
+        return tuple(
+            task
+            for p in sorted(idle)
+            if self.slowdown.get(p) != GONE and (task := self._fastest_variant(p)) is not None
+        )
 
     def _fastest_variant(self, processor: str) -> Task | None:
-        known = [(v.work_us(task), task) for v in self.variants for task in v.tasks if task.processor == processor and v.work_us(task) > 0]
+        known = [
+            (v.work_us(task), task)
+            for v in self.variants
+            for task in v.tasks
+            if task.processor == processor and v.work_us(task) > 0
+        ]
         return min(known, key=lambda pair: pair[0])[1] if known else None
 
     def _best(self) -> int:
-        return min(range(len(self.variants)), key=lambda n: self.variants[n].latency_us(self.slowdown))
+        return min(
+            range(len(self.variants)), key=lambda n: self.variants[n].latency_us(self.slowdown)
+        )

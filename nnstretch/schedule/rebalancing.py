@@ -1,7 +1,8 @@
 """Where what is left of a request runs while processors are slower than predicted.
 
-A task may move before it is handed out, never afterwards, so each runs once. It moves where its own processor is believed to be
-clearly slow and the request is expected to end clearly sooner. The rules know neither a clock nor threads.
+A task may move before it is handed out, never afterwards, so each runs once. It moves where its own
+processor is believed to be clearly slow and the request is expected to end clearly sooner. The
+rules know neither a clock nor threads.
 """
 
 from __future__ import annotations
@@ -23,22 +24,36 @@ class RebalancingSettings:
     """How quickly to believe that a processor is slow, and when to leave it."""
 
     slow: float = 1.25
-    """It must be more than this times as slow as predicted, and as the processor that is slowed down least: noise below moves nothing."""
+    """It must be more than this times as slow as predicted, and as the processor that is slowed
+    down least: noise below moves nothing.
+    """
     gain: float = 0.05
     """What is left of the request must be expected to end so much sooner."""
     evidence: float = 0.05
-    """A task so long counts as much as all that was believed before it; as a share of a request's latency."""
+    """A task so long counts as much as all that was believed before it.
+
+    As a share of a request's latency.
+    """
     half_life: float = 16.0
-    """Of a belief about a processor that nobody uses, in latencies of a request: else one that was left would never be tried again."""
+    """Of a belief about a processor that nobody uses, in latencies of a request.
+
+    Else one that was left would never be tried again.
+    """
 
     def __post_init__(self) -> None:
         if not (self.slow >= 1 and 0 <= self.gain < 1 and self.evidence > 0 and self.half_life > 0):
-            raise BadInput(f"{self}, moves, needed are slow of at least 1, 0 <= gain < 1, evidence and half_life above 0")
+            raise BadInput(
+                f"{self}, moves, needed are slow of at least 1, 0 <= gain < 1, evidence and"
+                " half_life above 0"
+            )
 
 
 @dataclass(slots=True)
 class SlowdownEstimator:
-    """What tasks take over what they are predicted to take, by processor: the newest counts most, and a long one more than a short one."""
+    """What tasks take over what they are predicted to take, by processor.
+
+    The newest counts most, and a long one more than a short one.
+    """
 
     evidence_us: float
     half_life_us: float
@@ -48,7 +63,10 @@ class SlowdownEstimator:
     def observe(self, processor: str, predicted_us: float, took_us: float, now_us: float) -> None:
         """A task has ended; one that was to take no time says nothing."""
         if predicted_us > 0:
-            known, share = self.factor(processor, now_us), predicted_us / (predicted_us + self.evidence_us)
+            known, share = (
+                self.factor(processor, now_us),
+                predicted_us / (predicted_us + self.evidence_us),
+            )
             self._known[processor] = (known + share * (took_us / predicted_us - known), now_us)
 
     def factor(self, processor: str, now_us: float) -> float:
@@ -69,7 +87,9 @@ class TaskCosts:
     def us(self, task: Task, processor: str, slow: float) -> float:
         """Infinite where nobody predicted it."""
         quiet_us = self.quiet_us.get((task.subgraph, processor), inf)
-        return self.handovers_us.get((task.subgraph, processor), 0.0) + (quiet_us and quiet_us * slow)
+        return self.handovers_us.get((task.subgraph, processor), 0.0) + (
+            quiet_us and quiet_us * slow
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,17 +119,33 @@ class ProcessorForecast:
     """When what they were handed ends, by task."""
 
     def end_us(self, rest: RemainingTasks, moved: Mapping[str, str], costs: TaskCosts) -> float:
-        """When the request would end: every processor takes tasks in the order in which they become ready."""
-        inside, order = {task.name: task for task in rest.tasks}, {task.name: n for n, task in enumerate(rest.tasks)}
+        """When the request would end.
+
+        Every processor takes tasks in the order in which they become ready.
+        """
+        inside, order = (
+            {task.name: task for task in rest.tasks},
+            {task.name: n for n, task in enumerate(rest.tasks)},
+        )
         unmet = {name: sum(need in inside for need in task.needs) for name, task in inside.items()}
         readers: dict[str, list[str]] = {}
         for name, task in inside.items():
             for need in task.needs:
                 readers.setdefault(need, []).append(name)
-        ends_us, free_us = {name: self.ends_us[name] for name in rest.flying if name in self.ends_us}, dict(self.free_us)
+        ends_us, free_us = (
+            {name: self.ends_us[name] for name in rest.flying if name in self.ends_us},
+            dict(self.free_us),
+        )
 
         def entry(name: str) -> tuple[float, int, str]:
-            return max((ends_us.get(need, self.now_us) for need in inside[name].needs), default=self.now_us), order[name], name
+            return (
+                max(
+                    (ends_us.get(need, self.now_us) for need in inside[name].needs),
+                    default=self.now_us,
+                ),
+                order[name],
+                name,
+            )
 
         ready = [entry(name) for name, count in unmet.items() if not count]
         heapq.heapify(ready)
@@ -117,31 +153,50 @@ class ProcessorForecast:
             at_us, _, name = heapq.heappop(ready)
             processor = moved.get(name) or inside[name].processor or ""
             start_us = max(at_us, free_us.get(processor, self.now_us))
-            ends_us[name] = free_us[processor] = start_us + costs.us(inside[name], processor, self.slow.get(processor, inf))
+            ends_us[name] = free_us[processor] = start_us + costs.us(
+                inside[name], processor, self.slow.get(processor, inf)
+            )
             for reader in readers.get(name, ()):
                 unmet[reader] -= 1
                 if not unmet[reader]:
                     heapq.heappush(ready, entry(reader))
         return max(ends_us.values(), default=self.now_us)
 
-    def with_queued(self, rest: RemainingTasks, moved: Mapping[str, str], costs: TaskCosts) -> ProcessorForecast:
+    def with_queued(
+        self, rest: RemainingTasks, moved: Mapping[str, str], costs: TaskCosts
+    ) -> ProcessorForecast:
         """The same with the ready tasks of a request handed out, too."""
         free_us = dict(self.free_us)
         for task in (task for task in rest.tasks if task.name in rest.ready):
             processor = moved.get(task.name) or task.processor or ""
-            free_us[processor] = free_us.get(processor, self.now_us) + costs.us(task, processor, self.slow.get(processor, inf))
+            free_us[processor] = free_us.get(processor, self.now_us) + costs.us(
+                task, processor, self.slow.get(processor, inf)
+            )
         return replace(self, free_us=free_us)
 
 
-def choose_moves(rest: RemainingTasks, outlook: ProcessorForecast, costs: TaskCosts, caution: RebalancingSettings) -> dict[str, str]:
-    """Which of the ready tasks of a request go elsewhere, and where: one after another, each where the request then ends first."""
+def choose_moves(
+    rest: RemainingTasks, outlook: ProcessorForecast, costs: TaskCosts, caution: RebalancingSettings
+) -> dict[str, str]:
+    """Which of the ready tasks of a request go elsewhere, and where.
+
+    One after another, each where the request then ends first.
+    """
     found: dict[str, str] = {}
     tasks, slow = {task.name: task for task in rest.tasks}, outlook.slow
     most = caution.slow * max(1.0, min(slow.values(), default=1.0))
-    late = [name for name in rest.ready if not rest.stays and slow.get(tasks[name].processor or "", 1.0) > most]
+    late = [
+        name
+        for name in rest.ready
+        if not rest.stays and slow.get(tasks[name].processor or "", 1.0) > most
+    ]
     end_us = outlook.end_us(rest, found, costs) if late else inf
     for name in late:
-        others = [p for p in slow if p != tasks[name].processor and (tasks[name].subgraph, p) in costs.quiet_us]
+        others = [
+            p
+            for p in slow
+            if p != tasks[name].processor and (tasks[name].subgraph, p) in costs.quiet_us
+        ]
         ends = [(outlook.end_us(rest, {**found, name: p}, costs), p) for p in others]
         best_us, best = min(ends, default=(inf, ""))
         if best_us - outlook.now_us < (end_us - outlook.now_us) * (1 - caution.gain):
@@ -159,7 +214,10 @@ class InFlightTask:
 
 @dataclass(slots=True)
 class Rebalancer:
-    """Keeps what is believed and who has what: `Service` tells it, and asks where ready tasks go."""
+    """Keeps what is believed and who has what.
+
+    `Service` tells it, and asks where ready tasks go.
+    """
 
     costs: TaskCosts
     slowdowns: SlowdownEstimator
@@ -170,7 +228,9 @@ class Rebalancer:
     """When each processor's last task ended."""
 
     def on_dispatch(self, task: Task, processor: str, now_us: float) -> None:
-        self._flights.setdefault(processor, {})[task.name] = InFlightTask(now_us, self.costs.quiet_us.get((task.subgraph, processor), 0.0))
+        self._flights.setdefault(processor, {})[task.name] = InFlightTask(
+            now_us, self.costs.quiet_us.get((task.subgraph, processor), 0.0)
+        )
 
     def on_end(self, task: str, processor: str, took_us: float | None, now_us: float) -> None:
         """A task has ended, or failed: then nobody knows what it took."""
@@ -180,11 +240,21 @@ class Rebalancer:
             self.slowdowns.observe(processor, flight.quiet_us, took_us, now_us)
 
     def forecast(self, processors: Iterable[str], now_us: float) -> ProcessorForecast:
-        """Of those that are there. One whose task is late is at least as slow as that task already shows."""
-        slow = {p: max(self.slowdowns.factor(p, now_us), self._is_late(p, now_us)) for p in processors}
+        """Of those that are there.
+
+        One whose task is late is at least as slow as that task already shows.
+        """
+        slow = {
+            p: max(self.slowdowns.factor(p, now_us), self._is_late(p, now_us)) for p in processors
+        }
         ends = {p: self._ends_us(p, slow[p], now_us) for p in slow}
         free_us = {p: max(times.values()) for p, times in ends.items() if times}
-        return ProcessorForecast(now_us, slow, free_us, {task: end_us for times in ends.values() for task, end_us in times.items()})
+        return ProcessorForecast(
+            now_us,
+            slow,
+            free_us,
+            {task: end_us for times in ends.values() for task, end_us in times.items()},
+        )
 
     def _ends_us(self, processor: str, slow: float, now_us: float) -> dict[str, float]:
         """When what a processor has is expected to end, by task."""
@@ -194,7 +264,10 @@ class Rebalancer:
         return found
 
     def moves(self, rests: Sequence[RemainingTasks], outlook: ProcessorForecast) -> dict[str, str]:
-        """Of several requests, the oldest first: who comes later finds processors as those before leave them."""
+        """Of several requests, the oldest first.
+
+        Who comes later finds processors as those before leave them.
+        """
         found: dict[str, str] = {}
         for rest in rests:
             one = choose_moves(rest, outlook, self.costs, self.caution)

@@ -1,7 +1,8 @@
 """Requests that come and go: each gets exactly one answer or one error, whatever processors do.
 
-A state machine on the one loop, without a clock and without threads of its own: the virtual clock and real
-threads drive the same code. Of a request that is over, what still runs is let run and its result forgotten.
+A state machine on the one loop, without a clock and without threads of its own: the virtual clock
+and real threads drive the same code. Of a request that is over, what still runs is let run and its
+result forgotten.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ from nnstretch.trace import Failure, Span, Task, TimerEvent
 
 MANY = 64
 LOOKED_AT = 4
-"""Requests, the oldest, whose ready tasks may move now; of many open ones the others have to wait anyway."""
+"""Requests, the oldest, whose ready tasks may move now.
+
+Of many open ones the others have to wait anyway.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,8 @@ class RequestOutcome:
     error: Exception | None
     """None where all of its tasks ended."""
     replaced: int
-    """Tasks of it that ran elsewhere than planned, because their processor had failed or was slow."""
+    """Tasks of it that ran elsewhere than planned, because their processor had failed or was slow.
+    """
 
     @property
     def latency_us(self) -> float:
@@ -74,9 +79,10 @@ class DeadlineTimer:
 class RequestScheduler:
     """Takes requests at any time and answers each once, by calling `answered`.
 
-    A processor that is gone is used no more until it is back: tasks that were on it or planned for it go to the processor that
-    is predicted to be fastest among the others. A request is refused with ProcessorFailed only where none is left. With a `mover`,
-    ready tasks of a processor that is slow go to others as well.
+    A processor that is gone is used no more until it is back: tasks that were on it or planned for
+    it go to the processor that is predicted to be fastest among the others. A request is refused
+    with ProcessorFailed only where none is left. With a `mover`, ready tasks of a processor that is
+    slow go to others as well.
     """
 
     def __init__(
@@ -91,18 +97,27 @@ class RequestScheduler:
     ) -> None:
         self._mover = mover
         self.alive = self._processors = tuple(processors)
-        self._policy, self._executor, self._answered, self._ended = policy, executor, answered, ended
+        self._policy, self._executor, self._answered, self._ended = (
+            policy,
+            executor,
+            answered,
+            ended,
+        )
         self.heard: Callable[[Span | Failure | TimerEvent], None] | None = None
         """Told of every event, for traces."""
         self._durations_us = durations_us or {}
         self._board = ReadyQueue()
         self._deadlines: list[tuple[float, int]] = []
-        """A heap; answered requests leave it when they come to its top, or outnumber the open ones."""
+        """A heap; answered requests leave it when they come to its top, or outnumber the open ones.
+        """
         self._next_us = inf
         """Of the earliest alarm that is set."""
         self._open: dict[int, PendingRequest] = {}
         self._running: dict[str, int] = {}
-        """Task -> its request, until its executor says that it has ended or failed; its request may be over by then."""
+        """Task -> its request, until its executor says that it has ended or failed.
+
+        Its request may be over by then.
+        """
 
     def __len__(self) -> int:
         """Requests that have not been answered."""
@@ -111,11 +126,17 @@ class RequestScheduler:
     def submit(self, request: Request) -> None:
         """Raises Stuck for a number that is open, or for tasks that are there already."""
         if request.number in self._open:
-            raise Stuck(f"request {request.number} is open already, service, every request needs a number of its own")
+            raise Stuck(
+                f"request {request.number} is open already, service, every request needs a number"
+                " of its own"
+            )
         now_us = self._executor.now_us
         self._board.add(request.tasks)
         self._open[request.number] = PendingRequest(
-            request, now_us, {task.name for task in request.tasks}, {t.name: t.processor for t in request.tasks}
+            request,
+            now_us,
+            {task.name for task in request.tasks},
+            {t.name: t.processor for t in request.tasks},
         )
         if not self.alive:
             self._close(request.number, no_processor_error(request.number))
@@ -127,15 +148,24 @@ class RequestScheduler:
 
     def cancel(self, number: int) -> bool:
         """Take a request back; False where it has been answered. What runs of it ends unheard."""
-        return self._close(number, Cancelled(f"request {number} was cancelled, service, its answer is not wanted any more"))
+        return self._close(
+            number,
+            Cancelled(
+                f"request {number} was cancelled, service, its answer is not wanted any more"
+            ),
+        )
 
     def close(self) -> None:
         """Every open request ends with an error."""
         for number in tuple(self._open):
-            self._close(number, Cancelled(f"request {number} was open, service, it has been closed"))
+            self._close(
+                number, Cancelled(f"request {number} was open, service, it has been closed")
+            )
 
     def step(self) -> Hashable | None:
-        """Hand out what is ready, then hear of one event; its subject where the event is an alarm of somebody else's. None at the end.
+        """Hand out what is ready, then hear of one event.
+
+        Its subject where the event is an alarm of somebody else's. None at the end.
 
         Raises Stuck where requests are open and nothing can happen any more.
         """
@@ -143,7 +173,10 @@ class RequestScheduler:
         event = self._executor.wait()
         if event is None:
             if self._open:
-                raise Stuck(f"{len(self._open)} requests are open, service, nothing is in flight and nothing is due")
+                raise Stuck(
+                    f"{len(self._open)} requests are open, service, nothing is in flight and"
+                    " nothing is due"
+                )
             return None
         return self.handle(event)
 
@@ -198,7 +231,9 @@ class RequestScheduler:
         """Serve on what is left; where nothing is, every open request ends with an error."""
         gone = self._executor.failed()
         if len(gone) + len(self.alive) != len(self._processors) or gone:
-            self.alive = tuple(processor for processor in self._processors if processor.name not in gone)
+            self.alive = tuple(
+                processor for processor in self._processors if processor.name not in gone
+            )
         if not self.alive:
             for number in tuple(self._open):
                 self._close(number, no_processor_error(number))
@@ -208,7 +243,12 @@ class RequestScheduler:
         self._next_us = inf
         while self._deadlines and self._deadlines[0][0] <= self._executor.now_us:
             at_us, late = heapq.heappop(self._deadlines)
-            self._close(late, DeadlineMissed(f"request {late} missed its deadline at {at_us / 1000:.3f} ms, service"))
+            self._close(
+                late,
+                DeadlineMissed(
+                    f"request {late} missed its deadline at {at_us / 1000:.3f} ms, service"
+                ),
+            )
         self._set_deadline_timer()
 
     def _set_deadline_timer(self) -> None:
@@ -226,18 +266,28 @@ class RequestScheduler:
         if open_ is None:
             return False
         self._board.remove(open_.left)
-        self._answered(RequestOutcome(number, open_.arrived_us, self._executor.now_us, error, open_.replaced))
+        self._answered(
+            RequestOutcome(number, open_.arrived_us, self._executor.now_us, error, open_.replaced)
+        )
         return True
 
     def _place(self) -> Place:
         moves = self._moves()
         if moves:
-            return lambda task: replace(task, processor=moves[task.name]) if task.name in moves else self._failover_processor(task)
-        return keep_placement if len(self.alive) == len(self._processors) else self._failover_processor
+            return lambda task: (
+                replace(task, processor=moves[task.name])
+                if task.name in moves
+                else self._failover_processor(task)
+            )
+        return (
+            keep_placement if len(self.alive) == len(self._processors) else self._failover_processor
+        )
 
     def _failover_processor(self, task: Task) -> Task:
         """Where a task is to run while some processor is away."""
-        if task.processor is None or any(processor.name == task.processor for processor in self.alive):
+        if task.processor is None or any(
+            processor.name == task.processor for processor in self.alive
+        ):
             return task
         return replace(task, processor=fastest_replacement(task, self.alive, self._durations_us))
 
@@ -245,27 +295,44 @@ class RequestScheduler:
         """Ready tasks that go elsewhere now, because their processor is slow."""
         if self._mover is None or not self._board.ready or not self._executor.free():
             return {}
-        outlook = self._mover.forecast([processor.name for processor in self.alive], self._executor.now_us)
+        outlook = self._mover.forecast(
+            [processor.name for processor in self.alive], self._executor.now_us
+        )
         if not self._mover.any_slow(outlook):
             return {}
         ready: dict[int, list[str]] = {}
         for task in self._board.ready.values():
             ready.setdefault(task.request, []).append(task.name)
-        return self._mover.moves([self._remaining(number, tuple(ready[number])) for number in sorted(ready)[:LOOKED_AT]], outlook)
+        return self._mover.moves(
+            [self._remaining(number, tuple(ready[number])) for number in sorted(ready)[:LOOKED_AT]],
+            outlook,
+        )
 
     def _remaining(self, number: int, ready: tuple[str, ...]) -> RemainingTasks:
         open_ = self._open[number]
         left = [task for task in open_.request.tasks if task.name in open_.left]
-        tasks = tuple(self._failover_processor(task) for task in left if task.name not in self._running)
-        return RemainingTasks(tasks, ready, tuple(task.name for task in left if task.name in self._running), open_.request.stays)
+        tasks = tuple(
+            self._failover_processor(task) for task in left if task.name not in self._running
+        )
+        return RemainingTasks(
+            tasks,
+            ready,
+            tuple(task.name for task in left if task.name in self._running),
+            open_.request.stays,
+        )
 
 
 def no_processor_error(number: int) -> ProcessorFailed:
     return ProcessorFailed(f"request {number} cannot run, service, every processor has failed")
 
 
-def fastest_replacement(task: Task, alive: Sequence[Processor], durations_us: Mapping[tuple[str, str], float]) -> str:
-    """Who takes over: the fastest of those with a predicted time; where none has one, a CPU, or the first."""
+def fastest_replacement(
+    task: Task, alive: Sequence[Processor], durations_us: Mapping[tuple[str, str], float]
+) -> str:
+    """Who takes over: the fastest of those with a predicted time.
+
+    Where none has one, a CPU, or the first.
+    """
     timed = [processor for processor in alive if (task.subgraph, processor.name) in durations_us]
     if timed:
         return min(timed, key=lambda processor: durations_us[task.subgraph, processor.name]).name

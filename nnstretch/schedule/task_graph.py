@@ -1,4 +1,7 @@
-"""A bundle's manifest as data for the loop: tasks with needs, durations, and bounds on what is possible."""
+"""A bundle's manifest as data for the loop.
+
+Tasks with needs, durations, and bounds on what is possible.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,20 @@ from nnstretch.trial import Trial
 
 
 def task_graph(manifest: Manifest, request: int = 0, prefix: str = "") -> tuple[Task, ...]:
-    """One task per sub-graph; it needs whoever writes what it reads. Named `SUBGRAPH#REQUEST`, sub-graphs with `prefix` before them."""
+    """One task per sub-graph; it needs whoever writes what it reads.
+
+    Named `SUBGRAPH#REQUEST`, sub-graphs with `prefix` before them.
+    """
     writers = {port.name: sub.name for sub in manifest.subgraphs for port in sub.outputs}
     return tuple(
         Task(
             name=f"{prefix}{sub.name}#{request}",
             subgraph=f"{prefix}{sub.name}",
-            needs=frozenset(f"{prefix}{writers[port.name]}#{request}" for port in sub.inputs if port.name in writers),
+            needs=frozenset(
+                f"{prefix}{writers[port.name]}#{request}"
+                for port in sub.inputs
+                if port.name in writers
+            ),
             processor=sub.processor,
             request=request,
         )
@@ -27,23 +37,44 @@ def task_graph(manifest: Manifest, request: int = 0, prefix: str = "") -> tuple[
 
 
 def tasks_of_trial(trial: Trial, host: str, request: int = 0, prefix: str = "") -> tuple[Task, ...]:
-    """A plan's tasks before anything is exported: its branches, and at every meeting point a merge on the host."""
+    """A plan's tasks before anything is exported.
+
+    Its branches, and at every meeting point a merge on the host.
+    """
     tasks: list[Task] = []
     before: frozenset[str] = frozenset()
     for number, segment in enumerate(trial.segments):
-        subs = [(f"{prefix}s{number}.{branch.processor}", branch.processor, before) for branch in segment.branches]
+        subs = [
+            (f"{prefix}s{number}.{branch.processor}", branch.processor, before)
+            for branch in segment.branches
+        ]
         if len(subs) > 1:
-            subs.append((f"{prefix}s{number}.merge", host, frozenset(f"{name}#{request}" for name, _, _ in subs)))
-        tasks += [Task(f"{name}#{request}", name, needs, processor, request) for name, processor, needs in subs]
+            subs.append(
+                (
+                    f"{prefix}s{number}.merge",
+                    host,
+                    frozenset(f"{name}#{request}" for name, _, _ in subs),
+                )
+            )
+        tasks += [
+            Task(f"{name}#{request}", name, needs, processor, request)
+            for name, processor, needs in subs
+        ]
         before = frozenset({tasks[-1].name})
     return tuple(tasks)
 
 
 def durations_of_trial(trial: Trial, host: str, prefix: str = "") -> dict[tuple[str, str], float]:
-    """Microseconds by (sub-graph, processor) of `tasks_of_trial`; copies are the branch's, synchronisation is the merge's."""
+    """Microseconds by (sub-graph, processor) of `tasks_of_trial`.
+
+    Copies are the branch's, synchronisation is the merge's.
+    """
     found: dict[tuple[str, str], float] = {}
     for number, segment in enumerate(trial.segments):
-        found |= {(f"{prefix}s{number}.{branch.processor}", branch.processor): branch.latency_us for branch in segment.branches}
+        found |= {
+            (f"{prefix}s{number}.{branch.processor}", branch.processor): branch.latency_us
+            for branch in segment.branches
+        }
         if len(segment.branches) > 1:
             found[f"{prefix}s{number}.merge", host] = segment.sync_us + segment.merge_us
     return found
@@ -62,10 +93,13 @@ def serialize(tasks: Iterable[Task]) -> tuple[Task, ...]:
     return tuple(chain)
 
 
-def enqueue_times_us(manifest: Manifest, processors: Iterable[Processor], prefix: str = "") -> dict[tuple[str, str], float]:
+def enqueue_times_us(
+    manifest: Manifest, processors: Iterable[Processor], prefix: str = ""
+) -> dict[tuple[str, str], float]:
     """How long the host is held to start a branch, by (`prefix` and sub-graph, processor).
 
-    Where a segment pays no synchronisation its data stays on the processor: the next sub-graph is enqueued behind a running one.
+    Where a segment pays no synchronisation its data stays on the processor: the next sub-graph is
+    enqueued behind a running one.
     """
     slow = [processor for processor in processors if processor.enqueue_us]
     branches = [sub for sub in manifest.subgraphs if sub.role == "branch"]
@@ -77,18 +111,30 @@ def enqueue_times_us(manifest: Manifest, processors: Iterable[Processor], prefix
     }
 
 
-def task_durations_us(manifest: Manifest, processors: Iterable[Processor] = (), prefix: str = "") -> dict[tuple[str, str], float]:
-    """Microseconds by (`prefix` and sub-graph, processor): the prediction, and at a meeting point its synchronisation.
+def task_durations_us(
+    manifest: Manifest, processors: Iterable[Processor] = (), prefix: str = ""
+) -> dict[tuple[str, str], float]:
+    """Microseconds by (`prefix` and sub-graph, processor).
 
-    What of that passes at the start, because `processors` hold the host to enqueue, is not paid again.
+    The prediction, and at a meeting point its synchronisation.
+
+    What of that passes at the start, because `processors` hold the host to enqueue, is not paid
+    again.
     """
-    enqueued_us = {processor.name: processor.enqueue_us for processor in processors if processor.asynchronous}
+    enqueued_us = {
+        processor.name: processor.enqueue_us for processor in processors if processor.asynchronous
+    }
     paid_us: dict[int, float] = {}
     for sub in manifest.subgraphs:
         if sub.role == "branch":
-            paid_us[sub.segment] = max(paid_us.get(sub.segment, 0.0), enqueued_us.get(sub.processor, 0.0))
+            paid_us[sub.segment] = max(
+                paid_us.get(sub.segment, 0.0), enqueued_us.get(sub.processor, 0.0)
+            )
     ends = segment_ends(manifest).items()
-    sync_us = {name: max(0.0, manifest.sync_us.get(segment, 0.0) - paid_us.get(segment, 0.0)) for segment, name in ends}
+    sync_us = {
+        name: max(0.0, manifest.sync_us.get(segment, 0.0) - paid_us.get(segment, 0.0))
+        for segment, name in ends
+    }
     return {
         (f"{prefix}{sub.name}", processor): time_us + sync_us.get(sub.name, 0.0)
         for sub in manifest.subgraphs
@@ -100,7 +146,9 @@ def critical_path_us(tasks: Iterable[Task], duration_us: Callable[[Task], float]
     """The longest chain of needs: no schedule ends earlier. Tasks come after what they need."""
     ends_us: dict[str, float] = {}
     for task in tasks:
-        ends_us[task.name] = max((ends_us[need] for need in task.needs), default=0.0) + duration_us(task)
+        ends_us[task.name] = max((ends_us[need] for need in task.needs), default=0.0) + duration_us(
+            task
+        )
     return max(ends_us.values(), default=0.0)
 
 

@@ -13,10 +13,15 @@ class Timeout:
     """Begins when it is made. Prints as the time that was given."""
 
     def __init__(self, timeout_s: float | None) -> None:
-        """None for as long as it takes, and so for more than the system can count. Raises BadInput."""
+        """None for as long as it takes, and so for more than the system can count.
+
+        Raises BadInput.
+        """
         if timeout_s is not None and (not isinstance(timeout_s, int | float) or isnan(timeout_s)):
             raise BadInput(f"timeout_s is {timeout_s!r}, pipeline, give seconds or None")
-        self._timeout_s = None if timeout_s is None or timeout_s >= threading.TIMEOUT_MAX else timeout_s
+        self._timeout_s = (
+            None if timeout_s is None or timeout_s >= threading.TIMEOUT_MAX else timeout_s
+        )
         self._until_s = None if self._timeout_s is None else perf_counter() + self._timeout_s
 
     @property

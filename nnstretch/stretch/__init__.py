@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from nnstretch._callable_package import callable_verb
 from nnstretch.files.plan_yaml import read_plan, write_plan
-from nnstretch.stretch.lowering.lower import LoweredNetwork, NetworkAnalysis, lower, single_processor_plan
+from nnstretch.stretch.lowering.lower import (
+    LoweredNetwork,
+    NetworkAnalysis,
+    lower,
+    single_processor_plan,
+)
 
 if TYPE_CHECKING:
     from nnstretch.stretch.weights.branched_module import StretchedNetwork, stretch

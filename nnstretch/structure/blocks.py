@@ -30,7 +30,10 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """Units that are dropped or kept together: one residual block, or one convolution of a plain stage."""
+    """Units that are dropped or kept together.
+
+    One residual block, or one convolution of a plain stage.
+    """
 
     find_units: tuple[Unit, ...]
 
@@ -56,14 +59,24 @@ class BlockStage:
 
 
 LONGEST_PERIOD = 4
-"""Units that one repeat may span: conv, norm, activation and a pool in networks without residual blocks."""
+"""Units that one repeat may span.
+
+Conv, norm, activation and a pool in networks without residual blocks.
+"""
 
 
 def find_units(graph: Graph) -> tuple[Unit, ...]:
     """Units in execution order, repeats marked."""
     plain = plain_units(graph)
-    first_of = {u.end.name: stage.first_end.name for stage in find_stages(graph, plain) for r in stage.repeats for u in r.find_units}
-    return tuple(Unit(u.start, u.end, u.nodes, u.macs, u.params, first_of.get(u.end.name)) for u in plain)
+    first_of = {
+        u.end.name: stage.first_end.name
+        for stage in find_stages(graph, plain)
+        for r in stage.repeats
+        for u in r.find_units
+    }
+    return tuple(
+        Unit(u.start, u.end, u.nodes, u.macs, u.params, first_of.get(u.end.name)) for u in plain
+    )
 
 
 def plain_units(graph: Graph) -> tuple[Unit, ...]:
@@ -75,7 +88,9 @@ def plain_units(graph: Graph) -> tuple[Unit, ...]:
         nodes = graph.nodes[start.position + 1 : end.position + 1]
         read = {name for node in nodes for name in node.inputs if name in sizes} - counted
         counted |= read
-        found.append(Unit(start, end, nodes, sum(n.macs for n in nodes), sum(sizes[name] for name in read)))
+        found.append(
+            Unit(start, end, nodes, sum(n.macs for n in nodes), sum(sizes[name] for name in read))
+        )
         start = end
     return tuple(found)
 
@@ -96,7 +111,10 @@ def find_stages(graph: Graph, plain: Sequence[Unit] | None = None) -> tuple[Bloc
         if works and spare >= 1:
             first = plain[opener] if opener is not None else plain[i + period - 1]
             begin = i if opener is not None else i + period
-            repeats = tuple(Repeat(tuple(plain[j : j + period])) for j in range(begin, i + period * count, period))
+            repeats = tuple(
+                Repeat(tuple(plain[j : j + period]))
+                for j in range(begin, i + period * count, period)
+            )
             found.append(BlockStage(first.end, repeats))
             i += period * count
             floor = i
@@ -105,22 +123,36 @@ def find_stages(graph: Graph, plain: Sequence[Unit] | None = None) -> tuple[Bloc
     return tuple(found)
 
 
-def longest_run(forms: Sequence[object], shapes: Sequence[tuple[tuple[int, ...], tuple[int, ...]]], i: int) -> tuple[int, int]:
-    """Period and count of equal, shape-preserving groups of units from `i`; the shortest period that repeats most."""
+def longest_run(
+    forms: Sequence[object], shapes: Sequence[tuple[tuple[int, ...], tuple[int, ...]]], i: int
+) -> tuple[int, int]:
+    """Period and count of equal, shape-preserving groups of units from `i`.
+
+    The shortest period that repeats most.
+    """
     best = (1, 1 if shapes[i][0] == shapes[i][1] else 0)
     for period in range(1, LONGEST_PERIOD + 1):
         if i + period > len(forms) or shapes[i][0] != shapes[i + period - 1][1]:
             continue
         count = 1
-        while forms[i + period * count : i + period * (count + 1)] == forms[i : i + period] and i + period * (count + 1) <= len(forms):
+        while forms[i + period * count : i + period * (count + 1)] == forms[
+            i : i + period
+        ] and i + period * (count + 1) <= len(forms):
             count += 1
         if count > 1 and period * count > best[0] * best[1] + (best[1] > 1):
             best = (period, count)
     return best
 
 
-def stage_opener(plain: Sequence[Unit], i: int, period: int, floor: int, shapes: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> int | None:
-    """Index of the unit before `i` that ends the stage's shape-changing first block, if there is one.
+def stage_opener(
+    plain: Sequence[Unit],
+    i: int,
+    period: int,
+    floor: int,
+    shapes: Sequence[tuple[tuple[int, ...], tuple[int, ...]]],
+) -> int | None:
+    """Index of the unit before `i` that ends the stage's shape-changing first block, if there is
+    one.
 
     It is one if the units just before do every kind of weighted work that a repeat does.
     """
@@ -136,18 +168,34 @@ def stage_opener(plain: Sequence[Unit], i: int, period: int, floor: int, shapes:
 
 
 def weighted_operators(group: Sequence[Unit]) -> Counter[object]:
-    """Weighted operators by kind, window and whether they are depthwise; widths and strides apart."""
-    return Counter(signature for unit in group for node in unit.nodes if node.kind in WEIGHTED for signature in [work_signature(node)])
+    """Weighted operators by kind, window and whether they are depthwise.
+
+    Widths and strides apart.
+    """
+    return Counter(
+        signature
+        for unit in group
+        for node in unit.nodes
+        if node.kind in WEIGHTED
+        for signature in [work_signature(node)]
+    )
 
 
 def work_signature(node: Node) -> tuple[object, ...]:
     groups = node.args[6] if len(node.args) > 6 else 1
     padding = node.args[4] if len(node.args) > 4 else 0
-    return (node.kind, padding if node.kind != "linear" else 0, isinstance(groups, int) and groups > 1)
+    return (
+        node.kind,
+        padding if node.kind != "linear" else 0,
+        isinstance(groups, int) and groups > 1,
+    )
 
 
 def structural_hash(graph: Graph, unit: Unit) -> tuple[object, ...]:
-    """A unit's structure without its names: equal forms compute the same function of different weights."""
+    """A unit's structure without its names.
+
+    Equal forms compute the same function of different weights.
+    """
     specs = {weight.name: weight.spec for weight in graph.weights}
     numbers = {unit.start.value: 0}
     rows: list[object] = []
@@ -165,5 +213,7 @@ def structural_hash(graph: Graph, unit: Unit) -> tuple[object, ...]:
         if is_size(node):
             continue
         numbers[node.name] = len(numbers)
-        rows.append((node.op, tuple(anonymous(a) for a in node.args), tuple(o.shape for o in node.outputs)))
+        rows.append(
+            (node.op, tuple(anonymous(a) for a in node.args), tuple(o.shape for o in node.outputs))
+        )
     return tuple(rows)

@@ -1,4 +1,7 @@
-"""The walk behind channel groups: union-find over groups, with what each operator demands of them."""
+"""The walk behind channel groups.
+
+Union-find over groups, with what each operator demands of them.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ Shape = tuple[Dim, ...]
 
 @dataclass(frozen=True, slots=True)
 class ShortcutJunction:
-    """An addition that meets the section's own input: where the ends disagree, a 1x1 convolution goes in."""
+    """An addition that meets the section's own input.
+
+    Where the ends disagree, a 1x1 convolution goes in.
+    """
 
     node: str
     argument: int
@@ -95,7 +101,10 @@ class ChannelAnalysis:
         return self.find(group) in self.reasons
 
     def unify(self, a: Dim, b: Dim, where: str) -> None:
-        """Two dimensions that must stay equal; parts that straddle a border are tied in proportion."""
+        """Two dimensions that must stay equal.
+
+        Parts that straddle a border are tied in proportion.
+        """
         a, b = tuple(p for p in a if p.size), tuple(p for p in b if p.size)
         i = j = 0
         left, right = (a[0].size if a else 0), (b[0].size if b else 0)
@@ -141,17 +150,29 @@ class ChannelAnalysis:
                     self.need_whole(part.group, high - low)
                     self.need_whole(part.group, low - at or high - low)
                     if mark and part.size == self.base[part.group]:
-                        self.marks += [(part.group, offset) for offset in (low - at, high - at) if 0 < offset < part.size]
+                        self.marks += [
+                            (part.group, offset)
+                            for offset in (low - at, high - at)
+                            if 0 < offset < part.size
+                        ]
                 taken.append(ChannelSlice(part.group, high - low))
             at += part.size
         return tuple(taken) or ((ChannelSlice(None, 0)),)
 
     def shape_of(self, name: str) -> Shape:
-        """Parts of a value or weight; a weight's dimensions are groups of their own until an operator ties them."""
+        """Parts of a value or weight.
+
+        A weight's dimensions are groups of their own until an operator ties them.
+        """
         if name not in self.shapes:
             scales = name in self.trainable or name.endswith(("running_mean", "running_var"))
             sizes = enumerate(self.specs[name].shape)
-            self.shapes[name] = (tuple(self.weight_dim(name, i, size) if scales else (ChannelSlice(None, size),) for i, size in sizes),)
+            self.shapes[name] = (
+                tuple(
+                    self.weight_dim(name, i, size) if scales else (ChannelSlice(None, size),)
+                    for i, size in sizes
+                ),
+            )
         return self.shapes[name][0]
 
     def weight_dim(self, name: str, axis: int, size: int) -> Dim:

@@ -23,7 +23,13 @@ from math import gcd
 
 from nnstretch.errors import BadPlan
 from nnstretch.graph import Graph
-from nnstretch.structure.channel_analysis import ChannelAnalysis, ChannelSlice, Dim, Shape, ShortcutJunction
+from nnstretch.structure.channel_analysis import (
+    ChannelAnalysis,
+    ChannelSlice,
+    Dim,
+    Shape,
+    ShortcutJunction,
+)
 from nnstretch.structure.cuts import depends_on_input
 from nnstretch.structure.macs import CONVOLUTIONS
 
@@ -37,7 +43,10 @@ class ChannelGroups:
     root: tuple[int, ...]
     """Group -> the representative of all that are tied to it."""
     granularity: Mapping[int, int]
-    """Root -> number of indivisible steps at the original size: a scale is a whole number of them."""
+    """Root -> number of indivisible steps at the original size.
+
+    A scale is a whole number of them.
+    """
     pinned: Mapping[int, str]
     """Root -> why it keeps its size."""
     junctions: tuple[ShortcutJunction, ...]
@@ -74,13 +83,24 @@ def analyze_channels(graph: Graph) -> ChannelGroups:
     return solve_groups(walked)
 
 
-def propagate_channels(graph: Graph, splits: Mapping[tuple[str, int], frozenset[int]]) -> ChannelAnalysis:
+def propagate_channels(
+    graph: Graph, splits: Mapping[tuple[str, int], frozenset[int]]
+) -> ChannelAnalysis:
     from nnstretch.structure.channel_rules import apply_rule
 
     trainable = {weight.name for weight in graph.weights if weight.trainable}
-    analyst = ChannelAnalysis(graph, specs=graph.specs(), carriers=depends_on_input(graph), trainable=trainable, splits=splits)
+    analyst = ChannelAnalysis(
+        graph,
+        specs=graph.specs(),
+        carriers=depends_on_input(graph),
+        trainable=trainable,
+        splits=splits,
+    )
     for value in graph.inputs:
-        shape = tuple(analyst.new_group(d) if i else (ChannelSlice(None, d),) for i, d in enumerate(value.spec.shape))
+        shape = tuple(
+            analyst.new_group(d) if i else (ChannelSlice(None, d),)
+            for i, d in enumerate(value.spec.shape)
+        )
         analyst.shapes[value.name] = (shape,)
         analyst.inputs |= {part.group for dim in shape for part in dim if part.group is not None}
     for name in kernel_weights(graph):
@@ -91,7 +111,9 @@ def propagate_channels(graph: Graph, splits: Mapping[tuple[str, int], frozenset[
 
 
 def kernel_weights(graph: Graph) -> Iterator[str]:
-    """Weights that become a convolution's kernel, directly or through operators (weight standardisation)."""
+    """Weights that become a convolution's kernel, directly or through operators (weight
+    standardisation).
+    """
     weights = {weight.name: weight.spec.shape for weight in graph.weights}
     writers = {node.name: node for node in graph.nodes}
     for node in graph.nodes:
@@ -118,9 +140,15 @@ def refine_groups(analyst: ChannelAnalysis) -> Mapping[tuple[str, int], frozense
         for axis, dim in enumerate(analyst.shapes[name][0]):
             at = 0
             for part in dim:
-                offsets = set() if part.group is None else cut_at.get((analyst.find(part.group), part.size), set())
+                offsets = (
+                    set()
+                    if part.group is None
+                    else cut_at.get((analyst.find(part.group), part.size), set())
+                )
                 if offsets:
-                    splits[name, axis] = splits.get((name, axis), frozenset()) | {at + offset for offset in offsets}
+                    splits[name, axis] = splits.get((name, axis), frozenset()) | {
+                        at + offset for offset in offsets
+                    }
                 at += part.size
     return splits
 
@@ -162,7 +190,10 @@ def solve_groups(analyst: ChannelAnalysis) -> ChannelGroups:
 
 
 def channel_dim(entry: Shape, root: tuple[int, ...], consumed: frozenset[int]) -> int:
-    """The dimension that layers read as channels; dimension 1 of NCHW and the last of tokens where none does."""
+    """The dimension that layers read as channels.
+
+    Dimension 1 of NCHW and the last of tokens where none does.
+    """
     for i, dim in enumerate(entry):
         if any(part.group is not None and root[part.group] in consumed for part in dim):
             return i
@@ -182,8 +213,19 @@ def size_at(dim: Dim, channels_: ChannelGroups, scales: Mapping[int, Fraction]) 
         if rest:
             loose += Fraction(rest, scale.denominator)
     if loose.denominator != 1:
-        raise BadPlan(f"width {float(total + loose):g} is impossible, inside a branch, channels come in whole groups")
+        raise BadPlan(
+            f"width {float(total + loose):g} is impossible, inside a branch, channels come in whole"
+            " groups"
+        )
     return total + int(loose)
 
 
-__all__ = ["ChannelGroups", "ChannelSlice", "Dim", "Shape", "ShortcutJunction", "analyze_channels", "size_at"]
+__all__ = [
+    "ChannelGroups",
+    "ChannelSlice",
+    "Dim",
+    "Shape",
+    "ShortcutJunction",
+    "analyze_channels",
+    "size_at",
+]

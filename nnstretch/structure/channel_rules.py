@@ -12,7 +12,15 @@ from collections.abc import Callable
 from nnstretch.graph import Node
 from nnstretch.structure import channel_rules_layers as layers
 from nnstretch.structure import channel_rules_shapes as shapes
-from nnstretch.structure.channel_analysis import ChannelAnalysis, ChannelSlice, Dim, Shape, ShortcutJunction, total, unknown
+from nnstretch.structure.channel_analysis import (
+    ChannelAnalysis,
+    ChannelSlice,
+    Dim,
+    Shape,
+    ShortcutJunction,
+    total,
+    unknown,
+)
 from nnstretch.structure.cuts import ACTIVATIONS, PASSING, is_size
 
 Rule = Callable[[ChannelAnalysis, Node], tuple[Shape, ...]]
@@ -48,7 +56,9 @@ def binary(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
 
 
 def unify_operands(a: ChannelAnalysis, node: Node, left: Dim, right: Dim) -> Dim:
-    """Equal dimensions; a shortcut from the section's own input stays free of the main path, never of a mere weight."""
+    """Equal dimensions; a shortcut from the section's own input stays free of the main path, never
+    of a mere weight.
+    """
     if node.kind == "add" and all(name in a.carriers for name in node.inputs):
         mine, other = carries_input(a, left), carries_input(a, right)
         if mine != other:
@@ -91,25 +101,54 @@ def reduction(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
     return tuple(shape for _ in node.outputs)
 
 
-POINTWISE = ACTIVATIONS | PASSING | frozenset(
-    """neg abs exp log sqrt rsqrt square reciprocal erf sin cos floor clamp clamp_min clamp_max softmax log_softmax pow to _to_copy
-    type_as roll flip log_sigmoid logical_not bernoulli normalize lift_fresh_copy celu threshold rrelu zero fill
-    zeros_like ones_like""".split()  # noqa: SIM905
+POINTWISE_NAMES = (
+    "neg abs exp log sqrt rsqrt square reciprocal erf sin cos floor clamp clamp_min "
+    "clamp_max softmax log_softmax pow to _to_copy type_as roll flip log_sigmoid "
+    "logical_not bernoulli normalize lift_fresh_copy celu threshold rrelu zero fill "
+    "zeros_like ones_like"
 )
+POOLING_NAMES = (
+    "max_pool2d avg_pool2d adaptive_avg_pool2d adaptive_max_pool2d max_pool1d avg_pool1d "
+    "adaptive_avg_pool1d max_pool2d_with_indices upsample_nearest2d upsample_bilinear2d "
+    "upsample_bicubic2d lp_pool2d max_pool3d avg_pool3d adaptive_avg_pool3d"
+)
+POINTWISE = ACTIVATIONS | PASSING | frozenset(POINTWISE_NAMES.split())
 RULES: dict[str, Rule] = {
     **dict.fromkeys(POINTWISE, same),
     **dict.fromkeys(("conv1d", "conv2d", "conv3d"), layers.conv),
-    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), layers.conv_transpose),
+    **dict.fromkeys(
+        ("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), layers.conv_transpose
+    ),
     **dict.fromkeys(("batch_norm", "instance_norm", "prelu"), layers.channel_norm),
-    **dict.fromkeys(("add", "sub", "mul", "div", "maximum", "minimum", "rsub", "eq", "gt", "lt"), binary),
+    **dict.fromkeys(
+        ("add", "sub", "mul", "div", "maximum", "minimum", "rsub", "eq", "gt", "lt"), binary
+    ),
     **dict.fromkeys(("chunk", "split", "split_with_sizes"), shapes.pieces),
-    **dict.fromkeys(("view", "reshape", "_unsafe_view", "flatten", "unflatten", "squeeze"), shapes.reshape),
-    **dict.fromkeys(("mean", "sum", "amax", "amin", "var", "std", "linalg_vector_norm", "norm", "var_mean", "max", "logsumexp"), reduction),
-    **dict.fromkeys(("constant_pad_nd", "pad", "reflection_pad2d", "replication_pad2d"), shapes.padding),
+    **dict.fromkeys(
+        ("view", "reshape", "_unsafe_view", "flatten", "unflatten", "squeeze"), shapes.reshape
+    ),
+    **dict.fromkeys(
+        (
+            "mean",
+            "sum",
+            "amax",
+            "amin",
+            "var",
+            "std",
+            "linalg_vector_norm",
+            "norm",
+            "var_mean",
+            "max",
+            "logsumexp",
+        ),
+        reduction,
+    ),
+    **dict.fromkeys(
+        ("constant_pad_nd", "pad", "reflection_pad2d", "replication_pad2d"), shapes.padding
+    ),
     **dict.fromkeys(("matmul", "bmm"), layers.matmul),
     **dict.fromkeys(
-        """max_pool2d avg_pool2d adaptive_avg_pool2d adaptive_max_pool2d max_pool1d avg_pool1d adaptive_avg_pool1d max_pool2d_with_indices
-        upsample_nearest2d upsample_bilinear2d upsample_bicubic2d lp_pool2d max_pool3d avg_pool3d adaptive_avg_pool3d""".split(),  # noqa: SIM905
+        POOLING_NAMES.split(),
         pooling,
     ),
     "linear": layers.linear,

@@ -23,7 +23,10 @@ def conv(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
 
 
 def pixels(a: ChannelAnalysis, node: Node, x: Shape) -> Shape:
-    """Pixels keep their number; a window along channels themselves (efficient channel attention) passes them."""
+    """Pixels keep their number.
+
+    A window along channels themselves (efficient channel attention) passes them.
+    """
     kept = all(total(dim) == size for dim, size in zip(x[2:], node.output.shape[2:], strict=True))
     if node.kind == "conv1d" and kept and node.args[3:4] in ((), ((1,),)):
         return x[2:]
@@ -132,7 +135,16 @@ def matmul(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
     for left, right in zip(x[:-2], y[:-2], strict=True):
         if total(left) == total(right) > 1:
             a.unify(left, right, node.name)
-    return ((*(left if total(left) > 1 else right for left, right in zip(x[:-2], y[:-2], strict=True)), x[-2], y[-1]),)
+    return (
+        (
+            *(
+                left if total(left) > 1 else right
+                for left, right in zip(x[:-2], y[:-2], strict=True)
+            ),
+            x[-2],
+            y[-1],
+        ),
+    )
 
 
 def attention(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:

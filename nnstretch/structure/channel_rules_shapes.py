@@ -5,7 +5,14 @@ from __future__ import annotations
 from math import prod
 
 from nnstretch.graph import Node, ValueRef
-from nnstretch.structure.channel_analysis import ChannelAnalysis, ChannelSlice, Dim, Shape, total, unknown
+from nnstretch.structure.channel_analysis import (
+    ChannelAnalysis,
+    ChannelSlice,
+    Dim,
+    Shape,
+    total,
+    unknown,
+)
 
 
 def cat(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
@@ -35,7 +42,9 @@ def pieces(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
     at = 0
     for output in node.outputs:
         size = output.shape[axis]
-        shapes.append((*x[:axis], a.cut(x[axis], at, at + size, mark=unequal(node, axis)), *x[axis + 1 :]))
+        shapes.append(
+            (*x[:axis], a.cut(x[axis], at, at + size, mark=unequal(node, axis)), *x[axis + 1 :])
+        )
         at += size
     if node.kind != "split_with_sizes":
         for shape in shapes[1:]:
@@ -86,19 +95,29 @@ def slice_(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
         a.pin([x[axis]], f"{node.name}: sliced in steps")
         return ((*x[:axis], (ChannelSlice(None, node.output.shape[axis]),), *x[axis + 1 :]),)
     low = 0 if start is None else start + (size if start < 0 else 0)
-    return ((*x[:axis], a.cut(x[axis], low, low + node.output.shape[axis], mark=True), *x[axis + 1 :]),)
+    return (
+        (*x[:axis], a.cut(x[axis], low, low + node.output.shape[axis], mark=True), *x[axis + 1 :]),
+    )
 
 
 def slice_scatter(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
     """A tensor with a slice of it replaced: the new slice is as long as the old one."""
     x, source = a.arg(node, 0), a.arg(node, 1)
     axis, start, _, step = (node.args[2:] + (0, None, None, 1)[len(node.args) - 2 :])[:4]
-    if x is None or source is None or step != 1 or not isinstance(start, int | None) or not isinstance(axis, int):
+    if (
+        x is None
+        or source is None
+        or step != 1
+        or not isinstance(start, int | None)
+        or not isinstance(axis, int)
+    ):
         return unknown(a, node)
     axis %= len(x)
     low = 0 if start is None else start + (total(x[axis]) if start < 0 else 0)
     for i, (mine, new) in enumerate(zip(x, source, strict=True)):
-        a.unify(a.cut(mine, low, low + total(new), mark=True) if i == axis else mine, new, node.name)
+        a.unify(
+            a.cut(mine, low, low + total(new), mark=True) if i == axis else mine, new, node.name
+        )
     return (x,)
 
 
@@ -187,13 +206,21 @@ def matching_runs(old: list[int], new: list[int]) -> list[tuple[int, list[int]]]
 
 
 def regroup(a: ChannelAnalysis, node: Node, olds: Shape, news: list[int], first: bool) -> list[Dim]:
-    tracked = [dim for dim in olds if any(part.group is not None and not a.is_pinned(part.group) for part in dim)]
+    tracked = [
+        dim
+        for dim in olds
+        if any(part.group is not None and not a.is_pinned(part.group) for part in dim)
+    ]
     wide = [size for size in news if size > 1]
     if not tracked:
         return [(ChannelSlice(None, size),) for size in news]
     if len(wide) <= 1 and len(tracked) == 1:
         return merge(a, olds, tracked[0], news)
-    if len(tracked) == 1 and total(tracked[0]) == prod(total(d) for d in olds) and not (first and len(olds) > 1):
+    if (
+        len(tracked) == 1
+        and total(tracked[0]) == prod(total(d) for d in olds)
+        and not (first and len(olds) > 1)
+    ):
         return divide(a, node, tracked[0], news)
     a.pin(tracked, f"{node.name}: reshaped across dimensions")
     return [(ChannelSlice(None, size),) for size in news]
@@ -210,15 +237,23 @@ def merge(a: ChannelAnalysis, olds: Shape, tracked: Dim, news: list[int]) -> lis
 
 
 def divide(a: ChannelAnalysis, node: Node, tracked: Dim, news: list[int]) -> list[Dim]:
-    """One dimension becomes several: the one that was merged into it carries the channels, else the largest."""
+    """One dimension becomes several.
+
+    The one that was merged into it carries the channels, else the largest.
+    """
     a.uniform(tracked)
     part = tracked[0]
     if part.group is None:
         return [(ChannelSlice(None, size),) for size in news]
     natural = a.base[part.group] if part.size > a.base[part.group] else 0
-    carrier = news.index(natural) if natural in news else max(range(len(news)), key=lambda i: news[i])
+    carrier = (
+        news.index(natural) if natural in news else max(range(len(news)), key=lambda i: news[i])
+    )
     a.need_whole(part.group, news[carrier])
-    return [(ChannelSlice(part.group, size),) if i == carrier else (ChannelSlice(None, size),) for i, size in enumerate(news)]
+    return [
+        (ChannelSlice(part.group, size),) if i == carrier else (ChannelSlice(None, size),)
+        for i, size in enumerate(news)
+    ]
 
 
 def expand(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
@@ -244,7 +279,12 @@ def padding(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
 def indexed(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
     """table[index]: rows are picked, the table's other dimensions pass."""
     x, where = a.arg(node, 0), node.args[1]
-    if x is None or not isinstance(where, tuple) or len(where) != 1 or not isinstance(where[0], ValueRef):
+    if (
+        x is None
+        or not isinstance(where, tuple)
+        or len(where) != 1
+        or not isinstance(where[0], ValueRef)
+    ):
         return unknown(a, node)
     a.pin([x[0]], f"{node.name}: picked by index")
     picked = len(node.output.shape) - len(x) + 1

@@ -18,7 +18,23 @@ from nnstretch.structure.macs import CONVOLUTIONS
 INPUT, OUTPUT = "input", "output"
 WRITERS = frozenset({"conv1d", "conv2d", "conv3d", "conv_transpose2d", "linear"})
 ACTIVATIONS = frozenset(
-    "relu relu6 hardtanh silu gelu hardswish leaky_relu elu selu mish tanh sigmoid hardsigmoid prelu softplus".split()  # noqa: SIM905
+    [
+        "relu",
+        "relu6",
+        "hardtanh",
+        "silu",
+        "gelu",
+        "hardswish",
+        "leaky_relu",
+        "elu",
+        "selu",
+        "mish",
+        "tanh",
+        "sigmoid",
+        "hardsigmoid",
+        "prelu",
+        "softplus",
+    ]
 )
 PADS = frozenset({"pad", "constant_pad_nd"})
 PASSING = frozenset({"dropout", "feature_dropout", "clone", "contiguous", "alias", "detach"})
@@ -30,7 +46,10 @@ class Cut:
     """A possible meeting point."""
 
     name: str
-    """Outermost module whose output it is, or the operator where no module ends there; `output` is the last."""
+    """Outermost module whose output it is, or the operator where no module ends there.
+
+    `output` is the last.
+    """
     value: str
     """The tensor's name in the graph."""
     position: int
@@ -41,15 +60,24 @@ def find_cuts(graph: Graph) -> tuple[Cut, ...]:
     """Every cut in execution order, the network's input left out, its output last."""
     readers = graph.consumers()
     found = (Cut(name, graph.nodes[i].name, i) for i, name in separating_positions(graph))
-    return tuple(cut for cut in found if cut.name == OUTPUT or not inside_kernel(graph, cut, readers.get(cut.value, ())))
+    return tuple(
+        cut
+        for cut in found
+        if cut.name == OUTPUT or not inside_kernel(graph, cut, readers.get(cut.value, ()))
+    )
 
 
 def separating_positions(graph: Graph) -> Iterator[tuple[int, str]]:
-    """Positions after which exactly one tensor is alive, with the cut's name; nobody meets where a batch is folded into pixels."""
+    """Positions after which exactly one tensor is alive, with the cut's name.
+
+    Nobody meets where a batch is folded into pixels.
+    """
     if len(graph.outputs) != 1 or len(graph.inputs) != 1:
         return
     carriers = depends_on_input(graph)
-    last_read = {name: i for i, node in enumerate(graph.nodes) for name in node.inputs if name in carriers}
+    last_read = {
+        name: i for i, node in enumerate(graph.nodes) for name in node.inputs if name in carriers
+    }
     ends = module_ends(graph)
     end = next((i for i, node in enumerate(graph.nodes) if node.name == graph.outputs[0]), -1)
     if end < 0:
@@ -61,7 +89,12 @@ def separating_positions(graph: Graph) -> Iterator[tuple[int, str]]:
             continue
         if i == end:
             yield i, OUTPUT
-        elif i >= horizon and len(node.outputs) == 1 and node.name in last_read and node.output.shape[:1] == batch:
+        elif (
+            i >= horizon
+            and len(node.outputs) == 1
+            and node.name in last_read
+            and node.output.shape[:1] == batch
+        ):
             yield i, ends.get(i, node.name)
         horizon = max(horizon, last_read.get(node.name, i))
 
@@ -120,9 +153,12 @@ def inside_kernel(graph: Graph, cut: Cut, readers: tuple[Node, ...]) -> bool:
 
 
 def before_window(graph: Graph, cut: Cut) -> bool:
-    """Whether the tensor is a map padded for the one convolution that reads it: nothing is gained by meeting there.
+    """Whether the tensor is a map padded for the one convolution that reads it.
 
-    Inside a sub-graph runtimes pad while they convolve; a padded map that is handed over is copied pixel by pixel first.
+    Nothing is gained by meeting there.
+
+    Inside a sub-graph runtimes pad while they convolve; a padded map that is handed over is copied
+    pixel by pixel first.
     """
     if graph.nodes[cut.position].kind not in PADS:
         return False
@@ -131,14 +167,24 @@ def before_window(graph: Graph, cut: Cut) -> bool:
 
 
 def cut_named(graph: Graph, name: str) -> Cut:
-    """The cut of that name, or at the end of the module of that path; raise BadPlan that lists the cuts where there is none."""
+    """The cut of that name, or at the end of the module of that path.
+
+    Raise BadPlan that lists the cuts where there is none.
+    """
     if name == INPUT:
         return Cut(INPUT, graph.inputs[0].name, -1)
     found = find_cuts(graph)
     for cut in found:
         if cut.name == name:
             return cut
-    last = max((i for i, node in enumerate(graph.nodes) if name in prefixes(node.module) and not is_size(node)), default=None)
+    last = max(
+        (
+            i
+            for i, node in enumerate(graph.nodes)
+            if name in prefixes(node.module) and not is_size(node)
+        ),
+        default=None,
+    )
     for cut in found:
         if cut.position == last:
             return cut
@@ -147,13 +193,17 @@ def cut_named(graph: Graph, name: str) -> Cut:
 
 
 def section(graph: Graph, start: Cut, end: Cut) -> Graph:
-    """The sub-network between two cuts, as a graph of its own that reads the first and writes the second.
+    """The sub-network between two cuts, as a graph of its own that reads the first and writes the
+    second.
 
-    Batch sizes and functions of weights that were computed before the start are computed again inside.
+    Batch sizes and functions of weights that were computed before the start are computed again
+    inside.
     """
     nodes = list(graph.nodes[start.position + 1 : end.position + 1])
     inside = {node.name for node in nodes}
-    outside = {node.name: node for node in graph.nodes[: start.position + 1] if node.name != start.value}
+    outside = {
+        node.name: node for node in graph.nodes[: start.position + 1] if node.name != start.value
+    }
     needed: dict[str, Node] = {}
     for node in nodes:
         for name in node.inputs:
@@ -164,11 +214,22 @@ def section(graph: Graph, start: Cut, end: Cut) -> Graph:
     body = tuple(order + nodes)
     read = {name for node in body for name in node.inputs}
     weights = tuple(weight for weight in graph.weights if weight.name in read)
-    return Graph(f"{start.name}..{end.name}", (Value(start.value, spec),), weights, prune_unread(body, end.value), (end.value,))
+    return Graph(
+        f"{start.name}..{end.name}",
+        (Value(start.value, spec),),
+        weights,
+        prune_unread(body, end.value),
+        (end.value,),
+    )
 
 
-def gather_recomputed(name: str, outside: dict[str, Node], start: str, needed: dict[str, Node]) -> None:
-    """Collect what a section must compute again; a batch size is read off the section's own input."""
+def gather_recomputed(
+    name: str, outside: dict[str, Node], start: str, needed: dict[str, Node]
+) -> None:
+    """Collect what a section must compute again.
+
+    A batch size is read off the section's own input.
+    """
     if name in needed or name not in outside:
         return
     node = outside[name]
@@ -185,5 +246,3 @@ def prune_unread(nodes: tuple[Node, ...], output: str) -> tuple[Node, ...]:
         if node.name in needed:
             needed.update(node.inputs)
     return tuple(node for node in nodes if node.name in needed)
-
-

@@ -16,7 +16,9 @@ TRANSPOSED = frozenset({"conv_transpose1d", "conv_transpose2d", "conv_transpose3
 WEIGHTED = CONVOLUTIONS | TRANSPOSED | {"linear"}
 
 
-def count_macs(kind: str, args: tuple[Argument, ...], output: TensorSpec, specs: Mapping[str, TensorSpec]) -> int:
+def count_macs(
+    kind: str, args: tuple[Argument, ...], output: TensorSpec, specs: Mapping[str, TensorSpec]
+) -> int:
     """Work of one call; `specs` holds the shape of everything it reads."""
     if kind not in WEIGHTED or not isinstance(args[1], ValueRef):
         return 0

@@ -10,29 +10,54 @@ from nnstretch.structure.macs import CONVOLUTIONS
 
 
 def padded_as_same(graph: Graph) -> dict[str, Node]:
-    """Padding operators, by name, that say what TFLite's SAME says: converters leave them to the convolution behind them."""
+    """Padding operators, by name, that say what TFLite's SAME says.
+
+    Converters leave them to the convolution behind them.
+    """
     readers, specs = graph.consumers(), graph.specs()
     found = {}
     for node in graph.nodes:
         behind = readers.get(node.name, ())
-        if node.kind in PADS and len(behind) == 1 and node.name not in graph.outputs and is_same_padding(node, behind[0], specs):
+        if (
+            node.kind in PADS
+            and len(behind) == 1
+            and node.name not in graph.outputs
+            and is_same_padding(node, behind[0], specs)
+        ):
             found[node.name] = node
     return found
 
 
 def is_same_padding(pad: Node, reader: Node, specs: Mapping[str, TensorSpec]) -> bool:
-    """Whether zeros go around a map as SAME puts them: no more than windows need, the odd one at the end."""
-    if reader.kind not in CONVOLUTIONS or reader.inputs[0] != pad.name or len(reader.output.shape) != 4 or not pads_with_zeros(pad):
+    """Whether zeros go around a map as SAME puts them.
+
+    No more than windows need, the odd one at the end.
+    """
+    if (
+        reader.kind not in CONVOLUTIONS
+        or reader.inputs[0] != pad.name
+        or len(reader.output.shape) != 4
+        or not pads_with_zeros(pad)
+    ):
         return False
     amounts, shape = pad.args[1], specs[pad.inputs[0]].shape
     if not isinstance(amounts, tuple) or len(amounts) != 4 or set(as_pair(reader, 4, 0)) != {0}:
         return False
-    strides, dilations, window = as_pair(reader, 3, 1), as_pair(reader, 5, 1), specs[reader.inputs[1]].shape[2:]
+    strides, dilations, window = (
+        as_pair(reader, 3, 1),
+        as_pair(reader, 5, 1),
+        specs[reader.inputs[1]].shape[2:],
+    )
     for axis in range(2):
         before, after = amounts[2 - 2 * axis], amounts[3 - 2 * axis]
         out = -(-shape[2 + axis] // strides[axis])
-        needed = max(0, (out - 1) * strides[axis] + (window[axis] - 1) * dilations[axis] + 1 - shape[2 + axis])
-        if (before, after) != (needed // 2, needed - needed // 2) or reader.output.shape[2 + axis] != out:
+        needed = max(
+            0,
+            (out - 1) * strides[axis] + (window[axis] - 1) * dilations[axis] + 1 - shape[2 + axis],
+        )
+        if (before, after) != (needed // 2, needed - needed // 2) or reader.output.shape[
+            2 + axis
+        ] != out:
             return False
     return True
 
@@ -45,5 +70,8 @@ def pads_with_zeros(pad: Node) -> bool:
 def as_pair(node: Node, place: int, otherwise: int) -> tuple[int, ...]:
     """A number of a window for both axes; a word for padding is no number, and -1."""
     given: Argument = node.args[place] if place < len(node.args) else otherwise
-    sides = tuple(side if isinstance(side, int) else -1 for side in (given if isinstance(given, tuple) else (given,)))
+    sides = tuple(
+        side if isinstance(side, int) else -1
+        for side in (given if isinstance(given, tuple) else (given,))
+    )
     return sides * 2 if len(sides) == 1 else sides

@@ -33,7 +33,9 @@ class BranchDemand:
 
 @dataclass(frozen=True, slots=True)
 class Residency:
-    """Which edges of a segment need no crossing, because its neighbour runs alone on the same processor."""
+    """Which edges of a segment need no crossing, because its neighbour runs alone on the same
+    processor.
+    """
 
     before: bool = False
     after: bool = False
@@ -46,7 +48,14 @@ FREE = Link()
 def residencies(placements: Sequence[Sequence[str]]) -> tuple[Residency, ...]:
     """One `Stay` per segment, from the processors of each segment in order."""
     edges = [len(one) == len(two) == 1 and one[0] == two[0] for one, two in pairwise(placements)]
-    return tuple(Residency(before, after) for before, after in zip([False, *edges], [*edges, False], strict=True)) if placements else ()
+    return (
+        tuple(
+            Residency(before, after)
+            for before, after in zip([False, *edges], [*edges, False], strict=True)
+        )
+        if placements
+        else ()
+    )
 
 
 def segment_cost(
@@ -59,19 +68,34 @@ def segment_cost(
     original_us: float = 0.0,
     original_macs: int = 0,
 ) -> SegmentCost:
-    """Price one segment on a chip; a processor that shares the host's memory has links that cost nothing."""
+    """Price one segment on a chip.
+
+    A processor that shares the host's memory has links that cost nothing.
+    """
     names = frozenset(branch.processor for branch in branches)
     check(names, branches, stay, f"segment {start} -> {end}")
     processors = [soc.processor(branch.processor) for branch in branches]
     slowdown = soc.contention_factor(names) if len(names) > 1 else 1.0
     sync_us = 0.0 if stay.after else max(processor.sync_us for processor in processors)
-    merge_us = soc.merge.cost_us(sum(branch.bytes_out for branch in branches)) if len(branches) > 1 else 0.0
-    priced = tuple(branch_cost(branch, processor, slowdown, stay) for branch, processor in zip(branches, processors, strict=True))
+    merge_us = (
+        soc.merge.cost_us(sum(branch.bytes_out for branch in branches))
+        if len(branches) > 1
+        else 0.0
+    )
+    priced = tuple(
+        branch_cost(branch, processor, slowdown, stay)
+        for branch, processor in zip(branches, processors, strict=True)
+    )
     return SegmentCost(start, end, priced, sync_us, merge_us, original_us, original_macs)
 
 
-def branch_cost(branch: BranchDemand, processor: Processor, slowdown: float, stay: Residency) -> BranchCost:
-    copy_in, copy_out = (FREE if stay.before else processor.copy_in), (FREE if stay.after else processor.copy_out)
+def branch_cost(
+    branch: BranchDemand, processor: Processor, slowdown: float, stay: Residency
+) -> BranchCost:
+    copy_in, copy_out = (
+        (FREE if stay.before else processor.copy_in),
+        (FREE if stay.after else processor.copy_out),
+    )
     return BranchCost(
         branch.processor,
         copy_in.cost_us(branch.bytes_in),
@@ -83,11 +107,19 @@ def branch_cost(branch: BranchDemand, processor: Processor, slowdown: float, sta
     )
 
 
-def check(names: frozenset[str], branches: Sequence[BranchDemand], stay: Residency, where: str) -> None:
+def check(
+    names: frozenset[str], branches: Sequence[BranchDemand], stay: Residency, where: str
+) -> None:
     if not branches:
         raise BadPlan(f"no branch, {where}, a segment needs at least 1")
     if len(names) != len(branches):
         used = ", ".join(branch.processor for branch in branches)
-        raise BadPlan(f"{len(branches)} branches on {len(names)} processors ({used}), {where}, one branch per processor")
+        raise BadPlan(
+            f"{len(branches)} branches on {len(names)} processors ({used}), {where}, one branch per"
+            " processor"
+        )
     if len(branches) > 1 and (stay.before or stay.after):
-        raise BadPlan(f"data cannot stay on one processor, {where}, it has {len(branches)} branches that meet on the host")
+        raise BadPlan(
+            f"data cannot stay on one processor, {where}, it has {len(branches)} branches that meet"
+            " on the host"
+        )

@@ -1,4 +1,7 @@
-"""What hangs on a trial that was the best when it was told: plan, trace and picture, for optuna-dashboard."""
+"""What hangs on a trial that was the best when it was told.
+
+Plan, trace and picture, for optuna-dashboard.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,13 @@ from nnstretch.report.charts.plan_diagram import plan_picture
 from nnstretch.report.load import data as story
 from nnstretch.report.style import style_sheet
 from nnstretch.run.perfetto import write_perfetto
-from nnstretch.schedule import StaticPlacement, VirtualExecutor, run_tasks, task_durations_us, task_graph
+from nnstretch.schedule import (
+    StaticPlacement,
+    VirtualExecutor,
+    run_tasks,
+    task_durations_us,
+    task_graph,
+)
 from nnstretch.soc import Soc
 from nnstretch.stretch.lowering.lower import LoweredSegment
 from nnstretch.study.evaluate import Evaluation
@@ -30,7 +39,11 @@ if TYPE_CHECKING:
 
 SVG_NAMESPACE = "http://www.w3.org/2000/svg"
 PLAN_FILE, TRACE_FILE, PICTURE_FILE = "plan.yaml", "trace.json", "plan.svg"
-MIME_TYPES = {PLAN_FILE: "text/plain", TRACE_FILE: "application/json", PICTURE_FILE: "image/svg+xml"}
+MIME_TYPES = {
+    PLAN_FILE: "text/plain",
+    TRACE_FILE: "application/json",
+    PICTURE_FILE: "image/svg+xml",
+}
 
 
 @dataclass(frozen=True)
@@ -40,18 +53,28 @@ class ArtifactWriter:
     folder: Path
     soc: Soc
 
-    def write_if_best(self, study: Study, trial: Trial, verdict: Evaluation, values: Sequence[float]) -> bool:
+    def write_if_best(
+        self, study: Study, trial: Trial, verdict: Evaluation, values: Sequence[float]
+    ) -> bool:
         """Attach artifacts if nothing told so far is as good; says whether it did."""
         from optuna.artifacts import FileSystemArtifactStore, upload_artifact
 
         known = feasible_trials(study.get_trials(deepcopy=False))
-        if any(list(t.values) == list(values) or dominates(t.values, values, study.directions) for t in known):
+        if any(
+            list(t.values) == list(values) or dominates(t.values, values, study.directions)
+            for t in known
+        ):
             return False
         self.folder.mkdir(parents=True, exist_ok=True)
         store = FileSystemArtifactStore(self.folder)
         with tempfile.TemporaryDirectory() as folder:
             for path in write_artifacts(verdict, self.soc, Path(folder)):
-                upload_artifact(artifact_store=store, file_path=str(path), study_or_trial=trial, mimetype=MIME_TYPES[path.name])
+                upload_artifact(
+                    artifact_store=store,
+                    file_path=str(path),
+                    study_or_trial=trial,
+                    mimetype=MIME_TYPES[path.name],
+                )
         return True
 
 
@@ -66,9 +89,19 @@ def write_artifacts(verdict: Evaluation, soc: Soc, folder: Path) -> tuple[Path, 
 def write_trace(path: Path, verdict: Evaluation, soc: Soc) -> None:
     """When each branch would run, told by the virtual clock; nothing is computed."""
     manifest = virtual_manifest(verdict, soc)
-    processors = tuple(soc.processor(name) for name in dict.fromkeys(sub.processor for sub in manifest.subgraphs))
+    processors = tuple(
+        soc.processor(name) for name in dict.fromkeys(sub.processor for sub in manifest.subgraphs)
+    )
     clock = VirtualExecutor(processors, task_durations_us(manifest))
-    write_perfetto(path, {"predicted": run_tasks(task_graph(manifest), StaticPlacement(tuple(p.name for p in processors)), clock)}, manifest)
+    write_perfetto(
+        path,
+        {
+            "predicted": run_tasks(
+                task_graph(manifest), StaticPlacement(tuple(p.name for p in processors)), clock
+            )
+        },
+        manifest,
+    )
 
 
 def virtual_manifest(verdict: Evaluation, soc: Soc) -> Manifest:
@@ -77,24 +110,53 @@ def virtual_manifest(verdict: Evaluation, soc: Soc) -> Manifest:
     assert verdict.lowered is not None
     host = next((p.name for p in soc.processors if p.kind == "cpu"), soc.processors[0].name)
     subgraphs: list[Subgraph] = []
-    for number, (lowered, cost) in enumerate(zip(verdict.lowered.segments, verdict.trial.segments, strict=True)):
+    for number, (lowered, cost) in enumerate(
+        zip(verdict.lowered.segments, verdict.trial.segments, strict=True)
+    ):
         subgraphs += virtual_subgraphs(number, lowered, cost, host)
     ends = subgraphs[0].inputs, subgraphs[-1].outputs
     sync_us = {i: s.sync_us for i, s in enumerate(verdict.trial.segments) if s.sync_us > 0}
     return Manifest(verdict.plan.model, soc.name, *ends, tuple(subgraphs), 0.0, sync_us)
 
 
-def virtual_subgraphs(number: int, lowered: LoweredSegment, cost: SegmentCost, host: str) -> list[Subgraph]:
+def virtual_subgraphs(
+    number: int, lowered: LoweredSegment, cost: SegmentCost, host: str
+) -> list[Subgraph]:
     segment, found = lowered.segment, []
     into = Port(segment.start, lowered.input)
     for branch, priced in zip(lowered.branches, cost.branches, strict=True):
         name = branch.branch.processor
         out = Port(f"{segment.end}@{name}" if segment.branched else segment.end, branch.output)
-        found.append(Subgraph(f"s{number}.{name}", name, "", "", 0, (into,), (out,), segment=number, predicted_us={name: priced.latency_us}))
+        found.append(
+            Subgraph(
+                f"s{number}.{name}",
+                name,
+                "",
+                "",
+                0,
+                (into,),
+                (out,),
+                segment=number,
+                predicted_us={name: priced.latency_us},
+            )
+        )
     if segment.branched:
         outs = tuple(sub.outputs[0] for sub in found)
         met = Port(segment.end, lowered.output)
-        found.append(Subgraph(f"s{number}.merge", host, "", "", 0, outs, (met,), "merge", segment=number, predicted_us={host: cost.merge_us}))
+        found.append(
+            Subgraph(
+                f"s{number}.merge",
+                host,
+                "",
+                "",
+                0,
+                outs,
+                (met,),
+                "merge",
+                segment=number,
+                predicted_us={host: cost.merge_us},
+            )
+        )
     return found
 
 
@@ -125,7 +187,10 @@ def report_segments(verdict: Evaluation) -> tuple[story.ReportedSegment, ...]:
             start=cost.start,
             end=cost.end,
             merge=lowered.segment.merge,
-            branches=tuple(report_branch(b.branch, priced) for b, priced in zip(lowered.branches, cost.branches, strict=True)),
+            branches=tuple(
+                report_branch(b.branch, priced)
+                for b, priced in zip(lowered.branches, cost.branches, strict=True)
+            ),
             latency_ms=cost.latency_us / 1000,
             sync_ms=cost.sync_us / 1000,
             merge_ms=cost.merge_us / 1000,

@@ -1,4 +1,6 @@
-"""Everything one study depends on, written into the study itself, and the proven optimum beside it."""
+"""Everything one study depends on, written into the study itself, and the proven optimum
+beside it.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,18 @@ if TYPE_CHECKING:
     from nnstretch.stretch.search.search import SearchResult
 
 OBJECTIVES = ("latency", "measured", "accuracy", "both")
-DIRECTIONS: dict[str, list[Any]] = {"latency": ["minimize"], "measured": ["minimize"], "accuracy": ["maximize"], "both": ["minimize", "maximize"]}
-METRICS = {"latency": ["latency_ms"], "measured": ["measured_ms"], "accuracy": ["accuracy"], "both": ["latency_ms", "accuracy"]}
+DIRECTIONS: dict[str, list[Any]] = {
+    "latency": ["minimize"],
+    "measured": ["minimize"],
+    "accuracy": ["maximize"],
+    "both": ["minimize", "maximize"],
+}
+METRICS = {
+    "latency": ["latency_ms"],
+    "measured": ["measured_ms"],
+    "accuracy": ["accuracy"],
+    "both": ["latency_ms", "accuracy"],
+}
 CONFIG_KEY, EXACT_OPTIMUM_KEY = "made_for", "exact"
 """Attributes of a study: its setting, and what the exact search found."""
 
@@ -51,7 +63,9 @@ class StudyConfig:
 
     @property
     def uses_predicted_latency(self) -> bool:
-        """Whether predicted latency is among the objectives, so that the exact optimum is one of theirs."""
+        """Whether predicted latency is among the objectives, so that the exact optimum is one of
+        theirs.
+        """
         return self.objective in ("latency", "both")
 
     @property
@@ -63,29 +77,49 @@ class StudyConfig:
         pairs: dict[str, Any] = {}
         for key, value in asdict(self).items():
             pairs |= flatten_mapping(value, f"{key}.") if isinstance(value, dict) else {key: value}
-        finite = {key: None if isinstance(value, float) and math.isinf(value) else value for key, value in pairs.items()}
+        finite = {
+            key: None if isinstance(value, float) and math.isinf(value) else value
+            for key, value in pairs.items()
+        }
         return dict(json.loads(json.dumps(finite)))
 
 
 def flatten_mapping(tree: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     pairs: dict[str, Any] = {}
     for key, value in tree.items():
-        pairs |= flatten_mapping(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+        pairs |= (
+            flatten_mapping(value, f"{prefix}{key}.")
+            if isinstance(value, Mapping)
+            else {f"{prefix}{key}": value}
+        )
     return pairs
 
 
-def open_study(storage: BaseStorage, name: str, setting: StudyConfig, sampler: Any = None, pruner: Any = None) -> Study:
-    """A new study, or the one of this name if it was made for the same setting. Raises BadInput naming what differs."""
+def open_study(
+    storage: BaseStorage, name: str, setting: StudyConfig, sampler: Any = None, pruner: Any = None
+) -> Study:
+    """A new study, or the one of this name if it was made for the same setting.
+
+    Raises BadInput naming what differs.
+    """
     import optuna
 
     directions = DIRECTIONS[setting.objective]
     study = optuna.create_study(
-        storage=storage, study_name=name, directions=directions, load_if_exists=True, sampler=sampler, pruner=pruner
+        storage=storage,
+        study_name=name,
+        directions=directions,
+        load_if_exists=True,
+        sampler=sampler,
+        pruner=pruner,
     )
     now, before = setting.to_flat_json(), study.user_attrs.get(CONFIG_KEY)
     if before is None:
         if study.get_trials(deepcopy=False):
-            raise BadInput(f"study {name!r} was not made by nnstretch, its trials are of another kind, give another --name")
+            raise BadInput(
+                f"study {name!r} was not made by nnstretch, its trials are of another kind, give"
+                " another --name"
+            )
         study.set_user_attr(CONFIG_KEY, now)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -93,23 +127,49 @@ def open_study(storage: BaseStorage, name: str, setting: StudyConfig, sampler: A
         before = study.user_attrs[CONFIG_KEY]
     for key in sorted({*now, *before}):
         if now.get(key) != before.get(key):
-            raise BadInput(f"study {name!r} was made for another {key}, {before.get(key)} and not {now.get(key)}, give another --name")
+            raise BadInput(
+                f"study {name!r} was made for another {key}, {before.get(key)} and not"
+                f" {now.get(key)}, give another --name"
+            )
     return study
 
 
 def exact_optimum_json(result: SearchResult) -> dict[str, Any]:
     best_us = result.plans[0].trial.latency_us
-    return {"latency_ms": best_us / 1000, "optimal": result.optimal, "lower_bound_ms": result.lower_bound_us / 1000}
+    return {
+        "latency_ms": best_us / 1000,
+        "optimal": result.optimal,
+        "lower_bound_ms": result.lower_bound_us / 1000,
+    }
 
 
-def store_exact_optimum(study: Study, setting: StudyConfig, stretcher: NetworkAnalysis, soc: Soc, space: PlanSpace, top: int) -> None:
-    """Search once a study: its optimum becomes an attribute, its `top` plans the first trials. Raises what search raises."""
+def store_exact_optimum(
+    study: Study,
+    setting: StudyConfig,
+    stretcher: NetworkAnalysis,
+    soc: Soc,
+    space: PlanSpace,
+    top: int,
+) -> None:
+    """Search once a study: its optimum becomes an attribute, its `top` plans the first trials.
+
+    Raises what search raises.
+    """
     from nnstretch.stretch.search.search import search
 
     if EXACT_OPTIMUM_KEY in study.user_attrs or not (setting.uses_predicted_latency or top):
         return
     bounds = asdict(setting.bounds)
-    result = search(stretcher, soc, setting.processors, setting.limits, top=max(top, 1), fallback=setting.fallback, merges=("concat",), **bounds)
+    result = search(
+        stretcher,
+        soc,
+        setting.processors,
+        setting.limits,
+        top=max(top, 1),
+        fallback=setting.fallback,
+        merges=("concat",),
+        **bounds,
+    )
     for rank, found in enumerate(result.plans[:top]):
         study.add_trial(warm_start_trial(parameters_from_plan(space, found.trial.plan), rank))
     study.set_user_attr(EXACT_OPTIMUM_KEY, exact_optimum_json(result))

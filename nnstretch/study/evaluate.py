@@ -1,7 +1,7 @@
 """Parameters -> a plan with every number predicted, and its distance from every limit.
 
-A limit is a number: above zero it is broken, by that share; at or below zero it is kept, with that much
-to spare. The rules are those of stretch/constraints.py, which answer only whether.
+A limit is a number: above zero it is broken, by that share; at or below zero it is kept, with that
+much to spare. The rules are those of stretch/constraints.py, which answer only whether.
 """
 
 from __future__ import annotations
@@ -70,36 +70,80 @@ class PlanEvaluator:
             lowered = lower(self.stretcher, plan)
         except BadPlan as refusal:
             return Evaluation(plan, {BUILDABLE_CONSTRAINT: 1.0}, reason=str(refusal))
-        if idle := next((s.segment for s in lowered.segments if s.segment.branched and not s.original.macs), None):
-            return Evaluation(plan, {BUILDABLE_CONSTRAINT: 1.0}, reason=f"nothing to share out, segment {idle.start} -> {idle.end}, it has no MACs")
+        if idle := next(
+            (s.segment for s in lowered.segments if s.segment.branched and not s.original.macs),
+            None,
+        ):
+            return Evaluation(
+                plan,
+                {BUILDABLE_CONSTRAINT: 1.0},
+                reason=f"nothing to share out, segment {idle.start} -> {idle.end}, it has no MACs",
+            )
         trial = self.estimate_trial(lowered)
-        return Evaluation(plan, constraint_violations(trial, self.limits, self.bounds, self.soc), trial, lowered)
+        return Evaluation(
+            plan, constraint_violations(trial, self.limits, self.bounds, self.soc), trial, lowered
+        )
 
     def estimate_trial(self, lowered: LoweredNetwork) -> Trial:
-        """As `stretch.pricing.price`, beside the fastest of the study's processors, used or not: so the exact search has it."""
-        placements = [[branch.branch.processor for branch in segment.branches] for segment in lowered.segments]
+        """As `stretch.pricing.price`, beside the fastest of the study's processors, used or not.
+
+        So the exact search has it.
+        """
+        placements = [
+            [branch.branch.processor for branch in segment.branches] for segment in lowered.segments
+        ]
         costs: list[SegmentCost] = []
         for segment, stay in zip(lowered.segments, residencies(placements), strict=True):
             start, end = segment.segment.start, segment.segment.end
             if (start, end) not in self.original_latencies_us:
-                self.original_latencies_us[start, end] = min(self.pricer.estimate_graph(segment.original, p).latency_us for p in self.processors)
+                self.original_latencies_us[start, end] = min(
+                    self.pricer.estimate_graph(segment.original, p).latency_us
+                    for p in self.processors
+                )
             work = [self.pricer.branch_demand(branch) for branch in segment.branches]
-            original_us, original_macs = self.original_latencies_us[start, end], segment.original.macs
-            cost = segment_cost(self.soc, work, stay, start=start, end=end, original_us=original_us, original_macs=original_macs)
+            original_us, original_macs = (
+                self.original_latencies_us[start, end],
+                segment.original.macs,
+            )
+            cost = segment_cost(
+                self.soc,
+                work,
+                stay,
+                start=start,
+                end=end,
+                original_us=original_us,
+                original_macs=original_macs,
+            )
             costs.append(cost)
         return Trial(lowered.plan, tuple(costs), lowered.macs, lowered.params)
 
 
-def constraint_violations(trial: Trial, limits: SegmentLimits, bounds: MacAndParamBounds, soc: Soc) -> dict[str, float]:
-    """How far a plan is beyond each of its limits, as a share of the limit; limits that cannot be broken are left out."""
+def constraint_violations(
+    trial: Trial, limits: SegmentLimits, bounds: MacAndParamBounds, soc: Soc
+) -> dict[str, float]:
+    """How far a plan is beyond each of its limits, as a share of the limit.
+
+    Limits that cannot be broken are left out.
+    """
     segments = branched_segments(trial)
     slowest = [max(b.latency_us for b in s.branches) for s in segments]
     macs = [[b.macs for b in s.branches] for s in segments]
     found = {
-        "cost_amortised": aggregate_violations(relative_excess(s.communication_us, limits.alpha * s.original_us) for s in segments),
-        "no_stragglers": aggregate_violations(relative_excess(us, limits.beta * s.original_us) for s, us in zip(segments, slowest, strict=True)),
-        "main_branch": aggregate_violations(relative_shortfall(max(m), limits.main_macs * s.original_macs) for s, m in zip(segments, macs, strict=True)),
-        "capacity": aggregate_violations(relative_shortfall(sum(m), limits.segment_macs * s.original_macs) for s, m in zip(segments, macs, strict=True)),
+        "cost_amortised": aggregate_violations(
+            relative_excess(s.communication_us, limits.alpha * s.original_us) for s in segments
+        ),
+        "no_stragglers": aggregate_violations(
+            relative_excess(us, limits.beta * s.original_us)
+            for s, us in zip(segments, slowest, strict=True)
+        ),
+        "main_branch": aggregate_violations(
+            relative_shortfall(max(m), limits.main_macs * s.original_macs)
+            for s, m in zip(segments, macs, strict=True)
+        ),
+        "capacity": aggregate_violations(
+            relative_shortfall(sum(m), limits.segment_macs * s.original_macs)
+            for s, m in zip(segments, macs, strict=True)
+        ),
     }
     if any(processor.memory_bytes is not None for processor in soc.processors):
         found["memory"] = aggregate_violations(memory_violations(trial, soc))
@@ -121,7 +165,10 @@ def relative_shortfall(demand: float, limit: float) -> float:
 
 
 def aggregate_violations(shares: Iterable[float]) -> float:
-    """All that is broken, added up, so that a sampler feels every segment it mends; else what is closest to breaking."""
+    """All that is broken, added up, so that a sampler feels every segment it mends.
+
+    Else what is closest to breaking.
+    """
     known = list(shares)
     broken = [share for share in known if share > 0]
     return sum(broken) if broken else max(known, default=NO_BRANCH_VIOLATION)
@@ -131,7 +178,9 @@ def memory_violations(trial: Trial, soc: Soc) -> Iterable[float]:
     held: dict[str, float] = {}
     for segment in trial.segments:
         for branch in segment.branches:
-            held[branch.processor] = held.get(branch.processor, 0.0) + branch.params * soc.element_bytes
+            held[branch.processor] = (
+                held.get(branch.processor, 0.0) + branch.params * soc.element_bytes
+            )
     for name, size_bytes in held.items():
         limit = soc.processor(name).memory_bytes
         if limit is not None:

@@ -1,4 +1,7 @@
-"""What a trial is worth: its predicted latency, its latency measured here, its accuracy after a short training."""
+"""What a trial is worth.
+
+Its predicted latency, its latency measured here, its accuracy after a short training.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,10 @@ class Objectives:
     """Of the original, by the input shape it was captured at."""
 
     def measure_objectives(self, verdict: Evaluation, report: AccuracyCallback) -> dict[str, float]:
-        """By metric: `latency_ms`, `measured_ms`, `accuracy`. Raises Behind, and what exporting or training raises."""
+        """By metric: `latency_ms`, `measured_ms`, `accuracy`.
+
+        Raises Behind, and what exporting or training raises.
+        """
         assert verdict.trial is not None
         predicted = {"latency_ms": verdict.trial.latency_us / 1000}
         if self.objective == "measured":
@@ -67,7 +73,9 @@ class Objectives:
         return build_module(verdict.lowered, self.weights[shape])
 
     def measure_latency_ms(self, verdict: Evaluation) -> float:
-        """Median over `repeat` runs of the exported bundle on this machine, branches on threads, in milliseconds."""
+        """Median over `repeat` runs of the exported bundle on this machine, branches on threads, in
+        milliseconds.
+        """
         from nnstretch.export import export
         from nnstretch.run import Session
 
@@ -88,13 +96,23 @@ class Objectives:
 
         assert self.recipe is not None
         with tempfile.TemporaryDirectory() as folder:
-            return train_with_reports(self.build_network(verdict), self.recipe, Path(folder), report)
+            return train_with_reports(
+                self.build_network(verdict), self.recipe, Path(folder), report
+            )
 
 
-def should_prune_training(accuracy: float, epoch: int, latency_ms: float, rivals: Sequence[tuple[float, Sequence[float]]]) -> bool:
-    """Whether a training of two objectives may stop: at this epoch, most trials that are as fast were more accurate.
+def should_prune_training(
+    accuracy: float, epoch: int, latency_ms: float, rivals: Sequence[tuple[float, Sequence[float]]]
+) -> bool:
+    """Whether a training of two objectives may stop.
+
+    At this epoch, most trials that are as fast were more accurate.
 
     `rivals` are (latency_ms, accuracy by epoch) of other trials; slower ones say nothing.
     """
-    same = [curve[epoch - 1] for their_ms, curve in rivals if their_ms <= latency_ms and len(curve) >= epoch]
+    same = [
+        curve[epoch - 1]
+        for their_ms, curve in rivals
+        if their_ms <= latency_ms and len(curve) >= epoch
+    ]
     return len(same) >= MIN_RIVALS and accuracy < median(same)

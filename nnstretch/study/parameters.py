@@ -1,10 +1,10 @@
 """Plan <-> parameters: one flat, fixed list of choices that every sampler understands.
 
 For every candidate meeting point, whether branches meet there; for every candidate start, which
-processors run behind it; for each of them a share of the depth and a share of the width. Choices that
-a plan does not use (what runs behind a cut where nothing meets) stand idle, so the list is the same for
-every trial; where there is no work to share out, the first of the processors runs alone. Depths, widths
-and meeting points are those of the exact search: both cover one space.
+processors run behind it; for each of them a share of the depth and a share of the width. Choices
+that a plan does not use (what runs behind a cut where nothing meets) stand idle, so the list is the
+same for every trial; where there is no work to share out, the first of the processors runs alone.
+Depths, widths and meeting points are those of the exact search: both cover one space.
 """
 
 from __future__ import annotations
@@ -69,20 +69,29 @@ class PlanSpace:
     @cached_property
     def branch_starts(self) -> tuple[Cut, ...]:
         """Cuts behind which something can branch: all but the last before the output."""
-        return (Cut(INPUT, self.stretcher.graph.inputs[0].name, -1), *self.meeting_points[:-2]) if len(self.meeting_points) > 1 else ()
+        return (
+            (Cut(INPUT, self.stretcher.graph.inputs[0].name, -1), *self.meeting_points[:-2])
+            if len(self.meeting_points) > 1
+            else ()
+        )
 
     @cached_property
     def processor_sets(self) -> tuple[str, ...]:
         """Every set of processors, spelt `cpu+dsp`, small ones first."""
         sizes = range(1, len(self.processors) + 1)
-        return tuple("+".join(team) for size in sizes for team in combinations(self.processors, size))
+        return tuple(
+            "+".join(team) for size in sizes for team in combinations(self.processors, size)
+        )
 
     @cached_property
     def distributions(self) -> dict[str, BaseDistribution]:
         """Every parameter by name, the same for every trial."""
         from optuna.distributions import CategoricalDistribution, FloatDistribution
 
-        found: dict[str, BaseDistribution] = {meeting_parameter(cut.name): CategoricalDistribution((False, True)) for cut in self.meeting_points[:-1]}
+        found: dict[str, BaseDistribution] = {
+            meeting_parameter(cut.name): CategoricalDistribution((False, True))
+            for cut in self.meeting_points[:-1]
+        }
         for start in self.branch_starts:
             found[processors_parameter(start.name)] = CategoricalDistribution(self.processor_sets)
             for processor in self.processors:
@@ -93,8 +102,13 @@ class PlanSpace:
 
     @cached_property
     def unused_defaults(self) -> dict[str, ParameterValue]:
-        """What parameters say that a plan does not use: the original, unbranched, on the first processor."""
-        found: dict[str, ParameterValue] = {meeting_parameter(cut.name): False for cut in self.meeting_points[:-1]}
+        """What parameters say that a plan does not use.
+
+        The original, unbranched, on the first processor.
+        """
+        found: dict[str, ParameterValue] = {
+            meeting_parameter(cut.name): False for cut in self.meeting_points[:-1]
+        }
         for start in self.branch_starts:
             found[processors_parameter(start.name)] = self.processor_sets[0]
             for processor in self.processors:
@@ -109,7 +123,10 @@ class PlanSpace:
         return range(max(fewest, ceil(self.limits.min_depth * full - 1e-9)), full + 1)
 
     def widths(self, start: Cut, end: Cut) -> tuple[int, ...]:
-        """Channels that a branch may end with: multiples of the granule that can be built; the original's own width is the last."""
+        """Channels that a branch may end with: multiples of the granule that can be built.
+
+        The original's own width is the last.
+        """
         key = (start.position, end.position)
         if key not in self.width_cache:
             piece = self.stretcher.section(start, end, None)
@@ -118,7 +135,8 @@ class PlanSpace:
             wanted = list(range(max(step, ceil(least / step) * step), full, step))
             if self.width_steps is not None and len(wanted) >= self.width_steps:
                 shares = [
-                    self.limits.min_width + (1 - self.limits.min_width) * i / (self.width_steps - 1) for i in range(self.width_steps - 1)
+                    self.limits.min_width + (1 - self.limits.min_width) * i / (self.width_steps - 1)
+                    for i in range(self.width_steps - 1)
                 ]
                 wanted = [round_channels(full * share) for share in shares]
             possible = {nearest_width(piece, piece.width_in, width) for width in wanted}
@@ -129,12 +147,20 @@ class PlanSpace:
         for cut in (*self.branch_starts, *self.meeting_points):
             if cut.name == name:
                 return cut
-        raise BadPlan(f"plan meets at {name!r}, {self.stretcher.graph.name}, a study meets at {', '.join(c.name for c in self.meeting_points)}")
+        raise BadPlan(
+            f"plan meets at {name!r}, {self.stretcher.graph.name}, a study meets at"
+            f" {', '.join(c.name for c in self.meeting_points)}"
+        )
 
 
 def plan_from_parameters(space: PlanSpace, parameters: Mapping[str, ParameterValue]) -> Plan:
-    """The plan that parameters spell. It may still break a limit, or have a branch that cannot be built: see judge.py."""
-    ends = [cut for cut in space.meeting_points[:-1] if parameters[meeting_parameter(cut.name)]] + [space.meeting_points[-1]]
+    """The plan that parameters spell.
+
+    It may still break a limit, or have a branch that cannot be built: see judge.py.
+    """
+    ends = [cut for cut in space.meeting_points[:-1] if parameters[meeting_parameter(cut.name)]] + [
+        space.meeting_points[-1]
+    ]
     segments: list[Segment] = []
     for start, end in zip([Cut(INPUT, "", -1), *ends], ends, strict=False):
         branches = branches_from_parameters(space, start, end, parameters)
@@ -147,7 +173,9 @@ def plan_from_parameters(space: PlanSpace, parameters: Mapping[str, ParameterVal
     return Plan(graph.name, graph.inputs[0].spec.shape, tuple(segments), space.soc)
 
 
-def branches_from_parameters(space: PlanSpace, start: Cut, end: Cut, parameters: Mapping[str, ParameterValue]) -> tuple[Branch, ...]:
+def branches_from_parameters(
+    space: PlanSpace, start: Cut, end: Cut, parameters: Mapping[str, ParameterValue]
+) -> tuple[Branch, ...]:
     if end == space.meeting_points[-1]:
         return (Branch(str(parameters[LAST_PROCESSOR_PARAMETER])),)
     team = str(parameters[processors_parameter(start.name)]).split("+")
@@ -158,8 +186,12 @@ def branches_from_parameters(space: PlanSpace, start: Cut, end: Cut, parameters:
     return tuple(
         Branch(
             processor,
-            depths[index_from_share(parameters[depth_parameter(start.name, processor)], len(depths))],
-            widths[index_from_share(parameters[width_parameter(start.name, processor)], len(widths))],
+            depths[
+                index_from_share(parameters[depth_parameter(start.name, processor)], len(depths))
+            ],
+            widths[
+                index_from_share(parameters[width_parameter(start.name, processor)], len(widths))
+            ],
         )
         for processor in team
     )
@@ -175,7 +207,10 @@ def share_from_index(index: int, count: int) -> float:
 
 
 def parameters_from_plan(space: PlanSpace, plan: Plan) -> dict[str, ParameterValue]:
-    """The parameters that spell a plan: `plan_of` gives the same plan back. Raises BadPlan for a plan outside the space."""
+    """The parameters that spell a plan: `plan_of` gives the same plan back.
+
+    Raises BadPlan for a plan outside the space.
+    """
     found = dict(space.unused_defaults)
     for segment in plan.segments:
         where = f"segment {segment.start} -> {segment.end}"
@@ -186,12 +221,22 @@ def parameters_from_plan(space: PlanSpace, plan: Plan) -> dict[str, ParameterVal
         if segment.branched:
             found |= segment_parameters(space, segment, where)
         elif (branch := segment.branches[0]) != Branch(branch.processor):
-            raise BadPlan(f"{where} is {branch} alone, a study leaves what does not branch as it is")
+            raise BadPlan(
+                f"{where} is {branch} alone, a study leaves what does not branch as it is"
+            )
         else:
-            found[LAST_PROCESSOR_PARAMETER if segment is plan.segments[-1] else processors_parameter(segment.start)] = branch.processor
+            found[
+                (
+                    LAST_PROCESSOR_PARAMETER
+                    if segment is plan.segments[-1]
+                    else processors_parameter(segment.start)
+                )
+            ] = branch.processor
     known = {*space.processors} >= {*plan.processors}
     if not known or plan_from_parameters(space, found).segments != plan.segments:
-        raise BadPlan(f"plan of {plan.model} is outside the study's space of {', '.join(space.processors)}")
+        raise BadPlan(
+            f"plan of {plan.model} is outside the study's space of {', '.join(space.processors)}"
+        )
     return found
 
 
@@ -199,12 +244,25 @@ def segment_parameters(space: PlanSpace, segment: Segment, where: str) -> dict[s
     """The parameters of one branched segment."""
     start, end = space.find_cut(segment.start), space.find_cut(segment.end)
     depths, widths = space.depths(start, end), space.widths(start, end)
-    found: dict[str, ParameterValue] = {processors_parameter(segment.start): "+".join(branch.processor for branch in segment.branches)}
+    found: dict[str, ParameterValue] = {
+        processors_parameter(segment.start): "+".join(
+            branch.processor for branch in segment.branches
+        )
+    }
     for branch in segment.branches:
-        if not isinstance(branch.depth, int) or branch.depth not in depths or branch.width not in widths:
+        if (
+            not isinstance(branch.depth, int)
+            or branch.depth not in depths
+            or branch.width not in widths
+        ):
             raise BadPlan(
-                f"{branch} is outside the study's space, {where}, depth {depths[0]} to {depths[-1]}, width {widths[0]} to {widths[-1]}"
+                f"{branch} is outside the study's space, {where}, depth {depths[0]} to"
+                f" {depths[-1]}, width {widths[0]} to {widths[-1]}"
             )
-        found[depth_parameter(segment.start, branch.processor)] = share_from_index(depths.index(branch.depth), len(depths))
-        found[width_parameter(segment.start, branch.processor)] = share_from_index(widths.index(branch.width), len(widths))
+        found[depth_parameter(segment.start, branch.processor)] = share_from_index(
+            depths.index(branch.depth), len(depths)
+        )
+        found[width_parameter(segment.start, branch.processor)] = share_from_index(
+            widths.index(branch.width), len(widths)
+        )
     return found

@@ -23,27 +23,50 @@ METRIC_NAMES = ("latency_ms", "measured_ms", "accuracy", "macs", "params")
 
 def feasible_trials(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
     """Complete trials that keep every limit."""
-    return [t for t in trials if t.state == TrialState.COMPLETE and all(v <= 0 for v in t.constraints.values())]
+    return [
+        t
+        for t in trials
+        if t.state == TrialState.COMPLETE and all(v <= 0 for v in t.constraints.values())
+    ]
 
 
-def dominates(one: Sequence[float], two: Sequence[float], directions: Sequence[StudyDirection]) -> bool:
+def dominates(
+    one: Sequence[float], two: Sequence[float], directions: Sequence[StudyDirection]
+) -> bool:
     """Whether values `one` dominate `two`: nowhere worse, somewhere better."""
-    signed = [(-a, -b) if d == StudyDirection.MAXIMIZE else (a, b) for a, b, d in zip(one, two, directions, strict=True)]
+    signed = [
+        (-a, -b) if d == StudyDirection.MAXIMIZE else (a, b)
+        for a, b, d in zip(one, two, directions, strict=True)
+    ]
     return all(a <= b for a, b in signed) and any(a < b for a, b in signed)
 
 
-def best_trials(trials: Sequence[FrozenTrial], directions: Sequence[StudyDirection]) -> list[FrozenTrial]:
+def best_trials(
+    trials: Sequence[FrozenTrial], directions: Sequence[StudyDirection]
+) -> list[FrozenTrial]:
     """Of one objective the best few, of two the front; equal plans once, the first to be told."""
     once = {t.user_attrs.get("plan", t.number): t for t in reversed(feasible_trials(trials))}
-    found = [t for t in once.values() if len(directions) == 1 or not any(dominates(o.values, t.values, directions) for o in once.values())]
+    found = [
+        t
+        for t in once.values()
+        if len(directions) == 1
+        or not any(dominates(o.values, t.values, directions) for o in once.values())
+    ]
     sign = -1 if directions[0] == StudyDirection.MAXIMIZE else 1
     found.sort(key=lambda t: (sign * t.values[0], t.number))
     return found[:MAX_LISTED_TRIALS] if len(directions) == 1 else found
 
 
-def optimality_gap(trials: Sequence[FrozenTrial], exact: dict[str, Any] | None, predicts: bool) -> float | None:
-    """Best predicted latency over the proven optimum, less one; None without an optimum, a proof or a feasible trial."""
-    latencies_ms = [t.user_attrs["latency_ms"] for t in feasible_trials(trials) if "latency_ms" in t.user_attrs]
+def optimality_gap(
+    trials: Sequence[FrozenTrial], exact: dict[str, Any] | None, predicts: bool
+) -> float | None:
+    """Best predicted latency over the proven optimum, less one.
+
+    None without an optimum, a proof or a feasible trial.
+    """
+    latencies_ms = [
+        t.user_attrs["latency_ms"] for t in feasible_trials(trials) if "latency_ms" in t.user_attrs
+    ]
     if not predicts or exact is None or not exact["optimal"] or not latencies_ms:
         return None
     return float(min(latencies_ms) / exact["latency_ms"] - 1)
@@ -52,7 +75,11 @@ def optimality_gap(trials: Sequence[FrozenTrial], exact: dict[str, Any] | None, 
 def trial_json(trial: FrozenTrial) -> dict[str, Any]:
     plan = parse_plan(trial.user_attrs["plan"], f"trial {trial.number}")
     numbers = {name: trial.user_attrs[name] for name in METRIC_NAMES if name in trial.user_attrs}
-    return {"trial": trial.number, **numbers, "segments": [segment_data(segment) for segment in plan.segments]}
+    return {
+        "trial": trial.number,
+        **numbers,
+        "segments": [segment_data(segment) for segment in plan.segments],
+    }
 
 
 def result_json(study: Study, predicts: bool) -> dict[str, Any]:

@@ -30,13 +30,20 @@ class ReportingCallback(Records):
         self._report(self.epochs[-1].epoch, self.epochs[-1].val_accuracy)
 
 
-def train_with_reports(module: nn.Module, recipe: Recipe, folder: Path, report: AccuracyCallback) -> float:
+def train_with_reports(
+    module: nn.Module, recipe: Recipe, folder: Path, report: AccuracyCallback
+) -> float:
     """Train in place and in this process alone, of which a study has several.
 
-    Share of held-out images after the last epoch. Raises BadInput where network and data do not fit.
+    Share of held-out images after the last epoch. Raises BadInput where network and data do not
+    fit.
     """
     alone = replace(recipe, trainer=replace(recipe.trainer, tensorboard=False, devices=1, nodes=1))
-    with silence_lightning(), torch_threads(recipe.trainer.threads), torch.random.fork_rng(devices=[]):
+    with (
+        silence_lightning(),
+        torch_threads(recipe.trainer.threads),
+        torch.random.fork_rng(devices=[]),
+    ):
         pictures = Pictures(alone)
         check_network_fits_data(module, alone, len(pictures.dataset.classes))
         records = ReportingCallback(folder, report)

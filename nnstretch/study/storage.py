@@ -1,4 +1,7 @@
-"""Where a study is kept: a journal file beside its folder, a database, or a gRPC proxy in front of one."""
+"""Where a study is kept.
+
+A journal file beside its folder, a database, or a gRPC proxy in front of one.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,9 @@ SQLITE_BUSY_TIMEOUT_S = 60
 
 
 class KernelLock:
-    """One writer at a time, kept by the operating system: a worker that is killed leaves no lock behind.
+    """One writer at a time, kept by the operating system.
+
+    A worker that is killed leaves no lock behind.
 
     Whoever comes next also cuts off the half-written line that the dead one may have left.
     """
@@ -58,7 +63,10 @@ def truncate_partial_line(journal: Path) -> None:
 
 
 def open_storage(where: str) -> BaseStorage:
-    """A journal FILE, `grpc://HOST:PORT`, or any URL that SQLAlchemy knows. Raises BadInput or UnknownName with the culprit."""
+    """A journal FILE, `grpc://HOST:PORT`, or any URL that SQLAlchemy knows.
+
+    Raises BadInput or UnknownName with the culprit.
+    """
     if where.startswith(GRPC_PREFIX):
         return grpc_storage(where)
     if "://" in where:
@@ -76,7 +84,8 @@ def journal_storage(path: Path) -> BaseStorage:
         raise BadInput(f"cannot keep a study in {path}, {error.strerror or error}") from None
     except (ValueError, KeyError, TypeError) as error:
         raise BadInput(
-            f"cannot read the study journal {path}, it is no journal or is damaged, {' '.join(str(error).split())[:120]}"
+            f"cannot read the study journal {path}, it is no journal or is damaged,"
+            f" {' '.join(str(error).split())[:120]}"
         ) from None
 
 
@@ -94,7 +103,9 @@ def database_storage(url: str) -> BaseStorage:
     from optuna.storages import RDBStorage, get_storage
     from sqlalchemy.exc import SQLAlchemyError
 
-    engine = {"connect_args": {"timeout": SQLITE_BUSY_TIMEOUT_S}} if url.startswith("sqlite") else {}
+    engine = (
+        {"connect_args": {"timeout": SQLITE_BUSY_TIMEOUT_S}} if url.startswith("sqlite") else {}
+    )
     try:
         return get_storage(RDBStorage(url, engine_kwargs=engine))
     except (SQLAlchemyError, ImportError, ValueError) as error:
@@ -117,10 +128,14 @@ def grpc_storage(where: str) -> BaseStorage:
         import grpc  # noqa: F401
         from optuna.storages import GrpcStorageProxy
     except ImportError:
-        raise BadInput(f"cannot reach {where}, package grpcio is missing, install grpcio and protobuf") from None
+        raise BadInput(
+            f"cannot reach {where}, package grpcio is missing, install grpcio and protobuf"
+        ) from None
     proxy = GrpcStorageProxy(host=host, port=int(port))
     try:
         proxy.wait_server_ready(timeout=GRPC_READY_TIMEOUT_S)
     except ConnectionError:
-        raise UnknownName(f"no storage server at {where}, it did not answer within {GRPC_READY_TIMEOUT_S} s") from None
+        raise UnknownName(
+            f"no storage server at {where}, it did not answer within {GRPC_READY_TIMEOUT_S} s"
+        ) from None
     return proxy

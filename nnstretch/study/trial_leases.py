@@ -1,17 +1,25 @@
 """Who runs which trial: exactly N of them, whatever dies in between.
 
-- *Never more than N.* Storages number trials one after another, and FAIL is final. A trial that repeats
-  another has the place of the first one. A worker keeps the trial it was given only if fewer than N trials
-  in front of it can still count (finished, running, waiting, or lost and not yet enqueued again); otherwise
-  it withdraws. Of any finished trials, the last in that order saw at most N - 1 in front of it, so no more
+- *Never more than N.* Storages number trials one after another, and FAIL is final. A trial that
+  repeats
+  another has the place of the first one. A worker keeps the trial it was given only if fewer than N
+  trials
+  in front of it can still count (finished, running, waiting, or lost and not yet enqueued again);
+  otherwise
+  it withdraws. Of any finished trials, the last in that order saw at most N - 1 in front of it, so
+  no more
   than N ever finish, without any lock of our own.
-- *None is lost.* A running trial carries a beat, a number that its worker raises. Whoever sees a beat stand
+- *None is lost.* A running trial carries a beat, a number that its worker raises. Whoever sees a
+  beat stand
   still for a lease, by its own clock, tells the trial FAIL; the storage lets one worker do so. A
   FAIL without a successor is enqueued again, by whoever notices first.
-- *None is counted twice.* Should two notice at once, the successor with the lower number counts and the
-  other withdraws. A worker that was only slow finds its trial told when it comes back, and drops its result.
+- *None is counted twice.* Should two notice at once, the successor with the lower number counts and
+  the
+  other withdraws. A worker that was only slow finds its trial told when it comes back, and drops
+  its result.
 
-Journal files and gRPC proxies have no heartbeats in Optuna, so these are ours, and the same on every storage.
+Journal files and gRPC proxies have no heartbeats in Optuna, so these are ours, and the same on
+every storage.
 """
 
 from __future__ import annotations
@@ -28,13 +36,29 @@ if TYPE_CHECKING:
     from optuna.storages import BaseStorage
     from optuna.study import Study
 
-HEARTBEAT_KEY, RETRY_HISTORY_KEY, FAILED_TRIAL_KEY = "nnstretch:beat", "retry_history", "failed_trial"
+HEARTBEAT_KEY, RETRY_HISTORY_KEY, FAILED_TRIAL_KEY = (
+    "nnstretch:beat",
+    "retry_history",
+    "failed_trial",
+)
 """The last two are Optuna's own names for a trial that repeats another."""
-WITHDRAWN_KEY, INTERRUPTED_KEY, WARM_START_KEY = "nnstretch:withdrawn", "nnstretch:interrupted", "nnstretch:warm"
+WITHDRAWN_KEY, INTERRUPTED_KEY, WARM_START_KEY = (
+    "nnstretch:withdrawn",
+    "nnstretch:interrupted",
+    "nnstretch:warm",
+)
 MAX_FAILED_ATTEMPTS = 3
 """A trial that killed this many workers is given up; another one takes its place."""
 HEARTBEATS_PER_LEASE = 6
-UNREPEATED_ATTRIBUTES = ("constraints", "artifacts:", "nnstretch:beat", "nnstretch:withdrawn", "nnstretch:interrupted", RETRY_HISTORY_KEY, FAILED_TRIAL_KEY)
+UNREPEATED_ATTRIBUTES = (
+    "constraints",
+    "artifacts:",
+    "nnstretch:beat",
+    "nnstretch:withdrawn",
+    "nnstretch:interrupted",
+    RETRY_HISTORY_KEY,
+    FAILED_TRIAL_KEY,
+)
 """What belongs to one run of a trial and is not repeated with it."""
 
 
@@ -50,7 +74,10 @@ def can_start_trial(trials: Sequence[FrozenTrial], wanted: int) -> bool:
 
 
 def repetition_key(trial: FrozenTrial) -> tuple[str, int] | None:
-    """What two trials must not have in common: the trial they repeat, or the warm start they are."""
+    """What two trials must not have in common.
+
+    The trial they repeat, or the warm start they are.
+    """
     if history := trial.system_attrs.get(RETRY_HISTORY_KEY):
         return ("repeats", int(history[-1]))
     if WARM_START_KEY in trial.system_attrs:
@@ -65,11 +92,16 @@ def first_trial_number(trial: FrozenTrial) -> int:
 
 def withdrawal_reason(number: int, trials: Sequence[FrozenTrial], wanted: int) -> str | None:
     """Why the trial of this number must not run; None if it may."""
-    mine, lost = next(t for t in trials if t.number == number), {t.number for t in orphaned_trials(trials)}
+    mine, lost = (
+        next(t for t in trials if t.number == number),
+        {t.number for t in orphaned_trials(trials)},
+    )
     key = repetition_key(mine)
     if key is not None and any(repetition_key(t) == key for t in trials if t.number < number):
         return "double"
-    first = [t for t in trials if (first_trial_number(t), t.number) < (first_trial_number(mine), number)]
+    first = [
+        t for t in trials if (first_trial_number(t), t.number) < (first_trial_number(mine), number)
+    ]
     if sum(t.state != TrialState.FAIL or t.number in lost for t in first) >= wanted:
         return "full"
     return None
@@ -79,7 +111,11 @@ def orphaned_trials(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
     """Failed trials that nobody repeats yet, though somebody must."""
     by_number = {t.number: t for t in trials}
     repeated = {key[1] for t in trials if (key := repetition_key(t)) and key[0] == "repeats"}
-    return [t for t in trials if t.state == TrialState.FAIL and t.number not in repeated and must_repeat(t, by_number)]
+    return [
+        t
+        for t in trials
+        if t.state == TrialState.FAIL and t.number not in repeated and must_repeat(t, by_number)
+    ]
 
 
 def must_repeat(trial: FrozenTrial, by_number: dict[int, FrozenTrial]) -> bool:
@@ -90,19 +126,30 @@ def must_repeat(trial: FrozenTrial, by_number: dict[int, FrozenTrial]) -> bool:
 
 def count_failed_attempts(trial: FrozenTrial, by_number: dict[int, FrozenTrial]) -> int:
     """How often a trial was run to a bad end; being interrupted by its user is none."""
-    chain = [*(by_number[n] for n in trial.system_attrs.get(RETRY_HISTORY_KEY, []) if n in by_number), trial]
-    return sum(INTERRUPTED_KEY not in t.system_attrs and WITHDRAWN_KEY not in t.system_attrs for t in chain)
+    chain = [
+        *(by_number[n] for n in trial.system_attrs.get(RETRY_HISTORY_KEY, []) if n in by_number),
+        trial,
+    ]
+    return sum(
+        INTERRUPTED_KEY not in t.system_attrs and WITHDRAWN_KEY not in t.system_attrs for t in chain
+    )
 
 
 def abandoned_trials(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
     by_number = {t.number: t for t in trials}
-    failed = [t for t in trials if t.state == TrialState.FAIL and WITHDRAWN_KEY not in t.system_attrs]
+    failed = [
+        t for t in trials if t.state == TrialState.FAIL and WITHDRAWN_KEY not in t.system_attrs
+    ]
     return [t for t in failed if count_failed_attempts(t, by_number) >= MAX_FAILED_ATTEMPTS]
 
 
 def repeat_trial(trial: FrozenTrial) -> FrozenTrial:
     """The same trial, waiting."""
-    kept = {key: value for key, value in trial.system_attrs.items() if not key.startswith(UNREPEATED_ATTRIBUTES)}
+    kept = {
+        key: value
+        for key, value in trial.system_attrs.items()
+        if not key.startswith(UNREPEATED_ATTRIBUTES)
+    }
     history = [*trial.system_attrs.get(RETRY_HISTORY_KEY, []), trial.number]
     return create_trial(
         state=TrialState.WAITING,
@@ -114,7 +161,9 @@ def repeat_trial(trial: FrozenTrial) -> FrozenTrial:
 
 def warm_start_trial(parameters: dict[str, Any], rank: int) -> FrozenTrial:
     """A plan of the exact search, waiting; `rank` counts from 0."""
-    return create_trial(state=TrialState.WAITING, system_attrs={"fixed_params": parameters, WARM_START_KEY: rank})
+    return create_trial(
+        state=TrialState.WAITING, system_attrs={"fixed_params": parameters, WARM_START_KEY: rank}
+    )
 
 
 def requeue_lost(study: Study) -> int:
@@ -125,7 +174,9 @@ def requeue_lost(study: Study) -> int:
     return len(lost)
 
 
-def mark_trial_failed(storage: BaseStorage, trial_id: int, mark: str | None = None, value: str = "") -> bool:
+def mark_trial_failed(
+    storage: BaseStorage, trial_id: int, mark: str | None = None, value: str = ""
+) -> bool:
     """Tell a trial FAIL; False if somebody told it before."""
     try:
         if mark is not None:
@@ -136,7 +187,10 @@ def mark_trial_failed(storage: BaseStorage, trial_id: int, mark: str | None = No
 
 
 class LeaseMonitor:
-    """Sees whose beat stands still. Only this process's clock is read: clocks of machines need not agree."""
+    """Sees whose beat stands still.
+
+    Only this process's clock is read: clocks of machines need not agree.
+    """
 
     def __init__(self, lease_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.lease_s = lease_s
@@ -158,10 +212,16 @@ class LeaseMonitor:
 
 
 class Heartbeat:
-    """While a trial runs: raises its beat from a thread of its own, so that long work need not think of it."""
+    """While a trial runs: raises its beat from a thread of its own, so that long work need not
+    think of it.
+    """
 
     def __init__(self, storage: BaseStorage, trial_id: int, lease_s: float) -> None:
-        self._storage, self._trial_id, self._every_s = storage, trial_id, lease_s / HEARTBEATS_PER_LEASE
+        self._storage, self._trial_id, self._every_s = (
+            storage,
+            trial_id,
+            lease_s / HEARTBEATS_PER_LEASE,
+        )
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._send_heartbeats, daemon=True)
 

@@ -1,4 +1,6 @@
-"""One worker: ask for a trial, judge its plan, tell what it is worth, until the study has all its trials."""
+"""One worker: ask for a trial, judge its plan, tell what it is worth, until the study has all its
+trials.
+"""
 
 from __future__ import annotations
 
@@ -85,14 +87,19 @@ class StudyWorker:
 
     def fail_stale_trials(self, trials: list[FrozenTrial]) -> int:
         """Tell trials of dead workers; the next round enqueues them again."""
-        return sum(mark_trial_failed(self.storage, trial._trial_id) for trial in self.lease_monitor.stale_trials(trials))
+        return sum(
+            mark_trial_failed(self.storage, trial._trial_id)
+            for trial in self.lease_monitor.stale_trials(trials)
+        )
 
     def run_trial(self) -> None:
         trial: Trial | None = None
         try:
             with defer_interrupt():
                 trial = self.study.ask()
-            reason = withdrawal_reason(trial.number, self.study.get_trials(deepcopy=False), self.target_trials)
+            reason = withdrawal_reason(
+                trial.number, self.study.get_trials(deepcopy=False), self.target_trials
+            )
             if reason is not None:
                 mark_trial_failed(self.storage, trial._trial_id, WITHDRAWN_KEY, reason)
                 return
@@ -102,12 +109,22 @@ class StudyWorker:
             return  # somebody took this worker for dead and ran the trial again: theirs counts
         except BaseException as error:
             if trial is not None:
-                mark_trial_failed(self.storage, trial._trial_id, *((INTERRUPTED_KEY, "by its user") if isinstance(error, KeyboardInterrupt) else ()))
+                mark_trial_failed(
+                    self.storage,
+                    trial._trial_id,
+                    *(
+                        (INTERRUPTED_KEY, "by its user")
+                        if isinstance(error, KeyboardInterrupt)
+                        else ()
+                    ),
+                )
                 requeue_lost(self.study)
             raise
 
     def evaluate_trial(self, trial: Trial) -> None:
-        verdict = self.evaluator.evaluate(plan_from_parameters(self.space, suggest_parameters(trial, self.space.distributions)))
+        verdict = self.evaluator.evaluate(
+            plan_from_parameters(self.space, suggest_parameters(trial, self.space.distributions))
+        )
         for name, value in verdict.limits.items():
             trial.set_constraint(name, value)
         record_plan(trial, verdict)
@@ -120,7 +137,10 @@ class StudyWorker:
         except Pruned:
             self.study.tell(trial, state=TrialState.PRUNED, skip_if_finished=True)
             return
-        except (Diverged, *INFEASIBLE_PLAN_ERRORS) as refusal:  # a plan on which this recipe diverges is no other plan's concern
+        except (
+            Diverged,
+            *INFEASIBLE_PLAN_ERRORS,
+        ) as refusal:  # a plan on which this recipe diverges is no other plan's concern
             trial.set_constraint(BUILDABLE_CONSTRAINT, 1.0)
             trial.set_user_attr("refused", " ".join(str(refusal).split()))
             self.study.tell(trial, state=TrialState.PRUNED, skip_if_finished=True)
@@ -130,13 +150,18 @@ class StudyWorker:
         self.study.tell(trial, told, skip_if_finished=True)
 
     def measure_trial(self, trial: Trial, verdict: Evaluation) -> list[float]:
-        values = self.objectives.measure_objectives(verdict, lambda epoch, accuracy: self.report_epoch(trial, verdict, epoch, accuracy))
+        values = self.objectives.measure_objectives(
+            verdict, lambda epoch, accuracy: self.report_epoch(trial, verdict, epoch, accuracy)
+        )
         for name in values.keys() - {"latency_ms"}:
             trial.set_user_attr(name, values[name])
         return [values[name] for name in METRICS[self.config.objective]]
 
     def reuse_objectives(self, trial: Trial) -> list[float] | None:
-        """What the same plan was worth before: many parameters spell one plan, and training it twice would teach nothing."""
+        """What the same plan was worth before.
+
+        Many parameters spell one plan, and training it twice would teach nothing.
+        """
         if self.config.objective == "latency":
             return None
         for other in self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
@@ -152,20 +177,28 @@ class StudyWorker:
         curve = [*trial.user_attrs.get(ACCURACY_CURVE_KEY, []), accuracy]
         trial.set_user_attr(ACCURACY_CURVE_KEY, curve)
         assert verdict.trial is not None
-        if self.config.objective == "accuracy":  # Optuna reports and prunes where there is one objective only
+        if (
+            self.config.objective == "accuracy"
+        ):  # Optuna reports and prunes where there is one objective only
             trial.report(accuracy, epoch)
             if trial.should_prune():
                 raise Pruned
             return
         if not self.objectives.prune:
             return
-        others = [t for t in finished_trials(self.study.get_trials(deepcopy=False)) if ACCURACY_CURVE_KEY in t.user_attrs]
+        others = [
+            t
+            for t in finished_trials(self.study.get_trials(deepcopy=False))
+            if ACCURACY_CURVE_KEY in t.user_attrs
+        ]
         rivals = [(t.user_attrs["latency_ms"], t.user_attrs[ACCURACY_CURVE_KEY]) for t in others]
         if should_prune_training(accuracy, epoch, verdict.trial.latency_us / 1000, rivals):
             raise Pruned
 
 
-def suggest_parameters(trial: Trial, distributions: dict[str, BaseDistribution]) -> dict[str, ParameterValue]:
+def suggest_parameters(
+    trial: Trial, distributions: dict[str, BaseDistribution]
+) -> dict[str, ParameterValue]:
     return {name: suggest_value(trial, name, one) for name, one in distributions.items()}
 
 

@@ -1,4 +1,7 @@
-"""A network that is ready to be trained: what it starts from or inherits, and how its branches are kept apart."""
+"""A network that is ready to be trained.
+
+What it starts from or inherits, and how its branches are kept apart.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +32,16 @@ DROPOUT_OPERATORS = frozenset({"dropout", "feature_dropout", "alpha_dropout"})
 M = TypeVar("M", bound=nn.Module)
 
 
-def branched_network(original: nn.Module, plan: Plan, recipe: Recipe, weights: str | Path | None = None) -> StretchedNetwork:
-    """The plan's network as `recipe.branched` begins it; `original`, with the weights to inherit, stays as it is.
+def branched_network(
+    original: nn.Module, plan: Plan, recipe: Recipe, weights: str | Path | None = None
+) -> StretchedNetwork:
+    """The plan's network as `recipe.branched` begins it.
 
-    A file of the network's own `weights` takes the place of the beginning. `original` then only says which of its channels each
-    channel stands for, so it must be the one that was inherited from.
+    `original`, with the weights to inherit, stays as it is.
+
+    A file of the network's own `weights` takes the place of the beginning. `original` then only
+    says which of its channels each channel stands for, so it must be the one that was inherited
+    from.
     """
     settings = recipe.branched
     with fork_seeded_rng(recipe):
@@ -51,11 +59,13 @@ def branched_network(original: nn.Module, plan: Plan, recipe: Recipe, weights: s
 
 
 def uncaptured_random_modules(original: nn.Module, network: StretchedNetwork) -> tuple[str, ...]:
-    """Modules of `original` that draw random numbers in training and have no operator in the captured graph (stochastic depth).
+    """Modules of `original` that draw random numbers in training and have no operator in the
+    captured graph (stochastic depth).
 
-    A graph is captured in evaluation mode, where drop-out is an operator that waits, and stochastic depth is nothing at all. Found by
-    running a copy of the original once in training mode, on zeros: who advances PyTorch's generator, and is no drop-out layer. Where
-    as many operators wait as are no layer's, they are drop-out that was called as a function, and nothing is lost.
+    A graph is captured in evaluation mode, where drop-out is an operator that waits, and stochastic
+    depth is nothing at all. Found by running a copy of the original once in training mode, on
+    zeros: who advances PyTorch's generator, and is no drop-out layer. Where as many operators wait
+    as are no layer's, they are drop-out that was called as a function, and nothing is lost.
     """
     nodes = (node for segment in network.lowered.segments for node in segment.original.nodes)
     waiting = sum(node.op in DROPOUT_OPERATORS and float(node.args[1]) > 0 for node in nodes)  # type: ignore[arg-type]
@@ -65,7 +75,9 @@ def uncaptured_random_modules(original: nn.Module, network: StretchedNetwork) ->
 
 
 def random_modules(module: nn.Module, images: Tensor) -> tuple[tuple[str, nn.Module], ...]:
-    """The innermost modules that draw random numbers in training mode, in the order in which they end. Changes statistics of `module`."""
+    """The innermost modules that draw random numbers in training mode, in the order in which they
+    end. Changes statistics of `module`.
+    """
     drawing: list[tuple[str, nn.Module]] = []
     before: dict[str, Tensor] = {}
 
@@ -73,7 +85,9 @@ def random_modules(module: nn.Module, images: Tensor) -> tuple[tuple[str, nn.Mod
         before[name] = torch.get_rng_state()
 
     def ended(name: str, inner: nn.Module, *_: object) -> None:
-        if not torch.equal(before[name], torch.get_rng_state()) and not any(other.startswith(f"{name}.") for other, _ in drawing):
+        if not torch.equal(before[name], torch.get_rng_state()) and not any(
+            other.startswith(f"{name}.") for other, _ in drawing
+        ):
             drawing.append((name, inner))
 
     for name, inner in module.named_modules():
@@ -83,14 +97,19 @@ def random_modules(module: nn.Module, images: Tensor) -> tuple[tuple[str, nn.Mod
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         try:
             module.train()(images)
-        except Exception:  # a network that cannot be trained on zeros is refused elsewhere, and by name
+        except (
+            Exception
+        ):  # a network that cannot be trained on zeros is refused elsewhere, and by name
             return ()
     return tuple(drawing)
 
 
 @contextmanager
 def fork_seeded_rng(recipe: Recipe) -> Iterator[None]:
-    """Layers that are made within start by `recipe.seed`; random numbers outside go on as they were."""
+    """Layers that are made within start by `recipe.seed`.
+
+    Random numbers outside go on as they were.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
         yield
@@ -99,40 +118,64 @@ def fork_seeded_rng(recipe: Recipe) -> Iterator[None]:
 def initialize_network(module: M, recipe: Recipe) -> M:
     """`module` with the weights that `recipe.start` begins with, drawn by `recipe.seed`; in place.
 
-    Raises BadInput for an original without a residual path where its last scale should be 0; branches may well have none.
+    Raises BadInput for an original without a residual path where its last scale should be 0;
+    branches may well have none.
     """
     if recipe.start != "own":
         initialize_weights(module, recipe.seed)
     if recipe.start == "zero_residual":
-        found = zero_residuals(module, torch.zeros(1, 3, recipe.data.image_px, recipe.data.image_px))
+        found = zero_residuals(
+            module, torch.zeros(1, 3, recipe.data.image_px, recipe.data.image_px)
+        )
         if not found and not isinstance(module, StretchedNetwork):
-            raise BadInput(f"start is zero_residual, {recipe.model}, no residual path of it ends in a batch or group norm, take he")
+            raise BadInput(
+                f"start is zero_residual, {recipe.model}, no residual path of it ends in a batch or"
+                " group norm, take he"
+            )
     return module
 
 
 def has_pretrained_weights(model: str) -> bool:
-    """Whether a model comes with weights by its own word: a file, torchvision's `weights=`, timm's `pretrained=true` or `checkpoint_path=`."""
+    """Whether a model comes with weights by its own word.
+
+    A file, torchvision's `weights=`, timm's `pretrained=true` or `checkpoint_path=`.
+    """
     source, _, query = model.partition("?")
     asked = dict(parse_qsl(query))
     wanted = (asked.get(key, "").lower() for key in ("weights", "pretrained", "checkpoint_path"))
-    return source.endswith((".onnx", ".pt2")) or any(word not in ("false", "none", "null", "no", "off", "0", "") for word in wanted)
+    return source.endswith((".onnx", ".pt2")) or any(
+        word not in ("false", "none", "null", "no", "off", "0", "") for word in wanted
+    )
 
 
 def has_pretrained_classifier(model: str) -> bool:
-    """Whether its scores of classes are trained, too: timm leaves out a head of another size, and draws one."""
-    return has_pretrained_weights(model) and not {"num_classes", "in_chans"} & dict(parse_qsl(model.partition("?")[2])).keys()
+    """Whether its scores of classes are trained, too.
+
+    Timm leaves out a head of another size, and draws one.
+    """
+    return (
+        has_pretrained_weights(model)
+        and not {"num_classes", "in_chans"} & dict(parse_qsl(model.partition("?")[2])).keys()
+    )
 
 
 def refuse_lost_weights(recipe: Recipe) -> None:
     """Raises BadInput where `recipe.start` would draw over what the model brings."""
     if recipe.start != "own" and has_pretrained_weights(recipe.model):
-        raise BadInput(f"start is {recipe.start}, {recipe.model} brings its own weights, which would be lost; take own")
+        raise BadInput(
+            f"start is {recipe.start}, {recipe.model} brings its own weights, which would be lost;"
+            " take own"
+        )
 
 
 def calibration_batches(recipe: Recipe) -> list[Tensor]:
     """Training images as the network sees them when it is judged, chosen by the seed; no labels."""
     dataset = open_dataset(recipe.data)
     count = min(recipe.branched.calibration_images, len(dataset.train))
-    chosen = shuffle_indices(len(dataset.train), dataset.train.chunks, recipe.seed, 0)[:count].tolist()
-    images, _ = prepare_images(dataset, dataset.train, chosen, recipe.data, aloud=process_rank(recipe.trainer) == 0)
+    chosen = shuffle_indices(len(dataset.train), dataset.train.chunks, recipe.seed, 0)[
+        :count
+    ].tolist()
+    images, _ = prepare_images(
+        dataset, dataset.train, chosen, recipe.data, aloud=process_rank(recipe.trainer) == 0
+    )
     return list(torch.split(images, CALIBRATION_BATCH_IMAGES))

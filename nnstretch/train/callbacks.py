@@ -1,4 +1,7 @@
-"""What a training run leaves behind, and when: callbacks that observe the loop and change nothing in it but when it ends."""
+"""What a training run leaves behind, and when.
+
+Callbacks that observe the loop and change nothing in it but when it ends.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,14 @@ from typing import Any
 import pytorch_lightning as lightning
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from nnstretch.errors import BadInput, BrokenFile, Diverged, NnstretchError
 from nnstretch.files.atomic import UNFINISHED, write_text
@@ -30,8 +40,17 @@ from nnstretch.train.classifier import Classifier
 from nnstretch.train.data.datamodule import ImageBatch
 from nnstretch.train.recipe_loader import recipe_yaml
 
-WEIGHTS_FILE, BEST_WEIGHTS_FILE, STATE_FILE = "weights.safetensors", "best.safetensors", "resume.safetensors"
-CURVE_FILE, RECIPE_FILE, PLAN_FILE, HISTORY_FILE = "curve.csv", "recipe.yaml", "plan.yaml", "training.json"
+WEIGHTS_FILE, BEST_WEIGHTS_FILE, STATE_FILE = (
+    "weights.safetensors",
+    "best.safetensors",
+    "resume.safetensors",
+)
+CURVE_FILE, RECIPE_FILE, PLAN_FILE, HISTORY_FILE = (
+    "curve.csv",
+    "recipe.yaml",
+    "plan.yaml",
+    "training.json",
+)
 LOGS_FOLDER, EVENTS_PATTERN = "logs", "events.out.*"
 """TensorBoard's curves."""
 FIRST_STATE_FILE = f".{STATE_FILE}.first"
@@ -68,7 +87,10 @@ class EpochRecord:
 
 
 def origin_comments(origin: Mapping[str, str]) -> str:
-    """For the head of a recipe: where what it trains came from. JSON, so that a name cannot end the line."""
+    """For the head of a recipe: where what it trains came from.
+
+    JSON, so that a name cannot end the line.
+    """
     return "".join(f"# {what}: {json.dumps(where)}\n" for what, where in origin.items())
 
 
@@ -102,14 +124,22 @@ def plan_file_matches(path: Path, plan: Plan) -> bool:
 
 
 class Records(lightning.Callback):
-    """Adds an Epoch, keeps the best weights and the whole state at the end of each one, and the state within it where asked."""
+    """Adds an Epoch, keeps the best weights and the whole state at the end of each one, and the
+    state within it where asked.
+    """
 
-    def __init__(self, folder: Path, origin: Mapping[str, str] | None = None, resumed: bool = False) -> None:
+    def __init__(
+        self, folder: Path, origin: Mapping[str, str] | None = None, resumed: bool = False
+    ) -> None:
         self.epochs: tuple[EpochRecord, ...] = ()
         self.folder, self.origin, self.resumed = folder, dict(origin or {}), resumed
         self._settled = False
-        self._logs_before = frozenset((folder / LOGS_FOLDER).glob(EVENTS_PATTERN))  # this training's own are not there yet
-        self._logs_go = not resumed and (folder / RECIPE_FILE).is_file()  # with a recipe they are a training's
+        self._logs_before = frozenset(
+            (folder / LOGS_FOLDER).glob(EVENTS_PATTERN)
+        )  # this training's own are not there yet
+        self._logs_go = (
+            not resumed and (folder / RECIPE_FILE).is_file()
+        )  # with a recipe they are a training's
         self._started_s = self._trained_s = 0.0
         self._images, self._learning_rate, self._saved_step, self._logged_step = 0, 0.0, 0, 0
 
@@ -117,9 +147,15 @@ class Records(lightning.Callback):
         """What was resumed is known by now."""
         done, asked = len(self.epochs), trainer.max_epochs or 0
         if done > asked:
-            raise BadInput(f"cannot resume {self.folder}, {done} epochs are done, trainer.max_epochs is {asked}, ask for as many or more")
+            raise BadInput(
+                f"cannot resume {self.folder}, {done} epochs are done, trainer.max_epochs is"
+                f" {asked}, ask for as many or more"
+            )
         if done and trainer.is_global_zero and not (self.folder / BEST_WEIGHTS_FILE).is_file():
-            raise BadInput(f"cannot resume {self.folder}, {BEST_WEIGHTS_FILE} of epoch {best_epoch(self.epochs).epoch} is gone, put it back")
+            raise BadInput(
+                f"cannot resume {self.folder}, {BEST_WEIGHTS_FILE} of epoch"
+                f" {best_epoch(self.epochs).epoch} is gone, put it back"
+            )
 
     def on_train_start(self, trainer: lightning.Trainer, module: Classifier) -> None:  # type: ignore[override]
         self._saved_step = self._logged_step = trainer.global_step
@@ -129,48 +165,94 @@ class Records(lightning.Callback):
         trainer.should_stop = self.is_out_of_patience(module.recipe.trainer.patience_epochs)
 
     def settle(self, trainer: lightning.Trainer, module: Classifier) -> None:
-        """Recipe and plan into the folder; out of it what would pass for this run's: results of another, and what a kill left half-written.
+        """Recipe and plan into the folder; out of it what would pass for this run's.
 
-        Only once a state is written, if aside, so that a training which ends before its first save leaves the results of another whole.
-        A run that goes on had ended, perhaps: it is under way again, so its history goes. Its weights stay until there are later ones.
+        Results of another, and what a kill left half-written.
+
+        Only once a state is written, if aside, so that a training which ends before its first save
+        leaves the results of another whole. A run that goes on had ended, perhaps: it is under way
+        again, so its history goes. Its weights stay until there are later ones.
         """
         self._settled = True
         if not trainer.is_global_zero:
             return
-        head = read_recipe_comments(self.folder / RECIPE_FILE) if self.resumed else origin_comments(self.origin)
+        head = (
+            read_recipe_comments(self.folder / RECIPE_FILE)
+            if self.resumed
+            else origin_comments(self.origin)
+        )
         for name in (*RESULT_FILES, RECIPE_FILE):
             for torn in self.folder.glob(f".{name}.*{UNFINISHED}"):
                 torn.unlink(missing_ok=True)
         plan = module.network.plan if isinstance(module.network, StretchedNetwork) else None
-        kept = plan is not None and plan_file_matches(self.folder / PLAN_FILE, plan)  # perhaps the very file that was given
-        gone = (HISTORY_FILE,) if self.resumed else (STATE_FILE, BEST_WEIGHTS_FILE, WEIGHTS_FILE, HISTORY_FILE, CURVE_FILE, *(() if plan is not None else (PLAN_FILE,)))
-        for path in (*(self.folder / name for name in gone), *(self._logs_before if self._logs_go else ())):
+        kept = plan is not None and plan_file_matches(
+            self.folder / PLAN_FILE, plan
+        )  # perhaps the very file that was given
+        gone = (
+            (HISTORY_FILE,)
+            if self.resumed
+            else (
+                STATE_FILE,
+                BEST_WEIGHTS_FILE,
+                WEIGHTS_FILE,
+                HISTORY_FILE,
+                CURVE_FILE,
+                *(() if plan is not None else (PLAN_FILE,)),
+            )
+        )
+        for path in (
+            *(self.folder / name for name in gone),
+            *(self._logs_before if self._logs_go else ()),
+        ):
             path.unlink(missing_ok=True)
         if plan is not None and not kept:
             write_plan(self.folder / PLAN_FILE, plan)
         write_text(self.folder / RECIPE_FILE, head + recipe_yaml(module.recipe))
 
-    def on_train_epoch_start(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
+    def on_train_epoch_start(
+        self, trainer: lightning.Trainer, module: lightning.LightningModule
+    ) -> None:
         self._started_s, self._images = perf_counter(), 0
 
-    def on_train_batch_start(self, trainer: lightning.Trainer, module: lightning.LightningModule, batch: ImageBatch, batch_number: int) -> None:
+    def on_train_batch_start(
+        self,
+        trainer: lightning.Trainer,
+        module: lightning.LightningModule,
+        batch: ImageBatch,
+        batch_number: int,
+    ) -> None:
         self._images += len(batch) * trainer.world_size
         self._learning_rate = trainer.optimizers[0].param_groups[0]["lr"]
 
     def on_train_batch_end(  # type: ignore[override]
-        self, trainer: lightning.Trainer, module: Classifier, outputs: Any, batch: ImageBatch, batch_number: int
+        self,
+        trainer: lightning.Trainer,
+        module: Classifier,
+        outputs: Any,
+        batch: ImageBatch,
+        batch_number: int,
     ) -> None:
         if trainer.global_step == self._saved_step:
             return  # within a batch of several micro-batches
         every = module.recipe.trainer.save_every_steps
         if every and trainer.global_step % every == 0 and not trainer.is_last_batch:
             self.save_state(trainer, module)
-        if trainer.loggers and trainer.global_step % STEPS_BETWEEN_LOSS_LOGS == 0 and trainer.global_step > self._logged_step:
-            self._logged_step = trainer.global_step  # a step of several micro-batches logs the loss of its last one
-            loss = float(outputs["loss"]) * trainer.accumulate_grad_batches  # which Lightning has divided
+        if (
+            trainer.loggers
+            and trainer.global_step % STEPS_BETWEEN_LOSS_LOGS == 0
+            and trainer.global_step > self._logged_step
+        ):
+            self._logged_step = (
+                trainer.global_step
+            )  # a step of several micro-batches logs the loss of its last one
+            loss = (
+                float(outputs["loss"]) * trainer.accumulate_grad_batches
+            )  # which Lightning has divided
             trainer.logger.log_metrics({"step_loss": loss}, trainer.global_step)  # type: ignore[union-attr]
 
-    def on_validation_start(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
+    def on_validation_start(
+        self, trainer: lightning.Trainer, module: lightning.LightningModule
+    ) -> None:
         if module.device.type == "cuda":
             torch.cuda.synchronize()  # steps that the card has still to do are training, too
         self._trained_s = perf_counter() - self._started_s
@@ -185,23 +267,38 @@ class Records(lightning.Callback):
             **module.collect_metrics(),
         )
         if not math.isfinite(epoch.val_loss):
-            raise Diverged(f"training diverged, epoch {epoch.epoch}, the loss on held-out images is {epoch.val_loss}, {LOWER_RATE_ADVICE}")
+            raise Diverged(
+                f"training diverged, epoch {epoch.epoch}, the loss on held-out images is"
+                f" {epoch.val_loss}, {LOWER_RATE_ADVICE}"
+            )
         self.epochs = (*self.epochs, epoch)
         for logger in trainer.loggers:
-            logger.log_metrics({key: value for key, value in asdict(epoch).items() if key != "epoch"}, epoch.epoch)
+            logger.log_metrics(
+                {key: value for key, value in asdict(epoch).items() if key != "epoch"}, epoch.epoch
+            )
         self.save_state(trainer, module, best=best_epoch(self.epochs) is epoch)
         if trainer.is_global_zero:
             write_text(self.folder / CURVE_FILE, curve_csv(self.epochs))
-        trainer.should_stop = trainer.should_stop or self.is_out_of_patience(module.recipe.trainer.patience_epochs)
+        trainer.should_stop = trainer.should_stop or self.is_out_of_patience(
+            module.recipe.trainer.patience_epochs
+        )
 
-    def save_state(self, trainer: lightning.Trainer, module: Classifier, best: bool = False) -> None:
-        """The whole state, from which a run is resumed; a state that is no good never takes the place of a good one.
+    def save_state(
+        self, trainer: lightning.Trainer, module: Classifier, best: bool = False
+    ) -> None:
+        """The whole state, from which a run is resumed.
 
-        It appears last: best weights of an epoch that is then done again do no harm, a state without its best weights or recipe would.
+        A state that is no good never takes the place of a good one.
+
+        It appears last: best weights of an epoch that is then done again do no harm, a state
+        without its best weights or recipe would.
         """
         module.refuse_diverged(together=True)
         if not all(bool(torch.isfinite(weight).all()) for weight in module.network.parameters()):
-            raise Diverged(f"training diverged, step {trainer.global_step}, a weight is not finite, {LOWER_RATE_ADVICE}")
+            raise Diverged(
+                f"training diverged, step {trainer.global_step}, a weight is not finite,"
+                f" {LOWER_RATE_ADVICE}"
+            )
         self._saved_step = trainer.global_step
         best_weights = self.folder / BEST_WEIGHTS_FILE if best and trainer.is_global_zero else None
         if not self._settled:
@@ -211,8 +308,12 @@ class Records(lightning.Callback):
             save_weights(module.evaluated_network, best_weights)
         trainer.save_checkpoint(str(self.folder / STATE_FILE))
 
-    def save_first_state(self, trainer: lightning.Trainer, module: Classifier, best_weights: Path | None) -> None:
-        """Aside while the folder may hold the results of another training, which go once this is written."""
+    def save_first_state(
+        self, trainer: lightning.Trainer, module: Classifier, best_weights: Path | None
+    ) -> None:
+        """Aside while the folder may hold the results of another training, which go once this is
+        written.
+        """
         aside = self.folder / FIRST_STATE_FILE
         try:
             trainer.save_checkpoint(str(aside))
@@ -225,14 +326,22 @@ class Records(lightning.Callback):
             if trainer.is_global_zero:
                 aside.unlink(missing_ok=True)
 
-    def on_exception(self, trainer: lightning.Trainer, module: lightning.LightningModule, exception: BaseException) -> None:
+    def on_exception(
+        self,
+        trainer: lightning.Trainer,
+        module: lightning.LightningModule,
+        exception: BaseException,
+    ) -> None:
         """Curves of a training that saved nothing would lie beside another's."""
         if trainer.is_global_zero and not (self._settled or self.resumed):
             for path in {*(self.folder / LOGS_FOLDER).glob(EVENTS_PATTERN)} - self._logs_before:
                 path.unlink(missing_ok=True)
 
     def is_out_of_patience(self, patience_epochs: int) -> bool:
-        return bool(patience_epochs and self.epochs) and self.epochs[-1].epoch - best_epoch(self.epochs).epoch >= patience_epochs
+        return (
+            bool(patience_epochs and self.epochs)
+            and self.epochs[-1].epoch - best_epoch(self.epochs).epoch >= patience_epochs
+        )
 
     def state_dict(self) -> dict[str, Any]:
         return {"epochs": [asdict(epoch) for epoch in self.epochs]}
@@ -241,46 +350,89 @@ class Records(lightning.Callback):
         try:
             self.epochs = tuple(EpochRecord(**epoch) for epoch in state_dict["epochs"])
         except (TypeError, KeyError) as error:
-            raise BrokenFile(f"training state {self.folder / STATE_FILE}, its epochs are of another version, {error}") from None
+            raise BrokenFile(
+                f"training state {self.folder / STATE_FILE}, its epochs are of another version,"
+                f" {error}"
+            ) from None
 
 
 class TrainingProgressBar(lightning.Callback):
-    """Batches done, images per second, time left and the last accuracy, on standard error: a bar, or now and then a line of a log."""
+    """Batches done, images per second, time left and the last accuracy, on standard error.
+
+    A bar, or now and then a line of a log.
+    """
 
     def __init__(self, records: Records) -> None:
         self._records = records
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        )
         console = Console(stderr=True)
-        self._progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._progress = Progress(
+            *columns, console=console, transient=True, disable=not console.is_terminal
+        )
         self._images, self._since_s, self._told_s, self._began_at = 0, 0.0, 0.0, 0
 
     def on_train_start(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
-        self._task = self._progress.add_task("training", total=int(trainer.estimated_stepping_batches), completed=trainer.global_step)
+        self._task = self._progress.add_task(
+            "training", total=int(trainer.estimated_stepping_batches), completed=trainer.global_step
+        )
         self._since_s = self._told_s = perf_counter()
         self._began_at = trainer.global_step
         self._progress.start()
 
     def on_train_batch_end(
-        self, trainer: lightning.Trainer, module: lightning.LightningModule, outputs: Any, batch: ImageBatch, batch_number: int
+        self,
+        trainer: lightning.Trainer,
+        module: lightning.LightningModule,
+        outputs: Any,
+        batch: ImageBatch,
+        batch_number: int,
     ) -> None:
         self._images += len(batch) * trainer.world_size
         speed = self._images / max(1e-9, perf_counter() - self._since_s)
         done = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}, {speed:.0f} images/s"
-        last = f", held-out {self._records.epochs[-1].val_accuracy:.2%}" if self._records.epochs else ""
+        last = (
+            f", held-out {self._records.epochs[-1].val_accuracy:.2%}"
+            if self._records.epochs
+            else ""
+        )
         self._progress.update(self._task, completed=trainer.global_step, description=done + last)
 
-    def on_train_epoch_end(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
+    def on_train_epoch_end(
+        self, trainer: lightning.Trainer, module: lightning.LightningModule
+    ) -> None:
         """After Records has added its epoch."""
         now, done = perf_counter(), trainer.global_step - self._began_at
         if not self._progress.disable or now - self._told_s < SECONDS_BETWEEN_LINES or not done:
             return
         self._told_s, epoch = now, self._records.epochs[-1]
-        left_s = (now - self._since_s) / done * (int(trainer.estimated_stepping_batches) - trainer.global_step)
-        said = f"held-out {epoch.val_accuracy:.2%}, loss {epoch.train_loss:.4f}, {epoch.images_per_s:.0f} images/s, {timedelta(seconds=round(left_s))} left"
-        print(f"nnstretch: epoch {epoch.epoch}/{trainer.max_epochs}, {said}", file=sys.stderr, flush=True)
+        left_s = (
+            (now - self._since_s)
+            / done
+            * (int(trainer.estimated_stepping_batches) - trainer.global_step)
+        )
+        said = (
+            f"held-out {epoch.val_accuracy:.2%}, loss {epoch.train_loss:.4f},"
+            f" {epoch.images_per_s:.0f} images/s, {timedelta(seconds=round(left_s))} left"
+        )
+        print(
+            f"nnstretch: epoch {epoch.epoch}/{trainer.max_epochs}, {said}",
+            file=sys.stderr,
+            flush=True,
+        )
 
     def on_train_end(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
         self._progress.stop()
 
-    def on_exception(self, trainer: lightning.Trainer, module: lightning.LightningModule, exception: BaseException) -> None:
+    def on_exception(
+        self,
+        trainer: lightning.Trainer,
+        module: lightning.LightningModule,
+        exception: BaseException,
+    ) -> None:
         self._progress.stop()

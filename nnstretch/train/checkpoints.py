@@ -34,7 +34,9 @@ def load_weights(module: nn.Module, path: str | Path) -> None:
 
 
 def first_mismatch(module: nn.Module, weights: Mapping[str, Tensor]) -> str | None:
-    """None, or the first key that is missing, unexpected or mis-shaped, and how many are like it."""
+    """None, or the first key that is missing, unexpected or mis-shaped, and how many are
+    like it.
+    """
     wanted = module.state_dict()
     missing = [key for key in wanted if key not in weights]
     unexpected = [key for key in weights if key not in wanted]
@@ -45,7 +47,10 @@ def first_mismatch(module: nn.Module, weights: Mapping[str, Tensor]) -> str | No
         return f"{unexpected[0]} is unexpected, as are {len(unexpected) - 1} more of {len(weights)}"
     if shaped:
         key = shaped[0]
-        return f"{key} has shape {format_shape(weights[key])}, the network wants {format_shape(wanted[key])}, as do {len(shaped) - 1} more"
+        return (
+            f"{key} has shape {format_shape(weights[key])}, the network wants"
+            f" {format_shape(wanted[key])}, as do {len(shaped) - 1} more"
+        )
     return None
 
 
@@ -53,9 +58,14 @@ def format_shape(tensor: Tensor) -> str:
     return "x".join(map(str, tensor.shape)) or "scalar"
 
 
-def write_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
+def write_tensors(
+    tensors: Mapping[str, Tensor], path: Path, metadata: dict[str, str] | None = None
+) -> None:
     """Copies first: safetensors wants every tensor contiguous and in memory of its own."""
-    copies = {key: value.detach().cpu().clone(memory_format=torch.contiguous_format) for key, value in tensors.items()}
+    copies = {
+        key: value.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for key, value in tensors.items()
+    }
     with atomic_write(path) as aside:
         try:
             save_file(copies, aside, metadata)
@@ -66,7 +76,9 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: dict[str,
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Tensors and the text in the header."""
     if not path.is_file():
-        raise UnknownName(f"no weights {path}, {'it is no file' if path.exists() else 'the file does not exist'}")
+        raise UnknownName(
+            f"no weights {path}, {'it is no file' if path.exists() else 'the file does not exist'}"
+        )
     try:
         with safe_open(path, framework="pt") as file:
             return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
@@ -74,27 +86,45 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         raise BrokenFile(f"weights {path}, not a safetensors file, {error}") from None
 
 
-STATE_KEYS = ("state_dict", "loops", "callbacks", "optimizer_states", "lr_schedulers", "pytorch-lightning_version")
+STATE_KEYS = (
+    "state_dict",
+    "loops",
+    "callbacks",
+    "optimizer_states",
+    "lr_schedulers",
+    "pytorch-lightning_version",
+)
 """Without which Lightning would go on with something else than was interrupted."""
 
 
 class SafeCheckpoint(CheckpointIO):
     """Lightning's training state without pickle."""
 
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
+    ) -> None:
         tensors: dict[str, Tensor] = {}
         text = json.dumps(pack_state(checkpoint, tensors))
         write_tensors(tensors, Path(path), {"state": text})
 
-    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
+    def load_checkpoint(
+        self, path: Any, map_location: Any = None, weights_only: bool | None = None
+    ) -> dict[str, Any]:
         tensors, metadata = read_tensors(Path(path))
         try:
             state = unpack_state(json.loads(metadata["state"]), tensors)
         except (KeyError, ValueError, TypeError, RecursionError) as error:
-            raise BrokenFile(f"training state {path}, not one of an interrupted training, {type(error).__name__} {error}") from None
-        missing = next((key for key in STATE_KEYS if not isinstance(state, dict) or not state.get(key)), None)
+            raise BrokenFile(
+                f"training state {path}, not one of an interrupted training, {type(error).__name__}"
+                f" {error}"
+            ) from None
+        missing = next(
+            (key for key in STATE_KEYS if not isinstance(state, dict) or not state.get(key)), None
+        )
         if missing is not None:
-            raise BrokenFile(f"training state {path}, not one of an interrupted training, it holds no {missing}")
+            raise BrokenFile(
+                f"training state {path}, not one of an interrupted training, it holds no {missing}"
+            )
         return state
 
     def remove_checkpoint(self, path: Any) -> None:
@@ -114,7 +144,10 @@ def pack_state(value: Any, tensors: dict[str, Tensor]) -> Any:
         return items if isinstance(value, list) else {"tuple": items}
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    raise TypeError(f"cannot save a {type(value).__name__} of the training state, only tensors, containers, numbers and text")
+    raise TypeError(
+        f"cannot save a {type(value).__name__} of the training state, only tensors, containers,"
+        " numbers and text"
+    )
 
 
 def unpack_state(value: Any, tensors: Mapping[str, Tensor]) -> Any:

@@ -1,4 +1,7 @@
-"""Which accelerator, how many processes, which arithmetic: a recipe's wishes as Lightning's settings."""
+"""Which accelerator, how many processes, which arithmetic.
+
+A recipe's wishes as Lightning's settings.
+"""
 
 from __future__ import annotations
 
@@ -14,29 +17,42 @@ LIGHTNING_PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mix
 
 
 def process_rank(wanted: TrainerSettings) -> int:
-    """0 for the process that speaks and writes for all that train together, known before Lightning has begun.
+    """0 for the process that speaks and writes for all that train together, known before Lightning
+    has begun.
 
-    torchrun's, SLURM's, or that of a process which Lightning started. A process that trains alone is the first, whatever the
-    environment says: a cluster may number processes that have nothing to do with each other.
+    torchrun's, SLURM's, or that of a process which Lightning started. A process that trains alone
+    is the first, whatever the environment says: a cluster may number processes that have nothing to
+    do with each other.
     """
     if resolve_process_counts(wanted, resolve_accelerator(wanted)) == (1, 1):
         return 0
-    by_slurm = is_started_by_slurm()  # in a job without srun all that Lightning starts inherit the first one's number
+    by_slurm = (
+        is_started_by_slurm()
+    )  # in a job without srun all that Lightning starts inherit the first one's number
     for name in ("RANK", "SLURM_PROCID") if by_slurm else ("RANK",):
         if os.environ.get(name, "").isdigit():
             return int(os.environ[name])
-    return sum(int(os.environ[name]) for name in ("NODE_RANK", "LOCAL_RANK") if os.environ.get(name, "").isdigit())
+    return sum(
+        int(os.environ[name])
+        for name in ("NODE_RANK", "LOCAL_RANK")
+        if os.environ.get(name, "").isdigit()
+    )
 
 
 def is_started_by_slurm() -> bool:
-    """Whether `srun` started this process, as Lightning sees it; torchrun may have been started by it."""
+    """Whether `srun` started this process, as Lightning sees it.
+
+    Torchrun may have been started by it.
+    """
     from pytorch_lightning.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
 
     return SLURMEnvironment.detect() and not TorchElasticEnvironment.detect()
 
 
 def cluster_environments() -> list[Any]:
-    """SLURM without Lightning's saving and requeueing on a signal, which goes around the run's own folder; others as Lightning finds them."""
+    """SLURM without Lightning's saving and requeueing on a signal, which goes around the run's own
+    folder; others as Lightning finds them.
+    """
     from pytorch_lightning.plugins.environments import SLURMEnvironment
 
     return [SLURMEnvironment(auto_requeue=False)] if is_started_by_slurm() else []
@@ -45,16 +61,28 @@ def cluster_environments() -> list[Any]:
 def resolve_accelerator(wanted: TrainerSettings) -> str:
     if wanted.accelerator == "cuda" and not torch.cuda.is_available():
         raise BadInput("trainer.accelerator is cuda, PyTorch sees no card here, take auto or cpu")
-    return "cuda" if wanted.accelerator == "cuda" or (wanted.accelerator == "auto" and torch.cuda.is_available()) else "cpu"
+    return (
+        "cuda"
+        if wanted.accelerator == "cuda"
+        or (wanted.accelerator == "auto" and torch.cuda.is_available())
+        else "cpu"
+    )
 
 
 def resolve_precision(wanted: TrainerSettings, accelerator: str) -> str:
-    """`auto` is bf16 only where matrix units compute it: elsewhere it is emulated and slower than fp32."""
+    """`auto` is bf16 only where matrix units compute it.
+
+    Elsewhere it is emulated and slower than fp32.
+    """
     if wanted.precision == "fp16" and accelerator == "cpu":
         raise BadInput("trainer.precision is fp16, it needs CUDA, take bf16 or fp32")
     if wanted.precision != "auto":
         return LIGHTNING_PRECISIONS[wanted.precision]
-    units = torch.cuda.is_bf16_supported() if accelerator == "cuda" else bool(getattr(torch.cpu, "_is_amx_tile_supported", bool)())
+    units = (
+        torch.cuda.is_bf16_supported()
+        if accelerator == "cuda"
+        else bool(getattr(torch.cpu, "_is_amx_tile_supported", bool)())
+    )
     return LIGHTNING_PRECISIONS["bf16" if units else "fp32"]
 
 

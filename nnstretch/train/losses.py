@@ -9,7 +9,9 @@ from nnstretch.train.recipe import LossSettings
 
 
 def label_loss(student: Tensor, labels: Tensor, loss: LossSettings) -> Tensor:
-    """Of the labels alone: class numbers of [images], or shares of [images, classes] where images were mixed."""
+    """Of the labels alone: class numbers of [images], or shares of [images, classes] where images
+    were mixed.
+    """
     if loss.kind == "softmax":
         return functional.cross_entropy(student, labels, label_smoothing=loss.label_smoothing)
     classes = student.shape[1]
@@ -18,8 +20,12 @@ def label_loss(student: Tensor, labels: Tensor, loss: LossSettings) -> Tensor:
     return functional.binary_cross_entropy_with_logits(student, smooth)
 
 
-def training_loss(student: Tensor, labels: Tensor, teacher: Tensor | None, loss: LossSettings) -> Tensor:
-    """The labels' loss, mixed with the divergence from the teacher's softened opinion where there is one (Hinton et al. 2015)."""
+def training_loss(
+    student: Tensor, labels: Tensor, teacher: Tensor | None, loss: LossSettings
+) -> Tensor:
+    """The labels' loss, mixed with the divergence from the teacher's softened opinion where there
+    is one (Hinton et al. 2015).
+    """
     truth = label_loss(student, labels, loss)
     if teacher is None or not loss.distill:
         return truth
@@ -27,5 +33,6 @@ def training_loss(student: Tensor, labels: Tensor, teacher: Tensor | None, loss:
     soft_student = functional.log_softmax(student / softness, dim=1)
     soft_teacher = functional.log_softmax(teacher / softness, dim=1)
     opinion = functional.kl_div(soft_student, soft_teacher, reduction="batchmean", log_target=True)
-    # Gradients of the softened term shrink with the square of the softness; the factor keeps the mix.
+    # Gradients of the softened term shrink with the square of the softness; the factor keeps the
+    # mix.
     return (1 - loss.distill) * truth + loss.distill * softness**2 * opinion

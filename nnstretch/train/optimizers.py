@@ -16,21 +16,31 @@ def learning_rate_factor(step: int, steps: int, warmup: float) -> float:
     rising = max(1.0, warmup * steps)
     if step + 1 < rising:
         return (step + 1) / rising
-    return 0.5 * (1 + math.cos(math.pi * min(1.0, (step - rising + 1) / max(1.0, steps - rising + 1))))
+    return 0.5 * (
+        1 + math.cos(math.pi * min(1.0, (step - rising + 1) / max(1.0, steps - rising + 1)))
+    )
 
 
 def is_warming_up(step: int, steps: int, warmup: float) -> bool:
     return step + 1 < max(1.0, warmup * steps)
 
 
-def make_optimizer(module: nn.Module, optimizer: OptimizerSettings, precision: str = "fp32") -> torch.optim.Optimizer:
-    """A fused one unscales fp16 gradients within its step, too late to clip them: there, with `clip_norm`, another."""
+def make_optimizer(
+    module: nn.Module, optimizer: OptimizerSettings, precision: str = "fp32"
+) -> torch.optim.Optimizer:
+    """A fused one unscales fp16 gradients within its step, too late to clip them.
+
+    There, with `clip_norm`, another.
+    """
     fused = None if precision == "fp16" and optimizer.clip_norm else True
     trained = [p for p in module.parameters() if p.requires_grad]
     few = [] if optimizer.decay_all else [p for p in trained if p.ndim <= 1]
     kept = {id(p) for p in few}
     groups: list[dict[str, Any]] = [
-        {"params": [p for p in trained if id(p) not in kept], "weight_decay": optimizer.weight_decay},
+        {
+            "params": [p for p in trained if id(p) not in kept],
+            "weight_decay": optimizer.weight_decay,
+        },
         {"params": few, "weight_decay": 0.0},
     ]
     groups = [group for group in groups if group["params"]]
@@ -39,8 +49,16 @@ def make_optimizer(module: nn.Module, optimizer: OptimizerSettings, precision: s
     if optimizer.name == "lamb":
         from timm.optim.lamb import Lamb
 
-        return Lamb(groups, lr=optimizer.lr, max_grad_norm=None)  # optimizer.clip_norm clips, or nobody
-    return torch.optim.SGD(groups, lr=optimizer.lr, momentum=optimizer.momentum, nesterov=optimizer.momentum > 0, fused=fused)
+        return Lamb(
+            groups, lr=optimizer.lr, max_grad_norm=None
+        )  # optimizer.clip_norm clips, or nobody
+    return torch.optim.SGD(
+        groups,
+        lr=optimizer.lr,
+        momentum=optimizer.momentum,
+        nesterov=optimizer.momentum > 0,
+        fused=fused,
+    )
 
 
 def match_memory_layout(weight: Tensor, value: Any) -> Any:
@@ -53,8 +71,9 @@ def match_memory_layout(weight: Tensor, value: Any) -> Any:
 def average_decay(done: int, rising: bool, average: AverageSettings) -> float | None:
     """Share of the running average that is kept after `done` steps; None where it stays as it is.
 
-    A copy while the learning rate rises, as pycls does, and up to the first update. At the n-th update at most (1 + n) / (10 + n), as
-    TensorFlow's ExponentialMovingAverage has it with `num_updates`: a decay that suits a long run would keep a short one at its start.
+    A copy while the learning rate rises, as pycls does, and up to the first update. At the n-th
+    update at most (1 + n) / (10 + n), as TensorFlow's ExponentialMovingAverage has it with
+    `num_updates`: a decay that suits a long run would keep a short one at its start.
     """
     updates, between = divmod(done, average.every_steps)
     if updates and between:
@@ -66,13 +85,19 @@ TensorPairs = list[tuple[Tensor, Tensor]]
 
 
 def pair_tensors(average: nn.Module, network: nn.Module) -> TensorPairs:
-    """Every weight and statistic of `average` with that of `network`; holds until one of them is moved to another device."""
+    """Every weight and statistic of `average` with that of `network`.
+
+    Holds until one of them is moved to another device.
+    """
     return list(zip(average.state_dict().values(), network.state_dict().values(), strict=True))
 
 
 @torch.no_grad()
 def update_average(pairs: TensorPairs, decay: float) -> None:
-    """Move the first of every pair towards the second, and keep the share `decay` of it; counts are copied."""
+    """Move the first of every pair towards the second, and keep the share `decay` of it.
+
+    Counts are copied.
+    """
     moved = [pair for pair in pairs if pair[0].is_floating_point()]
     torch._foreach_lerp_([mine for mine, _ in moved], [theirs for _, theirs in moved], 1 - decay)
     counted = [pair for pair in pairs if not pair[0].is_floating_point()]

@@ -1,4 +1,7 @@
-"""What is refused before a training begins: networks, machines and folders that do not go together with the recipe."""
+"""What is refused before a training begins.
+
+Networks, machines and folders that do not go together with the recipe.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,17 @@ from nnstretch.train.teacher import class_scores
 
 
 def check_network_fits_data(module: nn.Module, recipe: Recipe, classes: int) -> None:
-    """One image through the network before anything is trained: does it fit, does it answer in the right classes?"""
+    """One image through the network before anything is trained.
+
+    Does it fit, does it answer in the right classes?
+    """
     training = module.training
     module.eval()
     try:
-        for key, side in (("data.image_px", recipe.data.image_px), ("data.val_px", recipe.data.validation_px)):
+        for key, side in (
+            ("data.image_px", recipe.data.image_px),
+            ("data.val_px", recipe.data.validation_px),
+        ):
             check_image_side(module, key, side, recipe.data.name, classes)
     finally:
         module.train(training)
@@ -35,19 +44,32 @@ def check_image_side(module: nn.Module, key: str, side: int, data: str, classes:
         with torch.no_grad():
             shape = tuple(class_scores(module(torch.zeros(1, 3, side, side))).shape)
     except Exception as error:
-        raise BadInput(f"the network refuses an image of 3x{side}x{side}, {key} {side}, {error}") from error
+        raise BadInput(
+            f"the network refuses an image of 3x{side}x{side}, {key} {side}, {error}"
+        ) from error
     if shape != (1, classes):
         got = "x".join(map(str, shape))
-        advice = f"make it with ?num_classes={classes}" if len(shape) == 2 else "it must give scores of classes"
-        raise BadInput(f"the network gives {got} for one image, data set {data} needs 1x{classes}, {advice}")
+        advice = (
+            f"make it with ?num_classes={classes}"
+            if len(shape) == 2
+            else "it must give scores of classes"
+        )
+        raise BadInput(
+            f"the network gives {got} for one image, data set {data} needs 1x{classes}, {advice}"
+        )
 
 
 def check_processes(settings: TrainerSettings, pictures: Pictures) -> None:
-    """Raises BadInput for what this machine has not, and where a process would have nothing to judge."""
+    """Raises BadInput for what this machine has not, and where a process would have nothing to
+    judge.
+    """
     asked, held = lightning_settings(settings), len(pictures.dataset.held)
     if held < asked["devices"] * asked["num_nodes"]:
         found = f"{held} held-out images" if held > 1 else "one held-out image"
-        raise BadInput(f"{found} for {asked['devices'] * asked['num_nodes']} processes, each needs one, ask for fewer trainer.devices")
+        raise BadInput(
+            f"{found} for {asked['devices'] * asked['num_nodes']} processes, each needs one, ask"
+            " for fewer trainer.devices"
+        )
 
 
 def prepare_folder(out: Path, module: nn.Module, recipe: Recipe, resume: bool) -> None:
@@ -57,9 +79,15 @@ def prepare_folder(out: Path, module: nn.Module, recipe: Recipe, resume: bool) -
             raise UnknownName(f"nothing to resume, {out}, no save left a {STATE_FILE} there")
         check_same_recipe(load_recipe(out / RECIPE_FILE), recipe, out)
         if isinstance(module, StretchedNetwork) and not has_same_plan(module, out):
-            raise BadInput(f"cannot resume {out}, the plan is another than {out / PLAN_FILE}, resume with the same --plan")
+            raise BadInput(
+                f"cannot resume {out}, the plan is another than {out / PLAN_FILE}, resume with the"
+                " same --plan"
+            )
     elif (out / STATE_FILE).is_file() and not (out / HISTORY_FILE).is_file():
-        raise BadInput(f"{out} holds an interrupted training, --resume goes on with it, remove {out / STATE_FILE} to begin anew")
+        raise BadInput(
+            f"{out} holds an interrupted training, --resume goes on with it, remove"
+            f" {out / STATE_FILE} to begin anew"
+        )
     elif not is_training_folder(out):
         refuse_foreign_files(out, module)
     try:
@@ -68,41 +96,77 @@ def prepare_folder(out: Path, module: nn.Module, recipe: Recipe, resume: bool) -
         raise BadInput(f"cannot train into {out}, {error.strerror}, name another folder") from None
 
 
-KEYS_FREE_ON_RESUME = {"data.root", "data.workers", "data.download", "trainer.max_epochs", "trainer.devices", "trainer.nodes", "trainer.precision"} | {
-    f"trainer.{key}" for key in ("patience_epochs", "save_every_steps", "tensorboard")
-}
-"""What may differ where a run is resumed: how long it is, and where it runs. The place within an epoch is counted in micro-batches; of the
-precision the state says what it came to, which `auto` does not."""
+KEYS_FREE_ON_RESUME = {
+    "data.root",
+    "data.workers",
+    "data.download",
+    "trainer.max_epochs",
+    "trainer.devices",
+    "trainer.nodes",
+    "trainer.precision",
+} | {f"trainer.{key}" for key in ("patience_epochs", "save_every_steps", "tensorboard")}
+"""What may differ where a run is resumed: how long it is, and where it runs.
+
+The place within an epoch is counted in micro-batches; of the precision the state says what it came
+to, which `auto` does not.
+"""
 
 
 def is_training_folder(out: Path) -> bool:
-    """Whether the recipe there is a whole one, as a training leaves it; one that is written by hand says what differs from the defaults."""
+    """Whether the recipe there is a whole one, as a training leaves it.
+
+    One that is written by hand says what differs from the defaults.
+    """
     try:
-        return {entry.name for entry in fields(Recipe)} <= parse_recipe_file(out / RECIPE_FILE).keys()
+        return {entry.name for entry in fields(Recipe)} <= parse_recipe_file(
+            out / RECIPE_FILE
+        ).keys()
     except NnstretchError:
         return False
 
 
 def refuse_foreign_files(out: Path, module: nn.Module) -> None:
-    """Only what a training left, which comes with its recipe, gives way to the results of another; and a plan to itself."""
+    """Only what a training left, which comes with its recipe, gives way to the results of another.
+
+    And a plan to itself.
+    """
     for name in (*RESULT_FILES, RECIPE_FILE):
-        given = name == PLAN_FILE and isinstance(module, StretchedNetwork) and is_plan_unchanged(module, out)
+        given = (
+            name == PLAN_FILE
+            and isinstance(module, StretchedNetwork)
+            and is_plan_unchanged(module, out)
+        )
         if (out / name).exists() and not given:
-            raise BadInput(f"cannot train into {out}, its {name} is of no training and would be replaced, name another folder")
+            raise BadInput(
+                f"cannot train into {out}, its {name} is of no training and would be replaced, name"
+                " another folder"
+            )
 
 
 def check_same_recipe(before: Recipe, now: Recipe, out: Path) -> None:
-    """A run may be resumed for more epochs; with anything else changed it would be a run of no recipe."""
+    """A run may be resumed for more epochs.
+
+    With anything else changed it would be a run of no recipe.
+    """
     olds, news = flatten_keys(asdict(before)), flatten_keys(asdict(now))
     for key in olds:
         same = is_same_model(before.model, now.model) if key == "model" else olds[key] == news[key]
         if key not in KEYS_FREE_ON_RESUME and not same:
-            raise BadInput(f"cannot resume {out}, {key} was {olds[key]} and is now {news[key]}, resume with the same recipe")
+            raise BadInput(
+                f"cannot resume {out}, {key} was {olds[key]} and is now {news[key]}, resume with"
+                " the same recipe"
+            )
 
 
 def is_same_model(before: str, now: str) -> bool:
-    """A file may have moved; another factory, or other options of it, may fit the same weights and compute something else."""
-    one, other = ((Path(source).name, query) for source, _, query in (model.partition("?") for model in (before, now)))
+    """A file may have moved.
+
+    Another factory, or other options of it, may fit the same weights and compute something else.
+    """
+    one, other = (
+        (Path(source).name, query)
+        for source, _, query in (model.partition("?") for model in (before, now))
+    )
     return one == other
 
 

@@ -24,25 +24,40 @@ class DataSettings:
     """Which images, how they are split, and how they reach the network."""
 
     name: Literal["digits", "shapes", "folder", "cifar10", "cifar100", "shards"] = "digits"
-    """Data set: scikit-learn's 1797 real digits; textured shapes that are drawn; a folder of images; CIFAR; litData shards."""
+    """Data set: scikit-learn's 1797 real digits; textured shapes that are drawn.
+
+    A folder of images; CIFAR; litData shards.
+    """
     root: str = ""
-    """Folder of `folder` (train/CLASS/*.jpg and val/CLASS/*.jpg, or CLASS/*.jpg), `cifar10`, `cifar100` and `shards`."""
+    """Folder of `folder` (train/CLASS/*.jpg and val/CLASS/*.jpg, or CLASS/*.jpg), `cifar10`,
+    `cifar100` and `shards`.
+    """
     image_px: int = 64
     """Side of training images."""
     val_px: int = 0
     """Side of held-out images; 0 is image_px."""
     val_resize_px: int = 0
-    """Held-out images are resized to this shorter side, then the middle is taken; 0 is val_px, which takes all of a square image."""
+    """Held-out images are resized to this shorter side, then the middle is taken.
+
+    0 is val_px, which takes all of a square image.
+    """
     batch_images: int = 32
     """Images behind one optimiser step, over all processes and micro-batches."""
     held_out: float = 0.2
-    """Share of images kept for validation where the data set has no validation part, the same share of every class."""
+    """Share of images kept for validation where the data set has no validation part, the same share
+    of every class.
+    """
     split_seed: int = 0
-    """Which images are held out, or drawn; apart from `seed`, so that runs of several seeds compare."""
+    """Which images are held out, or drawn.
+
+    Apart from `seed`, so that runs of several seeds compare.
+    """
     images_per_class: int = 80
     """Training images of `shapes`; half as many are held out."""
     corrupt: Literal["refuse", "skip"] = "refuse"
-    """An image that cannot be decoded ends the training, or the next one takes its place and its name is printed."""
+    """An image that cannot be decoded ends the training, or the next one takes its place and its
+    name is printed.
+    """
     workers: int = 0
     """Processes that decode and augment; 0 does it between steps."""
     download: bool = False
@@ -58,7 +73,10 @@ class DataSettings:
         require_range("data.images_per_class", self.images_per_class, 2, 100_000)
         require_range("data.workers", self.workers, 0, 256)
         if self.val_resize_px and self.val_resize_px < self.validation_px:
-            raise BadInput(f"data.val_resize_px is {self.val_resize_px}, it must be at least the {self.validation_px} that are cut from it")
+            raise BadInput(
+                f"data.val_resize_px is {self.val_resize_px}, it must be at least the"
+                f" {self.validation_px} that are cut from it"
+            )
 
     @property
     def validation_px(self) -> int:
@@ -77,9 +95,15 @@ class AugmentSettings:
     scale: float = 0.0
     """Largest random change of size, as a share."""
     crop_scale: float = 1.0
-    """Smallest share of an image's area that a random crop takes, at a random aspect of 3:4 to 4:3; 1 takes the middle square."""
+    """Smallest share of an image's area that a random crop takes, at a random aspect of 3:4 to 4:3.
+
+    1 takes the middle square.
+    """
     pad: float = 0.0
-    """A black border of this share of the side is added before a random crop of the side; CIFAR's usual is 0.125."""
+    """A black border of this share of the side is added before a random crop of the side.
+
+    CIFAR's usual is 0.125.
+    """
     flip: float = 0.0
     """Share of images mirrored left to right."""
     randaugment: int = 0
@@ -103,7 +127,10 @@ class AugmentSettings:
         require_range("augment.mixup", self.mixup, 0, 100)
         require_range("augment.cutmix", self.cutmix, 0, 100)
         if self.pad > 0 and self.crop_scale < 1:
-            raise BadInput(f"augment.pad is {self.pad} and augment.crop_scale {self.crop_scale}, an image is cropped in one way, set one off")
+            raise BadInput(
+                f"augment.pad is {self.pad} and augment.crop_scale {self.crop_scale}, an image is"
+                " cropped in one way, set one off"
+            )
 
 
 @dataclass(frozen=True)
@@ -146,7 +173,9 @@ class LossSettings:
     temperature: float = 4.0
     """Softness of teacher and student where they are compared."""
     features: float = 0.0
-    """Weight of the distance between the branched network's and the original's tensors at the meeting points."""
+    """Weight of the distance between the branched network's and the original's tensors at the
+    meeting points.
+    """
 
     def __post_init__(self) -> None:
         require_range("loss.label_smoothing", self.label_smoothing, 0, 0.9)
@@ -164,7 +193,9 @@ class BranchedSettings:
     """How a branched network begins, and how its branches are kept from leaning on each other."""
 
     inherit: Literal["none", "weights", "rescaled"] = "weights"
-    """Start at random, from the original's weights, or from these with the merged features brought close to the original's."""
+    """Start at random, from the original's weights, or from these with the merged features brought
+    close to the original's.
+    """
     calibration_images: int = 512
     """Training images by which `rescaled` does so."""
     drop: float = 0.0
@@ -180,7 +211,10 @@ class AverageSettings:
     """A running average of the weights (EMA), which is what is judged and kept."""
 
     decay: float = 0.0
-    """Share of the average that each update keeps, at most (1 + n) / (10 + n) at the n-th; 0 keeps no average."""
+    """Share of the average that each update keeps, at most (1 + n) / (10 + n) at the n-th.
+
+    0 keeps no average.
+    """
     every_steps: int = 1
     """Steps between updates."""
 
@@ -198,7 +232,10 @@ class TrainerSettings:
     patience_epochs: int = 0
     """Stop after so many epochs without a better held-out accuracy; 0 never stops early."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    """Training arithmetic; auto takes bf16 where the processor has matrix units for it. Validation is always fp32."""
+    """Training arithmetic; auto takes bf16 where the processor has matrix units for it.
+
+    Validation is always fp32.
+    """
     threads: int = 0
     """Threads of one operator; 0 leaves PyTorch's choice, one per core."""
     accelerator: Literal["auto", "cpu", "cuda"] = "auto"
@@ -208,9 +245,13 @@ class TrainerSettings:
     nodes: int = 1
     """Machines; torchrun and SLURM are recognised."""
     sync_norms: bool = True
-    """Batch norms see the images of all processes, so that they do not depend on how many there are."""
+    """Batch norms see the images of all processes, so that they do not depend on how many there
+    are.
+    """
     micro_batches: int = 1
-    """Parts in which each process takes its share of a batch, where memory does not hold it at once."""
+    """Parts in which each process takes its share of a batch, where memory does not hold it at
+    once.
+    """
     channels_last: bool = True
     """Memory order of images and kernels."""
     compile: bool = False
@@ -218,12 +259,15 @@ class TrainerSettings:
     deterministic: bool = False
     """Refuse operators whose result may differ from run to run (CUDA has some)."""
     precise_norm_images: int = 0
-    """Training images by which the statistics of batch norms are taken anew before each validation, in whole batches of 64 of
-    them; 0 keeps the running ones."""
+    """Training images by which the statistics of batch norms are taken anew before each validation,
+    in whole batches of 64 of them; 0 keeps the running ones.
+    """
     save_every_steps: int = 0
     """Steps between saves within an epoch; 0 saves at the end of each epoch only."""
     tensorboard: bool = True
-    """Keep curves for TensorBoard in the folder's `logs`, where the tensorboard package is installed."""
+    """Keep curves for TensorBoard in the folder's `logs`, where the tensorboard package is
+    installed.
+    """
 
     def __post_init__(self) -> None:
         require_range("trainer.max_epochs", self.max_epochs, 1)
@@ -234,7 +278,9 @@ class TrainerSettings:
         require_range("trainer.micro_batches", self.micro_batches, 1, 65536)
         require_range("trainer.precise_norm_images", self.precise_norm_images, 0)
         if self.precise_norm_images == 1:
-            raise BadInput("trainer.precise_norm_images is 1, one image has no variance, take 2 or more")
+            raise BadInput(
+                "trainer.precise_norm_images is 1, one image has no variance, take 2 or more"
+            )
         require_range("trainer.save_every_steps", self.save_every_steps, 0)
 
 
@@ -243,7 +289,10 @@ class Recipe:
     """Everything one training run depends on."""
 
     model: str = "torchvision:resnet18?num_classes=10"
-    """The network where the caller names none: torchvision:NAME, timm:NAME or FILE.py:FACTORY, with ?key=value."""
+    """The network where the caller names none.
+
+    Torchvision:NAME, timm:NAME or FILE.py:FACTORY, with ?key=value.
+    """
     seed: int = 0
     """Of batch order, augmentation, dropout, and of starting weights where none are given."""
     data: DataSettings = field(default_factory=DataSettings)
@@ -254,8 +303,11 @@ class Recipe:
     average: AverageSettings = field(default_factory=AverageSettings)
     trainer: TrainerSettings = field(default_factory=TrainerSettings)
     start: Literal["own", "he", "zero_residual"] = "own"
-    """Where no weights are given, those to start from: as the network's own code draws them (PyTorch's defaults, in branches that
-    inherit none), as He et al. 2015, or likewise with the last scale of every residual path at 0 (Goyal et al. 2017)."""
+    """Where no weights are given, those to start from.
+
+    As the network's own code draws them (PyTorch's defaults, in branches that inherit none), as He
+    et al. 2015, or likewise with the last scale of every residual path at 0 (Goyal et al. 2017).
+    """
 
     def __post_init__(self) -> None:
         require_range("seed", self.seed, 0, 2**32 - 1)
@@ -263,10 +315,17 @@ class Recipe:
             if not isinstance(text, str):
                 raise BadInput(f"{key} is {text!r}, it must be text")
         if self.loss.kind == "binary" and self.loss.distill > 0:
-            raise BadInput("loss.kind is binary and loss.distill is above 0, a teacher's opinion is over the classes, take softmax")
+            raise BadInput(
+                "loss.kind is binary and loss.distill is above 0, a teacher's opinion is over the"
+                " classes, take softmax"
+            )
         if self.trainer.compile and self.loss.features > 0:
-            raise BadInput(f"trainer.compile is true and loss.features {self.loss.features}, a compiled network shows no meeting points, set one off")
+            raise BadInput(
+                f"trainer.compile is true and loss.features {self.loss.features}, a compiled"
+                " network shows no meeting points, set one off"
+            )
         if self.data.batch_images % self.trainer.micro_batches:
             raise BadInput(
-                f"trainer.micro_batches is {self.trainer.micro_batches}, data.batch_images {self.data.batch_images} does not divide"
+                f"trainer.micro_batches is {self.trainer.micro_batches}, data.batch_images"
+                f" {self.data.batch_images} does not divide"
             )

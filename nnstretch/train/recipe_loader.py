@@ -31,7 +31,11 @@ def recipe_settings(kind: type = Recipe, prefix: str = "") -> Iterator[tuple[str
 
 def setting_descriptions() -> dict[str, str]:
     """What every dotted key means: the text below its setting in recipe.py."""
-    classes = {node.name: node for node in ast.parse(inspect.getsource(recipe_nouns)).body if isinstance(node, ast.ClassDef)}
+    classes = {
+        node.name: node
+        for node in ast.parse(inspect.getsource(recipe_nouns)).body
+        if isinstance(node, ast.ClassDef)
+    }
 
     def walk(kind: str, prefix: str) -> Iterator[tuple[str, str]]:
         for entry, text in pairwise(classes[kind].body):
@@ -46,23 +50,40 @@ def setting_descriptions() -> dict[str, str]:
 
 
 def load_recipe(path_or_name: str | Path, overrides: Sequence[str] = ()) -> Recipe:
-    """Read a recipe; `overrides` are `("--trainer.max_epochs", "2")`, or `trainer.max_epochs=2` each.
+    """Read a recipe; `overrides` are `("--trainer.max_epochs", "2")`, or `trainer.max_epochs=2`
+    each.
 
-    Raises UnknownName for no such recipe, BrokenFile for a file that is not YAML, BadInput for a key or value.
+    Raises UnknownName for no such recipe, BrokenFile for a file that is not YAML, BadInput for a
+    key or value.
     """
     path = find_recipe(path_or_name)
     tree = parse_recipe_file(path)
     for group, keys in group_keys_by_prefix().items():
         if group in tree and not isinstance(tree[group], dict):
-            raise BadInput(f"recipe {path}, key {group} is {tree[group]!r}, it must hold {', '.join(keys)}")
+            raise BadInput(
+                f"recipe {path}, key {group} is {tree[group]!r}, it must hold {', '.join(keys)}"
+            )
     refuse_unknown(flatten_keys(tree), f"recipe {path}")
-    refuse_unknown([word.removeprefix("--").partition("=")[0] for word in overrides if word.startswith("--") or "=" in word], "an override")
+    refuse_unknown(
+        [
+            word.removeprefix("--").partition("=")[0]
+            for word in overrides
+            if word.startswith("--") or "=" in word
+        ],
+        "an override",
+    )
     parser = make_parser()
-    return build_recipe(parser, f"recipe {path}", lambda: apply_overrides(parser, parser.parse_object(tree), overrides))
+    return build_recipe(
+        parser,
+        f"recipe {path}",
+        lambda: apply_overrides(parser, parser.parse_object(tree), overrides),
+    )
 
 
 def apply_overrides(parser: Any, parsed: Any, overrides: Sequence[str]) -> Any:
-    words = [word if word.startswith("--") or "=" not in word else f"--{word}" for word in overrides]
+    words = [
+        word if word.startswith("--") or "=" not in word else f"--{word}" for word in overrides
+    ]
     return parser.parse_args(words, namespace=parsed)
 
 
@@ -90,7 +111,11 @@ def flatten_keys(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Dotted keys and their values."""
     pairs: dict[str, Any] = {}
     for key, value in tree.items():
-        pairs |= flatten_keys(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+        pairs |= (
+            flatten_keys(value, f"{prefix}{key}.")
+            if isinstance(value, Mapping)
+            else {f"{prefix}{key}": value}
+        )
     return pairs
 
 
@@ -122,7 +147,10 @@ def find_recipe(path_or_name: str | Path) -> Path:
     if path.suffix not in (".yaml", ".yml"):
         path = package_data("recipes") / f"{path_or_name}.yaml"
     if not path.is_file():
-        raise UnknownName(f"no recipe {path_or_name}, no file {path}, shipped ones are {', '.join(shipped_recipes()) or 'none'}")
+        raise UnknownName(
+            f"no recipe {path_or_name}, no file {path}, shipped ones are"
+            f" {', '.join(shipped_recipes()) or 'none'}"
+        )
     return path
 
 
@@ -136,7 +164,9 @@ def parse_recipe_file(path: Path) -> dict[str, Any]:
     if tree is None:
         return {}
     if not isinstance(tree, dict):
-        raise BrokenFile(f"recipe {path}, a {type(tree).__name__} at its top, it must be keys and values")
+        raise BrokenFile(
+            f"recipe {path}, a {type(tree).__name__} at its top, it must be keys and values"
+        )
     return tree
 
 

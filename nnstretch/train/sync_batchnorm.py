@@ -1,9 +1,9 @@
 """Batch norms that see the images of every process, on CPUs, too.
 
-PyTorch's SyncBatchNorm computes on accelerators only. Here the mean, and then the mean square of what differs from
-it, are averaged over the processes, through which gradients flow as well; each process must hold as many images as
-any other. (The mean square less the square of the mean would take one exchange, but loses every digit where a channel
-hardly varies.)
+PyTorch's SyncBatchNorm computes on accelerators only. Here the mean, and then the mean square of
+what differs from it, are averaged over the processes, through which gradients flow as well; each
+process must hold as many images as any other. (The mean square less the square of the mean would
+take one exchange, but loses every digit where a channel hardly varies.)
 """
 
 from __future__ import annotations
@@ -49,7 +49,12 @@ def sync_batch_norm(norm: _BatchNorm, images: Tensor) -> Tensor:
     mean = ProcessMean.apply(wide.mean(axes))
     centred = wide - mean.view(shape)
     variance = ProcessMean.apply(centred.square().mean(axes))
-    update_running_statistics(norm, mean.detach(), variance.detach(), images.numel() // images.shape[1] * dist.get_world_size())
+    update_running_statistics(
+        norm,
+        mean.detach(),
+        variance.detach(),
+        images.numel() // images.shape[1] * dist.get_world_size(),
+    )
     out = centred * (variance + norm.eps).rsqrt().view(shape)
     if norm.affine:
         out = out * norm.weight.view(shape) + norm.bias.view(shape)
@@ -58,7 +63,9 @@ def sync_batch_norm(norm: _BatchNorm, images: Tensor) -> Tensor:
 
 
 def update_running_statistics(norm: _BatchNorm, mean: Tensor, variance: Tensor, count: int) -> None:
-    """Running statistics, of which the variance is the unbiased one (as torch.nn.BatchNorm2d keeps it)."""
+    """Running statistics, of which the variance is the unbiased one (as torch.nn.BatchNorm2d keeps
+    it).
+    """
     if norm.running_mean is None or norm.running_var is None or norm.num_batches_tracked is None:
         return
     norm.num_batches_tracked += 1
@@ -69,15 +76,25 @@ def update_running_statistics(norm: _BatchNorm, mean: Tensor, variance: Tensor, 
 
 @contextmanager
 def synchronized_norms(network: nn.Module, wanted: bool) -> Iterator[None]:
-    """Within, batch norms of `network` see the images of all processes. Their class, weights and names stay.
+    """Within, batch norms of `network` see the images of all processes.
 
-    timm's norms that also activate (BatchNormAct2d) do so. Raises BadInput for norms with another forward pass of their own.
+    Their class, weights and names stay.
+
+    timm's norms that also activate (BatchNormAct2d) do so. Raises BadInput for norms with another
+    forward pass of their own.
     """
-    norms = {name: module for name, module in network.named_modules() if isinstance(module, _BatchNorm)} if wanted else {}
+    norms = (
+        {name: module for name, module in network.named_modules() if isinstance(module, _BatchNorm)}
+        if wanted
+        else {}
+    )
     for name, norm in norms.items():
         activates = callable(getattr(norm, "act", None)) and callable(getattr(norm, "drop", None))
         if type(norm).forward is not _BatchNorm.forward and not activates:
-            raise BadInput(f"trainer.sync_norms is true, {name} is a {type(norm).__name__} with a forward pass of its own, set it to false")
+            raise BadInput(
+                f"trainer.sync_norms is true, {name} is a {type(norm).__name__} with a forward pass"
+                " of its own, set it to false"
+            )
     try:
         for norm in norms.values():
             norm.forward = partial(sync_batch_norm, norm)  # type: ignore[method-assign]
@@ -89,8 +106,14 @@ def synchronized_norms(network: nn.Module, wanted: bool) -> Iterator[None]:
 
 @contextmanager
 def unsynchronized_norms(network: nn.Module) -> Iterator[None]:
-    """Within shared_norms: norms that see their own process's images again, for statistics of images that all processes have."""
-    taken = [(norm, norm.__dict__.pop("forward")) for norm in network.modules() if isinstance(norm, _BatchNorm) and "forward" in norm.__dict__]
+    """Within shared_norms: norms that see their own process's images again, for statistics of
+    images that all processes have.
+    """
+    taken = [
+        (norm, norm.__dict__.pop("forward"))
+        for norm in network.modules()
+        if isinstance(norm, _BatchNorm) and "forward" in norm.__dict__
+    ]
     try:
         yield
     finally:

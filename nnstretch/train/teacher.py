@@ -1,4 +1,7 @@
-"""The original as the branched network's teacher: its opinion, and its tensors at the meeting points."""
+"""The original as the branched network's teacher.
+
+Its opinion, and its tensors at the meeting points.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +24,17 @@ class TeacherComparison:
     """Scores of [images, classes]."""
     teacher: Tensor
     distance: Tensor | None
-    """Mean squared difference at the meeting points over the original's variance; None where it is not asked for."""
+    """Mean squared difference at the meeting points over the original's variance.
+
+    None where it is not asked for.
+    """
 
 
 class DistillationTeacher:
-    """A network that is neither trained nor saved. Raises BadInput where it cannot teach `student`."""
+    """A network that is neither trained nor saved.
+
+    Raises BadInput where it cannot teach `student`.
+    """
 
     def __init__(self, network: nn.Module, student: nn.Module, recipe: Recipe) -> None:
         self.network = network.eval()
@@ -33,14 +42,22 @@ class DistillationTeacher:
         if recipe.loss.features > 0:
             if not isinstance(student, StretchedNetwork) or not features.meeting_names(student):
                 raise BadInput(
-                    f"loss.features is {recipe.loss.features}, the network has no meeting points, set it to 0 or give a --plan with branches"
+                    f"loss.features is {recipe.loss.features}, the network has no meeting points,"
+                    " set it to 0 or give a --plan with branches"
                 )
             self.watched = features.FeatureTeacher(network, student)
 
     def compared_channels(self, student: nn.Module) -> tuple[Tensor, ...]:
-        """Of every meeting point at which features are compared: the original's channel that each channel stands for."""
+        """Of every meeting point at which features are compared.
+
+        The original's channel that each channel stands for.
+        """
         watched = self.watched is not None and isinstance(student, StretchedNetwork)
-        return tuple(point.stands_for.cpu() for point in features.meeting_points(student)) if watched else ()  # type: ignore[arg-type]
+        return (
+            tuple(point.stands_for.cpu() for point in features.meeting_points(student))
+            if watched
+            else ()
+        )  # type: ignore[arg-type]
 
     def to(self, device: torch.device, layout: torch.memory_format) -> None:
         self.network.to(device=device, memory_format=layout)  # type: ignore[call-overload]
@@ -52,7 +69,11 @@ class DistillationTeacher:
             return TeacherComparison(class_scores(student(images)), opinion, None)
         opinion, wanted = self.watched(images)
         scores, found = features.with_features(student, images)
-        return TeacherComparison(class_scores(scores), class_scores(opinion), features.feature_loss(found, wanted, features.meeting_points(student)))
+        return TeacherComparison(
+            class_scores(scores),
+            class_scores(opinion),
+            features.feature_loss(found, wanted, features.meeting_points(student)),
+        )
 
 
 def class_scores(output: Tensor | tuple[Tensor, ...]) -> Tensor:

@@ -25,9 +25,14 @@ PAYLOAD = bytes(range(64))
 def tiny() -> Bundle:
     """Two sub-graphs of a few bytes: what is in the files does not matter to the container."""
     x, y, z = (Port(name, feature_map()) for name in "xyz")
-    first = Subgraph("a", "cpu", "a.onnx", digest(PAYLOAD), len(PAYLOAD), (x,), (y,), predicted_us={"cpu": 5.0})
+    first = Subgraph(
+        "a", "cpu", "a.onnx", digest(PAYLOAD), len(PAYLOAD), (x,), (y,), predicted_us={"cpu": 5.0}
+    )
     second = Subgraph("b", "dsp", "deep/b.onnx", digest(b""), 0, (y,), (z,), segment=1)
-    return Bundle(Manifest("m", None, (x,), (z,), (first, second), 1e-6, {1: 2.5}, "plan: x"), {"a.onnx": PAYLOAD, "deep/b.onnx": b""})
+    return Bundle(
+        Manifest("m", None, (x,), (z,), (first, second), 1e-6, {1: 2.5}, "plan: x"),
+        {"a.onnx": PAYLOAD, "deep/b.onnx": b""},
+    )
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +42,12 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return path.read_bytes()
 
 
-def forged(path: Path, change: Callable[[dict[str, Any]], object], bundle: Bundle | None = None, **members: bytes) -> Path:
+def forged(
+    path: Path,
+    change: Callable[[dict[str, Any]], object],
+    bundle: Bundle | None = None,
+    **members: bytes,
+) -> Path:
     """A bundle with a valid seal whose manifest somebody edited."""
     bundle = bundle or tiny()
     write_bundle(path, bundle.manifest, bundle.files)
@@ -80,9 +90,13 @@ def test_every_single_flipped_byte_is_noticed(tmp_path: Path, written: bytes) ->
         refusal(path)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(st.data())
-def test_any_cut_or_insertion_is_noticed(tmp_path: Path, written: bytes, data: st.DataObject) -> None:
+def test_any_cut_or_insertion_is_noticed(
+    tmp_path: Path, written: bytes, data: st.DataObject
+) -> None:
     position = data.draw(st.integers(0, len(written) - 1))
     inserted = data.draw(st.binary(max_size=8))
     path = tmp_path / "cut.nns"
@@ -93,9 +107,13 @@ def test_any_cut_or_insertion_is_noticed(tmp_path: Path, written: bytes, data: s
         refusal(path)
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(st.data())
-def test_with_a_forged_seal_a_flip_is_refused_or_harmless(tmp_path: Path, written: bytes, data: st.DataObject) -> None:
+def test_with_a_forged_seal_a_flip_is_refused_or_harmless(
+    tmp_path: Path, written: bytes, data: st.DataObject
+) -> None:
     changed = bytearray(written[:-SEAL_BYTES])
     for _ in range(data.draw(st.integers(1, 3))):
         changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
@@ -145,9 +163,15 @@ WRONG = {
     "sub-graph 'a' is defined 2 times": lambda m: sub(m, 1).update(name="a"),
     "tensor 'y' is defined 2 times": lambda m: sub(m, 1)["outputs"][0].update(name="y"),
     "reads 'ghost', which nothing writes": lambda m: sub(m, 0)["inputs"][0].update(name="ghost"),
-    "reads 'z' before it is written, a cycle or a wrong order": lambda m: sub(m, 0)["inputs"].append(sub(m, 1)["outputs"][0]),
-    "the network's output reads 'ghost', which nothing writes": lambda m: m["outputs"][0].update(name="ghost"),
-    "it is written as 1x8x8x8 float32": lambda m: sub(m, 1)["inputs"][0]["spec"].update(shape=[1, 8, 8, 9]),
+    "reads 'z' before it is written, a cycle or a wrong order": (
+        lambda m: sub(m, 0)["inputs"].append(sub(m, 1)["outputs"][0])
+    ),
+    "the network's output reads 'ghost', which nothing writes": (
+        lambda m: m["outputs"][0].update(name="ghost")
+    ),
+    "it is written as 1x8x8x8 float32": (
+        lambda m: sub(m, 1)["inputs"][0]["spec"].update(shape=[1, 8, 8, 9])
+    ),
     "of impossible shape 1x0": lambda m: sub(m, 1)["outputs"][0]["spec"].update(shape=[1, 0]),
     "unknown role 'chief'": lambda m: sub(m, 0).update(role="chief"),
     "-1.0 us for 'cpu' is no time": lambda m: sub(m, 0)["predicted_us"].update(cpu=-1.0),
@@ -173,14 +197,27 @@ def test_a_forged_manifest_is_refused_by_name(tmp_path: Path, why: str) -> None:
         assert why in found
 
 
-@pytest.mark.parametrize("text", [b"[1", b"\xff", b"[" * 100_000, b'{"format": 1, "format": 1}', b'{"format": NaN}', b"1" * 5000, b"null"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"[1",
+        b"\xff",
+        b"[" * 100_000,
+        b'{"format": 1, "format": 1}',
+        b'{"format": NaN}',
+        b"1" * 5000,
+        b"null",
+    ],
+)
 def test_a_manifest_that_is_no_json_object_is_refused(tmp_path: Path, text: bytes) -> None:
     path = tmp_path / "x.nns"
     write_sealed(path, {MANIFEST: text})
     assert refusal(path).startswith(f"member {MANIFEST}, ")
 
 
-@pytest.mark.parametrize("name", ["../escape.onnx", "/absolute.onnx", "a\\b", "", "a//b", "..", "a/../b"])
+@pytest.mark.parametrize(
+    "name", ["../escape.onnx", "/absolute.onnx", "a\\b", "", "a//b", "..", "a/../b"]
+)
 def test_names_that_would_leave_the_folder_are_refused(tmp_path: Path, name: str) -> None:
     path = tmp_path / "x.nns"
     write_sealed(path, {name: b"data"})
@@ -189,7 +226,9 @@ def test_names_that_would_leave_the_folder_are_refused(tmp_path: Path, name: str
 
 def resealed(path: Path, archive: bytes) -> Path:
     """`archive` behind a valid seal; its comment has to have the seal's length."""
-    path.write_bytes(archive[:-SEAL_BYTES] + b"nnstretch sha256 " + digest(archive[:-SEAL_BYTES]).encode())
+    path.write_bytes(
+        archive[:-SEAL_BYTES] + b"nnstretch sha256 " + digest(archive[:-SEAL_BYTES]).encode()
+    )
     return path
 
 
@@ -198,7 +237,9 @@ def test_a_zip_bomb_is_refused_before_it_expands(tmp_path: Path) -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("big.onnx", bytes(50_000_000))
         archive.comment = bytes(SEAL_BYTES)
-    assert "member big.onnx, it is compressed (50000000 bytes)" in refusal(resealed(path, path.read_bytes()))
+    assert "member big.onnx, it is compressed (50000000 bytes)" in refusal(
+        resealed(path, path.read_bytes())
+    )
 
 
 def test_a_member_twice_or_beyond_the_manifest_is_refused(tmp_path: Path) -> None:
@@ -231,7 +272,11 @@ def test_what_could_not_be_read_is_not_written(tmp_path: Path) -> None:
 
 
 def test_the_merge_ends_its_segment_and_a_lone_branch_its_own() -> None:
-    assert segment_ends(branched_bundle(segments=2).manifest) == {0: "stem", 1: "s1_merge", 2: "s2_merge"}
+    assert segment_ends(branched_bundle(segments=2).manifest) == {
+        0: "stem",
+        1: "s1_merge",
+        2: "s2_merge",
+    }
 
 
 @pytest.mark.parametrize(
@@ -242,7 +287,9 @@ def test_the_merge_ends_its_segment_and_a_lone_branch_its_own() -> None:
         ({"zero_point": 300}, "zero point 300"),
     ],
 )
-def test_a_port_of_impossible_form_is_refused(tmp_path: Path, change: dict[str, object], says: str) -> None:
+def test_a_port_of_impossible_form_is_refused(
+    tmp_path: Path, change: dict[str, object], says: str
+) -> None:
     bundle = tiny()
     ports = tuple(replace(port, **change) for port in bundle.manifest.inputs)  # type: ignore[arg-type]
     with pytest.raises(BrokenFile, match=says):

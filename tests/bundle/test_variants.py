@@ -28,9 +28,30 @@ def several() -> Bundle:
     """A main plan and an alternative of one sub-graph, which shares its file."""
     bundle = tiny()
     x, z = bundle.manifest.inputs[0], bundle.manifest.outputs[0]
-    only = Subgraph("a", "dsp", "other.onnx", digest(PAYLOAD), len(PAYLOAD), (x,), (z,), predicted_us={"dsp": 9.0})
+    only = Subgraph(
+        "a",
+        "dsp",
+        "other.onnx",
+        digest(PAYLOAD),
+        len(PAYLOAD),
+        (x,),
+        (z,),
+        predicted_us={"dsp": 9.0},
+    )
     files = {"other.onnx": PAYLOAD}
-    return merge_bundles(bundle, [("alone", Bundle(Manifest("m", None, (x,), (z,), (only,), 2e-6, {0: 1.0}, "plan: y"), files, "alone.nns"))])
+    return merge_bundles(
+        bundle,
+        [
+            (
+                "alone",
+                Bundle(
+                    Manifest("m", None, (x,), (z,), (only,), 2e-6, {0: 1.0}, "plan: y"),
+                    files,
+                    "alone.nns",
+                ),
+            )
+        ],
+    )
 
 
 def alone(manifest: dict[str, Any]) -> dict[str, Any]:
@@ -45,10 +66,18 @@ def test_alternatives_come_back_and_equal_files_are_stored_once(tmp_path: Path) 
     assert (back.manifest, back.files) == (bundle.manifest, bundle.files)
     assert list(plans_by_name(back.manifest)) == [MAIN, "alone"]
     one = select_plan(back, "alone")
-    assert (one.manifest.plan, one.manifest.max_abs_error, one.manifest.sync_us) == ("plan: y", 2e-6, {0: 1.0})
+    assert (one.manifest.plan, one.manifest.max_abs_error, one.manifest.sync_us) == (
+        "plan: y",
+        2e-6,
+        {0: 1.0},
+    )
     assert [(s.processor, s.file) for s in one.manifest.subgraphs] == [("dsp", "a.onnx")]
     assert one.files == {"a.onnx": PAYLOAD}
-    assert select_plan(back, None).manifest == replace(bundle.manifest, alternatives=()) == tiny().manifest
+    assert (
+        select_plan(back, None).manifest
+        == replace(bundle.manifest, alternatives=())
+        == tiny().manifest
+    )
     with pytest.raises(UnknownName, match=r"unknown plan 'best', .*a.nns, it has main, alone"):
         select_plan(back, "best")
 
@@ -63,18 +92,36 @@ def test_plans_that_do_not_fit_are_not_joined() -> None:
     bundle = tiny()
     wide = replace(bundle.manifest.outputs[0], spec=feature_map(3))
     last = replace(bundle.manifest.subgraphs[1], outputs=(wide,))
-    other = replace(bundle.manifest, outputs=(wide,), subgraphs=(bundle.manifest.subgraphs[0], last))
-    with pytest.raises(BadInput, match=r"cannot add plan b of b\.nns, bundle, its outputs are 'z' 1x3x8x8 float32, the main plan's 'z' 1x8x8x8"):
+    other = replace(
+        bundle.manifest, outputs=(wide,), subgraphs=(bundle.manifest.subgraphs[0], last)
+    )
+    with pytest.raises(
+        BadInput,
+        match=(
+            r"cannot add plan b of b\.nns, bundle, its outputs are 'z' 1x3x8x8 float32, the main"
+            r" plan's 'z' 1x8x8x8"
+        ),
+    ):
         merge_bundles(bundle, [("b", Bundle(other, bundle.files, "b.nns"))])
     with pytest.raises(BadInput, match="it was predicted for mi9, the main plan for no chip"):
-        merge_bundles(bundle, [("b", Bundle(replace(bundle.manifest, soc="mi9"), bundle.files, "b.nns"))])
+        merge_bundles(
+            bundle, [("b", Bundle(replace(bundle.manifest, soc="mi9"), bundle.files, "b.nns"))]
+        )
 
 
 def test_names_of_added_plans_come_from_their_files(tmp_path: Path) -> None:
     for name, bundle in (("gpu", tiny()), ("both", several()), ("main", tiny()), ("a b", tiny())):
         write_bundle(tmp_path / f"{name}.nns", bundle.manifest, bundle.files)
-    assert [name for name, _ in load_variants([tmp_path / "gpu.nns", tmp_path / "both.nns"])] == ["gpu", "both", "alone"]
-    for names, why in ((["gpu", "gpu"], "the name gpu is taken"), (["main"], "the name main is taken"), (["a b"], "'a b' is no plan's name")):
+    assert [name for name, _ in load_variants([tmp_path / "gpu.nns", tmp_path / "both.nns"])] == [
+        "gpu",
+        "both",
+        "alone",
+    ]
+    for names, why in (
+        (["gpu", "gpu"], "the name gpu is taken"),
+        (["main"], "the name main is taken"),
+        (["a b"], "'a b' is no plan's name"),
+    ):
         with pytest.raises(BadInput, match=why):
             load_variants([tmp_path / f"{name}.nns" for name in names])
 
@@ -88,17 +135,29 @@ WRONG_ALTERNATIVES = {
     "unknown key 'alternatives'": lambda m: alone(m).update(alternatives=[]),
     "expected list": lambda m: m.update(alternatives={}),
     "its inputs are 'x' 1x8x8x9 float32, the main plan's": lambda m: widen(m),
-    "its inputs are 'w'": lambda m: (alone(m)["inputs"][0].update(name="w"), sub(alone(m), 0)["inputs"][0].update(name="w")),
-    "its outputs are": lambda m: (alone(m)["outputs"][0].update(layout="NCHW"), sub(alone(m), 0)["outputs"][0].update(layout="NCHW")),
+    "its inputs are 'w'": lambda m: (
+        alone(m)["inputs"][0].update(name="w"),
+        sub(alone(m), 0)["inputs"][0].update(name="w"),
+    ),
+    "its outputs are": lambda m: (
+        alone(m)["outputs"][0].update(layout="NCHW"),
+        sub(alone(m), 0)["outputs"][0].update(layout="NCHW"),
+    ),
     "a network needs inputs, outputs and sub-graphs": lambda m: alone(m).update(outputs=[]),
     "9999 bytes": lambda m: sub(alone(m), 0).update(size_bytes=9999, file="deep/c.onnx"),
     "expects other contents of a.onnx": lambda m: sub(alone(m), 0).update(sha256="0" * 64),
-    "'../../etc/passwd', a name must be": lambda m: sub(alone(m), 0).update(file="../../etc/passwd"),
+    "'../../etc/passwd', a name must be": (
+        lambda m: sub(alone(m), 0).update(file="../../etc/passwd")
+    ),
     "its file is the manifest itself": lambda m: sub(alone(m), 0).update(file=MANIFEST),
     "-1.0 us for 'dsp' is no time": lambda m: sub(alone(m), 0)["predicted_us"].update(dsp=-1.0),
     "no merge there to charge it to": lambda m: alone(m)["sync_us"].update({"7": 1.0}),
-    "reads 'ghost', which nothing writes": lambda m: sub(alone(m), 0)["inputs"][0].update(name="ghost"),
-    "reads 'z' before it is written": lambda m: sub(alone(m), 0)["inputs"].append(sub(alone(m), 0)["outputs"][0]),
+    "reads 'ghost', which nothing writes": (
+        lambda m: sub(alone(m), 0)["inputs"][0].update(name="ghost")
+    ),
+    "reads 'z' before it is written": (
+        lambda m: sub(alone(m), 0)["inputs"].append(sub(alone(m), 0)["outputs"][0])
+    ),
 }
 
 
@@ -113,18 +172,34 @@ def test_a_forged_alternative_is_refused_by_name(tmp_path: Path, why: str) -> No
     assert why in found or (why == "9999 bytes" and "deep/c.onnx, it is missing" in found)
 
 
-JUNK = st.none() | st.booleans() | st.integers(-3, 300) | st.floats() | st.text(max_size=5) | st.just([]) | st.just({})
+JUNK = (
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 300)
+    | st.floats()
+    | st.text(max_size=5)
+    | st.just([])
+    | st.just({})
+)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(st.data())
-def test_whatever_is_forged_in_a_manifest_is_refused_or_whole(tmp_path: Path, data: st.DataObject) -> None:
+def test_whatever_is_forged_in_a_manifest_is_refused_or_whole(
+    tmp_path: Path, data: st.DataObject
+) -> None:
     """Any value anywhere in it, alternatives among them, replaced, dropped or doubled."""
 
     def change(manifest: dict[str, Any]) -> None:
         place: Any = manifest if data.draw(st.booleans()) else alone(manifest)
         while True:
-            key = data.draw(st.sampled_from(sorted(place))) if isinstance(place, dict) else data.draw(st.integers(0, len(place) - 1))
+            key = (
+                data.draw(st.sampled_from(sorted(place)))
+                if isinstance(place, dict)
+                else data.draw(st.integers(0, len(place) - 1))
+            )
             inner = place[key]
             if not (isinstance(inner, (dict, list)) and inner) or data.draw(st.integers(0, 4)) == 0:
                 break
@@ -158,14 +233,31 @@ def make():
 """
 
 
-def test_the_verb_adds_the_plans_of_other_bundles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verb_adds_the_plans_of_other_bundles(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     def exported(out: str, processor: str, *argv: object, size: int = 16) -> tuple[int, str]:
         pixels = ["--input", f"1,3,{size},{size}"]
         model = f"{tmp_path}/net.py:make" if size == 16 else f"{tmp_path}/net.py:other"
-        status = run_verb("export", [model, "--processor", processor, *pixels, "--soc", "mi9", "--out", str(tmp_path / out), *map(str, argv)])
+        status = run_verb(
+            "export",
+            [
+                model,
+                "--processor",
+                processor,
+                *pixels,
+                "--soc",
+                "mi9",
+                "--out",
+                str(tmp_path / out),
+                *map(str, argv),
+            ],
+        )
         return status, capsys.readouterr().err.strip()
 
-    (tmp_path / "net.py").write_text(NETWORK + "\n\ndef other():\n    return nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU())\n")
+    (tmp_path / "net.py").write_text(
+        NETWORK + "\n\ndef other():\n    return nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU())\n"
+    )
     assert exported("dsp.nns", "dsp") == (0, "")
     assert exported("net.nns", "cpu", "--also", tmp_path / "dsp.nns") == (0, "")
     back = read_bundle(tmp_path / "net.nns")
@@ -181,7 +273,12 @@ def test_the_verb_adds_the_plans_of_other_bundles(tmp_path: Path, capsys: pytest
     assert "cannot add plan dsp of" in why
     assert "the main plan's" in why
     assert (tmp_path / "net.nns").read_bytes() == before
-    assert "the name main is taken" in exported("a.nns", "cpu", "--also", (tmp_path / "dsp.nns").rename(tmp_path / "main.nns"))[1]
+    assert (
+        "the name main is taken"
+        in exported("a.nns", "cpu", "--also", (tmp_path / "dsp.nns").rename(tmp_path / "main.nns"))[
+            1
+        ]
+    )
     assert run_verb("export", ["x.yaml", "--single", "a.onnx", "--also", "b.nns"]) == 1
     assert "--also b.nns without --out" in capsys.readouterr().err
 
@@ -189,7 +286,15 @@ def test_the_verb_adds_the_plans_of_other_bundles(tmp_path: Path, capsys: pytest
 def test_files_of_one_name_in_two_folders_stay_apart() -> None:
     bundle = tiny()
     a, b = bundle.manifest.subgraphs
-    subs = (replace(a, file="one/x.onnx", sha256=digest(b"1"), size_bytes=1), replace(b, file="two/x.onnx", sha256=digest(b"2"), size_bytes=1))
-    other = Bundle(replace(bundle.manifest, subgraphs=subs), {"one/x.onnx": b"1", "two/x.onnx": b"2"}, "b.nns")
+    subs = (
+        replace(a, file="one/x.onnx", sha256=digest(b"1"), size_bytes=1),
+        replace(b, file="two/x.onnx", sha256=digest(b"2"), size_bytes=1),
+    )
+    other = Bundle(
+        replace(bundle.manifest, subgraphs=subs), {"one/x.onnx": b"1", "two/x.onnx": b"2"}, "b.nns"
+    )
     back = select_plan(merge_bundles(bundle, [("b", other)]), "b")
-    assert {sub.name: back.files[sub.file] for sub in back.manifest.subgraphs} == {"a": b"1", "b": b"2"}
+    assert {sub.name: back.files[sub.file] for sub in back.manifest.subgraphs} == {
+        "a": b"1",
+        "b": b"2",
+    }

@@ -1,4 +1,6 @@
-"""A network becomes a graph of the operators PyTorch really calls, and back into the same network."""
+"""A network becomes a graph of the operators PyTorch really calls, and back into the same
+network.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,11 @@ SMALL = """graph small(%x<1x3x8x8>) {
 class Small(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.conv, self.norm, self.head = nn.Conv2d(3, 4, 3, 2, 1), nn.BatchNorm2d(4), nn.Linear(4, 5)
+        self.conv, self.norm, self.head = (
+            nn.Conv2d(3, 4, 3, 2, 1),
+            nn.BatchNorm2d(4),
+            nn.Linear(4, 5),
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.head(torch.relu_(self.norm(self.conv(x))).mean((2, 3)))
@@ -48,7 +54,9 @@ def rebuilt(module: nn.Module, x: torch.Tensor) -> tuple[Graph, float]:
     """The graph, and how far the module built from it is from the original."""
     captured = trace(module, x, "net")
     with torch.no_grad():
-        return captured.graph, relative(module.eval()(x), build(captured.graph, captured.weights).eval()(x))
+        return captured.graph, relative(
+            module.eval()(x), build(captured.graph, captured.weights).eval()(x)
+        )
 
 
 def printed(graph: Graph) -> str:
@@ -80,22 +88,37 @@ def test_the_rebuilt_module_is_made_of_ordinary_layers_under_their_names() -> No
     module = build(captured.graph, captured.weights)
     assert isinstance(module.conv, nn.Conv2d)
     assert isinstance(module.norm, nn.BatchNorm2d)
-    assert set(module.state_dict()) - {"norm.num_batches_tracked"} == {w.name for w in captured.graph.weights}
+    assert set(module.state_dict()) - {"norm.num_batches_tracked"} == {
+        w.name for w in captured.graph.weights
+    }
 
 
-@pytest.mark.parametrize("layer", [nn.Conv2d(3, 4, 3), nn.BatchNorm2d(3), nn.Linear(8, 2)], ids=lambda layer: type(layer).__name__)
+@pytest.mark.parametrize(
+    "layer",
+    [nn.Conv2d(3, 4, 3), nn.BatchNorm2d(3), nn.Linear(8, 2)],
+    ids=lambda layer: type(layer).__name__,
+)
 def test_a_network_that_is_one_layer_is_rebuilt_exactly(layer: nn.Module) -> None:
-    graph, error = rebuilt(layer.eval(), torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0)))
+    graph, error = rebuilt(
+        layer.eval(), torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    )
     assert error <= 1e-6
     assert {weight.name for weight in graph.weights} <= set(layer.state_dict())
 
 
 class Worn(nn.Module):
-    """Weights that no layer of their own can hold: read twice, of a norm without a layer, or by a product."""
+    """Weights that no layer of their own can hold.
+
+    Read twice, of a norm without a layer, or by a product.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.conv, self.norm, self.group = nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.GroupNorm(2, 8)
+        self.conv, self.norm, self.group = (
+            nn.Conv2d(8, 8, 3, padding=1),
+            nn.BatchNorm2d(8),
+            nn.GroupNorm(2, 8),
+        )
         self.slope, self.scale = nn.PReLU(), nn.Parameter(torch.ones(8))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -123,7 +146,10 @@ def test_a_captured_network_takes_any_batch() -> None:
 
 def test_shapes_are_those_of_the_example_batch() -> None:
     module = network([Step("attention", 16)])
-    assert capture(module, torch.zeros(7, *INPUT[1:]), "net").macs == 7 * capture(module, torch.zeros(1, *INPUT[1:]), "net").macs
+    assert (
+        capture(module, torch.zeros(7, *INPUT[1:]), "net").macs
+        == 7 * capture(module, torch.zeros(1, *INPUT[1:]), "net").macs
+    )
 
 
 def test_every_module_keeps_its_own_mode() -> None:
@@ -141,7 +167,10 @@ def test_capturing_changes_no_weight() -> None:
 
 
 def test_constants_are_computed_once_and_become_buffers() -> None:
-    """A mask that is written into in place depends on nothing: it is a weight that is not trained."""
+    """A mask that is written into in place depends on nothing.
+
+    It is a weight that is not trained.
+    """
 
     def masked(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
         mask = torch.zeros(4)
@@ -151,7 +180,9 @@ def test_constants_are_computed_once_and_become_buffers() -> None:
     graph, error = rebuilt(Of(masked), torch.randn(2, 4))
     assert error <= 1e-6
     assert [node.op for node in graph.nodes] == ["linear", "mul.Tensor"]
-    assert [weight.name.split(".")[0] for weight in graph.weights if not weight.trainable] == ["constants"]
+    assert [weight.name.split(".")[0] for weight in graph.weights if not weight.trainable] == [
+        "constants"
+    ]
 
 
 def test_writing_into_a_slice_writes_into_the_tensor_behind_it() -> None:
@@ -187,7 +218,10 @@ def test_writing_into_another_view_that_is_read_again_is_refused() -> None:
         y.view(-1).relu_()
         return y + 1
 
-    with pytest.raises(CannotCapture, match="cannot capture net, relu_ writes into view, a view of linear that is read later"):
+    with pytest.raises(
+        CannotCapture,
+        match="cannot capture net, relu_ writes into view, a view of linear that is read later",
+    ):
         trace(Of(flattened), torch.randn(2, 4), "net")
 
 
@@ -198,7 +232,10 @@ def test_a_view_that_was_taken_before_its_tensor_changed_is_refused() -> None:
         y.relu_()
         return half + y[:, 2:]
 
-    with pytest.raises(CannotCapture, match=r"relu_ writes into linear, of which the view slice_[0-9]+ is read later"):
+    with pytest.raises(
+        CannotCapture,
+        match=r"relu_ writes into linear, of which the view slice_[0-9]+ is read later",
+    ):
         trace(Of(stale), torch.randn(2, 4), "net")
 
 
@@ -236,7 +273,9 @@ def test_blocks_that_switch_autocast_or_gradients_off_are_written_out() -> None:
 def test_control_flow_that_looks_at_values_is_refused_in_one_line() -> None:
     with pytest.raises(CannotCapture) as refusal:
         capture(Of(lambda layer, x: layer(x) if x.sum() > 0 else x), torch.zeros(2, 4), "branching")
-    assert str(refusal.value).startswith("cannot capture branching at input 2x4, torch.export refuses: ")
+    assert str(refusal.value).startswith(
+        "cannot capture branching at input 2x4, torch.export refuses: "
+    )
     assert "\n" not in str(refusal.value)
 
 
@@ -248,7 +287,9 @@ def test_a_wrong_input_shape_is_refused_in_one_line() -> None:
 
 def test_an_operator_that_pytorch_does_not_have_is_named() -> None:
     spec = TensorSpec((1, 4))
-    graph = Graph("made", (Value("x", spec),), (), (Node("y", "made_up", (ValueRef("x"),), (spec,)),), ("y",))
+    graph = Graph(
+        "made", (Value("x", spec),), (), (Node("y", "made_up", (ValueRef("x"),), (spec,)),), ("y",)
+    )
     with pytest.raises(UnsupportedOp, match="no operator made_up, node y"):
         build(graph)
 

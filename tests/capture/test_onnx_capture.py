@@ -1,4 +1,6 @@
-"""ONNX files become graphs that compute what onnxruntime computes, can be stretched, and are refused in one line."""
+"""ONNX files become graphs that compute what onnxruntime computes, can be stretched, and are
+refused in one line.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,14 @@ from nnstretch.capture import build, load_model, trace
 from nnstretch.capture.onnx.names import clean_path, path_from_node_name, path_from_scopes
 from nnstretch.capture.onnx.reader import read_onnx
 from nnstretch.capture.torch_export import CapturedNetwork
-from nnstretch.errors import BadInput, BrokenFile, CannotCapture, NnstretchError, UnknownName, UnsupportedOp
+from nnstretch.errors import (
+    BadInput,
+    BrokenFile,
+    CannotCapture,
+    NnstretchError,
+    UnknownName,
+    UnsupportedOp,
+)
 from nnstretch.stretch import stretch
 from nnstretch.stretch.lowering.lower import NetworkAnalysis
 from nnstretch.stretch.lowering.two_branch_plan import two_branches
@@ -44,7 +53,9 @@ def reference(path: Path, x: torch.Tensor) -> torch.Tensor:
     entry = runtime.get_inputs()[0]
     fixed = isinstance(entry.shape[0], int)
     parts = x.split(entry.shape[0]) if fixed else [x]
-    return torch.cat([torch.from_numpy(runtime.run(None, {entry.name: part.numpy()})[0]) for part in parts])
+    return torch.cat(
+        [torch.from_numpy(runtime.run(None, {entry.name: part.numpy()})[0]) for part in parts]
+    )
 
 
 def check_agrees(path: Path, batches: tuple[int, ...] = (1, 3)) -> CapturedNetwork:
@@ -83,7 +94,12 @@ class Attention(nn.Module):
         x = self.patches(x).flatten(2).transpose(1, 2)
         x = torch.cat([self.class_token.expand(x.shape[0], -1, -1), x], 1) + self.positions
         b, n, c = x.shape
-        q, k, v = self.qkv(self.norm1(x)).reshape(b, n, 3, self.heads, c // self.heads).permute(2, 0, 3, 1, 4).unbind(0)
+        q, k, v = (
+            self.qkv(self.norm1(x))
+            .reshape(b, n, 3, self.heads, c // self.heads)
+            .permute(2, 0, 3, 1, 4)
+            .unbind(0)
+        )
         y = nn.functional.scaled_dot_product_attention(q, k, v)
         x = x + self.project(y.transpose(1, 2).reshape(b, n, c))
         x = x + self.mlp(self.norm2(x))
@@ -134,7 +150,14 @@ def export(name: str, path: Path) -> Path:
     if dynamo:
         shapes = ({0: "batch"},) if open_batch else None
         torch.onnx.export(
-            module, (x,), str(path), dynamo=True, external_data=False, opset_version=OPSET, verbose=False, dynamic_shapes=shapes
+            module,
+            (x,),
+            str(path),
+            dynamo=True,
+            external_data=False,
+            opset_version=OPSET,
+            verbose=False,
+            dynamic_shapes=shapes,
         )
     else:
         torch.onnx.export(module, (x,), str(path), dynamo=False, opset_version=17)
@@ -143,11 +166,15 @@ def export(name: str, path: Path) -> Path:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", MODELS)
-def test_an_exported_network_computes_what_onnxruntime_computes_at_any_batch(name: str, exported: Callable[[str], Path]) -> None:
+def test_an_exported_network_computes_what_onnxruntime_computes_at_any_batch(
+    name: str, exported: Callable[[str], Path]
+) -> None:
     captured = check_agrees(exported(name))
     make = MODELS[name][0]
     original = sum(p.numel() for p in make().parameters())
-    assert 0.97 * original < captured.graph.params <= original, "exporters fold norms and drop zero biases, nothing else"
+    assert 0.97 * original < captured.graph.params <= original, (
+        "exporters fold norms and drop zero biases, nothing else"
+    )
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -159,7 +186,9 @@ def test_cuts_carry_the_names_of_modules(exported: Callable[[str], Path]) -> Non
     }.items():
         graph = read_onnx(exported(name)).graph
         assert expected <= {cut.name for cut in NetworkAnalysis(graph).cuts}, name
-    assert "layer2.0.conv1.weight" in {w.name for w in read_onnx(exported("resnet18")).graph.weights}
+    assert "layer2.0.conv1.weight" in {
+        w.name for w in read_onnx(exported("resnet18")).graph.weights
+    }
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -167,7 +196,10 @@ def test_cuts_carry_the_names_of_modules(exported: Callable[[str], Path]) -> Non
 def test_a_file_is_stretched_like_any_module(name: str, exported: Callable[[str], Path]) -> None:
     path = exported(name)
     direct = NetworkAnalysis(read_onnx(path).graph)
-    assert two_branches(direct, str(path), ("cpu", "dsp"), (0.5, 0.75), 0.5).branched_macs > 0.9 * direct.graph.macs
+    assert (
+        two_branches(direct, str(path), ("cpu", "dsp"), (0.5, 0.75), 0.5).branched_macs
+        > 0.9 * direct.graph.macs
+    )
 
     module = load_model(str(path))
     graph = trace(module, torch.zeros(1, 3, 32, 32)).graph
@@ -190,12 +222,16 @@ def made(
 ) -> Path:
     entry = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in inputs]
     stored = [numpy_helper.from_array(np.asarray(v), k) for k, v in (weights or {}).items()]
-    graph = helper.make_graph(nodes, "g", entry, [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], stored)
+    graph = helper.make_graph(
+        nodes, "g", entry, [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], stored
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
     with suppress(onnx.shape_inference.InferenceError):
         model = onnx.shape_inference.infer_shapes(model)
     if not model.graph.output[0].type.tensor_type.HasField("shape"):
-        model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.FLOAT, ("a", "b", "c", "d")))
+        model.graph.output[0].CopyFrom(
+            helper.make_tensor_value_info("y", TensorProto.FLOAT, ("a", "b", "c", "d"))
+        )
     onnx.save(model, str(path))
     return path
 
@@ -215,9 +251,35 @@ def floats(*shape: int, seed: int = 0) -> np.ndarray:
 SINGLE: dict[str, tuple[list[onnx.NodeProto], dict[str, np.ndarray]]] = {
     **{
         op: ([node(op, "x")], {})
-        for op in ("Relu", "Sigmoid", "Tanh", "Erf", "Exp", "Neg", "Abs", "Floor", "Ceil", "Sin", "Softplus", "Selu", "Mish", "HardSwish")
+        for op in (
+            "Relu",
+            "Sigmoid",
+            "Tanh",
+            "Erf",
+            "Exp",
+            "Neg",
+            "Abs",
+            "Floor",
+            "Ceil",
+            "Sin",
+            "Softplus",
+            "Selu",
+            "Mish",
+            "HardSwish",
+        )
     },
-    **{op: ([node(op, "x")], {}) for op in ("HardSigmoid", "Gelu", "Elu", "LeakyRelu", "GlobalAveragePool", "GlobalMaxPool", "Identity")},
+    **{
+        op: ([node(op, "x")], {})
+        for op in (
+            "HardSigmoid",
+            "Gelu",
+            "Elu",
+            "LeakyRelu",
+            "GlobalAveragePool",
+            "GlobalMaxPool",
+            "Identity",
+        )
+    },
     "Gelu tanh": ([node("Gelu", "x", approximate="tanh")], {}),
     "HardSigmoid 1/6": ([node("HardSigmoid", "x", alpha=1 / 6)], {}),
     "Clip": ([node("Clip", "x", "lo", "hi")], {"lo": np.float32(0), "hi": np.float32(6)}),
@@ -230,7 +292,10 @@ SINGLE: dict[str, tuple[list[onnx.NodeProto], dict[str, np.ndarray]]] = {
     "Pow": ([node("Pow", "x", "c")], {"c": np.float32(2)}),
     "Max": ([node("Max", "x", "c")], {"c": np.float32(0.3)}),
     "Add per channel": ([node("Add", "c", "x")], {"c": floats(4, 1, 1)}),
-    "Where": ([node("Greater", "x", "c", out="m"), node("Where", "m", "x", "c")], {"c": np.float32(0.1)}),
+    "Where": (
+        [node("Greater", "x", "c", out="m"), node("Where", "m", "x", "c")],
+        {"c": np.float32(0.1)},
+    ),
     "ReduceMean": ([node("ReduceMean", "x", "a", keepdims=0)], {"a": ints(2, 3)}),
     "ReduceSum": ([node("ReduceSum", "x", "a")], {"a": ints(-1)}),
     "ReduceL2": ([node("ReduceL2", "x", "a")], {"a": ints(1)}),
@@ -239,37 +304,104 @@ SINGLE: dict[str, tuple[list[onnx.NodeProto], dict[str, np.ndarray]]] = {
     "Flatten": ([node("Flatten", "x", axis=1)], {}),
     "Flatten 2": ([node("Flatten", "x", axis=2)], {}),
     "Reshape": ([node("Reshape", "x", "s")], {"s": ints(0, 2, -1)}),
-    "Slice": ([node("Slice", "x", "s", "e", "a", "t")], {"s": ints(1, 0), "e": ints(3, 2**62), "a": ints(1, 3), "t": ints(1, 2)}),
-    "Slice back": ([node("Slice", "x", "s", "e", "a", "t")], {"s": ints(-1), "e": ints(-(2**62)), "a": ints(2), "t": ints(-1)}),
+    "Slice": (
+        [node("Slice", "x", "s", "e", "a", "t")],
+        {"s": ints(1, 0), "e": ints(3, 2**62), "a": ints(1, 3), "t": ints(1, 2)},
+    ),
+    "Slice back": (
+        [node("Slice", "x", "s", "e", "a", "t")],
+        {"s": ints(-1), "e": ints(-(2**62)), "a": ints(2), "t": ints(-1)},
+    ),
     "Gather one": ([node("Gather", "x", "i", axis=1)], {"i": np.array(-1)}),
     "Gather many": ([node("Gather", "x", "i", axis=3)], {"i": np.array([[0, 2], [-1, 4]])}),
     "Tile": ([node("Tile", "x", "r")], {"r": ints(1, 2, 1, 1)}),
-    "Pad": ([node("Pad", "x", "p", "v")], {"p": ints(0, 0, 1, 2, 0, 0, 0, 1), "v": np.float32(1.5)}),
+    "Pad": (
+        [node("Pad", "x", "p", "v")],
+        {"p": ints(0, 0, 1, 2, 0, 0, 0, 1), "v": np.float32(1.5)},
+    ),
     "Pad reflect": ([node("Pad", "x", "p", mode="reflect")], {"p": ints(0, 0, 1, 2, 0, 0, 2, 1)}),
     "Pad edge": ([node("Pad", "x", "p", mode="edge")], {"p": ints(0, 0, 0, 2, 0, 0, 0, 1)}),
     "DepthToSpace": ([node("DepthToSpace", "x", blocksize=2, mode="CRD")], {}),
     "Resize nearest": (
-        [node("Resize", "x", "", "s", mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor")],
+        [
+            node(
+                "Resize",
+                "x",
+                "",
+                "s",
+                mode="nearest",
+                coordinate_transformation_mode="asymmetric",
+                nearest_mode="floor",
+            )
+        ],
         {"s": np.array([1, 1, 2, 2], np.float32)},
     ),
-    "Resize linear": ([node("Resize", "x", "", "s", mode="linear")], {"s": np.array([1, 1, 2, 1.5], np.float32)}),
-    "Split": ([helper.make_node("Split", ["x"], ["a", "b"], axis=1, num_outputs=2), node("Mul", "a", "b")], {}),
-    "Split unequal": ([helper.make_node("Split", ["x", "s"], ["a", "b"], axis=3), node("Concat", "b", "a", axis=3)], {"s": ints(3, 5)}),
-    "AveragePool": ([node("AveragePool", "x", kernel_shape=[3, 3], pads=[1, 1, 1, 1], count_include_pad=0)], {}),
-    "AveragePool uneven": ([node("AveragePool", "x", kernel_shape=[2, 3], auto_pad="SAME_UPPER", strides=[2, 2])], {}),
-    "MaxPool uneven": ([node("MaxPool", "x", kernel_shape=[3, 3], pads=[0, 0, 1, 1], strides=[2, 2])], {}),
+    "Resize linear": (
+        [node("Resize", "x", "", "s", mode="linear")],
+        {"s": np.array([1, 1, 2, 1.5], np.float32)},
+    ),
+    "Split": (
+        [
+            helper.make_node("Split", ["x"], ["a", "b"], axis=1, num_outputs=2),
+            node("Mul", "a", "b"),
+        ],
+        {},
+    ),
+    "Split unequal": (
+        [
+            helper.make_node("Split", ["x", "s"], ["a", "b"], axis=3),
+            node("Concat", "b", "a", axis=3),
+        ],
+        {"s": ints(3, 5)},
+    ),
+    "AveragePool": (
+        [node("AveragePool", "x", kernel_shape=[3, 3], pads=[1, 1, 1, 1], count_include_pad=0)],
+        {},
+    ),
+    "AveragePool uneven": (
+        [node("AveragePool", "x", kernel_shape=[2, 3], auto_pad="SAME_UPPER", strides=[2, 2])],
+        {},
+    ),
+    "MaxPool uneven": (
+        [node("MaxPool", "x", kernel_shape=[3, 3], pads=[0, 0, 1, 1], strides=[2, 2])],
+        {},
+    ),
     "MaxPool ceil": ([node("MaxPool", "x", kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1)], {}),
-    "Gemm": ([node("Flatten", "x", out="f"), node("Gemm", "f", "w", "b", alpha=0.5, beta=2.0)], {"w": floats(192, 5), "b": floats(5)}),
-    "MatMul": ([node("MatMul", "x", "w", out="m"), node("Add", "b", "m")], {"w": floats(8, 3), "b": floats(3)}),
-    "MatMul two": ([node("Transpose", "x", out="t", perm=[0, 1, 3, 2]), node("MatMul", "x", "t")], {}),
+    "Gemm": (
+        [node("Flatten", "x", out="f"), node("Gemm", "f", "w", "b", alpha=0.5, beta=2.0)],
+        {"w": floats(192, 5), "b": floats(5)},
+    ),
+    "MatMul": (
+        [node("MatMul", "x", "w", out="m"), node("Add", "b", "m")],
+        {"w": floats(8, 3), "b": floats(3)},
+    ),
+    "MatMul two": (
+        [node("Transpose", "x", out="t", perm=[0, 1, 3, 2]), node("MatMul", "x", "t")],
+        {},
+    ),
     "BatchNormalization": (
         [node("BatchNormalization", "x", "w", "b", "m", "v", momentum=0.8)],
-        {"w": floats(4), "b": floats(4, seed=1), "m": floats(4, seed=2), "v": np.abs(floats(4, seed=3)) + 0.1},
+        {
+            "w": floats(4),
+            "b": floats(4, seed=1),
+            "m": floats(4, seed=2),
+            "v": np.abs(floats(4, seed=3)) + 0.1,
+        },
     ),
-    "InstanceNormalization": ([node("InstanceNormalization", "x", "w", "b")], {"w": floats(4), "b": floats(4, seed=1)}),
-    "LayerNormalization": ([node("LayerNormalization", "x", "w", "b", axis=-1)], {"w": floats(8), "b": floats(8, seed=1)}),
+    "InstanceNormalization": (
+        [node("InstanceNormalization", "x", "w", "b")],
+        {"w": floats(4), "b": floats(4, seed=1)},
+    ),
+    "LayerNormalization": (
+        [node("LayerNormalization", "x", "w", "b", axis=-1)],
+        {"w": floats(8), "b": floats(8, seed=1)},
+    ),
     "Shape of the batch": (
-        [node("Shape", "x", out="s", end=1), node("Concat", "s", "r", out="t", axis=0), node("Reshape", "x", "t")],
+        [
+            node("Shape", "x", out="s", end=1),
+            node("Concat", "s", "r", out="t", axis=0),
+            node("Reshape", "x", "t"),
+        ],
         {"r": ints(-1, 8)},
     ),
     "Expand to the batch": (
@@ -296,23 +428,48 @@ def test_an_operator_computes_what_onnxruntime_computes(name: str, tmp_path: Pat
 
 def old_squeeze() -> list[onnx.NodeProto]:
     pooled = node("ReduceMean", "x", out="p", axes=[2, 3], keepdims=1)
-    return [pooled, node("Squeeze", "p", out="q", axes=[3]), node("Unsqueeze", "q", out="u", axes=[1]), node("Dropout", "u")]
+    return [
+        pooled,
+        node("Squeeze", "p", out="q", axes=[3]),
+        node("Unsqueeze", "q", out="u", axes=[1]),
+        node("Dropout", "u"),
+    ]
 
 
 def test_older_opsets_keep_their_sizes_in_attributes(tmp_path: Path) -> None:
     check_agrees(made(tmp_path / "a.onnx", old_squeeze(), opset=11))
     parts = helper.make_node("Split", ["x"], ["a", "b"], axis=1, split=[1, 3])
     cut = node("Slice", "b", out="c", starts=[0], ends=[1], axes=[1])
-    nodes = [parts, cut, node("Clip", "c", out="d", min=0.0, max=1.0), node("Concat", "a", "d", out="e", axis=1)]
-    check_agrees(made(tmp_path / "b.onnx", [*nodes, node("Pad", "e", pads=[0, 0, 1, 1, 0, 0, 1, 1], value=0.5)], opset=9))
+    nodes = [
+        parts,
+        cut,
+        node("Clip", "c", out="d", min=0.0, max=1.0),
+        node("Concat", "a", "d", out="e", axis=1),
+    ]
+    check_agrees(
+        made(
+            tmp_path / "b.onnx",
+            [*nodes, node("Pad", "e", pads=[0, 0, 1, 1, 0, 0, 1, 1], value=0.5)],
+            opset=9,
+        )
+    )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True)
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    derandomize=True,
+)
 @given(data=st.data())
 def test_any_convolution_agrees(tmp_path: Path, data: st.DataObject) -> None:
     group = data.draw(st.sampled_from([1, 2, 4]))
     kernel = [data.draw(st.integers(1, 3)) for _ in range(2)]
-    attributes: dict[str, Any] = {"group": group, "kernel_shape": kernel, "strides": [data.draw(st.integers(1, 3)) for _ in range(2)]}
+    attributes: dict[str, Any] = {
+        "group": group,
+        "kernel_shape": kernel,
+        "strides": [data.draw(st.integers(1, 3)) for _ in range(2)],
+    }
     padding = data.draw(st.sampled_from(["SAME_UPPER", "SAME_LOWER", "VALID", "pads"]))
     if padding == "pads":
         attributes["pads"] = [data.draw(st.integers(0, 2)) for _ in range(4)]
@@ -320,7 +477,10 @@ def test_any_convolution_agrees(tmp_path: Path, data: st.DataObject) -> None:
     else:
         attributes |= {"auto_pad": padding}
     weights = {"w": floats(8, 4 // group, *kernel), "b": floats(8)}
-    check_agrees(made(tmp_path / "m.onnx", [node("Conv", "x", "w", "b", **attributes)], weights), batches=(2,))
+    check_agrees(
+        made(tmp_path / "m.onnx", [node("Conv", "x", "w", "b", **attributes)], weights),
+        batches=(2,),
+    )
 
 
 def test_spelled_out_activations_become_the_operator(tmp_path: Path) -> None:
@@ -386,10 +546,24 @@ def test_files_that_are_no_models(tmp_path: Path) -> None:
 
 
 def test_operators_that_cannot_be_captured_are_named(tmp_path: Path) -> None:
-    refused(made(tmp_path / "a.onnx", [helper.make_node("NonZero", ["x"], ["y"], name="nz")]), UnsupportedOp, "NonZero 'nz'", "a.onnx")
-    body = helper.make_graph([node("Relu", "x", out="z")], "b", [], [helper.make_tensor_value_info("z", TensorProto.FLOAT, None)])
+    refused(
+        made(tmp_path / "a.onnx", [helper.make_node("NonZero", ["x"], ["y"], name="nz")]),
+        UnsupportedOp,
+        "NonZero 'nz'",
+        "a.onnx",
+    )
+    body = helper.make_graph(
+        [node("Relu", "x", out="z")],
+        "b",
+        [],
+        [helper.make_tensor_value_info("z", TensorProto.FLOAT, None)],
+    )
     branch = helper.make_node("If", ["c"], ["y"], name="choice", then_branch=body, else_branch=body)
-    refused(made(tmp_path / "b.onnx", [node("Not", "c0", out="c"), branch], {"c0": np.array(True)}), CannotCapture, "If 'choice'")
+    refused(
+        made(tmp_path / "b.onnx", [node("Not", "c0", out="c"), branch], {"c0": np.array(True)}),
+        CannotCapture,
+        "If 'choice'",
+    )
     foreign = helper.make_node("FusedConv", ["x"], ["y"], name="f", domain="com.microsoft")
     refused(made(tmp_path / "c.onnx", [foreign]), UnsupportedOp, "com.microsoft.FusedConv", "'f'")
     training = node("BatchNormalization", "x", "w", "w", "w", "w", training_mode=1)
@@ -397,9 +571,15 @@ def test_operators_that_cannot_be_captured_are_named(tmp_path: Path) -> None:
 
 
 def test_opsets_and_inputs_outside_the_range(tmp_path: Path) -> None:
-    refused(made(tmp_path / "a.onnx", [node("Relu", "x")], opset=5), UnsupportedOp, "opset 5", "7 to")
+    refused(
+        made(tmp_path / "a.onnx", [node("Relu", "x")], opset=5), UnsupportedOp, "opset 5", "7 to"
+    )
     refused(made(tmp_path / "b.onnx", [node("Relu", "x")], opset=900), UnsupportedOp, "opset 900")
-    refused(made(tmp_path / "c.onnx", [node("Add", "x", "z")], inputs=("x", "z")), CannotCapture, "2 inputs (x, z)")
+    refused(
+        made(tmp_path / "c.onnx", [node("Add", "x", "z")], inputs=("x", "z")),
+        CannotCapture,
+        "2 inputs (x, z)",
+    )
     read_onnx(made(tmp_path / "d.onnx", [node("Relu", "x")], inputs=("x", "unused")))
     wide = made(tmp_path / "e.onnx", [node("Relu", "x")], shape=("n", 3, "h", "w"))
     refused(wide, BadInput, "?x3x?x?", "batch")
@@ -410,10 +590,17 @@ def test_opsets_and_inputs_outside_the_range(tmp_path: Path) -> None:
 
 def test_shapes_that_contradict_each_other_name_the_node(tmp_path: Path) -> None:
     conv = helper.make_node("Conv", ["x", "w"], ["y"], name="wrong")
-    refused(made(tmp_path / "m.onnx", [conv], {"w": floats(8, 5, 3, 3)}), BrokenFile, "Conv 'wrong'", "m.onnx")
+    refused(
+        made(tmp_path / "m.onnx", [conv], {"w": floats(8, 5, 3, 3)}),
+        BrokenFile,
+        "Conv 'wrong'",
+        "m.onnx",
+    )
     refused(made(tmp_path / "n.onnx", [node("Add", "x", "nowhere")]), BrokenFile, "nowhere")
     huge = [node("ConstantOfShape", "s", out="c"), node("Add", "x", "c")]
-    refused(made(tmp_path / "h.onnx", huge, {"s": ints(1 << 20, 1 << 20)}), UnsupportedOp, "elements")
+    refused(
+        made(tmp_path / "h.onnx", huge, {"s": ints(1 << 20, 1 << 20)}), UnsupportedOp, "elements"
+    )
 
 
 def test_external_data_is_read_from_the_models_folder_only(tmp_path: Path) -> None:
@@ -421,11 +608,22 @@ def test_external_data_is_read_from_the_models_folder_only(tmp_path: Path) -> No
     folder.mkdir()
     (tmp_path / "secret.bin").write_bytes(floats(4, 4, 1, 1).tobytes())
     path = made(folder / "m.onnx", [node("Conv", "x", "w")], {"w": floats(4, 4, 1, 1)})
-    onnx.save(onnx.load(str(path)), str(path), save_as_external_data=True, location="w.bin", size_threshold=0)
+    onnx.save(
+        onnx.load(str(path)),
+        str(path),
+        save_as_external_data=True,
+        location="w.bin",
+        size_threshold=0,
+    )
     check_agrees(path)
     (folder / "link.bin").symlink_to(tmp_path / "secret.bin")
     absolute = str(tmp_path / "secret.bin")
-    for location, word in {"../secret.bin": "outside", absolute: "outside", "link.bin": "outside", "no.bin": "not exist"}.items():
+    for location, word in {
+        "../secret.bin": "outside",
+        absolute: "outside",
+        "link.bin": "outside",
+        "no.bin": "not exist",
+    }.items():
         model = onnx.load(str(path), load_external_data=False)
         entry = next(e for e in model.graph.initializer[0].external_data if e.key == "location")
         entry.value = location
@@ -435,21 +633,43 @@ def test_external_data_is_read_from_the_models_folder_only(tmp_path: Path) -> No
 
 def test_a_constant_folded_at_one_batch_fixes_the_batch(tmp_path: Path) -> None:
     """Picking the only input of a batch means nothing at another; the file is read at its own."""
-    path = made(tmp_path / "m.onnx", [node("Gather", "x", "i", axis=0)], {"i": np.array(0)}, shape=(1, 4, 6, 8))
+    path = made(
+        tmp_path / "m.onnx",
+        [node("Gather", "x", "i", axis=0)],
+        {"i": np.array(0)},
+        shape=(1, 4, 6, 8),
+    )
     assert read_onnx(path).graph.nodes[0].output.shape == (4, 6, 8)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True)
+@settings(
+    max_examples=100,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    derandomize=True,
+)
 @given(data=st.data())
-def test_a_damaged_file_is_refused_or_read_but_never_crashes(tmp_path: Path, data: st.DataObject) -> None:
+def test_a_damaged_file_is_refused_or_read_but_never_crashes(
+    tmp_path: Path, data: st.DataObject
+) -> None:
     good = tmp_path / "good.onnx"
     if not good.exists():
-        body = [node("Conv", "x", "w", "b", out="c", pads=[1, 1, 1, 1]), node("Relu", "c", out="r"), node("Reshape", "r", "s", out="f")]
-        made(good, [*body, node("Softmax", "f", axis=1)], {"w": floats(4, 4, 3, 3), "b": floats(4), "s": ints(0, -1)})
+        body = [
+            node("Conv", "x", "w", "b", out="c", pads=[1, 1, 1, 1]),
+            node("Relu", "c", out="r"),
+            node("Reshape", "r", "s", out="f"),
+        ]
+        made(
+            good,
+            [*body, node("Softmax", "f", axis=1)],
+            {"w": floats(4, 4, 3, 3), "b": floats(4), "s": ints(0, -1)},
+        )
     content = bytearray(good.read_bytes())
     for _ in range(data.draw(st.integers(1, 3))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    content = content[: data.draw(st.sampled_from([len(content), len(content) // 2, len(content) - 1]))]
+    content = content[
+        : data.draw(st.sampled_from([len(content), len(content) // 2, len(content) - 1]))
+    ]
     (tmp_path / "bad.onnx").write_bytes(bytes(content))
     with suppress(NnstretchError):
         read_onnx(tmp_path / "bad.onnx")
@@ -457,9 +677,15 @@ def test_a_damaged_file_is_refused_or_read_but_never_crashes(tmp_path: Path, dat
 
 def test_names_from_both_exporters_become_paths() -> None:
     assert path_from_node_name("/layer1/layer1.0/conv1/Conv") == "layer1.0.conv1"
-    assert path_from_node_name("/features/features.1/conv/conv.0/conv.0.0/Conv") == "features.1.conv.0.0"
+    assert (
+        path_from_node_name("/features/features.1/conv/conv.0/conv.0.0/Conv")
+        == "features.1.conv.0.0"
+    )
     assert path_from_node_name("/Conv") == ""
-    assert path_from_scopes("['', 'layer1', 'layer1.0', 'layer1.0.conv1', 'conv2d']") == "layer1.0.conv1"
+    assert (
+        path_from_scopes("['', 'layer1', 'layer1.0', 'layer1.0.conv1', 'conv2d']")
+        == "layer1.0.conv1"
+    )
     assert path_from_scopes("['', 'add']") == ""
     assert path_from_scopes("__import__('os')") == ""
 

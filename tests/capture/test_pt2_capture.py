@@ -1,4 +1,7 @@
-"""Programs saved by torch.export become graphs; a file that could make the reader run something is refused."""
+"""Programs saved by torch.export become graphs.
+
+A file that could make the reader run something is refused.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +38,14 @@ SAMPLES, CONSTANTS = "data/sample_inputs/model.pt", "data/constants/model_consta
 class Block(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.conv1, self.bn1 = nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width)
-        self.conv2, self.bn2 = nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width)
+        self.conv1, self.bn1 = (
+            nn.Conv2d(width, width, 3, padding=1, bias=False),
+            nn.BatchNorm2d(width),
+        )
+        self.conv2, self.bn2 = (
+            nn.Conv2d(width, width, 3, padding=1, bias=False),
+            nn.BatchNorm2d(width),
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.bn2(self.conv2(torch.relu(self.bn1(self.conv1(x)))))
@@ -68,7 +77,10 @@ def files(module: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     folder = tmp_path_factory.mktemp("pt2")
     found = {name: folder / f"{name}.pt2" for name in ("open", "fixed")}
     x = torch.zeros(2, 3, 15, 15)
-    torch.export.save(torch.export.export(module, (x,), dynamic_shapes=({0: torch.export.Dim("batch")},)), found["open"])
+    torch.export.save(
+        torch.export.export(module, (x,), dynamic_shapes=({0: torch.export.Dim("batch")},)),
+        found["open"],
+    )
     torch.export.save(torch.export.export(module, (x[:1],)), found["fixed"])
     return found
 
@@ -154,7 +166,9 @@ def a_size(tree: Any, text: str) -> None:
         if isinstance(item, dict) and "expr_str" in item:
             item["expr_str"] = text
             return
-        stack.extend(item.values() if isinstance(item, dict) else item if isinstance(item, list) else [])
+        stack.extend(
+            item.values() if isinstance(item, dict) else item if isinstance(item, list) else []
+        )
     raise AssertionError("no symbolic size in the file")
 
 
@@ -175,19 +189,42 @@ print(read_pt2(Path(sys.argv[1])).graph.params, unpickled)
 
 
 def test_python_itself_sees_no_unpickling(files: dict[str, Path]) -> None:
-    """Every name that Python's unpickler looks up raises an audit event; an honest file must raise none."""
-    done = subprocess.run([sys.executable, "-c", AUDITED, str(files["open"])], capture_output=True, text=True, check=False)
+    """Every name that Python's unpickler looks up raises an audit event.
+
+    An honest file must raise none.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", AUDITED, str(files["open"])],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[1:] == ["[]"]
 
 
-def test_the_verbs_take_a_saved_program(files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verbs_take_a_saved_program(
+    files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path, plan, out = str(files["open"]), tmp_path / "plan.yaml", tmp_path / "net.nns"
     assert run_verb("inspect", [path, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["params"] > 0
-    search = [path, "--soc", "mi9", "--processors", "cpu,dsp", "--fallback", "nearest", "--out", str(plan), "--json"]
+    search = [
+        path,
+        "--soc",
+        "mi9",
+        "--processors",
+        "cpu,dsp",
+        "--fallback",
+        "nearest",
+        "--out",
+        str(plan),
+        "--json",
+    ]
     assert run_verb("search", search) == 0, capsys.readouterr().err
-    assert run_verb("export", [str(plan), "--out", str(out), "--json"]) == 0, capsys.readouterr().err
+    assert run_verb("export", [str(plan), "--out", str(out), "--json"]) == 0, (
+        capsys.readouterr().err
+    )
     capsys.readouterr()
     assert out.is_file()
     bad = tmp_path / "bad.pt2"
@@ -199,7 +236,9 @@ def test_the_verbs_take_a_saved_program(files: dict[str, Path], tmp_path: Path, 
 
 
 def test_rewriting_nothing_changes_nothing(files: dict[str, Path], tmp_path: Path) -> None:
-    assert str(read_pt2(rewritten(files["open"], tmp_path / "open.pt2", {})).graph) == str(read_pt2(files["open"]).graph)
+    assert str(read_pt2(rewritten(files["open"], tmp_path / "open.pt2", {})).graph) == str(
+        read_pt2(files["open"]).graph
+    )
 
 
 def test_no_pickle_is_run(files: dict[str, Path], tmp_path: Path) -> None:
@@ -208,29 +247,56 @@ def test_no_pickle_is_run(files: dict[str, Path], tmp_path: Path) -> None:
     buffer = io.BytesIO()
     torch.save((Runs(mark),), buffer)
     refused(rewritten(files["open"], bad, {SAMPLES: buffer.getvalue()}), UnsupportedOp, "pickle")
-    refused(rewritten(files["open"], bad, {SAMPLES: pickle.dumps((Runs(mark),))}), UnsupportedOp, "pickle")
+    refused(
+        rewritten(files["open"], bad, {SAMPLES: pickle.dumps((Runs(mark),))}),
+        UnsupportedOp,
+        "pickle",
+    )
 
     def pickled(tree: Any) -> None:
         next(iter(tree["config"].values()))["use_pickle"] = True
 
-    refused(rewritten(files["open"], bad, {WEIGHTS: pickled, "data/weights/weight_0": buffer.getvalue()}), UnsupportedOp, "pickled")
+    refused(
+        rewritten(
+            files["open"], bad, {WEIGHTS: pickled, "data/weights/weight_0": buffer.getvalue()}
+        ),
+        UnsupportedOp,
+        "pickled",
+    )
 
     for prefix in ("opaque_obj_0", "custom_obj_0"):
 
         def an_object(tree: Any, path: str = prefix) -> None:
-            tree["config"]["thing"] = {"path_name": path, "is_param": False, "use_pickle": False, "tensor_meta": None}
+            tree["config"]["thing"] = {
+                "path_name": path,
+                "is_param": False,
+                "use_pickle": False,
+                "tensor_meta": None,
+            }
 
         refused(rewritten(files["open"], bad, {CONSTANTS: an_object}), UnsupportedOp, prefix)
-        refused(rewritten(files["open"], bad, {f"data/constants/{prefix}": pickle.dumps(Runs(mark))}), UnsupportedOp, prefix)
+        refused(
+            rewritten(files["open"], bad, {f"data/constants/{prefix}": pickle.dumps(Runs(mark))}),
+            UnsupportedOp,
+            prefix,
+        )
     assert not mark.exists()
 
 
 def test_no_size_is_evaluated_as_python(files: dict[str, Path], tmp_path: Path) -> None:
     mark = tmp_path / "ran"
     call = f"__import__('os').mkdir({str(mark)!r})"
-    calls = (call, f"Integer({call})", f"Mul({call!r}, 2)", f"Symbol('s0', integer={call})", f"Symbol({call!r})")
+    calls = (
+        call,
+        f"Integer({call})",
+        f"Mul({call!r}, 2)",
+        f"Symbol('s0', integer={call})",
+        f"Symbol({call!r})",
+    )
     for text in (*calls, "Pow(9, 9)", "x.y", "("):
-        bad = rewritten(files["open"], tmp_path / "bad.pt2", {MODEL: lambda tree, text=text: a_size(tree, text)})
+        bad = rewritten(
+            files["open"], tmp_path / "bad.pt2", {MODEL: lambda tree, text=text: a_size(tree, text)}
+        )
         with pytest.raises((UnsupportedOp, BrokenFile), match="size"):
             read_pt2(bad)
     assert not mark.exists()
@@ -240,7 +306,9 @@ def test_no_name_becomes_source(files: dict[str, Path], tmp_path: Path) -> None:
     mark = tmp_path / "ran"
 
     def injected(tree: Any) -> None:
-        nodes(tree)[1]["outputs"][0]["as_tensor"]["name"] = f"x\nimport os\nos.mkdir({str(mark)!r})\n"
+        nodes(tree)[1]["outputs"][0]["as_tensor"]["name"] = (
+            f"x\nimport os\nos.mkdir({str(mark)!r})\n"
+        )
 
     refused(rewritten(files["open"], tmp_path / "bad.pt2", {MODEL: injected}), BrokenFile, "name")
     assert not mark.exists()
@@ -253,16 +321,24 @@ def test_only_tensor_operators_are_looked_up(files: dict[str, Path], tmp_path: P
         def replaced(tree: Any, target: str = target) -> None:
             nodes(tree)[1]["target"] = target
 
-        refused(rewritten(files["open"], tmp_path / "bad.pt2", {MODEL: replaced}), UnsupportedOp, target)
+        refused(
+            rewritten(files["open"], tmp_path / "bad.pt2", {MODEL: replaced}), UnsupportedOp, target
+        )
 
 
 def test_compiled_code_is_not_loaded(files: dict[str, Path], tmp_path: Path) -> None:
-    bad = rewritten(files["open"], tmp_path / "bad.pt2", {"data/aotinductor/model/lib.so": b"\x7fELF"})
+    bad = rewritten(
+        files["open"], tmp_path / "bad.pt2", {"data/aotinductor/model/lib.so": b"\x7fELF"}
+    )
     refused(bad, UnsupportedOp, "data/aotinductor/model/lib.so")
 
 
 def test_older_and_foreign_archives(files: dict[str, Path], tmp_path: Path) -> None:
-    refused(rewritten(files["open"], tmp_path / "old.pt2", {"data/weights/model.pt": b""}), UnsupportedOp, "data/weights/model.pt")
+    refused(
+        rewritten(files["open"], tmp_path / "old.pt2", {"data/weights/model.pt": b""}),
+        UnsupportedOp,
+        "data/weights/model.pt",
+    )
     refused(tmp_path / "absent.pt2", UnknownName, "absent.pt2", "does not exist")
     state = tmp_path / "state.pt2"
     torch.save({"weight": torch.zeros(2)}, state)
@@ -279,13 +355,22 @@ def test_control_flow_is_refused_by_name(tmp_path: Path) -> None:
     refused(path, CannotCapture, "cond.pt2")
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True)
+@settings(
+    max_examples=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    derandomize=True,
+)
 @given(data=st.data())
-def test_a_damaged_file_is_refused_or_read_but_never_crashes(files: dict[str, Path], tmp_path: Path, data: st.DataObject) -> None:
+def test_a_damaged_file_is_refused_or_read_but_never_crashes(
+    files: dict[str, Path], tmp_path: Path, data: st.DataObject
+) -> None:
     content = bytearray(files["open"].read_bytes())
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    content = content[: data.draw(st.sampled_from([len(content), len(content) // 2, len(content) - 10, 100]))]
+    content = content[
+        : data.draw(st.sampled_from([len(content), len(content) // 2, len(content) - 10, 100]))
+    ]
     (tmp_path / "bad.pt2").write_bytes(bytes(content))
     with suppress(NnstretchError):
         read_pt2(tmp_path / "bad.pt2")

@@ -83,7 +83,12 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
 def test_every_verb_teaches() -> None:
     for verb in VERBS:
         assert f"  {verb} " in overview()
-    shown = subprocess.run([sys.executable, "-m", "nnstretch.cli", "search", "--help"], capture_output=True, text=True, check=True).stdout
+    shown = subprocess.run(
+        [sys.executable, "-m", "nnstretch.cli", "search", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     assert "--min-macs" in shown
     assert "nnstretch search torchvision:resnet18" in shown
 
@@ -95,20 +100,55 @@ def test_no_verb_and_unknown_verb_are_wrong_usage(capsys: pytest.CaptureFixture[
     assert "unknown verb 'dance'" in err
 
 
-def test_inspect_names_cuts_units_and_repeats(capsys: pytest.CaptureFixture[str], work: Path) -> None:
+def test_inspect_names_cuts_units_and_repeats(
+    capsys: pytest.CaptureFixture[str], work: Path
+) -> None:
     status, out, _ = called(capsys, "inspect", f"{work}/net.py:make", "--json")
     result = json.loads(out)
     assert status == 0
     assert result["input_shape"] == [1, 3, 32, 32]
-    assert result["cuts"] == ["stem", "stage1.0", "stage1.1", "stage1", "stage2.0", "stage2", "pool", "flatten", "output"]
-    assert [u["repeat_of"] for u in result["units"]][1:6] == [None, "stage1.0", "stage1.0", None, "stage2.0"]
-    assert sum(u["macs"] for u in result["units"]) == result["macs"] == sum(o["macs"] for o in result["ops"])
+    assert result["cuts"] == [
+        "stem",
+        "stage1.0",
+        "stage1.1",
+        "stage1",
+        "stage2.0",
+        "stage2",
+        "pool",
+        "flatten",
+        "output",
+    ]
+    assert [u["repeat_of"] for u in result["units"]][1:6] == [
+        None,
+        "stage1.0",
+        "stage1.0",
+        None,
+        "stage2.0",
+    ]
+    assert (
+        sum(u["macs"] for u in result["units"])
+        == result["macs"]
+        == sum(o["macs"] for o in result["ops"])
+    )
     assert sum(u["params"] for u in result["units"]) == result["params"]
 
 
 def test_the_whole_path_on_a_small_network(capsys: pytest.CaptureFixture[str], work: Path) -> None:
     model, plan, bundle = f"{work}/net.py:make", str(work / "plan.yaml"), str(work / "net.nns")
-    status, out, _ = called(capsys, "search", model, "--soc", "mi9", "--top", "2", "--width-steps", "4", "--out", plan, "--json")
+    status, out, _ = called(
+        capsys,
+        "search",
+        model,
+        "--soc",
+        "mi9",
+        "--top",
+        "2",
+        "--width-steps",
+        "4",
+        "--out",
+        plan,
+        "--json",
+    )
     found = json.loads(out)
     assert status == 0
     assert found["optimal"]
@@ -127,7 +167,20 @@ def test_the_whole_path_on_a_small_network(capsys: pytest.CaptureFixture[str], w
     traces = []
     for name in ("one", "two"):
         trace = str(work / f"{name}.json")
-        _, out, _ = called(capsys, "run", bundle, "--soc", "mi9", "--mode", "spatial", "--clock", "virtual", "--trace", trace, "--json")
+        _, out, _ = called(
+            capsys,
+            "run",
+            bundle,
+            "--soc",
+            "mi9",
+            "--mode",
+            "spatial",
+            "--clock",
+            "virtual",
+            "--trace",
+            trace,
+            "--json",
+        )
         ran = json.loads(out)
         traces.append(Path(trace).read_bytes())
     assert traces[0] == traces[1], "the virtual clock repeats itself"
@@ -135,20 +188,35 @@ def test_the_whole_path_on_a_small_network(capsys: pytest.CaptureFixture[str], w
     assert ran["max_abs_error"] < 1e-4
 
 
-def test_predict_a_network_and_operator_lists(capsys: pytest.CaptureFixture[str], work: Path) -> None:
-    _, out, _ = called(capsys, "predict", f"{work}/net.py:make", "--soc", "mi9", "--processors", "cpu,gpu", "--json")
+def test_predict_a_network_and_operator_lists(
+    capsys: pytest.CaptureFixture[str], work: Path
+) -> None:
+    _, out, _ = called(
+        capsys,
+        "predict",
+        f"{work}/net.py:make",
+        "--soc",
+        "mi9",
+        "--processors",
+        "cpu,gpu",
+        "--json",
+    )
     result = json.loads(out)
     assert set(result["latency_ms"]) == {"cpu", "gpu"}
     assert all(k["error_ms"] > 0 for k in result["kernels"])
-    _, out, _ = called(capsys, "predict", "--ops", str(DATA / "ops_mi9.csv"), "--soc", "mi9", "--json")
+    _, out, _ = called(
+        capsys, "predict", "--ops", str(DATA / "ops_mi9.csv"), "--soc", "mi9", "--json"
+    )
     assert len(json.loads(out)["plans"]) == 24
 
 
-def test_bad_input_is_one_line_that_names_the_culprit(capsys: pytest.CaptureFixture[str], work: Path) -> None:
+def test_bad_input_is_one_line_that_names_the_culprit(
+    capsys: pytest.CaptureFixture[str], work: Path
+) -> None:
     good = (
-        "format: 1\nmodel: {model}\ninput_shape: [1, 3, 32, 32]\nsegments:\n"
-        "- {{start: input, end: {cut}, branches: [{{processor: {p}, width: {w}}}, {{processor: dsp, width: 64}}]}}\n"
-        "- {{start: {cut}, end: output, branches: [{{processor: cpu}}]}}\n"
+        "format: 1\nmodel: {model}\ninput_shape: [1, 3, 32, 32]\nsegments:\n- {{start: input, end:"
+        " {cut}, branches: [{{processor: {p}, width: {w}}}, {{processor: dsp, width: 64}}]}}\n-"
+        " {{start: {cut}, end: output, branches: [{{processor: cpu}}]}}\n"
     )
 
     def plan(name: str, cut: str = "stage1", p: str = "cpu", w: object = 64) -> str:
@@ -165,20 +233,43 @@ def test_bad_input_is_one_line_that_names_the_culprit(capsys: pytest.CaptureFixt
     assert "no such thing" in refused(capsys, "inspect", f"{work}/net.py:broken")
     assert "1x5x32x32" in refused(capsys, "inspect", f"{work}/net.py:make", "--input", "1,5,32,32")
     assert "'nochip'" in refused(capsys, "predict", f"{work}/net.py:make", "--soc", "nochip")
-    assert "--min-macs" in refused(capsys, "search", f"{work}/net.py:make", "--soc", "mi9", "--min-macs", "lots")
-    assert "no folder" in refused(capsys, "export", f"{work}/net.py:make", "--out", str(work / "gone" / "x.nns"))
+    assert "--min-macs" in refused(
+        capsys, "search", f"{work}/net.py:make", "--soc", "mi9", "--min-macs", "lots"
+    )
+    assert "no folder" in refused(
+        capsys, "export", f"{work}/net.py:make", "--out", str(work / "gone" / "x.nns")
+    )
 
 
-def test_a_refused_export_leaves_the_old_bundle(capsys: pytest.CaptureFixture[str], work: Path) -> None:
+def test_a_refused_export_leaves_the_old_bundle(
+    capsys: pytest.CaptureFixture[str], work: Path
+) -> None:
     out = work / "kept.nns"
     out.write_bytes(b"old")
-    refused(capsys, "export", f"{work}/net.py:make", "--weights", str(work / "none.safetensors"), "--out", str(out))
+    refused(
+        capsys,
+        "export",
+        f"{work}/net.py:make",
+        "--weights",
+        str(work / "none.safetensors"),
+        "--out",
+        str(out),
+    )
     assert out.read_bytes() == b"old"
     assert [p.name for p in work.iterdir() if p.name.startswith(".kept")] == []
 
 
-def test_import_gives_the_published_counts_and_refuses_contradictions(capsys: pytest.CaptureFixture[str], work: Path) -> None:
-    _, out, _ = called(capsys, "import", str(DATA / "example_R-34-CD.yaml"), "--out", str(work / "r34.yaml"), "--json")
+def test_import_gives_the_published_counts_and_refuses_contradictions(
+    capsys: pytest.CaptureFixture[str], work: Path
+) -> None:
+    _, out, _ = called(
+        capsys,
+        "import",
+        str(DATA / "example_R-34-CD.yaml"),
+        "--out",
+        str(work / "r34.yaml"),
+        "--json",
+    )
     assert json.loads(out)["params"] == 13_457_320
     text = (DATA / "example_R-34-CD.yaml").read_text().replace("  - 304\n", "  - 300\n")
     (work / "bad.yaml").write_text(text)
@@ -204,27 +295,49 @@ def chatty():
 """
 
 
-def test_odd_models_are_refused_or_read_in_silence(capsys: pytest.CaptureFixture[str], work: Path) -> None:
+def test_odd_models_are_refused_or_read_in_silence(
+    capsys: pytest.CaptureFixture[str], work: Path
+) -> None:
     (work / "odd.py").write_text(ODD)
-    assert "does not depend on its input" in refused(capsys, "inspect", f"{work}/odd.py:Const", "--input", "1,3,8,8")
+    assert "does not depend on its input" in refused(
+        capsys, "inspect", f"{work}/odd.py:Const", "--input", "1,3,8,8"
+    )
     assert "leaving" in refused(capsys, "inspect", f"{work}/odd.py:leaving")
-    status, out, _ = called(capsys, "inspect", f"{work}/odd.py:chatty", "--input", "1,3,8,8", "--json")
+    status, out, _ = called(
+        capsys, "inspect", f"{work}/odd.py:chatty", "--input", "1,3,8,8", "--json"
+    )
     assert status == 0
     assert json.loads(out)["macs"] == 8 * 36 * 28
     status, out, _ = called(capsys, "inspect", f"{work}/odd.py:Id", "--input", "1,3,8,8", "--json")
     assert json.loads(out)["cuts"] == []
-    assert "too large" in refused(capsys, "inspect", f"{work}/odd.py:Id", "--input", "1,3,99999999999,64")
+    assert "too large" in refused(
+        capsys, "inspect", f"{work}/odd.py:Id", "--input", "1,3,99999999999,64"
+    )
 
 
-def test_an_output_never_replaces_the_commands_own_input(capsys: pytest.CaptureFixture[str], work: Path) -> None:
+def test_an_output_never_replaces_the_commands_own_input(
+    capsys: pytest.CaptureFixture[str], work: Path
+) -> None:
     model = work / "own.py"
     model.write_text(NET)
-    assert "own input" in refused(capsys, "search", f"{model}:make", "--soc", "mi9", "--out", str(model))
-    assert "own input" in refused(capsys, "import", str(DATA / "example_R-34-CD.yaml"), "--out", str(DATA / "example_R-34-CD.yaml"))
+    assert "own input" in refused(
+        capsys, "search", f"{model}:make", "--soc", "mi9", "--out", str(model)
+    )
+    assert "own input" in refused(
+        capsys,
+        "import",
+        str(DATA / "example_R-34-CD.yaml"),
+        "--out",
+        str(DATA / "example_R-34-CD.yaml"),
+    )
     assert model.read_text() == NET
 
 
 def test_contradictory_settings_are_named(capsys: pytest.CaptureFixture[str], work: Path) -> None:
     model = f"{work}/net.py:make"
-    assert "name each once" in refused(capsys, "predict", model, "--soc", "mi9", "--processors", "cpu,cpu")
-    assert "cannot be at least" in refused(capsys, "search", model, "--soc", "mi9", "--min-macs", "0.9x", "--max-macs", "0.5x")
+    assert "name each once" in refused(
+        capsys, "predict", model, "--soc", "mi9", "--processors", "cpu,cpu"
+    )
+    assert "cannot be at least" in refused(
+        capsys, "search", model, "--soc", "mi9", "--min-macs", "0.9x", "--max-macs", "0.5x"
+    )

@@ -1,4 +1,7 @@
-"""What goes to standard output and to files: names are never markup, nothing is replaced by mistake, no traceback where nobody reads."""
+"""What goes to standard output and to files.
+
+Names are never markup, nothing is replaced by mistake, no traceback where nobody reads.
+"""
 
 from __future__ import annotations
 
@@ -51,11 +54,21 @@ def test_a_full_standard_output_is_one_line(net: Path, how: list[str]) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full on this system")
     with Path("/dev/full").open("w") as full:
-        ran = subprocess.run([sys.executable, "-m", "nnstretch.cli", "run", str(net), *how], stdout=full, stderr=subprocess.PIPE, text=True)
-    assert (ran.returncode, ran.stderr) == (1, "nnstretch: cannot write the result, standard output, No space left on device\n")
+        ran = subprocess.run(
+            [sys.executable, "-m", "nnstretch.cli", "run", str(net), *how],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert (ran.returncode, ran.stderr) == (
+        1,
+        "nnstretch: cannot write the result, standard output, No space left on device\n",
+    )
 
 
-def test_an_interrupt_while_a_verb_is_loaded_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupt_while_a_verb_is_loaded_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def interrupted(verb: str) -> SimpleNamespace:
         raise KeyboardInterrupt
 
@@ -76,16 +89,36 @@ def test_a_pipe_is_not_replaced_by_a_file(tmp_path: Path) -> None:
 def test_the_output_is_not_the_trace(net: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(net.with_name("one"))
     assert run_verb("run", [str(net), "--output", path, "--trace", path]) == 1
-    assert capsys.readouterr().err == f"nnstretch: --trace is {path}, command line, it is --output, too\n"
+    assert (
+        capsys.readouterr().err
+        == f"nnstretch: --trace is {path}, command line, it is --output, too\n"
+    )
     assert not Path(path).exists()
 
 
 def test_a_page_says_how_many_images_calibrated() -> None:
-    args = Namespace(weights=None, bundle=None, backend=None, int8=True, only_int8=False, calibration="digits", calibration_images=3, seconds=None, runs=2)
-    assert options(args) == {"int8": "", "calibration": "digits", "calibration-images": "3", "runs": "2"}
+    args = Namespace(
+        weights=None,
+        bundle=None,
+        backend=None,
+        int8=True,
+        only_int8=False,
+        calibration="digits",
+        calibration_images=3,
+        seconds=None,
+        runs=2,
+    )
+    assert options(args) == {
+        "int8": "",
+        "calibration": "digits",
+        "calibration-images": "3",
+        "runs": "2",
+    }
 
 
-def test_a_report_does_not_overwrite_its_trace(net: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_does_not_overwrite_its_trace(
+    net: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     trace = net.with_name("trace.json")
     assert run_verb("run", [str(net), "--trace", str(trace)]) == 0
     before = trace.read_bytes()
@@ -94,12 +127,21 @@ def test_a_report_does_not_overwrite_its_trace(net: Path, capsys: pytest.Capture
     assert trace.read_bytes() == before
 
 
-def test_copies_of_a_processor_run_with_their_chip(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_copies_of_a_processor_run_with_their_chip(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     bundle = branched_bundle(segments=1)
     subs = tuple(
-        replace(sub, processor={"cpu": "cpu0", "dsp": "cpu1"}[sub.processor], predicted_us={"cpu0": 9.0, "cpu1": 9.0})
+        replace(
+            sub,
+            processor={"cpu": "cpu0", "dsp": "cpu1"}[sub.processor],
+            predicted_us={"cpu0": 9.0, "cpu1": 9.0},
+        )
         for sub in bundle.manifest.subgraphs
     )
     write_bundle(tmp_path / "net.nns", replace(bundle.manifest, subgraphs=subs), bundle.files)
     assert run_verb("run", [str(tmp_path / "net.nns"), "--soc", "mi9", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["backend"] == {"cpu0": "onnxruntime", "cpu1": "onnxruntime"}
+    assert json.loads(capsys.readouterr().out)["backend"] == {
+        "cpu0": "onnxruntime",
+        "cpu1": "onnxruntime",
+    }

@@ -1,4 +1,7 @@
-"""`nnstretch export --int8 --single`: calibration images, what is written, and what is refused in one line."""
+"""`nnstretch export --int8 --single`.
+
+Calibration images, what is written, and what is refused in one line.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +29,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model, a plan of it, and a folder of photographs."""
     folder = tmp_path_factory.mktemp("export")
     (folder / "net.py").write_text(
-        "from torch import nn\n\n\ndef make():\n"
-        "    return nn.Sequential(nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1), nn.ReLU()), nn.Flatten(), nn.Linear(16 * 64, 10))\n"
+        "from torch import nn\n\n\ndef make():\n    return nn.Sequential(nn.Sequential(nn.Conv2d(3,"
+        " 16, 3, 2, 1), nn.ReLU()), nn.Flatten(), nn.Linear(16 * 64, 10))\n"
     )
     (folder / "plan.yaml").write_text(
-        f"format: 1\nmodel: {folder}/net.py:make\ninput: [1, 3, 16, 16]\nsegments:\n"
-        "  - end: '0'\n    branches: [{processor: cpu, width: 8}, {processor: dsp, width: 8}]\n  - {end: output, processor: cpu}\n"
+        f"format: 1\nmodel: {folder}/net.py:make\ninput: [1, 3, 16, 16]\nsegments:\n  - end: '0'\n "
+        "   branches: [{processor: cpu, width: 8}, {processor: dsp, width: 8}]\n  - {end:"
+        " output, processor: cpu}\n"
     )
     for number in range(3):
         inside = folder / "photos" / f"class{number % 2}"
@@ -47,14 +51,21 @@ def test_photographs_are_cropped_and_normalised(place: Path) -> None:
     found = open_calibration(str(place / "photos"), 64, (1, 3, 16, 16))
     tensors = list(found)
     assert [tuple(x.shape) for x in tensors] == [(1, 3, 16, 16)] * 3
-    mean, std = torch.tensor(IMAGENET_MEAN).view(1, 3, 1, 1), torch.tensor(IMAGENET_STD).view(1, 3, 1, 1)
+    mean, std = (
+        torch.tensor(IMAGENET_MEAN).view(1, 3, 1, 1),
+        torch.tensor(IMAGENET_STD).view(1, 3, 1, 1),
+    )
     centres = sorted(round(float((x * std + mean)[0, 0, 8, 8]) * 255) for x in tensors)
     assert centres == [50, 100, 150]
-    assert [x.tolist() for x in found] == [x.tolist() for x in tensors], "they are read anew, and are the same"
+    assert [x.tolist() for x in found] == [x.tolist() for x in tensors], (
+        "they are read anew, and are the same"
+    )
 
 
 def test_a_batch_of_images_is_one_input_and_the_draw_depends_on_the_seed(place: Path) -> None:
-    assert [tuple(x.shape) for x in open_calibration(str(place / "photos"), 3, (2, 3, 16, 16))] == [(2, 3, 16, 16)]
+    assert [tuple(x.shape) for x in open_calibration(str(place / "photos"), 3, (2, 3, 16, 16))] == [
+        (2, 3, 16, 16)
+    ]
     drawn = open_calibration("digits", 10, (1, 3, 16, 16))
     assert len(drawn.indices) == len(set(drawn.indices)) == 10
     assert drawn.indices == open_calibration("digits", 10, (1, 3, 16, 16)).indices
@@ -65,8 +76,21 @@ def test_a_batch_of_images_is_one_input_and_the_draw_depends_on_the_seed(place: 
     ("what", "images", "shape", "why"),
     [
         ("photos", 0, (1, 3, 16, 16), r"^--calibration-images is 0, command line, "),
-        ("photos", 9, (1, 3, 16, 20), r"^the network takes 1x3x16x20, --calibration .*, images are read only for square inputs of 3"),
-        ("photos", 9, (4, 3, 16, 16), r"^3 images, --calibration .*, one input of the network takes 4$"),
+        (
+            "photos",
+            9,
+            (1, 3, 16, 20),
+            (
+                r"^the network takes 1x3x16x20, --calibration .*, images are read only for square"
+                r" inputs of 3"
+            ),
+        ),
+        (
+            "photos",
+            9,
+            (4, 3, 16, 16),
+            r"^3 images, --calibration .*, one input of the network takes 4$",
+        ),
         ("", 9, (1, 3, 16, 16), None),
     ],
 )
@@ -74,7 +98,9 @@ def test_images_that_cannot_serve_are_refused(
     place: Path, tmp_path: Path, what: str, images: int, shape: tuple[int, ...], why: str
 ) -> None:
     folder = place / what if what else tmp_path
-    with pytest.raises(BadInput, match=why or r"^no images, --calibration .*, needed are files that end in "):
+    with pytest.raises(
+        BadInput, match=why or r"^no images, --calibration .*, needed are files that end in "
+    ):
         open_calibration(str(folder), images, shape)
 
 
@@ -85,10 +111,26 @@ def test_neither_a_folder_nor_a_recipe_is_unknown() -> None:
 
 def test_the_verb_writes_an_int8_bundle_and_a_single_file(place: Path) -> None:
     out, single = place / "net.nns", place / "net.tflite"
-    argv = [str(place / "plan.yaml"), "--format", "litert", "--int8", "--calibration", "digits", "--calibration-images", "24"]
-    result = verb.main(parser_of("export").parse_args([*argv, "--out", str(out), "--single", str(single)]))
+    argv = [
+        str(place / "plan.yaml"),
+        "--format",
+        "litert",
+        "--int8",
+        "--calibration",
+        "digits",
+        "--calibration-images",
+        "24",
+    ]
+    result = verb.main(
+        parser_of("export").parse_args([*argv, "--out", str(out), "--single", str(single)])
+    )
     assert json.loads(json.dumps(result)) == result
-    assert (result["bundle"], result["format"], result["int8"], result["calibration_images"]) == (str(out), "litert", True, 24)
+    assert (result["bundle"], result["format"], result["int8"], result["calibration_images"]) == (
+        str(out),
+        "litert",
+        True,
+        24,
+    )
     assert result["int8_snr_db"] > 10
     assert result["single"]["file"] == str(single)
     assert result["single"]["size_bytes"] == single.stat().st_size
@@ -99,18 +141,35 @@ def test_the_verb_writes_an_int8_bundle_and_a_single_file(place: Path) -> None:
     ("argv", "why"),
     [
         ([], "nothing to write, command line, give --out FILE.nns or --single FILE"),
-        (["--out", "a.nns", "--int8"], "--int8 with --format onnx, command line, only --format litert has it"),
+        (
+            ["--out", "a.nns", "--int8"],
+            "--int8 with --format onnx, command line, only --format litert has it",
+        ),
         (
             ["--out", "a.nns", "--int8", "--format", "litert"],
             "--int8 without --calibration, command line, ranges of activations are measured",
         ),
-        (["--single", "a.pb"], "cannot write a.pb, a network in one file, its name must end in .onnx or .tflite"),
-        (["--single", "a.onnx", "--int8", "--format", "litert"], "--int8 with --single a.onnx, command line, only a .tflite can be int8"),
-        (["--out", "a.nns", "--calibration", "digits"], "--calibration digits without --int8, command line, float needs no calibration"),
-        (["--out", "a.onnx", "--single", "./a.onnx"], "--single is ./a.onnx, command line, it is --out, too"),
+        (
+            ["--single", "a.pb"],
+            "cannot write a.pb, a network in one file, its name must end in .onnx or .tflite",
+        ),
+        (
+            ["--single", "a.onnx", "--int8", "--format", "litert"],
+            "--int8 with --single a.onnx, command line, only a .tflite can be int8",
+        ),
+        (
+            ["--out", "a.nns", "--calibration", "digits"],
+            "--calibration digits without --int8, command line, float needs no calibration",
+        ),
+        (
+            ["--out", "a.onnx", "--single", "./a.onnx"],
+            "--single is ./a.onnx, command line, it is --out, too",
+        ),
     ],
 )
-def test_options_that_do_not_go_together_are_one_line(capsys: pytest.CaptureFixture[str], argv: list[str], why: str) -> None:
+def test_options_that_do_not_go_together_are_one_line(
+    capsys: pytest.CaptureFixture[str], argv: list[str], why: str
+) -> None:
     assert run_verb("export", ["plan.yaml", *argv]) == 1
     assert capsys.readouterr().err.startswith(f"nnstretch: {why}")
 

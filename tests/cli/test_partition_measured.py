@@ -1,4 +1,7 @@
-"""Which of the splits that were streamed is taken: the fastest when all are streamed again, not who was lucky once."""
+"""Which of the splits that were streamed is taken.
+
+The fastest when all are streamed again, not who was lucky once.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ from nnstretch.cli.partition.measured import LAST_ROUNDS, MeasuredPartition, fas
 
 
 def tried(**periods_us: float) -> list[MeasuredPartition]:
-    return [MeasuredPartition(cast(Any, None), Path(name), 0.0, MeasuredPipeline(us, (us,))) for name, us in periods_us.items()]
+    return [
+        MeasuredPartition(cast(Any, None), Path(name), 0.0, MeasuredPipeline(us, (us,)))
+        for name, us in periods_us.items()
+    ]
 
 
 def later(monkeypatch: pytest.MonkeyPatch, **periods_us: float) -> list[list[str]]:
@@ -53,11 +59,18 @@ def test_what_is_not_told_apart_does_not(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_as_many_as_asked_for_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = later(monkeypatch, a=5.0, b=4.0, c=3.0, d=2.0, e=6.0)
-    assert names(fastest_measured(tried(a=1.0, b=2.0, c=3.0, d=4.0, e=5.0, f=9.0), 4)) == ["d", "c", "b", "a"]
+    assert names(fastest_measured(tried(a=1.0, b=2.0, c=3.0, d=4.0, e=5.0, f=9.0), 4)) == [
+        "d",
+        "c",
+        "b",
+        "a",
+    ]
     assert asked == [["a", "b", "c", "d", "e"]]
 
 
-def test_a_prediction_that_is_slow_here_is_not_kept_for_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prediction_that_is_slow_here_is_not_kept_for_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     later(monkeypatch, forecast=9.0, a=4.0, b=4.1, c=4.2)
     assert names(fastest_measured(tried(forecast=9.0, a=4.0, b=4.1, c=4.2), 3)) == ["a", "b", "c"]
 

@@ -1,4 +1,7 @@
-"""`nnstretch quantize`: accuracy before and after, what is written, and what is refused; real digits, a tiny network."""
+"""`nnstretch quantize`: accuracy before and after, what is written, and what is refused.
+
+Real digits, a tiny network.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,13 @@ pytest.importorskip("ai_edge_quantizer")
 from nnstretch.capture import load_model
 from nnstretch.cli import parser_of, run_verb
 from nnstretch.cli import quantize as verb
-from nnstretch.cli.quantize import AccuracyCheck, refuse_drop, select_images, shuffle_batches, summarize_accuracy
+from nnstretch.cli.quantize import (
+    AccuracyCheck,
+    refuse_drop,
+    select_images,
+    shuffle_batches,
+    summarize_accuracy,
+)
 from nnstretch.errors import Mismatch
 from nnstretch.export.litert import convert as litert
 from nnstretch.export.litert.convert import LiteRTRunner, to_int8, to_litert
@@ -92,7 +101,11 @@ def test_a_drop_is_refused_beyond_the_points_allowed_and_not_at_them() -> None:
     refuse_drop(check, 2.0, "net")
     refuse_drop(replace(check, int8_accuracy=1.0), 0.0, "net")
     with pytest.raises(
-        Mismatch, match=r"^int8 of net loses 2\.00 points of accuracy, 100 held-out images \(99\.00% to 97\.00%\), --max-drop allows 1\.9;"
+        Mismatch,
+        match=(
+            r"^int8 of net loses 2\.00 points of accuracy, 100 held-out images \(99\.00% to"
+            r" 97\.00%\), --max-drop allows 1\.9;"
+        ),
     ):
         refuse_drop(check, 1.9, "net")
 
@@ -122,19 +135,32 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
     original = learned(load_model(model), 60)
     save_weights(original, folder / "original.safetensors")
-    save_weights(learned(stretch(original, read_plan(folder / "plan.yaml")), 30), folder / "branched.safetensors")
+    save_weights(
+        learned(stretch(original, read_plan(folder / "plan.yaml")), 30),
+        folder / "branched.safetensors",
+    )
     return folder
 
 
 def quantize(place: Path, weights: str, out: Path, *more: str) -> int:
-    return run_verb("quantize", [str(place / "recipe.yaml"), "--weights", str(place / weights), "--out", str(out), *more])
+    return run_verb(
+        "quantize",
+        [str(place / "recipe.yaml"), "--weights", str(place / weights), "--out", str(out), *more],
+    )
 
 
 @pytest.fixture(scope="module")
 def branched(place: Path) -> dict[str, Any]:
     """What the verb returns for the branched network; its files are in the folder `done`."""
     (place / "done").mkdir()
-    options = ("--plan", str(place / "plan.yaml"), "--weights", str(place / "branched.safetensors"), "--calibration", "50")
+    options = (
+        "--plan",
+        str(place / "plan.yaml"),
+        "--weights",
+        str(place / "branched.safetensors"),
+        "--calibration",
+        "50",
+    )
     argv = [str(place / "recipe.yaml"), *options, "--out", str(place / "done" / "net.tflite")]
     return verb.main(parser_of("quantize").parse_args(argv))
 
@@ -149,10 +175,15 @@ def test_a_branched_network_becomes_int8_and_keeps_its_accuracy(branched: dict[s
     assert branched["float_operators"] == []
 
 
-def test_the_files_are_there_and_are_as_good_as_reported(branched: dict[str, Any], place: Path) -> None:
+def test_the_files_are_there_and_are_as_good_as_reported(
+    branched: dict[str, Any], place: Path
+) -> None:
     small, plain = (place / "done" / name for name in ("net.tflite", "net.float.tflite"))
     assert (branched["file"], branched["float_file"]) == (str(small), str(plain))
-    assert (branched["size_bytes"], branched["float_size_bytes"]) == (small.stat().st_size, plain.stat().st_size)
+    assert (branched["size_bytes"], branched["float_size_bytes"]) == (
+        small.stat().st_size,
+        plain.stat().st_size,
+    )
     assert accuracy(small.read_bytes()) == pytest.approx(branched["int8_accuracy"])
     assert accuracy(plain.read_bytes()) == pytest.approx(branched["float_accuracy"])
     assert set((place / "done").iterdir()) == {small, plain}
@@ -163,7 +194,14 @@ def accuracy(model: bytes) -> float:
     dataset = open_dataset(DIGITS)
     images, labels = prepare_images(dataset, dataset.held, range(len(dataset.held)), DIGITS)
     runner = LiteRTRunner(model, "net")
-    return float(np.mean([runner.run(image.numpy()).argmax() == int(label) for image, label in zip(images.split(1), labels, strict=True)]))
+    return float(
+        np.mean(
+            [
+                runner.run(image.numpy()).argmax() == int(label)
+                for image, label in zip(images.split(1), labels, strict=True)
+            ]
+        )
+    )
 
 
 @pytest.fixture(scope="module")
@@ -175,12 +213,28 @@ def original(place: Path) -> bytes:
 
 
 def test_the_original_needs_no_plan_and_its_file_is_the_same_twice(
-    place: Path, original: bytes, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    place: Path,
+    original: bytes,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(litert, "to_litert", lambda *_: original)
     printed = []
     for name, more in (("a", ("--json",)), ("b", ())):
-        assert quantize(place, "original.safetensors", tmp_path / f"{name}.tflite", "--images", "40", "--calibration", "16", *more) == 0
+        assert (
+            quantize(
+                place,
+                "original.safetensors",
+                tmp_path / f"{name}.tflite",
+                "--images",
+                "40",
+                "--calibration",
+                "16",
+                *more,
+            )
+            == 0
+        )
         printed.append(capfd.readouterr().out)
     assert json.loads(printed[0])["images"] == 40
     assert "40 held-out images" in " ".join(printed[1].split())
@@ -188,7 +242,11 @@ def test_the_original_needs_no_plan_and_its_file_is_the_same_twice(
 
 
 def test_int8_that_loses_accuracy_is_refused_and_nothing_is_written(
-    place: Path, original: bytes, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    place: Path,
+    original: bytes,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(litert, "to_litert", lambda *_: original)
     dark = [(torch.full((1, 3, 16, 16), 0.01),)]
@@ -197,7 +255,11 @@ def test_int8_that_loses_accuracy_is_refused_and_nothing_is_written(
 
 
 def test_a_float_file_that_computes_something_else_is_refused(
-    branched: dict[str, Any], place: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    branched: dict[str, Any],
+    place: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     wrong = Path(branched["float_file"]).read_bytes()
     monkeypatch.setattr(litert, "to_litert", lambda *_: wrong)
@@ -207,13 +269,27 @@ def test_a_float_file_that_computes_something_else_is_refused(
 def check_refused(place: Path, folder: Path, capfd: pytest.CaptureFixture[str], said: str) -> None:
     """One line, and the file that was there before is as it was."""
     (folder / "net.tflite").write_bytes(b"older")
-    assert quantize(place, "original.safetensors", folder / "net.tflite", "--images", "40", "--calibration", "4", "--json") == 1
+    assert (
+        quantize(
+            place,
+            "original.safetensors",
+            folder / "net.tflite",
+            "--images",
+            "40",
+            "--calibration",
+            "4",
+            "--json",
+        )
+        == 1
+    )
     out, err = capfd.readouterr()
     assert out == ""
     assert err.startswith("nnstretch: ")
     assert said in err
     assert err.count("\n") == 1
-    assert [(path.name, path.read_bytes()) for path in folder.iterdir()] == [("net.tflite", b"older")]
+    assert [(path.name, path.read_bytes()) for path in folder.iterdir()] == [
+        ("net.tflite", b"older")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -221,17 +297,43 @@ def check_refused(place: Path, folder: Path, capfd: pytest.CaptureFixture[str], 
     [
         ("none.safetensors", "net.tflite", (), "none.safetensors, the file does not exist"),
         ("recipe.yaml", "net.tflite", (), "recipe.yaml, not a safetensors file"),
-        ("branched.safetensors", "net.tflite", (), "branched.safetensors do not fit the network, stem.0.weight is missing"),
+        (
+            "branched.safetensors",
+            "net.tflite",
+            (),
+            "branched.safetensors do not fit the network, stem.0.weight is missing",
+        ),
         ("original.safetensors", "net.bin", (), "name a FILE.tflite"),
         ("original.safetensors", "nowhere/net.tflite", (), "nowhere, create it first"),
-        ("original.safetensors", "net.tflite", ("--calibration", "0"), "--calibration is 0, command line"),
+        (
+            "original.safetensors",
+            "net.tflite",
+            ("--calibration", "0"),
+            "--calibration is 0, command line",
+        ),
         ("original.safetensors", "net.tflite", ("--images", "-3"), "--images is -3, command line"),
-        ("original.safetensors", "net.tflite", ("--max-drop", "nan"), "--max-drop is nan, command line"),
-        ("original.safetensors", "net.tflite", ("--data.image_px", "24"), "refuses an image of (1, 3, 24, 24)"),
+        (
+            "original.safetensors",
+            "net.tflite",
+            ("--max-drop", "nan"),
+            "--max-drop is nan, command line",
+        ),
+        (
+            "original.safetensors",
+            "net.tflite",
+            ("--data.image_px", "24"),
+            "refuses an image of (1, 3, 24, 24)",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_work_is_one_line_and_leaves_nothing(
-    weights: str, out: str, more: tuple[str, ...], said: str, place: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    weights: str,
+    out: str,
+    more: tuple[str, ...],
+    said: str,
+    place: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     assert quantize(place, weights, tmp_path / out, *more) == 1
     printed, err = capfd.readouterr()

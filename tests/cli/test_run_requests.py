@@ -13,7 +13,15 @@ from nnstretch.bundle.bundle import Bundle, write_bundle
 from nnstretch.cli import run_verb
 
 CONTRACT = {
-    *("mode", "clock", "latency_ms", "critical_path_ms", "overlap_efficiency", "dispatch_overhead_us", "throughput_per_s"),
+    *(
+        "mode",
+        "clock",
+        "latency_ms",
+        "critical_path_ms",
+        "overlap_efficiency",
+        "dispatch_overhead_us",
+        "throughput_per_s",
+    ),
     *("sequential_throughput_per_s", "max_abs_error", "replaced", "lost", "processors"),
 }
 
@@ -28,20 +36,37 @@ def net(tmp_path: Path) -> Path:
     return written(tmp_path, several_plans())
 
 
-def test_one_client_on_a_quiet_chip_gets_the_predicted_latency(net: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_client_on_a_quiet_chip_gets_the_predicted_latency(
+    net: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = ran(capsys, net, "--requests", 20)
     assert found.keys() >= CONTRACT
     ms = branched_latency_us(1, (1000.0, 1000.0)) / 1000
-    assert found["latency_ms"] == dict.fromkeys(("min", "median", "p90", "p95", "p99"), pytest.approx(ms))
-    assert (found["answered"], found["errors"], found["cancelled"], found["lost"], found["replaced"]) == (20, {}, 0, 0, 0)
-    assert (found["plans"], found["adaptive"], found["clock"], found["timing"]) == ({"main": 20}, True, "virtual", "predicted")
+    assert found["latency_ms"] == dict.fromkeys(
+        ("min", "median", "p90", "p95", "p99"), pytest.approx(ms)
+    )
+    assert (
+        found["answered"],
+        found["errors"],
+        found["cancelled"],
+        found["lost"],
+        found["replaced"],
+    ) == (20, {}, 0, 0, 0)
+    assert (found["plans"], found["adaptive"], found["clock"], found["timing"]) == (
+        {"main": 20},
+        True,
+        "virtual",
+        "predicted",
+    )
     assert found["throughput_per_s"] == pytest.approx(1000 / ms)
     assert (found["overlap_efficiency"], found["max_abs_error"]) == (pytest.approx(1.0), 0.0)
     assert found["sequential_throughput_per_s"] < found["throughput_per_s"]
 
 
 def test_more_clients_share_the_chip(net: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    one, four = (ran(capsys, net, "--requests", 40, "--clients", k, "--plan", "both") for k in (1, 4))
+    one, four = (
+        ran(capsys, net, "--requests", 40, "--clients", k, "--plan", "both") for k in (1, 4)
+    )
     assert four["throughput_per_s"] > one["throughput_per_s"]
     assert four["latency_ms"]["median"] > one["latency_ms"]["median"]
 
@@ -55,7 +80,9 @@ def test_busy_processors_are_left(net: Path, capsys: pytest.CaptureFixture[str])
     assert adaptive["elapsed_ms"] < fixed["elapsed_ms"]
 
 
-def test_a_failed_processors_work_runs_elsewhere(net: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_processors_work_runs_elsewhere(
+    net: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = ran(capsys, net, "--requests", 30, "--plan", "main", "--fail", "dsp@5")
     assert (found["answered"], found["lost"], found["max_abs_error"]) == (30, 0, 0.0)
     assert found["replaced"] > 20
@@ -66,13 +93,26 @@ def test_a_failed_processors_work_runs_elsewhere(net: Path, capsys: pytest.Captu
     late = ran(capsys, net, "--requests", 10, "--clients", 10, "--deadline-ms", 3)
     assert 0 < late["errors"]["deadline missed"] < 10
     nobody = ran(capsys, net, "--requests", 3, "--deadline-ms", 0.01)
-    assert (nobody["answered"], nobody["latency_ms"], nobody["errors"]) == (0, None, {"deadline missed": 3})
+    assert (nobody["answered"], nobody["latency_ms"], nobody["errors"]) == (
+        0,
+        None,
+        {"deadline missed": 3},
+    )
 
 
-def test_the_real_clock_serves_the_same(net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_real_clock_serves_the_same(
+    net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     options = ["--clock", "real", "--requests", 12, "--clients", 2, "--fail", "dsp@4"]
-    found = ran(capsys, net, *options, "--output", tmp_path / "y.npy", "--trace", tmp_path / "t.json")
-    assert (found["answered"], found["lost"], found["max_abs_error"], found["timing"]) == (12, 0, 0.0, "emulated")
+    found = ran(
+        capsys, net, *options, "--output", tmp_path / "y.npy", "--trace", tmp_path / "t.json"
+    )
+    assert (found["answered"], found["lost"], found["max_abs_error"], found["timing"]) == (
+        12,
+        0,
+        0.0,
+        "emulated",
+    )
     assert sum(found["plans"].values()) == 12
     assert found["latency_ms"]["min"] > 1
     assert (tmp_path / "y.npy").is_file()
@@ -81,12 +121,25 @@ def test_the_real_clock_serves_the_same(net: Path, tmp_path: Path, capsys: pytes
     assert any(e["name"].endswith("/stem") for e in events if e["ph"] == "X")
 
 
-def test_without_predictions_tasks_take_what_they_take(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_predictions_tasks_take_what_they_take(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     plain = written(tmp_path, branched_bundle(predicted=False))
     found = ran(capsys, plain, "--requests", 5, "--fail", "dsp@0")
-    assert (found["clock"], found["timing"], found["answered"], found["replaced"]) == ("real", "measured", 5, 5)
-    assert (found["critical_path_ms"], found["sequential_throughput_per_s"], found["adaptive"]) == (None, None, False)
-    assert "only a processor whose times are predicted can be slowed down" in refused(capsys, plain, "--requests", 5, "--busy", "dsp@0:5")
+    assert (found["clock"], found["timing"], found["answered"], found["replaced"]) == (
+        "real",
+        "measured",
+        5,
+        5,
+    )
+    assert (found["critical_path_ms"], found["sequential_throughput_per_s"], found["adaptive"]) == (
+        None,
+        None,
+        False,
+    )
+    assert "only a processor whose times are predicted can be slowed down" in refused(
+        capsys, plain, "--requests", 5, "--busy", "dsp@0:5"
+    )
 
 
 def test_for_people_it_is_a_table(net: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,18 +166,32 @@ def test_one_plan_of_several(net: Path, capsys: pytest.CaptureFixture[str]) -> N
         (["--clients", "3"], "--clients 3 without --requests"),
         (["--requests", "3", "--repeat", "2"], "--repeat 2 with --requests"),
         (["--requests", "3", "--mode", "sequential"], "--mode sequential with --requests"),
-        (["--requests", "3", "--fail", "dsp"], "--fail 'dsp' says nothing, command line, write PROCESSOR@MS"),
+        (
+            ["--requests", "3", "--fail", "dsp"],
+            "--fail 'dsp' says nothing, command line, write PROCESSOR@MS",
+        ),
         (["--requests", "3", "--fail", "dsp@5,"], "--fail '' says nothing"),
         (["--requests", "3", "--fail", "dsp@-1"], "--fail 'dsp@-1' says nothing"),
         (["--requests", "3", "--fail", "dsp@9:9"], "--fail 'dsp@9:9' is no stretch of time"),
-        (["--requests", "3", "--busy", "gpu@5"], "--busy 'gpu@5' says nothing, command line, write PROCESSOR@MS:MS"),
+        (
+            ["--requests", "3", "--busy", "gpu@5"],
+            "--busy 'gpu@5' says nothing, command line, write PROCESSOR@MS:MS",
+        ),
         (["--requests", "3", "--busy", "gpu@50:5"], "--busy 'gpu@50:5' is no stretch of time"),
         (["--requests", "3", "--busy", "gpu@0:nan"], "says nothing"),
-        (["--requests", "3", "--busy", "gpu@0:9999999999"], "is too late, command line, times go up to 1e+09 ms"),
-        (["--requests", "3", "--fail", "npu@5"], "unknown processor 'npu', command line, the bundle knows cpu, dsp, gpu"),
+        (
+            ["--requests", "3", "--busy", "gpu@0:9999999999"],
+            "is too late, command line, times go up to 1e+09 ms",
+        ),
+        (
+            ["--requests", "3", "--fail", "npu@5"],
+            "unknown processor 'npu', command line, the bundle knows cpu, dsp, gpu",
+        ),
         (["--requests", "3", "--deadline-ms", "0"], "--deadline-ms is 0"),
         (["--requests", "3", "--deadline-ms", "nan"], "--deadline-ms is nan"),
     ],
 )
-def test_a_bad_specification_is_one_line(net: Path, capsys: pytest.CaptureFixture[str], argv: list[str], why: str) -> None:
+def test_a_bad_specification_is_one_line(
+    net: Path, capsys: pytest.CaptureFixture[str], argv: list[str], why: str
+) -> None:
     assert why in refused(capsys, net, *argv)

@@ -1,4 +1,7 @@
-"""`nnstretch search` as a person calls it: flags, views, fronts and pictures, and what an interrupt leaves."""
+"""`nnstretch search` as a person calls it.
+
+Flags, views, fronts and pictures, and what an interrupt leaves.
+"""
 
 from __future__ import annotations
 
@@ -60,14 +63,20 @@ def test_the_contract_and_what_is_proven(searched: Callable[..., dict[str, Any]]
     assert found["optimal"]
     assert not found["interrupted"]
     assert found["gap"] == pytest.approx(0)
-    assert {s["merge"] for plan in found["plans"] for s in plan["segments"]} <= {"concat", "project"}
+    assert {s["merge"] for plan in found["plans"] for s in plan["segments"]} <= {
+        "concat",
+        "project",
+    }
     best, own = found["plans"][0], found["original"]["latency_ms"]
     rates = sum(min(own.values()) / ms for ms in own.values())
     assert best["rates_limit"] == pytest.approx(rates / (best["macs"] / found["original"]["macs"]))
     assert best["rates_share"] == pytest.approx(best["speedup_vs_fastest"] / best["rates_limit"])
     text = shown(found)
     assert "proven optimal" in text
-    assert f"cpu+gpu+dsp all worked all the time, each at its rate for the original: {best['rates_limit']:.2f}x" in text
+    assert (
+        "cpu+gpu+dsp all worked all the time, each at its rate for the original:"
+        f" {best['rates_limit']:.2f}x" in text
+    )
     assert all(column in text for column in ("vs fastest alone", "vs equal MACs"))
 
 
@@ -79,12 +88,19 @@ def test_a_gap_is_told_rounded_up(searched: Callable[..., dict[str, Any]]) -> No
 @pytest.mark.parametrize("merge", ["concat", "project"])
 def test_one_kind_of_merge(searched: Callable[..., dict[str, Any]], merge: str) -> None:
     found = searched("--merge", merge)
-    assert searched("--merge", "both")["plans"][0]["latency_ms"] <= found["plans"][0]["latency_ms"] + 1e-9
+    assert (
+        searched("--merge", "both")["plans"][0]["latency_ms"]
+        <= found["plans"][0]["latency_ms"] + 1e-9
+    )
     assert {s["merge"] for s in found["plans"][0]["segments"] if len(s["branches"]) > 1} <= {merge}
-    assert {e["merge"] for e in searched("--merge", merge, "--explain", "stage1")["explained"]} == {merge}
+    assert {e["merge"] for e in searched("--merge", merge, "--explain", "stage1")["explained"]} == {
+        merge
+    }
 
 
-def test_explaining_a_cut(searched: Callable[..., dict[str, Any]], capsys: pytest.CaptureFixture[str], model: str) -> None:
+def test_explaining_a_cut(
+    searched: Callable[..., dict[str, Any]], capsys: pytest.CaptureFixture[str], model: str
+) -> None:
     entries = searched("--explain", "stage1")["explained"]
     assert {(e["start"], e["merge"]) for e in entries} == {
         (s, m) for s in ("input", "stem", "stage1.0", "stage1.1") for m in ("concat", "project")
@@ -110,11 +126,17 @@ def test_sensitivity_has_a_row_for_every_pair(searched: Callable[..., dict[str, 
     for (alpha, beta), row in rows.items():
         looser = [other for (a, b), other in rows.items() if a >= alpha and b >= beta]
         assert all(other["refused"] <= row["refused"] for other in looser)
-        assert all(other["latency_ms"] <= row["latency_ms"] * (1 + 1e-9) for other in looser if other["optimal"])
+        assert all(
+            other["latency_ms"] <= row["latency_ms"] * (1 + 1e-9)
+            for other in looser
+            if other["optimal"]
+        )
     assert "what the limits change" in shown(found)
 
 
-def test_a_front_is_drawn_and_undominated(searched: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+def test_a_front_is_drawn_and_undominated(
+    searched: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
     picture = tmp_path / "front.svg"
     found = searched("--pareto", "macs", "--pareto-steps", "3", "--picture", str(picture))
     (front,) = found["pareto"]
@@ -126,7 +148,9 @@ def test_a_front_is_drawn_and_undominated(searched: Callable[..., dict[str, Any]
     for point in points:
         assert point["macs_ratio"] >= point["asked"] * (1 - 1e-9)
         assert point["weight_bytes_total"] == sum(point["weight_bytes"].values())
-        assert point["weight_bytes_total"] == pytest.approx(point["params_ratio"] * found["original"]["params"])  # int8
+        assert point["weight_bytes_total"] == pytest.approx(
+            point["params_ratio"] * found["original"]["params"]
+        )  # int8
         assert "energy_mj" not in point
     root = ElementTree.fromstring(picture.read_text())
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
@@ -137,28 +161,59 @@ def test_a_front_is_drawn_and_undominated(searched: Callable[..., dict[str, Any]
     assert "no column for energy" in text
 
 
-def test_energy_is_a_column_where_the_chip_knows_its_power(model: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_energy_is_a_column_where_the_chip_knows_its_power(
+    model: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     soc = load_soc("mi9")
     watts = {"cpu": 3.5, "gpu": 1.5, "dsp": 0.75}
-    save_soc(replace(soc, processors=tuple(replace(p, power_w=watts[p.name]) for p in soc.processors)), tmp_path / "chip")
-    flags = ("--soc", str(tmp_path / "chip"), "--width-steps", "3", "--json", "--pareto", "macs", "--pareto-steps", "2")
+    save_soc(
+        replace(soc, processors=tuple(replace(p, power_w=watts[p.name]) for p in soc.processors)),
+        tmp_path / "chip",
+    )
+    flags = (
+        "--soc",
+        str(tmp_path / "chip"),
+        "--width-steps",
+        "3",
+        "--json",
+        "--pareto",
+        "macs",
+        "--pareto-steps",
+        "2",
+    )
     _, out, _ = called(capsys, "search", model, *flags)
     found = json.loads(out)
     (front,) = found["pareto"]
     for point in front["points"]:
         (tmp_path / "plan.yaml").write_text(point["plan"])
-        trial = estimate_plan(lower(load_model_argument(model).stretcher, read_plan(tmp_path / "plan.yaml")), load_soc("mi9"))
-        spent = sum(b.compute_us * watts[b.processor] for s in trial.segments for b in s.branches) / 1000
+        trial = estimate_plan(
+            lower(load_model_argument(model).stretcher, read_plan(tmp_path / "plan.yaml")),
+            load_soc("mi9"),
+        )
+        spent = (
+            sum(b.compute_us * watts[b.processor] for s in trial.segments for b in s.branches)
+            / 1000
+        )
         assert point["energy_mj"] == pytest.approx(spent)
     assert "mJ" in shown(found)
 
 
-def test_views_that_cannot_be_are_refused(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path) -> None:
-    assert "--pareto" in refused(capsys, "search", model, *COMMON, "--picture", str(tmp_path / "a.svg"))
-    assert "end in .svg" in refused(capsys, "search", model, *COMMON, "--pareto", "macs", "--picture", str(tmp_path / "a.png"))
-    assert "--pareto-steps is 1" in refused(capsys, "search", model, *COMMON, "--pareto", "macs", "--pareto-steps", "1")
+def test_views_that_cannot_be_are_refused(
+    capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path
+) -> None:
+    assert "--pareto" in refused(
+        capsys, "search", model, *COMMON, "--picture", str(tmp_path / "a.svg")
+    )
+    assert "end in .svg" in refused(
+        capsys, "search", model, *COMMON, "--pareto", "macs", "--picture", str(tmp_path / "a.png")
+    )
+    assert "--pareto-steps is 1" in refused(
+        capsys, "search", model, *COMMON, "--pareto", "macs", "--pareto-steps", "1"
+    )
     same = str(tmp_path / "a.svg")
-    assert "a file each" in refused(capsys, "search", model, *COMMON, "--pareto", "macs", "--picture", same, "--out", same)
+    assert "a file each" in refused(
+        capsys, "search", model, *COMMON, "--pareto", "macs", "--picture", same, "--out", same
+    )
     assert measures_of("params,macs,params") == ("params", "macs")
     with pytest.raises(SystemExit, match="2"):
         main(["search", model, *COMMON, "--pareto", "energy"])
@@ -169,7 +224,9 @@ def test_an_interrupted_search_keeps_the_best_so_far(
     searched: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     real, out = optimum.search, tmp_path / "best.yaml"
-    monkeypatch.setattr(optimum, "search", lambda *a, **k: replace(real(*a, **k), interrupted=True, optimal=False))
+    monkeypatch.setattr(
+        optimum, "search", lambda *a, **k: replace(real(*a, **k), interrupted=True, optimal=False)
+    )
     found = searched("--out", str(out), "--sensitivity", "--pareto", "macs", status=130)
     assert found["interrupted"]
     assert found["pareto"] == []
@@ -178,7 +235,9 @@ def test_an_interrupted_search_keeps_the_best_so_far(
     assert "interrupted: this is the best so far" in shown(found)
 
 
-def test_an_interrupted_front_keeps_its_points(searched: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_front_keeps_its_points(
+    searched: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     real, calls = optimum.search, []
 
     def third(*args: Any, **kwargs: Any) -> Any:
@@ -195,7 +254,9 @@ def test_an_interrupted_front_keeps_its_points(searched: Callable[..., dict[str,
 
 def test_shares_and_dominance() -> None:
     assert limit_ratios(8) == (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2)
-    made = [FakePoint(*p) for p in ((3.0, 10), (2.0, 10), (2.0, 12), (5.0, 11), (6.0, 13), (6.0, 13))]
+    made = [
+        FakePoint(*p) for p in ((3.0, 10), (2.0, 10), (2.0, 12), (5.0, 11), (6.0, 13), (6.0, 13))
+    ]
     kept = undominated_points(made, "macs")  # type: ignore[arg-type]
     assert [(p.trial.latency_us, p.measured("macs")) for p in kept] == [(2.0, 12), (6.0, 13)]
 
@@ -209,7 +270,9 @@ class FakePoint:
 
 
 def test_a_picture_of_one_point_and_of_unproven_ones() -> None:
-    panel = ParetoPanel("net <b>", "MACs", "1.8 G", "cpu", 10.0, (ParetoMark(1.0, 8.0, 10.0, False),))
+    panel = ParetoPanel(
+        "net <b>", "MACs", "1.8 G", "cpu", 10.0, (ParetoMark(1.0, 8.0, 10.0, False),)
+    )
     text = front_picture((panel, panel))
     ElementTree.fromstring(text)
     assert "not proven" in text

@@ -1,4 +1,6 @@
-"""`nnstretch study`: one JSON object, goes on where it stopped, refuses by name, measures and trains real networks."""
+"""`nnstretch study`: one JSON object, goes on where it stopped, refuses by name, measures and
+trains real networks.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,9 @@ def study(capsys: pytest.CaptureFixture[str], *argv: str) -> dict[str, Any]:
     return found
 
 
-def test_a_study_goes_on_where_it_stopped_and_leaves_its_best_plan(net: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_study_goes_on_where_it_stopped_and_leaves_its_best_plan(
+    net: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     first = study(capsys, net, "--trials", "3", "--warm", "2", "--name", "s")
     assert {"trials", "feasible", "best", "gap_to_optimum"} <= first.keys()
     assert first["trials"] == 3
@@ -73,13 +77,30 @@ def test_a_study_goes_on_where_it_stopped_and_leaves_its_best_plan(net: str, tmp
     assert second["trials"] == 5
     assert second["best"][0] == first["best"][0]
     folder = tmp_path / "studies" / "s"
-    assert {"study.journal", "study.json", "best.yaml", "artifacts"} <= {p.name for p in folder.iterdir()}
+    assert {"study.journal", "study.json", "best.yaml", "artifacts"} <= {
+        p.name for p in folder.iterdir()
+    }
     assert json.loads((folder / "study.json").read_text()) == second
     assert read_plan(folder / "best.yaml").model == net
 
 
-def test_a_study_measures_bundles_on_this_machine(net: str, capsys: pytest.CaptureFixture[str]) -> None:
-    found = study(capsys, net, "--trials", "2", "--warm", "2", "--objective", "measured", "--repeat", "3", "--seed", "0")
+def test_a_study_measures_bundles_on_this_machine(
+    net: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = study(
+        capsys,
+        net,
+        "--trials",
+        "2",
+        "--warm",
+        "2",
+        "--objective",
+        "measured",
+        "--repeat",
+        "3",
+        "--seed",
+        "0",
+    )
     assert found["feasible"] >= 1
     assert all(best["measured_ms"] > 0 for best in found["best"])
     assert found["gap_to_optimum"] is None
@@ -87,7 +108,21 @@ def test_a_study_measures_bundles_on_this_machine(net: str, capsys: pytest.Captu
 
 def test_a_study_trains_and_lists_the_front(net: str, capsys: pytest.CaptureFixture[str]) -> None:
     short = ("--epochs", "1", "--set", "data.image_px=16", "--set", "trainer.threads=1")
-    found = study(capsys, net, "--trials", "2", "--warm", "2", "--objective", "both", "--min-macs", "1.1x", "--seed", "0", *short)
+    found = study(
+        capsys,
+        net,
+        "--trials",
+        "2",
+        "--warm",
+        "2",
+        "--objective",
+        "both",
+        "--min-macs",
+        "1.1x",
+        "--seed",
+        "0",
+        *short,
+    )
     assert found["feasible"] >= 1
     assert any(len(segment["branches"]) > 1 for segment in found["best"][0]["segments"])
     assert all(0 < best["accuracy"] <= 1 and best["latency_ms"] > 0 for best in found["best"])
@@ -103,11 +138,16 @@ def test_a_study_trains_and_lists_the_front(net: str, capsys: pytest.CaptureFixt
         (("--min-macs", "50x"), "no plan"),
         (("--objective", "accuracy", "--recipe", "nosuch"), "nosuch"),
         (("--objective", "accuracy", "--set", "loss.distill=0.5"), "loss.distill is 0.5"),
-        (("--objective", "both", "--set", "branched.inherit=none"), "give --set branched.inherit=weights"),
+        (
+            ("--objective", "both", "--set", "branched.inherit=none"),
+            "give --set branched.inherit=weights",
+        ),
         (("--weights", "nosuch.safetensors"), "nosuch.safetensors"),
     ],
 )
-def test_bad_input_is_refused_in_one_line(net: str, argv: tuple[str, ...], word: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input_is_refused_in_one_line(
+    net: str, argv: tuple[str, ...], word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["study", net, "--soc", "mi9", *argv]) == 1
     lines = capsys.readouterr().err.strip().splitlines()
     assert len(lines) == 1
@@ -115,7 +155,9 @@ def test_bad_input_is_refused_in_one_line(net: str, argv: tuple[str, ...], word:
     assert word in lines[0]
 
 
-def test_a_study_of_other_limits_is_refused_by_name(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_study_of_other_limits_is_refused_by_name(
+    net: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     study(capsys, net, "--trials", "1", "--name", "s")
     assert main(["study", net, "--soc", "mi9", "--trials", "1", "--name", "s"]) == 1
     assert "study 's' was made for another limits.alpha, 9.0 and not 0.5" in capsys.readouterr().err
@@ -133,21 +175,67 @@ def test_the_best_plan_can_be_lowered(net: str, capsys: pytest.CaptureFixture[st
     from nnstretch.cli.common import load_model_argument
 
     found = study(capsys, net, "--trials", "2", "--name", "s", "--min-macs", "1.1x")
-    lowered = lower(NetworkAnalysis(load_model_argument(net).graph), read_plan("studies/s/best.yaml"))
+    lowered = lower(
+        NetworkAnalysis(load_model_argument(net).graph), read_plan("studies/s/best.yaml")
+    )
     assert lowered.macs == found["best"][0]["macs"]
     assert lowered.macs >= 1.1 * load_model_argument(net).graph.macs
 
 
-def test_of_two_commands_one_is_killed_in_mid_trial_and_the_study_completes(net: str, tmp_path: Path) -> None:
-    """Two processes, one journal; SIGKILL ends one while both run a trial, and the other repeats what it lost."""
+def test_of_two_commands_one_is_killed_in_mid_trial_and_the_study_completes(
+    net: str, tmp_path: Path
+) -> None:
+    """Two processes, one journal.
+
+    SIGKILL ends one while both run a trial, and the other repeats what it lost.
+    """
     wanted, journal = 8, tmp_path / "s" / "study.journal"
-    command = [sys.executable, "-m", "nnstretch.cli", "study", net, "--soc", "mi9", *LOOSE, "--trials", str(wanted), "--warm", "0"]
-    command += ["--lease-s", "3", "--name", "s", "--out", str(tmp_path / "s"), "--sampler", "random"]
-    command += ["--objective", "accuracy", "--epochs", "1", "--set", "data.image_px=16", "--set", "trainer.threads=1"]
-    workers = [subprocess.Popen([*command, "--seed", str(seed)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) for seed in range(2)]
+    command = [
+        sys.executable,
+        "-m",
+        "nnstretch.cli",
+        "study",
+        net,
+        "--soc",
+        "mi9",
+        *LOOSE,
+        "--trials",
+        str(wanted),
+        "--warm",
+        "0",
+    ]
+    command += [
+        "--lease-s",
+        "3",
+        "--name",
+        "s",
+        "--out",
+        str(tmp_path / "s"),
+        "--sampler",
+        "random",
+    ]
+    command += [
+        "--objective",
+        "accuracy",
+        "--epochs",
+        "1",
+        "--set",
+        "data.image_px=16",
+        "--set",
+        "trainer.threads=1",
+    ]
+    workers = [
+        subprocess.Popen(
+            [*command, "--seed", str(seed)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+        for seed in range(2)
+    ]
     try:
         while len(at_work := running(journal)) < 2:
-            assert [one.poll() for one in workers] == [None, None], "ended before both were seen at work"
+            assert [one.poll() for one in workers] == [
+                None,
+                None,
+            ], "ended before both were seen at work"
             time.sleep(0.05)
             workers[0].send_signal(signal.SIGCONT)
             if len(running(journal)) == 2:
@@ -160,7 +248,9 @@ def test_of_two_commands_one_is_killed_in_mid_trial_and_the_study_completes(net:
             one.communicate()
     trials = trials_in(journal)
     assert len(finished_trials(trials)) == wanted, "none lost, none twice"
-    (lost,) = (t for t in trials if t.state == TrialState.FAIL and WITHDRAWN_KEY not in t.system_attrs)
+    (lost,) = (
+        t for t in trials if t.state == TrialState.FAIL and WITHDRAWN_KEY not in t.system_attrs
+    )
     assert lost.number in at_work
     (again,) = (t for t in trials if t.system_attrs.get(RETRY_HISTORY_KEY) == [lost.number])
     assert again.number in [t.number for t in finished_trials(trials)]
@@ -169,7 +259,10 @@ def test_of_two_commands_one_is_killed_in_mid_trial_and_the_study_completes(net:
 
 def trials_in(journal: Path) -> list[FrozenTrial]:
     """None where the file is not there, or has no study yet."""
-    if not journal.exists() or not (storage := JournalStorage(JournalFileBackend(str(journal)))).get_all_studies():
+    if (
+        not journal.exists()
+        or not (storage := JournalStorage(JournalFileBackend(str(journal)))).get_all_studies()
+    ):
         return []
     return optuna.load_study(study_name=None, storage=storage).trials
 

@@ -1,4 +1,7 @@
-"""Bundles of LiteRT sub-graphs, float and int8: layouts, shared scales, merges that change no bit, and what is refused."""
+"""Bundles of LiteRT sub-graphs, float and int8.
+
+Layouts, shared scales, merges that change no bit, and what is refused.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,11 @@ def names_and_files(written: Written) -> dict[str, str]:
 def flowing(written: Written) -> dict[str, list[Port]]:
     """Every port of every sub-graph and of the network, by the tensor it holds."""
     manifest, found = written.bundle.manifest, {}
-    for port in (*manifest.inputs, *manifest.outputs, *(p for s in manifest.subgraphs for p in (*s.inputs, *s.outputs))):
+    for port in (
+        *manifest.inputs,
+        *manifest.outputs,
+        *(p for s in manifest.subgraphs for p in (*s.inputs, *s.outputs)),
+    ):
         found.setdefault(port.name, []).append(port)
     return found
 
@@ -60,19 +67,29 @@ def flowing(written: Written) -> dict[str, list[Port]]:
 def test_the_files_are_of_the_format_and_so_are_the_maps(made: Callable[..., Written]) -> None:
     for format, suffix, layout in (("onnx", ".onnx", "NCHW"), ("litert", ".tflite", "NHWC")):
         written = made(format)
-        assert names_and_files(written) == {n: f"subgraphs/{n}{suffix}" for n in ("s0.cpu", "s1.cpu", "s1.dsp", "s1.merge", "s2.cpu")}
+        assert names_and_files(written) == {
+            n: f"subgraphs/{n}{suffix}"
+            for n in ("s0.cpu", "s1.cpu", "s1.dsp", "s1.merge", "s2.cpu")
+        }
         assert {s.format for s in written.bundle.manifest.subgraphs} == {format}
         ports = {name: ports[0] for name, ports in flowing(written).items()}
         assert {name: port.layout for name, port in ports.items()} == {
-            "input": layout, "stem": layout, "body@cpu": layout, "body@dsp": layout, "body": layout, "output": "",
-        }  # fmt: skip
+            "input": layout,
+            "stem": layout,
+            "body@cpu": layout,
+            "body@dsp": layout,
+            "body": layout,
+            "output": "",
+        }
         assert ports["input"].spec.shape == (SHAPE if format == "onnx" else (1, 16, 16, 3))
         assert ports["output"].spec.shape == (1, 10)
         assert all(port.spec.dtype == "float32" and not port.scale for port in ports.values())
         assert written.exported.int8_snr_db is None
 
 
-def test_a_float_tflite_computes_what_the_manifest_promises(made: Callable[..., Written], module: nn.Module) -> None:
+def test_a_float_tflite_computes_what_the_manifest_promises(
+    made: Callable[..., Written], module: nn.Module
+) -> None:
     written = made("litert")
     manifest = written.bundle.manifest
     assert 0 < manifest.max_abs_error < 1e-4
@@ -81,41 +98,65 @@ def test_a_float_tflite_computes_what_the_manifest_promises(made: Callable[..., 
 
 
 def chained(written: Written, x: np.ndarray) -> np.ndarray:
-    """The files in a row, on the numbers they hold themselves: nothing between two of them but the port."""
+    """The files in a row, on the numbers they hold themselves.
+
+    Nothing between two of them but the port.
+    """
     manifest = written.bundle.manifest
     values = {manifest.inputs[0].name: stored(x, manifest.inputs[0])}
     for sub in manifest.subgraphs:
         interpreter = Interpreter(model_content=written.bundle.files[sub.file], num_threads=1)
         interpreter.allocate_tensors()
-        for at, port in zip(sorted(interpreter.get_input_details(), key=lambda d: d["name"]), sub.inputs, strict=True):
+        for at, port in zip(
+            sorted(interpreter.get_input_details(), key=lambda d: d["name"]),
+            sub.inputs,
+            strict=True,
+        ):
             interpreter.set_tensor(at["index"], values[port.name])
         interpreter.invoke()
-        values[sub.outputs[0].name] = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
+        values[sub.outputs[0].name] = interpreter.get_tensor(
+            interpreter.get_output_details()[0]["index"]
+        )
         assert values[sub.outputs[0].name].shape == sub.outputs[0].spec.shape
     port = manifest.outputs[0]
     found = values[port.name]
-    return (found.astype(np.float32) - port.zero_point) * np.float32(port.scale) if port.scale else found
+    return (
+        (found.astype(np.float32) - port.zero_point) * np.float32(port.scale)
+        if port.scale
+        else found
+    )
 
 
 def stored(x: np.ndarray, port: Port) -> np.ndarray:
     x = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
-    return np.clip(np.rint(x / port.scale) + port.zero_point, -128, 127).astype(np.int8) if port.scale else x
+    return (
+        np.clip(np.rint(x / port.scale) + port.zero_point, -128, 127).astype(np.int8)
+        if port.scale
+        else x
+    )
 
 
-def test_int8_flows_between_sub_graphs_without_being_rounded_again(made: Callable[..., Written], module: nn.Module) -> None:
+def test_int8_flows_between_sub_graphs_without_being_rounded_again(
+    made: Callable[..., Written], module: nn.Module
+) -> None:
     written = made("litert", True)
     tested = images(20)
     exact = np.concatenate([module(x).detach().numpy() for x in tested])
     found = np.concatenate([chained(written, x.numpy()) for x in tested])
     assert snr_db(exact, found) > 15
     assert written.exported.int8_snr_db == pytest.approx(snr_db(exact[:16], found[:16]), abs=0.01)
-    assert written.bundle.manifest.max_abs_error == pytest.approx(np.abs(exact[0] - found[0]).max(), abs=1e-5)
+    assert written.bundle.manifest.max_abs_error == pytest.approx(
+        np.abs(exact[0] - found[0]).max(), abs=1e-5
+    )
 
 
 def test_tensors_that_meet_share_one_scale(made: Callable[..., Written]) -> None:
     ports = flowing(made("litert", True))
     assert all(port == group[0] for group in ports.values() for port in group)
-    forms = {name: (group[0].spec.dtype, group[0].scale, group[0].zero_point) for name, group in ports.items()}
+    forms = {
+        name: (group[0].spec.dtype, group[0].scale, group[0].zero_point)
+        for name, group in ports.items()
+    }
     assert forms["body@cpu"] == forms["body@dsp"] == forms["body"]
     assert len(set(forms.values())) == 4
     assert {dtype for dtype, _, _ in forms.values()} == {"int8"}
@@ -126,24 +167,39 @@ def test_the_files_hold_the_scales_of_the_manifest(made: Callable[..., Written])
     written = made("litert", True)
     for sub in written.bundle.manifest.subgraphs:
         runner = LiteRTRunner(written.bundle.files[sub.file], sub.name)
-        for how, port in zip((*runner.inputs.values(), runner.output), (*sub.inputs, *sub.outputs), strict=True):
-            assert (tuple(how["shape"]), how["quantization"]) == (port.spec.shape, (port.scale, port.zero_point))
+        for how, port in zip(
+            (*runner.inputs.values(), runner.output), (*sub.inputs, *sub.outputs), strict=True
+        ):
+            assert (tuple(how["shape"]), how["quantization"]) == (
+                port.spec.shape,
+                (port.scale, port.zero_point),
+            )
         assert float_operators(written.bundle.files[sub.file]) == ()
 
 
 @pytest.mark.parametrize("int8", [False, True])
-def test_a_merge_is_one_concatenation_that_changes_no_bit(made: Callable[..., Written], int8: bool) -> None:
+def test_a_merge_is_one_concatenation_that_changes_no_bit(
+    made: Callable[..., Written], int8: bool
+) -> None:
     written = made("litert", int8)
     sub = next(s for s in written.bundle.manifest.subgraphs if s.role == "merge")
     interpreter = Interpreter(model_content=written.bundle.files[sub.file], num_threads=1)
     interpreter.allocate_tensors()
-    assert [op["op_name"] for op in interpreter._get_ops_details() if op["op_name"] != "DELEGATE"] == ["CONCATENATION"]
+    assert [
+        op["op_name"] for op in interpreter._get_ops_details() if op["op_name"] != "DELEGATE"
+    ] == ["CONCATENATION"]
     generator = np.random.default_rng(0)
     fed = [
-        generator.integers(-128, 128, p.spec.shape).astype(np.int8) if int8 else generator.standard_normal(p.spec.shape).astype(np.float32)
+        (
+            generator.integers(-128, 128, p.spec.shape).astype(np.int8)
+            if int8
+            else generator.standard_normal(p.spec.shape).astype(np.float32)
+        )
         for p in sub.inputs
     ]
-    for at, value in zip(sorted(interpreter.get_input_details(), key=lambda d: d["name"]), fed, strict=True):
+    for at, value in zip(
+        sorted(interpreter.get_input_details(), key=lambda d: d["name"]), fed, strict=True
+    ):
         interpreter.set_tensor(at["index"], value)
     interpreter.invoke()
     found = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
@@ -157,12 +213,17 @@ def test_viewers_see_who_runs_a_file(made: Callable[..., Written]) -> None:
             parse_model(one.data("s1.dsp")).Description()
             == b"processor: dsp; branch: dsp:=x8; segment: " + str(PLAN.segments[1]).encode()
         )
-    properties = {p.key: p.value for p in onnx.load_from_string(made("onnx").data("s1.merge")).metadata_props}
+    properties = {
+        p.key: p.value for p in onnx.load_from_string(made("onnx").data("s1.merge")).metadata_props
+    }
     assert properties["branch"] == "merge"
 
 
 def test_an_inner_tensor_may_have_the_name_of_the_cut() -> None:
-    info = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, (1, 2)) for name in ("x", "y")]
+    info = [
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, (1, 2))
+        for name in ("x", "y")
+    ]
     nodes = [
         onnx.helper.make_node("Relu", ["x"], ["relu"]),
         onnx.helper.make_node("Neg", ["relu"], ["relu.0"]),
@@ -170,44 +231,72 @@ def test_an_inner_tensor_may_have_the_name_of_the_cut() -> None:
     ]
     weights = [onnx.numpy_helper.from_array(np.ones((1, 2), np.float32), "stem")]
     model = onnx.helper.make_model(
-        onnx.helper.make_graph(nodes, "g", info[:1], info[1:], weights), opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=9
+        onnx.helper.make_graph(nodes, "g", info[:1], info[1:], weights),
+        opset_imports=[onnx.helper.make_opsetid("", 20)],
+        ir_version=9,
     )
     rename(model, "stem", "relu")
     onnx.checker.check_model(model)
     assert (model.graph.input[0].name, model.graph.output[0].name) == ("stem", "relu")
-    assert OnnxRunner(model.SerializeToString()).run(np.array([[2, -2]], np.float32)).tolist() == [[-1, 1]]
+    assert OnnxRunner(model.SerializeToString()).run(np.array([[2, -2]], np.float32)).tolist() == [
+        [-1, 1]
+    ]
 
 
 def test_weights_that_the_quantizer_puts_behind_the_file_come_inside() -> None:
     module, x = nn.Linear(640, 640).eval(), torch.randn(1, 640)
     model = to_int8(to_litert(module, (x,), "net"), iter([(x,)] * 2), "net")
     parsed = parse_model(model)
-    assert any(parsed.Buffers(i).Offset() > 1 for i in range(parsed.BuffersLength())), "else this test shows nothing"
+    assert any(parsed.Buffers(i).Offset() > 1 for i in range(parsed.BuffersLength())), (
+        "else this test shows nothing"
+    )
     found = parse_model(whole := with_description(model, "net"))
     assert not any(found.Buffers(i).Offset() for i in range(found.BuffersLength()))
-    assert np.array_equal(LiteRTRunner(whole, "net").run(x.numpy()), LiteRTRunner(model, "net").run(x.numpy()))
+    assert np.array_equal(
+        LiteRTRunner(whole, "net").run(x.numpy()), LiteRTRunner(model, "net").run(x.numpy())
+    )
 
 
-def test_an_operator_with_a_scale_of_its_own_at_a_cut_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
-    plan = replace(PLAN, segments=(Segment("input", "stem", (Branch("cpu"),)), Segment("stem", "output", (Branch("dsp"),))))
+def test_an_operator_with_a_scale_of_its_own_at_a_cut_is_refused_and_nothing_is_written(
+    tmp_path: Path,
+) -> None:
+    plan = replace(
+        PLAN,
+        segments=(
+            Segment("input", "stem", (Branch("cpu"),)),
+            Segment("stem", "output", (Branch("dsp"),)),
+        ),
+    )
     module = network(nn.Sequential(nn.MaxPool2d(2), nn.Sigmoid()), plan)
-    with pytest.raises(UnsupportedOp, match=r"^sub-graph s0\.cpu holds stem as int8 of scale 0\.0039.* its neighbours as int8 of scale"):
+    with pytest.raises(
+        UnsupportedOp,
+        match=(
+            r"^sub-graph s0\.cpu holds stem as int8 of scale 0\.0039.* its neighbours as int8 of"
+            r" scale"
+        ),
+    ):
         export(module, plan, tmp_path / "a.nns", format="litert", int8=True, calibration=images(4))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_whole_network_in_one_file(made: Callable[..., Written], module: nn.Module, tmp_path: Path) -> None:
+def test_the_whole_network_in_one_file(
+    made: Callable[..., Written], module: nn.Module, tmp_path: Path
+) -> None:
     x = images(1)[0]
     exact = module(x).detach().numpy()
     request = ExportRequest(module, PLAN, "onnx")
     one = export_single(request, tmp_path / "net.onnx")
     assert one.size_bytes == (tmp_path / "net.onnx").stat().st_size
     assert one.max_abs_error < 1e-4
-    np.testing.assert_allclose(OnnxRunner((tmp_path / "net.onnx").read_bytes()).run(x.numpy()), exact, atol=1e-4)
+    np.testing.assert_allclose(
+        OnnxRunner((tmp_path / "net.onnx").read_bytes()).run(x.numpy()), exact, atol=1e-4
+    )
     for int8, allowed in ((False, 1e-4), (True, 0.2)):
         path = tmp_path / f"{int8}.tflite"
         with conversions_shared():
-            one = export_single(replace(request, format="litert", int8=int8, calibration=iter(images(20))), path)
+            one = export_single(
+                replace(request, format="litert", int8=int8, calibration=iter(images(20))), path
+            )
         found = LiteRTRunner(path.read_bytes(), "net").run(x.numpy())
         np.testing.assert_allclose(found, exact, atol=allowed)
         assert (one.int8_snr_db is not None and one.int8_snr_db > 15) == int8
@@ -218,22 +307,37 @@ def test_the_whole_network_in_one_file(made: Callable[..., Written], module: nn.
     ("change", "why"),
     [
         ({"format": "cpp"}, "unknown format cpp, export of tiny, it is one of onnx, litert"),
-        ({"int8": True, "calibration": []}, "int8 of format onnx, export of tiny, only litert has it"),
+        (
+            {"int8": True, "calibration": []},
+            "int8 of format onnx, export of tiny, only litert has it",
+        ),
         ({"format": "litert", "int8": True}, "int8 without calibration inputs, export of tiny"),
-        ({"plan": replace(PLAN, segments=PLAN.segments[:1])}, "module has 3 segments and its plan 1"),
+        (
+            {"plan": replace(PLAN, segments=PLAN.segments[:1])},
+            "module has 3 segments and its plan 1",
+        ),
     ],
 )
-def test_requests_that_do_not_go_together_are_refused(module: nn.Module, change: dict[str, Any], why: str) -> None:
+def test_requests_that_do_not_go_together_are_refused(
+    module: nn.Module, change: dict[str, Any], why: str
+) -> None:
     with pytest.raises(BadInput, match=f"^{why}"):
         replace(ExportRequest(module, PLAN), **change)
 
 
 @pytest.mark.parametrize(
     ("inputs", "why"),
-    [([], "no calibration inputs, int8 of tiny"), ([torch.zeros(1, 3, 8, 8)], r"calibration input is \(1, 3, 8, 8\) torch.float32")],
+    [
+        ([], "no calibration inputs, int8 of tiny"),
+        ([torch.zeros(1, 3, 8, 8)], r"calibration input is \(1, 3, 8, 8\) torch.float32"),
+    ],
 )
 def test_calibration_inputs_that_do_not_fit_are_refused(
-    module: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inputs: list[torch.Tensor], why: str
+    module: nn.Module,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    inputs: list[torch.Tensor],
+    why: str,
 ) -> None:
     monkeypatch.setattr("nnstretch.export.litert.int8.float_files", lambda *_: {})
     with pytest.raises(BadInput, match=f"^{why}"):
@@ -243,14 +347,20 @@ def test_calibration_inputs_that_do_not_fit_are_refused(
 @given(st.lists(st.floats(-100, 100), min_size=1, max_size=20), st.floats(-60, 60))
 def test_the_ratio_is_in_decibels_of_power(signal: list[float], ratio_db: float) -> None:
     expected = np.array(signal) + 200
-    assert snr_db(expected, expected * (1 + 10 ** (-ratio_db / 20))) == pytest.approx(ratio_db, abs=1e-3)
+    assert snr_db(expected, expected * (1 + 10 ** (-ratio_db / 20))) == pytest.approx(
+        ratio_db, abs=1e-3
+    )
 
 
 def test_int8_that_drowns_in_noise_is_refused() -> None:
     y = np.ones((1, 4), np.float32)
     assert check_snr([y, y], [y, y], "net") == 200
     with pytest.raises(
-        Mismatch, match=r"^int8 of net has a signal-to-noise ratio of 6\.0 dB, 1 calibration inputs, at least 10 are needed$"
+        Mismatch,
+        match=(
+            r"^int8 of net has a signal-to-noise ratio of 6\.0 dB, 1 calibration inputs, at least"
+            r" 10 are needed$"
+        ),
     ):
         check_snr([y], [1.5 * y], "net")
     assert check_snr([y], [1.5 * y], "net", 6.0) == pytest.approx(6.02, abs=0.01)
@@ -264,10 +374,18 @@ def test_groups_join_through_what_they_share() -> None:
     for one, other in (("a", "b"), ("c", "d"), ("b", "c"), ("x", "y")):
         groups.tie(("s", one), ("s", other))
     groups.tie(("", "cut"), ("s", "d"))
-    assert [sorted(name for _, name in group) for group in groups.boundary_groups()] == [["a", "b", "c", "cut", "d"]]
+    assert [sorted(name for _, name in group) for group in groups.boundary_groups()] == [
+        ["a", "b", "c", "cut", "d"]
+    ]
 
 
 def test_of_two_that_differ_the_writer_is_named() -> None:
     forms = [("writer", ("int8", 0.5, 0)), ("reader", ("int8", 0.25, 3))]
-    with pytest.raises(UnsupportedOp, match=r"^sub-graph writer holds cut as int8 of scale 0\.5 and zero point 0, int8 of net, its neighb"):
+    with pytest.raises(
+        UnsupportedOp,
+        match=(
+            r"^sub-graph writer holds cut as int8 of scale 0\.5 and zero point 0, int8 of net, its"
+            r" neighb"
+        ),
+    ):
         require_equal_formats("cut", forms, "net")

@@ -1,4 +1,6 @@
-"""Modules as .tflite: what the files compute and are made of, float32 and int8, and what is refused."""
+"""Modules as .tflite: what the files compute and are made of, float32 and int8, and what is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,14 @@ from ai_edge_litert.interpreter import Interpreter
 
 from nnstretch.errors import BadInput, UnsupportedOp
 from nnstretch.export.litert import convert as litert
-from nnstretch.export.litert.convert import LiteRTRunner, dequantize, float_operators, quantize, to_int8, to_litert
+from nnstretch.export.litert.convert import (
+    LiteRTRunner,
+    dequantize,
+    float_operators,
+    quantize,
+    to_int8,
+    to_litert,
+)
 
 
 class Merge(nn.Module):
@@ -45,7 +54,9 @@ class Last(nn.Module):
 
 def maps(seed: int, count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
     generator = torch.Generator().manual_seed(seed)
-    return [tuple(torch.randn(1, c, 6, 7, generator=generator) for c in (2, 3)) for _ in range(count)]  # type: ignore[misc]
+    return [
+        tuple(torch.randn(1, c, 6, 7, generator=generator) for c in (2, 3)) for _ in range(count)
+    ]  # type: ignore[misc]
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +67,9 @@ def merge() -> tuple[Merge, bytes, bytes]:
     return module.eval(), plain, to_int8(plain, maps(1, 20), "merge")
 
 
-def test_the_float_file_computes_the_module_in_pytorchs_order(merge: tuple[Merge, bytes, bytes]) -> None:
+def test_the_float_file_computes_the_module_in_pytorchs_order(
+    merge: tuple[Merge, bytes, bytes],
+) -> None:
     module, plain, _ = merge
     a, b = maps(2, 1)[0]
     found = LiteRTRunner(plain, "merge").run(a.numpy(), b.numpy())
@@ -81,9 +94,15 @@ def test_int8_is_near_float_and_of_integers_throughout(merge: tuple[Merge, bytes
     assert {"CONCATENATION", "CONV_2D"} <= set(float_operators(plain))
 
 
-def test_weights_have_a_scale_per_channel_and_activations_one(merge: tuple[Merge, bytes, bytes]) -> None:
+def test_weights_have_a_scale_per_channel_and_activations_one(
+    merge: tuple[Merge, bytes, bytes],
+) -> None:
     tensors = Interpreter(model_content=merge[2]).get_tensor_details()
-    scales = {tuple(t["shape"]): len(t["quantization_parameters"]["scales"]) for t in tensors if t["dtype"] == np.int8}
+    scales = {
+        tuple(t["shape"]): len(t["quantization_parameters"]["scales"])
+        for t in tensors
+        if t["dtype"] == np.int8
+    }
     assert scales[6, 1, 1, 5] == 6
     assert scales[1, 6, 7, 2] == scales[1, 6, 7, 6] == 1
 
@@ -91,7 +110,9 @@ def test_weights_have_a_scale_per_channel_and_activations_one(merge: tuple[Merge
 def test_ranges_are_those_of_the_calibration_inputs(merge: tuple[Merge, bytes, bytes]) -> None:
     told: list[int] = []
     wide = [(10 * a, b) for a, b in maps(1, 20)]
-    first, second = LiteRTRunner(to_int8(merge[1], iter(wide), "merge", told.append), "merge").inputs.values()
+    first, second = LiteRTRunner(
+        to_int8(merge[1], iter(wide), "merge", told.append), "merge"
+    ).inputs.values()
     before, same = LiteRTRunner(merge[2], "merge").inputs.values()
     assert first["quantization"][0] == pytest.approx(10 * before["quantization"][0], rel=1e-3)
     assert second["quantization"] == same["quantization"]
@@ -108,27 +129,37 @@ def test_inputs_of_another_shape_or_number_are_refused(merge: tuple[Merge, bytes
     runner, (a, b) = LiteRTRunner(merge[1], "merge"), maps(0, 1)[0]
     with pytest.raises(BadInput, match=r"^1 inputs, LiteRT file, it takes 2$"):
         runner.run(a.numpy())
-    with pytest.raises(BadInput, match=r"^input args_1 is \(1, 6, 7, 2\), LiteRT file, it takes \(1, 6, 7, 3\)"):
+    with pytest.raises(
+        BadInput, match=r"^input args_1 is \(1, 6, 7, 2\), LiteRT file, it takes \(1, 6, 7, 3\)"
+    ):
         runner.run(a.numpy(), b.numpy()[:, :2])
 
 
 def test_an_operator_that_litert_cannot_convert_is_named_and_modes_are_kept() -> None:
     module = Last(torch.digamma)
     module.conv.eval()
-    with pytest.raises(UnsupportedOp, match=r"^cannot convert odd to LiteRT float32, operator digamma, "):
+    with pytest.raises(
+        UnsupportedOp, match=r"^cannot convert odd to LiteRT float32, operator digamma, "
+    ):
         to_litert(module, (torch.randn(1, 2, 6, 6),), "odd")
     assert (module.training, module.conv.training) == (True, False)
 
 
 def test_an_operator_without_an_int8_form_is_named() -> None:
     inputs = (torch.randn(1, 2, 6, 6),)
-    assert float_operators(to_int8(to_litert(Last(torch.sin), inputs, "wave"), [inputs], "wave")) == ("SIN",)
+    assert float_operators(
+        to_int8(to_litert(Last(torch.sin), inputs, "wave"), [inputs], "wave")
+    ) == ("SIN",)
 
 
-@pytest.mark.parametrize("said", ["unresolved custom op: Odd", "Didn't find op for builtin opcode 'Odd' version '1'"])
+@pytest.mark.parametrize(
+    "said", ["unresolved custom op: Odd", "Didn't find op for builtin opcode 'Odd' version '1'"]
+)
 def test_an_operator_that_the_interpreter_lacks_is_named(said: str) -> None:
     with (
-        pytest.raises(UnsupportedOp, match=r"^cannot convert net to LiteRT inference, operator Odd, "),
+        pytest.raises(
+            UnsupportedOp, match=r"^cannot convert net to LiteRT inference, operator Odd, "
+        ),
         litert.converter_errors("net", "inference"),
     ):
         raise RuntimeError(said)
@@ -140,7 +171,11 @@ def test_missing_packages_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(litert, "import_module", missing)
     with pytest.raises(
-        BadInput, match=r"^LiteRT is not installed \(No module named 'litert_torch'\), .*pip install 'nnstretch\[litert\]'$"
+        BadInput,
+        match=(
+            r"^LiteRT is not installed \(No module named 'litert_torch'\), .*pip install"
+            r" 'nnstretch\[litert\]'$"
+        ),
     ):
         to_litert(nn.Identity(), (torch.zeros(1),), "any")
 
@@ -149,15 +184,23 @@ INT8 = st.integers(-128, 127)
 
 
 @given(st.lists(INT8, min_size=1, max_size=20), st.floats(1e-6, 1e3), INT8)
-def test_what_int8_holds_survives_the_way_there_and_back(held: list[int], scale: float, zero_point: int) -> None:
+def test_what_int8_holds_survives_the_way_there_and_back(
+    held: list[int], scale: float, zero_point: int
+) -> None:
     how = {"dtype": np.int8, "quantization": (scale, zero_point)}
     values = np.array(held, np.int8)
     assert (quantize(dequantize(values, how), how) == values).all()
 
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e3), INT8)
-def test_int8_is_off_by_half_a_step_or_at_its_end(value: float, scale: float, zero_point: int) -> None:
+def test_int8_is_off_by_half_a_step_or_at_its_end(
+    value: float, scale: float, zero_point: int
+) -> None:
     how = {"dtype": np.int8, "quantization": (scale, zero_point)}
     held = quantize(np.array([value]), how)
     back = (float(held[0]) - zero_point) * scale
-    assert abs(back - value) <= scale * 0.5001 or (held[0] == 127 and value > back) or (held[0] == -128 and value < back)
+    assert (
+        abs(back - value) <= scale * 0.5001
+        or (held[0] == 127 and value > back)
+        or (held[0] == -128 and value < back)
+    )

@@ -1,4 +1,6 @@
-"""Plan files: what a stranger wrote is read exactly or refused in one line that names the culprit."""
+"""Plan files: what a stranger wrote is read exactly or refused in one line that names the
+culprit.
+"""
 
 from __future__ import annotations
 
@@ -64,12 +66,27 @@ names = st.text("abcdefgh.:_0123456789é", min_size=1, max_size=8)
 whole = st.none() | st.integers(1, 4096)
 scalable = whole | st.integers(1, 400).map(lambda n: f"{n / 100:.2f}x")
 branches = st.builds(
-    Branch, names, depth=scalable, width=scalable, inner_ratio=st.none() | st.floats(0.01, 64), group_width=whole,
-    activation=st.none() | names, width_in=whole, width_out=whole,
-)  # fmt: skip
-segments = st.builds(Segment, names, names, st.lists(branches, min_size=1, max_size=3).map(tuple), st.sampled_from(("concat", "project")))
+    Branch,
+    names,
+    depth=scalable,
+    width=scalable,
+    inner_ratio=st.none() | st.floats(0.01, 64),
+    group_width=whole,
+    activation=st.none() | names,
+    width_in=whole,
+    width_out=whole,
+)
+segments = st.builds(
+    Segment,
+    names,
+    names,
+    st.lists(branches, min_size=1, max_size=3).map(tuple),
+    st.sampled_from(("concat", "project")),
+)
 shapes = st.lists(st.integers(1, 512), min_size=1, max_size=5).map(tuple)
-plans = st.builds(Plan, names, shapes, st.lists(segments, min_size=1, max_size=4).map(tuple), st.none() | names)
+plans = st.builds(
+    Plan, names, shapes, st.lists(segments, min_size=1, max_size=4).map(tuple), st.none() | names
+)
 
 
 @given(plans)
@@ -85,7 +102,14 @@ def test_a_written_file_is_read_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("width: 192", "width: 0", "width is 0, plan plan.yaml, segment 1, branch 0, it must be a whole number of at least 1 or a ratio"),
+        (
+            "width: 192",
+            "width: 0",
+            (
+                "width is 0, plan plan.yaml, segment 1, branch 0, it must be a whole number of at"
+                " least 1 or a ratio"
+            ),
+        ),
         ("width: 192", "width: -8", "width is -8"),
         ("width: 192", "width: 1.5", "width is 1.5"),
         ("width: 192", "width: true", "width is True"),
@@ -107,9 +131,17 @@ def test_a_written_file_is_read_back(tmp_path: Path) -> None:
         ("input: [1, 3, 224, 224]", "input: [1, 3, -1, 224]", "input is [1, 3, -1, 224]"),
         ("input: [1, 3, 224, 224]", "input: [1]\ninput_shape: [1]", "input and input_shape"),
         ("processor: cpu}", "processor: }", "processor is None"),
-        ("processor: cpu}", "depth: 1}", "neither branches and processor, plan plan.yaml, segment 0"),
+        (
+            "processor: cpu}",
+            "depth: 1}",
+            "neither branches and processor, plan plan.yaml, segment 0",
+        ),
         ("processor: cpu}", "branches: []}", "branches is []"),
-        ("processor: cpu}", "processor: cpu, branches: [{processor: cpu}]}", "both branches and processor"),
+        (
+            "processor: cpu}",
+            "processor: cpu, branches: [{processor: cpu}]}",
+            "both branches and processor",
+        ),
         ("{end: maxpool, processor: cpu}", "maxpool", "segment 0 is 'maxpool'"),
         ("end: maxpool", "end: 3", "end is 3"),
         ("end: maxpool, ", "", "missing key 'end'"),
@@ -126,7 +158,17 @@ def test_what_is_wrong_is_named_in_one_line(old: str, new: str, said: str) -> No
 def test_files_that_are_no_plan(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match=r"gone\.yaml"):
         read_plan(tmp_path / "gone.yaml")
-    for text in ("", "[]", "a: [", "\x00", "- 2001-99-99", "[" * 5000, "!!python/object:os.system {}", "? [a]\n: b", "{[a]: b}"):
+    for text in (
+        "",
+        "[]",
+        "a: [",
+        "\x00",
+        "- 2001-99-99",
+        "[" * 5000,
+        "!!python/object:os.system {}",
+        "? [a]\n: b",
+        "{[a]: b}",
+    ):
         with pytest.raises((BrokenFile, BadPlan), match=r"plan\.yaml"):
             parse_plan(text, "plan.yaml")
     (tmp_path / "plan.yaml").write_bytes(b"\xff\xfe\xd8")
@@ -135,7 +177,10 @@ def test_files_that_are_no_plan(tmp_path: Path) -> None:
 
 
 def test_a_bomb_of_aliases_makes_a_short_message() -> None:
-    lines = ["a0: &a0 [1, 1]", *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12))]
+    lines = [
+        "a0: &a0 [1, 1]",
+        *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12)),
+    ]
     with pytest.raises(BadPlan) as refusal:
         parse_plan("\n".join([*lines, "model: x", "segments: *a11"]), "plan.yaml")
     assert len(str(refusal.value)) < 500
@@ -146,7 +191,9 @@ def test_a_bomb_of_aliases_makes_a_short_message() -> None:
 
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6) | st.dates(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner, max_size=4)
+    ),
     max_leaves=12,
 )
 KEYS = ("format", "model", "input", "merge", "segments", "soc")
@@ -157,14 +204,33 @@ def test_any_data_is_read_or_refused(changes: dict[str, Any]) -> None:
     check_refusal(yaml.safe_dump({**yaml.safe_load(CONTRACT), **changes}))
 
 
-@given(st.integers(0, 2), st.sampled_from(("start", "end", "merge", "branches", "processor", "depth", "x")), anything)
+@given(
+    st.integers(0, 2),
+    st.sampled_from(("start", "end", "merge", "branches", "processor", "depth", "x")),
+    anything,
+)
 def test_any_segment_is_read_or_refused(number: int, key: str, value: Any) -> None:
     data = yaml.safe_load(CONTRACT)
     data["segments"][number][key] = value
     check_refusal(yaml.safe_dump(data))
 
 
-@given(st.sampled_from(("processor", "depth", "width", "inner_ratio", "group_width", "activation", "width_in", "width_out", "x")), anything)
+@given(
+    st.sampled_from(
+        (
+            "processor",
+            "depth",
+            "width",
+            "inner_ratio",
+            "group_width",
+            "activation",
+            "width_in",
+            "width_out",
+            "x",
+        )
+    ),
+    anything,
+)
 def test_any_branch_is_read_or_refused(key: str, value: Any) -> None:
     data = yaml.safe_load(CONTRACT)
     data["segments"][1]["branches"][0][key] = value

@@ -1,4 +1,7 @@
-"""Imports point one way: errors <- nouns <- structure <- verbs <- command line; heavy libraries stay in their verbs."""
+"""Imports point one way: errors <- nouns <- structure <- verbs <- command line.
+
+Heavy libraries stay in their verbs.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,25 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "nnstretch"
 FILES = sorted(PACKAGE.rglob("*.py"))
 VERBS = frozenset(
-    {"capture", "profile", "predict", "stretch", "train", "export", "schedule", "run", "bench", "report", "study", "partition"}
+    {
+        "capture",
+        "profile",
+        "predict",
+        "stretch",
+        "train",
+        "export",
+        "schedule",
+        "run",
+        "bench",
+        "report",
+        "study",
+        "partition",
+    }
 )
-NOUNS = frozenset(path.stem for path in PACKAGE.glob("*.py")) - {"__init__", "__main__"} | {"bundle", "files"}
+NOUNS = frozenset(path.stem for path in PACKAGE.glob("*.py")) - {"__init__", "__main__"} | {
+    "bundle",
+    "files",
+}
 ALSO = {
     "run": {"schedule", "capture"},
     "bench": {"run", "schedule"},
@@ -26,12 +45,27 @@ ALSO = {
 }
 """The only verbs that may use another."""
 MODULES = frozenset(
-    ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__") for path in FILES
+    ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+    for path in FILES
 )
-HEAVY = frozenset({
-    *("torch", "torchvision", "timm", "onnx", "onnxruntime", "lightning", "pytorch_lightning", "litdata", "scipy", "sklearn", "matplotlib"),
-    *("ai_edge_litert", "litert_torch", "ai_edge_quantizer", "openvino", "optuna"),
-})  # fmt: skip
+HEAVY = frozenset(
+    {
+        *(
+            "torch",
+            "torchvision",
+            "timm",
+            "onnx",
+            "onnxruntime",
+            "lightning",
+            "pytorch_lightning",
+            "litdata",
+            "scipy",
+            "sklearn",
+            "matplotlib",
+        ),
+        *("ai_edge_litert", "litert_torch", "ai_edge_quantizer", "openvino", "optuna"),
+    }
+)
 
 
 def unit_of(path: Path) -> str:
@@ -57,13 +91,17 @@ def imported_modules(nodes: list[ast.AST]) -> set[str]:
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
             parts = {f"{node.module}.{alias.name}" for alias in node.names}
             found |= (parts & MODULES) | ({node.module} if parts - MODULES else set())
-    return found | {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    return found | {
+        alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names
+    }
 
 
 def units_imported_by(path: Path) -> set[str]:
     nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
     modules = imported_modules(nodes)
-    return {module.split(".")[1] for module in modules if module.startswith("nnstretch.")} & (NOUNS | VERBS | {"structure", "cli"})
+    return {module.split(".")[1] for module in modules if module.startswith("nnstretch.")} & (
+        NOUNS | VERBS | {"structure", "cli"}
+    )
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
@@ -72,9 +110,16 @@ def test_imports_point_towards_the_nouns(path: Path) -> None:
     assert not extra, f"{path.name} imports {sorted(extra)}"
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if unit_of(p) in NOUNS | {"structure"}], ids=lambda path: str(path.relative_to(PACKAGE)))
+@pytest.mark.parametrize(
+    "path",
+    [p for p in FILES if unit_of(p) in NOUNS | {"structure"}],
+    ids=lambda path: str(path.relative_to(PACKAGE)),
+)
 def test_nouns_and_structure_import_nothing_heavy(path: Path) -> None:
-    heavy = {module.split(".")[0] for module in imported_modules(list(ast.walk(ast.parse(path.read_text(encoding="utf-8")))))} & HEAVY
+    heavy = {
+        module.split(".")[0]
+        for module in imported_modules(list(ast.walk(ast.parse(path.read_text(encoding="utf-8")))))
+    } & HEAVY
     assert not heavy, f"{path.name} imports {sorted(heavy)}"
 
 
@@ -90,11 +135,17 @@ def loaded_by(statement: str) -> set[str]:
     [
         "import nnstretch",
         "import nnstretch.cli",
-        "import nnstretch.files.plan_yaml, nnstretch.structure.channel_groups, nnstretch.structure.kernel_fusion",
+        (
+            "import nnstretch.files.plan_yaml, nnstretch.structure.channel_groups,"
+            " nnstretch.structure.kernel_fusion"
+        ),
         "from nnstretch.stretch import NetworkAnalysis, lower, single_processor_plan",
         "import nnstretch.stretch.lowering.two_branch_plan, nnstretch.stretch.published.anynet",
         "import nnstretch.schedule",
-        "import nnstretch.pipeline, nnstretch.partition.connect, nnstretch.partition.partition, nnstretch.partition.build_manifest, nnstretch.partition.split_points",
+        (
+            "import nnstretch.pipeline, nnstretch.partition.connect, nnstretch.partition.partition,"
+            " nnstretch.partition.build_manifest, nnstretch.partition.split_points"
+        ),
     ],
 )
 def test_describing_and_searching_need_no_heavy_library(statement: str) -> None:
@@ -111,7 +162,11 @@ def test_there_is_no_import_cycle() -> None:
     for path in FILES:
         parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
         name = ".".join(parts).removesuffix(".__init__")
-        graph[name] = {m for m in imported_modules(list(ast.parse(path.read_text(encoding="utf-8")).body)) if m.startswith("nnstretch.")}
+        graph[name] = {
+            m
+            for m in imported_modules(list(ast.parse(path.read_text(encoding="utf-8")).body))
+            if m.startswith("nnstretch.")
+        }
     done: set[str] = set()
 
     def visit(name: str, above: tuple[str, ...]) -> None:

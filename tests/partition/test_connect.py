@@ -1,4 +1,7 @@
-"""A pipeline ends, a reader goes away: nothing is lost, nobody waits for ever, no thread is left."""
+"""A pipeline ends, a reader goes away.
+
+Nothing is lost, nobody waits for ever, no thread is left.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,9 @@ def test_closing_without_draining_cancels_what_is_on_its_way() -> None:
 
 
 def threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("nnstretch-m")]
+    return [
+        thread.name for thread in threading.enumerate() if thread.name.startswith("nnstretch-m")
+    ]
 
 
 def test_a_pipeline_that_nobody_holds_any_more_ends() -> None:
@@ -86,5 +91,8 @@ def test_a_reader_who_goes_away_leaves_the_pipeline_empty() -> None:
         assert pipeline.open_items == 0
         assert first_of(pipeline.run(full(1))) == 7
         pipeline.push(full(0))
-        with pytest.raises(Stuck, match="1 items are on their way or wait to be read, pipeline of test, get them first"):
+        with pytest.raises(
+            Stuck,
+            match="1 items are on their way or wait to be read, pipeline of test, get them first",
+        ):
             pipeline.run(full(0))

@@ -1,4 +1,7 @@
-"""One file holds a pipeline: assembled of links, read as strictly as any manifest, run by what runs bundles today."""
+"""One file holds a pipeline.
+
+Assembled of links, read as strictly as any manifest, run by what runs bundles today.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,15 @@ import onnx
 import onnxruntime
 import pytest
 from support.bundles import branched_bundle
-from support.pipeline_bundles import framed, module_for, onnx_file, op, reference, reference_config, reference_files
+from support.pipeline_bundles import (
+    framed,
+    module_for,
+    onnx_file,
+    op,
+    reference,
+    reference_config,
+    reference_files,
+)
 
 from nnstretch.bundle.archive import MANIFEST, write_sealed
 from nnstretch.bundle.bundle import Bundle, read_bundle, write_bundle
@@ -23,13 +34,23 @@ from nnstretch.errors import BadInput, BrokenFile, UnknownName, UnsupportedOp
 from nnstretch.export.onnx.rename_io import rename_io
 from nnstretch.partition.build_manifest import build_manifest
 from nnstretch.partition.connect import PipelineConfig
-from nnstretch.pipeline import PipelineEdge, PipelineSpec, PipelineStage, TensorDecl, edges, find_group, functions_of
+from nnstretch.pipeline import (
+    PipelineEdge,
+    PipelineSpec,
+    PipelineStage,
+    TensorDecl,
+    edges,
+    find_group,
+    functions_of,
+)
 from nnstretch.run.loaded_network import LoadedNetwork
 from nnstretch.run.weight_patching import patch_weights
 
 
 @pytest.mark.parametrize("value", [3, 4, 5, 6, 7])
-def test_the_reference_network_is_linked_written_moved_read_and_right(value: int, tmp_path: Path) -> None:
+def test_the_reference_network_is_linked_written_moved_read_and_right(
+    value: int, tmp_path: Path
+) -> None:
     """P2: one file that is not where it was written; out = 4d + 3e + 22."""
     write_bundle(tmp_path / "first.nns", *reference())
     (tmp_path / "elsewhere").mkdir()
@@ -40,9 +61,13 @@ def test_the_reference_network_is_linked_written_moved_read_and_right(value: int
     assert (len(pipeline.inputs), len(pipeline.outputs)) == (2, 1)
     assert [item.name for item in pipeline.inputs] == ["data_a", "data_b"]
     assert edges(pipeline, bundle.manifest) == (
-        PipelineEdge("data_a", "", "s0"), PipelineEdge("o3", "s0", "s1"), PipelineEdge("data_b", "", "s1"), PipelineEdge("n", "s1", "s2"), PipelineEdge("o2", "s0", "s2"),
+        PipelineEdge("data_a", "", "s0"),
+        PipelineEdge("o3", "s0", "s1"),
+        PipelineEdge("data_b", "", "s1"),
+        PipelineEdge("n", "s1", "s2"),
+        PipelineEdge("o2", "s0", "s2"),
         PipelineEdge("out", "s2", ""),
-    )  # fmt: skip
+    )
     assert [sub.processor for sub in bundle.manifest.subgraphs] == ["cpu", "dsp", "cpu"]
     assert [(group.name, group.subgraph) for group in pipeline.groups] == [("param_0", "s0")]
     array = np.full((3, 3), value, np.float32)
@@ -50,9 +75,16 @@ def test_the_reference_network_is_linked_written_moved_read_and_right(value: int
     assert np.array_equal(out, np.full((3, 3), 7 * value + 22))
     group = find_group(pipeline, "param_0")
     raised = {"one": np.array([11], np.float32), "two": np.array([12], np.float32)}
-    files = {**bundle.files, "subgraphs/s0.onnx": patch_weights(group, bundle.files["subgraphs/s0.onnx"], raised)}
-    out = LoadedNetwork(replace(bundle, files=files)).run_sequential({"data_a": array, "data_b": array})
-    assert np.array_equal(out, np.full((3, 3), 7 * value + 72)), "every constant of the first stage raised by 10"
+    files = {
+        **bundle.files,
+        "subgraphs/s0.onnx": patch_weights(group, bundle.files["subgraphs/s0.onnx"], raised),
+    }
+    out = LoadedNetwork(replace(bundle, files=files)).run_sequential(
+        {"data_a": array, "data_b": array}
+    )
+    assert np.array_equal(out, np.full((3, 3), 7 * value + 72)), (
+        "every constant of the first stage raised by 10"
+    )
 
 
 def test_parameters_that_do_not_fit_are_refused_by_name() -> None:
@@ -62,19 +94,31 @@ def test_parameters_that_do_not_fit_are_refused_by_name() -> None:
     group, data = manifest.pipeline.groups[0], contents["subgraphs/s0.onnx"]
     with pytest.raises(BadInput, match="no parameters, parameter group param_0"):
         patch_weights(group, data, None)  # type: ignore[arg-type]
-    with pytest.raises(UnknownName, match="unknown parameter group 'param_1', pipeline, it has param_0"):
+    with pytest.raises(
+        UnknownName, match="unknown parameter group 'param_1', pipeline, it has param_0"
+    ):
         find_group(manifest.pipeline, "param_1")
-    with pytest.raises(BadInput, match="unknown parameter 'four', parameter group param_0, it has one, two"):
+    with pytest.raises(
+        BadInput, match="unknown parameter 'four', parameter group param_0, it has one, two"
+    ):
         patch_weights(group, data, {"four": np.ones(1, np.float32)})
-    with pytest.raises(BadInput, match="parameter two is 1 float64, parameter group param_0, expected 1 float32"):
+    with pytest.raises(
+        BadInput, match="parameter two is 1 float64, parameter group param_0, expected 1 float32"
+    ):
         patch_weights(group, data, {"two": np.ones(1)})
     with pytest.raises(BadInput, match="parameter two is 2 float32"):
         patch_weights(group, data, {"two": np.ones(2, np.float32)})
 
 
 def test_hole_4_one_output_into_two_inputs_of_one_module_computes_right(tmp_path: Path) -> None:
-    """Typical of residual blocks: y = x + x through two edges; in the bundle it is one tensor, and the file has one input."""
-    files = {"a": onnx_file([op("Add", "p one", "q")], ["p"], ["q"], one=1), "b": onnx_file([op("Sub", "l r", "m"), op("Add", "m l", "s")], ["l", "r"], ["s"])}
+    """Typical of residual blocks: y = x + x through two edges.
+
+    In the bundle it is one tensor, and the file has one input.
+    """
+    files = {
+        "a": onnx_file([op("Add", "p one", "q")], ["p"], ["q"], one=1),
+        "b": onnx_file([op("Sub", "l r", "m"), op("Add", "m l", "s")], ["l", "r"], ["s"]),
+    }
     a, b = (module_for(name, files[name]) for name in "ab")
     config = PipelineConfig()
     config["input"]["x"].connect(config[a]["input"]["p"])
@@ -84,12 +128,17 @@ def test_hole_4_one_output_into_two_inputs_of_one_module_computes_right(tmp_path
     write_bundle(tmp_path / "twice.nns", *build_manifest(config.links, files, "twice", None))
     bundle = read_bundle(tmp_path / "twice.nns")
     assert [p.name for p in bundle.manifest.subgraphs[1].inputs] == ["q"]
-    assert np.array_equal(LoadedNetwork(bundle).run_sequential(np.full((3, 3), 4, np.float32)), np.full((3, 3), 5))
+    assert np.array_equal(
+        LoadedNetwork(bundle).run_sequential(np.full((3, 3), 4, np.float32)), np.full((3, 3), 5)
+    )
 
 
 def test_hole_7_and_8_roots_that_share_an_input_and_names_that_clash(tmp_path: Path) -> None:
     """Two roots read one input, one of them another too; all modules call their ends alike."""
-    double, add = onnx_file([op("Add", "x x", "y")], ["x"], ["y"]), onnx_file([op("Add", "x z", "y")], ["x", "z"], ["y"])
+    double, add = (
+        onnx_file([op("Add", "x x", "y")], ["x"], ["y"]),
+        onnx_file([op("Add", "x z", "y")], ["x", "z"], ["y"]),
+    )
     files = {"a": double, "b": add, "c": add}
     a, b, c = (module_for(name, files[name]) for name in "abc")
     config = PipelineConfig()
@@ -113,13 +162,17 @@ def test_hole_7_and_8_roots_that_share_an_input_and_names_that_clash(tmp_path: P
 
 def test_replicas_are_written_with_a_predicted_time_each(tmp_path: Path) -> None:
     config, files = reference_config(), reference_files()
-    config[module_for("s1", files["s1"])].set(processors=("cpu0", "cpu1"), threads=2, cores=(2, 3), capacity=4)
+    config[module_for("s1", files["s1"])].set(
+        processors=("cpu0", "cpu1"), threads=2, cores=(2, 3), capacity=4
+    )
     files["s1"] = replace(files["s1"], predicted_us={"cpu0": 7.0, "cpu1": 8.0})
     manifest, contents = build_manifest(config.links, files, "reference", None)
     write_bundle(tmp_path / "net.nns", manifest, contents)
     read = read_bundle(tmp_path / "net.nns").manifest
     assert read.pipeline is not None
-    assert read.pipeline.stages[1] == PipelineStage("s1", ("s1",), replicas=("cpu0", "cpu1"), threads=2, cores=(2, 3), capacity=4)
+    assert read.pipeline.stages[1] == PipelineStage(
+        "s1", ("s1",), replicas=("cpu0", "cpu1"), threads=2, cores=(2, 3), capacity=4
+    )
     assert read.subgraphs[1].predicted_us == {"cpu0": 7.0, "cpu1": 8.0}
     files["s1"] = replace(files["s1"], predicted_us={"cpu0": 7.0})
     with pytest.raises(BrokenFile, match="no predicted time of its replica on cpu1"):
@@ -133,18 +186,34 @@ def test_python_stages_stand_around_the_network_and_are_never_loaded(tmp_path: P
     assert not {"camera", "camera.read", "boxes"} & (set(sys.modules) | before)
     pipeline = manifest.pipeline
     assert pipeline is not None
-    assert [(stage.name, stage.call) for stage in pipeline.stages if stage.call] == [("before", "camera.read:load"), ("after", "boxes:draw")]
+    assert [(stage.name, stage.call) for stage in pipeline.stages if stage.call] == [
+        ("before", "camera.read:load"),
+        ("after", "boxes:draw"),
+    ]
     assert (pipeline.inputs, pipeline.outputs) == ((TensorDecl("item"),), ("result",))
-    assert [p.name for p in manifest.inputs] == ["data_a", "data_b"], "its network still runs without them"
-    with pytest.raises(BadInput, match=r"stage after runs boxes:draw, pipeline, nobody passed it; passed are camera\.read:load"):
+    assert [p.name for p in manifest.inputs] == [
+        "data_a",
+        "data_b",
+    ], "its network still runs without them"
+    with pytest.raises(
+        BadInput,
+        match=(
+            r"stage after runs boxes:draw, pipeline, nobody passed it; passed are camera\.read:load"
+        ),
+    ):
         functions_of(pipeline, {"camera.read:load": len})
-    assert functions_of(pipeline, {"camera.read:load": len, "boxes:draw": repr}) == {"before": len, "after": repr}
+    assert functions_of(pipeline, {"camera.read:load": len, "boxes:draw": repr}) == {
+        "before": len,
+        "after": repr,
+    }
 
 
 def test_links_and_files_that_do_not_fit_are_refused() -> None:
     files = reference_files()
     with pytest.raises(BadInput, match="module s1 has no file"):
-        build_manifest(reference_config().links, {"s0": files["s0"], "s2": files["s2"]}, "reference", None)
+        build_manifest(
+            reference_config().links, {"s0": files["s0"], "s2": files["s2"]}, "reference", None
+        )
     with pytest.raises(BadInput, match="inputs of module s1 are data_n_0 3x3"):
         build_manifest(reference_config().links, {**files, "s1": files["s2"]}, "reference", None)
 
@@ -152,13 +221,20 @@ def test_links_and_files_that_do_not_fit_are_refused() -> None:
 def test_a_stage_may_itself_be_branched(tmp_path: Path) -> None:
     """A plan's segments form stages: the stem, and two branches with their merge."""
     bundle = branched_bundle(segments=1)
-    stages = (PipelineStage("stem", ("stem",)), PipelineStage("both", ("s1_cpu", "s1_dsp", "s1_merge")))
+    stages = (
+        PipelineStage("stem", ("stem",)),
+        PipelineStage("both", ("s1_cpu", "s1_dsp", "s1_merge")),
+    )
     spec = bundle.manifest.inputs[0].spec
     pipeline = PipelineSpec(stages, (TensorDecl("image", spec),), ("s1.merged",))
     write_bundle(tmp_path / "plan.nns", replace(bundle.manifest, pipeline=pipeline), bundle.files)
     read = read_bundle(tmp_path / "plan.nns").manifest
     assert read.pipeline == pipeline
-    assert edges(pipeline, read) == (PipelineEdge("image", "", "stem"), PipelineEdge("stem", "stem", "both"), PipelineEdge("s1.merged", "both", ""))
+    assert edges(pipeline, read) == (
+        PipelineEdge("image", "", "stem"),
+        PipelineEdge("stem", "stem", "both"),
+        PipelineEdge("s1.merged", "both", ""),
+    )
 
 
 def test_a_bundle_without_a_pipeline_is_written_as_ever(tmp_path: Path) -> None:
@@ -180,38 +256,105 @@ FORGED: dict[str, tuple[Change, str]] = {
     "twice": (lambda m: stage(m, 1).update(name="before"), "stage 'before' is there 2 times"),
     "nameless": (lambda m: stage(m, 1).update(name=""), "a stage without a name"),
     "nothing": (lambda m: m["pipeline"].update(outputs=[]), "it needs stages, inputs and outputs"),
-    "unknown sub-graph": (lambda m: stage(m, 1).update(subgraphs=["s9"]), "sub-graph 's9', the manifest has none"),
+    "unknown sub-graph": (
+        lambda m: stage(m, 1).update(subgraphs=["s9"]),
+        "sub-graph 's9', the manifest has none",
+    ),
     "lost sub-graph": (lambda m: m["pipeline"]["stages"].pop(2), "sub-graph 's1' is in no stage"),
-    "two stages": (lambda m: stage(m, 1).update(subgraphs=["s0", "s1"]), "sub-graph 's1' is there 2 times"),
-    "both kinds": (lambda m: stage(m, 1).update(call="a:b"), "either sub-graphs or a Python function"),
+    "two stages": (
+        lambda m: stage(m, 1).update(subgraphs=["s0", "s1"]),
+        "sub-graph 's1' is there 2 times",
+    ),
+    "both kinds": (
+        lambda m: stage(m, 1).update(call="a:b"),
+        "either sub-graphs or a Python function",
+    ),
     "code": (lambda m: stage(m, 0).update(call="os:system('x')"), "write module:function"),
     "path": (lambda m: stage(m, 0).update(call="../evil.py:f"), "write module:function"),
-    "ends of a network": (lambda m: stage(m, 1).update(inputs=[{"name": "q", "spec": None}]), "its sub-graphs say what they read"),
+    "ends of a network": (
+        lambda m: stage(m, 1).update(inputs=[{"name": "q", "spec": None}]),
+        "its sub-graphs say what they read",
+    ),
     "no queue": (lambda m: stage(m, 1).update(capacity=0), "capacity 0, at least 1"),
     "threads": (lambda m: stage(m, 1).update(threads=10**6), "1000000 threads"),
     "cores": (lambda m: stage(m, 1).update(cores=[1, 1]), "cores (1, 1), each once"),
     "replicas": (lambda m: stage(m, 1).update(replicas=["dsp", "dsp"]), "each processor holds one"),
-    "too many replicas": (lambda m: stage(m, 1).update(replicas=[f"cpu{n}" for n in range(100)]), "100 replicas, at most 64"),
-    "too many stages": (lambda m: m["pipeline"]["stages"].extend([m["pipeline"]["stages"][0] | {"name": f"x{n}"} for n in range(300)]), "at most 256"),
-    "replicas as a number": (lambda m: stage(m, 1).update(replicas=2), "2 replicas, a Python function has from 1 to 64, sub-graphs name"),
-    "function on processors": (lambda m: stage(m, 0).update(replicas=["cpu0", "cpu1"]), "a Python function has a number of them"),
-    "no replica": (lambda m: stage(m, 0).update(replicas=0), "0 replicas, a Python function has from 1 to 64"),
-    "too many of a function": (lambda m: stage(m, 0).update(replicas=65), "65 replicas, a Python function has from 1 to 64"),
+    "too many replicas": (
+        lambda m: stage(m, 1).update(replicas=[f"cpu{n}" for n in range(100)]),
+        "100 replicas, at most 64",
+    ),
+    "too many stages": (
+        lambda m: m["pipeline"]["stages"].extend(
+            [m["pipeline"]["stages"][0] | {"name": f"x{n}"} for n in range(300)]
+        ),
+        "at most 256",
+    ),
+    "replicas as a number": (
+        lambda m: stage(m, 1).update(replicas=2),
+        "2 replicas, a Python function has from 1 to 64, sub-graphs name",
+    ),
+    "function on processors": (
+        lambda m: stage(m, 0).update(replicas=["cpu0", "cpu1"]),
+        "a Python function has a number of them",
+    ),
+    "no replica": (
+        lambda m: stage(m, 0).update(replicas=0),
+        "0 replicas, a Python function has from 1 to 64",
+    ),
+    "too many of a function": (
+        lambda m: stage(m, 0).update(replicas=65),
+        "65 replicas, a Python function has from 1 to 64",
+    ),
     "replicas true": (lambda m: stage(m, 0).update(replicas=True), "expected list"),
-    "another's replica": (lambda m: stage(m, 1).update(replicas=["gpu", "cpu"]), "replicas begin with gpu"),
-    "order": (lambda m: m["pipeline"]["stages"].reverse(), "before it is written, a cycle or a wrong order"),
-    "unfed": (lambda m: m["pipeline"]["inputs"][0].update(name="other"), "stage 'before' reads 'item', which nothing feeds"),
-    "idle input": (lambda m: m["pipeline"]["inputs"].append({"name": "spare", "spec": None}), "input 'spare' feeds no stage"),
-    "fed twice": (lambda m: m["pipeline"]["inputs"].append({"name": "o3", "spec": None}), "tensor 'o3' is there 2 times"),
-    "unknown output": (lambda m: m["pipeline"].update(outputs=["result", "zz"]), "output 'zz', which nothing writes"),
-    "bound twice": (lambda m: m["pipeline"].update(outputs=["result", "result"]), "output 'result' is there 2 times"),
-    "type": (lambda m: stage(m, 0)["outputs"][0]["spec"].update(dtype="float64"), "tensor 'data_a' is 3x3 float64, sub-graphs have it as 3x3"),
+    "another's replica": (
+        lambda m: stage(m, 1).update(replicas=["gpu", "cpu"]),
+        "replicas begin with gpu",
+    ),
+    "order": (
+        lambda m: m["pipeline"]["stages"].reverse(),
+        "before it is written, a cycle or a wrong order",
+    ),
+    "unfed": (
+        lambda m: m["pipeline"]["inputs"][0].update(name="other"),
+        "stage 'before' reads 'item', which nothing feeds",
+    ),
+    "idle input": (
+        lambda m: m["pipeline"]["inputs"].append({"name": "spare", "spec": None}),
+        "input 'spare' feeds no stage",
+    ),
+    "fed twice": (
+        lambda m: m["pipeline"]["inputs"].append({"name": "o3", "spec": None}),
+        "tensor 'o3' is there 2 times",
+    ),
+    "unknown output": (
+        lambda m: m["pipeline"].update(outputs=["result", "zz"]),
+        "output 'zz', which nothing writes",
+    ),
+    "bound twice": (
+        lambda m: m["pipeline"].update(outputs=["result", "result"]),
+        "output 'result' is there 2 times",
+    ),
+    "type": (
+        lambda m: stage(m, 0)["outputs"][0]["spec"].update(dtype="float64"),
+        "tensor 'data_a' is 3x3 float64, sub-graphs have it as 3x3",
+    ),
     "shape": (lambda m: stage(m, 0)["outputs"][0]["spec"].update(shape=[0]), "impossible shape"),
-    "group": (lambda m: m["pipeline"]["groups"][0].update(subgraph="after"), "sub-graph 'after', the manifest has none of this name"),
-    "empty group": (lambda m: m["pipeline"]["groups"][0].update(parameters=[]), "it has no parameters"),
-    "parameter outside": (lambda m: m["pipeline"]["groups"][0]["parameters"][0].update(offset_bytes=10**6), "outside its file"),
+    "group": (
+        lambda m: m["pipeline"]["groups"][0].update(subgraph="after"),
+        "sub-graph 'after', the manifest has none of this name",
+    ),
+    "empty group": (
+        lambda m: m["pipeline"]["groups"][0].update(parameters=[]),
+        "it has no parameters",
+    ),
+    "parameter outside": (
+        lambda m: m["pipeline"]["groups"][0]["parameters"][0].update(offset_bytes=10**6),
+        "outside its file",
+    ),
     "parameters overlap": (
-        lambda m: m["pipeline"]["groups"][0]["parameters"][0].update(offset_bytes=m["pipeline"]["groups"][0]["parameters"][1]["offset_bytes"]),
+        lambda m: m["pipeline"]["groups"][0]["parameters"][0].update(
+            offset_bytes=m["pipeline"]["groups"][0]["parameters"][1]["offset_bytes"]
+        ),
         "inside another parameter",
     ),
     "unknown key": (lambda m: stage(m, 1).update(kapazitaet=1), "unknown key 'kapazitaet'"),
@@ -239,25 +382,38 @@ def test_what_could_not_be_read_is_not_written(tmp_path: Path) -> None:
     manifest, contents = reference()
     assert manifest.pipeline is not None
     with pytest.raises(BrokenFile, match="cannot write bundle"):
-        write_bundle(tmp_path / "net.nns", replace(manifest, pipeline=replace(manifest.pipeline, outputs=("zz",))), contents)
+        write_bundle(
+            tmp_path / "net.nns",
+            replace(manifest, pipeline=replace(manifest.pipeline, outputs=("zz",))),
+            contents,
+        )
     assert not (tmp_path / "net.nns").exists()
 
 
 def test_a_pipeline_bundle_is_a_bundle_in_memory_too() -> None:
     manifest, contents = reference()
     assert np.array_equal(
-        LoadedNetwork(Bundle(manifest, contents)).run_sequential({"data_a": np.ones((3, 3), np.float32), "data_b": np.ones((3, 3), np.float32)}),
+        LoadedNetwork(Bundle(manifest, contents)).run_sequential(
+            {"data_a": np.ones((3, 3), np.float32), "data_b": np.ones((3, 3), np.float32)}
+        ),
         np.full((3, 3), 29),
     )
 
 
 def test_ends_are_renamed_also_where_names_are_taken_or_shared() -> None:
-    """An inner tensor of a wanted name gives way; an output that is an input or another output gets a tensor of its own."""
-    model = onnx.load_from_string(onnx_file([op("Add", "p one", "q"), op("Mul", "q q", "r")], ["p"], ["r"], one=1).data)
+    """An inner tensor of a wanted name gives way.
+
+    An output that is an input or another output gets a tensor of its own.
+    """
+    model = onnx.load_from_string(
+        onnx_file([op("Add", "p one", "q"), op("Mul", "q q", "r")], ["p"], ["r"], one=1).data
+    )
     model.graph.output.extend([model.graph.output[0], model.graph.input[0]])
     renamed = rename_io(model, ["q"], ["one", "second", "same"])
     onnx.checker.check_model(renamed)
-    session = onnxruntime.InferenceSession(renamed.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        renamed.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
     found = session.run(["one", "second", "same"], {"q": np.full((3, 3), 2, np.float32)})
     assert [float(array[0, 0]) for array in found] == [9.0, 9.0, 2.0]
     with pytest.raises(UnsupportedOp, match="it has 1 inputs and 3 outputs, expected 2 and 1"):

@@ -1,4 +1,6 @@
-"""Linking by hand: every rule of connections, and each known hole of the tool that had them first."""
+"""Linking by hand: every rule of connections, and each known hole of the tool that had them
+first.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,12 @@ MAP = TensorSpec((3, 3))
 
 def module(name: str, inputs: str, outputs: int = 1, spec: TensorSpec = MAP) -> Module:
     """Of 3x3 tensors, inputs named by letters."""
-    return Module(name, tuple(TensorDecl(letter, spec) for letter in inputs), tuple(TensorDecl(f"o{i}", spec) for i in range(outputs)), (TensorDecl("w", MAP),))
+    return Module(
+        name,
+        tuple(TensorDecl(letter, spec) for letter in inputs),
+        tuple(TensorDecl(f"o{i}", spec) for i in range(outputs)),
+        (TensorDecl("w", MAP),),
+    )
 
 
 A, B, C = module("a", "xy", 2), module("b", "xy"), module("c", "xyz")
@@ -27,9 +34,18 @@ A, B, C = module("a", "xy", 2), module("b", "xy"), module("c", "xyz")
 
 def reference() -> tuple[PipelineConfig, Module, Module, Module]:
     """S0(data_0) -> (o3, o2); S1(data_n_0, data_1) -> n; S2(data_n_1, data_n_2) -> out."""
-    s0 = Module("s0", (TensorDecl("data_0", MAP),), (TensorDecl("o3", MAP), TensorDecl("o2", MAP)), (TensorDecl("w", MAP),))
-    s1 = Module("s1", (TensorDecl("data_n_0", MAP), TensorDecl("data_1", MAP)), (TensorDecl("n", MAP),))
-    s2 = Module("s2", (TensorDecl("data_n_1", MAP), TensorDecl("data_n_2", MAP)), (TensorDecl("out", MAP),))
+    s0 = Module(
+        "s0",
+        (TensorDecl("data_0", MAP),),
+        (TensorDecl("o3", MAP), TensorDecl("o2", MAP)),
+        (TensorDecl("w", MAP),),
+    )
+    s1 = Module(
+        "s1", (TensorDecl("data_n_0", MAP), TensorDecl("data_1", MAP)), (TensorDecl("n", MAP),)
+    )
+    s2 = Module(
+        "s2", (TensorDecl("data_n_1", MAP), TensorDecl("data_n_2", MAP)), (TensorDecl("out", MAP),)
+    )
     config = PipelineConfig()
     for one, processors in ((s0, ("cuda",)), (s1, ("cpu",)), (s2, ("cpu",))):
         config[one].set(processors=processors)
@@ -66,15 +82,30 @@ def test_the_reference_network_prints_and_reads_as_written_by_hand() -> None:
     plain = {"threads": 1, "cores": [], "capacity": 2, "call": ""}
     found = config.get_config()
     assert found["module_connection"] == {
-        "s0": {"mod_idx": 0, "processors": ["cuda"], **plain, "output": [
-            {"output_idx": 0, "dependencies": [{"mod_idx": 1, "input_name": "data_n_0"}]},
-            {"output_idx": 1, "dependencies": [{"mod_idx": 2, "input_name": "data_n_2"}]},
-        ]},
-        "s1": {"mod_idx": 1, "processors": ["cpu"], **plain, "output": [
-            {"output_idx": 0, "dependencies": [{"mod_idx": 2, "input_name": "data_n_1"}]},
-        ]},
-        "s2": {"mod_idx": 2, "processors": ["cpu"], **plain, "output": [{"output_idx": 0, "dependencies": [{"global_output_index": 0}]}]},
-    }  # fmt: skip
+        "s0": {
+            "mod_idx": 0,
+            "processors": ["cuda"],
+            **plain,
+            "output": [
+                {"output_idx": 0, "dependencies": [{"mod_idx": 1, "input_name": "data_n_0"}]},
+                {"output_idx": 1, "dependencies": [{"mod_idx": 2, "input_name": "data_n_2"}]},
+            ],
+        },
+        "s1": {
+            "mod_idx": 1,
+            "processors": ["cpu"],
+            **plain,
+            "output": [
+                {"output_idx": 0, "dependencies": [{"mod_idx": 2, "input_name": "data_n_1"}]},
+            ],
+        },
+        "s2": {
+            "mod_idx": 2,
+            "processors": ["cpu"],
+            **plain,
+            "output": [{"output_idx": 0, "dependencies": [{"global_output_index": 0}]}],
+        },
+    }
     assert found["input_connection"] == [
         {"global_interface_name": "data_a", "mod_idx": 0, "module_interface_name": "data_0"},
         {"global_interface_name": "data_b", "mod_idx": 1, "module_interface_name": "data_1"},
@@ -94,26 +125,83 @@ def two() -> PipelineConfig:
 
 FORBIDDEN: dict[str, tuple[Callable[[PipelineConfig], None], str]] = {
     "E1 unknown output": (lambda c: c[A]["output"][9], "unknown output 9, module a, it has 2"),
-    "E2 unknown input": (lambda c: c[A]["input"]["data_9"], "unknown input 'data_9', module a, it has x, y"),
-    "E3 cycle of two": (lambda c: c[B]["output"][0].connect(c[A]["input"]["y"]), "that is a cycle, a -> b -> a"),
-    "E4 to itself": (lambda c: c[A]["output"][0].connect(c[A]["input"]["y"]), "both ends belong to one module"),
-    "E5 input to own input": (lambda c: c[A]["input"]["x"].connect(c[A]["input"]["y"]), "both ends belong to one module"),
-    "E6 input to input": (lambda c: c[A]["input"]["y"].connect(c[B]["input"]["y"]), "a module's input feeds nothing"),
-    "E7 output to pipeline input": (lambda c: c[A]["output"][0].connect(c["input"]["new"]), "a pipeline input is fed by the caller"),
-    "E8 pipeline input to output": (lambda c: c["input"]["in"].connect(c[A]["output"][0]), "a pipeline input feeds a module's input only"),
-    "E9 from pipeline output": (lambda c: c["output"][0].connect(c[A]["output"][0]), "a pipeline output feeds nothing"),
-    "pipeline to pipeline": (lambda c: c["input"]["in"].connect(c["output"][1]), "both ends belong to the pipeline"),
-    "from parameters": (lambda c: c[A]["param"].connect(c[B]["input"]["y"]), "a module's parameters feed nothing"),
-    "group to input": (lambda c: c["param_group"]["g"].connect(c[A]["input"]["y"]), "a parameter group feeds a module's parameters only"),
-    "input to parameters": (lambda c: c["input"]["in"].connect(c[A]["param"]), "a pipeline input feeds a module's input only"),
-    "output to parameters": (lambda c: c[A]["output"][0].connect(c[B]["param"]), "only a parameter group feeds a module's parameters"),
-    "output to group": (lambda c: c[A]["output"][0].connect(c["param_group"]["g"]), "a parameter group is fed by the caller"),
-    "output to output": (lambda c: c[A]["output"][0].connect(c[B]["output"][0]), "a module's output is fed by its module"),
-    "hole 5 fed twice": (lambda c: c[A]["output"][1].connect(c[B]["input"]["x"]), "a.output(o0) feeds it already"),
-    "hole 5 bound twice": (lambda c: c[A]["output"][1].connect(c["output"][0]), "b.output(o0) feeds it already"),
-    "bound to two outputs": (lambda c: c[B]["output"][0].connect(c["output"][1]), "it is pipeline output 0 already"),
+    "E2 unknown input": (
+        lambda c: c[A]["input"]["data_9"],
+        "unknown input 'data_9', module a, it has x, y",
+    ),
+    "E3 cycle of two": (
+        lambda c: c[B]["output"][0].connect(c[A]["input"]["y"]),
+        "that is a cycle, a -> b -> a",
+    ),
+    "E4 to itself": (
+        lambda c: c[A]["output"][0].connect(c[A]["input"]["y"]),
+        "both ends belong to one module",
+    ),
+    "E5 input to own input": (
+        lambda c: c[A]["input"]["x"].connect(c[A]["input"]["y"]),
+        "both ends belong to one module",
+    ),
+    "E6 input to input": (
+        lambda c: c[A]["input"]["y"].connect(c[B]["input"]["y"]),
+        "a module's input feeds nothing",
+    ),
+    "E7 output to pipeline input": (
+        lambda c: c[A]["output"][0].connect(c["input"]["new"]),
+        "a pipeline input is fed by the caller",
+    ),
+    "E8 pipeline input to output": (
+        lambda c: c["input"]["in"].connect(c[A]["output"][0]),
+        "a pipeline input feeds a module's input only",
+    ),
+    "E9 from pipeline output": (
+        lambda c: c["output"][0].connect(c[A]["output"][0]),
+        "a pipeline output feeds nothing",
+    ),
+    "pipeline to pipeline": (
+        lambda c: c["input"]["in"].connect(c["output"][1]),
+        "both ends belong to the pipeline",
+    ),
+    "from parameters": (
+        lambda c: c[A]["param"].connect(c[B]["input"]["y"]),
+        "a module's parameters feed nothing",
+    ),
+    "group to input": (
+        lambda c: c["param_group"]["g"].connect(c[A]["input"]["y"]),
+        "a parameter group feeds a module's parameters only",
+    ),
+    "input to parameters": (
+        lambda c: c["input"]["in"].connect(c[A]["param"]),
+        "a pipeline input feeds a module's input only",
+    ),
+    "output to parameters": (
+        lambda c: c[A]["output"][0].connect(c[B]["param"]),
+        "only a parameter group feeds a module's parameters",
+    ),
+    "output to group": (
+        lambda c: c[A]["output"][0].connect(c["param_group"]["g"]),
+        "a parameter group is fed by the caller",
+    ),
+    "output to output": (
+        lambda c: c[A]["output"][0].connect(c[B]["output"][0]),
+        "a module's output is fed by its module",
+    ),
+    "hole 5 fed twice": (
+        lambda c: c[A]["output"][1].connect(c[B]["input"]["x"]),
+        "a.output(o0) feeds it already",
+    ),
+    "hole 5 bound twice": (
+        lambda c: c[A]["output"][1].connect(c["output"][0]),
+        "b.output(o0) feeds it already",
+    ),
+    "bound to two outputs": (
+        lambda c: c[B]["output"][0].connect(c["output"][1]),
+        "it is pipeline output 0 already",
+    ),
     "not an end": (lambda c: c[A]["output"][0].connect("x"), "it is no end of this one"),
-    "another configuration's end": (lambda c: c[A]["output"][1].connect(two()[B]["input"]["y"]), "it is no end of this one"),
+    "another configuration's end": (
+        lambda c: c[A]["output"][1].connect(two()[B]["input"]["y"]),
+        "it is no end of this one",
+    ),
     "unknown key": (lambda c: c["outputs"], "unknown key 'outputs', pipeline"),
     "unknown key of a module": (lambda c: c[A]["params"], "unknown key 'params', module a"),
     "output by name": (lambda c: c["output"]["first"], "unknown pipeline output 'first'"),
@@ -155,7 +243,10 @@ def test_a_cycle_of_three_is_found_also_behind_a_side_branch() -> None:
 
 
 def test_hole_3_printing_between_connections_changes_no_order_and_hides_no_cycle() -> None:
-    """The original's sort takes parent links away: a consumer named first then came before its producer."""
+    """The original's sort takes parent links away.
+
+    A consumer named first then came before its producer.
+    """
     config = PipelineConfig()
     config[C], config[B], config[A]
     config[A]["output"][0].connect(config[B]["input"]["x"])
@@ -182,7 +273,12 @@ def test_hole_5_everything_that_is_not_connected_is_named() -> None:
     config.pipe_input("spare")
     with pytest.raises(BadInput) as caught:
         config.get_config()
-    for what in ("a.input(y) is fed by nothing", "c.input(z) is fed by nothing", "no output of module c is used", "pipeline input spare feeds"):
+    for what in (
+        "a.input(y) is fed by nothing",
+        "c.input(z) is fed by nothing",
+        "no output of module c is used",
+        "pipeline input spare feeds",
+    ):
         assert what in str(caught.value)
 
 
@@ -190,7 +286,10 @@ def test_hole_6_types_are_checked_at_pipeline_inputs_too() -> None:
     double = module("double", "x", spec=TensorSpec((3, 3), "float64"))
     wide = module("wide", "x", spec=TensorSpec((3, 4)))
     config = two()
-    for other, message in ((double, "pipeline input in is 3x3 float32, double.input(x) is 3x3 float64"), (wide, "is 3x4 float32")):
+    for other, message in (
+        (double, "pipeline input in is 3x3 float32, double.input(x) is 3x3 float64"),
+        (wide, "is 3x4 float32"),
+    ):
         with pytest.raises(BadInput) as caught:
             config["input"]["in"].connect(config[other]["input"]["x"])
         assert message in str(caught.value)
@@ -211,9 +310,12 @@ def test_hole_7_and_8_one_input_feeds_several_stages_and_several_roots_are_drive
         config["input"]["other"].connect(config[one]["input"]["y"])
         config[one]["output"][0].connect(config["output"][index])
     found = config.get_config()
-    assert [(row["global_interface_name"], row["mod_idx"]) for row in found["input_connection"]] == [
-        *(("image", 0), ("other", 0)), *(("image", 1), ("other", 1)),
-    ]  # fmt: skip
+    assert [
+        (row["global_interface_name"], row["mod_idx"]) for row in found["input_connection"]
+    ] == [
+        *(("image", 0), ("other", 0)),
+        *(("image", 1), ("other", 1)),
+    ]
 
 
 def test_outputs_are_counted_without_a_hole() -> None:
@@ -242,7 +344,9 @@ def test_a_failed_access_names_what_there_is() -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 3)), max_size=30))
-def test_any_sequence_of_connections_stays_a_dag_in_order(attempts: list[tuple[int, int, int]]) -> None:
+def test_any_sequence_of_connections_stays_a_dag_in_order(
+    attempts: list[tuple[int, int, int]],
+) -> None:
     modules = [module(f"m{i}", "wxyz") for i in range(6)]
     config = PipelineConfig()
     for one in modules:
@@ -250,7 +354,9 @@ def test_any_sequence_of_connections_stays_a_dag_in_order(attempts: list[tuple[i
     for source, target, at in attempts:
         before = config.links
         try:
-            config[modules[source]]["output"][0].connect(config[modules[target]]["input"]["wxyz"[at]])
+            config[modules[source]]["output"][0].connect(
+                config[modules[target]]["input"]["wxyz"[at]]
+            )
         except BadInput:
             assert config.links == before
         place = {one.name: i for i, one in enumerate(topological_order(config.links))}
@@ -259,10 +365,22 @@ def test_any_sequence_of_connections_stays_a_dag_in_order(attempts: list[tuple[i
         assert str(config) == str(config)
 
 
-@pytest.mark.parametrize(("name", "value"), [
-    ("capacity", 0), ("capacity", -1), ("capacity", 2.5), ("capacity", 10**12), ("threads", 0), ("threads", True), ("replicas", 0), ("replicas", 65),
-])  # fmt: skip
-def test_a_setting_that_no_stage_can_have_is_refused_where_it_is_made(name: str, value: object) -> None:
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("capacity", 0),
+        ("capacity", -1),
+        ("capacity", 2.5),
+        ("capacity", 10**12),
+        ("threads", 0),
+        ("threads", True),
+        ("replicas", 0),
+        ("replicas", 65),
+    ],
+)
+def test_a_setting_that_no_stage_can_have_is_refused_where_it_is_made(
+    name: str, value: object
+) -> None:
     config, first = PipelineConfig(), module("a", "x")
     with pytest.raises(BadInput, match=f"{name} is .*, module a, give a number from 1 to"):
         config[first].set(**{name: value})
@@ -272,13 +390,18 @@ def test_a_setting_that_no_stage_can_have_is_refused_where_it_is_made(name: str,
 @pytest.mark.parametrize("value", [(-1,), (0, 0), "0", (True,), ("0",), 3])
 def test_cores_that_no_machine_has_are_refused_where_they_are_set(value: object) -> None:
     config, first = PipelineConfig(), module("a", "x")
-    with pytest.raises(BadInput, match=r"cores is .*, module a, give numbers from 0 to 4095, each once"):
+    with pytest.raises(
+        BadInput, match=r"cores is .*, module a, give numbers from 0 to 4095, each once"
+    ):
         config[first].set(cores=value)
     assert config[first].set(cores=[2, 0]).config.links.settings["a"].cores == (2, 0)
 
 
 def test_a_networks_replicas_are_its_processors() -> None:
     config, first = PipelineConfig(), module("a", "x")
-    with pytest.raises(BadInput, match="replicas is 2, module a, a network's replicas are its processors: name several"):
+    with pytest.raises(
+        BadInput,
+        match="replicas is 2, module a, a network's replicas are its processors: name several",
+    ):
         config[first].set(replicas=2)
     assert not config.links.settings

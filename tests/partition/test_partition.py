@@ -1,4 +1,7 @@
-"""Partitions of priced networks: what the table promised is what stages cost; the verb writes bundles that compute the network."""
+"""Partitions of priced networks: what the table promised is what stages cost.
+
+The verb writes bundles that compute the network.
+"""
 
 from __future__ import annotations
 
@@ -44,9 +47,21 @@ def one(stages: int | None, *processors: str, soc: Soc = MI9, **wish: Any) -> Pa
 
 @pytest.mark.parametrize("stages", [1, 2, 3])
 def test_stages_cost_what_the_table_said(stages: int) -> None:
-    """Sums over layers are the price of the stage's own graph, crossing tensors and contention included."""
+    """Sums over layers are the price of the stage's own graph, crossing tensors and contention
+    included.
+    """
     names = ("cpu", "gpu", "dsp")
-    choice = best_assignments(stage_cost_table(GRAPH, compute_layers(GRAPH), topological_cuts(GRAPH, compute_layers(GRAPH)), MI9, names, CostModel(MI9)), stages)[0]
+    choice = best_assignments(
+        stage_cost_table(
+            GRAPH,
+            compute_layers(GRAPH),
+            topological_cuts(GRAPH, compute_layers(GRAPH)),
+            MI9,
+            names,
+            CostModel(MI9),
+        ),
+        stages,
+    )[0]
     found = one(stages, *names)
     assert found.bottleneck_us == pytest.approx(choice.bottleneck_us, rel=1e-9)
     assert found.latency_us == pytest.approx(choice.latency_us, rel=1e-9)
@@ -57,7 +72,13 @@ def test_stages_cost_what_the_table_said(stages: int) -> None:
 
 def test_one_stage_costs_what_predict_says() -> None:
     found = one(1, "gpu")
-    work = BranchDemand("gpu", CostModel(MI9).estimate_graph(GRAPH, "gpu").latency_us, 0.0, 64 * 28 * 28, 64 * 28 * 28)
+    work = BranchDemand(
+        "gpu",
+        CostModel(MI9).estimate_graph(GRAPH, "gpu").latency_us,
+        0.0,
+        64 * 28 * 28,
+        64 * 28 * 28,
+    )
     assert found.latency_us == pytest.approx(segment_cost(MI9, [work], CROSSES).latency_us)
 
 
@@ -66,14 +87,20 @@ def test_a_stage_pays_for_every_tensor_that_crosses_both_ways_and_for_contention
     names = {node.name: i for i, node in enumerate(GRAPH.nodes)}
     unit_of = [int(i > names["relu10"]) for i in range(len(GRAPH.nodes))]
     found = partitions(GRAPH, MI9, PartitionRequest(None, ("cpu", "dsp")), unit_of)[0]
-    dsp = next(share for stage in found.stages for share in stage.shares if share.processor == "dsp")
+    dsp = next(
+        share for stage in found.stages for share in stage.shares if share.processor == "dsp"
+    )
     first = found.stages[0].shares[0].processor == "dsp"
     size = 64 * 28 * 28
     link = MI9.processor("dsp")
     assert dsp.transfer_in_us == pytest.approx((1 if first else 2) * link.copy_in.cost_us(size))
-    assert dsp.transfer_out_us == pytest.approx((2 if first else 1) * link.copy_out.cost_us(size) + link.sync_us)
+    assert dsp.transfer_out_us == pytest.approx(
+        (2 if first else 1) * link.copy_out.cost_us(size) + link.sync_us
+    )
     piece = found.pieces[0 if first else 1]
-    assert dsp.compute_us == pytest.approx(1.247 * CostModel(MI9).estimate_graph(piece, "dsp").latency_us)
+    assert dsp.compute_us == pytest.approx(
+        1.247 * CostModel(MI9).estimate_graph(piece, "dsp").latency_us
+    )
 
 
 def test_numbers_that_a_partition_is_judged_by() -> None:
@@ -81,7 +108,9 @@ def test_numbers_that_a_partition_is_judged_by() -> None:
     found = partitions(GRAPH, soc, PartitionRequest(2, names))[0]
     assert found.processors == ("cpu0", "cpu1")
     assert found.ideal_us == pytest.approx(found.single_us["cpu0"] / 2)
-    assert found.balance == pytest.approx((sum(s.period_us for s in found.stages) / 2) / max(s.period_us for s in found.stages))
+    assert found.balance == pytest.approx(
+        (sum(s.period_us for s in found.stages) / 2) / max(s.period_us for s in found.stages)
+    )
     assert found.bottleneck_us < found.single_us["cpu0"]
     assert found.stages[0].end == found.stages[1].start
 
@@ -100,7 +129,10 @@ def test_several_candidates_differ_and_come_best_first() -> None:
 
 def test_replicas_take_the_processors_that_are_left() -> None:
     soc, names = instantiate(MI9, ("cpu",) * 4)
-    alone, doubled = (partitions(GRAPH, soc, PartitionRequest(1, names, replicas))[0] for replicas in (False, True))
+    alone, doubled = (
+        partitions(GRAPH, soc, PartitionRequest(1, names, replicas))[0]
+        for replicas in (False, True)
+    )
     assert len(doubled.processors) == 4
     assert doubled.bottleneck_us == pytest.approx(alone.bottleneck_us / 4)
     assert doubled.latency_us == pytest.approx(alone.latency_us)
@@ -108,7 +140,12 @@ def test_replicas_take_the_processors_that_are_left() -> None:
 
 def test_memory_limits_are_kept() -> None:
     """Six convolutions of 36,864 bytes in int8: the fast processor may hold two."""
-    limited = replace(MI9, processors=tuple(replace(p, memory_bytes=2 * 36_864 if p.name == "cpu" else None) for p in MI9.processors))
+    limited = replace(
+        MI9,
+        processors=tuple(
+            replace(p, memory_bytes=2 * 36_864 if p.name == "cpu" else None) for p in MI9.processors
+        ),
+    )
     found = one(2, "cpu", "dsp", soc=limited)
     params = {share.processor: stage.params for stage in found.stages for share in stage.shares}
     assert params["cpu"] <= 2 * 36_864
@@ -139,13 +176,24 @@ def test_layers_go_only_where_their_kernels_were_measured() -> None:
 
 
 def test_where_layouts_depend_on_the_split_stages_are_priced_anew_and_nothing_is_claimed() -> None:
-    rules = replace(MI9.rules("cpu"), blocked=ChannelBlockedLayout(block=8, align=8, ops=frozenset({"relu", "add"})))
+    rules = replace(
+        MI9.rules("cpu"),
+        blocked=ChannelBlockedLayout(block=8, align=8, ops=frozenset({"relu", "add"})),
+    )
     soc = replace(MI9, fusion={"cpu": rules}, predictors={**MI9.predictors, "cpu": Anything()})
     found = one(2, "cpu", "dsp", soc=soc)
     assert not found.proven
-    share = next(share for stage in found.stages for share in stage.shares if share.processor == "cpu")
-    piece = next(p for p, stage in zip(found.pieces, found.stages, strict=True) if stage.shares[0].processor == "cpu")
-    assert share.compute_us == pytest.approx(1.247 * CostModel(soc).estimate_graph(piece, "cpu").latency_us)
+    share = next(
+        share for stage in found.stages for share in stage.shares if share.processor == "cpu"
+    )
+    piece = next(
+        p
+        for p, stage in zip(found.pieces, found.stages, strict=True)
+        if stage.shares[0].processor == "cpu"
+    )
+    assert share.compute_us == pytest.approx(
+        1.247 * CostModel(soc).estimate_graph(piece, "cpu").latency_us
+    )
 
 
 class Anything:
@@ -173,7 +221,11 @@ def test_wishes_that_do_not_fit_are_refused() -> None:
 def test_copies_of_a_processor_slow_others_down_as_it_does() -> None:
     soc, names = instantiate(MI9, ("cpu", "cpu", "dsp"))
     assert names == ("cpu0", "cpu1", "dsp")
-    assert soc.contention_factor(frozenset({"cpu1", "dsp"})) == MI9.contention_factor(frozenset({"cpu", "dsp"})) == 1.247
+    assert (
+        soc.contention_factor(frozenset({"cpu1", "dsp"}))
+        == MI9.contention_factor(frozenset({"cpu", "dsp"}))
+        == 1.247
+    )
     assert soc.contention_factor(frozenset({"cpu0", "cpu1"})) == 1.0
     assert instantiate(MI9, ())[0].processors == MI9.processors
     again = instances_named_by(MI9, ["cpu1", "dsp", "cpu0"])
@@ -197,14 +249,30 @@ def verb(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     return result
 
 
-def test_a_detector_with_two_outputs_is_split_exported_and_runs_as_the_network(net: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_detector_with_two_outputs_is_split_exported_and_runs_as_the_network(
+    net: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = net / "det.nns"
-    words = [f"{net}/net.py:Detector", "--stages", "2", "--processors", "cpu,dsp", "--out", str(out), "--after", "boxes:draw"]
+    words = [
+        f"{net}/net.py:Detector",
+        "--stages",
+        "2",
+        "--processors",
+        "cpu,dsp",
+        "--out",
+        str(out),
+        "--after",
+        "boxes:draw",
+    ]
     result = verb(capsys, *words)
-    assert [set(stage) >= {"processor", "start", "end", "latency_ms"} for stage in result["stages"]] == [True, True]
+    assert [
+        set(stage) >= {"processor", "start", "end", "latency_ms"} for stage in result["stages"]
+    ] == [True, True]
     assert {stage["processor"] for stage in result["stages"]} == {"cpu", "dsp"}
     assert result["bottleneck_ms"] == max(stage["period_ms"] for stage in result["stages"])
-    assert result["balance"] == pytest.approx(sum(s["period_ms"] for s in result["stages"]) / 2 / result["bottleneck_ms"])
+    assert result["balance"] == pytest.approx(
+        sum(s["period_ms"] for s in result["stages"]) / 2 / result["bottleneck_ms"]
+    )
     assert (result["stages"][0]["start"], result["stages"][1]["end"]) == ("input", "output")
     bundle = read_bundle(out)
     pipeline = bundle.manifest.pipeline
@@ -214,7 +282,10 @@ def test_a_detector_with_two_outputs_is_split_exported_and_runs_as_the_network(n
     assert pipeline.groups[0].parameters, "weights can be replaced"
     from nnstretch.capture import load_model
 
-    network, image = load_model(f"{net}/net.py:Detector").eval(), torch.randn(1, 3, 32, 32, generator=torch.Generator().manual_seed(5))
+    network, image = (
+        load_model(f"{net}/net.py:Detector").eval(),
+        torch.randn(1, 3, 32, 32, generator=torch.Generator().manual_seed(5)),
+    )
     with Session(bundle) as session, torch.no_grad():
         found = session.run(image.numpy())
         assert isinstance(found, dict)
@@ -223,28 +294,56 @@ def test_a_detector_with_two_outputs_is_split_exported_and_runs_as_the_network(n
         assert session.latency_us >= result["bottleneck_ms"] * 1000
 
 
-def test_the_reference_network_is_split_by_hand_and_right(net: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As captured, with `{add, 1}` and `{add, 4}`: three stages, two inputs, a value that skips a stage."""
+def test_the_reference_network_is_split_by_hand_and_right(
+    net: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As captured, with `{add, 1}` and `{add, 4}`.
+
+    Three stages, two inputs, a value that skips a stage.
+    """
     out = net / "ref.nns"
-    words = ["--input", "3,3", "--input", "3,3", "--split", "add:1,add:4", "--processors", "cpu,cpu,dsp", "--fallback", "nearest"]
+    words = [
+        "--input",
+        "3,3",
+        "--input",
+        "3,3",
+        "--split",
+        "add:1,add:4",
+        "--processors",
+        "cpu,cpu,dsp",
+        "--fallback",
+        "nearest",
+    ]
     result = verb(capsys, f"{net}/net.py:Reference", *words, "--out", str(out))
-    ends = [([one["name"] for one in s["inputs"]], [one["name"] for one in s["outputs"]]) for s in result["stages"]]
-    assert ends == [(["d"], ["add_1", "sub"]), (["add_1", "e"], ["add_4"]), (["add_4", "sub"], ["add_5"])]
+    ends = [
+        ([one["name"] for one in s["inputs"]], [one["name"] for one in s["outputs"]])
+        for s in result["stages"]
+    ]
+    assert ends == [
+        (["d"], ["add_1", "sub"]),
+        (["add_1", "e"], ["add_4"]),
+        (["add_4", "sub"], ["add_5"]),
+    ]
     with Session(read_bundle(out)) as session:
         for value in range(3, 8):
             array = np.full((3, 3), value, np.float32)
-            assert np.array_equal(session.run({"d": array, "e": array}), np.full((3, 3), 7 * value + 22))
+            assert np.array_equal(
+                session.run({"d": array, "e": array}), np.full((3, 3), 7 * value + 22)
+            )
 
 
-def test_a_plan_becomes_stages_that_are_branched(net: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_becomes_stages_that_are_branched(
+    net: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The stem on the GPU, two branches on CPU and DSP behind it; no processor in two stages."""
     (net / "chain.py").write_text(
-        "from torch import nn\n\n\ndef make():\n"
-        "    return nn.Sequential(nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1), nn.ReLU()), nn.Sequential(nn.Conv2d(16, 16, 3, 1, 1), nn.ReLU()))\n"
+        "from torch import nn\n\n\ndef make():\n    return nn.Sequential(nn.Sequential(nn.Conv2d(3,"
+        " 16, 3, 2, 1), nn.ReLU()), nn.Sequential(nn.Conv2d(16, 16, 3, 1, 1), nn.ReLU()))\n"
     )
     (net / "plan.yaml").write_text(
-        f"format: 1\nmodel: {net}/chain.py:make\ninput: [1, 3, 16, 16]\nsegments:\n  - {{end: '0', processor: gpu}}\n"
-        "  - end: output\n    branches: [{processor: cpu, width: 8}, {processor: dsp, width: 8}]\n"
+        f"format: 1\nmodel: {net}/chain.py:make\ninput: [1, 3, 16, 16]\nsegments:\n  - {{end: '0',"
+        " processor: gpu}\n  - end: output\n    branches: [{processor: cpu, width: 8},"
+        " {processor: dsp, width: 8}]\n"
     )
     out = net / "plan.nns"
     result = verb(capsys, str(net / "plan.yaml"), "--stages", "2", "--out", str(out))
@@ -252,10 +351,17 @@ def test_a_plan_becomes_stages_that_are_branched(net: Path, capsys: pytest.Captu
     assert [stage["branched"] for stage in result["stages"]] == [False, True]
     pipeline = read_bundle(out).manifest.pipeline
     assert pipeline is not None
-    assert [stage.subgraphs for stage in pipeline.stages] == [("s0.gpu",), ("s1.cpu", "s1.dsp", "s1.merge")]
+    assert [stage.subgraphs for stage in pipeline.stages] == [
+        ("s0.gpu",),
+        ("s1.cpu", "s1.dsp", "s1.merge"),
+    ]
     known = {processor.name: processor for processor in MI9.processors}
-    assert MI9.contention_factor(frozenset(known)) > 1, "a third processor makes the other two slower"
-    assert predicted_bottleneck_us(read_bundle(out).manifest, known) == pytest.approx(1000 * result["bottleneck_ms"])
+    assert MI9.contention_factor(frozenset(known)) > 1, (
+        "a third processor makes the other two slower"
+    )
+    assert predicted_bottleneck_us(read_bundle(out).manifest, known) == pytest.approx(
+        1000 * result["bottleneck_ms"]
+    )
     text = (net / "plan.yaml").read_text().replace("processor: gpu", "processor: cpu")
     (net / "shared.yaml").write_text(text)
     assert run_verb("partition", [str(net / "shared.yaml"), "--soc", "mi9", "--stages", "2"]) == 1
@@ -280,19 +386,36 @@ def test_segments_are_divided_like_brute_force() -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[Path], list[str]], str]] = {
-    "split nothing": (lambda net: [f"{net}/net.py:Detector", "--split", "conv2d:99"], "unknown split point conv2d:99"),
-    "too many": (lambda net: [f"{net}/net.py:Detector", "--stages", "9"], "9 stages on 3 processors (cpu, gpu, dsp)"),
+    "split nothing": (
+        lambda net: [f"{net}/net.py:Detector", "--split", "conv2d:99"],
+        "unknown split point conv2d:99",
+    ),
+    "too many": (
+        lambda net: [f"{net}/net.py:Detector", "--stages", "9"],
+        "9 stages on 3 processors (cpu, gpu, dsp)",
+    ),
     "zero": (lambda net: [f"{net}/net.py:Detector", "--stages", "0"], "--stages is 0"),
-    "no processor": (lambda net: [f"{net}/net.py:Detector", "--processors", "cpu,tpu"], "unknown processor 'tpu'"),
+    "no processor": (
+        lambda net: [f"{net}/net.py:Detector", "--processors", "cpu,tpu"],
+        "unknown processor 'tpu'",
+    ),
     "no plan": (lambda net: ["plan.yaml"], "plan.yaml"),
-    "a plan's own": (lambda net: ["plan.yaml", "--split", "a"], "--split with plan.yaml, command line, a plan places its own branches"),
+    "a plan's own": (
+        lambda net: ["plan.yaml", "--split", "a"],
+        "--split with plan.yaml, command line, a plan places its own branches",
+    ),
     "code": (lambda net: [f"{net}/net.py:Detector", "--before", "rm -rf"], "--before is 'rm -rf'"),
-    "no folder": (lambda net: [f"{net}/net.py:Detector", "--out", f"{net}/none/x.nns"], "no folder"),
+    "no folder": (
+        lambda net: [f"{net}/net.py:Detector", "--out", f"{net}/none/x.nns"],
+        "no folder",
+    ),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_bad_command_lines_are_refused_in_one_line(case: str, net: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_command_lines_are_refused_in_one_line(
+    case: str, net: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words, message = REFUSED[case]
     assert run_verb("partition", [*words(net), "--soc", "mi9"]) == 1
     error = capsys.readouterr().err

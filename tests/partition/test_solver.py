@@ -1,4 +1,7 @@
-"""The automatic split against brute force: equal bottleneck, equal latency, processors used once, limits kept."""
+"""The automatic split against brute force.
+
+Equal bottleneck, equal latency, processors used once, limits kept.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,12 @@ from nnstretch.partition.lower_bound import bottleneck_bound_us
 from nnstretch.partition.solver import best_assignments
 from nnstretch.partition.split_graph import split_graph
 from nnstretch.partition.stage_costs import StageCostTable, boundary_traffic, sum_between
-from nnstretch.partition.topological_cuts import chain_cuts, dependencies_of, enumerate_cuts, topological_cuts
+from nnstretch.partition.topological_cuts import (
+    chain_cuts,
+    dependencies_of,
+    enumerate_cuts,
+    topological_cuts,
+)
 
 NAMES = ("cpu", "gpu", "dsp")
 
@@ -37,13 +45,28 @@ def contention(names: frozenset[str]) -> float:
 def tables(draw: st.DrawFn) -> StageCostTable:
     """Compute that adds up, transfers that do not, and some units that some processors refuse."""
     processors, units = draw(st.integers(1, 3)), draw(st.integers(1, 6))
-    cost = st.one_of(st.integers(1, 9).map(float), st.just(np.inf)) if draw(st.booleans()) else st.integers(1, 9).map(float)
-    least = np.array([draw(st.lists(cost, min_size=units, max_size=units)) for _ in range(processors)])
+    cost = (
+        st.one_of(st.integers(1, 9).map(float), st.just(np.inf))
+        if draw(st.booleans())
+        else st.integers(1, 9).map(float)
+    )
+    least = np.array(
+        [draw(st.lists(cost, min_size=units, max_size=units)) for _ in range(processors)]
+    )
     compute = [runs(one) for one in least]
     shape = (processors, units + 1, units + 1)
-    flat = draw(st.lists(st.integers(0, 4), min_size=int(np.prod(shape)), max_size=int(np.prod(shape))))
+    flat = draw(
+        st.lists(st.integers(0, 4), min_size=int(np.prod(shape)), max_size=int(np.prod(shape)))
+    )
     beside = frozenset(draw(st.lists(st.sampled_from(NAMES[1:]), unique=True)))
-    return StageCostTable(NAMES[:processors], np.stack(compute), np.array(flat, float).reshape(shape), contention, least, beside=beside)
+    return StageCostTable(
+        NAMES[:processors],
+        np.stack(compute),
+        np.array(flat, float).reshape(shape),
+        contention,
+        least,
+        beside=beside,
+    )
 
 
 def every_way(table: StageCostTable, stages: int, replicas: bool) -> Iterator[tuple[float, float]]:
@@ -54,14 +77,32 @@ def every_way(table: StageCostTable, stages: int, replicas: bool) -> Iterator[tu
             used = frozenset(table.processors[p] for group in groups for p in group)
             factor = table.slowdown(used) if len(used) > 1 else 1.0
             costs = [
-                [(factor * table.compute_us[p, start, stop], table.transfer_us[p, start, stop], table.processors[p] in table.beside) for p in group]
+                [
+                    (
+                        factor * table.compute_us[p, start, stop],
+                        table.transfer_us[p, start, stop],
+                        table.processors[p] in table.beside,
+                    )
+                    for p in group
+                ]
                 for group, start, stop in zip(groups, borders[:-1], borders[1:], strict=True)
             ]
-            periods_us = (max(max(c, t) if beside else c + t for c, t, beside in one) / len(one) for one in costs)
-            yield max(periods_us), sum(max(compute_us + transfer_us for compute_us, transfer_us, _ in one) for one in costs)
+            periods_us = (
+                max(max(c, t) if beside else c + t for c, t, beside in one) / len(one)
+                for one in costs
+            )
+            yield (
+                max(periods_us),
+                sum(
+                    max(compute_us + transfer_us for compute_us, transfer_us, _ in one)
+                    for one in costs
+                ),
+            )
 
 
-def bindings(free: tuple[int, ...], stages: int, replicas: bool) -> Iterator[tuple[tuple[int, ...], ...]]:
+def bindings(
+    free: tuple[int, ...], stages: int, replicas: bool
+) -> Iterator[tuple[tuple[int, ...], ...]]:
     if not stages:
         yield ()
         return
@@ -73,9 +114,13 @@ def bindings(free: tuple[int, ...], stages: int, replicas: bool) -> Iterator[tup
 
 @settings(deadline=None, max_examples=250)
 @given(tables(), st.booleans(), st.sampled_from([None, 1, 2, 3]))
-def test_the_choice_is_the_optimum(table: StageCostTable, replicas: bool, stages: int | None) -> None:
+def test_the_choice_is_the_optimum(
+    table: StageCostTable, replicas: bool, stages: int | None
+) -> None:
     counts = range(1, len(table.processors) + 1) if stages is None else [stages]
-    ways = [way for count in counts for way in every_way(table, count, replicas) if np.isfinite(way[0])]
+    ways = [
+        way for count in counts for way in every_way(table, count, replicas) if np.isfinite(way[0])
+    ]
     if not ways:
         with pytest.raises(NoPlan):
             best_assignments(table, stages, replicas)
@@ -83,7 +128,9 @@ def test_the_choice_is_the_optimum(table: StageCostTable, replicas: bool, stages
     choice, *_ = found = best_assignments(table, stages, replicas, top=4)
     bottleneck_us = min(way[0] for way in ways)
     assert choice.bottleneck_us == pytest.approx(bottleneck_us)
-    assert choice.latency_us == pytest.approx(min(latency for period, latency in ways if period <= bottleneck_us * (1 + 1e-9)))
+    assert choice.latency_us == pytest.approx(
+        min(latency for period, latency in ways if period <= bottleneck_us * (1 + 1e-9))
+    )
     assert choice.borders[0] == 0
     assert choice.borders[-1] == table.units
     used = [name for group in choice.groups for name in group]
@@ -105,8 +152,12 @@ def test_the_next_best_are_the_next_best(table: StageCostTable) -> None:
 
 @settings(deadline=None, max_examples=80)
 @given(graphs(), st.sampled_from([4, 256]))
-def test_what_enters_and_leaves_a_stage_is_what_its_graph_reads_and_writes(graph: Graph, limit: int) -> None:
-    """Between any two frontiers the table's transfers and weights are those of the graphs that are built."""
+def test_what_enters_and_leaves_a_stage_is_what_its_graph_reads_and_writes(
+    graph: Graph, limit: int
+) -> None:
+    """Between any two frontiers the table's transfers and weights are those of the graphs that are
+    built.
+    """
     unit_of = compute_layers(graph)
     ends = topological_cuts(graph, unit_of, limit)
     flow = boundary_traffic(graph, unit_of, ends, 4)
@@ -114,7 +165,9 @@ def test_what_enters_and_leaves_a_stage_is_what_its_graph_reads_and_writes(graph
         before, within = ends.masks[start], ends.masks[stop]
         stage_of = [0 if before >> unit & 1 else 1 if within >> unit & 1 else 2 for unit in unit_of]
         try:
-            piece = split_graph(graph, [stage - (not before) for stage in stage_of])[int(before > 0)]
+            piece = split_graph(graph, [stage - (not before) for stage in stage_of])[
+                int(before > 0)
+            ]
         except BadInput:
             continue
         assert flow.reads[start, stop] == len(piece.inputs)
@@ -130,16 +183,25 @@ def test_frontiers_are_all_sets_that_need_nothing_outside(graph: Graph) -> None:
     needs = dependencies_of(graph, unit_of)
     if len(needs) > 9:
         return
-    closed = {mask for mask in range(1 << len(needs)) if all(not need & ~mask for unit, need in enumerate(needs) if mask >> unit & 1)}
+    closed = {
+        mask
+        for mask in range(1 << len(needs))
+        if all(not need & ~mask for unit, need in enumerate(needs) if mask >> unit & 1)
+    }
     assert set(enumerate_cuts(needs, 1 << 9) or ()) == closed
     some = topological_cuts(graph, unit_of, limit=2)
     assert set(some.masks) <= closed
-    assert {0, (1 << len(needs)) - 1} | {(1 << count) - 1 for count in range(len(needs))} <= set(some.masks)
+    assert {0, (1 << len(needs)) - 1} | {(1 << count) - 1 for count in range(len(needs))} <= set(
+        some.masks
+    )
     assert some.complete == (len(closed) <= 2)
 
 
 def test_parallel_branches_are_divided_in_whatever_order_is_best() -> None:
-    """Two chains of weights 3, 1 and 1, 3 from one input: in printed order 3 1 | 1 3 hands nothing over but its output."""
+    """Two chains of weights 3, 1 and 1, 3 from one input.
+
+    In printed order 3 1 | 1 3 hands nothing over but its output.
+    """
     graph = forked()
     found = topological_cuts(graph, compute_layers(graph))
     assert found.complete
@@ -148,15 +210,20 @@ def test_parallel_branches_are_divided_in_whatever_order_is_best() -> None:
 
 def forked() -> Graph:
     nodes = (
-        node("a", "add.Tensor", "%x", 1), node("b", "add.Tensor", "%x", 2), node("a1", "mul.Tensor", "%a", 3),
-        node("b1", "mul.Tensor", "%b", 4), node("out", "add.Tensor", "%a1", "%b1"),
-    )  # fmt: skip
+        node("a", "add.Tensor", "%x", 1),
+        node("b", "add.Tensor", "%x", 2),
+        node("a1", "mul.Tensor", "%a", 3),
+        node("b1", "mul.Tensor", "%b", 4),
+        node("out", "add.Tensor", "%a1", "%b1"),
+    )
     return Graph("forked", (Value("x", ONE),), (), nodes, ("out",))
 
 
 @settings(deadline=None, max_examples=60)
 @given(graphs(), st.data())
-def test_the_best_split_of_a_dag_is_the_best_of_all_assignments(graph: Graph, data: st.DataObject) -> None:
+def test_the_best_split_of_a_dag_is_the_best_of_all_assignments(
+    graph: Graph, data: st.DataObject
+) -> None:
     """Every way to give each unit a stage such that values run forward, one by one."""
     unit_of = compute_layers(graph)
     needs = dependencies_of(graph, unit_of)
@@ -164,23 +231,39 @@ def test_the_best_split_of_a_dag_is_the_best_of_all_assignments(graph: Graph, da
         return
     ends = topological_cuts(graph, unit_of)
     flow = boundary_traffic(graph, unit_of, ends, 1)
-    units_us = np.array(data.draw(st.lists(st.integers(1, 9).map(float), min_size=len(needs), max_size=len(needs))))
+    units_us = np.array(
+        data.draw(st.lists(st.integers(1, 9).map(float), min_size=len(needs), max_size=len(needs)))
+    )
     compute = sum_between(units_us, ends.member, ends.nested)
     cost = compute + 2 * flow.reads + flow.writes
     place = {mask: i for i, mask in enumerate(ends.masks)}
     everything, found = (1 << len(needs)) - 1, []
     for stages in product((0, 1), repeat=len(needs)):
         first = sum(1 << unit for unit, stage in enumerate(stages) if not stage)
-        if first in (0, everything) or any(need & ~first for unit, need in enumerate(needs) if first >> unit & 1):
+        if first in (0, everything) or any(
+            need & ~first for unit, need in enumerate(needs) if first >> unit & 1
+        ):
             continue
         found.append(max(cost[0, place[first]], cost[place[first], place[everything]]))
-    table = StageCostTable(("cpu", "dsp"), np.stack([compute] * 2), np.stack([2 * flow.reads + flow.writes] * 2), lambda _: 1.0, np.stack([units_us] * 2))
+    table = StageCostTable(
+        ("cpu", "dsp"),
+        np.stack([compute] * 2),
+        np.stack([2 * flow.reads + flow.writes] * 2),
+        lambda _: 1.0,
+        np.stack([units_us] * 2),
+    )
     assert best_assignments(table, 2)[0].bottleneck_us == pytest.approx(min(found))
 
 
 def line(*times_us: float, processors: int = 2) -> StageCostTable:
     compute = np.stack([runs(np.array(times_us))] * processors)
-    return StageCostTable(NAMES[:processors], compute, np.zeros_like(compute), lambda _: 1.0, np.array([times_us] * processors))
+    return StageCostTable(
+        NAMES[:processors],
+        compute,
+        np.zeros_like(compute),
+        lambda _: 1.0,
+        np.array([times_us] * processors),
+    )
 
 
 def test_more_stages_than_processors_or_layers_are_refused_with_the_numbers() -> None:
@@ -191,7 +274,10 @@ def test_more_stages_than_processors_or_layers_are_refused_with_the_numbers() ->
 
 
 def test_a_processor_that_is_left_over_becomes_a_replica_of_the_heavy_stage() -> None:
-    """One unit of 8 and one of 4 on three equal processors: the heavy one twice, a result every 4."""
+    """One unit of 8 and one of 4 on three equal processors.
+
+    The heavy one twice, a result every 4.
+    """
     choice = best_assignments(line(8.0, 4.0, processors=3), 2, replicas=True)[0]
     assert (choice.bottleneck_us, choice.latency_us) == (4.0, 12.0)
     assert [len(group) for group in choice.groups] == [2, 1]

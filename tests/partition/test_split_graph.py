@@ -1,4 +1,6 @@
-"""Splitting by hand: the pieces compute what the whole computes, and hand over what is needed, each value once."""
+"""Splitting by hand: the pieces compute what the whole computes, and hand over what is needed, each
+value once.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +25,29 @@ def ends(found: tuple[Graph, ...]) -> list[tuple[tuple[str, ...], tuple[str, ...
 REFERENCE_ENDS = [(("d",), ("o3", "o2")), (("o3", "e"), ("n",)), (("n", "o2"), ("out",))]
 
 
-@pytest.mark.parametrize("points", [[("add", 1), ("add", 4)], ["o3", "n"], ["n", "add:1"], ["add.Tensor:1", frozenset({"n", "o2"})]])
+@pytest.mark.parametrize(
+    "points",
+    [
+        [("add", 1), ("add", 4)],
+        ["o3", "n"],
+        ["n", "add:1"],
+        ["add.Tensor:1", frozenset({"n", "o2"})],
+    ],
+)
 def test_the_reference_network_falls_into_its_three_stages(points: list[str]) -> None:
-    """Values are counted once though used twice, o2 skips a stage, and outputs are in order of their first use."""
+    """Values are counted once though used twice, o2 skips a stage, and outputs are in order of
+    their first use.
+    """
     found = split_at(reference(), points)
     assert ends(found) == REFERENCE_ENDS
     assert run_pieces(found, VALUES)["out"] == 4 * 3 + 3 * 5 + 22
 
 
 def test_ranges_of_the_printed_form_are_stages() -> None:
-    assert ends(split_ranges(reference(), [("thrice", "out"), ("o1", "o3"), ("n1", "n")])) == REFERENCE_ENDS
+    assert (
+        ends(split_ranges(reference(), [("thrice", "out"), ("o1", "o3"), ("n1", "n")]))
+        == REFERENCE_ENDS
+    )
     text = "o1..o3, n1..n, thrice..out"
     assert ends(split_graph(reference(), stages_of_text(reference(), text))) == REFERENCE_ENDS
 
@@ -54,31 +69,52 @@ def test_what_picks_from_a_tuple_stays_with_it() -> None:
 
 def test_a_value_read_twice_downstream_crosses_once() -> None:
     """The original makes a new input for every use."""
-    graph = Graph("twice", (Value("x", ONE),), (), (node("a", "add.Tensor", "%x", 1), node("b", "mul.Tensor", "%a", "%a")), ("b",))
+    graph = Graph(
+        "twice",
+        (Value("x", ONE),),
+        (),
+        (node("a", "add.Tensor", "%x", 1), node("b", "mul.Tensor", "%a", "%a")),
+        ("b",),
+    )
     assert ends(split_at(graph, ["a"])) == [(("x",), ("a",)), (("a",), ("b",))]
 
 
 def test_weights_and_what_is_made_of_them_go_with_their_users() -> None:
     nodes = (
-        node("half", "mul.Tensor", "%w", 2), node("a", "add.Tensor", "%x", "%half"), node("size", "sym_size.int", "%x", 0),
-        node("grid", "full", "%size"), node("b", "add.Tensor", "%a", "%half"), node("c", "mul.Tensor", "%b", "%grid"),
-    )  # fmt: skip
+        node("half", "mul.Tensor", "%w", 2),
+        node("a", "add.Tensor", "%x", "%half"),
+        node("size", "sym_size.int", "%x", 0),
+        node("grid", "full", "%size"),
+        node("b", "add.Tensor", "%a", "%half"),
+        node("c", "mul.Tensor", "%b", "%grid"),
+    )
     graph = Graph("shared", (Value("x", ONE),), (Weight("w", ONE),), nodes, ("c",))
     first, second = split_at(graph, ["a"])
     assert [one.name for one in first.nodes] == ["half", "a"]
     assert [one.name for one in second.nodes] == ["half", "size", "grid", "b", "c"]
     assert [weight.name for weight in second.weights] == ["w"]
-    assert [value.name for value in second.inputs] == ["a"], "the batch size is read off what enters anyway"
+    assert [value.name for value in second.inputs] == ["a"], (
+        "the batch size is read off what enters anyway"
+    )
     assert run_pieces((first, second), {"x": 1, "w": 3})["c"] == run(graph, {"x": 1, "w": 3})["c"]
 
 
 REFUSED = {
-    "add:6": (UnknownName, "unknown split point add:6, network reference, it has 6, counted from 0"),
+    "add:6": (
+        UnknownName,
+        "unknown split point add:6, network reference, it has 6, counted from 0",
+    ),
     "conv2d:0": (UnknownName, "unknown split point conv2d:0, network reference, it has none"),
-    "o9": (UnknownName, "unknown split point 'o9', network reference, no cut, module or node of this name"),
+    "o9": (
+        UnknownName,
+        "unknown split point 'o9', network reference, no cut, module or node of this name",
+    ),
     "o3+zz": (UnknownName, "unknown tensor 'zz'"),
     "out": (BadInput, "split point out splits nothing, network reference, everything is before it"),
-    "o3,add:1": (BadInput, "splits nothing, network reference, nothing is between it and the point before it"),
+    "o3,add:1": (
+        BadInput,
+        "splits nothing, network reference, nothing is between it and the point before it",
+    ),
     "": (BadInput, "no split point in ''"),
     "o1..o3,n": (BadInput, "range o1..o3 among split points"),
     "o1..o3": (BadInput, "n1 and 4 more are in no range"),
@@ -107,14 +143,20 @@ def test_values_do_not_run_backwards() -> None:
 def test_any_split_of_any_graph_computes_the_same(graph: Graph, data: st.DataObject) -> None:
     values = {"x": 2, "y": 7, "w0": 1, "w1": 2, "w2": 3}
     count = data.draw(st.integers(0, 3))
-    borders = sorted(data.draw(st.lists(st.integers(0, len(graph.nodes)), min_size=count, max_size=count)))
+    borders = sorted(
+        data.draw(st.lists(st.integers(0, len(graph.nodes)), min_size=count, max_size=count))
+    )
     try:
-        found = split_graph(graph, [sum(border <= i for border in borders) for i in range(len(graph.nodes))])
+        found = split_graph(
+            graph, [sum(border <= i for border in borders) for i in range(len(graph.nodes))]
+        )
     except BadInput as refusal:
         assert "has no operator" in str(refusal) or "batch size" in str(refusal)  # noqa: PT017
         return
     whole, parts = run(graph, values), run_pieces(found, values)
-    assert {name: parts[name] for name in graph.outputs} == {name: whole[name] for name in graph.outputs}
+    assert {name: parts[name] for name in graph.outputs} == {
+        name: whole[name] for name in graph.outputs
+    }
     written = [name for piece in found for name in piece.outputs]
     assert len(written) == len(set(written))
     for piece in found:
@@ -137,5 +179,18 @@ def test_a_compute_layer_is_an_intensive_operator_and_the_cheap_ones_behind_it()
     names = ["pad", "conv", "relu", "conv_1", "norm", "relu_1"]
     kinds = ["add.Tensor", "conv2d", "relu", "conv2d", "batch_norm", "relu"]
     reads = ["%x", "%pad", "%conv", "%relu", "%conv_1", "%norm"]
-    graph = Graph("chain", (Value("x", ONE),), (), tuple(node(n, k, r) for n, k, r in zip(names, kinds, reads, strict=True)), ("relu_1",))
-    assert compute_layers(graph) == (0, 1, 1, 2, 2, 2), "a cut before the first convolution divides, too"
+    graph = Graph(
+        "chain",
+        (Value("x", ONE),),
+        (),
+        tuple(node(n, k, r) for n, k, r in zip(names, kinds, reads, strict=True)),
+        ("relu_1",),
+    )
+    assert compute_layers(graph) == (
+        0,
+        1,
+        1,
+        2,
+        2,
+        2,
+    ), "a cut before the first convolution divides, too"

@@ -1,4 +1,6 @@
-"""The shipped mi9 is what its script writes from the published data, and as accurate as its card says."""
+"""The shipped mi9 is what its script writes from the published data, and as accurate as its card
+says.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,11 @@ def errors() -> dict[str, float]:
 
 def printed() -> dict[str, tuple[str, ...]]:
     """Errors on the card, by network: fitted, network left out, row left out."""
-    rows = re.findall(r"^\| (\S+-[CGD]+) \| \d+ \| (\S+) \| (\S+) \| (\S+) \|", (FOLDER / "CARD.md").read_text(), re.M)
+    rows = re.findall(
+        r"^\| (\S+-[CGD]+) \| \d+ \| (\S+) \| (\S+) \| (\S+) \|",
+        (FOLDER / "CARD.md").read_text(),
+        re.M,
+    )
     return {row[0]: row[1:] for row in rows}
 
 
@@ -46,12 +52,28 @@ def timed() -> list[dict[str, str]]:
 
 
 def gpu_kernel(row: dict[str, str]) -> Kernel:
-    cin, cout, side_in, side_out, k = (int(row[key]) for key in ("cin", "cout", "hw_in", "hw_out", "k"))
+    cin, cout, side_in, side_out, k = (
+        int(row[key]) for key in ("cin", "cout", "hw_in", "hw_out", "k")
+    )
     write = cout * side_out**2
     read = cin * side_in**2 + (write if row["role"] == "conv2" else 0)
     weights = k * k * cin * cout + cout
     hw = (side_in**2, side_out**2)
-    return Kernel(row["op"], "conv", cin, cout, *hw, k, int(row["s"]), 1, 1, int(row["macs"]), read, write, weights)
+    return Kernel(
+        row["op"],
+        "conv",
+        cin,
+        cout,
+        *hw,
+        k,
+        int(row["s"]),
+        1,
+        1,
+        int(row["macs"]),
+        read,
+        write,
+        weights,
+    )
 
 
 def by_stage(values: list[tuple[str, float]]) -> dict[str, float]:
@@ -70,13 +92,17 @@ def test_whole_networks_are_met_within_five_percent_on_average() -> None:
 
 
 def test_the_card_prints_the_errors_that_the_shipped_numbers_make() -> None:
-    assert {config: f"{error:+.1%}" for config, error in errors().items()} == {config: row[0] for config, row in printed().items()}
+    assert {config: f"{error:+.1%}" for config, error in errors().items()} == {
+        config: row[0] for config, row in printed().items()
+    }
 
 
 def test_errors_with_a_network_left_out_keep_their_promise() -> None:
     rows = printed()
     single = [percent(row[1]) for config, row in rows.items() if len(config.rsplit("-", 1)[1]) == 1]
-    branched = [percent(row[1]) for config, row in rows.items() if len(config.rsplit("-", 1)[1]) > 1]
+    branched = [
+        percent(row[1]) for config, row in rows.items() if len(config.rsplit("-", 1)[1]) > 1
+    ]
     assert (len(single), len(branched)) == (18, 6)
     assert sum(single) / 18 <= 10
     assert sum(branched) / 6 <= 15
@@ -93,7 +119,9 @@ def test_errors_with_a_branched_row_left_out_keep_their_promise() -> None:
 
 def test_gpu_kernels_of_every_stage_add_up_to_the_measured_time() -> None:
     predictor = load_soc("mi9").predictors["gpu"]
-    predicted = by_stage([(row["stage"], predictor.estimate(gpu_kernel(row)).latency_us) for row in timed()])
+    predicted = by_stage(
+        [(row["stage"], predictor.estimate(gpu_kernel(row)).latency_us) for row in timed()]
+    )
     measured = by_stage([(row["stage"], float(row["kernel_us"])) for row in timed()])
     assert sorted(measured) == ["1", "2", "3", "4"]
     for stage, total_us in measured.items():
@@ -106,8 +134,13 @@ def test_a_meeting_point_costs_what_the_profiled_one_did() -> None:
     gpu = soc.processor("gpu")
     off: dict[str, list[float]] = defaultdict(list)
     for row in (row for row in timed() if row["kernel_index"] == "1"):
-        last = next(r for r in reversed(timed()) if r["stage"] == row["stage"] and r["run"] == row["run"])
-        moved_in, moved_out = int(row["cin"]) * int(row["hw_in"]) ** 2, int(last["cout"]) * int(last["hw_out"]) ** 2
+        last = next(
+            r for r in reversed(timed()) if r["stage"] == row["stage"] and r["run"] == row["run"]
+        )
+        moved_in, moved_out = (
+            int(row["cin"]) * int(row["hw_in"]) ** 2,
+            int(last["cout"]) * int(last["hw_out"]) ** 2,
+        )
         host_us = float(row["gpu_push_us"]) + float(row["gpu_wait_us"])
         off["launch"].append(gpu.copy_in.cost_us(moved_in) / float(row["launch_gap_us"]) - 1)
         off["map"].append(gpu.copy_out.cost_us(moved_out) / float(row["out_gap_us"]) - 1)
@@ -132,7 +165,9 @@ def test_estimates_are_vectorised() -> None:
     many = latency_us(predictor.rates, features)
     seconds = time.perf_counter() - started
     assert many.shape == (1000 * len(rows),)
-    assert many[: len(rows)].tolist() == pytest.approx([predictor.estimate(gpu_kernel(row)).latency_us for row in rows])
+    assert many[: len(rows)].tolist() == pytest.approx(
+        [predictor.estimate(gpu_kernel(row)).latency_us for row in rows]
+    )
     assert many.size / seconds >= 200_000
 
 
@@ -140,7 +175,14 @@ def test_estimates_are_vectorised() -> None:
 def rewritten(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("scipy")
     out = tmp_path_factory.mktemp("mi9")
-    command = [sys.executable, str(ROOT / "scripts" / "calibrate_mi9.py"), "--data", str(DATA), "--out", str(out)]
+    command = [
+        sys.executable,
+        str(ROOT / "scripts" / "calibrate_mi9.py"),
+        "--data",
+        str(DATA),
+        "--out",
+        str(out),
+    ]
     subprocess.run(command, check=True, capture_output=True)
     return out
 
@@ -150,8 +192,14 @@ NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 @pytest.mark.parametrize("name", ["soc.json", "cpu.json", "gpu.json", "dsp.json", "CARD.md"])
 def test_the_script_writes_what_is_shipped(rewritten: Path, name: str) -> None:
-    """Word for word; numbers up to what another processor's arithmetic changes in a fit, which is their last printed digit."""
+    """Word for word; numbers up to what another processor's arithmetic changes in a fit, which is
+    their last printed digit.
+    """
     written, kept = ((folder / name).read_text(encoding="utf-8") for folder in (rewritten, FOLDER))
     assert NUMBER.sub("#", written) == NUMBER.sub("#", kept)
     for ours, theirs in zip(NUMBER.findall(written), NUMBER.findall(kept), strict=True):
-        assert float(ours) == pytest.approx(float(theirs), rel=1e-3, abs=10.0 ** -len(theirs.partition(".")[2]) if "." in theirs else 0)
+        assert float(ours) == pytest.approx(
+            float(theirs),
+            rel=1e-3,
+            abs=10.0 ** -len(theirs.partition(".")[2]) if "." in theirs else 0,
+        )

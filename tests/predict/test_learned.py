@@ -33,19 +33,35 @@ def learned() -> Learned:
 def test_the_table_says_what_a_kernel_is() -> None:
     one = kernel(Form("conv", "conv2d", 3), Size(24, 40, 14, 2))
     row = dict(zip(COLUMNS, feature_table([one], 4)[0].tolist(), strict=True))
-    assert (row["cin"], row["cout"], row["hw_out"], row["batch"], row["macs"]) == (24, 40, 196, 2, 2 * 196 * 9 * 24 * 40)
-    assert (row["read_bytes"], row["write_bytes"], row["weight_bytes"]) == (4 * 2 * 196 * 24, 4 * 2 * 196 * 40, 4 * (9 * 24 * 40 + 40))
+    assert (row["cin"], row["cout"], row["hw_out"], row["batch"], row["macs"]) == (
+        24,
+        40,
+        196,
+        2,
+        2 * 196 * 9 * 24 * 40,
+    )
+    assert (row["read_bytes"], row["write_bytes"], row["weight_bytes"]) == (
+        4 * 2 * 196 * 24,
+        4 * 2 * 196 * 40,
+        4 * (9 * 24 * 40 + 40),
+    )
     assert row["padded_macs"] == 2 * 196 * 9 * 32 * 48
     assert row["tile_macs"] == 2 * 196 * 9 * 24 * 64
     assert row["step_macs"] == 2 * 14 * 18 * 9 * 24 * 48
-    assert (row["reduction"], row["windows"], row["patches"]) == (9 * 24, 2 * 196 * 9 * 40, 2 * 196 * 9 * 24)
+    assert (row["reduction"], row["windows"], row["patches"]) == (
+        9 * 24,
+        2 * 196 * 9 * 40,
+        2 * 196 * 9 * 24,
+    )
     assert feature_table([one], 1)[0][COLUMNS.index("read_bytes")] == row["read_bytes"] / 4
 
 
 def test_held_out_kernels_are_met_up_to_their_noise(learned: Learned) -> None:
     found = learned.estimate_many([sample.kernel for sample in HELD_OUT])
     measured = np.array([sample.latency_us for sample in HELD_OUT])
-    assert np.median(np.abs(found.latency_us / measured - 1)) < 0.06  # two thirds of 5% noise is 0.034
+    assert (
+        np.median(np.abs(found.latency_us / measured - 1)) < 0.06
+    )  # two thirds of 5% noise is 0.034
     assert found.latency_us.sum() == pytest.approx(measured.sum(), rel=0.03)
 
 
@@ -56,7 +72,10 @@ def test_intervals_hold_nine_of_ten_held_out_kernels(learned: Learned) -> None:
 
 
 def test_noise_widens_the_intervals_and_the_error() -> None:
-    calm, noisy = (fit(synthetic.samples(600, seed=1, noise=noise), "cpu", "float32", growths=()) for noise in (0.03, 0.3))
+    calm, noisy = (
+        fit(synthetic.samples(600, seed=1, noise=noise), "cpu", "float32", growths=())
+        for noise in (0.03, 0.3)
+    )
     assert noisy.relative_error > 2 * calm.relative_error
     one = kernel(synthetic.FORMS[0], Size(128, 128, 28, 1))
     quiet, loud = calm.estimate(one), noisy.estimate(one)
@@ -71,33 +90,55 @@ def test_fitting_repeats_itself() -> None:
 
 def test_a_single_slow_round_changes_nothing() -> None:
     quiet = synthetic.samples(300, seed=3)
-    loud = [replace(sample, latencies_us=(*sample.latencies_us[:-1], 50 * sample.latencies_us[-1])) for sample in quiet]
-    assert [sample.latency_us for sample in loud] == pytest.approx([sample.latency_us for sample in quiet], rel=0.03)
+    loud = [
+        replace(sample, latencies_us=(*sample.latencies_us[:-1], 50 * sample.latencies_us[-1]))
+        for sample in quiet
+    ]
+    assert [sample.latency_us for sample in loud] == pytest.approx(
+        [sample.latency_us for sample in quiet], rel=0.03
+    )
 
 
 def test_an_operator_of_one_sample_still_costs_its_own() -> None:
     """A single slow one among many fast ones is neither lost nor charged to the others."""
-    many = [replace(sample, kernel=replace(sample.kernel, epilogue=())) for sample in synthetic.samples(400, seed=6)]
+    many = [
+        replace(sample, kernel=replace(sample.kernel, epilogue=()))
+        for sample in synthetic.samples(400, seed=6)
+    ]
     relus = [sample for sample in many if sample.kernel.op == "relu"]
     slow = Sample(kernel(Form("activation", "mish"), Size(256, 256, 40, 1)), (3000.0,) * 5)
     found = fit([*relus, slow], "cpu", "float32", growths=())
     assert found.estimate(slow.kernel).latency_us == pytest.approx(3000, rel=0.05)
-    assert found.estimate(replace(slow.kernel, op="relu")).latency_us == pytest.approx(synthetic.truth_us(slow.kernel), rel=0.15)
+    assert found.estimate(replace(slow.kernel, op="relu")).latency_us == pytest.approx(
+        synthetic.truth_us(slow.kernel), rel=0.15
+    )
 
 
 def test_far_beyond_what_was_measured_the_interval_is_wider(learned: Learned) -> None:
     family = learned.families["conv1x1.blocked"]
-    near, far = (learned.estimate(kernel(synthetic.FORMS[0], Size(512, 512, side, 1))) for side in (56, 56 * 3))
+    near, far = (
+        learned.estimate(kernel(synthetic.FORMS[0], Size(512, 512, side, 1)))
+        for side in (56, 56 * 3)
+    )
     assert far.latency_us > 7 * near.latency_us  # 9 times the pixels
-    ratio = np.log(far.interval_us[1] / far.latency_us) / np.log(near.interval_us[1] / near.latency_us)
+    ratio = np.log(far.interval_us[1] / far.latency_us) / np.log(
+        near.interval_us[1] / near.latency_us
+    )
     assert family.macs[1] * 4 < 512 * 512 * 168**2
     assert ratio == pytest.approx(WIDER)
 
 
-def test_a_known_follower_behind_another_kind_is_answered_with_a_wider_interval(learned: Learned) -> None:
+def test_a_known_follower_behind_another_kind_is_answered_with_a_wider_interval(
+    learned: Learned,
+) -> None:
     size = Size(256, 256, 14, 1)
-    plain, fused = (learned.estimate(kernel(Form("dwconv", "conv2d", 3, "blocked", then), size)) for then in ((), ("silu",)))
-    assert np.log(fused.interval_us[1] / fused.latency_us) == pytest.approx(WIDER * np.log(plain.interval_us[1] / plain.latency_us))
+    plain, fused = (
+        learned.estimate(kernel(Form("dwconv", "conv2d", 3, "blocked", then), size))
+        for then in ((), ("silu",))
+    )
+    assert np.log(fused.interval_us[1] / fused.latency_us) == pytest.approx(
+        WIDER * np.log(plain.interval_us[1] / plain.latency_us)
+    )
 
 
 def test_a_few_samples_make_a_predictor_with_wide_intervals() -> None:
@@ -139,26 +180,46 @@ def test_any_predictor_answers_for_many() -> None:
             return load_soc("mi9").predictors["cpu"].estimate(one)
 
     many = [kernel(Form("conv", "conv2d", 3), Size(16 * i, 32, 14, 1)) for i in range(1, 5)]
-    assert estimate_many(Loop(), many).latency_us == pytest.approx(estimate_many(load_soc("mi9").predictors["cpu"], many).latency_us)
+    assert estimate_many(Loop(), many).latency_us == pytest.approx(
+        estimate_many(load_soc("mi9").predictors["cpu"], many).latency_us
+    )
 
 
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 2**31), leaves=st.integers(2, LEAVES), trees=st.integers(1, 40))
-def test_trees_answer_exactly_as_the_library_that_grew_them(seed: int, leaves: int, trees: int) -> None:
+def test_trees_answer_exactly_as_the_library_that_grew_them(
+    seed: int, leaves: int, trees: int
+) -> None:
     rng = np.random.default_rng(seed)
     rows, wanted = rng.integers(0, 50, (300, 4)).astype(float), rng.normal(size=300)
-    grown = HistGradientBoostingRegressor(max_iter=trees, max_leaf_nodes=leaves, min_samples_leaf=2, early_stopping=False, random_state=0)
+    grown = HistGradientBoostingRegressor(
+        max_iter=trees,
+        max_leaf_nodes=leaves,
+        min_samples_leaf=2,
+        early_stopping=False,
+        random_state=0,
+    )
     grown.fit(rows, wanted)
     asked = np.vstack([rows, rng.uniform(-10, 60, (1500, 4)), rows + 1e-12])
     assert np.array_equal(convert_forest(grown).predict(asked.T), grown.predict(asked))
 
 
 LEAF = Tree((-1,), (0.0,), (0,), (0,), (1.5,))
-FORKED = {"feature": (0, -1, -1), "threshold": (2.0, 0.0, 0.0), "left": (1, 0, 0), "right": (2, 0, 0), "value": (0.0, 1.0, 2.0)}
+FORKED = {
+    "feature": (0, -1, -1),
+    "threshold": (2.0, 0.0, 0.0),
+    "left": (1, 0, 0),
+    "right": (2, 0, 0),
+    "value": (0.0, 1.0, 2.0),
+}
 
 
 def test_a_tree_of_one_leaf_is_a_number() -> None:
-    assert Forest(1.0, (LEAF, Tree(**FORKED))).predict(np.array([[1.0, 2.0, 2.5]])).tolist() == [3.5, 3.5, 4.5]
+    assert Forest(1.0, (LEAF, Tree(**FORKED))).predict(np.array([[1.0, 2.0, 2.5]])).tolist() == [
+        3.5,
+        3.5,
+        4.5,
+    ]
     assert Forest(1.0, ()).predict(np.array([[1.0, 2.0]])).tolist() == [1.0, 1.0]
 
 
@@ -181,15 +242,25 @@ def test_what_is_no_tree_is_refused(changed: dict[str, Any], message: str) -> No
 
 def test_a_cycle_between_nodes_is_refused() -> None:
     with pytest.raises(BadInput, match=r"node 3 has child 1.*children follow their parents"):
-        Tree((0, 0, -1, 0, -1, -1, -1), (0.0,) * 7, (2, 3, 0, 1, 0, 0, 0), (4, 5, 0, 6, 0, 0, 0), (0.0,) * 7)
+        Tree(
+            (0, 0, -1, 0, -1, -1, -1),
+            (0.0,) * 7,
+            (2, 3, 0, 1, 0, 0, 0),
+            (4, 5, 0, 6, 0, 0, 0),
+            (0.0,) * 7,
+        )
 
 
 def test_a_blocked_convolution_of_few_channels_is_another_kernel() -> None:
     """The first convolution of a network, alone in its batch and beside others."""
-    first, other = (kernel(Form("conv", "conv2d", 3, "blocked"), Size(cin, 32, 28, 1)) for cin in (3, 32))
+    first, other = (
+        kernel(Form("conv", "conv2d", 3, "blocked"), Size(cin, 32, 28, 1)) for cin in (3, 32)
+    )
     found = fit([Sample(first, (200.0,) * 5), Sample(other, (900.0,) * 5)], "cpu", "float32")
     assert sorted(found.families) == ["conv.blocked", "conv.narrow"]
     assert found.estimate_many([first]).latency_us.tolist() == pytest.approx([200], rel=0.01)
-    assert found.estimate_many([other, first]).latency_us.tolist() == pytest.approx([900, 200], rel=0.01)
+    assert found.estimate_many([other, first]).latency_us.tolist() == pytest.approx(
+        [900, 200], rel=0.01
+    )
     with pytest.raises(UnsupportedOp, match=r"kind 'conv' .narrow. was never measured"):
         fit([Sample(other, (900.0,) * 5)], "cpu", "float32").estimate(first)

@@ -25,7 +25,9 @@ from nnstretch.soc import Link, Processor, Soc
 from nnstretch.structure.segment_cost import BranchDemand, Residency, residencies, segment_cost
 
 DATA = Path(__file__).parents[1] / "data" / "nn_stretch"
-PREDICTORS = [load_soc(name).predictors[p.name] for name in known_socs() for p in load_soc(name).processors]
+PREDICTORS = [
+    load_soc(name).predictors[p.name] for name in known_socs() for p in load_soc(name).processors
+]
 EACH = pytest.mark.parametrize("predictor", PREDICTORS, ids=lambda p: p.processor)
 
 
@@ -35,14 +37,33 @@ def shapes(draw: st.DrawFn) -> Kernel:
     kind = draw(st.sampled_from(sorted(KINDS)))
     groups = draw(st.sampled_from((2, 4))) if kind == "gconv" else 1
     cin, cout = (8 * draw(st.integers(1, 64)) for _ in range(2))
-    side, k, batch = draw(st.sampled_from((1, 7, 14, 56))), draw(st.sampled_from((1, 3, 5))), draw(st.integers(1, 4))
+    side, k, batch = (
+        draw(st.sampled_from((1, 7, 14, 56))),
+        draw(st.sampled_from((1, 3, 5))),
+        draw(st.integers(1, 4)),
+    )
     if kind == "dwconv":
         cout = groups = cin
     hw = side * side
     work = kind in ("conv", "gconv", "dwconv", "linear", "matmul")
     macs = batch * cout * hw * k * k * cin // groups if work else 0
     weights = macs // (batch * hw)
-    return Kernel("k", kind, cin, cout, hw, hw, k, 1, groups, batch, macs, batch * cin * hw, batch * cout * hw, weights)
+    return Kernel(
+        "k",
+        kind,
+        cin,
+        cout,
+        hw,
+        hw,
+        k,
+        1,
+        groups,
+        batch,
+        macs,
+        batch * cin * hw,
+        batch * cout * hw,
+        weights,
+    )
 
 
 @EACH
@@ -58,7 +79,9 @@ def test_estimates_are_positive_and_repeatable(predictor: Any, kernel: Kernel) -
 @EACH
 @settings(max_examples=60, deadline=None)
 @given(kernel=shapes(), factor=st.integers(2, 5))
-def test_more_work_and_more_traffic_are_never_faster(predictor: Any, kernel: Kernel, factor: int) -> None:
+def test_more_work_and_more_traffic_are_never_faster(
+    predictor: Any, kernel: Kernel, factor: int
+) -> None:
     before = predictor.estimate(kernel).latency_us
     assert predictor.estimate(replace(kernel, macs=factor * kernel.macs)).latency_us >= before
     for field in ("read_elements", "write_elements", "weight_elements"):
@@ -75,7 +98,11 @@ def test_wider_outputs_and_larger_batches_are_never_faster(predictor: Any, kerne
     moved = {"read_elements": 2 * kernel.read_elements, "write_elements": 2 * kernel.write_elements}
     assert predictor.estimate(replace(kernel, **batched, **moved)).latency_us >= before
     if kernel.kind in ("conv", "linear"):
-        wide = {"cout": 2 * kernel.cout, "macs": 2 * kernel.macs, "write_elements": 2 * kernel.write_elements}
+        wide = {
+            "cout": 2 * kernel.cout,
+            "macs": 2 * kernel.macs,
+            "write_elements": 2 * kernel.write_elements,
+        }
         assert predictor.estimate(replace(kernel, **wide)).latency_us >= before
 
 
@@ -125,12 +152,36 @@ BROKEN = [
     ("soc.json", put(1, "colour"), "'colour' is unknown.*soc.json"),
     ("soc.json", put(2, "format"), "format 2.*reads format 1"),
     ("soc.json", put("int7", "dtype"), "'dtype' is 'int7'"),
-    ("soc.json", put(-1, "processors", 1, "sync_us"), r"'sync_us' is -1, .*processors\[1\].*at least 0"),
-    ("soc.json", put(600, "processors", 1, "handover_us"), r"handover_us 600 of sync_us 503.4.*processors\[1\]"),
-    ("soc.json", put(True, "processors", 1, "blocks_host"), r"blocks_host True.*processors\[1\], a queue does not block"),
-    ("soc.json", put("yes", "processors", 1, "copies_beside"), r"'copies_beside' is 'yes'.*processors\[1\]"),
-    ("soc.json", put("fast", "processors", 2, "copy_in", "fixed_us"), r"'fixed_us' is 'fast'.*processors\[2\] copy_in"),
-    ("soc.json", put(["cpu", "npu"], "contention", 0, "processors"), r"contention\[0\].*at least 2 of"),
+    (
+        "soc.json",
+        put(-1, "processors", 1, "sync_us"),
+        r"'sync_us' is -1, .*processors\[1\].*at least 0",
+    ),
+    (
+        "soc.json",
+        put(600, "processors", 1, "handover_us"),
+        r"handover_us 600 of sync_us 503.4.*processors\[1\]",
+    ),
+    (
+        "soc.json",
+        put(True, "processors", 1, "blocks_host"),
+        r"blocks_host True.*processors\[1\], a queue does not block",
+    ),
+    (
+        "soc.json",
+        put("yes", "processors", 1, "copies_beside"),
+        r"'copies_beside' is 'yes'.*processors\[1\]",
+    ),
+    (
+        "soc.json",
+        put("fast", "processors", 2, "copy_in", "fixed_us"),
+        r"'fixed_us' is 'fast'.*processors\[2\] copy_in",
+    ),
+    (
+        "soc.json",
+        put(["cpu", "npu"], "contention", 0, "processors"),
+        r"contention\[0\].*at least 2 of",
+    ),
     ("soc.json", put("gpu", "processors", 0, "name"), "each named once"),
     ("gpu.json", put("dsp", "processor"), "processor 'dsp'.*gpu.json.*expects 'gpu'"),
     ("gpu.json", put(float("nan"), "rates", "launch_us"), "'launch_us' is nan.*gpu.json rates"),
@@ -140,8 +191,12 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize(("file", "change", "message"), BROKEN, ids=[message for _, _, message in BROKEN])
-def test_a_broken_chip_names_file_and_field(tmp_path: Path, file: str, change: Callable[[Any], Any], message: str) -> None:
+@pytest.mark.parametrize(
+    ("file", "change", "message"), BROKEN, ids=[message for _, _, message in BROKEN]
+)
+def test_a_broken_chip_names_file_and_field(
+    tmp_path: Path, file: str, change: Callable[[Any], Any], message: str
+) -> None:
     folder = shutil.copytree(package_data("latency_predictors") / "mi9", tmp_path / "chip")
     path = folder / file
     path.write_text(json.dumps(change(json.loads(path.read_text()))))
@@ -163,8 +218,19 @@ def test_a_truncated_file_names_the_place(tmp_path: Path) -> None:
 def chip() -> Soc:
     """Round numbers: 100 us + 1 us per KiB each way to `gpu`, 50 us to wait for it."""
     link = Link(100, 1)
-    processors = (Processor("cpu", "cpu", 1), Processor("gpu", "gpu", 4, link, link, 50), Processor("dsp", "dsp", 1, sync_us=30))
-    return Soc("toy", processors, "int8", {}, merge=Link(10, 2), contention={frozenset(("cpu", "gpu")): 1.5})
+    processors = (
+        Processor("cpu", "cpu", 1),
+        Processor("gpu", "gpu", 4, link, link, 50),
+        Processor("dsp", "dsp", 1, sync_us=30),
+    )
+    return Soc(
+        "toy",
+        processors,
+        "int8",
+        {},
+        merge=Link(10, 2),
+        contention={frozenset(("cpu", "gpu")): 1.5},
+    )
 
 
 def branch(processor: str, compute_us: float = 1000.0) -> BranchDemand:
@@ -174,7 +240,12 @@ def branch(processor: str, compute_us: float = 1000.0) -> BranchDemand:
 def test_a_branched_segment_pays_every_term() -> None:
     cost = segment_cost(chip(), (branch("cpu"), branch("gpu")), start="a", end="b")
     host, gpu = cost.branches
-    assert (host.transfer_in_us, host.compute_us, host.transfer_out_us, host.error_us) == (0, 1500, 0, 15)
+    assert (host.transfer_in_us, host.compute_us, host.transfer_out_us, host.error_us) == (
+        0,
+        1500,
+        0,
+        15,
+    )
     assert (gpu.transfer_in_us, gpu.compute_us, gpu.transfer_out_us) == (102, 1500, 101)
     assert (cost.sync_us, cost.merge_us) == (50, 10 + 2 * 2)
     assert cost.latency_us == 102 + 1500 + 101 + 50 + 14
@@ -191,7 +262,13 @@ def test_a_segment_alone_pays_neither_merge_nor_contention() -> None:
 
 def test_neighbours_on_one_processor_cross_once() -> None:
     edges = residencies([("cpu",), ("gpu",), ("gpu",), ("cpu", "gpu"), ("gpu",)])
-    assert edges == (Residency(), Residency(False, True), Residency(True, False), Residency(), Residency())
+    assert edges == (
+        Residency(),
+        Residency(False, True),
+        Residency(True, False),
+        Residency(),
+        Residency(),
+    )
     there, back = (segment_cost(chip(), (branch("gpu"),), edge).latency_us for edge in edges[1:3])
     assert (there, back) == (102 + 1000, 1000 + 101 + 50)
     assert residencies([]) == ()
@@ -202,10 +279,16 @@ def test_neighbours_on_one_processor_cross_once() -> None:
     [
         ((), Residency(), "no branch, segment a -> b"),
         ((branch("cpu"), branch("cpu")), Residency(), "2 branches on 1 processors"),
-        ((branch("cpu"), branch("gpu")), Residency(before=True), "2 branches that meet on the host"),
+        (
+            (branch("cpu"), branch("gpu")),
+            Residency(before=True),
+            "2 branches that meet on the host",
+        ),
     ],
 )
-def test_impossible_segments_are_refused(branches: tuple[BranchDemand, ...], stay: Residency, message: str) -> None:
+def test_impossible_segments_are_refused(
+    branches: tuple[BranchDemand, ...], stay: Residency, message: str
+) -> None:
     with pytest.raises(BadPlan, match=message):
         segment_cost(chip(), branches, stay, start="a", end="b")
 
@@ -217,28 +300,41 @@ def test_an_unknown_processor_is_named() -> None:
 
 def test_a_network_alone_on_the_gpu_crosses_there_and_back_once() -> None:
     soc = load_soc("mi9")
-    priced = segment_costs(read_ops(DATA / "ops_mi9.csv", soc)["R-34-G"], soc, predict_segments(soc))
+    priced = segment_costs(
+        read_ops(DATA / "ops_mi9.csv", soc)["R-34-G"], soc, predict_segments(soc)
+    )
     assert [cost.branches[0].transfer_in_us > 0 for cost in priced] == [True, *[False] * 5]
     assert [cost.sync_us > 0 for cost in priced] == [*[False] * 5, True]
-    assert priced[0].branches[0].transfer_in_us == soc.processor("gpu").copy_in.cost_us(224 * 224 * 3)
+    assert priced[0].branches[0].transfer_in_us == soc.processor("gpu").copy_in.cost_us(
+        224 * 224 * 3
+    )
 
 
 def test_branches_overlap_and_the_sum_of_the_parts_is_the_whole() -> None:
     soc = load_soc("mi9")
-    priced = segment_costs(read_ops(DATA / "ops_mi9.csv", soc)["R-34-CD"], soc, predict_segments(soc))
+    priced = segment_costs(
+        read_ops(DATA / "ops_mi9.csv", soc)["R-34-CD"], soc, predict_segments(soc)
+    )
     assert [len(cost.branches) for cost in priced] == [1, 2, 2, 2, 2, 1]
     assert sum(b.macs for cost in priced for b in cost.branches) == 2_528_794_112
-    assert predict_ops(DATA / "ops_mi9.csv", soc)["R-34-CD"] == pytest.approx(sum(cost.latency_us for cost in priced) / 1000)
+    assert predict_ops(DATA / "ops_mi9.csv", soc)["R-34-CD"] == pytest.approx(
+        sum(cost.latency_us for cost in priced) / 1000
+    )
 
 
-HEADER = "device_set,config,part,branch,device,name,kind,k,s,groups,cin,cout,hw_in,hw_out,macs,params"
+HEADER = (
+    "device_set,config,part,branch,device,name,kind,k,s,groups,cin,cout,hw_in,hw_out,macs,params"
+)
 ROW = "mi,A,stem,-1,cpu,stem.conv,conv,3,2,1,3,8,16,8,13824,224"
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (f"{HEADER}\n{ROW}\n{ROW.replace('cpu', 'tpu')}", "unknown device 'tpu'.* line 3, mi9 has cpu, dsp, gpu"),
+        (
+            f"{HEADER}\n{ROW}\n{ROW.replace('cpu', 'tpu')}",
+            "unknown device 'tpu'.* line 3, mi9 has cpu, dsp, gpu",
+        ),
         (f"{HEADER}\n{ROW.replace('conv,3', 'sing,3')}", "unknown kind 'sing'.* line 2"),
         (f"{HEADER}\n{ROW[:-9]}", "cells.* line 2, the header has 16"),
         (f"{HEADER}\n{ROW.replace(',8,16', ',8,x')}", "'hw_in' is 'x'.* line 2.*whole number"),
@@ -246,9 +342,18 @@ ROW = "mi,A,stem,-1,cpu,stem.conv,conv,3,2,1,3,8,16,8,13824,224"
         (f"{HEADER.replace('device,', '')}\n{ROW}", "column 'device' is missing.* line 1"),
         (HEADER, "0 rows"),
         ("", "column 'config' is missing"),
-        (f"{HEADER}\n{ROW}\n{ROW.replace(',A,', ',B,')}\n{ROW}", "configuration A starts a second time"),
-        (f"{HEADER}\n{ROW.replace('-1', '0')}\n{ROW.replace('-1', '0').replace('cpu', 'gpu')}", "gpu in a branch on cpu.* line 3"),
-        (f"{HEADER}\n{ROW.replace('-1', '0')}\n{ROW.replace('-1', '1')}", "branches of stem run on cpu, cpu"),
+        (
+            f"{HEADER}\n{ROW}\n{ROW.replace(',A,', ',B,')}\n{ROW}",
+            "configuration A starts a second time",
+        ),
+        (
+            f"{HEADER}\n{ROW.replace('-1', '0')}\n{ROW.replace('-1', '0').replace('cpu', 'gpu')}",
+            "gpu in a branch on cpu.* line 3",
+        ),
+        (
+            f"{HEADER}\n{ROW.replace('-1', '0')}\n{ROW.replace('-1', '1')}",
+            "branches of stem run on cpu, cpu",
+        ),
     ],
 )
 def test_a_malformed_list_names_the_line(tmp_path: Path, text: str, message: str) -> None:
@@ -272,14 +377,22 @@ def test_a_captured_network_costs_what_its_deployed_operators_cost() -> None:
 
     graph = capture(torchvision.models.resnet34(weights=None).eval(), torch.zeros(1, 3, 224, 224))
     soc = load_soc("mi9")
-    listed = segment_costs(read_ops(DATA / "ops_mi9.csv", soc)["R-34-G"], soc, predict_segments(soc))
+    listed = segment_costs(
+        read_ops(DATA / "ops_mi9.csv", soc)["R-34-G"], soc, predict_segments(soc)
+    )
     listed_us = sum(branch.compute_us for cost in listed for branch in cost.branches)
-    captured_us = sum(soc.predictors["gpu"].estimate(kernel).latency_us for kernel in fuse_kernels(getattr(graph, "graph", graph)))
+    captured_us = sum(
+        soc.predictors["gpu"].estimate(kernel).latency_us
+        for kernel in fuse_kernels(getattr(graph, "graph", graph))
+    )
     assert captured_us == pytest.approx(listed_us, rel=1e-3)
 
 
 def test_loading_a_chip_needs_neither_torch_nor_scipy() -> None:
     heavy = ("torch", "scipy", "numpy", "onnxruntime")
-    code = f"import sys; from nnstretch import load_soc; load_soc('mi9'); print([m for m in {heavy} if m in sys.modules])"
+    code = (
+        f"import sys; from nnstretch import load_soc; load_soc('mi9'); print([m for m in {heavy} if"
+        " m in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

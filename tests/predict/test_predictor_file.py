@@ -1,4 +1,6 @@
-"""Predictor files: the same after a round trip, and refused in one line where anything in them is wrong."""
+"""Predictor files: the same after a round trip, and refused in one line where anything in them is
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,11 @@ from nnstretch.predict.learned import Learned, estimate_many
 from nnstretch.profile.fit_predictor import fit
 from nnstretch.soc import Processor, Soc
 
-ORT = FusionRules(frozenset({("conv", "relu"), ("conv", "add")}), False, ChannelBlockedLayout(16, 4, frozenset({"relu", "add"})))
+ORT = FusionRules(
+    frozenset({("conv", "relu"), ("conv", "add")}),
+    False,
+    ChannelBlockedLayout(16, 4, frozenset({"relu", "add"})),
+)
 
 
 @pytest.fixture(scope="module")
@@ -33,20 +39,31 @@ def learned() -> Learned:
 
 @pytest.fixture
 def folder(learned: Learned, tmp_path: Path) -> Path:
-    save_soc(Soc("host", (Processor("cpu", "cpu", 1),), "float32", {"cpu": learned}, fusion={"cpu": ORT}), tmp_path / "host")
+    save_soc(
+        Soc(
+            "host", (Processor("cpu", "cpu", 1),), "float32", {"cpu": learned}, fusion={"cpu": ORT}
+        ),
+        tmp_path / "host",
+    )
     return tmp_path / "host"
 
 
-def test_a_predictor_is_the_same_after_a_round_through_its_file(learned: Learned, folder: Path) -> None:
+def test_a_predictor_is_the_same_after_a_round_through_its_file(
+    learned: Learned, folder: Path
+) -> None:
     soc = load_soc(folder)
     assert soc.predictors["cpu"] == learned
     assert soc.rules("cpu") == ORT
     many = [sample.kernel for sample in synthetic.samples(300, seed=2)]
-    assert np.array_equal(learned.estimate_many(many).high_us, estimate_many(soc.predictors["cpu"], many).high_us)
+    assert np.array_equal(
+        learned.estimate_many(many).high_us, estimate_many(soc.predictors["cpu"], many).high_us
+    )
 
 
 @pytest.mark.parametrize("name", ["mi9", "pixel6", "mi11"])
-def test_shipped_chips_are_the_same_after_a_round_through_their_files(tmp_path: Path, name: str) -> None:
+def test_shipped_chips_are_the_same_after_a_round_through_their_files(
+    tmp_path: Path, name: str
+) -> None:
     save_soc(load_soc(name), tmp_path / "copy")
     assert load_soc(tmp_path / "copy") == load_soc(name)
     assert json.loads((tmp_path / "copy" / "cpu.json").read_text())["format"] == 2
@@ -57,18 +74,31 @@ def test_an_unwritable_predictor_leaves_no_file(tmp_path: Path) -> None:
     class Other:
         processor = "cpu"
 
-    for predictors, message in (({"cpu": Other()}, "a Other, processor cpu"), ({}, "no predictor, processor cpu of SoC host")):
+    for predictors, message in (
+        ({"cpu": Other()}, "a Other, processor cpu"),
+        ({}, "no predictor, processor cpu of SoC host"),
+    ):
         with pytest.raises(BadInput, match=message):
-            save_soc(Soc("host", (Processor("cpu", "cpu", 1),), "float32", predictors), tmp_path / "host")
+            save_soc(
+                Soc("host", (Processor("cpu", "cpu", 1),), "float32", predictors), tmp_path / "host"
+            )
     assert not (tmp_path / "host").exists()
 
 
-NAMES = st.text(st.characters(categories=("L", "N"), include_characters="_"), min_size=1, max_size=12)
+NAMES = st.text(
+    st.characters(categories=("L", "N"), include_characters="_"), min_size=1, max_size=12
+)
 RULES = st.builds(
     FusionRules,
     st.frozensets(st.tuples(NAMES, NAMES), max_size=20),
     st.booleans(),
-    st.none() | st.builds(ChannelBlockedLayout, st.integers(1, 64), st.integers(1, 64), st.frozensets(NAMES, max_size=5)),
+    st.none()
+    | st.builds(
+        ChannelBlockedLayout,
+        st.integers(1, 64),
+        st.integers(1, 64),
+        st.frozensets(NAMES, max_size=5),
+    ),
     st.booleans(),
 )
 
@@ -82,8 +112,11 @@ def test_rules_have_one_printed_form() -> None:
     assert rules_document(MOBILE_FUSION) == "mobile"
     blocked = {"block": 16, "align": 4, "ops": ["add", "relu"]}
     assert rules_document(ORT) == {
-        "pairs": ["conv+add", "conv+relu"], "after_activation": False, "copies_padding": False, "blocked": blocked,
-    }  # fmt: skip
+        "pairs": ["conv+add", "conv+relu"],
+        "after_activation": False,
+        "copies_padding": False,
+        "blocked": blocked,
+    }
 
 
 def drop(*path: Any) -> Callable[[Any], None]:
@@ -120,8 +153,14 @@ BROKEN = [
     (put("forest", "form"), r"'form' is 'forest', .*needed is one of analytic, learned"),
     (put("analytic", "form"), r"'rates' is missing"),
     (put("desktop", "fusion"), r"'fusion' is 'desktop'.*known are mobile"),
-    (put(["conv-relu"], "fusion", "pairs"), r"'pairs' holds 'conv-relu', .*fusion, needed is KIND\+FOLLOWER"),
-    (put(0, "fusion", "blocked", "block"), r"'block' is 0, .*fusion blocked, needed is a whole number of at least 1"),
+    (
+        put(["conv-relu"], "fusion", "pairs"),
+        r"'pairs' holds 'conv-relu', .*fusion, needed is KIND\+FOLLOWER",
+    ),
+    (
+        put(0, "fusion", "blocked", "block"),
+        r"'block' is 0, .*fusion blocked, needed is a whole number of at least 1",
+    ),
     (put({}, "model", "families"), r"'families' is {}"),
     (drop(*CONV, "floor_us"), r"'floor_us' is missing, .*conv1x1.blocked"),
     (put(0, *CONV, "floor_us"), r"'floor_us' is 0"),
@@ -148,7 +187,9 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("change", "message"), BROKEN, ids=[message for _, message in BROKEN])
-def test_a_broken_file_is_refused_in_one_line(folder: Path, change: Callable[[Any], None], message: str) -> None:
+def test_a_broken_file_is_refused_in_one_line(
+    folder: Path, change: Callable[[Any], None], message: str
+) -> None:
     data = json.loads((folder / "cpu.json").read_text())
     change(data)
     (folder / "cpu.json").write_text(json.dumps(data))
@@ -159,7 +200,9 @@ def test_a_broken_file_is_refused_in_one_line(folder: Path, change: Callable[[An
     assert len(str(refusal.value)) < 1000
 
 
-@pytest.mark.parametrize("text", ["", "[" * 100_000, "3" * 10_000, "[1, 2]", "null", '{"format": 1' + "0" * 5000 + "}"])
+@pytest.mark.parametrize(
+    "text", ["", "[" * 100_000, "3" * 10_000, "[1, 2]", "null", '{"format": 1' + "0" * 5000 + "}"]
+)
 def test_what_is_no_predictor_at_all_is_refused_in_one_line(folder: Path, text: str) -> None:
     (folder / "cpu.json").write_text(text)
     with pytest.raises(BrokenFile, match=r"cpu\.json") as refusal:
@@ -176,17 +219,35 @@ def test_a_chip_cannot_name_files_outside_of_its_folder(folder: Path) -> None:
 
 
 def test_unmeasured_kernels_are_refused_after_loading_too(folder: Path) -> None:
-    with pytest.raises(UnsupportedOp, match="kind 'linear' was never measured, kernel k, processor cpu"):
-        load_soc(folder).predictors["cpu"].estimate(kernel(Form("linear", "linear"), Size(16, 16, 1, 1)))
+    with pytest.raises(
+        UnsupportedOp, match="kind 'linear' was never measured, kernel k, processor cpu"
+    ):
+        load_soc(folder).predictors["cpu"].estimate(
+            kernel(Form("linear", "linear"), Size(16, 16, 1, 1))
+        )
 
 
-def test_who_copies_beside_its_compute_is_what_the_file_says_or_the_kind_suggests(tmp_path: Path) -> None:
+def test_who_copies_beside_its_compute_is_what_the_file_says_or_the_kind_suggests(
+    tmp_path: Path,
+) -> None:
     chip = load_soc("mi9")
-    assert {one.name: (one.copies_overlap_compute, one.overlaps_copies) for one in chip.processors} == {
-        "cpu": (None, False), "gpu": (None, True), "dsp": (None, True),
-    }  # fmt: skip
+    assert {
+        one.name: (one.copies_overlap_compute, one.overlaps_copies) for one in chip.processors
+    } == {
+        "cpu": (None, False),
+        "gpu": (None, True),
+        "dsp": (None, True),
+    }
     said = {"cpu": True, "gpu": False, "dsp": None}
-    save_soc(replace(chip, processors=tuple(replace(one, copies_overlap_compute=said[one.name]) for one in chip.processors)), tmp_path / "chip")
+    save_soc(
+        replace(
+            chip,
+            processors=tuple(
+                replace(one, copies_overlap_compute=said[one.name]) for one in chip.processors
+            ),
+        ),
+        tmp_path / "chip",
+    )
     again = load_soc(tmp_path / "chip")
     assert {one.name: one.copies_overlap_compute for one in again.processors} == said
     assert [one.overlaps_copies for one in again.processors] == [True, False, True]

@@ -46,9 +46,15 @@ class TestLearned(PredictorPromises):
 
     def test_an_operator_nobody_measured_is_refused_by_name(self, predictor: Any) -> None:
         one = kernel(Form("activation", "relu"), Size(16, 16, 7, 1))
-        with pytest.raises(UnsupportedOp, match=r"'activation' of operator 'mish'.*kernel k.*processor cpu"):
+        with pytest.raises(
+            UnsupportedOp, match=r"'activation' of operator 'mish'.*kernel k.*processor cpu"
+        ):
             predictor.estimate(replace(one, op="mish"))
 
     def test_a_follower_nobody_measured_is_refused_by_name(self, predictor: Any) -> None:
-        with pytest.raises(UnsupportedOp, match=r"'mish' fused behind 'conv'.*kernel k.*processor cpu"):
-            predictor.estimate(kernel(Form("conv", "conv2d", 1, "blocked", ("mish",)), Size(16, 16, 7, 1)))
+        with pytest.raises(
+            UnsupportedOp, match=r"'mish' fused behind 'conv'.*kernel k.*processor cpu"
+        ):
+            predictor.estimate(
+                kernel(Form("conv", "conv2d", 1, "blocked", ("mish",)), Size(16, 16, 7, 1))
+            )

@@ -1,4 +1,7 @@
-"""Energy is what a counter counted, or None: over wrap-arounds, and never a sum that lacks a package."""
+"""Energy is what a counter counted, or None.
+
+Over wrap-arounds, and never a sum that lacks a package.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,16 @@ from nnstretch.profile.energy import EnergyMeter, joules_per_call, open_energy_m
 RANGE_UJ = 262_143_328_850
 
 
-def zone(root: Path, folder: str, name: str, energy_uj: object, range_uj: object = RANGE_UJ) -> Path:
+def zone(
+    root: Path, folder: str, name: str, energy_uj: object, range_uj: object = RANGE_UJ
+) -> Path:
     path = root / folder
     path.mkdir(parents=True)
-    for file, value in (("name", name), ("energy_uj", energy_uj), ("max_energy_range_uj", range_uj)):
+    for file, value in (
+        ("name", name),
+        ("energy_uj", energy_uj),
+        ("max_energy_range_uj", range_uj),
+    ):
         (path / file).write_text(f"{value}\n", encoding="ascii")
     return path / "energy_uj"
 
@@ -30,8 +39,15 @@ def found(root: Path) -> EnergyMeter:
 
 
 def test_packages_are_summed_and_zones_in_them_are_not_counted_twice(tmp_path: Path) -> None:
-    first, second = zone(tmp_path, "intel-rapl:0", "package-0", 1_000_000), zone(tmp_path, "intel-rapl:1", "package-1", 5)
-    others = [zone(tmp_path, "intel-rapl:0:0", "core", 0), zone(tmp_path, "intel-rapl:2", "psys", 0), zone(tmp_path, "intel-rapl", "", 0)]
+    first, second = (
+        zone(tmp_path, "intel-rapl:0", "package-0", 1_000_000),
+        zone(tmp_path, "intel-rapl:1", "package-1", 5),
+    )
+    others = [
+        zone(tmp_path, "intel-rapl:0:0", "core", 0),
+        zone(tmp_path, "intel-rapl:2", "psys", 0),
+        zone(tmp_path, "intel-rapl", "", 0),
+    ]
     meter = found(tmp_path)
     before = meter.joules()
     first.write_text("1500000\n")
@@ -64,7 +80,9 @@ def test_one_malformed_package_leaves_no_meter(tmp_path: Path, file: str, text: 
 
 
 @pytest.mark.parametrize("file", ["energy_uj", "max_energy_range_uj", "name"])
-def test_an_unreadable_package_leaves_no_meter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str) -> None:
+def test_an_unreadable_package_leaves_no_meter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
     zone(tmp_path, "intel-rapl:0", "package-0", 1)
     read_text = Path.read_text
 
@@ -120,9 +138,12 @@ def fake_nvml(spent_mj: list[int], known: str = "GPU-1") -> ModuleType:
         return SimpleNamespace(uuid=uuid)
 
     module.__dict__.update(
-        NVMLError=FakeError, nvmlInit=lambda: None, nvmlDeviceGetHandleByUUID=handle, nvmlDeviceGetName=lambda handle: b"Tesla",
+        NVMLError=FakeError,
+        nvmlInit=lambda: None,
+        nvmlDeviceGetHandleByUUID=handle,
+        nvmlDeviceGetName=lambda handle: b"Tesla",
         nvmlDeviceGetTotalEnergyConsumption=lambda handle: spent_mj[-1],
-    )  # fmt: skip
+    )
     return module
 
 

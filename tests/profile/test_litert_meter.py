@@ -1,4 +1,6 @@
-"""LiteRT kernels are what the converter writes for the same layer, run, and take time that adds up."""
+"""LiteRT kernels are what the converter writes for the same layer, run, and take time that
+adds up.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,23 @@ from ai_edge_litert.interpreter import Interpreter
 from nnstretch.capture.torch_export import capture
 from nnstretch.errors import UnsupportedOp
 from nnstretch.export.litert.convert import silent
-from nnstretch.profile.backends.litert_meter import NETWORK_BYTES, RULES, LiteRTMeter, copies_for_timing, resident_bytes
+from nnstretch.profile.backends.litert_meter import (
+    NETWORK_BYTES,
+    RULES,
+    LiteRTMeter,
+    copies_for_timing,
+    resident_bytes,
+)
 from nnstretch.profile.backends.litert_network import to_tflite, with_nontrivial_weights
 from nnstretch.profile.backends.tflite_models import build
 from nnstretch.protocols import Kernel
 from nnstretch.structure.kernel_fusion import fuse_kernels
 
-NAMES = {number: name for name, number in vars(schema.BuiltinOperator).items() if not name.startswith("_")}
+NAMES = {
+    number: name
+    for name, number in vars(schema.BuiltinOperator).items()
+    if not name.startswith("_")
+}
 DTYPES = ("float32", "int8")
 
 
@@ -32,11 +44,24 @@ class Block(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(3, 2, 1))
-        self.deep = nn.Sequential(nn.Conv2d(16, 16, 3, 2, 1, groups=16, bias=False), nn.BatchNorm2d(16), nn.SiLU())
-        self.grouped = nn.Sequential(nn.Conv2d(16, 32, (1, 3), 1, (0, 1), groups=2), nn.Hardswish(), nn.Conv2d(32, 32, 3, padding=1))
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, 16, 3, 2, 1, bias=False),
+            nn.BatchNorm2d(16),
+            nn.ReLU(),
+            nn.MaxPool2d(3, 2, 1),
+        )
+        self.deep = nn.Sequential(
+            nn.Conv2d(16, 16, 3, 2, 1, groups=16, bias=False), nn.BatchNorm2d(16), nn.SiLU()
+        )
+        self.grouped = nn.Sequential(
+            nn.Conv2d(16, 32, (1, 3), 1, (0, 1), groups=2),
+            nn.Hardswish(),
+            nn.Conv2d(32, 32, 3, padding=1),
+        )
         self.gate = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(32, 32, 1), nn.Hardsigmoid())
-        self.norm = nn.Sequential(nn.BatchNorm2d(64), nn.ReLU(), nn.AvgPool2d(2, 2), nn.AdaptiveAvgPool2d(1))
+        self.norm = nn.Sequential(
+            nn.BatchNorm2d(64), nn.ReLU(), nn.AvgPool2d(2, 2), nn.AdaptiveAvgPool2d(1)
+        )
         self.head = nn.Linear(64, 10)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -68,7 +93,9 @@ def converted() -> bytes:
 
 
 def test_kernels_are_the_operators_of_the_converted_network(converted: bytes) -> None:
-    ours = sorted(name for kernel in block_kernels() for name in operators(build((kernel,), "float32")))
+    ours = sorted(
+        name for kernel in block_kernels() for name in operators(build((kernel,), "float32"))
+    )
     assert ours == operators(converted)
 
 
@@ -86,7 +113,9 @@ def test_every_kernel_runs_and_gives_the_shape_of_the_graph(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_chain_is_the_operators_of_its_kernels(dtype: str) -> None:
     chain = block_kernels()[:3]
-    assert operators(build(chain, dtype)) == sorted(name for kernel in chain for name in operators(build((kernel,), dtype)))
+    assert operators(build(chain, dtype)) == sorted(
+        name for kernel in chain for name in operators(build((kernel,), dtype))
+    )
 
 
 def test_an_unknown_kernel_is_refused_by_name_and_measures_nothing() -> None:
@@ -107,10 +136,22 @@ def test_a_kernel_is_not_chained_to_one_that_writes_something_else() -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_more_work_takes_longer(dtype: str) -> None:
-    small = next(kernel for kernel in block_kernels() if kernel.kind == "conv" and kernel.kernel == 3 and kernel.cin == 32)
+    small = next(
+        kernel
+        for kernel in block_kernels()
+        if kernel.kind == "conv" and kernel.kernel == 3 and kernel.cin == 32
+    )
     side = 8 * 4
-    big = replace(small, hw_in=side * side, hw_out=side * side, macs=small.macs * 16, read_elements=small.read_elements * 16,
-                  write_elements=small.write_elements * 16, shapes_in=((1, 32, side, side),), shape_out=(1, 32, side, side))  # fmt: skip
+    big = replace(
+        small,
+        hw_in=side * side,
+        hw_out=side * side,
+        macs=small.macs * 16,
+        read_elements=small.read_elements * 16,
+        write_elements=small.write_elements * 16,
+        shapes_in=((1, 32, side, side),),
+        shape_out=(1, 32, side, side),
+    )
     times = LiteRTMeter(dtype).measure([(small,), (big,)], 5)
     assert 0 < min(times[0]) < min(times[1])
 
@@ -125,10 +166,14 @@ def test_copies_stay_within_a_networks_size() -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_network_runs(dtype: str) -> None:
-    LiteRTMeter(dtype).network(nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU()), torch.zeros(1, 3, 16, 16))()
+    LiteRTMeter(dtype).network(
+        nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU()), torch.zeros(1, 3, 16, 16)
+    )()
 
 
-def test_a_network_that_cannot_be_converted_is_refused_in_one_line(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_network_that_cannot_be_converted_is_refused_in_one_line(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     class Odd(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.linalg.eigvals(x).real
@@ -142,5 +187,9 @@ def test_a_network_that_cannot_be_converted_is_refused_in_one_line(capfd: pytest
 def test_a_trained_copy_has_no_ones_and_zeros_and_leaves_the_module_alone() -> None:
     module = nn.BatchNorm2d(4)
     copied = with_nontrivial_weights(module)
-    assert all(len(set(values.flatten().tolist())) > 1 for values in copied.state_dict().values() if values.is_floating_point())
+    assert all(
+        len(set(values.flatten().tolist())) > 1
+        for values in copied.state_dict().values()
+        if values.is_floating_point()
+    )
     assert module.weight.tolist() == [1.0] * 4

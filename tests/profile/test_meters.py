@@ -20,11 +20,21 @@ from nnstretch.profile.kernel_generator import load_prior
 from nnstretch.profile.kernel_spec import KernelSpec, kernel_of_spec
 from nnstretch.protocols import Kernel
 
-CONV = kernel_of_spec(KernelSpec("conv", "conv2d", ((1, 8, 6, 6),), (1, 16, 3, 3), 3, 2), "conv", ("relu",))
-SUM = kernel_of_spec(KernelSpec("conv", "conv2d", ((1, 16, 3, 3),), (1, 16, 3, 3), 1), "sum", ("add", "relu"))
-DEPTHWISE = kernel_of_spec(KernelSpec("dwconv", "conv2d", ((1, 8, 6, 6),), (1, 8, 6, 6), 3, 1, 8), "depthwise")
-DEPTHWISE_BEHIND = kernel_of_spec(KernelSpec("dwconv", "conv2d", ((1, 16, 3, 3),), (1, 16, 3, 3), 3, 1, 16), "behind")
-GROUPED = kernel_of_spec(KernelSpec("gconv", "conv2d", ((1, 8, 6, 6),), (1, 8, 6, 6), 3, 1, 2), "grouped", ("hardswish",))
+CONV = kernel_of_spec(
+    KernelSpec("conv", "conv2d", ((1, 8, 6, 6),), (1, 16, 3, 3), 3, 2), "conv", ("relu",)
+)
+SUM = kernel_of_spec(
+    KernelSpec("conv", "conv2d", ((1, 16, 3, 3),), (1, 16, 3, 3), 1), "sum", ("add", "relu")
+)
+DEPTHWISE = kernel_of_spec(
+    KernelSpec("dwconv", "conv2d", ((1, 8, 6, 6),), (1, 8, 6, 6), 3, 1, 8), "depthwise"
+)
+DEPTHWISE_BEHIND = kernel_of_spec(
+    KernelSpec("dwconv", "conv2d", ((1, 16, 3, 3),), (1, 16, 3, 3), 3, 1, 16), "behind"
+)
+GROUPED = kernel_of_spec(
+    KernelSpec("gconv", "conv2d", ((1, 8, 6, 6),), (1, 8, 6, 6), 3, 1, 2), "grouped", ("hardswish",)
+)
 KERNELS = (
     CONV,
     SUM,
@@ -36,15 +46,21 @@ KERNELS = (
     kernel_of_spec(KernelSpec("gap", "mean", ((1, 8, 6, 6),), (1, 8, 1, 1)), "gap"),
     kernel_of_spec(KernelSpec("add", "add", ((1, 8, 6, 6), (1, 8, 6, 6)), (1, 8, 6, 6)), "add"),
     kernel_of_spec(KernelSpec("mul", "mul", ((1, 8, 6, 6), (1, 8, 1, 1)), (1, 8, 6, 6)), "mul"),
-    kernel_of_spec(KernelSpec("concat", "cat", ((1, 8, 6, 6), (1, 4, 6, 6)), (1, 12, 6, 6)), "concat"),
+    kernel_of_spec(
+        KernelSpec("concat", "cat", ((1, 8, 6, 6), (1, 4, 6, 6)), (1, 12, 6, 6)), "concat"
+    ),
     kernel_of_spec(KernelSpec("activation", "sigmoid", ((1, 8, 6, 6),), (1, 8, 6, 6)), "sigmoid"),
     kernel_of_spec(KernelSpec("norm", "layer_norm", ((1, 5, 8),), (1, 5, 8)), "norm"),
     kernel_of_spec(KernelSpec("softmax", "softmax", ((1, 2, 5, 5),), (1, 2, 5, 5)), "softmax"),
-    kernel_of_spec(KernelSpec("matmul", "matmul", ((1, 2, 5, 4), (1, 2, 4, 5)), (1, 2, 5, 5)), "matmul"),
+    kernel_of_spec(
+        KernelSpec("matmul", "matmul", ((1, 2, 5, 4), (1, 2, 4, 5)), (1, 2, 5, 5)), "matmul"
+    ),
     kernel_of_spec(KernelSpec("reshape", "transpose", ((1, 5, 8),), (1, 8, 5)), "transpose"),
 )
 UNKNOWN = kernel_of_spec(KernelSpec("wavelet", "wavelet", ((1, 8),), (1, 8)), "unknown")
-WRONG = kernel_of_spec(KernelSpec("matmul", "matmul", ((1, 2, 5, 4), (1, 2, 3, 5)), (1, 2, 5, 5)), "wrong")
+WRONG = kernel_of_spec(
+    KernelSpec("matmul", "matmul", ((1, 2, 5, 4), (1, 2, 3, 5)), (1, 2, 5, 5)), "wrong"
+)
 ROUNDS = 3
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
@@ -72,7 +88,9 @@ class MeterPromises:
     def test_every_round_of_every_kernel_takes_time(self, meter: Meter, kernel: Kernel) -> None:
         assert good(*meter.measure([(kernel,)], ROUNDS))
 
-    def test_chains_take_turns_and_what_is_refused_costs_the_others_nothing(self, meter: Meter) -> None:
+    def test_chains_take_turns_and_what_is_refused_costs_the_others_nothing(
+        self, meter: Meter
+    ) -> None:
         chains = [(CONV,), (UNKNOWN,), (CONV, SUM), (WRONG,), (DEPTHWISE, GROUPED)]
         found = meter.measure(chains, ROUNDS)
         assert [good(times) for times in found] == [True, False, True, False, True]
@@ -91,7 +109,9 @@ class MeterPromises:
         assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
 
     def test_launches_are_those_of_the_runtime(self, meter: Meter) -> None:
-        alone, both, refused = (meter.launches(chain) for chain in ((CONV,), (CONV, DEPTHWISE_BEHIND), (UNKNOWN,)))
+        alone, both, refused = (
+            meter.launches(chain) for chain in ((CONV,), (CONV, DEPTHWISE_BEHIND), (UNKNOWN,))
+        )
         assert alone is not None
         assert alone == (2 if meter.rules else 1)
         assert both == alone + 1
@@ -136,17 +156,33 @@ class TestOpenVino(MeterPromises):
             OpenVINOMeter("ABACUS")
 
     def test_copies_around_a_lone_kernel_are_not_counted(self, meter: Meter) -> None:
-        """Of a 1x1 convolution fed as PyTorch keeps maps, copies are part of the records, and only its own launch is left."""
-        from nnstretch.profile.backends.openvino_meter import COPIES, OpenVINOMeter, chain_to_onnx, share_memory
+        """Of a 1x1 convolution fed as PyTorch keeps maps, copies are part of the records, and only
+        its own launch is left.
+        """
+        from nnstretch.profile.backends.openvino_meter import (
+            COPIES,
+            OpenVINOMeter,
+            chain_to_onnx,
+            share_memory,
+        )
 
         assert isinstance(meter, OpenVINOMeter)
-        kernel = kernel_of_spec(KernelSpec("conv", "conv2d", ((1, 64, 28, 28),), (1, 64, 28, 28)), "plain")
-        own, all_of_it = (meter.load(chain_to_onnx((kernel,)), False, copies) for copies in (COPIES, frozenset[str]()))
+        kernel = kernel_of_spec(
+            KernelSpec("conv", "conv2d", ((1, 64, 28, 28),), (1, 64, 28, 28)), "plain"
+        )
+        own, all_of_it = (
+            meter.load(chain_to_onnx((kernel,)), False, copies)
+            for copies in (COPIES, frozenset[str]())
+        )
         share_memory([own, all_of_it])
         for one in (own, all_of_it):
             one.feed()
             one.infer()
-        kinds = {launch.node_type for launch in own.request.profiling_info if launch.status == launch.Status.EXECUTED}
+        kinds = {
+            launch.node_type
+            for launch in own.request.profiling_info
+            if launch.status == launch.Status.EXECUTED
+        }
         assert "Convolution" in kinds
         assert own.recorded_us() > 0
         assert (own.recorded_us() < all_of_it.recorded_us()) or not kinds & COPIES
@@ -159,7 +195,9 @@ class TestOpenVino(MeterPromises):
             (KernelSpec("pool", "max_pool2d", ((1, 8, 7, 7),), (1, 8, 4, 4), 3, 2), "MaxPool"),
         ],
     )
-    def test_maps_come_as_a_convolution_writes_them(self, meter: Meter, recipe: KernelSpec, launch: str) -> None:
+    def test_maps_come_as_a_convolution_writes_them(
+        self, meter: Meter, recipe: KernelSpec, launch: str
+    ) -> None:
         """Alone, OpenVINO would move nothing for the first two."""
         from nnstretch.profile.backends.openvino_meter import CARRIER, OpenVINOMeter, share_memory
 
@@ -168,12 +206,18 @@ class TestOpenVino(MeterPromises):
         assert loaded is not None
         share_memory([loaded])
         loaded.infer()
-        ran = {one.node_type for one in loaded.request.profiling_info if one.status == one.Status.EXECUTED}
+        ran = {
+            one.node_type
+            for one in loaded.request.profiling_info
+            if one.status == one.Status.EXECUTED
+        }
         assert {launch, CARRIER} <= ran
         assert CARRIER in loaded.copies
         assert launch not in loaded.copies
 
-    def test_records_are_spread_over_the_rounds(self, meter: Meter, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_records_are_spread_over_the_rounds(
+        self, meter: Meter, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         from nnstretch.profile.backends.openvino_meter import LoadedOpenVINOModel, OpenVINOMeter
 
         assert isinstance(meter, OpenVINOMeter)
@@ -189,7 +233,13 @@ class TestOpenVino(MeterPromises):
         from nnstretch.profile.backends.openvino_meter import OpenVINOMeter, share_memory
 
         assert isinstance(meter, OpenVINOMeter)
-        loaded = meter.load_chain((kernel_of_spec(KernelSpec("mul", "mul", ((1, 8, 6, 5), (1, 8, 1, 1)), (1, 8, 6, 5)), "mul"),))
+        loaded = meter.load_chain(
+            (
+                kernel_of_spec(
+                    KernelSpec("mul", "mul", ((1, 8, 6, 5), (1, 8, 1, 1)), (1, 8, 6, 5)), "mul"
+                ),
+            )
+        )
         assert loaded is not None
         share_memory([loaded])
         loaded.feed()
@@ -198,13 +248,18 @@ class TestOpenVino(MeterPromises):
         np.testing.assert_allclose(loaded.outputs[0], loaded.fed[0] * loaded.fed[1], rtol=1e-6)
 
 
-OPERATORS = [(recipe.kind, recipe.op) for recipes in load_prior().recipes.values() for recipe in recipes]
+OPERATORS = [
+    (recipe.kind, recipe.op) for recipes in load_prior().recipes.values() for recipe in recipes
+]
 
 
 @pytest.mark.parametrize(("kind", "op"), sorted(set(OPERATORS)))
 def test_what_is_built_writes_what_the_kernel_says(kind: str, op: str) -> None:
     """The smallest of each operator of the zoo."""
-    recipe = min((r for r in load_prior().recipes[kind] if r.op == op), key=lambda r: sum(map(prod, r.shapes_in)) * r.kernel)
+    recipe = min(
+        (r for r in load_prior().recipes[kind] if r.op == op),
+        key=lambda r: sum(map(prod, r.shapes_in)) * r.kernel,
+    )
     kernel = kernel_of_spec(recipe, "k")
     with torch.inference_mode():
         value = build((kernel,))(*(torch.randn(shape) for shape in shapes_of((kernel,))))
@@ -217,17 +272,31 @@ def test_a_chain_computes_what_its_layers_compute() -> None:
     x, residual = torch.randn(1, 8, 6, 6), torch.randn(1, 16, 3, 3)
     assert shapes_of((CONV, SUM)) == [(1, 8, 6, 6), (1, 16, 3, 3)]
     with torch.inference_mode():
-        torch.testing.assert_close(chain(x, residual), torch.relu(second(torch.relu(first(x))) + residual))
+        torch.testing.assert_close(
+            chain(x, residual), torch.relu(second(torch.relu(first(x))) + residual)
+        )
 
 
 @pytest.mark.parametrize(
     ("kernel", "why"),
     [
         (UNKNOWN, "kind 'wavelet' .*kernel unknown, known are conv"),
-        (kernel_of_spec(KernelSpec("activation", "snake", ((1, 8),), (1, 8)), "a"), "operator 'snake' has no rule"),
-        (kernel_of_spec(KernelSpec("conv", "conv1d", ((1, 8, 9),), (1, 8, 9)), "c"), "must be over maps"),
-        (kernel_of_spec(KernelSpec("reshape", "fold", ((1, 8, 9),), (1, 8, 9)), "r"), "kernel r, known are"),
-        (kernel_of_spec(KernelSpec("norm", "group_norm", ((1, 8, 3, 3),), (1, 8, 3, 3)), "n"), "kernel n, known are batch_norm"),
+        (
+            kernel_of_spec(KernelSpec("activation", "snake", ((1, 8),), (1, 8)), "a"),
+            "operator 'snake' has no rule",
+        ),
+        (
+            kernel_of_spec(KernelSpec("conv", "conv1d", ((1, 8, 9),), (1, 8, 9)), "c"),
+            "must be over maps",
+        ),
+        (
+            kernel_of_spec(KernelSpec("reshape", "fold", ((1, 8, 9),), (1, 8, 9)), "r"),
+            "kernel r, known are",
+        ),
+        (
+            kernel_of_spec(KernelSpec("norm", "group_norm", ((1, 8, 3, 3),), (1, 8, 3, 3)), "n"),
+            "kernel n, known are batch_norm",
+        ),
     ],
 )
 def test_what_has_no_eager_form_is_refused_by_name(kernel: Kernel, why: str) -> None:
@@ -242,11 +311,17 @@ def test_torch_refuses_devices_of_other_kinds(device: str) -> None:
 
 
 def test_torch_refuses_a_cuda_device_that_is_not_there() -> None:
-    with pytest.raises(BadInput, match=f"no CUDA device, 'cuda:99' asked for, torch .* finds {torch.cuda.device_count()}"):
+    with pytest.raises(
+        BadInput,
+        match=f"no CUDA device, 'cuda:99' asked for, torch .* finds {torch.cuda.device_count()}",
+    ):
         TorchMeter("cuda:99")
 
 
-@pytest.mark.parametrize(("launch_us", "launches"), [(250.0, [1]), (100.0, [1]), (30.0, [1, 4]), (0.5, [1, 64]), (0.0, [1, 64])])
+@pytest.mark.parametrize(
+    ("launch_us", "launches"),
+    [(250.0, [1]), (100.0, [1]), (30.0, [1, 4]), (0.5, [1, 64]), (0.0, [1, 64])],
+)
 def test_tiny_launches_are_timed_in_a_row(launch_us: float, launches: list[int]) -> None:
     asked: list[int] = []
 
@@ -270,7 +345,9 @@ def test_turns_are_taken_and_inputs_written_before_each_run() -> None:
         run()
         return 7.0
 
-    found = time_interleaved([says("a"), None, says("b")], [says("A"), says("X"), says("B")], 2, 3.0, clock_us)
+    found = time_interleaved(
+        [says("a"), None, says("b")], [says("A"), says("X"), says("B")], 2, 3.0, clock_us
+    )
     assert log == ["A", "a", "B", "b"] * (WARM_UP + 2)
     assert found == [(4.0, 4.0), (), (4.0, 4.0)]
 

@@ -1,4 +1,6 @@
-"""Profiling: what is drawn, what is probed, what survives an interruption, and what comes out of a known backend."""
+"""Profiling: what is drawn, what is probed, what survives an interruption, and what comes out of a
+known backend.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,12 @@ from nnstretch.kernel import MOBILE_FUSION, ChannelBlockedLayout, FusionRules
 from nnstretch.predict import load_soc
 from nnstretch.profile.fusion_probe import FOLDED, fused_pairs
 from nnstretch.profile.journal import NAME, open_journal
-from nnstretch.profile.kernel_generator import MOST_MACS, generate_kernels, load_prior, perturb_kernel
+from nnstretch.profile.kernel_generator import (
+    MOST_MACS,
+    generate_kernels,
+    load_prior,
+    perturb_kernel,
+)
 from nnstretch.profile.kernel_sampler import KernelSampler, kernel_groups
 from nnstretch.profile.kernel_spec import kernel_of_spec, spec_of_kernel
 from nnstretch.profile.machine import PinnedProcessor, clusters, parse_processors
@@ -45,7 +52,9 @@ def test_a_description_is_what_capture_finds() -> None:
     module = load_model("torchvision:mobilenet_v3_small").eval()
     for kernel in fuse_kernels(capture(module, torch.zeros(1, 3, 64, 64), "small")):
         again = kernel_of_spec(spec_of_kernel(kernel), kernel.name, kernel.epilogue)
-        assert 0 <= kernel.macs - again.macs <= kernel.write_elements, f"{kernel.name}: a bias costs one per output"
+        assert 0 <= kernel.macs - again.macs <= kernel.write_elements, (
+            f"{kernel.name}: a bias costs one per output"
+        )
         assert replace(again, macs=kernel.macs).key == kernel.key, kernel.name
 
 
@@ -61,7 +70,12 @@ def test_draws_are_consistent_kernels_each_once(seed: int) -> None:
         assert kernel.write_elements > 0
         assert all(size > 0 for shape in (*kernel.shapes_in, kernel.shape_out) for size in shape)
         if kernel.kind != "reorder":
-            assert kernel_of_spec(spec_of_kernel(kernel), kernel.name, kernel.epilogue, kernel.layout).key == kernel.key
+            assert (
+                kernel_of_spec(
+                    spec_of_kernel(kernel), kernel.name, kernel.epilogue, kernel.layout
+                ).key
+                == kernel.key
+            )
         if kernel.kind in ("conv", "gconv", "dwconv"):
             assert kernel.cin % kernel.groups == 0
             assert kernel.cout % kernel.groups == 0
@@ -78,7 +92,10 @@ def test_neighbours_stay_near() -> None:
 
 
 def test_no_network_of_the_validation_is_in_the_command_that_made_the_prior() -> None:
-    """The prior says how many networks use an operator; a network's name appears nowhere in it, so the script refuses by name."""
+    """The prior says how many networks use an operator.
+
+    A network's name appears nowhere in it, so the script refuses by name.
+    """
     script = (Path(__file__).parents[2] / "scripts" / "make_prior.py").read_text(encoding="utf-8")
     assert "kept for validation" in script
     assert len(NETWORKS) == len(set(NETWORKS)) == 20
@@ -86,7 +103,15 @@ def test_no_network_of_the_validation_is_in_the_command_that_made_the_prior() ->
 
 @pytest.mark.parametrize("counts", [False, True])
 def test_the_two_operator_test_finds_what_a_backend_fuses(counts: bool) -> None:
-    truth = frozenset({("conv", "relu"), ("conv", "add"), ("dwconv", "hardswish"), ("linear", "relu"), ("add", "relu")})
+    truth = frozenset(
+        {
+            ("conv", "relu"),
+            ("conv", "add"),
+            ("dwconv", "hardswish"),
+            ("linear", "relu"),
+            ("add", "relu"),
+        }
+    )
     found = fused_pairs(FakeMeter(truth, counts))
     folded = {(kind, op) for kind in FOLDED for op in ("batch_norm", "scale", "shift")}
     assert found.pairs - folded == truth
@@ -95,7 +120,9 @@ def test_the_two_operator_test_finds_what_a_backend_fuses(counts: bool) -> None:
 
 
 def test_a_backend_that_cannot_convolve_is_refused() -> None:
-    with pytest.raises(BadInput, match=r"^cannot profile fake, it refuses a 1x1 convolution over 1x64x56x56$"):
+    with pytest.raises(
+        BadInput, match=r"^cannot profile fake, it refuses a 1x1 convolution over 1x64x56x56$"
+    ):
         fused_pairs(FakeMeter(refuses=frozenset({"conv"})))
 
 
@@ -110,7 +137,9 @@ def test_medleys_hold_kernels_over_maps_of_one_size() -> None:
 
 def gathering(meter: FakeMeter, folder: Path, samples: list[Sample] | None = None) -> KernelSampler:
     journal, _ = open_journal(folder, HEAD)
-    return KernelSampler(meter, MOBILE_FUSION, PRIOR, journal, 0, [] if samples is None else samples)
+    return KernelSampler(
+        meter, MOBILE_FUSION, PRIOR, journal, 0, [] if samples is None else samples
+    )
 
 
 def test_a_disturbed_medley_is_measured_again(tmp_path: Path) -> None:
@@ -134,7 +163,10 @@ def test_what_a_backend_refuses_is_counted_and_left_out(tmp_path: Path) -> None:
 def test_adaptive_draws_stand_near_what_is_told_badly(tmp_path: Path) -> None:
     kernels = some(200)
     found = gathering(FakeMeter(), tmp_path, [Sample(kernel, (1.0,)) for kernel in kernels])
-    chosen = found.draw_adaptively(iter(some(300, seed=7)), lambda samples: [1.0 if s.kernel.kind == "linear" else 0.0 for s in samples])
+    chosen = found.draw_adaptively(
+        iter(some(300, seed=7)),
+        lambda samples: [1.0 if s.kernel.kind == "linear" else 0.0 for s in samples],
+    )
     assert sum(k.kind == "linear" and k.name.startswith("near") for k in chosen) > 10
     assert len({k.key for k in chosen}) > len(chosen) - 5
 
@@ -142,8 +174,16 @@ def test_adaptive_draws_stand_near_what_is_told_badly(tmp_path: Path) -> None:
 def test_samples_of_slow_moments_are_steadied() -> None:
     kernel = some(1)[0]
     usual = [Sample(kernel, (10.0,), 100.0)] * 9
-    slow = [Sample(kernel, (10.5,), 105.0), Sample(kernel, (14.0,), 140.0), Sample(kernel, (40.0,), 400.0)]
-    assert [round(s.latency_us, 2) for s in normalize_disturbed([*usual, *slow])] == [10.0] * 9 + [10.5, 11.2, 26.67]
+    slow = [
+        Sample(kernel, (10.5,), 105.0),
+        Sample(kernel, (14.0,), 140.0),
+        Sample(kernel, (40.0,), 400.0),
+    ]
+    assert [round(s.latency_us, 2) for s in normalize_disturbed([*usual, *slow])] == [10.0] * 9 + [
+        10.5,
+        11.2,
+        26.67,
+    ]
     assert normalize_disturbed([usual[0], Sample(kernel, (5.0,))])[1].latency_us == 5.0
 
 
@@ -164,7 +204,13 @@ def test_a_journal_goes_on_where_a_kill_left_it(tmp_path: Path) -> None:
 
 def test_a_journal_of_another_backend_is_refused(tmp_path: Path) -> None:
     open_journal(tmp_path, HEAD)[0].append(0, [Sample(some(1)[0], (1.0,))], 1.0)
-    with pytest.raises(BrokenFile, match=r"^backend is 'fake', .*samples\.jsonl line 1, this profile has 'litert'; take another folder or --fresh$"):
+    with pytest.raises(
+        BrokenFile,
+        match=(
+            r"^backend is 'fake', .*samples\.jsonl line 1, this profile has 'litert'; take another"
+            r" folder or --fresh$"
+        ),
+    ):
         open_journal(tmp_path, HEAD | {"backend": "litert"})
 
 
@@ -176,7 +222,15 @@ def test_a_journal_whose_first_line_was_cut_off_starts_anew(tmp_path: Path) -> N
     assert len(open_journal(tmp_path, HEAD)[1][0]) == 1
 
 
-@pytest.mark.parametrize("line", ["nonsense\n", "[]\n", '{"cluster": 0}\n', '{"cluster": 0, "spent_s": 1, "samples": [{"kernel": {}}]}\n'])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "nonsense\n",
+        "[]\n",
+        '{"cluster": 0}\n',
+        '{"cluster": 0, "spent_s": 1, "samples": [{"kernel": {}}]}\n',
+    ],
+)
 def test_a_broken_line_is_named(tmp_path: Path, line: str) -> None:
     open_journal(tmp_path, HEAD)[0].append(0, [Sample(some(1)[0], (1.0,))], 1.0)
     with (tmp_path / NAME).open("a") as file:
@@ -200,8 +254,14 @@ def test_equal_cores_are_one_cluster_and_the_fastest_comes_first(tmp_path: Path)
     big, little = clusters(tmp_path, (0, 1, 2, 3, 4, 5))
     assert (big.cores, big.max_khz) == ((4, 5), 2841600)
     assert little.cores == (0, 1, 2, 3)
-    assert parse_processors(None, (big, little)) == (PinnedProcessor("cpu0", 4, 0), PinnedProcessor("cpu1", 0, 1))
-    assert parse_processors("big=5,small=2", (big, little)) == (PinnedProcessor("big", 5, 0), PinnedProcessor("small", 2, 1))
+    assert parse_processors(None, (big, little)) == (
+        PinnedProcessor("cpu0", 4, 0),
+        PinnedProcessor("cpu1", 0, 1),
+    )
+    assert parse_processors("big=5,small=2", (big, little)) == (
+        PinnedProcessor("big", 5, 0),
+        PinnedProcessor("small", 2, 1),
+    )
 
 
 def test_a_machine_that_tells_nothing_has_one_cluster(tmp_path: Path) -> None:
@@ -215,15 +275,37 @@ def test_a_machine_that_tells_nothing_has_one_cluster(tmp_path: Path) -> None:
 def test_a_cuda_device_is_a_processor_where_there_is_one(tmp_path: Path) -> None:
     core(tmp_path, 0)
     (only,) = clusters(tmp_path, (0,))
-    assert parse_processors(None, (only,), cuda=1) == (PinnedProcessor("cpu0", 0, 0), PinnedProcessor("gpu", 0, 1000, "cuda:0"))
-    assert parse_processors("fast=cuda:1,host=0", (only,), cuda=2) == (PinnedProcessor("host", 0, 0), PinnedProcessor("fast", 0, 1001, "cuda:1"))
+    assert parse_processors(None, (only,), cuda=1) == (
+        PinnedProcessor("cpu0", 0, 0),
+        PinnedProcessor("gpu", 0, 1000, "cuda:0"),
+    )
+    assert parse_processors("fast=cuda:1,host=0", (only,), cuda=2) == (
+        PinnedProcessor("host", 0, 0),
+        PinnedProcessor("fast", 0, 1001, "cuda:1"),
+    )
     with pytest.raises(BadInput, match=r"cores among 0; no CUDA device is at hand$"):
         parse_processors("cpu0=0,gpu=cuda", (only,))
     with pytest.raises(BadInput, match=r"at least one must be a core: it feeds the others$"):
         parse_processors("gpu=cuda", (only,), cuda=1)
 
 
-@pytest.mark.parametrize("spec", ["a=9", "a", "a=0,a=1", "a=0,b=0", "=0", "a=-1", "", "a=\u00b2", "soc=0", "../x=0", "a/b=0", "a=cuda"])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "a=9",
+        "a",
+        "a=0,a=1",
+        "a=0,b=0",
+        "=0",
+        "a=-1",
+        "",
+        "a=\u00b2",
+        "soc=0",
+        "../x=0",
+        "a/b=0",
+        "a=cuda",
+    ],
+)
 def test_processors_that_are_not_there_are_refused(tmp_path: Path, spec: str) -> None:
     core(tmp_path, 0)
     core(tmp_path, 1)
@@ -234,7 +316,11 @@ def test_processors_that_are_not_there_are_refused(tmp_path: Path, spec: str) ->
 @pytest.fixture(scope="module")
 def profiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("profiles") / "chip"
-    ProfileRun(ProfileRequest(out, 60, most=1500), FakeMeter(frozenset({("conv", "relu"), ("dwconv", "relu")})), lambda *_: None).run()
+    ProfileRun(
+        ProfileRequest(out, 60, most=1500),
+        FakeMeter(frozenset({("conv", "relu"), ("dwconv", "relu")})),
+        lambda *_: None,
+    ).run()
     return out
 
 
@@ -244,7 +330,11 @@ def test_a_profile_tells_the_law_of_its_backend(profiled: Path) -> None:
     name = soc.processors[0].name
     assert soc.rules(name).fuses("conv", "relu")
     assert not soc.rules(name).fuses("conv", "add")
-    wrong = [soc.predictors[name].estimate(kernel).latency_us / law_us(kernel) - 1 for kernel in some(200, soc.rules(name), 99) if kernel.macs]
+    wrong = [
+        soc.predictors[name].estimate(kernel).latency_us / law_us(kernel) - 1
+        for kernel in some(200, soc.rules(name), 99)
+        if kernel.macs
+    ]
     assert sorted(map(abs, wrong))[len(wrong) // 2] < 0.03
     card = (profiled / "CARD.md").read_text()
     assert "fake 1, float32" in card
@@ -254,7 +344,9 @@ def test_a_profile_tells_the_law_of_its_backend(profiled: Path) -> None:
 def test_a_second_run_spends_only_what_is_left(profiled: Path) -> None:
     before = (profiled / NAME).read_text()
     spent_s = sum(json.loads(line)["spent_s"] for line in before.splitlines()[1:])
-    result = ProfileRun(ProfileRequest(profiled, spent_s), FakeMeter(frozenset({("conv", "relu")})), lambda *_: None).run()
+    result = ProfileRun(
+        ProfileRequest(profiled, spent_s), FakeMeter(frozenset({("conv", "relu")})), lambda *_: None
+    ).run()
     assert (profiled / NAME).read_text() == before
     assert result.kernels >= 1500
     head = json.loads((profiled / NAME).read_text().splitlines()[0])
@@ -262,8 +354,12 @@ def test_a_second_run_spends_only_what_is_left(profiled: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"^cannot write .*/none/chip, no folder .*/none, create it first$"):
-        ProfileRun(ProfileRequest(tmp_path / "none" / "chip", 1), FakeMeter(), lambda *_: None).run()
+    with pytest.raises(
+        BadInput, match=r"^cannot write .*/none/chip, no folder .*/none, create it first$"
+    ):
+        ProfileRun(
+            ProfileRequest(tmp_path / "none" / "chip", 1), FakeMeter(), lambda *_: None
+        ).run()
     (tmp_path / "file").write_text("")
     with pytest.raises(BadInput, match=r"^cannot write .*/file, it is a file, name a folder$"):
         ProfileRun(ProfileRequest(tmp_path / "file", 1), FakeMeter(), lambda *_: None).run()

@@ -1,4 +1,8 @@
-"""The page of a pipeline: every item can be followed, prediction stands above the run, and nothing broken or hostile gets through."""
+"""The page of a pipeline.
+
+Every item can be followed, prediction stands above the run, and nothing broken or hostile gets
+through.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,15 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from report.test_report import HOSTILE, Page, json_values, leaves, page_or_refusal, poisoned, rewrite
+from report.test_report import (
+    HOSTILE,
+    Page,
+    json_values,
+    leaves,
+    page_or_refusal,
+    poisoned,
+    rewrite,
+)
 from support.pipeline_bundles import reference
 
 from nnstretch.bundle.bundle import Bundle
@@ -26,25 +38,90 @@ from nnstretch.trace import Trace
 
 TIMES_US = {"s0": 2000.0, "s1": 3000.0, "s2": 500.0}
 RUN = {
-    **{"model": "net.py:make", "mode": "pipeline", "clock": "real", "timing": "emulated", "items": 40, "period_ms": 3.2, "dilation": 1.5},
-    **{"bottleneck_ms": 3.1, "predicted_bottleneck_ms": 3.0, "balance": 0.611, "efficiency": 0.97, "throughput_per_s": 312.5},
-    **{"sequential_throughput_per_s": 181.8, "sequential_is": "predicted", "dispatch_overhead_us": 31.0, "failed": 2, "first_error": "lens cap"},
+    **{
+        "model": "net.py:make",
+        "mode": "pipeline",
+        "clock": "real",
+        "timing": "emulated",
+        "items": 40,
+        "period_ms": 3.2,
+        "dilation": 1.5,
+    },
+    **{
+        "bottleneck_ms": 3.1,
+        "predicted_bottleneck_ms": 3.0,
+        "balance": 0.611,
+        "efficiency": 0.97,
+        "throughput_per_s": 312.5,
+    },
+    **{
+        "sequential_throughput_per_s": 181.8,
+        "sequential_is": "predicted",
+        "dispatch_overhead_us": 31.0,
+        "failed": 2,
+        "first_error": "lens cap",
+    },
     "latency_ms": {"median": 9.0, "p99": 11.0},
     "stages": [
-        {"name": "s0", "processors": ["cpu"], "service_ms": 2.0, "share_ms": 2.0, "items": 41, "failed": 0, "late": 1}
+        {
+            "name": "s0",
+            "processors": ["cpu"],
+            "service_ms": 2.0,
+            "share_ms": 2.0,
+            "items": 41,
+            "failed": 0,
+            "late": 1,
+        }
         | {"busy_ms": 82.0, "starved_ms": 4.0, "blocked_ms": 40.0},
-        {"name": "s1", "processors": ["dsp", "gpu"], "service_ms": 6.2, "share_ms": 3.1, "items": 41, "failed": 2, "late": 0}
+        {
+            "name": "s1",
+            "processors": ["dsp", "gpu"],
+            "service_ms": 6.2,
+            "share_ms": 3.1,
+            "items": 41,
+            "failed": 2,
+            "late": 0,
+        }
         | {"busy_ms": 123.0, "starved_ms": 2.0, "blocked_ms": 1.0},
-        {"name": "s2", "processors": ["cpu"], "service_ms": 0.5, "share_ms": 0.5, "items": 39, "failed": 0, "late": 0}
+        {
+            "name": "s2",
+            "processors": ["cpu"],
+            "service_ms": 0.5,
+            "share_ms": 0.5,
+            "items": 39,
+            "failed": 0,
+            "late": 0,
+        }
         | {"busy_ms": 20.0, "starved_ms": 106.0, "blocked_ms": 0.0},
     ],
 }
 SPLIT = {
-    **{"model": "net.py:make", "soc": "mi9", "bottleneck_ms": 3.0, "balance": 0.611, "bound_ms": 2.5, "proven": True, "why_open": None},
+    **{
+        "model": "net.py:make",
+        "soc": "mi9",
+        "bottleneck_ms": 3.0,
+        "balance": 0.611,
+        "bound_ms": 2.5,
+        "proven": True,
+        "why_open": None,
+    },
     **{"fastest": "cpu", "single_ms": {"cpu": 5.0, "dsp": None}, "speedup_vs_fastest": 1.67},
     "stages": [
-        {"processor": "cpu", "processors": ["cpu"], "start": "input", "end": "layer1", "latency_ms": 2.0, "compute_ms": 1.8}
-        | {"transfer_in_ms": 0.1, "transfer_out_ms": 0.1, "error_ms": 0.2, "macs": 7e6, "params": 1e4}
+        {
+            "processor": "cpu",
+            "processors": ["cpu"],
+            "start": "input",
+            "end": "layer1",
+            "latency_ms": 2.0,
+            "compute_ms": 1.8,
+        }
+        | {
+            "transfer_in_ms": 0.1,
+            "transfer_out_ms": 0.1,
+            "error_ms": 0.2,
+            "macs": 7e6,
+            "params": 1e4,
+        }
     ],
 }
 
@@ -54,10 +131,31 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run a tenth slower than its prediction."""
     folder = tmp_path_factory.mktemp("pipeline")
     manifest = Bundle(*reference()).manifest
-    manifest = replace(manifest, subgraphs=tuple(replace(sub, predicted_us={sub.processor: TIMES_US[sub.name]}) for sub in manifest.subgraphs))
+    manifest = replace(
+        manifest,
+        subgraphs=tuple(
+            replace(sub, predicted_us={sub.processor: TIMES_US[sub.name]})
+            for sub in manifest.subgraphs
+        ),
+    )
     forecast = predict_stream(manifest, 40, {})
-    played = Trace(tuple(replace(s, start_us=1.1 * s.start_us + 50_000, end_us=1.1 * s.end_us + 50_000, handed_us=None) for s in forecast.spans))
-    write_perfetto(folder / "trace_pipeline.json", {"predicted": forecast, "measured": played}, manifest, "emulated")
+    played = Trace(
+        tuple(
+            replace(
+                s,
+                start_us=1.1 * s.start_us + 50_000,
+                end_us=1.1 * s.end_us + 50_000,
+                handed_us=None,
+            )
+            for s in forecast.spans
+        )
+    )
+    write_perfetto(
+        folder / "trace_pipeline.json",
+        {"predicted": forecast, "measured": played},
+        manifest,
+        "emulated",
+    )
     (folder / "run_pipeline.json").write_text(json.dumps(RUN), encoding="utf-8")
     (folder / "partition.json").write_text(json.dumps(SPLIT), encoding="utf-8")
     return folder
@@ -87,20 +185,34 @@ def test_a_pipelines_page_has_its_chapters_and_nothing_of_branches(sample: Path)
 
 def test_twelve_items_have_a_slice_at_every_stage_predicted_above_played(sample: Path) -> None:
     chart = drawing(build_report(sample))
-    above, below = chart.split("Emulated: items 14 to 25")[-2:] if chart.count("Emulated: items") > 1 else ("", "")
+    above, below = (
+        chart.split("Emulated: items 14 to 25")[-2:]
+        if chart.count("Emulated: items") > 1
+        else ("", "")
+    )
     assert "Predicted: items 14 to 25 within" in above
     for item in range(14, 26):
         for row in ("s0 on cpu", "s1 on dsp", "s2 on cpu"):
-            assert len(re.findall(rf"<title>{row}, item {item}: starts at [\d.]+\xa0m?s, takes", chart)) == 2, "once predicted, once played"
+            assert (
+                len(
+                    re.findall(rf"<title>{row}, item {item}: starts at [\d.]+\xa0m?s, takes", chart)
+                )
+                == 2
+            ), "once predicted, once played"
             assert len(re.findall(rf"<title>{row}, item {item}: ", below)) == 1
-    looks = {(item, look) for look, item in re.findall(r'<g class="item (i-\d)" data-item="(\d+)"', chart)}
+    looks = {
+        (item, look)
+        for look, item in re.findall(r'<g class="item (i-\d)" data-item="(\d+)"', chart)
+    }
     assert len(looks) == 12, "an item has one colour at every stage, on both clocks"
     assert len({look for item, look in looks if item in {"14", "15", "16", "17", "18", "19"}}) == 6
 
 
 def test_lines_lead_from_stage_to_stage(sample: Path) -> None:
     chart = drawing(build_report(sample))
-    assert len(re.findall(r'<g class="link i-\d" data-item="20">', chart)) == 2 * 3, "s0 to s1, s0 to s2, s1 to s2"
+    assert len(re.findall(r'<g class="link i-\d" data-item="20">', chart)) == 2 * 3, (
+        "s0 to s1, s0 to s2, s1 to s2"
+    )
 
 
 def test_the_headline_says_gain_efficiency_and_how_far_off_the_prediction_was(sample: Path) -> None:
@@ -113,19 +225,29 @@ def test_the_headline_says_gain_efficiency_and_how_far_off_the_prediction_was(sa
     assert "never mixed in one column" in head
 
 
-def test_a_python_stage_that_nobody_predicted_is_not_held_against_the_prediction(folder: Path) -> None:
+def test_a_python_stage_that_nobody_predicted_is_not_held_against_the_prediction(
+    folder: Path,
+) -> None:
     rewrite(folder / "run_pipeline.json", "stages", 1, "processors", value=["s1"])
     assert "of the stages that have predictions; the slowest, s1, has none." in build_report(folder)
 
 
 def test_columns_hold_one_kind_of_milliseconds(sample: Path) -> None:
     heads = re.findall(r"<th scope=\"col\"[^>]*>([^<]*)</th>", build_report(sample))
-    assert {"an item, emulated (ms)", "predicted (ms)", "starved (ms)", "blocked (ms)", "failed"} <= set(heads)
+    assert {
+        "an item, emulated (ms)",
+        "predicted (ms)",
+        "starved (ms)",
+        "blocked (ms)",
+        "failed",
+    } <= set(heads)
     assert "measured (ms)" not in heads
 
 
 @pytest.mark.parametrize("name", PIPELINE_FILES)
-def test_any_one_file_is_enough_and_any_one_may_be_absent(name: str, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_any_one_file_is_enough_and_any_one_may_be_absent(
+    name: str, folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     alone = tmp_path_factory.mktemp("alone")
     (alone / name).write_bytes((folder / name).read_bytes())
     Page(build_report(alone))
@@ -135,9 +257,14 @@ def test_any_one_file_is_enough_and_any_one_may_be_absent(name: str, folder: Pat
     assert f"<code>{name}</code>" in build_report(folder)
 
 
-def test_a_trace_alone_shows_its_stream(sample: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_trace_alone_shows_its_stream(
+    sample: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "page.html"
-    assert command_line(["report", str(sample / "trace_pipeline.json"), "--out", str(out), "--json"]) == 0
+    assert (
+        command_line(["report", str(sample / "trace_pipeline.json"), "--out", str(out), "--json"])
+        == 0
+    )
     assert json.loads(capsys.readouterr().out)["differences"] == []
     assert "Predicted: items 14 to 25" in out.read_text(encoding="utf-8")
 
@@ -156,7 +283,13 @@ def test_a_virtual_clock_has_no_waits_and_no_second_prediction(folder: Path) -> 
 
 
 def stream(source: str, items: range, late_us: float = 0.0) -> StreamTrace:
-    return StreamTrace(source, tuple(StreamSlice("a", n, "a on cpu", 10.0 * n + late_us, 10.0 * n + late_us + 15) for n in items))
+    return StreamTrace(
+        source,
+        tuple(
+            StreamSlice("a", n, "a on cpu", 10.0 * n + late_us, 10.0 * n + late_us + 15)
+            for n in items
+        ),
+    )
 
 
 def test_windows_show_the_same_items_where_they_can() -> None:
@@ -174,28 +307,63 @@ def test_windows_show_the_same_items_where_they_can() -> None:
 @pytest.mark.parametrize(
     ("name", "keys", "value", "says"),
     [
-        ("run_pipeline.json", ("stages", 0, "share_ms"), "slow", r'stages\[0\]\.share_ms is "slow", expected a number'),
-        ("run_pipeline.json", ("stages", 1, "name"), None, r"stages\[1\]\.name is null, expected text"),
-        ("run_pipeline.json", ("period_ms",), -1, r"period_ms is -1, expected a number of at least 0"),
+        (
+            "run_pipeline.json",
+            ("stages", 0, "share_ms"),
+            "slow",
+            r'stages\[0\]\.share_ms is "slow", expected a number',
+        ),
+        (
+            "run_pipeline.json",
+            ("stages", 1, "name"),
+            None,
+            r"stages\[1\]\.name is null, expected text",
+        ),
+        (
+            "run_pipeline.json",
+            ("period_ms",),
+            -1,
+            r"period_ms is -1, expected a number of at least 0",
+        ),
         ("partition.json", ("stages",), {}, r"stages is \{\}, expected a list"),
-        ("trace_pipeline.json", ("otherData", "pipeline", 0), 3, r"otherData\.pipeline\[0\] is 3, expected an object"),
-        ("trace_pipeline.json", ("traceEvents",), None, r"traceEvents is null, expected a list of events"),
+        (
+            "trace_pipeline.json",
+            ("otherData", "pipeline", 0),
+            3,
+            r"otherData\.pipeline\[0\] is 3, expected an object",
+        ),
+        (
+            "trace_pipeline.json",
+            ("traceEvents",),
+            None,
+            r"traceEvents is null, expected a list of events",
+        ),
     ],
 )
-def test_a_wrong_value_is_refused_with_its_place(folder: Path, name: str, keys: tuple[Any, ...], value: object, says: str) -> None:
+def test_a_wrong_value_is_refused_with_its_place(
+    folder: Path, name: str, keys: tuple[Any, ...], value: object, says: str
+) -> None:
     rewrite(folder / name, *keys, value=value)
     with pytest.raises(BrokenFile, match=says):
         build_report(folder)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(data=st.data())
-def test_any_value_in_any_place_is_shown_or_refused_in_one_line(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_any_value_in_any_place_is_shown_or_refused_in_one_line(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
     name = data.draw(st.sampled_from(("run_pipeline.json", "partition.json")))
     whole = RUN if name.startswith("run") else SPLIT
     where = tmp_path_factory.mktemp("story")
     (where / name).write_text(json.dumps(whole), encoding="utf-8")
-    rewrite(where / name, *data.draw(st.sampled_from([path for path in leaves(whole) if path])), value=data.draw(json_values))
+    rewrite(
+        where / name,
+        *data.draw(st.sampled_from([path for path in leaves(whole) if path])),
+        value=data.draw(json_values),
+    )
     page, refusal = page_or_refusal(where)
     assert page is not None or (name in refusal and "\n" not in refusal)
     Page(page or "")
@@ -203,7 +371,9 @@ def test_any_value_in_any_place_is_shown_or_refused_in_one_line(tmp_path_factory
 
 def test_no_text_of_any_file_becomes_markup(folder: Path) -> None:
     for name in PIPELINE_FILES:
-        whole = poisoned(json.loads((folder / name).read_text(encoding="utf-8")), frozenset({"ph", "task"}))
+        whole = poisoned(
+            json.loads((folder / name).read_text(encoding="utf-8")), frozenset({"ph", "task"})
+        )
         (folder / name).write_text(json.dumps(whole), encoding="utf-8")
     html = build_report(folder)
     assert Page(html).tags["script"] == 1
@@ -213,5 +383,9 @@ def test_no_text_of_any_file_becomes_markup(folder: Path) -> None:
 
 def test_an_item_takes_its_copies_and_branches_together_and_what_overlaps_once() -> None:
     parts = [("m copy in", 0, 2), ("m on gpu", 3, 7), ("m on cpu", 5, 9), ("m copy out", 9, 10)]
-    slices = [StreamSlice("m", item, row, 100.0 * item + start, 100.0 * item + end) for item in range(3) for row, start, end in parts]
+    slices = [
+        StreamSlice("m", item, row, 100.0 * item + start, 100.0 * item + end)
+        for item in range(3)
+        for row, start, end in parts
+    ]
     assert StreamTrace("predicted", tuple(slices)).service_ms == {"m": pytest.approx(0.009)}

@@ -1,4 +1,6 @@
-"""The page shows what is there, says what is not, refuses what is broken, and lets nothing hostile through."""
+"""The page shows what is there, says what is not, refuses what is broken, and lets nothing hostile
+through.
+"""
 
 from __future__ import annotations
 
@@ -128,7 +130,9 @@ def test_nothing_is_fetched() -> None:
 
 def test_every_reference_inside_the_page_has_its_target() -> None:
     page = Page(sample_page())
-    wanted = {link[1:] for link in page.values("href")} | set(re.findall(r"url\(#([^)]*)\)", sample_page()))
+    wanted = {link[1:] for link in page.values("href")} | set(
+        re.findall(r"url\(#([^)]*)\)", sample_page())
+    )
     assert wanted <= set(page.values("id"))
 
 
@@ -165,12 +169,18 @@ def test_columns_say_what_kind_of_millisecond_they_hold() -> None:
 
 
 def test_predicted_and_measured_timelines_stand_in_rows_of_their_own() -> None:
-    for row in ("Original network, predicted", "Original network, measured on emulated processors", "Branched network, predicted"):
+    for row in (
+        "Original network, predicted",
+        "Original network, measured on emulated processors",
+        "Branched network, predicted",
+    ):
         assert f">{row}: " in sample_page()
 
 
 def test_a_processor_that_never_works_is_shown_idle() -> None:
-    assert sample_page().count("0\u00a0% busy") >= 2, "the dsp of the original, predicted and measured"
+    assert sample_page().count("0\u00a0% busy") >= 2, (
+        "the dsp of the original, predicted and measured"
+    )
 
 
 def test_runs_of_two_kinds_share_neither_a_table_nor_a_ratio(folder: Path) -> None:
@@ -222,8 +232,15 @@ def test_a_folder_without_any_of_the_files_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_minimal_search_is_shown_with_dashes_for_what_it_does_not_say(tmp_path: Path) -> None:
-    segment = {"start": "input", "end": "output", "latency_ms": 0, "branches": [{"processor": "cpu", "compute_ms": 0}]}
-    (tmp_path / "search.json").write_text(json.dumps({"plans": [{"latency_ms": 0, "segments": [segment]}]}), encoding="utf-8")
+    segment = {
+        "start": "input",
+        "end": "output",
+        "latency_ms": 0,
+        "branches": [{"processor": "cpu", "compute_ms": 0}],
+    }
+    (tmp_path / "search.json").write_text(
+        json.dumps({"plans": [{"latency_ms": 0, "segments": [segment]}]}), encoding="utf-8"
+    )
     (tmp_path / "trace_original.json").write_text("[]", encoding="utf-8")
     (tmp_path / "training_original.json").write_text('{"history": []}', encoding="utf-8")
     Page(build_report(tmp_path))
@@ -235,26 +252,83 @@ def test_a_minimal_search_is_shown_with_dashes_for_what_it_does_not_say(tmp_path
 @pytest.mark.parametrize(
     ("name", "keys", "value", "says"),
     [
-        ("search.json", ("plans", 0, "latency_ms"), "fast", r'search\.json, plans\[0\]\.latency_ms is "fast", expected a number'),
+        (
+            "search.json",
+            ("plans", 0, "latency_ms"),
+            "fast",
+            r'search\.json, plans\[0\]\.latency_ms is "fast", expected a number',
+        ),
         ("search.json", ("plans", 0, "latency_ms"), -1, r"is -1, expected a number of at least 0"),
         ("search.json", ("plans", 0, "latency_ms"), None, r"is null, expected a number"),
-        ("search.json", ("plans", 0, "segments", 1, "branches"), [], r"segments\[1\]\.branches is \[\], expected at least one branch"),
-        ("search.json", ("plans", 0, "segments", 1, "branches", 0, "depth"), 1.5, r"branches\[0\]\.depth is 1\.5, expected a whole number"),
+        (
+            "search.json",
+            ("plans", 0, "segments", 1, "branches"),
+            [],
+            r"segments\[1\]\.branches is \[\], expected at least one branch",
+        ),
+        (
+            "search.json",
+            ("plans", 0, "segments", 1, "branches", 0, "depth"),
+            1.5,
+            r"branches\[0\]\.depth is 1\.5, expected a whole number",
+        ),
         ("search.json", ("plans",), {"latency_ms": 1}, r"plans is .*, expected a list"),
         ("search.json", ("optimal",), "yes", r'optimal is "yes", expected true or false'),
-        ("search.json", ("space", "refused", "memory"), True, r"space\.refused\.memory is true, expected a number"),
+        (
+            "search.json",
+            ("space", "refused", "memory"),
+            True,
+            r"space\.refused\.memory is true, expected a number",
+        ),
         ("search.json", ("original",), [], r"original is \[\], expected an object"),
-        ("run_branched.json", ("processors", "cpu"), 3, r"run_branched\.json, processors\.cpu is 3, expected an object"),
-        ("run_branched.json", ("latency_ms", "median"), float("nan"), r"latency_ms\.median is NaN, expected a finite number"),
-        ("trace_original.json", ("traceEvents", 4), "event", r"trace_original\.json, traceEvents\[4\] is \"event\", expected an object"),
-        ("trace_original.json", ("traceEvents",), None, r"traceEvents is null, expected a list of events"),
-        ("trace_original.json", ("traceEvents", 0, "pid"), [1], r"traceEvents\[0\]\.pid is \[1\], expected a number or text"),
-        ("training_original.json", ("history", 2, "val_accuracy"), "high", r"training_original\.json, history\[2\]\.val_accuracy"),
-        ("summary.json", ("rows", 0, "network"), 18, r"summary\.json, rows\[0\]\.network is 18, expected text"),
+        (
+            "run_branched.json",
+            ("processors", "cpu"),
+            3,
+            r"run_branched\.json, processors\.cpu is 3, expected an object",
+        ),
+        (
+            "run_branched.json",
+            ("latency_ms", "median"),
+            float("nan"),
+            r"latency_ms\.median is NaN, expected a finite number",
+        ),
+        (
+            "trace_original.json",
+            ("traceEvents", 4),
+            "event",
+            r"trace_original\.json, traceEvents\[4\] is \"event\", expected an object",
+        ),
+        (
+            "trace_original.json",
+            ("traceEvents",),
+            None,
+            r"traceEvents is null, expected a list of events",
+        ),
+        (
+            "trace_original.json",
+            ("traceEvents", 0, "pid"),
+            [1],
+            r"traceEvents\[0\]\.pid is \[1\], expected a number or text",
+        ),
+        (
+            "training_original.json",
+            ("history", 2, "val_accuracy"),
+            "high",
+            r"training_original\.json, history\[2\]\.val_accuracy",
+        ),
+        (
+            "summary.json",
+            ("rows", 0, "network"),
+            18,
+            r"summary\.json, rows\[0\]\.network is 18, expected text",
+        ),
         ("summary.json", ("notes",), 10**400, r"summary\.json, notes is 1000.*, expected a list"),
     ],
 )
-def test_a_wrong_value_is_refused_with_its_place(folder: Path, name: str, keys: tuple[Any, ...], value: object, says: str) -> None:
+def test_a_wrong_value_is_refused_with_its_place(
+    folder: Path, name: str, keys: tuple[Any, ...], value: object, says: str
+) -> None:
     rewrite(folder / name, *keys, value=value)
     with pytest.raises(BrokenFile, match=says) as refusal:
         build_report(folder)
@@ -275,7 +349,9 @@ def test_a_wrong_value_is_refused_with_its_place(folder: Path, name: str, keys: 
         ("plan.yaml", b"a: \x00", r"plan\.yaml"),
     ],
 )
-def test_a_file_not_of_its_kind_is_refused_with_the_line(folder: Path, name: str, content: bytes, says: str) -> None:
+def test_a_file_not_of_its_kind_is_refused_with_the_line(
+    folder: Path, name: str, content: bytes, says: str
+) -> None:
     (folder / name).write_bytes(content)
     with pytest.raises(BrokenFile, match=says) as refusal:
         build_report(folder)
@@ -291,7 +367,13 @@ def test_a_folder_in_the_place_of_a_file_is_refused(folder: Path) -> None:
 
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Paths of every value inside, containers included."""
-    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    inside = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     return [path, *(found for key, inner in inside for found in leaves(inner, (*path, key)))]
 
 
@@ -301,8 +383,15 @@ def places_of(name: str) -> list[tuple[Any, ...]]:
 
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.just(HOSTILE),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
+    | st.just(HOSTILE),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    ),
     max_leaves=5,
 )
 
@@ -314,9 +403,13 @@ def page_or_refusal(folder: Path) -> tuple[str | None, str]:
         return None, str(refusal)
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(data=st.data())
-def test_any_value_in_any_place_is_shown_or_refused_in_one_line(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_any_value_in_any_place_is_shown_or_refused_in_one_line(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
     name = data.draw(st.sampled_from(JSON_FILES))
     path = data.draw(st.sampled_from(places_of(name)))
     folder = tmp_path_factory.mktemp("story")
@@ -330,7 +423,9 @@ def test_any_value_in_any_place_is_shown_or_refused_in_one_line(tmp_path_factory
 
 @settings(max_examples=40, deadline=None)
 @given(name=st.sampled_from(JSON_FILES), share=st.floats(0, 0.999))
-def test_a_truncated_file_is_refused_by_name(tmp_path_factory: pytest.TempPathFactory, name: str, share: float) -> None:
+def test_a_truncated_file_is_refused_by_name(
+    tmp_path_factory: pytest.TempPathFactory, name: str, share: float
+) -> None:
     folder = tmp_path_factory.mktemp("story")
     whole = sample(name).rstrip()
     (folder / name).write_text(whole[: int(share * len(whole))], encoding="utf-8")
@@ -359,7 +454,9 @@ def test_no_text_of_any_file_becomes_markup(folder: Path) -> None:
         if name.startswith("run"):
             whole["processors"][HOSTILE] = {"busy_ms": 1, "utilisation": 0.5}
         (folder / name).write_text(json.dumps(whole), encoding="utf-8")
-    (folder / "plan.yaml").write_text("model: '</pre><script>alert(1)</script>'\n", encoding="utf-8")
+    (folder / "plan.yaml").write_text(
+        "model: '</pre><script>alert(1)</script>'\n", encoding="utf-8"
+    )
     html = build_report(folder)
     page = Page(html)
     assert page.tags["script"] == 1
@@ -369,7 +466,9 @@ def test_no_text_of_any_file_becomes_markup(folder: Path) -> None:
     assert "&lt;script&gt;alert(1)" in html
 
 
-def test_texts_that_are_not_unicode_scalars_can_still_be_written(folder: Path, tmp_path: Path) -> None:
+def test_texts_that_are_not_unicode_scalars_can_still_be_written(
+    folder: Path, tmp_path: Path
+) -> None:
     (folder / "summary.json").write_text('{"title": "\\ud800 half", "rows": []}', encoding="utf-8")
     write_report(folder, tmp_path / "page.html")
     assert "\ufffd half" in (tmp_path / "page.html").read_text(encoding="utf-8")
@@ -385,7 +484,10 @@ def test_escaped_text_reads_back_as_itself(text: str) -> None:
 
 def test_markup_passes_and_text_does_not() -> None:
     assert join((Markup("<b>"), "<i>", None)) == "<b>&lt;i&gt;"
-    assert tag("rect", x=1.50, y=2, fill=None, class_="a", text_anchor="end") == '<rect x="1.5" y="2" class="a" text-anchor="end"></rect>'
+    assert (
+        tag("rect", x=1.50, y=2, fill=None, class_="a", text_anchor="end")
+        == '<rect x="1.5" y="2" class="a" text-anchor="end"></rect>'
+    )
 
 
 # Numbers and geometry
@@ -430,25 +532,40 @@ def test_ticks_are_few_evenly_spaced_and_inside(low: float, span: float, wanted:
 
 @given(st.floats(-1e6, 1e6), st.floats(0.001, 1e6), st.floats(0, 1))
 def test_a_scale_keeps_proportions(low: float, span: float, share: float) -> None:
-    assert AxisScale(low, low + span, 100, 500)(low + share * span) == pytest.approx(100 + 400 * share, abs=0.1)
+    assert AxisScale(low, low + span, 100, 500)(low + share * span) == pytest.approx(
+        100 + 400 * share, abs=0.1
+    )
 
 
 def test_the_terms_of_every_branch_add_up_to_its_segment() -> None:
     plan = read_report_data(SAMPLE).plan
     assert plan is not None
-    assert sum(segment.latency_ms for segment in plan.segments) == pytest.approx(plan.latency_ms, abs=1e-3)
+    assert sum(segment.latency_ms for segment in plan.segments) == pytest.approx(
+        plan.latency_ms, abs=1e-3
+    )
     for segment in plan.segments:
         for branch in segment.branches:
-            assert sum(length for _, _, length in terms_of(segment, branch)) == pytest.approx(segment.latency_ms, abs=1e-3)
+            assert sum(length for _, _, length in terms_of(segment, branch)) == pytest.approx(
+                segment.latency_ms, abs=1e-3
+            )
 
 
 def test_colours_depend_on_the_processor_alone() -> None:
-    assert [colour_class(name) for name in ("cpu", "CPU", "gpu0", "dsp", "npu.big")] == ["p-cpu", "p-cpu", "p-gpu", "p-dsp", "p-npu"]
+    assert [colour_class(name) for name in ("cpu", "CPU", "gpu0", "dsp", "npu.big")] == [
+        "p-cpu",
+        "p-cpu",
+        "p-gpu",
+        "p-dsp",
+        "p-npu",
+    ]
     assert colour_class("fpga") == colour_class("fpga")
     assert re.fullmatch(r"p-x\d", colour_class(HOSTILE))
 
 
-@pytest.mark.parametrize("name", ["cost_amortised", "no_stragglers", "capacity", "memory", "min-depth", "Main branch MACs"])
+@pytest.mark.parametrize(
+    "name",
+    ["cost_amortised", "no_stragglers", "capacity", "memory", "min-depth", "Main branch MACs"],
+)
 def test_every_constraint_of_the_design_has_a_meaning(name: str) -> None:
     assert explain_constraint(name) != explain_constraint("somebody_elses_rule")
 
@@ -457,14 +574,26 @@ def test_every_constraint_of_the_design_has_a_meaning(name: str) -> None:
 
 
 def drawn(source: str, *spans: tuple[str, float, float], processor: str = "cpu") -> Timeline:
-    return Timeline(source, tuple(TimelineSpan(Span(start, end, name, processor), "s1", False) for name, start, end in spans), 0, 1)
+    return Timeline(
+        source,
+        tuple(
+            TimelineSpan(Span(start, end, name, processor), "s1", False)
+            for name, start, end in spans
+        ),
+        0,
+        1,
+    )
 
 
 def test_the_largest_differences_are_named_first_whichever_request_and_processor() -> None:
     predicted = drawn("predicted", ("r0.a", 0, 1000), ("b#0", 1000, 3000), ("gone", 0, 9000))
-    played = drawn("measured", ("r7.a", 0, 1500), ("b#7", 1500, 2500), ("new", 0, 9000), processor="dsp")
+    played = drawn(
+        "measured", ("r7.a", 0, 1500), ("b#7", 1500, 2500), ("new", 0, 9000), processor="dsp"
+    )
     found = largest({"branched": (predicted, played), "original": (predicted,)}, {})
-    assert [(one.subgraph, one.processor, one.predicted_ms, one.measured_ms, one.ratio) for one in found] == [
+    assert [
+        (one.subgraph, one.processor, one.predicted_ms, one.measured_ms, one.ratio) for one in found
+    ] == [
         ("b", "dsp", 2.0, 1.0, 0.5),
         ("a", "dsp", 1.0, 1.5, 1.5),
     ]
@@ -473,7 +602,9 @@ def test_the_largest_differences_are_named_first_whichever_request_and_processor
 
 
 def test_what_was_predicted_to_take_no_time_has_no_ratio() -> None:
-    (one,) = largest({"branched": (drawn("predicted", ("a", 0, 0)), drawn("measured", ("a", 0, 40)))}, {})
+    (one,) = largest(
+        {"branched": (drawn("predicted", ("a", 0, 0)), drawn("measured", ("a", 0, 40)))}, {}
+    )
     assert one.ratio is None
     assert "–" in difference_tables((one,))
 
@@ -483,7 +614,14 @@ def test_both_timelines_lie_on_one_axis_and_say_what_kind_they_are() -> None:
     assert "Original network: predicted 11.1\u00a0ms, emulated 11.3\u00a0ms, +1.8\u00a0%" in page
     assert "emulated (ms)" in page
     assert "measured (ms)" not in page
-    assert page.count('class="bar ghost"') == len([1 for one in read_report_data(SAMPLE).timelines.values() for part in one[0].parts if not part.is_merge])
+    assert page.count('class="bar ghost"') == len(
+        [
+            1
+            for one in read_report_data(SAMPLE).timelines.values()
+            for part in one[0].parts
+            if not part.is_merge
+        ]
+    )
 
 
 def test_one_trace_file_is_enough(tmp_path: Path) -> None:
@@ -492,8 +630,13 @@ def test_one_trace_file_is_enough(tmp_path: Path) -> None:
     Page(page)
 
 
-@pytest.mark.parametrize(("said", "shown"), [("emulated", "emulated"), ("measured", "measured"), ([1], "measured"), (None, "measured")])
-def test_a_trace_says_itself_what_its_milliseconds_are(tmp_path: Path, said: object, shown: str) -> None:
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [("emulated", "emulated"), ("measured", "measured"), ([1], "measured"), (None, "measured")],
+)
+def test_a_trace_says_itself_what_its_milliseconds_are(
+    tmp_path: Path, said: object, shown: str
+) -> None:
     path = Path(shutil.copy(SAMPLE / "trace_branched.json", tmp_path / "t.json"))
     rewrite(path, "otherData", value={"timing": said})
     story = read_report_data(path)
@@ -513,24 +656,47 @@ def test_a_folder_without_a_pair_says_how_to_get_one(folder: Path) -> None:
 
 def events(*spans: tuple[str, int, float, float]) -> tuple[Timeline, ...]:
     names = [{"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "predicted"}}]
-    names += [{"ph": "M", "name": "thread_name", "pid": 1, "tid": i, "args": {"name": name}} for i, name in enumerate(("cpu", "dsp"))]
-    drawn = [{"ph": "X", "pid": 1, "tid": tid, "name": name, "ts": ts, "dur": dur} for name, tid, ts, dur in spans]
-    return read_timelines(JsonCursor("trace.json", "", [*names, *drawn, {"ph": "s", "name": "flow"}]))
+    names += [
+        {"ph": "M", "name": "thread_name", "pid": 1, "tid": i, "args": {"name": name}}
+        for i, name in enumerate(("cpu", "dsp"))
+    ]
+    drawn = [
+        {"ph": "X", "pid": 1, "tid": tid, "name": name, "ts": ts, "dur": dur}
+        for name, tid, ts, dur in spans
+    ]
+    return read_timelines(
+        JsonCursor("trace.json", "", [*names, *drawn, {"ph": "s", "name": "flow"}])
+    )
 
 
 def test_the_request_of_median_length_stands_for_all_and_starts_at_zero() -> None:
     (timeline,) = events(("r0.s0.cpu", 0, 0, 9), ("r1.s0.cpu", 0, 10, 5), ("r2.s0.cpu", 0, 20, 7))
     assert (timeline.source, timeline.request, timeline.requests) == ("predicted", 2, 3)
-    assert [(span.start_us, span.end_us, span.processor) for span in timeline.trace.spans] == [(0, 7, "cpu")]
+    assert [(span.start_us, span.end_us, span.processor) for span in timeline.trace.spans] == [
+        (0, 7, "cpu")
+    ]
 
 
 def test_branches_meet_when_their_merge_ends() -> None:
-    (timeline,) = events(("r0.s0.cpu", 0, 0, 5), ("r0.s1.cpu", 0, 5, 4), ("r0.s1.dsp", 1, 5, 6), ("r0.s1.merge", 0, 12, 1))
+    (timeline,) = events(
+        ("r0.s0.cpu", 0, 0, 5),
+        ("r0.s1.cpu", 0, 5, 4),
+        ("r0.s1.dsp", 1, 5, 6),
+        ("r0.s1.merge", 0, 12, 1),
+    )
     assert meetings_us(timeline.parts) == {"s1": 13}
 
 
 def test_what_an_event_says_of_itself_goes_before_its_name() -> None:
-    event = {"ph": "X", "name": "tail", "cat": "merge", "tid": "cpu", "ts": 1, "dur": 2, "args": {"task": "tail#4", "segment": 7}}
+    event = {
+        "ph": "X",
+        "name": "tail",
+        "cat": "merge",
+        "tid": "cpu",
+        "ts": 1,
+        "dur": 2,
+        "args": {"task": "tail#4", "segment": 7},
+    }
     (timeline,) = read_timelines(JsonCursor("trace.json", "", {"traceEvents": [event]}))
     (part,) = timeline.parts
     assert (part.segment, part.is_merge, part.request, timeline.request) == ("s7", True, 4, 4)
@@ -545,7 +711,9 @@ def test_branches_without_a_merge_meet_when_the_last_one_ends() -> None:
 # Command line
 
 
-def test_the_command_line_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_writes_the_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "report.html"
     assert command_line(["report", str(SAMPLE), "--out", str(out), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -554,11 +722,17 @@ def test_the_command_line_writes_the_page(tmp_path: Path, capsys: pytest.Capture
     assert len(told["differences"]) == 5
     assert told["differences"][0] == {
         **{"network": "original", "subgraph": "s1.cpu", "processor": "cpu", "timing": "emulated"},
-        **{"predicted_ms": pytest.approx(2.604), "measured_ms": pytest.approx(2.6531, abs=1e-3), "ratio": pytest.approx(1.0188, abs=1e-3)},
+        **{
+            "predicted_ms": pytest.approx(2.604),
+            "measured_ms": pytest.approx(2.6531, abs=1e-3),
+            "ratio": pytest.approx(1.0188, abs=1e-3),
+        },
     }
 
 
-def test_a_refusal_is_one_line_and_leaves_the_old_page(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_refusal_is_one_line_and_leaves_the_old_page(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "report.html"
     out.write_text("old", encoding="utf-8")
     (folder / "search.json").write_text("{", encoding="utf-8")
@@ -570,11 +744,21 @@ def test_a_refusal_is_one_line_and_leaves_the_old_page(folder: Path, tmp_path: P
     assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "story"]
 
 
-def test_a_page_that_cannot_be_written_is_a_refusal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_page_that_cannot_be_written_is_a_refusal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert command_line(["report", str(SAMPLE), "--out", str(tmp_path / "no" / "page.html")]) == 1
     assert "no folder" in capsys.readouterr().err
 
 
 def test_a_report_needs_nothing_heavy() -> None:
-    code = "import sys, nnstretch.report; print(sorted({'torch', 'onnx', 'numpy', 'scipy', 'matplotlib'} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    code = (
+        "import sys, nnstretch.report; print(sorted({'torch', 'onnx', 'numpy', 'scipy',"
+        " 'matplotlib'} & set(sys.modules)))"
+    )
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "[]"
+    )

@@ -1,4 +1,6 @@
-"""Every backend gives ONNX Runtime's and PyTorch's numbers, takes one form of input, and refuses in one line; workers that overlap or do not."""
+"""Every backend gives ONNX Runtime's and PyTorch's numbers, takes one form of input, and refuses in
+one line; workers that overlap or do not.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def bundle() -> Bundle:
         ({"dsp": "openvino"}, {"cpu": "onnxruntime", "dsp": "openvino"}),
     ],
 )
-def test_a_backend_for_all_or_for_each_processor(bundle: Bundle, choice: object, expected: dict[str, str]) -> None:
+def test_a_backend_for_all_or_for_each_processor(
+    bundle: Bundle, choice: object, expected: dict[str, str]
+) -> None:
     names = choose_backends(choice, bundle)  # type: ignore[arg-type]
     assert names.keys() == {sub.name for sub in bundle.manifest.subgraphs}
     assert describe_choice(names, bundle.manifest) == expected
@@ -54,30 +58,67 @@ def test_a_backend_for_all_or_for_each_processor(bundle: Bundle, choice: object,
 def test_two_formats_on_one_processor_are_two_backends(bundle: Bundle) -> None:
     subs = (replace(bundle.manifest.subgraphs[0], format="litert"), *bundle.manifest.subgraphs[1:])
     mixed = replace(bundle, manifest=replace(bundle.manifest, subgraphs=subs))
-    assert describe_choice(choose_backends(None, mixed), mixed.manifest) == {"cpu": "litert, onnxruntime", "dsp": "onnxruntime"}
+    assert describe_choice(choose_backends(None, mixed), mixed.manifest) == {
+        "cpu": "litert, onnxruntime",
+        "dsp": "onnxruntime",
+    }
 
 
 @pytest.mark.parametrize(
     ("choice", "error", "message"),
     [
-        ("tensorrt", UnknownName, r"^unknown backend 'tensorrt', session, it is one of onnxruntime, litert, openvino\[:DEVICE\], torch"),
+        (
+            "tensorrt",
+            UnknownName,
+            (
+                r"^unknown backend 'tensorrt', session, it is one of onnxruntime, litert,"
+                r" openvino\[:DEVICE\], torch"
+            ),
+        ),
         ("", UnknownName, "^unknown backend ''"),
         ({"cpu": 3}, UnknownName, "^unknown backend '3'"),
-        ("npu=onnxruntime", UnknownName, "^unknown processor 'npu', backend for bundle, it uses cpu, dsp$"),
-        ("onnxruntime:GPU", UnknownName, "^unknown device 'GPU', backend onnxruntime, it has one only$"),
+        (
+            "npu=onnxruntime",
+            UnknownName,
+            "^unknown processor 'npu', backend for bundle, it uses cpu, dsp$",
+        ),
+        (
+            "onnxruntime:GPU",
+            UnknownName,
+            "^unknown device 'GPU', backend onnxruntime, it has one only$",
+        ),
         ("openvino:", UnknownName, "^unknown device '', backend openvino, none is named$"),
-        ("onnxruntime,openvino", BadInput, "^backends onnxruntime and openvino, all processors, one for all or PROCESSOR=NAME for each$"),
-        ("cpu=onnxruntime,cpu=openvino", BadInput, "^backends onnxruntime and openvino, processor cpu, it can have one$"),
-        ("litert", BadInput, "^backend litert, sub-graph stem of bundle, it reads litert and the file is onnx$"),
+        (
+            "onnxruntime,openvino",
+            BadInput,
+            (
+                "^backends onnxruntime and openvino, all processors, one for all or PROCESSOR=NAME"
+                " for each$"
+            ),
+        ),
+        (
+            "cpu=onnxruntime,cpu=openvino",
+            BadInput,
+            "^backends onnxruntime and openvino, processor cpu, it can have one$",
+        ),
+        (
+            "litert",
+            BadInput,
+            "^backend litert, sub-graph stem of bundle, it reads litert and the file is onnx$",
+        ),
     ],
 )
-def test_a_choice_that_makes_no_sense_is_refused(bundle: Bundle, choice: object, error: type, message: str) -> None:
+def test_a_choice_that_makes_no_sense_is_refused(
+    bundle: Bundle, choice: object, error: type, message: str
+) -> None:
     with pytest.raises(error, match=message):
         Session(bundle, clock="real", backend=choice)  # type: ignore[arg-type]
 
 
 def test_no_threads_compute_nothing(bundle: Bundle) -> None:
-    with pytest.raises(BadInput, match=r"^0 threads, backends of bundle, at least 1 has to compute$"):
+    with pytest.raises(
+        BadInput, match=r"^0 threads, backends of bundle, at least 1 has to compute$"
+    ):
         Session(bundle, clock="real", threads=0)
 
 
@@ -90,15 +131,12 @@ def test_a_backend_that_is_not_installed_is_one_line(bundle: Bundle, tmp_path: P
     """In an interpreter in which the packages cannot be imported."""
     write_bundle(tmp_path / "a.nns", bundle.manifest, bundle.files)
     code = (
-        "import sys\n"
-        "for name in ('onnxruntime', 'openvino', 'ai_edge_litert', 'tflite_runtime'): sys.modules[name] = None\n"
-        "from nnstretch.run import Session\n"
-        "from nnstretch.run.backends.litert import _interpreter_class\n"
-        "from nnstretch.errors import BadInput\n"
-        f"a = {str(tmp_path / 'a.nns')!r}\n"
-        "for call in (lambda: Session(a, clock='real'), lambda: Session(a, clock='real', backend='openvino'), _interpreter_class):\n"
-        "    try: call()\n"
-        "    except BadInput as error: print(error)\n"
+        "import sys\nfor name in ('onnxruntime', 'openvino', 'ai_edge_litert', 'tflite_runtime'):"
+        " sys.modules[name] = None\nfrom nnstretch.run import Session\nfrom"
+        " nnstretch.run.backends.litert import _interpreter_class\nfrom nnstretch.errors import"
+        f" BadInput\na = {str(tmp_path / 'a.nns')!r}\nfor call in (lambda: Session(a,"
+        " clock='real'), lambda: Session(a, clock='real', backend='openvino'),"
+        " _interpreter_class):\n    try: call()\n    except BadInput as error: print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     first, second, third = done.stdout.splitlines()
@@ -112,10 +150,15 @@ def test_a_backend_that_is_not_installed_is_one_line(bundle: Bundle, tmp_path: P
 
 def test_openvino_gives_the_numbers_of_onnx_runtime(bundle: Bundle) -> None:
     pytest.importorskip("openvino")
-    with Session(bundle, clock="real", backend="dsp=openvino:CPU") as mixed, Session(bundle, clock="real") as plain:
+    with (
+        Session(bundle, clock="real", backend="dsp=openvino:CPU") as mixed,
+        Session(bundle, clock="real") as plain,
+    ):
         assert mixed.backends == {"cpu": "onnxruntime", "dsp": "openvino:CPU"}
         for seed in range(2):
-            np.testing.assert_allclose(mixed.run(image(bundle, seed)), plain.run(image(bundle, seed)), atol=1e-4)
+            np.testing.assert_allclose(
+                mixed.run(image(bundle, seed)), plain.run(image(bundle, seed)), atol=1e-4
+            )
 
 
 @pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
@@ -143,7 +186,9 @@ def test_a_device_of_several_goes_by_its_short_name() -> None:
     core = SimpleNamespace(available_devices=["CPU", "GPU.0", "GPU.1"])
     check_device(core, "GPU")  # type: ignore[arg-type]
     check_device(core, "GPU.1")  # type: ignore[arg-type]
-    with pytest.raises(UnknownName, match=r"^unknown device 'GP', backend openvino, it finds CPU, GPU.0, GPU.1$"):
+    with pytest.raises(
+        UnknownName, match=r"^unknown device 'GP', backend openvino, it finds CPU, GPU.0, GPU.1$"
+    ):
         check_device(core, "GP")  # type: ignore[arg-type]
 
 
@@ -160,7 +205,10 @@ def test_an_onnx_file_that_is_not_what_its_manifest_says_is_named(backend: str) 
         (good, half, "the manifest says 1x8x8x8 float16"),
         (good, Port("z", feature_map()), r"it writes \['y'\], the manifest says \['z'\]"),
     ):
-        broken = Bundle(Manifest("m", None, (x,), (output,), (subgraph("f", "cpu", data, [x], [output]),), 0.0), {"f.onnx": data})
+        broken = Bundle(
+            Manifest("m", None, (x,), (output,), (subgraph("f", "cpu", data, [x], [output]),), 0.0),
+            {"f.onnx": data},
+        )
         with pytest.raises(BrokenFile, match=rf"^broken bundle bundle, member f\.onnx, .*{what}"):
             Session(broken, clock="real", backend=backend)
 
@@ -170,7 +218,9 @@ def test_an_onnx_file_that_is_not_what_its_manifest_says_is_named(backend: str) 
 
 @pytest.fixture(scope="module")
 def made() -> SimpleNamespace:
-    """A branch and a meeting point, as modules and float files, and the meeting point as an int8 file."""
+    """A branch and a meeting point, as modules and float files, and the meeting point as an int8
+    file.
+    """
     pytest.importorskip("litert_torch")
     pytest.importorskip("ai_edge_quantizer")
     from nnstretch.export.litert.convert import to_int8, to_litert
@@ -186,15 +236,34 @@ def made() -> SimpleNamespace:
     torch.manual_seed(0)
     branch, meet = torch.nn.Conv2d(3, 2, 3, padding=1).eval(), Meet().eval()
     pairs = [(torch.randn(1, 2, 8, 6), 3 * torch.randn(1, 2, 8, 6)) for _ in range(16)]
-    file, plain = to_litert(branch, [torch.randn(1, 3, 8, 6)], "branch"), to_litert(meet, pairs[0], "meet")
-    return SimpleNamespace(branch=branch, meet=meet, file=file, plain=plain, pairs=pairs, int8=to_int8(plain, iter(pairs), "meet"))
+    file, plain = (
+        to_litert(branch, [torch.randn(1, 3, 8, 6)], "branch"),
+        to_litert(meet, pairs[0], "meet"),
+    )
+    return SimpleNamespace(
+        branch=branch,
+        meet=meet,
+        file=file,
+        plain=plain,
+        pairs=pairs,
+        int8=to_int8(plain, iter(pairs), "meet"),
+    )
 
 
 def last(name: str, channels: int, **fields: object) -> Port:
-    return Port(name, TensorSpec((1, 8, 6, channels), str(fields.pop("dtype", "float32"))), "NHWC", **fields)  # type: ignore[arg-type]
+    return Port(
+        name, TensorSpec((1, 8, 6, channels), str(fields.pop("dtype", "float32"))), "NHWC", **fields
+    )  # type: ignore[arg-type]
 
 
-def lite(name: str, processor: str, data: bytes, inputs: Sequence[Port], outputs: Sequence[Port], **fields: object) -> Subgraph:
+def lite(
+    name: str,
+    processor: str,
+    data: bytes,
+    inputs: Sequence[Port],
+    outputs: Sequence[Port],
+    **fields: object,
+) -> Subgraph:
     return Subgraph(
         name,
         processor,
@@ -215,7 +284,10 @@ def floats(made: SimpleNamespace) -> Bundle:
     left = lite("left", "cpu", made.file, [x], [a])
     right = replace(left, name="right", processor="gpu", outputs=(b,))
     meet = lite("meet", "cpu", made.plain, [a, b], [y], role="merge")
-    return Bundle(Manifest("lite", None, (x,), (y,), (left, right, meet), 0.0), {left.file: made.file, meet.file: made.plain})
+    return Bundle(
+        Manifest("lite", None, (x,), (y,), (left, right, meet), 0.0),
+        {left.file: made.file, meet.file: made.plain},
+    )
 
 
 def ports_of(model: bytes, names: Sequence[str]) -> list[Port]:
@@ -225,7 +297,13 @@ def ports_of(model: bytes, names: Sequence[str]) -> list[Port]:
     interpreter = Interpreter(model_content=model)
     tensors = [*interpreter.get_input_details(), *interpreter.get_output_details()]
     return [
-        last(name, int(one["shape"][3]), dtype=np.dtype(one["dtype"]).name, scale=one["quantization"][0], zero_point=one["quantization"][1])
+        last(
+            name,
+            int(one["shape"][3]),
+            dtype=np.dtype(one["dtype"]).name,
+            scale=one["quantization"][0],
+            zero_point=one["quantization"][1],
+        )
         for name, one in zip(names, tensors, strict=True)
     ]
 
@@ -233,10 +311,15 @@ def ports_of(model: bytes, names: Sequence[str]) -> list[Port]:
 @pytest.fixture(scope="module")
 def whole(made: SimpleNamespace) -> Bundle:
     a, b, y = ports_of(made.int8, "aby")
-    return Bundle(Manifest("int8", None, (a, b), (y,), (lite("f", "cpu", made.int8, [a, b], [y]),), 0.0), {"f.tflite": made.int8})
+    return Bundle(
+        Manifest("int8", None, (a, b), (y,), (lite("f", "cpu", made.int8, [a, b], [y]),), 0.0),
+        {"f.tflite": made.int8},
+    )
 
 
-def test_a_float_litert_bundle_takes_and_gives_what_pytorch_does(made: SimpleNamespace, floats: Bundle) -> None:
+def test_a_float_litert_bundle_takes_and_gives_what_pytorch_does(
+    made: SimpleNamespace, floats: Bundle
+) -> None:
     with Session(floats, clock="real") as session:
         assert session.backends == {"cpu": "litert", "gpu": "litert"}
         x = session.network.random_inputs(0)["x"]
@@ -261,12 +344,19 @@ def test_an_int8_file_takes_real_numbers_or_its_own(made: SimpleNamespace, whole
         found, raw = network.run_sequential(real), network.run_sequential(real, raw=True)
         assert isinstance(found, np.ndarray)
         assert isinstance(raw, np.ndarray)
-        assert (found.shape, found.dtype, raw.shape, raw.dtype) == ((1, 5, 8, 6), np.float32, (1, 8, 6, 5), np.int8)
+        assert (found.shape, found.dtype, raw.shape, raw.dtype) == (
+            (1, 5, 8, 6),
+            np.float32,
+            (1, 8, 6, 5),
+            np.int8,
+        )
         assert np.array_equal(found, from_port(y, raw))
         assert np.abs(found - runner.run(*real.values())).max() <= 1.01 * y.scale
         assert np.abs(found - made.meet(a, b).detach().numpy()).mean() < coarsest
         assert np.array_equal(network.run_sequential(network.inputs(real)), found)
-    assert {(x.shape, x.dtype.name) for x in network.random_inputs(0).values()} == {((1, 2, 8, 6), "float32")}
+    assert {(x.shape, x.dtype.name) for x in network.random_inputs(0).values()} == {
+        ((1, 2, 8, 6), "float32")
+    }
 
 
 def test_inputs_go_by_the_numbers_of_their_names(made: SimpleNamespace, whole: Bundle) -> None:
@@ -278,30 +368,61 @@ def test_inputs_go_by_the_numbers_of_their_names(made: SimpleNamespace, whole: B
     assert _order_inputs(other) == other
 
 
-def test_a_litert_file_that_is_not_what_its_manifest_says_is_named(made: SimpleNamespace, whole: Bundle) -> None:
+def test_a_litert_file_that_is_not_what_its_manifest_says_is_named(
+    made: SimpleNamespace, whole: Bundle
+) -> None:
     a, b, y = (*whole.manifest.inputs, *whole.manifest.outputs)
     coarse, moved = replace(b, scale=2 * b.scale), replace(y, zero_point=y.zero_point + 1)
-    turned, real = replace(b, spec=TensorSpec((1, 2, 8, 6), "int8"), layout="NCHW"), replace(y, spec=TensorSpec(y.spec.shape), scale=0.0)
+    turned, real = (
+        replace(b, spec=TensorSpec((1, 2, 8, 6), "int8"), layout="NCHW"),
+        replace(y, spec=TensorSpec(y.spec.shape), scale=0.0),
+    )
     for ports, what in (
         ((a, coarse, y), "it reads b as 1x8x6x2 int8, scale .*, the manifest says"),
-        ((a, b, moved), "it writes y as 1x8x6x5 int8, scale .*, zero point -128, the manifest says .*, zero point -127"),
+        (
+            (a, b, moved),
+            (
+                "it writes y as 1x8x6x5 int8, scale .*, zero point -128, the manifest says .*, zero"
+                " point -127"
+            ),
+        ),
         ((a, turned, y), "it reads b as 1x8x6x2 int8.*, the manifest says 1x2x8x6 int8 NCHW"),
         ((a, b, real), "it writes y as .* int8.*, the manifest says 1x8x6x5 float32 NHWC"),
         ((b, a, y), "it reads b as 1x8x6x2 int8, scale .*, the manifest says"),
     ):
         sub = lite("f", "cpu", made.int8, ports[:2], ports[2:])
         with pytest.raises(BrokenFile, match=rf"^broken bundle bundle, member f\.tflite, {what}"):
-            LoadedNetwork(Bundle(Manifest("m", None, ports[:2], ports[2:], (sub,), 0.0), whole.files))
+            LoadedNetwork(
+                Bundle(Manifest("m", None, ports[:2], ports[2:], (sub,), 0.0), whole.files)
+            )
     with pytest.raises(BrokenFile, match=r"it reads 2 tensors, the manifest says 1$"):
-        LoadedNetwork(Bundle(Manifest("m", None, (a,), (y,), (lite("f", "cpu", made.int8, [a], [y]),), 0.0), whole.files))
+        LoadedNetwork(
+            Bundle(
+                Manifest("m", None, (a,), (y,), (lite("f", "cpu", made.int8, [a], [y]),), 0.0),
+                whole.files,
+            )
+        )
     for data in (b"garbage", b"", made.int8[:-400]):
-        with pytest.raises(BrokenFile, match=r"^broken bundle bundle, member f\.tflite, LiteRT cannot load it \([^\n]*$"):
-            LoadedNetwork(Bundle(Manifest("m", None, (a, b), (y,), (lite("f", "cpu", data, [a, b], [y]),), 0.0), {"f.tflite": data}))
+        with pytest.raises(
+            BrokenFile,
+            match=r"^broken bundle bundle, member f\.tflite, LiteRT cannot load it \([^\n]*$",
+        ):
+            LoadedNetwork(
+                Bundle(
+                    Manifest("m", None, (a, b), (y,), (lite("f", "cpu", data, [a, b], [y]),), 0.0),
+                    {"f.tflite": data},
+                )
+            )
 
 
 @pytest.mark.parametrize("backend", ["onnxruntime", "gpu=openvino"])
 def test_litert_files_on_a_backend_for_onnx_are_refused(floats: Bundle, backend: str) -> None:
-    with pytest.raises(BadInput, match=r"^backend \w+, sub-graph (left|right) of bundle, it reads onnx and the file is litert$"):
+    with pytest.raises(
+        BadInput,
+        match=(
+            r"^backend \w+, sub-graph (left|right) of bundle, it reads onnx and the file is litert$"
+        ),
+    ):
         Session(floats, clock="real", backend=backend)
 
 
@@ -327,11 +448,10 @@ def test_many_threads_may_share_a_network(floats: Bundle) -> None:
 def test_litert_runs_without_torch_and_without_a_word(tmp_path: Path, floats: Bundle) -> None:
     write_bundle(tmp_path / "a.nns", floats.manifest, floats.files)
     code = (
-        "import sys\n"
-        "for name in ('torch', 'onnx', 'onnxruntime', 'litert_torch', 'openvino'): sys.modules[name] = None\n"
-        "from nnstretch import Session\n"
-        f"session = Session({str(tmp_path / 'a.nns')!r}, clock='real')\n"
-        "print(session.run(session.network.random_inputs(0)).shape)\n"
+        "import sys\nfor name in ('torch', 'onnx', 'onnxruntime', 'litert_torch', 'openvino'):"
+        " sys.modules[name] = None\nfrom nnstretch import Session\nsession ="
+        f" Session({str(tmp_path / 'a.nns')!r},"
+        " clock='real')\nprint(session.run(session.network.random_inputs(0)).shape)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("(1, 5, 8, 6)\n", "")

@@ -1,4 +1,7 @@
-"""Sub-graphs wired to memory of their own: the same numbers, and nothing that a request got is overwritten by the next."""
+"""Sub-graphs wired to memory of their own.
+
+The same numbers, and nothing that a request got is overwritten by the next.
+"""
 
 from __future__ import annotations
 
@@ -34,18 +37,25 @@ def in_order(network: LoadedNetwork, wired: BoundNetwork, x: np.ndarray) -> np.n
     return found
 
 
-def test_wired_calls_give_exactly_the_numbers_of_single_ones_for_one_request_after_another(bundle: Bundle) -> None:
+def test_wired_calls_give_exactly_the_numbers_of_single_ones_for_one_request_after_another(
+    bundle: Bundle,
+) -> None:
     network = LoadedNetwork(bundle)
     wired, images = network.wired(), [image(bundle, seed) for seed in range(4)]
     found = [in_order(network, wired, x) for x in images]
-    assert all(np.array_equal(one, network.run_sequential(x)) for one, x in zip(found, images, strict=True))
+    assert all(
+        np.array_equal(one, network.run_sequential(x)) for one, x in zip(found, images, strict=True)
+    )
 
 
 def test_a_session_keeps_what_it_gave(bundle: Bundle) -> None:
     images = [image(bundle, seed) for seed in range(3)]
     with Session(bundle, clock="real") as session:
         found = [session.run(x, raw=True) for x in images]
-        assert all(np.array_equal(one, session.network.run_sequential(x)) for one, x in zip(found, images, strict=True))
+        assert all(
+            np.array_equal(one, session.network.run_sequential(x))
+            for one, x in zip(found, images, strict=True)
+        )
         assert not np.array_equal(found[0], found[1])
 
 
@@ -77,12 +87,17 @@ class Doubling:
 def test_what_cannot_be_wired_is_copied() -> None:
     ports = [Port(name, feature_map()) for name in "abc"]
     subs = [subgraph(f"s{n}", "cpu", b"", [ports[n]], [ports[n + 1]]) for n in range(2)]
-    wired = BoundNetwork(Manifest("m", None, (ports[0],), (ports[2],), tuple(subs), 0.0), {"s0": Doubling(), "s1": Doubling()})
+    wired = BoundNetwork(
+        Manifest("m", None, (ports[0],), (ports[2],), tuple(subs), 0.0),
+        {"s0": Doubling(), "s1": Doubling()},
+    )
     for value in (1.0, 3.0):
         wired.enter({"a": np.full(ports[0].spec.shape, value, np.float32)})
         for call in wired.calls.values():
             call()
-        assert np.array_equal(wired.results()["c"], np.full(ports[0].spec.shape, 4 * value, np.float32))
+        assert np.array_equal(
+            wired.results()["c"], np.full(ports[0].spec.shape, 4 * value, np.float32)
+        )
 
 
 def test_an_output_of_another_size_is_told_in_one_line() -> None:
@@ -94,7 +109,9 @@ def test_an_output_of_another_size_is_told_in_one_line() -> None:
     for value, size in ((model.graph.input[0], "some"), (model.graph.output[0], "many")):
         value.type.tensor_type.shape.dim[1].dim_param = size
     data = model.SerializeToString()
-    manifest = Manifest("m", None, tuple(reads), (end,), (subgraph("meet", "cpu", data, reads, [end]),), 0.0)
+    manifest = Manifest(
+        "m", None, tuple(reads), (end,), (subgraph("meet", "cpu", data, reads, [end]),), 0.0
+    )
     network = LoadedNetwork(Bundle(manifest, {"meet.onnx": data}))
     wired = network.wired()
     wired.enter({port.name: np.zeros(port.spec.shape, np.float32) for port in reads})
@@ -113,7 +130,9 @@ def test_an_input_that_leaves_again_is_an_output() -> None:
     assert np.array_equal(wired.results()["a"], x)
 
 
-@given(st.lists(st.integers(0, 5), max_size=4), st.sampled_from(["float32", "int8", "int64", "bool"]))
+@given(
+    st.lists(st.integers(0, 5), max_size=4), st.sampled_from(["float32", "int8", "int64", "bool"])
+)
 def test_memory_begins_at_a_line_of_the_cache(shape: list[int], dtype: str) -> None:
     port = Port("p", replace(feature_map(), shape=tuple(shape), dtype=dtype))
     found = allocate(port)
@@ -122,8 +141,13 @@ def test_memory_begins_at_a_line_of_the_cache(shape: list[int], dtype: str) -> N
     assert not found.size or found.ctypes.data % ALIGNED_BYTES == 0
 
 
-@pytest.mark.parametrize(("checksum_s", "size_bytes"), [(LOOK_S, IDLE_BYTES), (LOOK_S / 4, 4 * IDLE_BYTES), (1.0, LEAST_BYTES), (1e-9, MOST_BYTES)])
-def test_looks_are_as_long_as_they_should_be(checksum_s: float, size_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("checksum_s", "size_bytes"),
+    [(LOOK_S, IDLE_BYTES), (LOOK_S / 4, 4 * IDLE_BYTES), (1.0, LEAST_BYTES), (1e-9, MOST_BYTES)],
+)
+def test_looks_are_as_long_as_they_should_be(
+    checksum_s: float, size_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now_s = [0.0]
     monkeypatch.setattr(cores, "perf_counter", lambda: now_s[0])
     monkeypatch.setattr(cores, "crc32", lambda data: now_s.__setitem__(0, now_s[0] + checksum_s))

@@ -1,4 +1,7 @@
-"""Bundles that somebody forged with a valid seal: a named refusal in one line, or a network that runs; never a crash, a hang or a stray file."""
+"""Bundles that somebody forged with a valid seal.
+
+A named refusal in one line, or a network that runs; never a crash, a hang or a stray file.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,9 @@ def bundle() -> Bundle:
 
 
 def resealed(path: Path, archive: bytes) -> Path:
-    path.write_bytes(archive[:-SEAL_BYTES] + b"nnstretch sha256 " + digest(archive[:-SEAL_BYTES]).encode())
+    path.write_bytes(
+        archive[:-SEAL_BYTES] + b"nnstretch sha256 " + digest(archive[:-SEAL_BYTES]).encode()
+    )
     return path
 
 
@@ -73,25 +78,69 @@ def put(tree: Any, place: tuple[Any, ...], value: object) -> None:
 
 
 HOSTILE = st.one_of(
-    st.sampled_from([0, -1, 1, 2**31, 2**63, 10**30, 1e308, -1e308, 0.5, True, None, "", "a\nb", "\x00", "../x", "/etc/passwd", [], {}]),
-    st.sampled_from([[10**9] * 4, [1] * 2000, [-1, 3], "x" * 100_000, {"cpu": -5.0}, {"": 1e300}, [[[[]]]], "\ud800", "stem", "cpu"]),
+    st.sampled_from(
+        [
+            0,
+            -1,
+            1,
+            2**31,
+            2**63,
+            10**30,
+            1e308,
+            -1e308,
+            0.5,
+            True,
+            None,
+            "",
+            "a\nb",
+            "\x00",
+            "../x",
+            "/etc/passwd",
+            [],
+            {},
+        ]
+    ),
+    st.sampled_from(
+        [
+            [10**9] * 4,
+            [1] * 2000,
+            [-1, 3],
+            "x" * 100_000,
+            {"cpu": -5.0},
+            {"": 1e300},
+            [[[[]]]],
+            "\ud800",
+            "stem",
+            "cpu",
+        ]
+    ),
     st.text(max_size=5),
 )
 
 
 @MANY
 @given(st.data())
-def test_any_change_of_a_manifest_is_refused_or_runs(tmp_path: Path, bundle: Bundle, data: st.DataObject) -> None:
+def test_any_change_of_a_manifest_is_refused_or_runs(
+    tmp_path: Path, bundle: Bundle, data: st.DataObject
+) -> None:
     manifest = json.loads(json.dumps(asdict(bundle.manifest)))
     for _ in range(data.draw(st.integers(1, 2))):
-        put(manifest, data.draw(st.sampled_from(list(leaves(manifest)))), deepcopy(data.draw(HOSTILE)))
+        put(
+            manifest,
+            data.draw(st.sampled_from(list(leaves(manifest)))),
+            deepcopy(data.draw(HOSTILE)),
+        )
     path = forged(tmp_path / "forged.nns", bundle, manifest)
     with suppress(NnstretchError), Session(path) as session:
         session.run(session.network.random_inputs(0))
-    assert [one.name for one in tmp_path.iterdir()] == ["forged.nns"], "nothing is unpacked, wherever names point"
+    assert [one.name for one in tmp_path.iterdir()] == ["forged.nns"], (
+        "nothing is unpacked, wherever names point"
+    )
 
 
-@pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "1e999", "-1.0", "-1e-9", "1e300"])
+@pytest.mark.parametrize(
+    "text", ["NaN", "Infinity", "-Infinity", "1e999", "-1.0", "-1e-9", "1e300"]
+)
 def test_times_that_are_none_are_refused(tmp_path: Path, bundle: Bundle, text: str) -> None:
     manifest = json.dumps(asdict(bundle.manifest)).replace('{"cpu": 300.0}', f'{{"cpu": {text}}}')
     assert text in manifest
@@ -100,7 +149,9 @@ def test_times_that_are_none_are_refused(tmp_path: Path, bundle: Bundle, text: s
 
 
 @pytest.mark.parametrize("shape", [[1, 3, 10**6, 10**6], [10**30], [2**62, 4, 1, 1], [10**400]])
-def test_a_tensor_that_no_memory_holds_is_refused(tmp_path: Path, bundle: Bundle, shape: list[int]) -> None:
+def test_a_tensor_that_no_memory_holds_is_refused(
+    tmp_path: Path, bundle: Bundle, shape: list[int]
+) -> None:
     manifest = json.loads(json.dumps(asdict(bundle.manifest)))
     for port in (manifest["inputs"][0], manifest["subgraphs"][0]["inputs"][0]):
         port["spec"]["shape"] = shape
@@ -112,19 +163,29 @@ def test_a_thousand_processors_are_refused(tmp_path: Path) -> None:
     subs = [subgraph(f"s{i}", f"p{i}", b"", [x], [Port(f"y{i}", x.spec)]) for i in range(1000)]
     subs = [replace(sub, file="one.onnx") for sub in subs]
     wide = Bundle(Manifest("m", None, (x,), subs[0].outputs, tuple(subs), 0.0), {"one.onnx": b""})
-    assert f"1000 processors, limit {MAX_PROCESSORS}" in refusal(forged(tmp_path / "a.nns", wide, asdict(wide.manifest)))
+    assert f"1000 processors, limit {MAX_PROCESSORS}" in refusal(
+        forged(tmp_path / "a.nns", wide, asdict(wide.manifest))
+    )
 
 
 @MANY
 @given(st.data())
-def test_a_task_graph_is_read_only_where_it_has_an_order(tmp_path: Path, data: st.DataObject) -> None:
+def test_a_task_graph_is_read_only_where_it_has_an_order(
+    tmp_path: Path, data: st.DataObject
+) -> None:
     """Any wiring: itself, backwards, in circles, of names that nothing writes."""
     count = data.draw(st.integers(1, 6))
     names = ["in", "ghost", *(f"t{i}" for i in range(count))]
     ports = {name: Port(name, feature_map()) for name in names}
-    reads = [data.draw(st.lists(st.sampled_from(names), max_size=3, unique=True)) for _ in range(count)]
+    reads = [
+        data.draw(st.lists(st.sampled_from(names), max_size=3, unique=True)) for _ in range(count)
+    ]
     subs = tuple(
-        replace(subgraph(f"s{i}", "cpu", b"", [ports[name] for name in reads[i]], [ports[f"t{i}"]]), file="f.onnx") for i in range(count)
+        replace(
+            subgraph(f"s{i}", "cpu", b"", [ports[name] for name in reads[i]], [ports[f"t{i}"]]),
+            file="f.onnx",
+        )
+        for i in range(count)
     )
     wired = Bundle(Manifest("m", None, (ports["in"],), (ports["t0"],), subs, 0.0), {"f.onnx": b""})
     path = forged(tmp_path / "a.nns", wired, asdict(wired.manifest))
@@ -146,11 +207,16 @@ def test_a_link_is_refused(tmp_path: Path, bundle: Bundle) -> None:
             info.external_attr = (mode | 0o777) << 16
             archive.writestr(info, "/etc/passwd")
             archive.comment = bytes(SEAL_BYTES)
-        assert refusal(resealed(path, path.read_bytes())) == "member stem.onnx, it is a link or a device, bundles hold plain files"
+        assert (
+            refusal(resealed(path, path.read_bytes()))
+            == "member stem.onnx, it is a link or a device, bundles hold plain files"
+        )
 
 
 @pytest.mark.parametrize("size", [1 << 20, 0x7FFFFFFF, 0xFFFFFFF0])
-def test_a_member_larger_than_its_file_is_refused(tmp_path: Path, bundle: Bundle, size: int) -> None:
+def test_a_member_larger_than_its_file_is_refused(
+    tmp_path: Path, bundle: Bundle, size: int
+) -> None:
     path = tmp_path / "a.nns"
     write_bundle(path, bundle.manifest, bundle.files)
     archive = bytearray(path.read_bytes())
@@ -172,7 +238,9 @@ def test_members_that_share_their_bytes_are_refused(tmp_path: Path) -> None:
     assert "overlap" in refusal(resealed(path, path.read_bytes()))
 
 
-def test_the_command_says_one_line(tmp_path: Path, bundle: Bundle, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_says_one_line(
+    tmp_path: Path, bundle: Bundle, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = forged(tmp_path / "a.nns", bundle, {"format": 1, "model": "a\nb"})
     assert run_verb("run", [str(path), "--json"]) == 1
     said = capsys.readouterr()
@@ -184,18 +252,27 @@ def test_the_command_says_one_line(tmp_path: Path, bundle: Bundle, capsys: pytes
 
 
 def payload(bundle: Bundle, seed: int) -> Bundle:
-    """One file of the bundle with some bytes changed or its end cut off, and the manifest to match."""
+    """One file of the bundle with some bytes changed or its end cut off, and the manifest
+    to match.
+    """
     rng = random.Random(seed)
     sub = rng.choice(bundle.manifest.subgraphs)
     data = bytearray(bundle.files[sub.file])
     for _ in range(rng.randint(1, 3)):
         data[rng.randrange(len(data))] = rng.randrange(256)
     changed = bytes(data[: rng.randrange(len(data))] if rng.random() < 0.15 else data)
-    subs = (replace(s, sha256=digest(changed), size_bytes=len(changed)) if s.file == sub.file else s for s in bundle.manifest.subgraphs)
-    return Bundle(replace(bundle.manifest, subgraphs=tuple(subs)), {**bundle.files, sub.file: changed})
+    subs = (
+        replace(s, sha256=digest(changed), size_bytes=len(changed)) if s.file == sub.file else s
+        for s in bundle.manifest.subgraphs
+    )
+    return Bundle(
+        replace(bundle.manifest, subgraphs=tuple(subs)), {**bundle.files, sub.file: changed}
+    )
 
 
-def check_payloads(bundle: Bundle, backend: str, capfd: pytest.CaptureFixture[str], count: int) -> None:
+def check_payloads(
+    bundle: Bundle, backend: str, capfd: pytest.CaptureFixture[str], count: int
+) -> None:
     said = []
     for seed in range(count):
         try:
@@ -209,7 +286,9 @@ def check_payloads(bundle: Bundle, backend: str, capfd: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize("backend", ["onnxruntime", "torch"])
-def test_a_corrupt_onnx_file_is_one_line(bundle: Bundle, backend: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_corrupt_onnx_file_is_one_line(
+    bundle: Bundle, backend: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     if backend == "torch":
         pytest.importorskip("torch")
     check_payloads(bundle, backend, capfd, 80)

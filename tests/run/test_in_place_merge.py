@@ -1,4 +1,7 @@
-"""Branches write side by side into the tensor of their meeting point; where a merge does more than that, it runs."""
+"""Branches write side by side into the tensor of their meeting point.
+
+Where a merge does more than that, it runs.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,13 @@ from support.bundles import branched_bundle, feature_map, image, subgraph
 from nnstretch.bundle.manifest import Manifest, Port, Subgraph
 from nnstretch.graph import TensorSpec
 from nnstretch.run.bound_memory import BoundNetwork
-from nnstretch.run.in_place_merge import concat_axis, copy_into, in_place_merges, is_plain_concat, slice_view
+from nnstretch.run.in_place_merge import (
+    concat_axis,
+    copy_into,
+    in_place_merges,
+    is_plain_concat,
+    slice_view,
+)
 from nnstretch.run.loaded_network import LoadedNetwork
 
 
@@ -49,11 +58,21 @@ def network(shapes: Sequence[Sequence[int]], whole: Sequence[int]) -> Manifest:
     ends = [port(f"e{number}", shape) for number, shape in enumerate(shapes)]
     start, end = port("x", (1, 2)), port("end", whole)
     subs = [subgraph(f"b{number}", "cpu", b"", [start], [one]) for number, one in enumerate(ends)]
-    return Manifest("m", None, (start,), (end,), (*subs, subgraph("merge", "cpu", b"", ends, [end], role="merge")), 0.0)
+    return Manifest(
+        "m",
+        None,
+        (start,),
+        (end,),
+        (*subs, subgraph("merge", "cpu", b"", ends, [end], role="merge")),
+        0.0,
+    )
 
 
 def backends(manifest: Manifest, merge: object) -> dict[str, object]:
-    branches = {sub.name: Adding(sub.outputs[0].spec.shape, number + 1) for number, sub in enumerate(manifest.subgraphs[:-1])}
+    branches = {
+        sub.name: Adding(sub.outputs[0].spec.shape, number + 1)
+        for number, sub in enumerate(manifest.subgraphs[:-1])
+    }
     return {**branches, "merge": merge}
 
 
@@ -65,7 +84,9 @@ def computed(wired: BoundNetwork, x: np.ndarray) -> np.ndarray:
 
 
 @given(st.lists(st.integers(1, 5), min_size=2, max_size=4), st.integers(0, 3))
-def test_branches_write_side_by_side_along_any_axis_and_the_merge_runs_no_more(sizes: list[int], axis: int) -> None:
+def test_branches_write_side_by_side_along_any_axis_and_the_merge_runs_no_more(
+    sizes: list[int], axis: int
+) -> None:
     shape = [2, 3, 4, 2]
     shapes = [[size if i == axis else side for i, side in enumerate(shape)] for size in sizes]
     manifest = network(shapes, [sum(sizes) if i == axis else side for i, side in enumerate(shape)])
@@ -74,12 +95,16 @@ def test_branches_write_side_by_side_along_any_axis_and_the_merge_runs_no_more(s
     seen = merge.runs
     for start in (1.0, 7.0):
         found = computed(wired, np.full((1, 2), start, np.float32))
-        expected = [np.full(shape, start + number + 1, np.float32) for number, shape in enumerate(shapes)]
+        expected = [
+            np.full(shape, start + number + 1, np.float32) for number, shape in enumerate(shapes)
+        ]
         assert np.array_equal(found, np.concatenate(expected, axis))
     assert merge.runs == seen
 
 
-@pytest.mark.parametrize("merge", [Joining(1, factor=2), Joining(2)], ids=["another number", "another order"])
+@pytest.mark.parametrize(
+    "merge", [Joining(1, factor=2), Joining(2)], ids=["another number", "another order"]
+)
 def test_a_merge_that_does_more_is_run(merge: Joining) -> None:
     manifest = network([(1, 2, 2), (1, 2, 2)], (1, 4, 2) if merge.axis == 1 else (1, 2, 4))
     if merge.axis == 2:  # says it lines up channels, but turns them round
@@ -122,17 +147,25 @@ def test_meeting_points_of_meeting_points() -> None:
     renamed = port("inner", inner.spec.shape)
     merge: Subgraph = replace(manifest.subgraphs[-1], outputs=(renamed,))
     subs = (
-        *manifest.subgraphs[:-1], merge, subgraph("b2", "cpu", b"", [manifest.inputs[0]], [more]),
+        *manifest.subgraphs[:-1],
+        merge,
+        subgraph("b2", "cpu", b"", [manifest.inputs[0]], [more]),
         subgraph("outer", "cpu", b"", [renamed, more], [last], role="merge"),
-    )  # fmt: skip
+    )
     both = replace(manifest, subgraphs=subs, outputs=(last,))
     made = {**backends(manifest, Joining(1)), "b2": Adding((1, 1, 2), 9), "outer": Joining(1)}
     found = computed(BoundNetwork(both, made), np.zeros((1, 2), np.float32))  # type: ignore[arg-type]
     assert found[0, :, 0].tolist() == [1, 1, 2, 2, 2, 9]
 
 
-@given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.integers(0, 3), st.sampled_from(["int8", "float32", "bool"]))
-def test_a_part_is_filled_exactly_and_nothing_beside_it(shape: list[int], axis: int, dtype: str) -> None:
+@given(
+    st.lists(st.integers(1, 4), min_size=1, max_size=4),
+    st.integers(0, 3),
+    st.sampled_from(["int8", "float32", "bool"]),
+)
+def test_a_part_is_filled_exactly_and_nothing_beside_it(
+    shape: list[int], axis: int, dtype: str
+) -> None:
     axis %= len(shape)
     whole = np.zeros([size + 3 if i == axis else size for i, size in enumerate(shape)], dtype)
     source = np.ones(shape, dtype)
@@ -146,7 +179,9 @@ def test_onnx_runtime_writes_parts_of_a_channels_last_tensor() -> None:
     bundle = branched_bundle(segments=1, predicted=False)
     subs = [sub for sub in bundle.manifest.subgraphs if sub.name == "s1_cpu"]
     backend = LoadedNetwork(bundle)._loaded["s1_cpu"]
-    reads = np.random.default_rng(0).standard_normal(subs[0].inputs[0].spec.shape).astype(np.float32)
+    reads = (
+        np.random.default_rng(0).standard_normal(subs[0].inputs[0].spec.shape).astype(np.float32)
+    )
     shape = subs[0].outputs[0].spec.shape
     whole = np.zeros((*shape[:3], shape[3] + 5), np.float32)
     backend.bind({subs[0].inputs[0].name: reads}, [slice_view(whole, 3, 1, shape[3])])()  # type: ignore[attr-defined]
@@ -163,7 +198,9 @@ def test_a_whole_bundle_has_nothing_left_to_merge() -> None:
     wired.enter(network.inputs(image(bundle)))
     for call in wired.calls.values():
         call()
-    assert np.array_equal(wired.results()["s2.merged"], network.run_sequential(image(bundle), raw=True))
+    assert np.array_equal(
+        wired.results()["s2.merged"], network.run_sequential(image(bundle), raw=True)
+    )
     assert feature_map().shape == bundle.manifest.outputs[0].spec.shape
 
 
@@ -183,7 +220,11 @@ def test_a_merge_that_changes_the_order_of_rows_is_run(rows: int) -> None:
 def test_a_merge_that_clips_or_rounds_far_out_is_run(dtype: str) -> None:
     least, most = ((-1e9, 1e9), (-2000.0, 2000.0))[dtype == "float16"]
     sub = network([(1, 3, 4, 4), (1, 5, 4, 4)], (1, 8, 4, 4)).subgraphs[-1]
-    sub = replace(sub, inputs=tuple(port(p.name, p.spec.shape, dtype) for p in sub.inputs), outputs=(port("end", (1, 8, 4, 4), dtype),))
+    sub = replace(
+        sub,
+        inputs=tuple(port(p.name, p.spec.shape, dtype) for p in sub.inputs),
+        outputs=(port("end", (1, 8, 4, 4), dtype),),
+    )
 
     class Clipping(Joining):
         def run(self, inputs: Mapping[str, np.ndarray], /) -> Sequence[np.ndarray]:
@@ -191,7 +232,11 @@ def test_a_merge_that_clips_or_rounds_far_out_is_run(dtype: str) -> None:
 
     class Rounding(Joining):
         def run(self, inputs: Mapping[str, np.ndarray], /) -> Sequence[np.ndarray]:
-            return [np.where(np.abs(whole := super().run(inputs)[0]) < 1e-3, np.array(0, whole.dtype), whole)]
+            return [
+                np.where(
+                    np.abs(whole := super().run(inputs)[0]) < 1e-3, np.array(0, whole.dtype), whole
+                )
+            ]
 
     assert is_plain_concat(sub, Joining(1), 1)
     assert not is_plain_concat(sub, Clipping(1), 1)

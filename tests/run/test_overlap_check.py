@@ -83,7 +83,10 @@ def test_backends_that_let_each_other_work_are_worth_two() -> None:
 def test_backends_that_take_turns_are_worth_one_and_the_reason_is_told() -> None:
     found = compare_overlap([Timed(True), Timed(True)], ("slow",), 1, imagined)  # type: ignore[arg-type]
     assert (found.speedup, found.possible, found.holds_gil) == (1.0, 2.0, True)
-    assert found.why in ("slow keeps Python's interpreter lock while it computes", "one core allowed, two workers take turns on it")
+    assert found.why in (
+        "slow keeps Python's interpreter lock while it computes",
+        "one core allowed, two workers take turns on it",
+    )
 
 
 def test_works_of_unequal_length_are_kept_equally_busy() -> None:
@@ -91,7 +94,11 @@ def test_works_of_unequal_length_are_kept_equally_busy() -> None:
     assert repeats_per_round([1e-3, 3e-3]) == [24, 8]
     assert repeats_per_round([1.0, 0.4]) == [1, 2]
     found = compare_overlap([Timed(False, 1.0), Timed(False, 0.4)], (), 1, imagined)  # type: ignore[arg-type]
-    assert (found.speedup, found.possible, found.why) == (pytest.approx(1.8), pytest.approx(1.8), "")
+    assert (found.speedup, found.possible, found.why) == (
+        pytest.approx(1.8),
+        pytest.approx(1.8),
+        "",
+    )
 
 
 @pytest.mark.parametrize(
@@ -132,7 +139,10 @@ def test_backends_let_pythons_lock_go(bundle: Bundle, backend: str) -> None:
 def test_the_heaviest_pair_is_of_one_segment_and_two_processors(bundle: Bundle) -> None:
     times_s = {sub.name: 1.0 for sub in bundle.manifest.subgraphs} | {"s2_dsp": 2.0, "stem": 9.0}
     assert heaviest_pair(bundle.manifest, times_s) == ("s2_cpu", "s2_dsp")
-    one = replace(bundle.manifest, subgraphs=tuple(replace(sub, processor="cpu") for sub in bundle.manifest.subgraphs))
+    one = replace(
+        bundle.manifest,
+        subgraphs=tuple(replace(sub, processor="cpu") for sub in bundle.manifest.subgraphs),
+    )
     assert heaviest_pair(one, times_s) is None
     with Session(replace(bundle, manifest=one), clock="real") as session:
         assert session.overlap(image(bundle)) is None

@@ -11,7 +11,14 @@ import numpy as np
 import pytest
 from support.bundles import branched_bundle, several_plans
 
-from nnstretch.errors import BadInput, Cancelled, DeadlineMissed, ProcessorFailed, Stuck, UnknownName
+from nnstretch.errors import (
+    BadInput,
+    Cancelled,
+    DeadlineMissed,
+    ProcessorFailed,
+    Stuck,
+    UnknownName,
+)
 from nnstretch.run import Session
 from nnstretch.run.loaded_network import LoadedNetwork, Values
 from nnstretch.run.server import Server
@@ -52,7 +59,11 @@ def test_many_clients_get_the_answers_to_their_own_questions() -> None:
     with Server(branched_bundle(), capacity=4) as server:
 
         def client(seed: int) -> None:
-            wrong.extend(seed for _ in range(20) if not np.array_equal(server.submit(image(seed)).result(30), expected[seed]))
+            wrong.extend(
+                seed
+                for _ in range(20)
+                if not np.array_equal(server.submit(image(seed)).result(30), expected[seed])
+            )
 
         clients = [threading.Thread(target=client, args=(seed,)) for seed in range(8)]
         for one in clients:
@@ -89,7 +100,13 @@ def test_what_is_taken_back_or_too_late_ends_at_once_and_makes_room() -> None:
         assert np.isfinite(running.result(30)).all()
         assert np.isfinite(again.result(30)).all()
     counts = server.counts
-    assert (counts.submitted, counts.answered, counts.failed, counts.cancelled, counts.lost) == (4, 2, 1, 1, 0)
+    assert (counts.submitted, counts.answered, counts.failed, counts.cancelled, counts.lost) == (
+        4,
+        2,
+        1,
+        1,
+        0,
+    )
 
 
 def test_closing_answers_what_is_open_and_takes_no_more() -> None:
@@ -125,7 +142,9 @@ def test_a_lost_processor_changes_no_answer() -> None:
         answers = [server.submit(image(0)) for _ in range(10)]
         assert all(np.array_equal(answer.result(30), expected) for answer in answers)
     assert server.counts.replaced == 10
-    with Server(branched_bundle(), mishaps=Disturbances(fails=(Outage("dsp", 0.0), Outage("cpu", 0.0)))) as server:
+    with Server(
+        branched_bundle(), mishaps=Disturbances(fails=(Outage("dsp", 0.0), Outage("cpu", 0.0)))
+    ) as server:
         assert isinstance(server.submit(image(0)).exception(30), ProcessorFailed)
 
 
@@ -158,11 +177,17 @@ def test_each_answer_says_by_which_plan_it_was_computed() -> None:
     for plan, adaptive in (("gpu", None), ("main", None), (None, False), (None, True)):
         with Server(bundle, plan=plan, adaptive=adaptive) as server:
             replies = [server.submit(image(0)) for _ in range(4)]
-            assert all(np.array_equal(reply.result(30), expected["gpu" if plan == "gpu" else "main"]) for reply in replies if reply.plan != "both")
+            assert all(
+                np.array_equal(reply.result(30), expected["gpu" if plan == "gpu" else "main"])
+                for reply in replies
+                if reply.plan != "both"
+            )
             assert server.adaptive is bool(adaptive)
         assert sum(server.counts.plans.values()) == 4
         assert {reply.plan for reply in replies} == set(server.counts.plans)
-        assert all(reply.latency_ms is not None and (adaptive or reply.replaced == 0) for reply in replies), "a host in trouble moves branches"
+        assert all(
+            reply.latency_ms is not None and (adaptive or reply.replaced == 0) for reply in replies
+        ), "a host in trouble moves branches"
         if not adaptive:
             assert set(server.counts.plans) == {plan or "main"}
 
@@ -175,7 +200,9 @@ def test_a_server_of_several_plans_leaves_a_busy_processor() -> None:
         plans_used = []
         for _ in range(12):
             reply = server.submit(image(0))
-            assert np.array_equal(reply.result(30), server.networks[reply.plan or ""].run_sequential(image(0)))
+            assert np.array_equal(
+                reply.result(30), server.networks[reply.plan or ""].run_sequential(image(0))
+            )
             plans_used.append(reply.plan)
     assert plans_used[0] == "main", "predicted fastest on a quiet chip"
     assert plans_used[-1] == "gpu"
@@ -183,7 +210,10 @@ def test_a_server_of_several_plans_leaves_a_busy_processor() -> None:
 
 
 def test_filling_a_queue_holds_the_host_of_a_server_as_of_a_session() -> None:
-    phone = (Processor("cpu", "cpu", 2), Processor("gpu", "gpu", 2, sync_us=500.0, enqueue_us=400.0))
+    phone = (
+        Processor("cpu", "cpu", 2),
+        Processor("gpu", "gpu", 2, sync_us=500.0, enqueue_us=400.0),
+    )
     spans: list[Span] = []
     bundle = branched_bundle(team=("cpu", "gpu"), sync_us=500.0)
     with Server(bundle, phone, emulated=True, dilation=10.0, ended=spans.append) as server:
@@ -204,21 +234,31 @@ def test_branches_leave_a_busy_processor_within_a_request_and_answers_stay_true(
 
 
 def test_a_server_of_several_plans_leaves_a_lost_processor() -> None:
-    with Server(several_plans(), emulated=True, mishaps=Disturbances(fails=(Outage("dsp", 0.0),))) as server:
+    with Server(
+        several_plans(), emulated=True, mishaps=Disturbances(fails=(Outage("dsp", 0.0),))
+    ) as server:
         replies = [server.submit(image(0)) for _ in range(6)]
         assert all(reply.exception(30) is None for reply in replies)
     assert set(server.counts.plans) <= {"main", "gpu"}
     assert replies[-1].plan == "gpu"
-    assert sum(reply.replaced for reply in replies) == server.counts.replaced >= server.counts.plans["main"], "more on a host in trouble"
+    assert (
+        sum(reply.replaced for reply in replies)
+        == server.counts.replaced
+        >= server.counts.plans["main"]
+    ), "more on a host in trouble"
 
 
 def test_adaptive_needs_several_plans_that_are_predicted() -> None:
-    with pytest.raises(BadInput, match="adaptive with the one plan main, bundle, needed are several"):
+    with pytest.raises(
+        BadInput, match="adaptive with the one plan main, bundle, needed are several"
+    ):
         Server(branched_bundle(), adaptive=True)
     plain = several_plans()
     subs = tuple(replace(sub, predicted_us={}) for sub in plain.manifest.subgraphs)
     plain = replace(plain, manifest=replace(plain.manifest, subgraphs=subs, sync_us={}))
-    with pytest.raises(BadInput, match="adaptive without predicted times, main, stem of plan main has none"):
+    with pytest.raises(
+        BadInput, match="adaptive without predicted times, main, stem of plan main has none"
+    ):
         Server(plain, adaptive=True)
     with Server(plain) as server:
         assert not server.adaptive

@@ -1,4 +1,6 @@
-"""A session's threads: the same from run to run, gone when it is closed, replaced when a run failed."""
+"""A session's threads: the same from run to run, gone when it is closed, replaced when a run
+failed.
+"""
 
 from __future__ import annotations
 
@@ -163,10 +165,14 @@ def test_threads_begin_the_next_run_with_other_work() -> None:
     done: list[str] = []
     processors = (Processor("cpu", "cpu", 2), Processor("dsp", "dsp", 2))
     tasks = (Task("a", "a", frozenset(), "cpu"), Task("b", "b", frozenset({"a"}), "dsp"))
-    with ThreadExecutor(processors, lambda task: done.append(f"old {task.name}"), caller="cpu") as threads:
+    with ThreadExecutor(
+        processors, lambda task: done.append(f"old {task.name}"), caller="cpu"
+    ) as threads:
         run_tasks(tasks, StaticPlacement(("cpu", "dsp")), threads)
         threads.unpin()
         threads.restart(lambda task: done.append(f"new {task.name}"), {("b", "dsp"): 100.0}, 2.0)
         trace = run_tasks(tasks, StaticPlacement(("cpu", "dsp")), threads)
     assert done == ["old a", "old b", "new a", "new b"]
-    assert trace.spans[1].end_us >= trace.spans[0].end_us + 100.0  # a start that is late makes up for it
+    assert (
+        trace.spans[1].end_us >= trace.spans[0].end_us + 100.0
+    )  # a start that is late makes up for it

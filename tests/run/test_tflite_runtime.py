@@ -1,6 +1,8 @@
-"""Exported files run under tflite-runtime 2.14 too, the last interpreter of that name, in an environment of its own.
+"""Exported files run under tflite-runtime 2.14 too, the last interpreter of that name, in an
+environment of its own.
 
-The environment is made once and kept in the user's cache (about 60 MB); where it cannot be made, the tests are skipped and say why.
+The environment is made once and kept in the user's cache (about 60 MB); where it cannot be made,
+the tests are skipped and say why.
 """
 
 from __future__ import annotations
@@ -35,12 +37,30 @@ def made_in(folder: Path) -> str:
         return "tflite-runtime 2.14 has no wheel for this Python, and there is no python3.11"
     folder.parent.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(dir=folder.parent))
-    install = [sys.executable, "-m", "pip", "--python", str(aside / "bin" / "python"), "install", "--quiet", "--timeout", str(WAIT_S)]
+    install = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        str(aside / "bin" / "python"),
+        "install",
+        "--quiet",
+        "--timeout",
+        str(WAIT_S),
+    ]
     try:
-        for command in ([python, "-m", "venv", "--without-pip", str(aside)], [*install, "--retries", "0", *PACKAGES]):
-            done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_S, check=False)
+        for command in (
+            [python, "-m", "venv", "--without-pip", str(aside)],
+            [*install, "--retries", "0", *PACKAGES],
+        ):
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=INSTALL_S, check=False
+            )
             if done.returncode:
-                return next(iter(done.stderr.strip().splitlines()[-1:]), f"{command[2]} ended with {done.returncode}")
+                return next(
+                    iter(done.stderr.strip().splitlines()[-1:]),
+                    f"{command[2]} ended with {done.returncode}",
+                )
         aside.rename(folder)
     except (subprocess.TimeoutExpired, OSError) as error:
         return "" if folder.is_dir() else str(error)[:200]
@@ -62,7 +82,9 @@ def python() -> Path:
 def ran(python: Path, code: str, *paths: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [str(python), "-c", code, *map(str, paths)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, env=environment, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 

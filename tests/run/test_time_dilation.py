@@ -1,4 +1,7 @@
-"""The emulated phone waits where the profiled one waited: R-34-DG's stages, from the published times of its branches."""
+"""The emulated phone waits where the profiled one waited.
+
+R-34-DG's stages, from the published times of its branches.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +28,16 @@ FACT_SHEET = {
 
 
 def plan() -> list[Task]:
-    """The tasks of the published plan: a stem, four stages of a DSP and a GPU branch that meet, a head."""
+    """The tasks of the published plan.
+
+    A stem, four stages of a DSP and a GPU branch that meet, a head.
+    """
     tasks, before = [Task("s0.cpu#0", "s0.cpu", processor="cpu")], frozenset({"s0.cpu#0"})
     for number in range(1, 5):
         pair = [Task(f"s{number}.{p}#0", f"s{number}.{p}", before, p) for p in ("dsp", "gpu")]
-        merge = Task(f"s{number}.merge#0", f"s{number}.merge", frozenset(task.name for task in pair), "cpu")
+        merge = Task(
+            f"s{number}.merge#0", f"s{number}.merge", frozenset(task.name for task in pair), "cpu"
+        )
         tasks, before = [*tasks, *pair, merge], frozenset({merge.name})
     return [*tasks, Task("s5.cpu#0", "s5.cpu", before, "cpu")]
 
@@ -68,18 +76,29 @@ def test_the_whole_lies_between_the_phones_two_runs(phone: Emulation) -> None:
     assert 20_800 < phone.virtual().makespan_us < 23_300
 
 
-def test_the_queue_first_keeps_the_length_and_makes_the_call_wait(profile: tuple[Stage, ...], phone: Emulation) -> None:
+def test_the_queue_first_keeps_the_length_and_makes_the_call_wait(
+    profile: tuple[Stage, ...], phone: Emulation
+) -> None:
     first = published(profile, load_soc("mi9"), plan(), asynchronous_first=True)
     assert first.virtual().makespan_us == pytest.approx(phone.virtual().makespan_us, rel=0.002)
     waits = [played.dsp_wait_us for played in first.played(first.virtual())]
     assert waits == pytest.approx([stage.dsp_us for stage in profile])
 
 
-def test_a_dsp_that_blocks_its_host_delays_what_is_enqueued_behind_it(profile: tuple[Stage, ...]) -> None:
+def test_a_dsp_that_blocks_its_host_delays_what_is_enqueued_behind_it(
+    profile: tuple[Stage, ...],
+) -> None:
     soc = load_soc("mi9")
     listed = published(profile, soc, plan())
     blocking = tuple(replace(p, blocks_host=p.name == "dsp") for p in soc.processors)
-    blocked = emulation(replace(soc, processors=blocking), listed.tasks, listed.durations_us, listed.handovers_us, listed.finish_us, False)
+    blocked = emulation(
+        replace(soc, processors=blocking),
+        listed.tasks,
+        listed.durations_us,
+        listed.handovers_us,
+        listed.finish_us,
+        False,
+    )
     late_us = sum(stage.dsp_us for stage in profile if stage.dsp_first)
     assert blocked.virtual().makespan_us == pytest.approx(listed.virtual().makespan_us + late_us)
 

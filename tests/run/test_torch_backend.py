@@ -1,4 +1,7 @@
-"""Bundles on PyTorch: ONNX Runtime's numbers from the same files, no pickle; streams and events of a CUDA graph, on a stand-in."""
+"""Bundles on PyTorch: ONNX Runtime's numbers from the same files, no pickle.
+
+Streams and events of a CUDA graph, on a stand-in.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,13 @@ torch = pytest.importorskip("torch")
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from nnstretch.protocols import DeviceBackend  # noqa: E402
-from nnstretch.run.backends.torch_cuda import START, CudaGraphSession, RecordedStep, TorchCuda, recorded_steps  # noqa: E402
+from nnstretch.run.backends.torch_cuda import (  # noqa: E402
+    START,
+    CudaGraphSession,
+    RecordedStep,
+    TorchCuda,
+    recorded_steps,
+)
 
 
 @pytest.fixture(scope="module")
@@ -39,12 +48,19 @@ def bundle() -> Bundle:
 
 @pytest.mark.parametrize("choice", ["torch", "torch:cpu", "onnxruntime,dsp=torch"])
 def test_torch_gives_the_numbers_of_onnx_runtime(bundle: Bundle, choice: str) -> None:
-    with Session(bundle, clock="real", backend=choice) as session, Session(bundle, clock="real") as plain:
+    with (
+        Session(bundle, clock="real", backend=choice) as session,
+        Session(bundle, clock="real") as plain,
+    ):
         for seed in range(3):
-            np.testing.assert_allclose(session.run(image(bundle, seed)), plain.run(image(bundle, seed)), atol=1e-4)
+            np.testing.assert_allclose(
+                session.run(image(bundle, seed)), plain.run(image(bundle, seed)), atol=1e-4
+            )
 
 
-def test_what_one_request_got_the_next_does_not_overwrite_and_threads_stay_as_they_were(bundle: Bundle) -> None:
+def test_what_one_request_got_the_next_does_not_overwrite_and_threads_stay_as_they_were(
+    bundle: Bundle,
+) -> None:
     before = torch.get_num_threads()
     network = LoadedNetwork(bundle, "torch", threads=before + 1)
     first, second = (network.inputs(image(bundle, seed)) for seed in range(2))
@@ -56,13 +72,28 @@ def test_what_one_request_got_the_next_does_not_overwrite_and_threads_stay_as_th
 
 
 def one_file(data: bytes, inputs: list[Port], outputs: list[Port]) -> Bundle:
-    return Bundle(Manifest("m", None, tuple(inputs), tuple(outputs), (subgraph("f", "cpu", data, inputs, outputs),), 0.0), {"f.onnx": data})
+    return Bundle(
+        Manifest(
+            "m",
+            None,
+            tuple(inputs),
+            tuple(outputs),
+            (subgraph("f", "cpu", data, inputs, outputs),),
+            0.0,
+        ),
+        {"f.onnx": data},
+    )
 
 
 def test_inputs_and_outputs_go_by_name_whatever_their_order_in_the_file() -> None:
     a, b, y, z = (Port(name, feature_map()) for name in ("a", "b", "y", "z"))
-    nodes = [onnx.helper.make_node("Sub", ["a", "b"], ["y"]), onnx.helper.make_node("Neg", ["a"], ["z"])]
-    network = LoadedNetwork(one_file(model_bytes(nodes, [b, a], [z, y], {}), [a, b], [y, z]), "torch")
+    nodes = [
+        onnx.helper.make_node("Sub", ["a", "b"], ["y"]),
+        onnx.helper.make_node("Neg", ["a"], ["z"]),
+    ]
+    network = LoadedNetwork(
+        one_file(model_bytes(nodes, [b, a], [z, y], {}), [a, b], [y, z]), "torch"
+    )
     values = network.random_inputs(0)
     found = network.run_sequential(values)
     assert isinstance(found, dict)
@@ -73,16 +104,30 @@ def test_inputs_and_outputs_go_by_name_whatever_their_order_in_the_file() -> Non
 def test_a_file_that_is_not_what_its_manifest_says_or_no_file_is_named() -> None:
     x, y, wide = Port("x", feature_map()), Port("y", feature_map()), Port("y", feature_map(16))
     good = model_bytes([onnx.helper.make_node("Relu", ["x"], ["y"])], [x], [y], {})
-    odd = model_bytes([onnx.helper.make_node("Einsum", ["x"], ["y"], equation="abcd->abdc")], [x], [y], {})
+    odd = model_bytes(
+        [onnx.helper.make_node("Einsum", ["x"], ["y"], equation="abcd->abdc")], [x], [y], {}
+    )
     for data, output, error, what in (
         (b"garbage", y, BrokenFile, "PyTorch cannot load it"),
         (b"", y, BrokenFile, "PyTorch cannot load it"),
         (good[:-30], y, BrokenFile, "PyTorch cannot load it"),
-        (good, wide, BrokenFile, "it writes y as 1x8x8x8 float32, the manifest says 1x16x8x8 float32"),
-        (good, Port("z", feature_map()), BrokenFile, r"it writes \['y'\], the manifest says \['z'\]"),
+        (
+            good,
+            wide,
+            BrokenFile,
+            "it writes y as 1x8x8x8 float32, the manifest says 1x16x8x8 float32",
+        ),
+        (
+            good,
+            Port("z", feature_map()),
+            BrokenFile,
+            r"it writes \['y'\], the manifest says \['z'\]",
+        ),
         (odd, y, UnsupportedOp, "PyTorch cannot load it .*Einsum"),
     ):
-        with pytest.raises(error, match=rf"^broken bundle bundle, member f\.onnx, .*{what}") as caught:
+        with pytest.raises(
+            error, match=rf"^broken bundle bundle, member f\.onnx, .*{what}"
+        ) as caught:
             LoadedNetwork(one_file(data, [x], [output]), "torch")
         assert "\n" not in str(caught.value)
 
@@ -90,7 +135,12 @@ def test_a_file_that_is_not_what_its_manifest_says_or_no_file_is_named() -> None
 def test_numbers_beside_a_bundle_are_not_read() -> None:
     x, y = Port("x", feature_map()), Port("y", feature_map())
     model = onnx.load_model_from_string(
-        model_bytes([onnx.helper.make_node("Add", ["x", "w"], ["y"])], [x], [y], {"w": np.ones((1, 8, 1, 1), np.float32)})
+        model_bytes(
+            [onnx.helper.make_node("Add", ["x", "w"], ["y"])],
+            [x],
+            [y],
+            {"w": np.ones((1, 8, 1, 1), np.float32)},
+        )
     )
     tensor = model.graph.initializer[0]
     tensor.ClearField("raw_data")
@@ -105,20 +155,31 @@ def test_numbers_beside_a_bundle_are_not_read() -> None:
 
 def test_without_cuda_it_is_one_line(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(BadInput, match=r"^no CUDA device, backend torch:cuda:1, PyTorch \S+ finds none on this machine$"):
+    with pytest.raises(
+        BadInput,
+        match=r"^no CUDA device, backend torch:cuda:1, PyTorch \S+ finds none on this machine$",
+    ):
         Session(bundle, clock="real", backend="torch:cuda:1")
     with pytest.raises(BadInput, match=r"^no CUDA device, backend torch:cuda, "):
         CudaGraphSession(bundle)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(UnknownName, match=r"^unknown device 'cuda:1', backend torch, PyTorch finds 1 CUDA device$"):
+    with pytest.raises(
+        UnknownName, match=r"^unknown device 'cuda:1', backend torch, PyTorch finds 1 CUDA device$"
+    ):
         Session(bundle, clock="real", backend="torch:cuda:1")
 
 
 def test_the_benchmark_says_so_too_and_writes_nothing(tmp_path: Path) -> None:
     script = Path(__file__).parents[2] / "scripts" / "bench_cuda.py"
     command = [sys.executable, str(script), "--out", str(tmp_path / "a.md")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+    )
     assert (done.returncode, done.stdout, list(tmp_path.iterdir())) == (1, "", [])
     assert done.stderr.startswith("nnstretch: no CUDA device, backend torch:cuda, ")
     assert done.stderr.count("\n") == 1
@@ -126,7 +187,10 @@ def test_the_benchmark_says_so_too_and_writes_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("device", ["", "gpu", "cuda:", "cuda:x", "mps"])
 def test_devices_of_torch_are_named(bundle: Bundle, device: str) -> None:
-    with pytest.raises(UnknownName, match=rf"^unknown device '{device}', backend torch, it is one of cpu, cuda, cuda:N$"):
+    with pytest.raises(
+        UnknownName,
+        match=rf"^unknown device '{device}', backend torch, it is one of cpu, cuda, cuda:N$",
+    ):
         Session(bundle, clock="real", backend=f"torch:{device}")
 
 
@@ -150,18 +214,32 @@ def test_nothing_starts_before_what_it_reads_is_written(data: st.DataObject) -> 
         reads = data.draw(st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True))
         processor = data.draw(st.sampled_from("abc"))
         names.append(f"t{number}")
-        subs.append(subgraph(f"s{number}", processor, b"", [Port(name, spec) for name in reads], [Port(names[-1], spec)]))
+        subs.append(
+            subgraph(
+                f"s{number}",
+                processor,
+                b"",
+                [Port(name, spec) for name in reads],
+                [Port(names[-1], spec)],
+            )
+        )
     known: dict[str, set[str]] = {}
     events: dict[str, set[str]] = {START: set()}
     for step, sub in zip(recorded_steps(subs), subs, strict=True):
-        assert step.waits or not known or step.stream in known, "every other stream forks from the recording"
-        before = known.setdefault(step.stream, set()).union(*(events[other] for other in step.waits))
+        assert step.waits or not known or step.stream in known, (
+            "every other stream forks from the recording"
+        )
+        before = known.setdefault(step.stream, set()).union(
+            *(events[other] for other in step.waits)
+        )
         assert {f"s{port.name[1:]}" for port in sub.inputs if port.name != "in"} <= before
         events[sub.name] = known[step.stream] = before | {sub.name}
 
 
 class Tape(TorchDispatchMode):  # type: ignore[misc]
-    """What a CUDA graph does, on the CPU: the operators of a recording again, on the same memory."""
+    """What a CUDA graph does, on the CPU: the operators of a recording again, on the same
+    memory.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -180,7 +258,10 @@ class Tape(TorchDispatchMode):  # type: ignore[misc]
 
 
 def stand_in() -> SimpleNamespace:
-    """`torch.cuda` as far as a recording uses it; `said` is what was asked of it while recording."""
+    """`torch.cuda` as far as a recording uses it.
+
+    `said` is what was asked of it while recording.
+    """
     said: list[str] = []
 
     class Event:
@@ -211,23 +292,36 @@ def stand_in() -> SimpleNamespace:
 
     nothing = nullcontext()
     return SimpleNamespace(
-        said=said, Event=Event, Stream=Stream, CUDAGraph=Tape, graph=graph, device=lambda device: nothing, stream=lambda stream: nothing,
-        current_stream=lambda: None, synchronize=lambda: None,
-    )  # fmt: skip
+        said=said,
+        Event=Event,
+        Stream=Stream,
+        CUDAGraph=Tape,
+        graph=graph,
+        device=lambda device: nothing,
+        stream=lambda stream: nothing,
+        current_stream=lambda: None,
+        synchronize=lambda: None,
+    )
 
 
 def test_a_request_is_recorded_once_and_replayed_with_other_numbers(bundle: Bundle) -> None:
     fake = stand_in()
     request = CudaGraphSession(bundle, "cpu", fake)
     fork = ["a records", "a records", "a records", "b waits", "b records", "a waits", "a records"]
-    assert fake.said == [*fork, *fork[2:], "a waits"], "start, stem; then a branch each, and the merge; at the end the side stream joins"
+    assert fake.said == [
+        *fork,
+        *fork[2:],
+        "a waits",
+    ], "start, stem; then a branch each, and the merge; at the end the side stream joins"
     plain = LoadedNetwork(bundle)
     answers = []
     for seed in range(3):
         x = image(bundle, seed)
         answers.append(next(iter(request.run({"image": x}).values())))
         np.testing.assert_allclose(answers[-1], plain.run_sequential(x), atol=1e-4)
-    assert not np.array_equal(answers[0], answers[1]), "an answer is the caller's own, the next request leaves it alone"
+    assert not np.array_equal(answers[0], answers[1]), (
+        "an answer is the caller's own, the next request leaves it alone"
+    )
     np.testing.assert_allclose(answers[0], plain.run_sequential(image(bundle, 0)), atol=1e-4)
 
 

@@ -12,7 +12,13 @@ from support.bundles import branched_bundle, image
 
 from nnstretch.run import Session
 from nnstretch.run.metrics import _waits_us, dispatch_overhead_us
-from nnstretch.schedule import StaticExecutor, StaticPlacement, VirtualExecutor, run_tasks, static_order
+from nnstretch.schedule import (
+    StaticExecutor,
+    StaticPlacement,
+    VirtualExecutor,
+    run_tasks,
+    static_order,
+)
 from nnstretch.schedule.elide import restore_noops, without_noops
 from nnstretch.soc import Processor
 from nnstretch.trace import Task
@@ -25,8 +31,19 @@ def graphs(draw: st.DrawFn) -> tuple[list[Task], set[str]]:
     """Tasks behind what they need, and those of them that do nothing."""
     tasks: list[Task] = []
     for number in range(draw(st.integers(1, 12))):
-        needs = draw(st.sets(st.sampled_from([task.name for task in tasks]), max_size=3)) if tasks else set()
-        tasks.append(Task(f"t{number}#0", f"t{number}", frozenset(needs), draw(st.sampled_from(["cpu", "dsp"]))))
+        needs = (
+            draw(st.sets(st.sampled_from([task.name for task in tasks]), max_size=3))
+            if tasks
+            else set()
+        )
+        tasks.append(
+            Task(
+                f"t{number}#0",
+                f"t{number}",
+                frozenset(needs),
+                draw(st.sampled_from(["cpu", "dsp"])),
+            )
+        )
     return tasks, set(draw(st.lists(st.sampled_from([task.subgraph for task in tasks]))))
 
 
@@ -44,16 +61,27 @@ def ancestors(tasks: list[Task], name: str) -> set[str]:
 def test_who_waited_for_what_still_does(graph: tuple[list[Task], set[str]]) -> None:
     tasks, idle = graph
     left = list(without_noops(tasks, idle))
-    assert [task.name for task in left] == [task.name for task in tasks if task.subgraph not in idle]
+    assert [task.name for task in left] == [
+        task.name for task in tasks if task.subgraph not in idle
+    ]
     names = {task.name for task in left}
     assert all(ancestors(left, task.name) == ancestors(tasks, task.name) & names for task in left)
 
 
 @given(graphs(), st.lists(st.integers(1, 9), min_size=12, max_size=12))
-def test_the_trace_is_that_of_tasks_that_take_no_time(graph: tuple[list[Task], set[str]], lengths: list[int]) -> None:
+def test_the_trace_is_that_of_tasks_that_take_no_time(
+    graph: tuple[list[Task], set[str]], lengths: list[int]
+) -> None:
     tasks, idle = graph
-    took_us = {(task.subgraph, task.processor or ""): float(us) for task, us in zip(tasks, lengths, strict=False)}
-    trace = run_tasks(without_noops(tasks, idle), StaticPlacement(("cpu", "dsp")), VirtualExecutor(PROCESSORS, took_us))
+    took_us = {
+        (task.subgraph, task.processor or ""): float(us)
+        for task, us in zip(tasks, lengths, strict=False)
+    }
+    trace = run_tasks(
+        without_noops(tasks, idle),
+        StaticPlacement(("cpu", "dsp")),
+        VirtualExecutor(PROCESSORS, took_us),
+    )
     found = restore_noops(trace, tasks, idle)
     spans = {span.task: span for span in found.spans}
     assert spans.keys() == {task.name for task in tasks}
@@ -62,14 +90,22 @@ def test_the_trace_is_that_of_tasks_that_take_no_time(graph: tuple[list[Task], s
         ready_us = max((spans[need].end_us for need in task.needs), default=0.0)
         assert spans[task.name].start_us >= ready_us
         if task.subgraph in idle:
-            assert (spans[task.name].start_us, spans[task.name].end_us, spans[task.name].processor) == (ready_us, ready_us, task.processor)
+            assert (
+                spans[task.name].start_us,
+                spans[task.name].end_us,
+                spans[task.name].processor,
+            ) == (ready_us, ready_us, task.processor)
 
 
 @given(graphs())
 def test_no_list_blocks_another(graph: tuple[list[Task], set[str]]) -> None:
     tasks, idle = graph
     left, done = without_noops(tasks, idle), list[str]()
-    lists = StaticExecutor(static_order(left, PROCESSORS, StaticPlacement(("cpu", "dsp"))), "cpu", {"cpu": None, "dsp": None})
+    lists = StaticExecutor(
+        static_order(left, PROCESSORS, StaticPlacement(("cpu", "dsp"))),
+        "cpu",
+        {"cpu": None, "dsp": None},
+    )
     try:
         ran = lists.run({task.subgraph: partial(done.append, task.name) for task in left})
     finally:
@@ -83,10 +119,19 @@ def test_no_list_blocks_another(graph: tuple[list[Task], set[str]]) -> None:
 
 
 @given(graphs(), st.lists(st.integers(0, 9), min_size=12, max_size=12), st.floats(0, 3))
-def test_nothing_begins_before_it_may(graph: tuple[list[Task], set[str]], lengths: list[int], late_us: float) -> None:
+def test_nothing_begins_before_it_may(
+    graph: tuple[list[Task], set[str]], lengths: list[int], late_us: float
+) -> None:
     tasks, idle = graph
-    took_us = {(task.subgraph, task.processor or ""): float(us) for task, us in zip(tasks, lengths, strict=False)}
-    trace = run_tasks(without_noops(tasks, idle), StaticPlacement(("cpu", "dsp")), VirtualExecutor(PROCESSORS, took_us))
+    took_us = {
+        (task.subgraph, task.processor or ""): float(us)
+        for task, us in zip(tasks, lengths, strict=False)
+    }
+    trace = run_tasks(
+        without_noops(tasks, idle),
+        StaticPlacement(("cpu", "dsp")),
+        VirtualExecutor(PROCESSORS, took_us),
+    )
     over_us = max((span.end_us for span in trace.spans), default=0.0) + late_us
     waits_us = _waits_us(tasks, restore_noops(trace, tasks, idle, over_us), False)
     assert all(-1e-9 <= waits_us[task.name] <= late_us + 1e-9 for task in tasks)
@@ -98,7 +143,11 @@ def test_the_caller_that_waits_for_the_last_merge_counts(segments: int) -> None:
     with Session(bundle, clock="real") as session:
         session.run(image(bundle))
         (last,) = (span for span in session.trace.spans if span.task == f"s{segments}_merge#0")
-        assert last.end_us == session.latency_us > max(span.end_us for span in session.trace.spans if span is not last)
+        assert (
+            last.end_us
+            == session.latency_us
+            > max(span.end_us for span in session.trace.spans if span is not last)
+        )
         assert dispatch_overhead_us(session.manifest, session.tasks, session.trace) > 0
 
 
@@ -107,7 +156,10 @@ def test_the_numbers_are_those_in_order(mode: str) -> None:
     bundle = branched_bundle(segments=2, predicted=False)
     with Session(bundle, mode=mode, clock="real") as session:
         for seed in range(3):
-            assert np.array_equal(session.run(image(bundle, seed)), session.network.run_sequential(image(bundle, seed)))
+            assert np.array_equal(
+                session.run(image(bundle, seed)),
+                session.network.run_sequential(image(bundle, seed)),
+            )
 
 
 def test_a_merge_that_is_run_may_fail(monkeypatch: pytest.MonkeyPatch) -> None:

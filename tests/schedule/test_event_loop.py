@@ -43,7 +43,10 @@ PLACED = StaticPlacement(("cpu", "dsp", "gpu"))
 
 @pytest.fixture(autouse=True)
 def _no_thread_stays_behind() -> Iterator[None]:
-    before, allowed = threading.active_count(), os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+    before, allowed = (
+        threading.active_count(),
+        os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None,
+    )
     yield
     assert threading.active_count() == before
     assert allowed is None or os.sched_getaffinity(0) == allowed
@@ -54,9 +57,15 @@ def task_graphs(draw: st.DrawFn) -> tuple[tuple[Task, ...], dict[tuple[str, str]
     """A random DAG of placed tasks, in any order, and the time of each."""
     tasks: list[Task] = []
     for i in range(draw(st.integers(0, 12))):
-        needs = draw(st.frozensets(st.sampled_from([t.name for t in tasks]), max_size=3)) if tasks else frozenset[str]()
+        needs = (
+            draw(st.frozensets(st.sampled_from([t.name for t in tasks]), max_size=3))
+            if tasks
+            else frozenset[str]()
+        )
         tasks.append(Task(f"t{i}", f"g{i}", needs, draw(st.sampled_from(["cpu", "dsp", "gpu"]))))
-    times_us = {(task.subgraph, task.processor or ""): float(draw(st.integers(0, 1_000))) for task in tasks}
+    times_us = {
+        (task.subgraph, task.processor or ""): float(draw(st.integers(0, 1_000))) for task in tasks
+    }
     return tuple(tasks), times_us
 
 
@@ -67,9 +76,13 @@ def check_is_a_schedule(trace: Trace, tasks: tuple[Task, ...]) -> None:
     for task in tasks:
         assert by_name[task.name].processor == task.processor
         for need in task.needs:
-            assert by_name[need].end_us <= by_name[task.name].start_us, f"{task.name} overtook {need}"
+            assert by_name[need].end_us <= by_name[task.name].start_us, (
+                f"{task.name} overtook {need}"
+            )
     for processor in {span.processor for span in trace.spans}:
-        mine = sorted((span.start_us, span.end_us) for span in trace.spans if span.processor == processor)
+        mine = sorted(
+            (span.start_us, span.end_us) for span in trace.spans if span.processor == processor
+        )
         for earlier, later in pairwise(mine):
             assert earlier[1] <= later[0], f"two tasks at once on {processor}"
 
@@ -83,7 +96,9 @@ def test_any_dag_becomes_a_valid_and_repeatable_schedule(case: tuple) -> None:
     check_is_a_schedule(first, tasks)
     assert first == second
     lower = critical_path_us(tasks, duration_as_placed(times_us))
-    assert lower <= max((span.end_us for span in first.spans), default=0.0) <= sum(times_us.values())
+    assert (
+        lower <= max((span.end_us for span in first.spans), default=0.0) <= sum(times_us.values())
+    )
 
 
 @settings(deadline=None, max_examples=30)
@@ -129,21 +144,37 @@ def test_a_queue_takes_no_more_than_its_depth() -> None:
 
 def test_a_task_whose_time_nobody_predicted_fails() -> None:
     with pytest.raises(UnknownName, match="unknown time of h on gpu"):
-        run_tasks((Task("c", "h", processor="gpu"),), PLACED, VirtualExecutor(PHONE, {("g", "gpu"): 5.0}))
+        run_tasks(
+            (Task("c", "h", processor="gpu"),), PLACED, VirtualExecutor(PHONE, {("g", "gpu"): 5.0})
+        )
 
 
 def test_a_queue_starts_its_tasks_in_order_and_back_to_back() -> None:
     tasks = tuple(Task(f"t{i}", "g", processor="dsp") for i in range(4))
     trace = run_tasks(tasks, PLACED, VirtualExecutor(PHONE, {("g", "dsp"): 10.0}))
-    assert [(span.task, span.start_us) for span in trace.spans] == [("t0", 0.0), ("t1", 10.0), ("t2", 20.0), ("t3", 30.0)]
+    assert [(span.task, span.start_us) for span in trace.spans] == [
+        ("t0", 0.0),
+        ("t1", 10.0),
+        ("t2", 20.0),
+        ("t3", 30.0),
+    ]
 
 
 @pytest.mark.parametrize(
     ("tasks", "message"),
     [
-        ((Task("a", "g", frozenset("b"), "cpu"), Task("b", "g", frozenset("a"), "cpu")), "2 tasks never ran, a, b,"),
-        ((Task("a", "g", frozenset("z"), "cpu"),), "task a needs z, which is not among the 1 tasks"),
-        ((Task("a", "g", processor="cpu"), Task("a", "g", processor="cpu")), "task a is there 2 times"),
+        (
+            (Task("a", "g", frozenset("b"), "cpu"), Task("b", "g", frozenset("a"), "cpu")),
+            "2 tasks never ran, a, b,",
+        ),
+        (
+            (Task("a", "g", frozenset("z"), "cpu"),),
+            "task a needs z, which is not among the 1 tasks",
+        ),
+        (
+            (Task("a", "g", processor="cpu"), Task("a", "g", processor="cpu")),
+            "task a is there 2 times",
+        ),
         ((Task("a", "g", processor="gpu"),), "1 tasks never ran, a,"),
     ],
 )
@@ -159,8 +190,15 @@ def test_a_failing_task_is_raised_in_the_caller_and_leaves_no_thread() -> None:
 
     for processor, caller in (("dsp", None), ("dsp", "cpu"), ("cpu", "cpu")):
         others = tuple(Task(f"o{i}", "g", processor="gpu") for i in range(5))
-        tasks = (Task("bad", "g", processor=processor), Task("next", "g", frozenset({"bad"}), "cpu"), *others)
-        with ThreadExecutor(PHONE, work, caller=caller) as threads, pytest.raises(RuntimeError, match="out of luck"):
+        tasks = (
+            Task("bad", "g", processor=processor),
+            Task("next", "g", frozenset({"bad"}), "cpu"),
+            *others,
+        )
+        with (
+            ThreadExecutor(PHONE, work, caller=caller) as threads,
+            pytest.raises(RuntimeError, match="out of luck"),
+        ):
             run_tasks(tasks, PLACED, threads)
         with pytest.raises(Stuck, match="late cannot start, the threads have been closed"):
             threads.submit(Task("late", "g"), CPU)
@@ -187,7 +225,10 @@ def test_a_timetable_is_never_ahead_of_itself() -> None:
 
 
 def never_before(real: Trace, virtual: Trace) -> None:
-    """The real clock follows the virtual one: a task may end late, and starts that were late are made up for, but none ends early."""
+    """The real clock follows the virtual one.
+
+    A task may end late, and starts that were late are made up for, but none ends early.
+    """
     ends_us = {span.task: span.end_us for span in virtual.spans}
     assert all(span.end_us >= ends_us[span.task] - 1e-6 for span in real.spans)
 
@@ -217,11 +258,14 @@ def test_tasks_need_whoever_writes_what_they_read() -> None:
 @pytest.mark.parametrize("segments", [0, 1, 4])
 def test_the_virtual_clock_adds_up_the_segments(segments: int) -> None:
     manifest = branched_bundle(segments).manifest
-    trace = run_tasks(task_graph(manifest), PLACED, VirtualExecutor(PHONE, task_durations_us(manifest)))
+    trace = run_tasks(
+        task_graph(manifest), PLACED, VirtualExecutor(PHONE, task_durations_us(manifest))
+    )
     assert trace.makespan_us == branched_latency_us(segments)
 
 
-# How processors work: an asynchronous queue, a call with a helper thread, a call that blocks the host
+# How processors work: an asynchronous queue, a call with a helper thread, a call that blocks the
+# host
 
 QUEUE = replace(GPU, sync_us=50.0, enqueue_us=30.0)
 CALLED = replace(DSP, asynchronous=False, enqueue_us=4.0)
@@ -230,8 +274,12 @@ HANDOVERS = {("g", "gpu"): 30.0, ("g", "dsp"): 4.0}
 FORK = tuple(Task(p, "g", processor=p) for p in ("cpu", "dsp", "gpu"))
 
 
-def starts_us(policy: StaticPlacement, *processors: Processor, tasks: tuple[Task, ...] = FORK) -> dict[str, float]:
-    trace = run_tasks(tasks, policy, VirtualExecutor(processors, HOST_TIMES, handovers_us=HANDOVERS))
+def starts_us(
+    policy: StaticPlacement, *processors: Processor, tasks: tuple[Task, ...] = FORK
+) -> dict[str, float]:
+    trace = run_tasks(
+        tasks, policy, VirtualExecutor(processors, HOST_TIMES, handovers_us=HANDOVERS)
+    )
     return {span.task: span.start_us for span in trace.spans}
 
 
@@ -240,32 +288,57 @@ def test_the_host_enqueues_then_calls_then_computes() -> None:
 
 
 def test_a_runtime_that_walks_its_graph_calls_first_where_the_call_is_listed_first() -> None:
-    assert starts_us(replace(PLACED, asynchronous_first=False), CPU, CALLED, QUEUE) == {"dsp": 4.0, "gpu": 34.0, "cpu": 34.0}
+    assert starts_us(replace(PLACED, asynchronous_first=False), CPU, CALLED, QUEUE) == {
+        "dsp": 4.0,
+        "gpu": 34.0,
+        "cpu": 34.0,
+    }
 
 
 def test_a_call_without_helper_holds_the_host_while_the_queue_works() -> None:
     blocking = replace(CALLED, blocks_host=True)
     assert starts_us(PLACED, CPU, blocking, QUEUE) == {"gpu": 30.0, "dsp": 34.0, "cpu": 134.0}
-    assert starts_us(replace(PLACED, asynchronous_first=False), CPU, blocking, QUEUE) == {"dsp": 4.0, "gpu": 134.0, "cpu": 134.0}
+    assert starts_us(replace(PLACED, asynchronous_first=False), CPU, blocking, QUEUE) == {
+        "dsp": 4.0,
+        "gpu": 134.0,
+        "cpu": 134.0,
+    }
 
 
 def test_a_queue_takes_the_next_task_while_it_works_on_one() -> None:
     tasks = tuple(Task(f"t{i}", "g", processor="gpu") for i in range(3))
-    trace = run_tasks(tasks, PLACED, VirtualExecutor((replace(QUEUE, queue_depth=3),), HOST_TIMES, handovers_us=HANDOVERS))
-    assert [(span.handed_us, span.start_us) for span in trace.spans] == [(30.0, 30.0), (60.0, 230.0), (90.0, 430.0)]
+    trace = run_tasks(
+        tasks,
+        PLACED,
+        VirtualExecutor((replace(QUEUE, queue_depth=3),), HOST_TIMES, handovers_us=HANDOVERS),
+    )
+    assert [(span.handed_us, span.start_us) for span in trace.spans] == [
+        (30.0, 30.0),
+        (60.0, 230.0),
+        (90.0, 430.0),
+    ]
 
 
 @settings(deadline=None, max_examples=10)
 @given(st.booleans(), st.booleans(), st.sampled_from([None, "cpu"]))
-def test_real_threads_wait_as_the_virtual_clock_says(listed: bool, blocks: bool, caller: str | None) -> None:
+def test_real_threads_wait_as_the_virtual_clock_says(
+    listed: bool, blocks: bool, caller: str | None
+) -> None:
     phone = (CPU, replace(CALLED, blocks_host=blocks), QUEUE)
-    policy, tasks = replace(PLACED, asynchronous_first=not listed), (*FORK, Task("meet", "g", frozenset({"cpu", "dsp", "gpu"}), "cpu"))
+    policy, tasks = (
+        replace(PLACED, asynchronous_first=not listed),
+        (*FORK, Task("meet", "g", frozenset({"cpu", "dsp", "gpu"}), "cpu")),
+    )
     virtual = run_tasks(tasks, policy, VirtualExecutor(phone, HOST_TIMES, handovers_us=HANDOVERS))
-    with ThreadExecutor(phone, lambda task: None, HOST_TIMES, dilation=3.0, caller=caller, handovers_us=HANDOVERS) as threads:
+    with ThreadExecutor(
+        phone, lambda task: None, HOST_TIMES, dilation=3.0, caller=caller, handovers_us=HANDOVERS
+    ) as threads:
         real = run_tasks(tasks, policy, threads)
     never_before(real, virtual)
     handed_us = {span.task: span.handed_us for span in real.spans}
-    assert all((handed_us[span.task] or 0.0) >= (span.handed_us or 0.0) - 1e-6 for span in virtual.spans)
+    assert all(
+        (handed_us[span.task] or 0.0) >= (span.handed_us or 0.0) - 1e-6 for span in virtual.spans
+    )
 
 
 def test_a_branch_that_ends_late_and_counts_as_early_does_not_let_the_merge_start_early() -> None:
@@ -273,7 +346,11 @@ def test_a_branch_that_ends_late_and_counts_as_early_does_not_let_the_merge_star
         if task.name == "late":
             sleep(600e-6)
 
-    tasks = (Task("late", "g", processor="dsp"), Task("long", "h", processor="gpu"), Task("meet", "i", frozenset({"late", "long"}), "cpu"))
+    tasks = (
+        Task("late", "g", processor="dsp"),
+        Task("long", "h", processor="gpu"),
+        Task("meet", "i", frozenset({"late", "long"}), "cpu"),
+    )
     times_us = {("g", "dsp"): 10.0, ("h", "gpu"): 300.0, ("i", "cpu"): 5000.0}
     virtual = run_tasks(tasks, PLACED, VirtualExecutor(PHONE, times_us))
     with ThreadExecutor(PHONE, work, times_us, caller="cpu") as threads:
@@ -282,7 +359,9 @@ def test_a_branch_that_ends_late_and_counts_as_early_does_not_let_the_merge_star
 
 def test_waits_are_read_off_a_trace() -> None:
     tasks = (*FORK, Task("meet", "g", frozenset({"cpu", "dsp", "gpu"}), "cpu"))
-    trace = run_tasks(tasks, PLACED, VirtualExecutor((CPU, CALLED, QUEUE), HOST_TIMES, handovers_us=HANDOVERS))
+    trace = run_tasks(
+        tasks, PLACED, VirtualExecutor((CPU, CALLED, QUEUE), HOST_TIMES, handovers_us=HANDOVERS)
+    )
     assert [(wait.task, wait.host_us, wait.idle_us) for wait in meeting_waits(tasks, trace)] == [
         ("cpu", 60.0, 136.0),
         ("dsp", 100.0, 96.0),
@@ -293,7 +372,16 @@ def test_waits_are_read_off_a_trace() -> None:
 def test_a_busy_cpu_takes_longer_to_hand_over() -> None:
     tasks = (Task("branch", "branch", processor="gpu"),)
     busy = Disturbances((Interference("cpu", 0.0, 1e9, 0.5),))
-    trace = run_tasks(tasks, PLACED, VirtualExecutor((CPU, QUEUE), {("branch", "gpu"): 100.0}, mishaps=busy, handovers_us={("branch", "gpu"): 30.0}))
+    trace = run_tasks(
+        tasks,
+        PLACED,
+        VirtualExecutor(
+            (CPU, QUEUE),
+            {("branch", "gpu"): 100.0},
+            mishaps=busy,
+            handovers_us={("branch", "gpu"): 30.0},
+        ),
+    )
     assert [(span.start_us, span.end_us) for span in trace.spans] == [(60.0, 160.0)]
 
 
@@ -306,14 +394,28 @@ def test_a_lost_call_lets_the_host_go() -> None:
     assert clock.wait() == Span(50.0, 110.0, "cpu", "cpu")
 
 
-@given(st.floats(0.0, 500.0), st.floats(0.0, 500.0), st.tuples(st.floats(1.0, 2000.0), st.floats(1.0, 2000.0)))
-def test_enqueueing_takes_its_part_of_the_synchronisation_and_no_more(handover_us: float, rest_us: float, branch_us: tuple) -> None:
-    """The plan's price stays the virtual clock's time, wherever in a segment the host spends its share."""
+@given(
+    st.floats(0.0, 500.0),
+    st.floats(0.0, 500.0),
+    st.tuples(st.floats(1.0, 2000.0), st.floats(1.0, 2000.0)),
+)
+def test_enqueueing_takes_its_part_of_the_synchronisation_and_no_more(
+    handover_us: float, rest_us: float, branch_us: tuple
+) -> None:
+    """The plan's price stays the virtual clock's time, wherever in a segment the host spends its
+    share.
+    """
     manifest = branched_bundle(2, branch_us=branch_us, sync_us=handover_us + rest_us).manifest
     phone = (CPU, replace(DSP, enqueue_us=handover_us))
-    clock = VirtualExecutor(phone, task_durations_us(manifest, phone), handovers_us=enqueue_times_us(manifest, phone))
-    plain = run_tasks(task_graph(manifest), PLACED, VirtualExecutor(PHONE, task_durations_us(manifest)))
-    assert run_tasks(task_graph(manifest), PLACED, clock).makespan_us == pytest.approx(plain.makespan_us)
+    clock = VirtualExecutor(
+        phone, task_durations_us(manifest, phone), handovers_us=enqueue_times_us(manifest, phone)
+    )
+    plain = run_tasks(
+        task_graph(manifest), PLACED, VirtualExecutor(PHONE, task_durations_us(manifest))
+    )
+    assert run_tasks(task_graph(manifest), PLACED, clock).makespan_us == pytest.approx(
+        plain.makespan_us
+    )
 
 
 def test_data_that_stays_on_a_processor_is_not_handed_over() -> None:
@@ -323,7 +425,9 @@ def test_data_that_stays_on_a_processor_is_not_handed_over() -> None:
 
 def test_golden_trace_of_two_branches() -> None:
     manifest = branched_bundle().manifest
-    trace = run_tasks(task_graph(manifest), PLACED, VirtualExecutor(PHONE, task_durations_us(manifest)))
+    trace = run_tasks(
+        task_graph(manifest), PLACED, VirtualExecutor(PHONE, task_durations_us(manifest))
+    )
     assert str(trace).split("\n") == [
         "trace 1400.0 us",
         "         0.0      300.0  cpu    stem#0",

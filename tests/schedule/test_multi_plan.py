@@ -10,8 +10,20 @@ from hypothesis import strategies as st
 from support.bundles import branched_bundle, branched_latency_us, several_plans
 
 from nnstretch.bundle.manifest import MAIN, Manifest, plans_by_name
-from nnstretch.schedule import Disturbances, Interference, Outage, RequestOutcome, StaticPlacement, VirtualExecutor
-from nnstretch.schedule.multi_plan import MultiPlanScheduler, is_probe, plan_durations_us, plan_enqueue_us
+from nnstretch.schedule import (
+    Disturbances,
+    Interference,
+    Outage,
+    RequestOutcome,
+    StaticPlacement,
+    VirtualExecutor,
+)
+from nnstretch.schedule.multi_plan import (
+    MultiPlanScheduler,
+    is_probe,
+    plan_durations_us,
+    plan_enqueue_us,
+)
 from nnstretch.schedule.plan_selection import PlanSelector, PlanVariant, SelectionSettings
 from nnstretch.schedule.rebalancing import RebalancingSettings
 from nnstretch.soc import Processor
@@ -37,9 +49,13 @@ class Played:
         self.ends: list[tuple[RequestOutcome, str]] = []
         self.ran: list[str] = []
         handovers_us = plan_enqueue_us(manifests, phone)
-        self.clock = VirtualExecutor(phone, plan_durations_us(manifests, phone), self.work, mishaps, handovers_us)
+        self.clock = VirtualExecutor(
+            phone, plan_durations_us(manifests, phone), self.work, mishaps, handovers_us
+        )
         policy = StaticPlacement(tuple(p.name for p in phone))
-        self.plans = MultiPlanScheduler(manifests, phone, policy, self.clock, self.answered, adaptive, caution=caution)
+        self.plans = MultiPlanScheduler(
+            manifests, phone, policy, self.clock, self.answered, adaptive, caution=caution
+        )
         self.asked, self.requests = 0, requests
         for _ in range(clients):
             self.clock.set_timer(0.0, "ask")
@@ -64,12 +80,16 @@ class Played:
 def test_on_a_quiet_chip_every_request_takes_the_best_plan() -> None:
     played = Played(SEVERAL, Disturbances(), 20)
     assert set(played.by) == {MAIN}
-    assert {answer.latency_us for answer, _ in played.ends} == {branched_latency_us(1, (1000.0, 1000.0))}
+    assert {answer.latency_us for answer, _ in played.ends} == {
+        branched_latency_us(1, (1000.0, 1000.0))
+    }
     assert len(played.plans) == 0
 
 
 def test_it_moves_away_from_busy_processors_and_back() -> None:
-    busy = Disturbances(busy=(Interference("dsp", 20_000, 60_000, 0.2), Interference("gpu", 60_000, 100_000, 0.2)))
+    busy = Disturbances(
+        busy=(Interference("dsp", 20_000, 60_000, 0.2), Interference("gpu", 60_000, 100_000, 0.2))
+    )
     adaptive, fixed = (Played(SEVERAL, busy, 100, adaptive=how) for how in (True, False))
     ends_us = [max(answer.ended_us for answer, _ in one.ends) for one in (adaptive, fixed)]
     assert ends_us[0] < ends_us[1]
@@ -93,42 +113,75 @@ def test_a_processor_that_fails_and_returns_is_left_and_used_again() -> None:
 @given(st.data())
 def test_each_request_ends_once_whatever_fails(data: st.DataObject) -> None:
     times = st.floats(0, 30_000)
-    fails = tuple(Outage(p.name, at := data.draw(times), at + data.draw(st.floats(1, 1e4) | st.just(float("inf")))) for p in PHONE)
-    busy = tuple(Interference(p.name, at := data.draw(times), at + data.draw(st.floats(1, 1e4)), 0.3) for p in PHONE)
+    fails = tuple(
+        Outage(
+            p.name,
+            at := data.draw(times),
+            at + data.draw(st.floats(1, 1e4) | st.just(float("inf"))),
+        )
+        for p in PHONE
+    )
+    busy = tuple(
+        Interference(p.name, at := data.draw(times), at + data.draw(st.floats(1, 1e4)), 0.3)
+        for p in PHONE
+    )
     played = Played(SEVERAL, Disturbances(busy, fails), 25, data.draw(st.integers(1, 5)))
     assert sorted(answer.request for answer, _ in played.ends) == list(range(25))
     assert set(played.by) <= set(SEVERAL)
     assert max(Counter(answer.request for answer, _ in played.ends).values()) == 1
     done = {answer.request for answer, _ in played.ends if answer.error is None}
     assert max(Counter(played.ran).values(), default=1) == 1, "no sub-graph is computed twice"
-    assert {number: sum(name.endswith(f"#{number}") for name in played.ran) for number in done} == dict.fromkeys(done, 4), "and none is left out"
+    assert {
+        number: sum(name.endswith(f"#{number}") for name in played.ran) for number in done
+    } == dict.fromkeys(done, 4), "and none is left out"
 
 
 def test_handing_over_is_a_part_of_the_price() -> None:
-    """40 us of the synchronisation hold the host before the DSP starts, and are not paid again where branches meet."""
+    """40 us of the synchronisation hold the host before the DSP starts, and are not paid again
+    where branches meet.
+    """
     phone = tuple(replace(p, enqueue_us=40.0 * (p.name == "dsp")) for p in PHONE)
     for adaptive in (True, False):
         played = Played(SEVERAL, Disturbances(), 9, adaptive=adaptive, phone=phone)
-        assert {answer.latency_us for answer, _ in played.ends} == {branched_latency_us(1, (1000.0, 1000.0))}
+        assert {answer.latency_us for answer, _ in played.ends} == {
+            branched_latency_us(1, (1000.0, 1000.0))
+        }
     assert plan_enqueue_us(SEVERAL, phone)["main/s1_dsp", "dsp"] == 40.0
-    assert plan_durations_us(SEVERAL, phone)["main/s1_merge", "cpu"] == plan_durations_us(SEVERAL)["main/s1_merge", "cpu"] - 40.0
+    assert (
+        plan_durations_us(SEVERAL, phone)["main/s1_merge", "cpu"]
+        == plan_durations_us(SEVERAL)["main/s1_merge", "cpu"] - 40.0
+    )
 
 
 def test_what_is_tried_is_handed_over_behind_the_request() -> None:
-    """The GPU is idle, and enqueueing takes the host 40 us: before the CPU's branch it would delay that."""
+    """The GPU is idle, and enqueueing takes the host 40 us.
+
+    Before the CPU's branch it would delay that.
+    """
     phone = tuple(replace(p, enqueue_us=40.0 * (p.name == "gpu")) for p in PHONE)
     played = Played(SEVERAL, Disturbances(), 12, phone=phone)
-    assert {answer.latency_us for answer, _ in played.ends} == {branched_latency_us(1, (1000.0, 1000.0))}
+    assert {answer.latency_us for answer, _ in played.ends} == {
+        branched_latency_us(1, (1000.0, 1000.0))
+    }
     assert played.plans.chooser is not None
     assert "gpu" in played.plans.chooser.slowdown, "it was tried all the same"
 
 
 def test_a_branch_leaves_a_processor_that_became_slow_within_its_request() -> None:
-    """Two segments for CPU and DSP: the first shows what the DSP is worth, the second's branch goes to the idle GPU."""
-    manifests, busy = plans_by_name(several_plans(2).manifest), Disturbances(busy=(Interference("dsp", 0.0, 1e9, 0.5),))
-    moves, stays = (Played(manifests, busy, 1, caution=caution) for caution in (RebalancingSettings(), None))
+    """Two segments for CPU and DSP: the first shows what the DSP is worth, the second's branch goes
+    to the idle GPU.
+    """
+    manifests, busy = (
+        plans_by_name(several_plans(2).manifest),
+        Disturbances(busy=(Interference("dsp", 0.0, 1e9, 0.5),)),
+    )
+    moves, stays = (
+        Played(manifests, busy, 1, caution=caution) for caution in (RebalancingSettings(), None)
+    )
     assert [answer.latency_us for answer, _ in stays.ends] == [300.0 + 2 * (2000.0 + 100.0)]
-    assert [answer.latency_us for answer, _ in moves.ends] == [300.0 + 2000.0 + 100.0 + 1000.0 + 100.0]
+    assert [answer.latency_us for answer, _ in moves.ends] == [
+        300.0 + 2000.0 + 100.0 + 1000.0 + 100.0
+    ]
     assert [answer.replaced for answer, _ in moves.ends] == [1]
 
 
@@ -140,10 +193,18 @@ def test_a_single_plan_is_served_as_it_is() -> None:
 
 def test_one_that_comes_back_is_believed_to_be_as_fast_as_predicted() -> None:
     task = Task("a", "a", processor="dsp")
-    chooser = PlanSelector((PlanVariant("a", (task,), {("a", "dsp"): 5.0}), PlanVariant("b", (replace(task, processor="gpu"),), {("a", "gpu"): 6.0})), SelectionSettings())
+    chooser = PlanSelector(
+        (
+            PlanVariant("a", (task,), {("a", "dsp"): 5.0}),
+            PlanVariant("b", (replace(task, processor="gpu"),), {("a", "gpu"): 6.0}),
+        ),
+        SelectionSettings(),
+    )
     chooser.set_failed({"dsp"})
     chooser.observe("a", Span(0.0, 50.0, "a#0", "dsp"))
-    assert chooser.slowdown == {"dsp": float("inf")}, "what ends late on a lost processor says nothing"
+    assert chooser.slowdown == {"dsp": float("inf")}, (
+        "what ends late on a lost processor says nothing"
+    )
     assert chooser.choose().name == "b"
     chooser.set_failed(())
     assert chooser.slowdown == {}

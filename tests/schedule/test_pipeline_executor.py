@@ -1,4 +1,7 @@
-"""Workers and counters carry out what the loop would decide: every item once, in order, within the queues' bounds."""
+"""Workers and counters carry out what the loop would decide.
+
+Every item once, in order, within the queues' bounds.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +33,25 @@ from nnstretch.schedule.pipeline_graph import (
 
 @st.composite
 def flows(draw: st.DrawFn) -> tuple[StageNode, ...]:
-    """Up to five stages; each reads of earlier ones or of the caller, who reads what nobody else does."""
+    """Up to five stages; each reads of earlier ones or of the caller, who reads what nobody else
+    does.
+    """
     count = draw(st.integers(1, 5))
-    feeders = [tuple(sorted(draw(st.sets(st.integers(0, n - 1), max_size=2)))) if n else () for n in range(count)]
+    feeders = [
+        tuple(sorted(draw(st.sets(st.integers(0, n - 1), max_size=2)))) if n else ()
+        for n in range(count)
+    ]
     readers = [tuple(m for m in range(count) if n in feeders[m]) for n in range(count)]
     return tuple(
-        StageNode(f"s{n}", feeders[n], readers[n], not feeders[n] or draw(st.booleans()), not readers[n], draw(st.integers(1, 3)), draw(st.integers(1, 3)))
+        StageNode(
+            f"s{n}",
+            feeders[n],
+            readers[n],
+            not feeders[n] or draw(st.booleans()),
+            not readers[n],
+            draw(st.integers(1, 3)),
+            draw(st.integers(1, 3)),
+        )
         for n in range(count)
     )
 
@@ -60,7 +76,9 @@ class Diary:
         return craft
 
 
-def relayed(flow: tuple[StageNode, ...], make: Callable[[int, int], Callable[[int], None]]) -> PipelineExecutor:
+def relayed(
+    flow: tuple[StageNode, ...], make: Callable[[int, int], Callable[[int], None]]
+) -> PipelineExecutor:
     relay = PipelineExecutor(flow, make, [[None] * step.replicas for step in flow])
     relay.start()
     return relay
@@ -75,7 +93,9 @@ def feed(relay: PipelineExecutor, items: int) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(flows(), st.integers(0, 12))
-def test_every_item_passes_every_stage_once_and_begins_only_when_it_may(flow: tuple[StageNode, ...], items: int) -> None:
+def test_every_item_passes_every_stage_once_and_begins_only_when_it_may(
+    flow: tuple[StageNode, ...], items: int
+) -> None:
     diary = Diary()
     relay = relayed(flow, diary.make)
     feed(relay, items)
@@ -97,7 +117,10 @@ def test_every_item_passes_every_stage_once_and_begins_only_when_it_may(flow: tu
 
 def test_a_slow_stage_stops_those_before_it_at_the_bound_of_the_queues() -> None:
     gate = threading.Event()
-    flow = (StageNode("fast", (), (1,), True, False, 1, 2), StageNode("slow", (0,), (), False, True, 1, 3))
+    flow = (
+        StageNode("fast", (), (1,), True, False, 1, 2),
+        StageNode("slow", (0,), (), False, True, 1, 3),
+    )
     diary = Diary(lambda stage, _: None if stage == 0 else (gate.wait(20), None)[1])
     relay = relayed(flow, diary.make)
     pushed = 0
@@ -122,7 +145,9 @@ def test_what_breaks_a_worker_is_heard_by_who_waits_and_every_thread_ends() -> N
 
         return craft
 
-    relay = relayed((StageNode("a", (), (1,), True, False), StageNode("b", (0,), (), False, True)), make)
+    relay = relayed(
+        (StageNode("a", (), (1,), True, False), StageNode("b", (0,), (), False, True)), make
+    )
     for _ in range(5):
         relay.submit()
     assert relay.taker.wait(lambda: relay.error is not None or relay.is_complete(4), 20)
@@ -139,7 +164,9 @@ def test_a_craft_that_cannot_be_made_is_told_at_once() -> None:
         return lambda _item: None
 
     with pytest.raises(ValueError, match="no such file"):
-        relayed((StageNode("a", (), (1,), True, False), StageNode("b", (0,), (), False, True)), make)
+        relayed(
+            (StageNode("a", (), (1,), True, False), StageNode("b", (0,), (), False, True)), make
+        )
 
 
 def test_waiting_has_an_end() -> None:
@@ -151,7 +178,12 @@ def test_waiting_has_an_end() -> None:
 
 
 def manifests() -> dict[str, Manifest]:
-    return {"reference": reference()[0], "framed": framed()[0], "replicas": chain(3, replicas=2).manifest, "python": chain(3, python=[1]).manifest}
+    return {
+        "reference": reference()[0],
+        "framed": framed()[0],
+        "replicas": chain(3, replicas=2).manifest,
+        "python": chain(3, python=[1]).manifest,
+    }
 
 
 @pytest.mark.parametrize("name", ["reference", "framed", "replicas", "python"])
@@ -162,10 +194,24 @@ def test_the_loop_schedules_a_stream_by_the_same_rules(name: str) -> None:
     assert pipeline is not None
     tasks, processors = stream_tasks(manifest, 9), stream_processors(manifest, {})
     alike = {(task.subgraph, task.processor or ""): 5.0 for task in tasks}
-    shared = {p.name for p in processors if len({task.subgraph for task in tasks if task.processor == p.name}) > 1}
+    shared = {
+        p.name
+        for p in processors
+        if len({task.subgraph for task in tasks if task.processor == p.name}) > 1
+    }
     flow = stage_graph(pipeline, manifest)
-    spans = spans_by_step(run_tasks(tasks, StaticPlacement(tuple(p.name for p in processors)), VirtualExecutor(processors, alike)), pipeline, flow)
-    assert {stage: len(own) for stage, own in spans.items()} == {stage.name: 9 for stage in pipeline.stages}
+    spans = spans_by_step(
+        run_tasks(
+            tasks,
+            StaticPlacement(tuple(p.name for p in processors)),
+            VirtualExecutor(processors, alike),
+        ),
+        pipeline,
+        flow,
+    )
+    assert {stage: len(own) for stage, own in spans.items()} == {
+        stage.name: 9 for stage in pipeline.stages
+    }
     late_us = start_delays_us(flow, spans)
     assert min(late_us) >= 0
     assert shared or max(late_us) == 0
@@ -173,7 +219,9 @@ def test_the_loop_schedules_a_stream_by_the_same_rules(name: str) -> None:
 
 @pytest.fixture
 def heard() -> Iterator[None]:
-    """SIGINT as Python hears it, also where the tests run behind a shell that goes on (which has it ignored)."""
+    """SIGINT as Python hears it, also where the tests run behind a shell that goes on (which has it
+    ignored).
+    """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -182,7 +230,12 @@ def heard() -> Iterator[None]:
 @pytest.mark.usefixtures("heard")
 def test_a_start_that_is_interrupted_leaves_no_thread() -> None:
     """Ctrl-C while a worker loads its file."""
-    flow = tuple(StageNode(f"interrupted{n}", (n - 1,) if n else (), (n + 1,) if n < 3 else (), n == 0, n == 3) for n in range(4))
+    flow = tuple(
+        StageNode(
+            f"interrupted{n}", (n - 1,) if n else (), (n + 1,) if n < 3 else (), n == 0, n == 3
+        )
+        for n in range(4)
+    )
 
     def make(stage: int, _replica: int) -> Callable[[int], None]:
         if stage == 0:
@@ -192,6 +245,8 @@ def test_a_start_that_is_interrupted_leaves_no_thread() -> None:
     with pytest.raises(KeyboardInterrupt):
         relayed(flow, make)
     until_s = perf_counter() + 20
-    while (left := [thread for thread in threading.enumerate() if "interrupted" in thread.name]) and perf_counter() < until_s:
+    while (
+        left := [thread for thread in threading.enumerate() if "interrupted" in thread.name]
+    ) and perf_counter() < until_s:
         left[0].join(0.1)
     assert not left

@@ -1,4 +1,7 @@
-"""Choosing among plans: by what processors really take, with hysteresis, and idle ones tried now and then."""
+"""Choosing among plans.
+
+By what processors really take, with hysteresis, and idle ones tried now and then.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,18 @@ INF = float("inf")
 
 def variant(name: str, **us: float) -> PlanVariant:
     """One task on each processor, all at once."""
-    return PlanVariant(name, tuple(Task(f"{name}.{p}", f"{name}.{p}", processor=p) for p in us), {(f"{name}.{p}", p): t for p, t in us.items()})
+    return PlanVariant(
+        name,
+        tuple(Task(f"{name}.{p}", f"{name}.{p}", processor=p) for p in us),
+        {(f"{name}.{p}", p): t for p, t in us.items()},
+    )
 
 
-FAST, SPARE, SLOW = variant("fast", cpu=10.0, gpu=10.0), variant("spare", cpu=12.0, dsp=11.0), variant("slow", gpu=15.0, dsp=15.0)
+FAST, SPARE, SLOW = (
+    variant("fast", cpu=10.0, gpu=10.0),
+    variant("spare", cpu=12.0, dsp=11.0),
+    variant("slow", gpu=15.0, dsp=15.0),
+)
 PLANS = (SPARE, FAST, SLOW)
 
 
@@ -24,8 +35,17 @@ def heard(chooser: PlanSelector, factor: dict[str, float]) -> None:
     """One request of the plan in use, and what is tried beside it."""
     tasks = (*chooser.current.tasks, *chooser.probes())
     for task in tasks:
-        work = next(v.durations_us[task.subgraph, task.processor or ""] for v in PLANS if (task.subgraph, task.processor) in v.durations_us)
-        chooser.observe(task.subgraph, Span(0.0, work * factor.get(task.processor or "", 1.0), task.name, task.processor or ""))
+        work = next(
+            v.durations_us[task.subgraph, task.processor or ""]
+            for v in PLANS
+            if (task.subgraph, task.processor) in v.durations_us
+        )
+        chooser.observe(
+            task.subgraph,
+            Span(
+                0.0, work * factor.get(task.processor or "", 1.0), task.name, task.processor or ""
+            ),
+        )
 
 
 def served(chooser: PlanSelector, count: int, **factor: float) -> list[str]:
@@ -49,7 +69,9 @@ def test_it_leaves_a_busy_processor_and_comes_back_when_it_is_quiet() -> None:
     assert busy[-1] == "spare"
     assert busy.index("spare") <= 4, "within a few requests"
     assert served(chooser, 12, cpu=3.0)[-1] == "slow"
-    assert served(chooser, 30)[-1] == "fast", "that the GPU and the CPU are quiet again is found by trying them"
+    assert served(chooser, 30)[-1] == "fast", (
+        "that the GPU and the CPU are quiet again is found by trying them"
+    )
 
 
 def test_one_try_of_a_processor_that_was_idle_for_some_requests_is_believed() -> None:
@@ -73,14 +95,20 @@ def test_a_processor_that_is_gone_is_left_at_once() -> None:
     chooser.mark_failed("gpu")
     assert chooser.choose().name == "spare"
     assert FAST.latency_us({"gpu": INF}) == INF
-    assert variant("none", cpu=0.0).latency_us({"cpu": INF}) == 0.0, "what takes no time is never late"
+    assert variant("none", cpu=0.0).latency_us({"cpu": INF}) == 0.0, (
+        "what takes no time is never late"
+    )
 
 
 def test_work_of_a_lost_processor_counts_where_it_would_go() -> None:
     times = {("a", "cpu"): 10.0, ("b", "dsp"): 10.0, ("b", "cpu"): 4.0, ("b", "gpu"): 9.0}
-    able = PlanVariant("able", (Task("a", "a", processor="cpu"), Task("b", "b", processor="dsp")), times)
+    able = PlanVariant(
+        "able", (Task("a", "a", processor="cpu"), Task("b", "b", processor="dsp")), times
+    )
     assert able.latency_us({}) == 10.0
-    assert able.latency_us({"dsp": INF}) == 14.0, "one after the other on the CPU, the fastest of those left"
+    assert able.latency_us({"dsp": INF}) == 14.0, (
+        "one after the other on the CPU, the fastest of those left"
+    )
     assert able.latency_us({"dsp": INF, "cpu": 2.0}) == 28.0
     assert able.latency_us({"dsp": INF, "cpu": INF}) == INF, "nobody else was ever timed at `a`"
     chooser = PlanSelector((able, variant("slow", cpu=30.0)))

@@ -1,4 +1,7 @@
-"""Moves inside a request: away from what is clearly slow, to where it ends clearly sooner, each task once."""
+"""Moves inside a request.
+
+Away from what is clearly slow, to where it ends clearly sooner, each task once.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +46,19 @@ def network(segments: list[list[str]], request: int = 0) -> tuple[Task, ...]:
     before: frozenset[str] = frozenset()
     for number, processors in enumerate(segments):
         names = [f"s{number}.{n}" for n in range(len(processors))]
-        tasks += [Task(f"{name}#{request}", name, before, p, request) for name, p in zip(names, processors, strict=True)]
-        tasks.append(Task(f"s{number}.merge#{request}", f"s{number}.merge", frozenset(f"{name}#{request}" for name in names), "cpu", request))
+        tasks += [
+            Task(f"{name}#{request}", name, before, p, request)
+            for name, p in zip(names, processors, strict=True)
+        ]
+        tasks.append(
+            Task(
+                f"s{number}.merge#{request}",
+                f"s{number}.merge",
+                frozenset(f"{name}#{request}" for name in names),
+                "cpu",
+                request,
+            )
+        )
         before = frozenset({tasks[-1].name})
     return tuple(tasks)
 
@@ -60,14 +74,26 @@ def mover(times: Times, half_life_us: float = FOREVER_US, **slow: float) -> Reba
 class Played:
     """Clients that ask again when they are answered, on the virtual clock."""
 
-    def __init__(self, segments: list[list[str]], times: Times, mishaps: Disturbances, mover: Rebalancer | None, requests: int = 1, clients: int = 1):
+    def __init__(
+        self,
+        segments: list[list[str]],
+        times: Times,
+        mishaps: Disturbances,
+        mover: Rebalancer | None,
+        requests: int = 1,
+        clients: int = 1,
+    ):
         self.answers: list[RequestOutcome] = []
         self.ran: Counter[str] = Counter()
         self.where: dict[str, str] = {}
         clock = VirtualExecutor(PHONE, times, lambda task: self.ran.update([task.name]), mishaps)
         self.clock = clock
-        service = RequestScheduler(PHONE, StaticPlacement(NAMES), clock, self.answered, times, mover=mover)
-        service.heard = lambda event: self.where.update({event.task: event.processor}) if hasattr(event, "start_us") else None
+        service = RequestScheduler(
+            PHONE, StaticPlacement(NAMES), clock, self.answered, times, mover=mover
+        )
+        service.heard = lambda event: (
+            self.where.update({event.task: event.processor}) if hasattr(event, "start_us") else None
+        )
         for _ in range(clients):
             clock.set_timer(0.0, "ask")
         asked = 0
@@ -88,55 +114,92 @@ teams = st.lists(st.lists(st.sampled_from(NAMES), min_size=1, max_size=4), min_s
 def cases(draw: st.DrawFn) -> tuple[list[list[str]], Times]:
     """A network, and what each of its sub-graphs takes on each processor."""
     segments = draw(teams)
-    times = {(task.subgraph, p): float(draw(st.integers(1, 1000))) for task in network(segments) for p in NAMES}
+    times = {
+        (task.subgraph, p): float(draw(st.integers(1, 1000)))
+        for task in network(segments)
+        for p in NAMES
+    }
     return segments, times
 
 
-factors = st.fixed_dictionaries({name: st.sampled_from((1.0, 1.0, 1.25, 2.0, 5.0)) for name in NAMES})
+factors = st.fixed_dictionaries(
+    {name: st.sampled_from((1.0, 1.0, 1.25, 2.0, 5.0)) for name in NAMES}
+)
 
 
 def busy(slow: dict[str, float]) -> tuple[Interference, ...]:
-    return tuple(Interference(p, 0.0, FOREVER_US, 1 / factor) for p, factor in slow.items() if factor > 1)
+    return tuple(
+        Interference(p, 0.0, FOREVER_US, 1 / factor) for p, factor in slow.items() if factor > 1
+    )
 
 
 @settings(deadline=None, max_examples=150)
 @given(cases(), factors)
-def test_where_beliefs_are_true_moving_is_never_slower_than_staying(case: tuple[list[list[str]], Times], slow: dict[str, float]) -> None:
+def test_where_beliefs_are_true_moving_is_never_slower_than_staying(
+    case: tuple[list[list[str]], Times], slow: dict[str, float]
+) -> None:
     segments, times = case
-    stays, moves = (Played(segments, times, Disturbances(busy(slow)), m).answers[0].latency_us for m in (None, mover(times, **slow)))
+    stays, moves = (
+        Played(segments, times, Disturbances(busy(slow)), m).answers[0].latency_us
+        for m in (None, mover(times, **slow))
+    )
     assert moves <= stays * (1 + 1e-9)
 
 
 @settings(deadline=None, max_examples=150)
 @given(cases(), st.data())
-def test_each_task_runs_once_whatever_happens(case: tuple[list[list[str]], Times], data: st.DataObject) -> None:
+def test_each_task_runs_once_whatever_happens(
+    case: tuple[list[list[str]], Times], data: st.DataObject
+) -> None:
     segments, times = case
     at_us, lasts_us = st.floats(0, 4000), st.floats(1, 4000)
-    spells = tuple(Interference(data.draw(st.sampled_from(NAMES)), at := data.draw(at_us), at + data.draw(lasts_us), 0.2) for _ in range(4))
-    fails = tuple(Outage(p, at := data.draw(at_us), at + data.draw(lasts_us)) for p in data.draw(st.lists(st.sampled_from(NAMES), max_size=2)))
+    spells = tuple(
+        Interference(
+            data.draw(st.sampled_from(NAMES)), at := data.draw(at_us), at + data.draw(lasts_us), 0.2
+        )
+        for _ in range(4)
+    )
+    fails = tuple(
+        Outage(p, at := data.draw(at_us), at + data.draw(lasts_us))
+        for p in data.draw(st.lists(st.sampled_from(NAMES), max_size=2))
+    )
     mishaps, clients = Disturbances(spells, fails), data.draw(st.integers(1, 4))
-    first, second = (Played(segments, times, mishaps, mover(times, half_life_us=500.0), 6, clients) for _ in range(2))
+    first, second = (
+        Played(segments, times, mishaps, mover(times, half_life_us=500.0), 6, clients)
+        for _ in range(2)
+    )
     assert sorted(answer.request for answer in first.answers) == list(range(6))
     done = {answer.request for answer in first.answers if answer.error is None}
     expected = {task.name for number in done for task in network(segments, number)}
     assert expected <= first.ran.keys()
     assert max(first.ran.values()) == 1
-    assert [(a.request, a.ended_us) for a in first.answers] == [(a.request, a.ended_us) for a in second.answers], "deterministic"
+    assert [(a.request, a.ended_us) for a in first.answers] == [
+        (a.request, a.ended_us) for a in second.answers
+    ], "deterministic"
 
 
 @settings(deadline=None)
 @given(cases(), st.fixed_dictionaries({name: st.floats(0.8, 1.2) for name in NAMES}))
-def test_noise_of_a_fifth_moves_nothing(case: tuple[list[list[str]], Times], slow: dict[str, float]) -> None:
+def test_noise_of_a_fifth_moves_nothing(
+    case: tuple[list[list[str]], Times], slow: dict[str, float]
+) -> None:
     segments, times = case
     assert Played(segments, times, Disturbances(), mover(times, **slow)).answers[0].replaced == 0
 
 
 TWO = [["gpu", "dsp"], ["gpu", "dsp"]]
-EVEN: Times = {(task.subgraph, p): 20.0 if "merge" in task.name else 1000.0 for task in network(TWO) for p in NAMES}
+EVEN: Times = {
+    (task.subgraph, p): 20.0 if "merge" in task.name else 1000.0
+    for task in network(TWO)
+    for p in NAMES
+}
 
 
 def test_what_a_request_shows_counts_within_it() -> None:
-    """The GPU became slow, nobody knew: the first segment shows it, and the second's branch runs on the idle CPU."""
+    """The GPU became slow, nobody knew.
+
+    The first segment shows it, and the second's branch runs on the idle CPU.
+    """
     played = Played(TWO, EVEN, Disturbances(busy({"gpu": 2.0})), mover(EVEN))
     assert played.answers[0].latency_us == 2000.0 + 20.0 + 1000.0 + 20.0
     assert played.where["s1.0#0"] == "cpu"
@@ -150,18 +213,24 @@ def test_a_processor_that_was_left_is_tried_again_later_and_used_when_it_is_quie
     first_us = [a.latency_us for a in played.answers if 5000 < a.ended_us < quiet_from_us]
     assert sorted(first_us)[len(first_us) // 2] == 2040.0, "most find it left"
     assert max(first_us) > 2040.0, "one now and then tries"
-    assert {where for task, where in played.where.items() if task.startswith(("s0.0#59", "s1.0#59"))} == {"gpu"}
+    assert {
+        where for task, where in played.where.items() if task.startswith(("s0.0#59", "s1.0#59"))
+    } == {"gpu"}
 
 
 def test_all_ready_tasks_of_a_slow_processor_find_room() -> None:
     times = {(task.subgraph, p): 100.0 for task in network([["gpu", "gpu", "dsp"]]) for p in NAMES}
-    played = Played([["gpu", "gpu", "dsp"]], times, Disturbances(busy({"gpu": 4.0})), mover(times, gpu=4.0))
+    played = Played(
+        [["gpu", "gpu", "dsp"]], times, Disturbances(busy({"gpu": 4.0})), mover(times, gpu=4.0)
+    )
     assert played.answers[0].latency_us == 300.0, "one on the CPU, one behind the DSP's own"
     assert {played.where[f"s0.{n}#0"] for n in range(3)} == {"cpu", "dsp"}
 
 
 def test_where_nobody_predicted_it_nothing_goes() -> None:
-    times = {key: us for key, us in EVEN.items() if key[1] == "cpu" or not key[0].startswith("s1.0")} | {("s1.0", "gpu"): 1000.0}
+    times = {
+        key: us for key, us in EVEN.items() if key[1] == "cpu" or not key[0].startswith("s1.0")
+    } | {("s1.0", "gpu"): 1000.0}
     del times["s1.0", "cpu"]
     played = Played(TWO, times, Disturbances(busy({"gpu": 2.0})), mover(times, gpu=2.0))
     assert played.where["s1.0#0"] == "gpu"
@@ -170,7 +239,10 @@ def test_where_nobody_predicted_it_nothing_goes() -> None:
 
 def test_a_request_that_stays_is_not_moved_and_others_count_with_it() -> None:
     tasks = network([["gpu"]])
-    outlook, costs = ProcessorForecast(0.0, {"cpu": 1.0, "gpu": 9.0}, {}), TaskCosts({key: us for key, us in EVEN.items() if key[1] != "dsp"})
+    outlook, costs = (
+        ProcessorForecast(0.0, {"cpu": 1.0, "gpu": 9.0}, {}),
+        TaskCosts({key: us for key, us in EVEN.items() if key[1] != "dsp"}),
+    )
     moves, stays = (RemainingTasks(tasks, (tasks[0].name,), stays=stays) for stays in (False, True))
     assert choose_moves(moves, outlook, costs, RebalancingSettings()) == {tasks[0].name: "cpu"}
     assert choose_moves(stays, outlook, costs, RebalancingSettings()) == {}
@@ -178,7 +250,12 @@ def test_a_request_that_stays_is_not_moved_and_others_count_with_it() -> None:
 
 
 def test_where_everything_is_slow_alike_nothing_moves() -> None:
-    assert Played(TWO, EVEN, Disturbances(), mover(EVEN, cpu=3.0, gpu=3.0, dsp=3.0)).answers[0].replaced == 0
+    assert (
+        Played(TWO, EVEN, Disturbances(), mover(EVEN, cpu=3.0, gpu=3.0, dsp=3.0))
+        .answers[0]
+        .replaced
+        == 0
+    )
 
 
 def test_a_task_that_is_late_says_so_before_it_ends() -> None:

@@ -11,7 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nnstretch.errors import BadInput, Cancelled, DeadlineMissed, NnstretchError, ProcessorFailed, Stuck
+from nnstretch.errors import (
+    BadInput,
+    Cancelled,
+    DeadlineMissed,
+    NnstretchError,
+    ProcessorFailed,
+    Stuck,
+)
 from nnstretch.schedule import (
     Disturbances,
     Interference,
@@ -30,16 +37,31 @@ from nnstretch.trace import Span, Task
 CPU, DSP, GPU = Processor("cpu", "cpu", 2), Processor("dsp", "dsp", 2), Processor("gpu", "gpu", 1)
 PHONE = (CPU, DSP, GPU)
 PLACED = StaticPlacement(("cpu", "dsp", "gpu"))
-TIMES_US = {(sub, p.name): 10.0 * (k + 1) for sub in ("stem", "left", "right", "merge") for k, p in enumerate(PHONE)}
+TIMES_US = {
+    (sub, p.name): 10.0 * (k + 1)
+    for sub in ("stem", "left", "right", "merge")
+    for k, p in enumerate(PHONE)
+}
 
 
 def branched(number: int, deadline_us: float = float("inf")) -> Request:
     """A stem, two branches on accelerators, and where they meet."""
 
     def task(sub: str, processor: str, *needs: str) -> Task:
-        return Task(f"{sub}#{number}", sub, frozenset(f"{need}#{number}" for need in needs), processor, number)
+        return Task(
+            f"{sub}#{number}",
+            sub,
+            frozenset(f"{need}#{number}" for need in needs),
+            processor,
+            number,
+        )
 
-    tasks = (task("stem", "cpu"), task("left", "dsp", "stem"), task("right", "gpu", "stem"), task("merge", "cpu", "left", "right"))
+    tasks = (
+        task("stem", "cpu"),
+        task("left", "dsp", "stem"),
+        task("right", "gpu", "stem"),
+        task("merge", "cpu", "left", "right"),
+    )
     return Request(number, tasks, deadline_us)
 
 
@@ -52,7 +74,9 @@ class Bell:
 
     @property
     def by_request(self) -> dict[int, RequestOutcome]:
-        assert max(Counter(answer.request for answer in self.answers).values(), default=1) == 1, "one answer each"
+        assert max(Counter(answer.request for answer in self.answers).values(), default=1) == 1, (
+            "one answer each"
+        )
         return {answer.request: answer for answer in self.answers}
 
 
@@ -60,7 +84,11 @@ def service_on(clock: VirtualExecutor | ThreadExecutor, bell: Bell) -> RequestSc
     return RequestScheduler(PHONE, PLACED, clock, bell.answers.append, TIMES_US, bell.spans.append)
 
 
-def serve(requests: list[Request], mishaps: Disturbances = Disturbances(), work: object = None) -> tuple[Bell, RequestScheduler]:  # noqa: B008
+def serve(
+    requests: list[Request],
+    mishaps: Disturbances = Disturbances(),  # noqa: B008
+    work: object = None,
+) -> tuple[Bell, RequestScheduler]:
     bell = Bell()
     clock = VirtualExecutor(PHONE, TIMES_US, work or (lambda task: None), mishaps)  # type: ignore[arg-type]
     service = service_on(clock, bell)
@@ -76,21 +104,31 @@ def test_requests_share_processors_and_each_is_answered() -> None:
     assert sorted(bell.by_request) == [0, 1, 2, 3, 4]
     assert all(answer.error is None and answer.replaced == 0 for answer in bell.answers)
     assert len(service) == 0
-    assert serve([branched(0)])[0].by_request[0].latency_us == 50, "stem 10, the slower branch 30, merge 10"
+    assert serve([branched(0)])[0].by_request[0].latency_us == 50, (
+        "stem 10, the slower branch 30, merge 10"
+    )
     assert max(a.ended_us for a in bell.answers) < 5 * 50, "they overlap"
 
 
 def test_work_of_a_lost_processor_runs_elsewhere() -> None:
-    bell, service = serve([branched(n) for n in range(4)], Disturbances(fails=(Outage("gpu", 25.0),)))
+    bell, service = serve(
+        [branched(n) for n in range(4)], Disturbances(fails=(Outage("gpu", 25.0),))
+    )
     assert all(answer.error is None for answer in bell.answers)
     assert [p.name for p in service.alive] == ["cpu", "dsp"]
-    assert sum(answer.replaced for answer in bell.answers) == 4, "every right branch, the one that was interrupted included"
-    assert Counter(span.task for span in bell.spans) == Counter(task.name for n in range(4) for task in branched(n).tasks)
+    assert sum(answer.replaced for answer in bell.answers) == 4, (
+        "every right branch, the one that was interrupted included"
+    )
+    assert Counter(span.task for span in bell.spans) == Counter(
+        task.name for n in range(4) for task in branched(n).tasks
+    )
     assert all(span.end_us <= 25.0 for span in bell.spans if span.processor == "gpu")
 
 
 def test_a_processor_that_comes_back_is_used_again() -> None:
-    bell, service = serve([branched(n) for n in range(12)], Disturbances(fails=(Outage("gpu", 25.0, 120.0),)))
+    bell, service = serve(
+        [branched(n) for n in range(12)], Disturbances(fails=(Outage("gpu", 25.0, 120.0),))
+    )
     assert all(answer.error is None for answer in bell.answers)
     assert {p.name for p in service.alive} == {"cpu", "gpu", "dsp"}
     assert 0 < sum(answer.replaced for answer in bell.answers) < 12
@@ -105,7 +143,10 @@ def test_an_idle_processor_that_is_lost_is_noticed_when_it_is_needed() -> None:
 
 
 def test_without_processors_every_request_ends_with_the_reason() -> None:
-    bell, service = serve([branched(n) for n in range(3)], Disturbances(fails=tuple(Outage(p.name, 15.0) for p in PHONE)))
+    bell, service = serve(
+        [branched(n) for n in range(3)],
+        Disturbances(fails=tuple(Outage(p.name, 15.0) for p in PHONE)),
+    )
     assert {type(answer.error) for answer in bell.answers} == {ProcessorFailed}
     assert sorted(bell.by_request) == [0, 1, 2]
     service.submit(branched(7))
@@ -118,7 +159,9 @@ def test_an_error_reaches_its_own_request_alone() -> None:
             raise BadInput("left branch, request 1, torn")
 
     bell, _ = serve([branched(n) for n in range(3)], work=work)
-    assert {n: str(answer.error) for n, answer in bell.by_request.items() if answer.error} == {1: "left branch, request 1, torn"}
+    assert {n: str(answer.error) for n, answer in bell.by_request.items() if answer.error} == {
+        1: "left branch, request 1, torn"
+    }
 
 
 def test_deadlines_and_cancellation_end_a_request_at_once() -> None:
@@ -152,14 +195,30 @@ def test_others_work_stretches_ours() -> None:
     assert half.end_us("cpu", 0.0, 20.0) == 25.0
     assert half.end_us("cpu", 10.0, 1.0) == 12.0
     assert half.end_us("dsp", 0.0, 20.0) == 20.0
-    spells = Disturbances(fails=(Outage("gpu", 10.0, 20.0), Outage("gpu", 15.0, 30.0), Outage("gpu", 50.0)))
-    assert [spells.lost_us("gpu", at) for at in (0.0, 10.0, 29.0, 30.0, 60.0)] == [10.0, 10.0, 29.0, 50.0, 60.0]
+    spells = Disturbances(
+        fails=(Outage("gpu", 10.0, 20.0), Outage("gpu", 15.0, 30.0), Outage("gpu", 50.0))
+    )
+    assert [spells.lost_us("gpu", at) for at in (0.0, 10.0, 29.0, 30.0, 60.0)] == [
+        10.0,
+        10.0,
+        29.0,
+        50.0,
+        60.0,
+    ]
     assert not spells.is_away("gpu", 30.0)
     assert spells.lost_us("cpu", 0.0) == float("inf")
     both = Disturbances(busy=(Interference("cpu", 0.0, 10.0), Interference("cpu", 5.0, 10.0, 0.2)))
-    assert both.end_us("cpu", 0.0, 3.5) == 15.0 - 5.0 + 0.5, "2.5 of work until 5, 0.5 until 10, 0.5 behind"
+    assert both.end_us("cpu", 0.0, 3.5) == 15.0 - 5.0 + 0.5, (
+        "2.5 of work until 5, 0.5 until 10, 0.5 behind"
+    )
     tasks = branched(0).tasks
-    trace = run_tasks(tasks, PLACED, VirtualExecutor(PHONE, TIMES_US, mishaps=Disturbances(busy=(Interference("gpu", 0.0, 1e6, share=0.25),))))
+    trace = run_tasks(
+        tasks,
+        PLACED,
+        VirtualExecutor(
+            PHONE, TIMES_US, mishaps=Disturbances(busy=(Interference("gpu", 0.0, 1e6, share=0.25),))
+        ),
+    )
     assert trace.makespan_us == 10 + 120 + 10
     with pytest.raises(BadInput, match="busy from 5 to 5 us"):
         Interference("cpu", 5.0, 5.0)
@@ -171,9 +230,15 @@ def test_whatever_happens_each_request_has_exactly_one_end(data: st.DataObject) 
     times = st.floats(0, 400)
     forever = st.just(float("inf"))
     fails = tuple(
-        Outage(p.name, at := data.draw(times), at + data.draw(st.floats(0, 100) | forever)) for p in PHONE if data.draw(st.booleans())
+        Outage(p.name, at := data.draw(times), at + data.draw(st.floats(0, 100) | forever))
+        for p in PHONE
+        if data.draw(st.booleans())
     )
-    busy = tuple(Interference(p.name, start, start + data.draw(st.floats(1, 200))) for p in PHONE if (start := data.draw(times)) < 300)
+    busy = tuple(
+        Interference(p.name, start, start + data.draw(st.floats(1, 200)))
+        for p in PHONE
+        if (start := data.draw(times)) < 300
+    )
     bad = data.draw(st.sets(st.integers(0, 11)))
 
     def work(task: Task) -> None:
@@ -205,8 +270,17 @@ def test_whatever_happens_each_request_has_exactly_one_end(data: st.DataObject) 
         else:
             assert isinstance(answer.error, NnstretchError)
     for fail in fails:
-        mine = [span for span in bell.spans if span.processor == fail.processor and fail.at_us < fail.until_us]
-        assert not [span for span in mine if span.start_us < fail.at_us < span.end_us or fail.at_us < span.start_us < fail.until_us]
+        mine = [
+            span
+            for span in bell.spans
+            if span.processor == fail.processor and fail.at_us < fail.until_us
+        ]
+        assert not [
+            span
+            for span in mine
+            if span.start_us < fail.at_us < span.end_us
+            or fail.at_us < span.start_us < fail.until_us
+        ]
 
 
 def test_real_threads_answer_clients_of_their_own_threads() -> None:
@@ -215,7 +289,12 @@ def test_real_threads_answer_clients_of_their_own_threads() -> None:
     lock, arrivals = threading.Lock(), iter(range(total))
     done = threading.Event()
     times_us = {key: us * 5 for key, us in TIMES_US.items()}
-    with ThreadExecutor(PHONE, lambda task: None, times_us, mishaps=Disturbances(fails=(Outage("gpu", 9_000.0, 15_000.0),))) as clock:
+    with ThreadExecutor(
+        PHONE,
+        lambda task: None,
+        times_us,
+        mishaps=Disturbances(fails=(Outage("gpu", 9_000.0, 15_000.0),)),
+    ) as clock:
 
         def answered(answer: RequestOutcome) -> None:
             bell.answers.append(answer)
@@ -259,4 +338,12 @@ def test_a_board_forgets_what_has_ended() -> None:
         while service.step() is not None:
             pass
     assert len(bell.answers) == 50
-    assert not any((service._board._tasks, service._board._unmet, service._board._readers, service._board.ready, service._running))
+    assert not any(
+        (
+            service._board._tasks,
+            service._board._unmet,
+            service._board._readers,
+            service._board.ready,
+            service._running,
+        )
+    )

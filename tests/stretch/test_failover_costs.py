@@ -32,18 +32,22 @@ from nnstretch.stretch.cost.failover_costs import with_alternatives
 
 SHAPE = (1, 3, 16, 16)
 PLAN = Plan(
-    "tiny", SHAPE,
+    "tiny",
+    SHAPE,
     (
         Segment("input", "0", (Branch("cpu"),)),
         Segment("0", "1", (Branch("cpu", width=8), Branch("dsp", width=8))),
         Segment("1", "output", (Branch("cpu"),)),
     ),
-)  # fmt: skip
+)
 
 
 def network() -> nn.Module:
     torch.manual_seed(0)
-    blocks = [nn.Sequential(nn.Conv2d(3, 16, 3, 1, 1), nn.ReLU()), nn.Sequential(nn.Conv2d(16, 16, 3, 1, 1), nn.ReLU())]
+    blocks = [
+        nn.Sequential(nn.Conv2d(3, 16, 3, 1, 1), nn.ReLU()),
+        nn.Sequential(nn.Conv2d(16, 16, 3, 1, 1), nn.ReLU()),
+    ]
     return nn.Sequential(*blocks, nn.Sequential(nn.Flatten(), nn.Linear(16 * 256, 10))).eval()
 
 
@@ -61,7 +65,9 @@ class Without:
 
 
 def lacking(soc: Soc, processor: str, kind: str) -> Soc:
-    return replace(soc, predictors={**soc.predictors, processor: Without(soc.predictors[processor], kind)})
+    return replace(
+        soc, predictors={**soc.predictors, processor: Without(soc.predictors[processor], kind)}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -74,36 +80,64 @@ def bundle(tmp_path_factory: pytest.TempPathFactory, soc: Soc) -> Manifest:
     module, path = network(), tmp_path_factory.mktemp("elsewhere") / "net.nns"
     lowered = lower(NetworkAnalysis(capture(module, torch.zeros(SHAPE), "tiny")), PLAN)
     trial = with_alternatives(estimate_plan(lowered, soc), lowered, soc)
-    return export(stretch(module, PLAN), PLAN, path, trial=trial, soc=soc) and read_bundle(path).manifest
+    return (
+        export(stretch(module, PLAN), PLAN, path, trial=trial, soc=soc)
+        and read_bundle(path).manifest
+    )
 
 
-def test_a_bundle_says_what_each_sub_graph_takes_on_each_processor(bundle: Manifest, soc: Soc) -> None:
-    assert {frozenset(sub.predicted_us) for sub in bundle.subgraphs} == {frozenset(("cpu", "gpu", "dsp"))}
+def test_a_bundle_says_what_each_sub_graph_takes_on_each_processor(
+    bundle: Manifest, soc: Soc
+) -> None:
+    assert {frozenset(sub.predicted_us) for sub in bundle.subgraphs} == {
+        frozenset(("cpu", "gpu", "dsp"))
+    }
     assert all(sub.predicted_us.keys() == sub.error_us.keys() for sub in bundle.subgraphs)
     lowered = lower(NetworkAnalysis(capture(network(), torch.zeros(SHAPE), "tiny")), PLAN)
-    branch, sub = lowered.segments[1].branches[1], next(sub for sub in bundle.subgraphs if sub.name == "s1.dsp")
+    branch, sub = (
+        lowered.segments[1].branches[1],
+        next(sub for sub in bundle.subgraphs if sub.name == "s1.dsp"),
+    )
     gpu, size = soc.processor("gpu"), branch.output.elements
     copies_us = gpu.copy_in.cost_us(16 * 256) + gpu.copy_out.cost_us(size)
     slowdown = soc.contention_factor(frozenset(("cpu", "gpu")))
-    assert sub.predicted_us["gpu"] == pytest.approx(copies_us + slowdown * CostModel(soc).estimate_graph(branch.graph, "gpu").latency_us)
-    assert sub.predicted_us["dsp"] == estimate_plan(lowered, soc).segments[1].branches[1].latency_us, "its own is the trial's"
-    alone_us = CostModel(soc).estimate_graph(branch.graph, "cpu").latency_us + soc.processor("cpu").copy_out.cost_us(size)
-    assert sub.predicted_us["cpu"] == pytest.approx(alone_us), "beside nobody: the other branch is on the CPU, too"
+    assert sub.predicted_us["gpu"] == pytest.approx(
+        copies_us + slowdown * CostModel(soc).estimate_graph(branch.graph, "gpu").latency_us
+    )
+    assert (
+        sub.predicted_us["dsp"] == estimate_plan(lowered, soc).segments[1].branches[1].latency_us
+    ), "its own is the trial's"
+    alone_us = CostModel(soc).estimate_graph(branch.graph, "cpu").latency_us + soc.processor(
+        "cpu"
+    ).copy_out.cost_us(size)
+    assert sub.predicted_us["cpu"] == pytest.approx(alone_us), (
+        "beside nobody: the other branch is on the CPU, too"
+    )
     merge = next(sub for sub in bundle.subgraphs if sub.role == "merge")
-    assert merge.predicted_us["gpu"] > gpu.copy_in.cost_us(16 * 256) + gpu.copy_out.cost_us(16 * 256) > merge.predicted_us["cpu"]
+    assert (
+        merge.predicted_us["gpu"]
+        > gpu.copy_in.cost_us(16 * 256) + gpu.copy_out.cost_us(16 * 256)
+        > merge.predicted_us["cpu"]
+    )
 
 
 def test_what_nobody_measured_is_absent(soc: Soc) -> None:
     lowered = lower(NetworkAnalysis(capture(network(), torch.zeros(SHAPE), "tiny")), PLAN)
     poor = lacking(lacking(soc, "gpu", "conv"), "dsp", "concat")
-    rows = [set(row) for segment in with_alternatives(estimate_plan(lowered, poor), lowered, poor).alternatives for row in segment]
+    rows = [
+        set(row)
+        for segment in with_alternatives(estimate_plan(lowered, poor), lowered, poor).alternatives
+        for row in segment
+    ]
     assert rows == [{"dsp"}, {"dsp"}, {"cpu"}, {"cpu", "gpu"}, {"gpu", "dsp"}]
 
 
 def test_search_results_carry_it_and_are_equal_without(soc: Soc) -> None:
     graph = capture(network(), torch.zeros(SHAPE), "tiny")
     trial = search(graph, soc, ("cpu", "dsp")).plans[0].trial
-    assert [len(row) for row in trial.alternatives] == [len(s.branches) + (len(s.branches) > 1) for s in trial.segments]
+    assert [len(row) for row in trial.alternatives] == [
+        len(s.branches) + (len(s.branches) > 1) for s in trial.segments
+    ]
     assert trial == replace(trial, alternatives=())
     assert "elsewhere" not in repr(trial)
 
@@ -111,8 +145,16 @@ def test_search_results_carry_it_and_are_equal_without(soc: Soc) -> None:
 def served(manifest: Manifest, soc: Soc, lost: str) -> list[RequestOutcome]:
     answers: list[RequestOutcome] = []
     times_us = task_durations_us(manifest)
-    clock = VirtualExecutor(soc.processors, times_us, mishaps=Disturbances(fails=(Outage(lost, 1.0),)))
-    service = RequestScheduler(soc.processors, StaticPlacement(tuple(p.name for p in soc.processors)), clock, answers.append, times_us)
+    clock = VirtualExecutor(
+        soc.processors, times_us, mishaps=Disturbances(fails=(Outage(lost, 1.0),))
+    )
+    service = RequestScheduler(
+        soc.processors,
+        StaticPlacement(tuple(p.name for p in soc.processors)),
+        clock,
+        answers.append,
+        times_us,
+    )
     for number in range(3):
         service.submit(Request(number, task_graph(manifest, number)))
     while service.step() is not None:
@@ -121,16 +163,26 @@ def served(manifest: Manifest, soc: Soc, lost: str) -> list[RequestOutcome]:
 
 
 @pytest.mark.parametrize("lost", ["cpu", "dsp"])
-def test_a_failed_processors_work_takes_what_is_predicted_elsewhere(bundle: Manifest, soc: Soc, lost: str) -> None:
+def test_a_failed_processors_work_takes_what_is_predicted_elsewhere(
+    bundle: Manifest, soc: Soc, lost: str
+) -> None:
     answers = served(bundle, soc, lost)
     assert [answer.error for answer in answers] == [None] * 3
     moved = [sub for sub in bundle.subgraphs if sub.processor == lost]
     assert {answer.replaced for answer in answers} == {len(moved)}
 
 
-def test_where_nobody_predicted_it_a_request_ends_with_one_error(bundle: Manifest, soc: Soc) -> None:
+def test_where_nobody_predicted_it_a_request_ends_with_one_error(
+    bundle: Manifest, soc: Soc
+) -> None:
     """On the virtual clock, which cannot know; threads would run it and take what it takes."""
-    own_only = replace(bundle, subgraphs=tuple(replace(s, predicted_us={s.processor: s.predicted_us[s.processor]}) for s in bundle.subgraphs))
+    own_only = replace(
+        bundle,
+        subgraphs=tuple(
+            replace(s, predicted_us={s.processor: s.predicted_us[s.processor]})
+            for s in bundle.subgraphs
+        ),
+    )
     answers = served(own_only, soc, "dsp")
     assert [type(answer.error) for answer in answers] == [UnknownName] * 3
     assert not any(isinstance(answer.error, ProcessorFailed) for answer in answers)

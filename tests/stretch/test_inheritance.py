@@ -11,7 +11,12 @@ from nnstretch.capture import CapturedNetwork, trace
 from nnstretch.plan import Branch, Plan, Segment
 from nnstretch.stretch import NetworkAnalysis, lower, stretch
 from nnstretch.stretch.weights.branched_module import build_module
-from nnstretch.stretch.weights.inheritance import divide_repeated_columns, fit_group_width, inherited, selection_matrix
+from nnstretch.stretch.weights.inheritance import (
+    divide_repeated_columns,
+    fit_group_width,
+    inherited,
+    selection_matrix,
+)
 
 X = torch.randn(INPUT, generator=torch.Generator().manual_seed(0))
 
@@ -26,7 +31,9 @@ class Chain(nn.Module):
 
 
 def chain(loud: list[int]) -> nn.Module:
-    """Filters of equal norm, but the loud ones three times the others, the first of them loudest."""
+    """Filters of equal norm, but the loud ones three times the others, the first of them
+    loudest.
+    """
     torch.manual_seed(0)
     module = Chain()
     with torch.no_grad():
@@ -37,10 +44,16 @@ def chain(loud: list[int]) -> nn.Module:
 
 
 def plan(*branches: Branch, merge: str = "concat", end: str = "a") -> Plan:
-    return Plan("chain", INPUT, (Segment("input", end, branches, merge), Segment(end, "output", (Branch("cpu"),))))
+    return Plan(
+        "chain",
+        INPUT,
+        (Segment("input", end, branches, merge), Segment(end, "output", (Branch("cpu"),))),
+    )
 
 
-def starts(module: nn.Module, wanted: Plan) -> tuple[CapturedNetwork, list[list[dict[str, torch.Tensor]]]]:
+def starts(
+    module: nn.Module, wanted: Plan
+) -> tuple[CapturedNetwork, list[list[dict[str, torch.Tensor]]]]:
     captured = trace(module, X, wanted.model)
     return captured, inherited(lower(captured.graph, wanted), captured.weights)
 
@@ -80,7 +93,9 @@ def test_a_channel_that_two_branches_kept_is_read_at_half_weight() -> None:
 def test_dropped_repeats_leave_the_others_as_they_were() -> None:
     module = network([Step("residual", 16, 3)])
     captured = trace(module, X, "net")
-    lowered = lower(captured.graph, Plan("net", INPUT, (Segment("input", "output", (Branch("cpu", depth=2),)),)))
+    lowered = lower(
+        captured.graph, Plan("net", INPUT, (Segment("input", "output", (Branch("cpu", depth=2),)),))
+    )
     values = inherited(lowered, captured.weights)[0][0]
     assert {name for name in values if "blocks.2" in name} == set()
     assert all(torch.equal(value, captured.weights[name]) for name, value in values.items())
@@ -89,23 +104,33 @@ def test_dropped_repeats_leave_the_others_as_they_were() -> None:
 def test_a_copied_block_starts_as_the_block_it_copies() -> None:
     module = network([Step("residual", 16, 2)])
     captured = trace(module, X, "net")
-    lowered = lower(captured.graph, Plan("net", INPUT, (Segment("input", "output", (Branch("cpu", depth=5),)),)))
+    lowered = lower(
+        captured.graph, Plan("net", INPUT, (Segment("input", "output", (Branch("cpu", depth=5),)),))
+    )
     values = inherited(lowered, captured.weights)[0][0]
     copies = [name for name in values if "_copy" in name]
     assert copies
     for name in copies:
         module_path, _, leaf = name.rpartition(".")
-        assert torch.equal(values[name], captured.weights[f"{module_path.rpartition('_copy')[0]}.{leaf}"])
+        assert torch.equal(
+            values[name], captured.weights[f"{module_path.rpartition('_copy')[0]}.{leaf}"]
+        )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_weight_has_an_ancestor_or_is_a_selection(kind: str) -> None:
-    """Unbranched, everything is the original's; half as wide, every weight still has a starting value of its shape."""
+    """Unbranched, everything is the original's.
+
+    Half as wide, every weight still has a starting value of its shape.
+    """
     captured = trace(network([Step(kind, 32, 2)]), X, kind)
     stretcher = NetworkAnalysis(captured.graph)
     whole = lower(stretcher, Plan(kind, INPUT, (Segment("input", "output", (Branch("cpu"),)),)))
     values = inherited(whole, captured.weights)[0][0]
-    assert all(torch.equal(values[weight.name], captured.weights[weight.name]) for weight in captured.graph.weights)
+    assert all(
+        torch.equal(values[weight.name], captured.weights[weight.name])
+        for weight in captured.graph.weights
+    )
     halves = tuple(Branch(processor, width="0.5x") for processor in ("cpu", "dsp"))  # type: ignore[arg-type]
     segments = (Segment("input", "blocks", halves), Segment("blocks", "output", (Branch("cpu"),)))
     halved = lower(stretcher, Plan(kind, INPUT, segments))
@@ -113,7 +138,9 @@ def test_every_weight_has_an_ancestor_or_is_a_selection(kind: str) -> None:
         for branch, row in zip(segment.branches, rows, strict=True):
             added = {w.name for w in branch.graph.weights if w.name.startswith("adapt_")}
             assert {w.name for w in branch.graph.weights} - added <= row.keys()
-            assert all(row[w.name].shape == w.spec.shape for w in branch.graph.weights if w.name in row)
+            assert all(
+                row[w.name].shape == w.spec.shape for w in branch.graph.weights if w.name in row
+            )
 
 
 def test_tables_that_no_rule_tracks_come_along() -> None:
@@ -159,7 +186,26 @@ def test_selections_and_shares() -> None:
 def test_what_is_handed_on_knows_which_channels_it_stands_for() -> None:
     module = chain([12, 3, 7, 1, 5, 0, 14, 9])
     both = stretch(module, plan(Branch("cpu", width=8), Branch("dsp", width=8)))
-    assert both.segments[0].stands_for.tolist() == [0, 1, 3, 5, 7, 9, 12, 14, 2, 4, 6, 8, 10, 11, 13, 15]
-    projected = stretch(module, plan(Branch("cpu", width=8), Branch("dsp", width=8), merge="project"))
+    assert both.segments[0].stands_for.tolist() == [
+        0,
+        1,
+        3,
+        5,
+        7,
+        9,
+        12,
+        14,
+        2,
+        4,
+        6,
+        8,
+        10,
+        11,
+        13,
+        15,
+    ]
+    projected = stretch(
+        module, plan(Branch("cpu", width=8), Branch("dsp", width=8), merge="project")
+    )
     assert sorted(projected.segments[0].stands_for.tolist()) == list(range(16))
     assert both.segments[1].stands_for.tolist() == list(range(8))

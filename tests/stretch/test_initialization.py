@@ -26,7 +26,11 @@ IMAGE = torch.zeros(1, 3, 32, 32)
 
 
 def zeroed(module: nn.Module) -> set[str]:
-    return {name for name, weight in module.named_parameters() if name.endswith("weight") and not weight.any()}
+    return {
+        name
+        for name, weight in module.named_parameters()
+        if name.endswith("weight") and not weight.any()
+    }
 
 
 def test_the_same_seed_draws_the_same_weights_and_touches_no_other_draw() -> None:
@@ -76,7 +80,9 @@ class Twins(nn.Module):
 
 
 class Residual(nn.Module):
-    """A residual block of what is given, and a convolution before it, so that the sum has something to leave."""
+    """A residual block of what is given, and a convolution before it, so that the sum has something
+    to leave.
+    """
 
     def __init__(self, path: nn.Module) -> None:
         super().__init__()
@@ -113,19 +119,26 @@ def test_a_residual_block_begins_as_its_shortcut(end: str) -> None:
 
 
 def test_what_is_behind_the_norm_may_not_make_something_of_a_zero() -> None:
-    module = Residual(nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.Conv2d(8, 8, 1)))
+    module = Residual(
+        nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.Conv2d(8, 8, 1))
+    )
     assert zero_residuals(module, IMAGE) == ()
 
 
 class Summed(nn.Module):
-    """Sums that are no residual blocks: of three terms, with a weight, with a term that is an output too."""
+    """Sums that are no residual blocks.
+
+    Of three terms, with a weight, with a term that is an output too.
+    """
 
     def __init__(self, kind: str) -> None:
         super().__init__()
         self.kind, self.place = kind, nn.Parameter(torch.ones(8, 1, 1))
         self.stem = nn.Conv2d(3, 8, 3, padding=1)
         self.small = nn.Sequential(nn.Conv2d(8, 8, 1), nn.BatchNorm2d(8))
-        self.large = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 1), nn.BatchNorm2d(8))
+        self.large = nn.Sequential(
+            nn.Conv2d(8, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 1), nn.BatchNorm2d(8)
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
         x = self.stem(x)
@@ -164,24 +177,44 @@ def test_a_norm_that_somebody_else_reads_stays_as_it_is() -> None:
 def test_blocks_of_branches_begin_as_the_identity_too() -> None:
     model = "torchvision:resnet18"
     halves = (Branch("cpu", width=32), Branch("dsp", width=32))
-    plan = Plan(model, (1, 3, 32, 32), (Segment("input", "layer1.1", halves), Segment("layer1.1", "output", (Branch("cpu"),))))
+    plan = Plan(
+        model,
+        (1, 3, 32, 32),
+        (Segment("input", "layer1.1", halves), Segment("layer1.1", "output", (Branch("cpu"),))),
+    )
     network = stretch(resnet18(weights=None), plan, inherit=False)
     names = zero_residuals(network, IMAGE)
     assert zeroed(network) == set(names)
     assert names
     tails = [name.partition("branches.")[2] for name in names]
-    assert [tail for tail in tails if "layer1.1" in tail] == ["0.layer1.1.bn2.weight", "1.layer1.1.bn2.weight"]
+    assert [tail for tail in tails if "layer1.1" in tail] == [
+        "0.layer1.1.bn2.weight",
+        "1.layer1.1.bn2.weight",
+    ]
     assert network(torch.randn(2, 3, 32, 32)).isfinite().all()
 
 
-def test_a_network_without_residual_paths_is_refused_where_they_should_be_zero(tmp_path: Path) -> None:
-    recipe = replace(SMALL, model=f"{write(tmp_path / 'net.py', FACTORY)}:make", start="zero_residual")
-    with pytest.raises(BadInput, match=r"^start is zero_residual, .*net\.py:make, no residual path of it ends in a batch or group norm, take he$"):
+def test_a_network_without_residual_paths_is_refused_where_they_should_be_zero(
+    tmp_path: Path,
+) -> None:
+    recipe = replace(
+        SMALL, model=f"{write(tmp_path / 'net.py', FACTORY)}:make", start="zero_residual"
+    )
+    with pytest.raises(
+        BadInput,
+        match=(
+            r"^start is zero_residual, .*net\.py:make, no residual path of it ends in a batch or"
+            r" group norm, take he$"
+        ),
+    ):
         train_verb.networks(recipe, None, None)
 
 
 def test_weights_that_a_file_brings_are_not_drawn_over() -> None:
-    with pytest.raises(BadInput, match=r"^start is he, .*made\.onnx brings its own weights, which would be lost; take own$"):
+    with pytest.raises(
+        BadInput,
+        match=r"^start is he, .*made\.onnx brings its own weights, which would be lost; take own$",
+    ):
         refuse_lost_weights(replace(SMALL, model="made.onnx", start="he"))
 
 
@@ -190,22 +223,31 @@ def test_weights_that_are_given_are_what_a_training_starts_from(tmp_path: Path) 
     save_weights(load_model(model, 5), tmp_path / "w.safetensors")
     for start in ("own", "he", "zero_residual"):
         recipe = replace(SMALL, model=model, start=start)  # type: ignore[arg-type]
-        assert same_weights(train_verb.networks(recipe, None, str(tmp_path / "w.safetensors"))[0], load_model(model, 5))
+        assert same_weights(
+            train_verb.networks(recipe, None, str(tmp_path / "w.safetensors"))[0],
+            load_model(model, 5),
+        )
 
 
 @pytest.mark.parametrize("start", ["own", "he"])
 def test_a_training_without_weights_starts_by_its_seed(start: str, tmp_path: Path) -> None:
     recipe = replace(SMALL, model=f"{write(tmp_path / 'net.py', FACTORY)}:make", start=start)  # type: ignore[arg-type]
-    one, again, other = (train_verb.networks(replace(recipe, seed=seed), None, None)[0] for seed in (1, 1, 2))
+    one, again, other = (
+        train_verb.networks(replace(recipe, seed=seed), None, None)[0] for seed in (1, 1, 2)
+    )
     assert same_weights(one, again)
     assert not same_weights(one, other)
 
 
 @pytest.mark.parametrize("start", ["own", "he"])
-def test_a_branched_network_that_inherits_nothing_starts_by_its_seed(start: str, tmp_path: Path) -> None:
+def test_a_branched_network_that_inherits_nothing_starts_by_its_seed(
+    start: str, tmp_path: Path
+) -> None:
     plan = branched_plan(tmp_path)
     recipe = replace(SMALL, branched=BranchedSettings(inherit="none"), start=start)  # type: ignore[arg-type]
     original = train_verb.networks(replace(recipe, model=plan.model), None, None)[0]
-    one, again, other = (branched_network(original, plan, replace(recipe, seed=seed)) for seed in (1, 1, 2))
+    one, again, other = (
+        branched_network(original, plan, replace(recipe, seed=seed)) for seed in (1, 1, 2)
+    )
     assert same_weights(one, again)
     assert not same_weights(one, other)

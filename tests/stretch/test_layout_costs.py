@@ -1,4 +1,7 @@
-"""Copies between layouts: where a runtime that keeps maps in blocks of channels has to make them."""
+"""Copies between layouts.
+
+Where a runtime that keeps maps in blocks of channels has to make them.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +20,43 @@ from nnstretch.structure.kernel_fusion import fuse_kernels
 
 ACTIVATIONS = ("relu", "hardtanh", "hardswish", "hardsigmoid", "sigmoid")
 ORT = FusionRules(
-    frozenset({(kind, op) for kind in ("conv", "gconv", "dwconv") for op in ("batch_norm", "add", *ACTIVATIONS)} | {("linear", "relu")}),
+    frozenset(
+        {
+            (kind, op)
+            for kind in ("conv", "gconv", "dwconv")
+            for op in ("batch_norm", "add", *ACTIVATIONS)
+        }
+        | {("linear", "relu")}
+    ),
     False,
-    ChannelBlockedLayout(16, 4, frozenset({"add", "mul", "relu", "silu", "gelu", "batch_norm", "sigmoid"})),
+    ChannelBlockedLayout(
+        16, 4, frozenset({"add", "mul", "relu", "silu", "gelu", "batch_norm", "sigmoid"})
+    ),
 )
 """As ONNX Runtime 1.31 was seen to run with AVX-512."""
 
 
 def listed(module: nn.Module, *shape: int, rules: FusionRules = ORT) -> list[str]:
     graph = capture(module.eval(), torch.zeros(shape), "net")
-    return [k.op if k.kind == "reorder" else "+".join((f"{k.kind}{'*' if k.layout else ''}", *k.epilogue)) for k in fuse_kernels(graph, rules)]
+    return [
+        (
+            k.op
+            if k.kind == "reorder"
+            else "+".join((f"{k.kind}{'*' if k.layout else ''}", *k.epilogue))
+        )
+        for k in fuse_kernels(graph, rules)
+    ]
 
 
 def test_an_image_is_read_plain_and_the_head_wants_plain() -> None:
-    net = nn.Sequential(nn.Conv2d(3, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+    net = nn.Sequential(
+        nn.Conv2d(3, 32, 3),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 1),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(64, 10),
+    )
     assert listed(net, 1, 3, 16, 16) == ["conv*+relu", "conv*", "to_plain", "gap", "linear"]
 
 
@@ -44,7 +70,9 @@ class Attention(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.down, self.up, self.last = (nn.Conv2d(a, b, 1) for a, b in ((32, 32), (32, 16), (16, 32), (32, 32)))
+        self.first, self.down, self.up, self.last = (
+            nn.Conv2d(a, b, 1) for a, b in ((32, 32), (32, 16), (16, 32), (32, 32))
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.first(x)
@@ -54,7 +82,18 @@ class Attention(nn.Module):
 
 def test_squeeze_and_excitation_copies_as_the_runtime_was_seen_to() -> None:
     assert listed(Attention(), 1, 32, 8, 8) == [
-        *("to_blocked", "conv*", "to_plain", "gap", "to_blocked", "conv*+relu", "conv*+sigmoid", "to_plain", "mul", "to_blocked"),
+        *(
+            "to_blocked",
+            "conv*",
+            "to_plain",
+            "gap",
+            "to_blocked",
+            "conv*+relu",
+            "conv*+sigmoid",
+            "to_plain",
+            "mul",
+            "to_blocked",
+        ),
         *("conv*", "to_plain"),
     ]
 
@@ -62,14 +101,21 @@ def test_squeeze_and_excitation_copies_as_the_runtime_was_seen_to() -> None:
 class Dense(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.a, self.b, self.c = nn.Conv2d(32, 32, 1), nn.Conv2d(32, width, 1), nn.Conv2d(32 + width, 32, 1)
+        self.a, self.b, self.c = (
+            nn.Conv2d(32, 32, 1),
+            nn.Conv2d(32, width, 1),
+            nn.Conv2d(32 + width, 32, 1),
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.a(x)
         return self.c(torch.cat([x, self.b(x)], 1))
 
 
-@pytest.mark.parametrize(("width", "expected"), [(32, ["concat*", "conv*"]), (24, ["to_plain", "to_plain", "concat", "to_blocked", "conv*"])])
+@pytest.mark.parametrize(
+    ("width", "expected"),
+    [(32, ["concat*", "conv*"]), (24, ["to_plain", "to_plain", "concat", "to_blocked", "conv*"])],
+)
 def test_a_concatenation_of_whole_blocks_stays_in_blocks(width: int, expected: list[str]) -> None:
     assert listed(Dense(width), 1, 32, 8, 8)[3:-1] == expected
 
@@ -84,9 +130,13 @@ def test_padding_is_a_copy_only_where_one_end_needs_more() -> None:
 
 
 class Padding(nn.Module):
-    """A convolution over a map that an operator of its own pads, as networks made for TensorFlow have it."""
+    """A convolution over a map that an operator of its own pads, as networks made for TensorFlow
+    have it.
+    """
 
-    def __init__(self, amounts: tuple[int, ...], value: float = 0.0, stride: int = 2, side: int = 3) -> None:
+    def __init__(
+        self, amounts: tuple[int, ...], value: float = 0.0, stride: int = 2, side: int = 3
+    ) -> None:
         super().__init__()
         self.amounts, self.value = amounts, value
         self.first, self.conv = nn.Conv2d(3, 8, 1), nn.Conv2d(8, 8, side, stride)
@@ -101,20 +151,38 @@ TFLITE = FusionRules(MOBILE_FUSION.pairs, copies_padding=True)
 def test_what_same_pads_is_left_to_the_convolution() -> None:
     graph = capture(Padding((0, 1, 0, 1)).eval(), torch.zeros(1, 3, 8, 8), "net")
     first, second = fuse_kernels(graph, TFLITE)
-    assert (second.kind, second.op, second.shapes_in, second.shape_out, second.layout) == ("conv", "conv2d", ((1, 8, 8, 8),), (1, 8, 4, 4), "")
+    assert (second.kind, second.op, second.shapes_in, second.shape_out, second.layout) == (
+        "conv",
+        "conv2d",
+        ((1, 8, 8, 8),),
+        (1, 8, 4, 4),
+        "",
+    )
     assert (second.hw_in, second.read_elements) == (64, 8 * 64)
     assert sorted(first.nodes + second.nodes) == sorted(node.name for node in graph.nodes)
-    assert [k.kind for k in fuse_kernels(graph)] == ["conv", "reshape", "conv"], "other runtimes pad by themselves"
+    assert [k.kind for k in fuse_kernels(graph)] == [
+        "conv",
+        "reshape",
+        "conv",
+    ], "other runtimes pad by themselves"
 
 
 @pytest.mark.parametrize(
     ("amounts", "value", "stride", "side", "free"),
     [
-        ((0, 1, 0, 1), 0.0, 2, 3, True), ((1, 0, 1, 0), 0.0, 2, 3, False), ((0, 1, 0, 1), 1.0, 2, 3, False), ((1, 1, 1, 1), 0.0, 2, 3, False),
-        ((1, 1, 1, 1), 0.0, 1, 3, True), ((1, 2, 1, 2), 0.0, 2, 5, True), ((2, 2, 2, 2), 0.0, 2, 5, False), ((0, 1, 1, 1), 0.0, 2, 3, False),
+        ((0, 1, 0, 1), 0.0, 2, 3, True),
+        ((1, 0, 1, 0), 0.0, 2, 3, False),
+        ((0, 1, 0, 1), 1.0, 2, 3, False),
+        ((1, 1, 1, 1), 0.0, 2, 3, False),
+        ((1, 1, 1, 1), 0.0, 1, 3, True),
+        ((1, 2, 1, 2), 0.0, 2, 5, True),
+        ((2, 2, 2, 2), 0.0, 2, 5, False),
+        ((0, 1, 1, 1), 0.0, 2, 3, False),
     ],
-)  # fmt: skip
-def test_only_zeros_where_same_puts_them_are(amounts: tuple[int, ...], value: float, stride: int, side: int, free: bool) -> None:
+)
+def test_only_zeros_where_same_puts_them_are(
+    amounts: tuple[int, ...], value: float, stride: int, side: int, free: bool
+) -> None:
     graph = capture(Padding(amounts, value, stride, side).eval(), torch.zeros(1, 3, 8, 8), "net")
     assert len(fuse_kernels(graph, TFLITE)) == (2 if free else 3)
 
@@ -124,7 +192,10 @@ def test_nobody_meets_at_a_map_that_is_padded_for_a_convolution() -> None:
     stretcher = NetworkAnalysis(graph)
     (padded,) = [cut for cut in stretcher.cuts if cut.name == "pad"]
     assert padded not in stretcher.block_ends
-    assert why_no_meeting(stretcher, padded) == "it is padded for the convolution behind it, the cut before the padding serves as well"
+    assert (
+        why_no_meeting(stretcher, padded)
+        == "it is padded for the convolution behind it, the cut before the padding serves as well"
+    )
 
 
 @settings(max_examples=40, deadline=None)

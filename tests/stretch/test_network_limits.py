@@ -19,13 +19,24 @@ from nnstretch.stretch.search.cost_to_go import cost_to_go, width_bins
 from nnstretch.stretch.search.dominance import undominated
 from nnstretch.stretch.search.lagrangian import CostToGo, Multipliers, NetworkLimits
 from nnstretch.stretch.search.search_space import Array, SearchSpace
-from nnstretch.stretch.search.segment_options import BranchCombinations, SegmentOption, segment_options
+from nnstretch.stretch.search.segment_options import (
+    BranchCombinations,
+    SegmentOption,
+    segment_options,
+)
 
 SEEDS = range(40)
 
 
 def space_of(one: Instance) -> SearchSpace:
-    return SearchSpace(NetworkAnalysis(one.graph), CostModel(one.soc), one.processors, one.limits, one.width_steps, one.merges)
+    return SearchSpace(
+        NetworkAnalysis(one.graph),
+        CostModel(one.soc),
+        one.processors,
+        one.limits,
+        one.width_steps,
+        one.merges,
+    )
 
 
 def random_prices(rng: Random, space: SearchSpace) -> Multipliers:
@@ -33,7 +44,8 @@ def random_prices(rng: Random, space: SearchSpace) -> Multipliers:
     us, macs = space.original(0, len(space.cuts) - 1)
     each, all_us = min(us.values()) / macs, min(us.values())
     return Multipliers(
-        rng.choice((0.0, 3 * each * rng.uniform(-1, 1))), rng.choice((0.0, 3 * all_us / space.stretcher.graph.params * rng.random()))
+        rng.choice((0.0, 3 * each * rng.uniform(-1, 1))),
+        rng.choice((0.0, 3 * all_us / space.stretcher.graph.params * rng.random())),
     )
 
 
@@ -42,11 +54,18 @@ def reached(lane: SegmentOption, picks: BranchCombinations, values: CostToGo) ->
     reduced = values.prices.reduced(picks.latency_us, picks.macs, picks.params)
     if lane.j == len(lane.space.cuts) - 1:
         return reduced
-    return np.asarray(reduced + values.at[lane.j][np.searchsorted(lane.space.merged_widths(lane.j), picks.width)])
+    return np.asarray(
+        reduced + values.at[lane.j][np.searchsorted(lane.space.merged_widths(lane.j), picks.width)]
+    )
 
 
-def crossings(every: list[SegmentOption], space: SearchSpace) -> Iterator[tuple[int, int, int, BranchCombinations]]:
-    """Every lane at every width it can read: its number, the width and its number, and all admissible combinations."""
+def crossings(
+    every: list[SegmentOption], space: SearchSpace
+) -> Iterator[tuple[int, int, int, BranchCombinations]]:
+    """Every lane at every width it can read.
+
+    Its number, the width and its number, and all admissible combinations.
+    """
     for number, lane in enumerate(every):
         for row, width in enumerate(space.merged_widths(lane.i).tolist()):
             picks = lane.all_combinations(width)
@@ -63,7 +82,10 @@ def check_bounds(space: SearchSpace, prices: Multipliers, finest: float) -> None
     every = list(segment_options(space))
     values = cost_to_go(space, every, prices, None, finest)
     for number, row, _, picks in crossings(every, space):
-        least, bound = float(reached(every[number], picks, values).min()), float(values.lanes[number][row])
+        least, bound = (
+            float(reached(every[number], picks, values).min()),
+            float(values.lanes[number][row]),
+        )
         assert bound <= least + slack(least), every[number].name
         assert values.at[every[number].i][row] <= bound
 
@@ -95,14 +117,23 @@ def test_no_plan_is_better_than_the_bound_of_the_whole(seed: int) -> None:
 
 
 def test_bounds_are_not_idle() -> None:
-    """At no price, the bound of the whole is most of the best latency where nothing else is asked for."""
+    """At no price, the bound of the whole is most of the best latency where nothing else is asked
+    for.
+    """
     shares = []
     for seed in SEEDS:
         one = random_instance(seed)
-        best = BruteForce(Instance(one.graph, one.soc, one.limits, NetworkLimits(), one.width_steps, one.merges)).best()
+        best = BruteForce(
+            Instance(one.graph, one.soc, one.limits, NetworkLimits(), one.width_steps, one.merges)
+        ).best()
         assert best is not None
         space = space_of(one)
-        shares.append(float(cost_to_go(space, list(segment_options(space)), Multipliers(), None, 1.015).at[0][0]) / best[0])
+        shares.append(
+            float(
+                cost_to_go(space, list(segment_options(space)), Multipliers(), None, 1.015).at[0][0]
+            )
+            / best[0]
+        )
     assert max(shares) <= 1 + 1e-9
     assert np.median(shares) > 0.9
 
@@ -120,9 +151,15 @@ def test_ranges_cover_all_widths_and_leave_the_original_alone(finest: float) -> 
             assert widths[high - 1] <= finest * widths[low] + 1e-9
 
 
-def at_least_equal(picks: BranchCombinations, others: BranchCombinations, bounds: NetworkLimits) -> Array:
-    """Over (pick, other): whether the other hands over as much and is no worse in latency and in all that is bounded."""
-    fine = (picks.width[:, None] == others.width) & (others.latency_us <= picks.latency_us[:, None] + 1e-9)
+def at_least_equal(
+    picks: BranchCombinations, others: BranchCombinations, bounds: NetworkLimits
+) -> Array:
+    """Over (pick, other): whether the other hands over as much and is no worse in latency and in
+    all that is bounded.
+    """
+    fine = (picks.width[:, None] == others.width) & (
+        others.latency_us <= picks.latency_us[:, None] + 1e-9
+    )
     if bounds.min_macs > 0:
         fine &= others.macs >= picks.macs[:, None]
     if bounds.max_macs < math.inf:
@@ -135,17 +172,29 @@ def at_least_equal(picks: BranchCombinations, others: BranchCombinations, bounds
 @pytest.mark.parametrize("most", [10**9, 3])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_is_affordable_is_not_lost(seed: int, most: int) -> None:
-    """Below the room, and below what was left out, each combination is kept or another is at least equal."""
+    """Below the room, and below what was left out, each combination is kept or another is at least
+    equal.
+    """
     rng, one = Random(seed), random_instance(seed)
     space = space_of(one)
     every = list(segment_options(space))
     values = cost_to_go(space, every, random_prices(rng, space), None, 1.05)
     for number, _, width, picks in crossings(every, space):
         lane, after = every[number], reached(every[number], picks, values)
-        room_us = float(rng.choice((after.min(), np.median(after), after.max()))) * (1 + 1e-9) + 1e-6
-        options, left_out_us = candidate_combinations(lane, width, values, values.ways[number], one.bounds, room_us, most)
+        room_us = (
+            float(rng.choice((after.min(), np.median(after), after.max()))) * (1 + 1e-9) + 1e-6
+        )
+        options, left_out_us = candidate_combinations(
+            lane, width, values, values.ways[number], one.bounds, room_us, most
+        )
         hopeful = picks.take(
-            np.flatnonzero(after <= min(room_us - 1e-6, left_out_us - slack(left_out_us) if left_out_us < math.inf else math.inf))
+            np.flatnonzero(
+                after
+                <= min(
+                    room_us - 1e-6,
+                    left_out_us - slack(left_out_us) if left_out_us < math.inf else math.inf,
+                )
+            )
         )
         if not len(hopeful):
             continue
@@ -166,7 +215,11 @@ def test_undominated_is_what_pairs_say(columns: int, data: st.DataObject) -> Non
     kept = undominated(group, latency, [table[:, 2 + c].astype(float) for c in range(columns)])
 
     def beats(a: int, b: int) -> bool:
-        return bool(group[a] == group[b] and latency[a] <= latency[b] and (table[a, 2:] >= table[b, 2:]).all())
+        return bool(
+            group[a] == group[b]
+            and latency[a] <= latency[b]
+            and (table[a, 2:] >= table[b, 2:]).all()
+        )
 
     assert len(set(kept.tolist())) == len(kept)
     assert not any(beats(a, b) for a in kept for b in kept if a != b)

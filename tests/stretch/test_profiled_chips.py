@@ -24,7 +24,9 @@ from nnstretch.stretch import NetworkAnalysis
 from nnstretch.stretch.cost.cost_model import CostModel, estimate_plan, uncovered_kernels
 from nnstretch.stretch.search.search import search
 
-BLOCKED = FusionRules(MOBILE_FUSION.pairs, False, ChannelBlockedLayout(16, 4, frozenset({"relu", "add"})))
+BLOCKED = FusionRules(
+    MOBILE_FUSION.pairs, False, ChannelBlockedLayout(16, 4, frozenset({"relu", "add"}))
+)
 
 
 class Simulator:
@@ -34,7 +36,11 @@ class Simulator:
 
     def estimate(self, kernel: Kernel, /) -> Estimate:
         rows = -(-kernel.cin // 32) * -(-kernel.cout // 32)
-        latency_us = 1 + rows * kernel.hw_out * kernel.kernel**2 / 1000 + (kernel.read_elements + kernel.write_elements) / 16_000
+        latency_us = (
+            1
+            + rows * kernel.hw_out * kernel.kernel**2 / 1000
+            + (kernel.read_elements + kernel.write_elements) / 16_000
+        )
         return Estimate(latency_us, 0.2 * latency_us)
 
 
@@ -43,13 +49,17 @@ class Law:
 
     def estimate(self, kernel: Kernel, /) -> Estimate:
         if kernel.op == "mish":
-            raise UnsupportedOp(f"operator 'mish' was never measured, kernel {kernel.name}, processor cpu")
+            raise UnsupportedOp(
+                f"operator 'mish' was never measured, kernel {kernel.name}, processor cpu"
+            )
         return Estimate(law_us(kernel), 0.0)
 
 
 def chip(cpu_rules: FusionRules = MOBILE_FUSION) -> Soc:
     processors = (Processor("cpu", "cpu", 1), Processor("npu", "npu", 2))
-    return Soc("bench", processors, "int8", {"cpu": Law(), "npu": Simulator()}, fusion={"cpu": cpu_rules})
+    return Soc(
+        "bench", processors, "int8", {"cpu": Law(), "npu": Simulator()}, fusion={"cpu": cpu_rules}
+    )
 
 
 def network(activation: type[nn.Module] = nn.ReLU) -> Graph:
@@ -79,7 +89,9 @@ def test_a_search_under_blocked_layouts_prices_its_plans_as_predict_does() -> No
     for plan in found.plans:
         from nnstretch.stretch.lowering.lower import lower
 
-        assert estimate_plan(lower(NetworkAnalysis(graph), plan.trial.plan), soc).latency_us == pytest.approx(plan.trial.latency_us)
+        assert estimate_plan(
+            lower(NetworkAnalysis(graph), plan.trial.plan), soc
+        ).latency_us == pytest.approx(plan.trial.latency_us)
 
 
 def test_what_was_never_measured_is_refused_unless_a_fallback_is_named() -> None:
@@ -87,7 +99,13 @@ def test_what_was_never_measured_is_refused_unless_a_fallback_is_named() -> None
     soc = replace(soc, fusion={"cpu": FusionRules(frozenset({("conv", "batch_norm")}))})
     names = uncovered_kernels(graph, soc, ("cpu", "npu"))
     assert len(names) == 5
-    with pytest.raises(UnsupportedOp, match=rf"^5 kernels were never measured \({', '.join(names)}\), net on bench, allow --fallback nearest$"):
+    with pytest.raises(
+        UnsupportedOp,
+        match=(
+            rf"^5 kernels were never measured \({', '.join(names)}\), net on bench, allow"
+            r" --fallback nearest$"
+        ),
+    ):
         search(graph, soc, ("cpu", "npu"))
     found = search(graph, soc, ("cpu", "npu"), fallback="nearest")
     assert set(names) <= set(found.fallbacks)
@@ -101,7 +119,11 @@ def test_what_was_never_measured_is_refused_unless_a_fallback_is_named() -> None
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("chips") / "latency_predictors" / "host"
     out.parent.mkdir()
-    ProfileRun(ProfileRequest(out, 60, most=1200), FakeMeter(frozenset({("conv", "relu"), ("conv", "add")})), lambda *_: None).run()
+    ProfileRun(
+        ProfileRequest(out, 60, most=1200),
+        FakeMeter(frozenset({("conv", "relu"), ("conv", "add")})),
+        lambda *_: None,
+    ).run()
     return out
 
 
@@ -122,10 +144,31 @@ def test_a_profiled_chip_is_found_by_name_and_priced_with_intervals(
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["--backend", "tensorrt"], "nnstretch: unknown backend 'tensorrt', command line, known are onnxruntime, litert, openvino, torch"),
-        (["--backend", "onnxruntime", "--dtype", "int8"], "nnstretch: unknown element type 'int8', backend onnxruntime, it has float32"),
-        (["--validate", "resnet50"], "nnstretch: --validate is 'resnet50', command line, write few, all, none, or networks as in"),
-        (["--processors", "big=99"], "nnstretch: --processors is 'big=99', command line, write NAME=CORE,... with cores among"),
+        (
+            ["--backend", "tensorrt"],
+            (
+                "nnstretch: unknown backend 'tensorrt', command line, known are onnxruntime,"
+                " litert, openvino, torch"
+            ),
+        ),
+        (
+            ["--backend", "onnxruntime", "--dtype", "int8"],
+            "nnstretch: unknown element type 'int8', backend onnxruntime, it has float32",
+        ),
+        (
+            ["--validate", "resnet50"],
+            (
+                "nnstretch: --validate is 'resnet50', command line, write few, all, none, or"
+                " networks as in"
+            ),
+        ),
+        (
+            ["--processors", "big=99"],
+            (
+                "nnstretch: --processors is 'big=99', command line, write NAME=CORE,... with cores"
+                " among"
+            ),
+        ),
     ],
 )
 def test_a_profile_that_cannot_be_is_refused_in_one_line(

@@ -1,4 +1,6 @@
-"""Published configurations become plans with exactly the published numbers, or are refused with theirs."""
+"""Published configurations become plans with exactly the published numbers, or are refused with
+theirs.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,12 @@ from support.anynet_yaml import DATA, PUBLISHED_SUMS, configurations, document
 from nnstretch.errors import BadPlan, BrokenFile, NnstretchError, UnknownName
 from nnstretch.plan import Plan
 from nnstretch.stretch import NetworkAnalysis, lower
-from nnstretch.stretch.published.anynet import check_config, import_plan, match_published_network, read_config
+from nnstretch.stretch.published.anynet import (
+    check_config,
+    import_plan,
+    match_published_network,
+    read_config,
+)
 
 PUBLISHED = configurations()
 R34, R50 = "R-34-CD", "R-50-CG"
@@ -49,18 +56,27 @@ def changed(name: str, **keys: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_a_configuration_has_exactly_the_published_parameters_and_macs(name: str, tmp_path: Path) -> None:
+def test_a_configuration_has_exactly_the_published_parameters_and_macs(
+    name: str, tmp_path: Path
+) -> None:
     row = PUBLISHED[name][0]
     plan = imported(tmp_path, document(PUBLISHED[name], scalars="EN" in name))
     lowered = lower(stretcher(plan.model), plan)
-    assert (lowered.params, lowered.macs) == (int(row["cfg_params_train"]), int(row["cfg_macs_224_train"]))
+    assert (lowered.params, lowered.macs) == (
+        int(row["cfg_params_train"]),
+        int(row["cfg_macs_224_train"]),
+    )
 
 
 @pytest.mark.parametrize("name", PUBLISHED_SUMS)
-def test_a_configuration_that_contradicts_itself_is_refused_with_its_numbers(name: str, tmp_path: Path) -> None:
+def test_a_configuration_that_contradicts_itself_is_refused_with_its_numbers(
+    name: str, tmp_path: Path
+) -> None:
     with pytest.raises(BadPlan) as refusal:
         imported(tmp_path, document(PUBLISHED[name], as_published=True))
-    numbers = {"EN-B5": ("172", "176"), "RX-1.6": ("696", "624"), "RX-4": ("2360", "2320")}[PUBLISHED[name][0]["model"]]
+    numbers = {"EN-B5": ("172", "176"), "RX-1.6": ("696", "624"), "RX-4": ("2360", "2320")}[
+        PUBLISHED[name][0]["model"]
+    ]
     assert all(number in str(refusal.value) for number in (*numbers, "ORIGINAL_WIDTHS"))
     assert "\n" not in str(refusal.value)
 
@@ -77,11 +93,15 @@ def test_the_module_has_the_parameters_of_the_description(name: str, tmp_path: P
 
     plan = imported(tmp_path, document(PUBLISHED[name]))
     module = build_module(lower(stretcher(plan.model), plan))
-    assert sum(p.numel() for p in module.parameters()) == int(PUBLISHED[name][0]["cfg_params_train"])
+    assert sum(p.numel() for p in module.parameters()) == int(
+        PUBLISHED[name][0]["cfg_params_train"]
+    )
 
 
 def test_a_plan_may_be_deeper_than_its_network(tmp_path: Path) -> None:
-    """Preliminary R-50 configurations have a fourth block in the last stage, like ResNet(Bottleneck, [3, 4, 6, 4])."""
+    """Preliminary R-50 configurations have a fourth block in the last stage, like
+    ResNet(Bottleneck, [3, 4, 6, 4]).
+    """
     import torchvision
 
     data = changed("R-50-C", DEPTHS=[3, 4, 6, 4])
@@ -93,14 +113,29 @@ def test_a_plan_may_be_deeper_than_its_network(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "keys"),
     [
-        ("R-34-C", {"STRIDES": [1, 2, 2, 2], "DEPTHS": [3, 4, 6, 3], "WIDTHS": [64, 128, 256, 512]}),
+        (
+            "R-34-C",
+            {"STRIDES": [1, 2, 2, 2], "DEPTHS": [3, 4, 6, 3], "WIDTHS": [64, 128, 256, 512]},
+        ),
         ("R-34-C", {"DEVICES": "cpu", "BOT_MULS": None, "GROUP_WS": None, "ORIGINAL_WIDTHS": None}),
-        ("R-34-C", {"BOT_MULS": 1, "MB_DOWNSAMPLE": True, "STEM_DEVICE": None, "HEAD_DEVICE": None, "MERGE_DEVICE": None, "SE_ON": None}),
+        (
+            "R-34-C",
+            {
+                "BOT_MULS": 1,
+                "MB_DOWNSAMPLE": True,
+                "STEM_DEVICE": None,
+                "HEAD_DEVICE": None,
+                "MERGE_DEVICE": None,
+                "SE_ON": None,
+            },
+        ),
         ("RX-1.6-C", {"GROUP_WS": 24, "STRIDES": 2}),
         ("EN-L4-C", {"KERNELS": [[3], [3], [5], [3], [5], [5], [3]], "MB_VER": "2(default)"}),
     ],
 )
-def test_other_spellings_of_the_same_network(name: str, keys: dict[str, Any], tmp_path: Path) -> None:
+def test_other_spellings_of_the_same_network(
+    name: str, keys: dict[str, Any], tmp_path: Path
+) -> None:
     plan = imported(tmp_path, changed(name, **keys))
     assert lower(stretcher(plan.model), plan).params == int(PUBLISHED[name][0]["cfg_params_train"])
 
@@ -117,10 +152,22 @@ def test_a_number_where_other_keys_have_branches_stands_for_all_of_them(tmp_path
         (R34, {"MB_DOWNSAMPLE": False}, "MB_DOWNSAMPLE"),
         (R34, {"DEPTHS": None}, "DEPTHS"),
         (R34, {"DEPTHS": [[3, 0], [3, 3], [6, 5], [3, 2]]}, "DEPTHS is [3, 0] in stage 1"),
-        (R34, {"DEPTHS": [[3, 10**9], [3, 3], [6, 5], [3, 2]]}, "DEPTHS is [3, 1000000000] in stage 1"),
-        (R34, {"WIDTHS": [[32.5, 64], [80, 64], [144, 160], [256, 320]]}, "WIDTHS is [32.5, 64] in stage 1"),
+        (
+            R34,
+            {"DEPTHS": [[3, 10**9], [3, 3], [6, 5], [3, 2]]},
+            "DEPTHS is [3, 1000000000] in stage 1",
+        ),
+        (
+            R34,
+            {"WIDTHS": [[32.5, 64], [80, 64], [144, 160], [256, 320]]},
+            "WIDTHS is [32.5, 64] in stage 1",
+        ),
         (R34, {"WIDTHS": [[32, 64], [80, 64], [144, 160]]}, "WIDTHS has 3 stages but DEPTHS has 4"),
-        (R34, {"DEPTHS": [[3, 2], [3, 3], [6, 5], [3, 2, 1]], "DEVICES": ["cpu", "dsp", "gpu"]}, "2 branches in stage 4"),
+        (
+            R34,
+            {"DEPTHS": [[3, 2], [3, 3], [6, 5], [3, 2, 1]], "DEVICES": ["cpu", "dsp", "gpu"]},
+            "2 branches in stage 4",
+        ),
         (R34, {"STRIDES": [2, 2, 2, 2]}, "STRIDES is [2, 2] in stage 1"),
         (R34, {"STRIDES": "two"}, "STRIDES is 'two'"),
         (R34, {"DEVICES": ["cpu", "npu"]}, "npu"),
@@ -140,7 +187,9 @@ def test_a_number_where_other_keys_have_branches_stands_for_all_of_them(tmp_path
         ("EN-L4-CG", {"KERNELS": [[3, 5], 3, 5, 3, 5, 5, 3]}, "KERNELS has 2 branches in stage 1"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line_that_names_the_key(name: str, keys: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_what_cannot_be_is_refused_in_one_line_that_names_the_key(
+    name: str, keys: dict[str, Any], said: str, tmp_path: Path
+) -> None:
     with pytest.raises(BadPlan) as refusal:
         imported(tmp_path, changed(name, **keys))
     assert said in str(refusal.value)
@@ -168,14 +217,22 @@ def test_files_that_are_no_configuration(tmp_path: Path) -> None:
 
 
 odd = st.recursive(
-    st.none() | st.booleans() | st.integers(-3, 600) | st.floats(allow_nan=True) | st.text(max_size=4),
-    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 600)
+    | st.floats(allow_nan=True)
+    | st.text(max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=3), inner, max_size=2)
+    ),
     max_leaves=8,
 )
 
 
 @given(key=st.sampled_from(sorted(document(PUBLISHED["EN-L4-CG"])["ANYNET"])), value=odd)
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 def test_any_value_of_any_key_is_read_or_refused(key: str, value: Any, tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     data = document(PUBLISHED["EN-L4-CG"])

@@ -29,7 +29,9 @@ from nnstretch.stretch.weights.precise_bn import precise_bn
 from nnstretch.stretch.weights.reconstruction import join_batches, reconstruct
 
 X = torch.randn(INPUT, generator=torch.Generator().manual_seed(0))
-IMAGES = [torch.randn((32, *INPUT[1:]), generator=torch.Generator().manual_seed(seed)) for seed in (1, 2)]
+IMAGES = [
+    torch.randn((32, *INPUT[1:]), generator=torch.Generator().manual_seed(seed)) for seed in (1, 2)
+]
 
 
 class Tokens(nn.Module):
@@ -46,10 +48,16 @@ class Tokens(nn.Module):
 
 def halves(end: str, *widths: int, merge: str = "concat", model: str = "net") -> Plan:
     branches = tuple(Branch(p, width=w) for p, w in zip(("cpu", "dsp"), widths, strict=True))
-    return Plan(model, INPUT, (Segment("input", end, branches, merge), Segment(end, "output", (Branch("cpu"),))))
+    return Plan(
+        model,
+        INPUT,
+        (Segment("input", end, branches, merge), Segment(end, "output", (Branch("cpu"),))),
+    )
 
 
-def pair(*steps: Step, merge: str = "concat", widths: tuple[int, int] = (16, 8), end: str = "blocks") -> tuple[nn.Module, StretchedNetwork]:
+def pair(
+    *steps: Step, merge: str = "concat", widths: tuple[int, int] = (16, 8), end: str = "blocks"
+) -> tuple[nn.Module, StretchedNetwork]:
     module = network(steps).eval()
     return module, stretch(module, halves(end, *widths, merge=merge))
 
@@ -79,7 +87,9 @@ def test_drop_out_is_drawn_in_training_only() -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(p=st.floats(0.01, 0.95), count=st.integers(2, 4), seed=st.integers(0, 999))
-def test_dropping_keeps_a_branch_of_every_sample_and_the_expectation(p: float, count: int, seed: int) -> None:
+def test_dropping_keeps_a_branch_of_every_sample_and_the_expectation(
+    p: float, count: int, seed: int
+) -> None:
     torch.manual_seed(seed)
     samples = 4000
     kept = torch.cat(drop_branches([torch.ones(samples, 3, 2) for _ in range(count)], p), 1)
@@ -113,7 +123,14 @@ def test_without_inheritance_channels_go_round_the_originals() -> None:
 def test_the_teacher_is_the_original(kind: str) -> None:
     module = network([Step(kind, 32, 2)]).eval()
     branches = tuple(Branch(p, width="0.5x") for p in ("cpu", "dsp"))
-    both = stretch(module, Plan("net", INPUT, (Segment("input", "blocks", branches), Segment("blocks", "output", (Branch("cpu"),)))))
+    both = stretch(
+        module,
+        Plan(
+            "net",
+            INPUT,
+            (Segment("input", "blocks", branches), Segment("blocks", "output", (Branch("cpu"),))),
+        ),
+    )
     seen: list[torch.Tensor] = []
     hook = module.blocks.register_forward_hook(lambda *a: seen.append(a[2]))  # type: ignore[union-attr]
     with torch.no_grad():
@@ -161,7 +178,9 @@ def test_the_error_of_features_has_a_scale(axis: int) -> None:
     mean = teacher.mean((0, 1)).expand_as(teacher)
 
     def error(student: torch.Tensor) -> float:
-        return float(feature_error(student.movedim(2, axis), teacher.movedim(2, axis), stands_for, axis))
+        return float(
+            feature_error(student.movedim(2, axis), teacher.movedim(2, axis), stands_for, axis)
+        )
 
     assert error(teacher[..., stands_for]) == 0
     assert error(mean[..., stands_for]) == pytest.approx(1, rel=1e-4)
@@ -174,7 +193,9 @@ def test_equal_channels_count_the_same_and_dead_ones_stay_finite() -> None:
     error = feature_error(teacher.mean(0)[:3].expand(64, 3), teacher, torch.arange(3), 1)
     assert float(error) == pytest.approx(1, rel=1e-4)
     assert torch.isfinite(feature_error(teacher + 1, teacher, torch.arange(4), 1))
-    assert torch.isfinite(feature_error(teacher[:1] + 1, teacher[:1], torch.arange(4), 1)), "one image with one position"
+    assert torch.isfinite(feature_error(teacher[:1] + 1, teacher[:1], torch.arange(4), 1)), (
+        "one image with one position"
+    )
 
 
 def test_the_loss_is_the_mean_over_meeting_points_and_reaches_every_branch() -> None:
@@ -184,7 +205,11 @@ def test_the_loss_is_the_mean_over_meeting_points_and_reaches_every_branch() -> 
     loss = feature_loss(mine, right, meeting_points(both))
     loss.backward()  # type: ignore[no-untyped-call]
     for branch in both.segments[0].branches:
-        assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in branch.parameters() if p.dim() > 1)
+        assert all(
+            p.grad is not None and p.grad.abs().sum() > 0
+            for p in branch.parameters()
+            if p.dim() > 1
+        )
     alone = stretch(module, Plan("net", INPUT, (Segment("input", "output", (Branch("cpu"),)),)))
     assert float(feature_loss((), (), meeting_points(alone))) == 0
 
@@ -216,7 +241,10 @@ def test_norms_need_images_and_an_error_leaves_them_alone(batches: list[torch.Te
 
 def layers(kernel: int, normed: bool) -> Term:
     torch.manual_seed(kernel)
-    layer, norm = nn.Conv2d(4, 6, kernel, padding=kernel // 2, stride=2), nn.BatchNorm2d(6).eval() if normed else None
+    layer, norm = (
+        nn.Conv2d(4, 6, kernel, padding=kernel // 2, stride=2),
+        nn.BatchNorm2d(6).eval() if normed else None,
+    )
     if norm is not None:
         for tensor in (norm.weight.data, norm.bias.data, norm.running_mean):
             tensor.normal_()
@@ -263,12 +291,22 @@ ENDS = "conv residual inverted grouped dense shuffle layernorm attention standar
 def test_rescaling_changes_numbers_only_and_makes_nothing_worse(kind: str) -> None:
     module = network([Step(kind, 16, 2)]).eval()
     branches = tuple(Branch(p, width="0.5x") for p in ("cpu", "dsp"))
-    both = stretch(module, Plan("net", INPUT, (Segment("input", "blocks", branches), Segment("blocks", "output", (Branch("cpu"),)))))
+    both = stretch(
+        module,
+        Plan(
+            "net",
+            INPUT,
+            (Segment("input", "blocks", branches), Segment("blocks", "output", (Branch("cpu"),))),
+        ),
+    )
     shapes = {key: value.shape for key, value in both.state_dict().items()}
     original = {key: value.clone() for key, value in module.state_dict().items()}
     drawn = torch.get_rng_state()
     rows = reconstruct(both, module, IMAGES)
-    assert [(row.end, row.met, len(row.fits)) for row in rows] == [("blocks", True, 2), ("output", False, 1)]
+    assert [(row.end, row.met, len(row.fits)) for row in rows] == [
+        ("blocks", True, 2),
+        ("output", False, 1),
+    ]
     assert all(row.after <= row.before for row in rows)
     assert {key: value.shape for key, value in both.state_dict().items()} == shapes
     assert all(torch.isfinite(value).all() for value in both.state_dict().values())
@@ -277,7 +315,10 @@ def test_rescaling_changes_numbers_only_and_makes_nothing_worse(kind: str) -> No
     assert torch.equal(torch.get_rng_state(), drawn)
 
 
-@pytest.mark.parametrize(("kind", "merge"), [("conv", "concat"), ("residual", "concat"), ("residual", "project"), ("grouped", "project")])
+@pytest.mark.parametrize(
+    ("kind", "merge"),
+    [("conv", "concat"), ("residual", "concat"), ("residual", "project"), ("grouped", "project")],
+)
 def test_rescaling_helps_where_a_branch_ends_in_a_layer(kind: str, merge: str) -> None:
     """On new images of the same sort, too."""
     module = network([Step("conv", 32), Step(kind, 32, 2)]).eval()
@@ -286,7 +327,13 @@ def test_rescaling_helps_where_a_branch_ends_in_a_layer(kind: str, merge: str) -
 
     def off() -> float:
         with torch.no_grad():
-            return float(feature_loss(with_features(both.eval(), new)[1], FeatureTeacher(module, both)(new)[1], meeting_points(both)))
+            return float(
+                feature_loss(
+                    with_features(both.eval(), new)[1],
+                    FeatureTeacher(module, both)(new)[1],
+                    meeting_points(both),
+                )
+            )
 
     before = off()
     reconstruct(both, module, IMAGES)

@@ -1,4 +1,7 @@
-"""The comparison with published plans: fair bounds, honest ratios, rows that survive an interruption."""
+"""The comparison with published plans.
+
+Fair bounds, honest ratios, rows that survive an interruption.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,14 @@ from nnstretch.stretch.search.constraints import SegmentLimits
 
 PUBLISHED = configurations()
 DEFAULTS = asdict(SegmentLimits())
-FOUND = {"latency_us": 50.0, "error_us": 2.0, "macs": 800, "params": 400, "iso_mac_us": 90.0, "optimal": True}
+FOUND = {
+    "latency_us": 50.0,
+    "error_us": 2.0,
+    "macs": 800,
+    "params": 400,
+    "iso_mac_us": 90.0,
+    "optimal": True,
+}
 USED = {"processors": ("cpu", "dsp"), "meetings": 1}
 
 
@@ -62,14 +72,29 @@ def phone() -> Phone:
 
 def original(network: str = "R-34", **us: float) -> Original:
     alone = {"cpu": 100.0, "gpu": 200.0, "dsp": 125.0} | us
-    return Original(network, "torchvision:resnet34", 1000, 500, alone, dict.fromkeys(alone, 1.0), {"cpu": 101.0})
+    return Original(
+        network, "torchvision:resnet34", 1000, 500, alone, dict.fromkeys(alone, 1.0), {"cpu": 101.0}
+    )
 
 
-def plan(config: str, macs: int = 700, params: int = 300, us: float = 80.0, **more: Any) -> Published:
+def plan(
+    config: str, macs: int = 700, params: int = 300, us: float = 80.0, **more: Any
+) -> Published:
     network, _, _ = config.rpartition("-")
     combination = combination_of(config)
     assert combination is not None
-    return Published(config, network, combination, macs, params, us, 1.0, None, processors=COMBINATIONS[combination], **more)
+    return Published(
+        config,
+        network,
+        combination,
+        macs,
+        params,
+        us,
+        1.0,
+        None,
+        processors=COMBINATIONS[combination],
+        **more,
+    )
 
 
 def searched(task: Task, code: str = "now", **more: Any) -> Searched:
@@ -83,7 +108,9 @@ def row_of(published: Published | None = None, **more: Any) -> Row:
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_a_configuration_read_from_its_rows_is_the_one_read_from_its_file(name: str, tmp_path: Path) -> None:
+def test_a_configuration_read_from_its_rows_is_the_one_read_from_its_file(
+    name: str, tmp_path: Path
+) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(yaml.safe_dump(document(PUBLISHED[name])))
     assert replace(config_of(PUBLISHED[name]), where="") == replace(read_config(path), where="")
@@ -106,8 +133,13 @@ def test_a_published_plan_is_priced_with_its_own_numbers() -> None:
     assert found.keys() == COMBINATIONS.keys()
     for priced in found.values():
         row = PUBLISHED[priced.config][0]
-        assert (priced.macs, priced.params) == (int(row["cfg_macs_224_train"]), int(row["cfg_params_train"]))
-        assert "main_branch" in priced.breaks, "section 5 of the published data: R-34 is below 0.4 and 0.8 of its stages"
+        assert (priced.macs, priced.params) == (
+            int(row["cfg_macs_224_train"]),
+            int(row["cfg_params_train"]),
+        )
+        assert "main_branch" in priced.breaks, (
+            "section 5 of the published data: R-34 is below 0.4 and 0.8 of its stages"
+        )
         assert priced.outside == ()
     assert found["C+D"].measured_us == 13255
     assert found["C+G+D"].measured_us is None
@@ -117,13 +149,27 @@ def test_a_published_plan_is_priced_with_its_own_numbers() -> None:
 
 def test_what_no_search_can_find_is_named() -> None:
     stretcher = phone().stretcher("R-34")
-    lowered = lower(stretcher, import_plan(config_of(PUBLISHED["R-34-CDG"]), stretcher, phone().family("R-34")))
+    lowered = lower(
+        stretcher, import_plan(config_of(PUBLISHED["R-34-CDG"]), stretcher, phone().family("R-34"))
+    )
     assert outside(lowered, stretcher, SegmentLimits(min_width=0.9)) == ("narrower than min_width",)
-    assert broken(phone().trial("R-34", lowered), phone().soc, SegmentLimits(alpha=9, beta=9, main_macs=0, segment_macs=0)) == ()
+    assert (
+        broken(
+            phone().trial("R-34", lowered),
+            phone().soc,
+            SegmentLimits(alpha=9, beta=9, main_macs=0, segment_macs=0),
+        )
+        == ()
+    )
 
 
-@pytest.mark.parametrize(("config", "combination"), [("R-34-CD", "C+D"), ("R-34-DG", "G+D"), ("RX-1.6-CDG", "C+G+D"), ("EN-L4-C", None)])
-def test_the_letters_of_a_configuration_are_its_processors(config: str, combination: str | None) -> None:
+@pytest.mark.parametrize(
+    ("config", "combination"),
+    [("R-34-CD", "C+D"), ("R-34-DG", "G+D"), ("RX-1.6-CDG", "C+G+D"), ("EN-L4-C", None)],
+)
+def test_the_letters_of_a_configuration_are_its_processors(
+    config: str, combination: str | None
+) -> None:
     assert combination_of(config) == combination
 
 
@@ -133,7 +179,12 @@ def test_an_unknown_letter_is_refused() -> None:
 
 
 def test_a_combination_without_a_plan_borrows_the_nearest_bound() -> None:
-    plans = [plan("R-34-CG", 690), plan("R-34-DG", 710), plan("R-34-CDG", 600), plan("R-50-CD", 999)]
+    plans = [
+        plan("R-34-CG", 690),
+        plan("R-34-DG", 710),
+        plan("R-34-CDG", 600),
+        plan("R-50-CD", 999),
+    ]
     near = nearest(plans, "R-34", "C+D")
     assert near is not None
     assert near.config == "R-34-DG", "as many processors, then most MACs; other networks never"
@@ -144,7 +195,11 @@ def test_a_combination_without_a_plan_borrows_the_nearest_bound() -> None:
 
 
 def test_every_published_plan_sets_the_bound_of_its_own_search() -> None:
-    plans = [plan("R-34-CD", 700, 300), replace(plan("R-34-CD", 900, 400), config="R-34-other"), plan("R-34-CG", 650)]
+    plans = [
+        plan("R-34-CD", 700, 300),
+        replace(plan("R-34-CD", 900, 400), config="R-34-other"),
+        plan("R-34-CG", 650),
+    ]
     tasks = tasks_of(plans, [original()], ["C+D", "G+D"])
     assert [(t.combination, t.bound.source, t.bound.borrowed) for t in tasks] == [
         ("C+D", "R-34-CD", False),
@@ -157,7 +212,10 @@ def test_every_published_plan_sets_the_bound_of_its_own_search() -> None:
 
 def test_the_scale_is_searched_at_all_macs() -> None:
     tasks = tasks_of([plan("R-50-CD")], [original("R-50")], ["C+D"])
-    assert [(t.bound.source, t.bound.macs, t.bound.params) for t in tasks] == [("R-50-CD", 700, 300), (ALL_MACS, 1000, 0)]
+    assert [(t.bound.source, t.bound.macs, t.bound.params) for t in tasks] == [
+        ("R-50-CD", 700, 300),
+        (ALL_MACS, 1000, 0),
+    ]
 
 
 def test_ratios_of_a_row() -> None:
@@ -190,7 +248,9 @@ def test_the_sum_of_rates_lies_between_one_and_the_number_of_processors(us: list
 def test_a_perfect_split_reaches_the_whole_limit(us: float, macs: int) -> None:
     row = row_of()
     assert row.share(row.fastest_us / row.limit(macs), macs) == pytest.approx(1)
-    assert row.share(us, macs) == pytest.approx(macs / us / sum(1000 / row.original.predicted_us[p] for p in row.processors))
+    assert row.share(us, macs) == pytest.approx(
+        macs / us / sum(1000 / row.original.predicted_us[p] for p in row.processors)
+    )
 
 
 @given(values=st.lists(st.floats(0.1, 10), min_size=1, max_size=6), factor=st.floats(0.1, 10))
@@ -220,20 +280,28 @@ def test_choices_keep_their_order_and_refuse_what_is_unknown() -> None:
 
 
 def test_limits_override_the_defaults_by_name() -> None:
-    assert limits_of("alpha=0.7, segment_macs=0.6", DEFAULTS) == DEFAULTS | {"alpha": 0.7, "segment_macs": 0.6}
+    assert limits_of("alpha=0.7, segment_macs=0.6", DEFAULTS) == DEFAULTS | {
+        "alpha": 0.7,
+        "segment_macs": 0.6,
+    }
     for text in ("alhpa=1", "alpha", "alpha=much"):
         with pytest.raises(BadInput, match="--limits"):
             limits_of(text, DEFAULTS)
 
 
-@pytest.mark.parametrize("argv", [["--limits", "alpha=-1"], ["--timeout-s", "0"], ["--out", "/no/such/folder/x.md"]])
+@pytest.mark.parametrize(
+    "argv", [["--limits", "alpha=-1"], ["--timeout-s", "0"], ["--out", "/no/such/folder/x.md"]]
+)
 def test_wrong_wishes_are_refused_before_any_work(argv: list[str]) -> None:
     with pytest.raises(BadInput):
         wish_of(arguments().parse_args(argv))
 
 
 def test_the_journal_lies_beside_the_page(tmp_path: Path) -> None:
-    assert wish_of(arguments().parse_args(["--out", str(tmp_path / "page.md")])).journal == tmp_path / "page.rows.jsonl"
+    assert (
+        wish_of(arguments().parse_args(["--out", str(tmp_path / "page.md")])).journal
+        == tmp_path / "page.rows.jsonl"
+    )
 
 
 def test_a_journal_gives_back_what_was_written_and_the_last_row_counts(tmp_path: Path) -> None:
@@ -286,14 +354,26 @@ def test_rows_of_other_code_other_limits_or_a_stop_are_searched_again() -> None:
     ],
 )
 def test_a_row_is_searched_only_where_the_journal_cannot_answer(
-    code: str, keep_old: bool, search: bool, runs: int, old: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    code: str,
+    keep_old: bool,
+    search: bool,
+    runs: int,
+    old: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     import reproduce_nn_stretch
 
     task, ran = row_of().task, []
     monkeypatch.setattr(reproduce_nn_stretch, "run", lambda *_: ran.append(1) or searched(task))
     known = {key_of(row): row for row in [searched(task, code)]}
-    row, is_old = one(task, "", Wish(DEFAULTS, tmp_path / "rows.jsonl", search, keep_old, Allowance(1, 1)), known, "now")
+    row, is_old = one(
+        task,
+        "",
+        Wish(DEFAULTS, tmp_path / "rows.jsonl", search, keep_old, Allowance(1, 1)),
+        known,
+        "now",
+    )
     assert (len(ran), is_old) == (runs, old)
     assert row is not None
 
@@ -319,7 +399,9 @@ def test_whatever_a_search_raises_ends_only_its_row(monkeypatch: pytest.MonkeyPa
         reproduce_search.child(row_of().task, DEFAULTS, 1 << 30, pipe)
         return Searched(**sent[-1][1])
 
-    assert failing(MemoryError()).refusal == "out of memory, 1.07374 GB of data or less were allowed"
+    assert (
+        failing(MemoryError()).refusal == "out of memory, 1.07374 GB of data or less were allowed"
+    )
     assert failing(ValueError("broken")).refusal == "ValueError: broken"
     assert failing(ValueError("broken")).stopped
     refused = failing(BadInput("no plan for x"))
@@ -332,7 +414,12 @@ def page_of(*rows: Row) -> str:
 
 
 def cells(text: str, start: str) -> list[str]:
-    return next(line for line in text.splitlines() if line.startswith(start)).removeprefix("| ").removesuffix(" |").split(" | ")
+    return (
+        next(line for line in text.splitlines() if line.startswith(start))
+        .removeprefix("| ")
+        .removesuffix(" |")
+        .split(" | ")
+    )
 
 
 def test_a_line_of_the_page_never_mixes_predicted_and_measured() -> None:
@@ -349,7 +436,10 @@ def test_a_line_of_the_page_never_mixes_predicted_and_measured() -> None:
 
 def test_every_line_of_a_table_has_every_column() -> None:
     empty = replace(row_of(), searched=None)
-    refused = replace(row_of(plan("R-34-CD")), searched=searched(row_of().task, refusal="no plan | none", latency_us=math.nan))
+    refused = replace(
+        row_of(plan("R-34-CD")),
+        searched=searched(row_of().task, refusal="no plan | none", latency_us=math.nan),
+    )
     text = page_of(row_of(plan("R-34-CD")), row_of(), empty, refused)
     width = len(cells(text, "| network | on | published plan"))
     lines = [line for line in text.splitlines() if line.startswith("| R-34 | C+D")]
@@ -361,7 +451,10 @@ def test_every_line_of_a_table_has_every_column() -> None:
 def test_a_found_plan_slower_than_the_published_one_says_why() -> None:
     published = plan("R-34-CD", us=40.0, breaks=("main_branch",), outside=("group width",))
     text = page_of(row_of(published))
-    assert "slower than published by 25.0%; the published plan has main_branch, group width, see --limits" in text
+    assert (
+        "slower than published by 25.0%; the published plan has main_branch, group width, see"
+        " --limits" in text
+    )
 
 
 def test_a_processor_that_a_found_plan_leaves_idle_is_named() -> None:
@@ -370,7 +463,9 @@ def test_a_processor_that_a_found_plan_leaves_idle_is_named() -> None:
 
 
 def test_missing_rows_and_old_rows_are_counted_on_the_page() -> None:
-    results = Results((original(),), (), (replace(row_of(), searched=None),), DEFAULTS, True, 3, "somewhere")
+    results = Results(
+        (original(),), (), (replace(row_of(), searched=None),), DEFAULTS, True, 3, "somewhere"
+    )
     text = page(results)
     assert "1 of 1 rows are not searched yet" in text
     assert "3 rows were searched by other code" in text
@@ -386,8 +481,12 @@ def test_a_borrowed_bound_takes_no_part_in_means_of_published_plans() -> None:
 def test_the_page_can_be_read_back_as_json() -> None:
     from reproduce_nn_stretch import as_json
 
-    refused = replace(row_of(), searched=searched(row_of().task, refusal="no plan", latency_us=math.nan))
-    results = Results((original(),), (), (row_of(plan("R-34-CD")), refused), DEFAULTS, False, 0, "somewhere")
+    refused = replace(
+        row_of(), searched=searched(row_of().task, refusal="no plan", latency_us=math.nan)
+    )
+    results = Results(
+        (original(),), (), (row_of(plan("R-34-CD")), refused), DEFAULTS, False, 0, "somewhere"
+    )
     data = json.loads(json.dumps(as_json(results), allow_nan=False))
     assert data["rows"][0]["speedup_vs_fastest"] == 2
     assert data["rows"][1]["searched"]["latency_us"] is None

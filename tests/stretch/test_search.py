@@ -1,4 +1,6 @@
-"""Search: the optimum is what brute force finds, bounds hold, and prices are those of the built plan."""
+"""Search: the optimum is what brute force finds, bounds hold, and prices are those of the built
+plan.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,15 @@ def check_is_optimal(one: Instance) -> None:
         return
     stretcher = NetworkAnalysis(one.graph)
     (latency_us, plan), trial = expected, estimate_plan(lower(stretcher, found.trial.plan), one.soc)
-    assert estimate_plan(lower(stretcher, plan), one.soc).latency_us == pytest.approx(latency_us, rel=1e-9), "brute force prices whole plans"
+    assert estimate_plan(lower(stretcher, plan), one.soc).latency_us == pytest.approx(
+        latency_us, rel=1e-9
+    ), "brute force prices whole plans"
     assert found.trial.latency_us == pytest.approx(latency_us, rel=1e-9)
-    assert (trial.latency_us, trial.macs, trial.params) == (found.trial.latency_us, found.trial.macs, found.trial.params)
+    assert (trial.latency_us, trial.macs, trial.params) == (
+        found.trial.latency_us,
+        found.trial.macs,
+        found.trial.params,
+    )
     assert within(one.bounds, trial.macs, trial.params)
     assert [constraint(trial) for constraint in constraints_of(one.limits, one.soc)] == [None] * 4
 
@@ -41,19 +49,27 @@ def test_the_optimum_is_what_brute_force_finds(seed: int) -> None:
 
 
 def forgetful(one: Instance, share: float) -> Instance | None:
-    """The same question where one processor has memory for less than the best plan wants from it; None where no plan branches."""
+    """The same question where one processor has memory for less than the best plan wants from it.
+
+    None where no plan branches.
+    """
     found = one.answer()
     if found is None or not any(s.branched for s in found.trial.plan.segments):
         return None
     held = weight_bytes(found.trial, one.soc.element_bytes)
     name = max(held, key=lambda p: held[p])
-    processors = tuple(replace(p, memory_bytes=int(share * held[name])) if p.name == name else p for p in one.soc.processors)
+    processors = tuple(
+        replace(p, memory_bytes=int(share * held[name])) if p.name == name else p
+        for p in one.soc.processors
+    )
     return replace(one, soc=replace(one.soc, processors=processors))
 
 
 @pytest.mark.parametrize("share", [0.2, 0.6, 0.95])
 def test_memory_that_binds_is_kept_to_and_the_rest_is_still_optimal(share: float) -> None:
-    bound = [one for seed in range(40) if (one := forgetful(random_instance(seed), share)) is not None]
+    bound = [
+        one for seed in range(40) if (one := forgetful(random_instance(seed), share)) is not None
+    ]
     assert len(bound) >= 10
     for one in bound:
         check_is_optimal(one)
@@ -64,7 +80,10 @@ def test_alternatives_fit_memory_too_and_where_nothing_fits_that_is_said() -> No
     held = weight_bytes(free.plans[0].trial, 1)
     assert held["dsp"] > 0
     soc = chip()
-    tight = replace(soc, processors=(soc.processors[0], replace(soc.processors[1], memory_bytes=held["dsp"] // 2)))
+    tight = replace(
+        soc,
+        processors=(soc.processors[0], replace(soc.processors[1], memory_bytes=held["dsp"] // 2)),
+    )
     for found in search(NETWORK, tight, ("cpu", "dsp"), top=3).plans:
         assert constraints_of(SegmentLimits(), tight)[3](found.trial) is None
     nothing = replace(soc, processors=tuple(replace(p, memory_bytes=10) for p in soc.processors))
@@ -73,7 +92,13 @@ def test_alternatives_fit_memory_too_and_where_nothing_fits_that_is_said() -> No
 
 
 def test_only_projections_are_searched_where_only_they_are_asked_for() -> None:
-    result = search(NETWORK, chip(0.5), limits=SegmentLimits(alpha=2.0, beta=1.5), width_steps=3, merges=("project",))
+    result = search(
+        NETWORK,
+        chip(0.5),
+        limits=SegmentLimits(alpha=2.0, beta=1.5),
+        width_steps=3,
+        merges=("project",),
+    )
     assert {s.merge for s in result.plans[0].trial.plan.segments if s.branched} <= {"project"}
 
 
@@ -95,7 +120,9 @@ def test_what_search_returns_keeps_every_constraint() -> None:
     assert result.lower_bound_us == pytest.approx(result.plans[0].trial.latency_us)
     assert len({found.trial.plan for found in result.plans}) == len(result.plans)
     for found in result.plans:
-        assert [constraint(found.trial) for constraint in constraints_of(limits, chip())] == [None] * 4
+        assert [constraint(found.trial) for constraint in constraints_of(limits, chip())] == [
+            None
+        ] * 4
     assert result.plans[0].trial.latency_us <= min(result.original_us.values()) + 1e-9
 
 
@@ -109,10 +136,27 @@ def test_bounds_on_macs_are_kept_and_impossible_ones_are_explained() -> None:
 
 
 def test_fewer_macs_than_any_plan_has_are_refused_at_once() -> None:
-    with pytest.raises(NoPlan, match=r"no plan for toy has at most 1e\+06 MACs, the limits leave none below \d"):
+    with pytest.raises(
+        NoPlan, match=r"no plan for toy has at most 1e\+06 MACs, the limits leave none below \d"
+    ):
         search(NETWORK, chip(), ("cpu", "dsp"), max_macs=1e6)
-    some = search(NETWORK, chip(0.5), ("cpu", "dsp"), SegmentLimits(alpha=2.0, beta=1.5)).plans[0].trial
-    assert search(NETWORK, chip(0.5), ("cpu", "dsp"), SegmentLimits(alpha=2.0, beta=1.5), max_macs=some.macs).plans[0].trial == some
+    some = (
+        search(NETWORK, chip(0.5), ("cpu", "dsp"), SegmentLimits(alpha=2.0, beta=1.5))
+        .plans[0]
+        .trial
+    )
+    assert (
+        search(
+            NETWORK,
+            chip(0.5),
+            ("cpu", "dsp"),
+            SegmentLimits(alpha=2.0, beta=1.5),
+            max_macs=some.macs,
+        )
+        .plans[0]
+        .trial
+        == some
+    )
 
 
 @pytest.mark.parametrize("stage", ["pricing", "following labels"])
@@ -121,14 +165,22 @@ def test_an_interrupt_leaves_a_plan_however_early(stage: str) -> None:
         if what == stage:
             raise KeyboardInterrupt
 
-    result = search(NETWORK, chip(), ("cpu", "dsp"), min_macs=0.9 * NETWORK.macs, progress=impatient)
+    result = search(
+        NETWORK, chip(), ("cpu", "dsp"), min_macs=0.9 * NETWORK.macs, progress=impatient
+    )
     assert result.interrupted
     assert not result.optimal
     assert result.plans[0].trial.macs >= 0.9 * NETWORK.macs
     assert 0 <= result.lower_bound_us <= result.plans[0].trial.latency_us
     assert result.plans[0].trial.latency_us <= min(result.original_us.values())
     with pytest.raises(NoPlan, match="interrupted"):
-        search(NETWORK, chip(), ("cpu", "dsp"), min_macs=1.1 * NETWORK.macs, progress=impatient if stage == "pricing" else stopped)
+        search(
+            NETWORK,
+            chip(),
+            ("cpu", "dsp"),
+            min_macs=1.1 * NETWORK.macs,
+            progress=impatient if stage == "pricing" else stopped,
+        )
 
 
 def stopped(what: str, done: int, of: int) -> None:
@@ -136,18 +188,26 @@ def stopped(what: str, done: int, of: int) -> None:
 
 
 def test_shares_above_one_are_refused() -> None:
-    with pytest.raises(BadInput, match="min_depth is 2, search settings, it must be a share between 0 and 1"):
+    with pytest.raises(
+        BadInput, match="min_depth is 2, search settings, it must be a share between 0 and 1"
+    ):
         SegmentLimits(min_depth=2)
 
 
 def test_equal_macs_network_has_the_macs_it_is_compared_at() -> None:
     found = search(NETWORK, chip(), ("cpu", "dsp")).plans[0]
-    assert found.iso_mac.macs == pytest.approx(found.trial.macs, rel=0.3), "the nearest width that exists"
+    assert found.iso_mac.macs == pytest.approx(found.trial.macs, rel=0.3), (
+        "the nearest width that exists"
+    )
     assert found.iso_mac.latency_us > 0
 
 
 def test_a_refusal_carries_demand_limit_and_unit() -> None:
-    trial = search(NETWORK, chip(0.5), ("cpu", "dsp"), SegmentLimits(alpha=2.0, beta=1.5)).plans[0].trial
+    trial = (
+        search(NETWORK, chip(0.5), ("cpu", "dsp"), SegmentLimits(alpha=2.0, beta=1.5))
+        .plans[0]
+        .trial
+    )
     violation = constraints_of(SegmentLimits(alpha=1e-6), chip())[0](trial)
     assert violation is not None
     assert str(violation).startswith("cost_amortised: segment ")

@@ -1,4 +1,6 @@
-"""Tables of a space: a branch put together from them costs what the branch costs that is lowered and priced."""
+"""Tables of a space: a branch put together from them costs what the branch costs that is lowered
+and priced.
+"""
 
 from __future__ import annotations
 
@@ -61,8 +63,21 @@ def cases(space: SearchSpace, seed: int, merges: tuple[str, ...]) -> list[Case]:
         i = rng.randrange(last)
         j = rng.randrange(i + 1, last + 1)
         merge = rng.choice(merges) if j < last else "concat"
-        width_in = space.original_width(i) if merge == "project" else rng.choice(space.merged_widths(i).tolist())
-        found.append(Case(i, j, width_in, rng.randrange(len(space.depths(i, j))), rng.randrange(len(space.widths(j))), merge))
+        width_in = (
+            space.original_width(i)
+            if merge == "project"
+            else rng.choice(space.merged_widths(i).tolist())
+        )
+        found.append(
+            Case(
+                i,
+                j,
+                width_in,
+                rng.randrange(len(space.depths(i, j))),
+                rng.randrange(len(space.widths(j))),
+                merge,
+            )
+        )
     return found
 
 
@@ -70,7 +85,13 @@ def tabled(space: SearchSpace, case: Case, share: int) -> tuple[dict[str, float]
     """Microseconds on each processor, MACs and parameters, as the tables say."""
     rest, (d, w) = space.tail_costs(case.i, case.j), (case.depth, case.width)
     if case.merge == "project":
-        parts = [(costs, (w,)) for costs in (space.projected_head_costs(case.i, case.j), space.exit_adapter(case.j, share))]
+        parts = [
+            (costs, (w,))
+            for costs in (
+                space.projected_head_costs(case.i, case.j),
+                space.exit_adapter(case.j, share),
+            )
+        ]
     else:
         front = space.head_costs(case.i)
         parts = [(front.costs, (front.row(case.width_in), int(rest.first[w])))]
@@ -78,8 +99,14 @@ def tabled(space: SearchSpace, case: Case, share: int) -> tuple[dict[str, float]
     def total(of: CostArrays, at: tuple[int, ...], processor: str) -> float:
         return float(of.latency_us[processor][at])
 
-    us = {p: float(rest.us[p][d, w]) + sum(total(c, at, p) for c, at in parts) for p in space.processors}
-    return us, *(float(getattr(rest, n)[d, w]) + sum(float(getattr(c, n)[at]) for c, at in parts) for n in ("macs", "params"))  # type: ignore[return-value]
+    us = {
+        p: float(rest.us[p][d, w]) + sum(total(c, at, p) for c, at in parts)
+        for p in space.processors
+    }
+    return us, *(
+        float(getattr(rest, n)[d, w]) + sum(float(getattr(c, n)[at]) for c, at in parts)
+        for n in ("macs", "params")
+    )  # type: ignore[return-value]
 
 
 def check_branch(space: SearchSpace, case: Case) -> bool:
@@ -98,17 +125,36 @@ def check_branch(space: SearchSpace, case: Case) -> bool:
     assert macs == pytest.approx(graph.macs, rel=1e-9), case
     assert params == pytest.approx(graph.params, rel=1e-9), case
     for processor in space.processors:
-        assert us[processor] == pytest.approx(space.pricer.estimate_graph(graph, processor).latency_us, rel=1e-9), (case, processor)
+        assert us[processor] == pytest.approx(
+            space.pricer.estimate_graph(graph, processor).latency_us, rel=1e-9
+        ), (case, processor)
     return True
 
 
-def check_space(graph: Graph, soc: Soc, steps: int | None, seed: int, merges: tuple[str, ...] = ("concat", "project")) -> int:
+def check_space(
+    graph: Graph,
+    soc: Soc,
+    steps: int | None,
+    seed: int,
+    merges: tuple[str, ...] = ("concat", "project"),
+) -> int:
     """How many branches there were."""
-    space = SearchSpace(NetworkAnalysis(graph), CostModel(soc, "nearest"), PROCESSORS, SegmentLimits(min_depth=0.2, min_width=0.2), steps, merges)
+    space = SearchSpace(
+        NetworkAnalysis(graph),
+        CostModel(soc, "nearest"),
+        PROCESSORS,
+        SegmentLimits(min_depth=0.2, min_width=0.2),
+        steps,
+        merges,
+    )
     known = [
-        case for case in cases(space, seed, merges) if case.merge == "project" and space.unit(case.i).keeps_widths
+        case
+        for case in cases(space, seed, merges)
+        if case.merge == "project" and space.unit(case.i).keeps_widths
     ]  # see the test of pools below
-    return sum(check_branch(space, case) for case in cases(space, seed, merges) if case not in known)
+    return sum(
+        check_branch(space, case) for case in cases(space, seed, merges) if case not in known
+    )
 
 
 def captured(recipe: tuple[tuple[Step, ...], bool]) -> Graph:
@@ -116,7 +162,9 @@ def captured(recipe: tuple[tuple[Step, ...], bool]) -> Graph:
 
 
 def toy(rng: Random) -> Graph:
-    stages = tuple((rng.choice((8, 12, 16, 24, 32)), rng.randint(1, 3)) for _ in range(rng.randint(1, 2)))
+    stages = tuple(
+        (rng.choice((8, 12, 16, 24, 32)), rng.randint(1, 3)) for _ in range(rng.randint(1, 2))
+    )
     return residual(stages, 16, rng.choice((8, 16)), rng.random() < 0.6)
 
 
@@ -131,7 +179,9 @@ def test_a_branch_of_a_toy_costs_what_its_tables_say(make: object, seed: int) ->
 @settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @example(((Step("residual", 24, 3), Step("dense", 16, 2)), False), 5, 0)
 @example(((Step("shuffle", 24, 2), Step("dense", 16, 2)), True), None, 16)
-@example(((Step("dense", 16, 2),), True), None, 0)  # a pool behind 18 channels, which are on no granule
+@example(
+    ((Step("dense", 16, 2),), True), None, 0
+)  # a pool behind 18 channels, which are on no granule
 @given(recipes, st.sampled_from((None, 3, 5)), st.integers(0, 1000))
 def test_a_branch_of_any_network_costs_what_its_tables_say(
     make: object, recipe: tuple[tuple[Step, ...], bool], steps: int | None, seed: int
@@ -140,7 +190,10 @@ def test_a_branch_of_any_network_costs_what_its_tables_say(
 
 
 @pytest.mark.parametrize("make", [mi9, chip], ids=["mi9", "rate"])
-@pytest.mark.parametrize("kind", ["conv", "residual", "inverted", "depthwise", "squeeze", "dense", "inception", "layernorm"])
+@pytest.mark.parametrize(
+    "kind",
+    ["conv", "residual", "inverted", "depthwise", "squeeze", "dense", "inception", "layernorm"],
+)
 def test_a_projected_branch_costs_what_its_tables_say(make: object, kind: str) -> None:
     for width in (16, 24, 32):
         check_space(captured(((Step(kind, width, 2),), False)), make(), 5, width, ("project",))  # type: ignore[operator]
@@ -148,14 +201,19 @@ def test_a_projected_branch_costs_what_its_tables_say(make: object, kind: str) -
 
 def test_a_projected_branch_that_starts_with_a_pool_costs_what_its_tables_say() -> None:
     graph = captured(((Step("grouped", 32, 1), Step("split", 24, 1)), True))
-    space = SearchSpace(NetworkAnalysis(graph), CostModel(chip()), PROCESSORS, SegmentLimits(min_width=0.2))
+    space = SearchSpace(
+        NetworkAnalysis(graph), CostModel(chip()), PROCESSORS, SegmentLimits(min_width=0.2)
+    )
     names = [cut.name for cut in space.cuts]
     i, j = names.index("blocks"), names.index("pool")
     for width in range(len(space.widths(j))):
         check_branch(space, Case(i, j, space.original_width(i), 0, width, "project"))
 
 
-@pytest.mark.xfail(strict=True, reason="tables price units one by one, and copies between layouts depend on their neighbours")
+@pytest.mark.xfail(
+    strict=True,
+    reason="tables price units one by one, and copies between layouts depend on their neighbours",
+)
 def test_a_branch_of_a_toy_costs_what_its_tables_say_where_maps_are_blocked() -> None:
     for seed in range(3):
         check_space(toy(Random(seed)), blocked(), 5, seed)
@@ -167,14 +225,23 @@ def test_the_original_costs_what_its_units_cost(steps: int | None) -> None:
     space = SearchSpace(stretcher, pricer, PROCESSORS, SegmentLimits(), steps)
     us, macs = space.original(0, len(space.cuts) - 1)
     assert macs == stretcher.graph.macs
-    assert us == pytest.approx({p: pricer.estimate_graph(stretcher.graph, p).latency_us for p in PROCESSORS})
+    assert us == pytest.approx(
+        {p: pricer.estimate_graph(stretcher.graph, p).latency_us for p in PROCESSORS}
+    )
 
 
 def test_widths_are_on_the_granule_and_end_with_the_original() -> None:
-    space = SearchSpace(NetworkAnalysis(residual(((32, 2), (64, 2)))), CostModel(chip()), PROCESSORS, SegmentLimits(min_width=0.25))
+    space = SearchSpace(
+        NetworkAnalysis(residual(((32, 2), (64, 2)))),
+        CostModel(chip()),
+        PROCESSORS,
+        SegmentLimits(min_width=0.25),
+    )
     assert space.widths(2).tolist() == [8, 16, 24, 32]
     assert space.widths(len(space.cuts) - 1).tolist() == [10]
-    assert set(space.merged_widths(2).tolist()) == set(range(16, 72, 8)), "sums of two, and the original"
+    assert set(space.merged_widths(2).tolist()) == set(range(16, 72, 8)), (
+        "sums of two, and the original"
+    )
     narrow = replace_steps(space, 3)
     assert len(narrow.widths(4)) == 3
 

@@ -1,4 +1,7 @@
-"""Plans become modules: what is described is what is built, and a plan that branches nothing changes nothing."""
+"""Plans become modules.
+
+What is described is what is built, and a plan that branches nothing changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,11 @@ from nnstretch.capture import CapturedNetwork, default_input, load_model, trace
 from nnstretch.errors import BadPlan
 from nnstretch.plan import Branch, Plan, Segment
 from nnstretch.stretch import LoweredNetwork, NetworkAnalysis, lower, single_processor_plan, stretch
-from nnstretch.stretch.lowering.channel_allocation import allocate_channels, nearest_sum, reachable_sums
+from nnstretch.stretch.lowering.channel_allocation import (
+    allocate_channels,
+    nearest_sum,
+    reachable_sums,
+)
 from nnstretch.stretch.lowering.two_branch_plan import two_branches
 from nnstretch.stretch.weights.branched_module import build_module
 from nnstretch.structure.channel_groups import analyze_channels
@@ -25,11 +32,20 @@ X = torch.randn(INPUT, generator=torch.Generator().manual_seed(0))
 WIDTHS = st.sampled_from((0.25, 0.5, 0.7))
 DEPTHS = st.sampled_from((0.34, 0.5, 0.75, 1.0))
 ZOO = {
-    "torchvision:resnet18": 64, "torchvision:mobilenet_v3_small": 64, "torchvision:shufflenet_v2_x0_5": 64,
-    "torchvision:squeezenet1_1": 64, "torchvision:efficientnet_b0": 64, "torchvision:regnet_y_400mf": 64,
-    "timm:convnext_atto": 64, "timm:ghostnet_050": 64, "timm:rexnet_100": 64, "timm:nf_regnet_b0": 64,
-    "timm:dla46_c": 64, "timm:test_vit?img_size=64": 64, "timm:coat_lite_tiny?img_size=64": 64,
-}  # fmt: skip
+    "torchvision:resnet18": 64,
+    "torchvision:mobilenet_v3_small": 64,
+    "torchvision:shufflenet_v2_x0_5": 64,
+    "torchvision:squeezenet1_1": 64,
+    "torchvision:efficientnet_b0": 64,
+    "torchvision:regnet_y_400mf": 64,
+    "timm:convnext_atto": 64,
+    "timm:ghostnet_050": 64,
+    "timm:rexnet_100": 64,
+    "timm:nf_regnet_b0": 64,
+    "timm:dla46_c": 64,
+    "timm:test_vit?img_size=64": 64,
+    "timm:coat_lite_tiny?img_size=64": 64,
+}
 
 
 def counted_macs(module: nn.Module, x: torch.Tensor) -> int:
@@ -39,9 +55,15 @@ def counted_macs(module: nn.Module, x: torch.Tensor) -> int:
     def hook(layer: nn.Module, _: object, output: torch.Tensor) -> None:
         nonlocal total
         weight: torch.Tensor = layer.weight  # type: ignore[assignment]
-        total += output.numel() * weight[0].numel() + (output.numel() if layer.bias is not None else 0)
+        total += output.numel() * weight[0].numel() + (
+            output.numel() if layer.bias is not None else 0
+        )
 
-    handles = [m.register_forward_hook(hook) for m in module.modules() if isinstance(m, (nn.Conv2d, nn.Linear))]
+    handles = [
+        m.register_forward_hook(hook)
+        for m in module.modules()
+        if isinstance(m, (nn.Conv2d, nn.Linear))
+    ]
     with torch.no_grad():
         module.eval()(x)
     for handle in handles:
@@ -49,7 +71,9 @@ def counted_macs(module: nn.Module, x: torch.Tensor) -> int:
     return total
 
 
-def check_built(lowered: LoweredNetwork, captured: CapturedNetwork, x: torch.Tensor, hooks: bool = True) -> None:
+def check_built(
+    lowered: LoweredNetwork, captured: CapturedNetwork, x: torch.Tensor, hooks: bool = True
+) -> None:
     """Parameters, work, shape and gradients of the module are those of the description."""
     module = build_module(lowered, captured.weights)
     assert sum(p.numel() for p in module.parameters()) == lowered.params
@@ -70,27 +94,50 @@ def test_every_kind_of_block_can_be_halved(kind: str) -> None:
     check_built(lower(stretcher, survey.plan), captured, X, hooks=kind != "standard")
 
 
-@given(recipe=recipes, depths=st.tuples(DEPTHS, DEPTHS), width=WIDTHS, merge=st.sampled_from(("concat", "project")))
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow], phases=[Phase.explicit, Phase.generate])
-@example(recipe=((Step("dense", 16), Step("grouped", 16)), False), depths=(0.34, 0.34), width=0.25, merge="project")
+@given(
+    recipe=recipes,
+    depths=st.tuples(DEPTHS, DEPTHS),
+    width=WIDTHS,
+    merge=st.sampled_from(("concat", "project")),
+)
+@settings(
+    max_examples=10,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    phases=[Phase.explicit, Phase.generate],
+)
+@example(
+    recipe=((Step("dense", 16), Step("grouped", 16)), False),
+    depths=(0.34, 0.34),
+    width=0.25,
+    merge="project",
+)
 def test_any_plan_of_any_network_is_built_as_described(
     recipe: tuple[tuple[Step, ...], bool], depths: tuple[float, float], width: float, merge: str
 ) -> None:
     captured = trace(module := network(*recipe), X, "drawn")
     stretcher = NetworkAnalysis(captured.graph)
-    same = build_module(lower(stretcher, single_processor_plan(captured.graph, "drawn", "cpu")), captured.weights)
+    same = build_module(
+        lower(stretcher, single_processor_plan(captured.graph, "drawn", "cpu")), captured.weights
+    )
     with torch.no_grad():
         assert relative(module.eval()(X), same.eval()(X)) <= 1e-5
     assert sum(p.numel() for p in same.parameters()) == sum(p.numel() for p in module.parameters())
     plan = two_branches(stretcher, "drawn", ("cpu", "dsp"), depths, width).plan
     if merge == "project":
-        plan = Plan(plan.model, plan.input_shape, tuple(projected(segment) for segment in plan.segments))
+        plan = Plan(
+            plan.model, plan.input_shape, tuple(projected(segment) for segment in plan.segments)
+        )
     standard = any(step.kind == "standard" for step in recipe[0])
     check_built(lower(stretcher, plan), captured, X, hooks=not standard)
 
 
 def projected(segment: Segment) -> Segment:
-    return Segment(segment.start, segment.end, segment.branches, "project") if segment.branched else segment
+    return (
+        Segment(segment.start, segment.end, segment.branches, "project")
+        if segment.branched
+        else segment
+    )
 
 
 @pytest.mark.parametrize("name", ZOO)
@@ -108,27 +155,57 @@ def test_a_plan_that_branches_nothing_is_the_original(name: str) -> None:
 
 @cache
 def resnet18() -> NetworkAnalysis:
-    return NetworkAnalysis(trace(load_model("torchvision:resnet18"), torch.zeros(1, 3, 64, 64), "resnet18").graph)
+    return NetworkAnalysis(
+        trace(load_model("torchvision:resnet18"), torch.zeros(1, 3, 64, 64), "resnet18").graph
+    )
 
 
-def plan_with(*branches: Branch, start: str = "maxpool", end: str = "layer1", merge: str = "concat") -> Plan:
+def plan_with(
+    *branches: Branch, start: str = "maxpool", end: str = "layer1", merge: str = "concat"
+) -> Plan:
     before = (Segment("input", start, (Branch("cpu"),)),)
-    return Plan("resnet18", (1, 3, 64, 64), (*before, Segment(start, end, branches, merge), Segment(end, "output", (Branch("cpu"),))))
+    return Plan(
+        "resnet18",
+        (1, 3, 64, 64),
+        (*before, Segment(start, end, branches, merge), Segment(end, "output", (Branch("cpu"),))),
+    )
 
 
 @pytest.mark.parametrize(
     ("plan", "said"),
     [
-        (plan_with(Branch("cpu", 1, 32), Branch("dsp", 9, 32), start="layer4", end="avgpool"), "depth 9 is impossible, segment layer4"),
+        (
+            plan_with(Branch("cpu", 1, 32), Branch("dsp", 9, 32), start="layer4", end="avgpool"),
+            "depth 9 is impossible, segment layer4",
+        ),
         (plan_with(Branch("cpu", 0, 32)), "depth 0 is impossible"),
-        (plan_with(Branch("cpu", 1, 0)), "width 0 is impossible, segment maxpool -> layer1 on cpu, a branch needs at least one channel"),
-        (plan_with(Branch("cpu"), end="layer9"), "unknown cut 'layer9', network resnet18, its cuts are relu, maxpool"),
+        (
+            plan_with(Branch("cpu", 1, 0)),
+            (
+                "width 0 is impossible, segment maxpool -> layer1 on cpu, a branch needs at least"
+                " one channel"
+            ),
+        ),
+        (
+            plan_with(Branch("cpu"), end="layer9"),
+            "unknown cut 'layer9', network resnet18, its cuts are relu, maxpool",
+        ),
         (plan_with(Branch("cpu"), Branch("cpu")), "two branches on one processor, cpu, cpu"),
         (plan_with(Branch("cpu", activation="sine")), "unknown activation 'sine'"),
         (plan_with(Branch("cpu"), start="layer2", end="layer1"), "not after its start"),
         (Plan("resnet18", (1, 3, 64, 64), ()), "empty plan"),
-        (Plan("resnet18", (1, 3, 64, 64), (Segment("input", "layer1", (Branch("cpu"),)),)), "it must end at 'output'"),
-        (Plan("resnet18", (1, 3, 64, 64), (Segment("input", "output", (Branch("cpu", width=500),)),)), "output becomes 1x500"),
+        (
+            Plan("resnet18", (1, 3, 64, 64), (Segment("input", "layer1", (Branch("cpu"),)),)),
+            "it must end at 'output'",
+        ),
+        (
+            Plan(
+                "resnet18",
+                (1, 3, 64, 64),
+                (Segment("input", "output", (Branch("cpu", width=500),)),),
+            ),
+            "output becomes 1x500",
+        ),
     ],
 )
 def test_what_a_plan_may_not_say(plan: Plan, said: str) -> None:
@@ -139,8 +216,14 @@ def test_what_a_plan_may_not_say(plan: Plan, said: str) -> None:
 
 
 def test_a_gap_between_segments_is_named() -> None:
-    segments = (Segment("input", "layer1", (Branch("cpu"),)), Segment("layer2", "output", (Branch("cpu"),)))
-    with pytest.raises(BadPlan, match="segment 1 starts at 'layer2', plan of resnet18, the one before ends at 'layer1'"):
+    segments = (
+        Segment("input", "layer1", (Branch("cpu"),)),
+        Segment("layer2", "output", (Branch("cpu"),)),
+    )
+    with pytest.raises(
+        BadPlan,
+        match="segment 1 starts at 'layer2', plan of resnet18, the one before ends at 'layer1'",
+    ):
         lower(resnet18(), Plan("resnet18", (1, 3, 64, 64), segments))
 
 
@@ -158,8 +241,18 @@ def test_a_deeper_branch_repeats_its_last_block() -> None:
 def test_a_width_that_groups_cannot_make_is_refused_with_the_nearest() -> None:
     graph = trace(network([Step("grouped", 16)]), X, "grouped").graph
     name = next(cut.name for cut in NetworkAnalysis(graph).cuts if "blocks" in cut.name)
-    plan = Plan("grouped", INPUT, (Segment("input", name, (Branch("cpu", width=10),)), Segment(name, "output", (Branch("cpu"),))))
-    said = r"width 10 is impossible, segment input -> .* on cpu, channels come in whole groups, 8 is the nearest"
+    plan = Plan(
+        "grouped",
+        INPUT,
+        (
+            Segment("input", name, (Branch("cpu", width=10),)),
+            Segment(name, "output", (Branch("cpu"),)),
+        ),
+    )
+    said = (
+        r"width 10 is impossible, segment input -> .* on cpu, channels come in whole groups, 8 is"
+        r" the nearest"
+    )
     with pytest.raises(BadPlan, match=said):
         lower(graph, plan)
 
@@ -169,23 +262,39 @@ def test_reachable_sums_are_those_of_brute_force(steps: list[int], wanted: int) 
     reached = {sum(steps)}
     for _ in range(140):
         reached |= {n + step for n in reached for step in steps if n + step <= 140}
-    assert {n for n in range(141) if reachable_sums(steps, 140) >> n & 1} == {n for n in reached if n <= 140}
+    assert {n for n in range(141) if reachable_sums(steps, 140) >> n & 1} == {
+        n for n in reached if n <= 140
+    }
     assert abs(nearest_sum(steps, wanted) - wanted) == min(abs(n - wanted) for n in reached)  # type: ignore[arg-type]
 
 
-@given(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 8)), min_size=1, max_size=4), st.integers(1, 200))
+@given(
+    st.lists(st.tuples(st.integers(1, 6), st.integers(1, 8)), min_size=1, max_size=4),
+    st.integers(1, 200),
+)
 def test_shares_make_the_width_or_the_nearest(groups: list[tuple[int, int]], wanted: int) -> None:
     from dataclasses import replace
     from fractions import Fraction
 
-    found = replace(analyze_channels(resnet18().graph), granularity={root: count for root, (_, count) in enumerate(groups)})
+    found = replace(
+        analyze_channels(resnet18().graph),
+        granularity={root: count for root, (_, count) in enumerate(groups)},
+    )
     free = {root: step * count for root, (step, count) in enumerate(groups)}
     shares = allocate_channels(free, found, Fraction(wanted), Fraction(wanted, sum(free.values())))
     made = sum(free[root] * scale for root, scale in shares.items())
     assert made == nearest_sum([step for step, _ in groups], Fraction(wanted))
-    assert all(scale > 0 and (scale * found.granularity[root]).denominator == 1 for root, scale in shares.items())
+    assert all(
+        scale > 0 and (scale * found.granularity[root]).denominator == 1
+        for root, scale in shares.items()
+    )
 
 
 def test_default_inputs_are_what_networks_are_made_for() -> None:
-    assert default_input("torchvision:resnet18", load_model("torchvision:resnet18")) == (1, 3, 224, 224)
+    assert default_input("torchvision:resnet18", load_model("torchvision:resnet18")) == (
+        1,
+        3,
+        224,
+        224,
+    )
     assert default_input("timm:test_vit", load_model("timm:test_vit")) == (1, 3, 160, 160)

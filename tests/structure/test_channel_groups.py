@@ -1,4 +1,7 @@
-"""Channel groups: what scales together, what stays, and why; and the rewritten shapes are PyTorch's own."""
+"""Channel groups: what scales together, what stays, and why.
+
+And the rewritten shapes are PyTorch's own.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,9 @@ def conv(cin: int, cout: int, groups: int = 1, k: int = 1) -> nn.Conv2d:
     return nn.Conv2d(cin, cout, k, padding=k // 2, groups=groups, bias=False)
 
 
-def analysed(module: nn.Module, shape: tuple[int, ...] = (2, 8, 4, 4)) -> tuple[Graph, ChannelGroups]:
+def analysed(
+    module: nn.Module, shape: tuple[int, ...] = (2, 8, 4, 4)
+) -> tuple[Graph, ChannelGroups]:
     graph = trace(module, torch.zeros(shape), "net").graph
     return graph, analyze_channels(graph)
 
@@ -68,7 +73,14 @@ def test_a_weight_that_is_added_is_no_shortcut() -> None:
 
 
 def test_depthwise_and_grouped_convolutions_come_in_whole_groups() -> None:
-    _, found = analysed(Of(lambda x, a, b, c: c(b(a(x))), a=conv(8, 32), b=conv(32, 32, groups=32), c=conv(32, 64, groups=4)))
+    _, found = analysed(
+        Of(
+            lambda x, a, b, c: c(b(a(x))),
+            a=conv(8, 32),
+            b=conv(32, 32, groups=32),
+            c=conv(32, 64, groups=4),
+        )
+    )
     assert root(found, "a") == root(found, "b") == root(found, "c")
     assert found.granularity[root(found, "a").pop()] == 4
     assert "group width" in found.pinned[root(found, "c", 1).pop()]
@@ -76,26 +88,39 @@ def test_depthwise_and_grouped_convolutions_come_in_whole_groups() -> None:
 
 def test_squeeze_and_excitation_follows_what_it_gates() -> None:
     layers = {"a": conv(8, 16), "d": conv(16, 4), "u": conv(4, 16)}
-    net = Of(lambda x, a, d, u: (y := a(x)) * torch.sigmoid(u(d(y.mean((2, 3), keepdim=True)))), **layers)
+    net = Of(
+        lambda x, a, d, u: (y := a(x)) * torch.sigmoid(u(d(y.mean((2, 3), keepdim=True)))), **layers
+    )
     _, found = analysed(net)
     assert root(found, "a") == root(found, "u") == root(found, "d", 1)
     assert root(found, "d") != root(found, "a")
 
 
 def test_a_concatenation_lays_groups_side_by_side() -> None:
-    graph, found = analysed(Of(lambda x, a, b: torch.cat([a(x), b(x)], 1), a=conv(8, 16), b=conv(8, 24)))
+    graph, found = analysed(
+        Of(lambda x, a, b: torch.cat([a(x), b(x)], 1), a=conv(8, 16), b=conv(8, 24))
+    )
     assert found.roots(found.shapes[graph.outputs[0]][0][1]) == root(found, "a") | root(found, "b")
     assert not root(found, "a") & root(found, "b")
 
 
 def test_what_reads_a_concatenation_scales_its_parts_by_one_ratio() -> None:
-    _, found = analysed(Of(lambda x, a, b, c: c(torch.cat([a(x), b(x)], 1)), a=conv(8, 16), b=conv(8, 24), c=conv(40, 8)))
+    _, found = analysed(
+        Of(
+            lambda x, a, b, c: c(torch.cat([a(x), b(x)], 1)),
+            a=conv(8, 16),
+            b=conv(8, 24),
+            c=conv(40, 8),
+        )
+    )
     assert root(found, "c", 1) == root(found, "a") == root(found, "b")
     assert found.granularity[root(found, "c", 1).pop()] == 8
 
 
 def test_equal_pieces_stay_equal() -> None:
-    net = Of(lambda x, a, b: (y := a(x).chunk(2, 1)) and y[0] * b(y[1]), a=conv(8, 32), b=conv(16, 16))
+    net = Of(
+        lambda x, a, b: (y := a(x).chunk(2, 1)) and y[0] * b(y[1]), a=conv(8, 32), b=conv(16, 16)
+    )
     _, found = analysed(net)
     assert root(found, "a") == root(found, "b", 1)
     assert found.granularity[root(found, "a").pop()] == 16
@@ -103,14 +128,21 @@ def test_equal_pieces_stay_equal() -> None:
 
 def test_unequal_slices_scale_apart() -> None:
     """A weight whose channels go different ways is two groups."""
-    net = Of(lambda x, a, b, c: b((y := a(x))[:, :10]).sum() * c(y[:, 10:]), a=conv(8, 16), b=conv(10, 8), c=conv(6, 8))
+    net = Of(
+        lambda x, a, b, c: b((y := a(x))[:, :10]).sum() * c(y[:, 10:]),
+        a=conv(8, 16),
+        b=conv(10, 8),
+        c=conv(6, 8),
+    )
     _, found = analysed(net)
     assert root(found, "a") == root(found, "b", 1) | root(found, "c", 1)
     assert not root(found, "b", 1) & root(found, "c", 1)
 
 
 def test_slices_that_something_ties_again_stay_one_group() -> None:
-    net = Of(lambda x, a, b: b(F.group_norm(a(x), 4)) + a(x)[:, :4].sum(), a=conv(8, 16), b=conv(16, 8))
+    net = Of(
+        lambda x, a, b: b(F.group_norm(a(x), 4)) + a(x)[:, :4].sum(), a=conv(8, 16), b=conv(16, 8)
+    )
     _, found = analysed(net)
     scales = dict.fromkeys(root(found, "a"), Fraction(1, 2))
     assert len({scales[r] for r in root(found, "a")}) == 1
@@ -118,7 +150,9 @@ def test_slices_that_something_ties_again_stay_one_group() -> None:
 
 
 def test_flatten_multiplies_channels() -> None:
-    graph, found = analysed(Of(lambda x, a, f: f(a(x).flatten(1)), a=conv(8, 16), f=nn.Linear(256, 10)))
+    graph, found = analysed(
+        Of(lambda x, a, f: f(a(x).flatten(1)), a=conv(8, 16), f=nn.Linear(256, 10))
+    )
     half = resize_graph(graph, found, dict.fromkeys(root(found, "a"), Fraction(1, 2)))
     assert half.specs()["layers.f.weight"].shape == (10, 128)
 
@@ -172,9 +206,14 @@ def test_pixels_are_pinned() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rewritten_shapes_are_those_that_pytorch_computes(kind: str) -> None:
-    """Every free group at half its size (a whole number of its steps): each value has the shape the graph says."""
+    """Every free group at half its size (a whole number of its steps).
+
+    Each value has the shape the graph says.
+    """
     graph, found = analysed(network([Step(kind, 32, 2), Step("conv", 24)]), INPUT)
-    outer = found.roots(found.shapes[graph.inputs[0].name][0][1]) | found.roots(found.shapes[graph.outputs[0]][0][1])
+    outer = found.roots(found.shapes[graph.inputs[0].name][0][1]) | found.roots(
+        found.shapes[graph.outputs[0]][0][1]
+    )
     free = set(found.root) - found.pinned.keys() - outer
     scales = {r: Fraction(max(1, found.granularity[r] // 2), found.granularity[r]) for r in free}
     half = resize_graph(graph, found, scales)

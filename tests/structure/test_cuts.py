@@ -1,4 +1,7 @@
-"""Cuts are exactly the tensors that alone separate input from output; units and repeats follow from them."""
+"""Cuts are exactly the tensors that alone separate input from output.
+
+Units and repeats follow from them.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,20 @@ from nnstretch.errors import BadPlan
 from nnstretch.graph import Graph, Node, TensorSpec, Value, ValueRef
 from nnstretch.structure.blocks import find_stages, find_units
 from nnstretch.structure.cuts import INPUT as ENTRY
-from nnstretch.structure.cuts import Cut, cut_named, find_cuts, prune_unread, section, separating_positions
+from nnstretch.structure.cuts import (
+    Cut,
+    cut_named,
+    find_cuts,
+    prune_unread,
+    section,
+    separating_positions,
+)
 
 MAP = TensorSpec((1, 8, 4, 4))
-RESNET18_CUTS = "relu maxpool layer1.0 layer1 layer2.0 layer2 layer3.0 layer3 layer4.0 layer4 avgpool flatten output"
+RESNET18_CUTS = (
+    "relu maxpool layer1.0 layer1 layer2.0 layer2 layer3.0 layer3 layer4.0 layer4 avgpool flatten"
+    " output"
+)
 MACS = {"resnet18": 1_814_074_344, "resnet34": 3_663_762_408, "resnet50": 4_089_185_256}
 PARAMS = {"resnet18": 11_689_512, "resnet34": 21_797_672, "resnet50": 25_557_032}
 
@@ -37,10 +50,16 @@ def graphs(draw: st.DrawFn) -> Graph:
     for i in range(draw(st.integers(1, 10))):
         op = draw(st.sampled_from(("relu", "batch_norm", "max_pool2d", "add.Tensor")))
         first = draw(st.sampled_from(names[-3:]))
-        args = (ValueRef(first), ValueRef(draw(st.sampled_from(names)))) if op == "add.Tensor" else (ValueRef(first),)
+        args = (
+            (ValueRef(first), ValueRef(draw(st.sampled_from(names))))
+            if op == "add.Tensor"
+            else (ValueRef(first),)
+        )
         nodes.append(Node(f"n{i}", op, args, (MAP,)))
         names.append(f"n{i}")
-    return Graph("drawn", (Value("x", MAP),), (), prune_unread(tuple(nodes), names[-1]), (names[-1],))
+    return Graph(
+        "drawn", (Value("x", MAP),), (), prune_unread(tuple(nodes), names[-1]), (names[-1],)
+    )
 
 
 def reachable(graph: Graph, without: str) -> bool:
@@ -55,20 +74,31 @@ def reachable(graph: Graph, without: str) -> bool:
 @given(graphs())
 @settings(max_examples=300)
 def test_separators_are_those_of_brute_force(graph: Graph) -> None:
-    expected = [node.name for node in graph.nodes if reachable(graph, "") and not reachable(graph, node.name)]
+    expected = [
+        node.name
+        for node in graph.nodes
+        if reachable(graph, "") and not reachable(graph, node.name)
+    ]
     assert [graph.nodes[i].name for i, _ in separating_positions(graph)] == expected
 
 
 @given(graphs())
 @settings(max_examples=300)
 def test_only_the_inside_of_a_kernel_is_left_out(graph: Graph) -> None:
-    """Of the separators, those are no cuts whose one reader is an activation behind a norm or a sum."""
+    """Of the separators, those are no cuts whose one reader is an activation behind a norm or a
+    sum.
+    """
     readers = graph.consumers()
     kept = {cut.value for cut in find_cuts(graph)}
     for i, name in separating_positions(graph):
         node = graph.nodes[i]
         mine = readers.get(node.name, ())
-        fused = name != "output" and len(mine) == 1 and mine[0].kind == "relu" and node.kind in ("batch_norm", "add")
+        fused = (
+            name != "output"
+            and len(mine) == 1
+            and mine[0].kind == "relu"
+            and node.kind in ("batch_norm", "add")
+        )
         assert (node.name in kept) is not fused
 
 
@@ -88,14 +118,23 @@ def test_units_add_up_and_repeats_name_the_first_of_their_stage() -> None:
         assert sum(u.macs for u in found) == graph.macs
         assert sum(u.params for u in found) == graph.params
         assert [u.start.name for u in found] == [ENTRY, *(u.end.name for u in found[:-1])]
-    repeats = [f"{u.end.name} < {u.repeat_of}" for u in find_units(resnet("resnet18")) if u.repeat_of]
-    assert repeats == ["layer1 < layer1.0", "layer2 < layer2.0", "layer3 < layer3.0", "layer4 < layer4.0"]
+    repeats = [
+        f"{u.end.name} < {u.repeat_of}" for u in find_units(resnet("resnet18")) if u.repeat_of
+    ]
+    assert repeats == [
+        "layer1 < layer1.0",
+        "layer2 < layer2.0",
+        "layer3 < layer3.0",
+        "layer4 < layer4.0",
+    ]
     assert [stage.depth for stage in find_stages(resnet("resnet50"))] == [3, 4, 6, 3]
 
 
 def test_a_plain_stage_repeats_its_convolutions() -> None:
     graph = trace(network([Step("conv", 24, 3)]), torch.zeros(INPUT), "plain").graph
-    assert [(stage.first_end.name, stage.depth) for stage in find_stages(graph)] == [("blocks.0", 3)]
+    assert [(stage.first_end.name, stage.depth) for stage in find_stages(graph)] == [
+        ("blocks.0", 3)
+    ]
 
 
 def test_a_cut_may_be_named_by_any_module_that_ends_there() -> None:
@@ -103,11 +142,19 @@ def test_a_cut_may_be_named_by_any_module_that_ends_there() -> None:
     assert cut_named(graph, "layer1.1") == cut_named(graph, "layer1")
     assert cut_named(graph, "layer1.1.relu") == cut_named(graph, "layer1")
     assert cut_named(graph, ENTRY) == Cut(ENTRY, "x", -1)
-    with pytest.raises(BadPlan, match=r"unknown cut 'layer1\.0\.conv1', network resnet18, its cuts are relu, maxpool, layer1\.0"):
+    with pytest.raises(
+        BadPlan,
+        match=(
+            r"unknown cut 'layer1\.0\.conv1', network resnet18, its cuts are relu, maxpool,"
+            r" layer1\.0"
+        ),
+    ):
         cut_named(graph, "layer1.0.conv1")
 
 
-@pytest.mark.parametrize("kind", ["residual", "dense", "shuffle", "squeeze", "attention", "standard"])
+@pytest.mark.parametrize(
+    "kind", ["residual", "dense", "shuffle", "squeeze", "attention", "standard"]
+)
 def test_two_sections_at_any_cut_compute_the_whole(kind: str) -> None:
     x = torch.randn(INPUT, generator=torch.Generator().manual_seed(0))
     captured = trace(module := network([Step(kind, 16, 2)]), x, kind)
@@ -136,6 +183,9 @@ def test_nobody_meets_where_a_batch_is_folded_into_pixels() -> None:
 
 
 def test_two_inputs_or_outputs_have_no_cuts() -> None:
-    nodes = (Node("a", "relu", (ValueRef("x"),), (MAP,)), Node("b", "relu", (ValueRef("a"),), (MAP,)))
+    nodes = (
+        Node("a", "relu", (ValueRef("x"),), (MAP,)),
+        Node("b", "relu", (ValueRef("a"),), (MAP,)),
+    )
     assert find_cuts(Graph("two", (Value("x", MAP),), (), nodes, ("a", "b"))) == ()
     assert find_cuts(Graph("two", (Value("x", MAP), Value("y", MAP)), (), nodes, ("b",))) == ()

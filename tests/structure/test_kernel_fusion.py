@@ -21,7 +21,14 @@ class Net:
         self.nodes: list[Node] = []
         self.shapes = {"x": shape}
 
-    def op(self, op: str, *args: Argument, shape: Sequence[int] | None = None, macs: int = 0, outputs: int = 1) -> str:
+    def op(
+        self,
+        op: str,
+        *args: Argument,
+        shape: Sequence[int] | None = None,
+        macs: int = 0,
+        outputs: int = 1,
+    ) -> str:
         first = next(a.name for a in args if isinstance(a, ValueRef)) if shape is None else ""
         shape = tuple(shape if shape is not None else self.shapes[first])
         name = f"{op.split('.')[0]}_{len(self.nodes)}"
@@ -40,11 +47,30 @@ class Net:
         shape = (n, cout, -(-h // stride), -(-w // stride))
         macs = shape[0] * shape[1] * shape[2] * shape[3] * k * k * cin // groups
         weight = self.weight(cout, cin // groups, k, k)
-        return self.op("conv2d", ValueRef(x), weight, None, (stride, stride), (k // 2, k // 2), (1, 1), groups, shape=shape, macs=macs)
+        return self.op(
+            "conv2d",
+            ValueRef(x),
+            weight,
+            None,
+            (stride, stride),
+            (k // 2, k // 2),
+            (1, 1),
+            groups,
+            shape=shape,
+            macs=macs,
+        )
 
     def norm(self, x: str) -> str:
         c = self.shapes[x][1]
-        return self.op("batch_norm", ValueRef(x), *(self.weight(c, trainable=i < 2) for i in range(4)), False, 0.1, 1e-5, True)
+        return self.op(
+            "batch_norm",
+            ValueRef(x),
+            *(self.weight(c, trainable=i < 2) for i in range(4)),
+            False,
+            0.1,
+            1e-5,
+            True,
+        )
 
     def relu(self, x: str) -> str:
         return self.op("relu", ValueRef(x))
@@ -53,18 +79,32 @@ class Net:
         return self.op("add.Tensor", ValueRef(x), ValueRef(y))
 
     def graph(self, *outputs: str) -> Graph:
-        return Graph("net", self.inputs, tuple(self.weights), tuple(self.nodes), outputs or (self.nodes[-1].name,))
+        return Graph(
+            "net",
+            self.inputs,
+            tuple(self.weights),
+            tuple(self.nodes),
+            outputs or (self.nodes[-1].name,),
+        )
 
 
 def shapes_of(graph: Graph) -> list[str]:
-    return [f"{k.kind}: {' '.join(name.split('_')[0] for name in k.nodes)}" for k in fuse_kernels(graph)]
+    return [
+        f"{k.kind}: {' '.join(name.split('_')[0] for name in k.nodes)}" for k in fuse_kernels(graph)
+    ]
 
 
 def test_convolution_norm_and_activation_are_one_launch() -> None:
     net = Net(1, 3, 8, 8)
     net.relu(net.norm(net.conv("x", 16, k=3, stride=2)))
     (kernel,) = fuse_kernels(net.graph())
-    assert (kernel.kind, kernel.cin, kernel.cout, kernel.hw_in, kernel.hw_out) == ("conv", 3, 16, 64, 16)
+    assert (kernel.kind, kernel.cin, kernel.cout, kernel.hw_in, kernel.hw_out) == (
+        "conv",
+        3,
+        16,
+        64,
+        16,
+    )
     assert (kernel.kernel, kernel.stride, kernel.groups, kernel.batch) == (3, 2, 1, 1)
     assert kernel.macs == 16 * 16 * 27
     assert (kernel.read_elements, kernel.write_elements) == (3 * 64, 16 * 16)
@@ -117,8 +157,15 @@ def test_views_dropout_and_shape_reads_are_free() -> None:
     net = Net(2, 8, 4, 4)
     pooled = net.op("adaptive_avg_pool2d", ValueRef("x"), (1, 1), shape=(2, 8, 1, 1))
     net.op("sym_size.int", ValueRef(pooled), 0, shape=())
-    flat = net.op("dropout", ValueRef(net.op("flatten.using_ints", ValueRef(pooled), 1, shape=(2, 8))), 0.5, False)
-    net.relu(net.op("linear", ValueRef(flat), net.weight(10, 8), net.weight(10), shape=(2, 10), macs=180))
+    flat = net.op(
+        "dropout",
+        ValueRef(net.op("flatten.using_ints", ValueRef(pooled), 1, shape=(2, 8))),
+        0.5,
+        False,
+    )
+    net.relu(
+        net.op("linear", ValueRef(flat), net.weight(10, 8), net.weight(10), shape=(2, 10), macs=180)
+    )
     assert shapes_of(net.graph()) == ["gap: adaptive sym flatten dropout", "linear: linear relu"]
     head = fuse_kernels(net.graph())[1]
     assert (head.cin, head.cout, head.hw_in, head.batch, head.weight_elements) == (8, 10, 1, 2, 90)
@@ -126,7 +173,12 @@ def test_views_dropout_and_shape_reads_are_free() -> None:
 
 def test_squeeze_and_excitation_keeps_its_product() -> None:
     net = Net(1, 8, 4, 4)
-    gate = net.op("sigmoid", ValueRef(net.conv(net.op("mean.dim", ValueRef("x"), (2, 3), True, shape=(1, 8, 1, 1)), 8, k=1)))
+    gate = net.op(
+        "sigmoid",
+        ValueRef(
+            net.conv(net.op("mean.dim", ValueRef("x"), (2, 3), True, shape=(1, 8, 1, 1)), 8, k=1)
+        ),
+    )
     net.op("mul.Tensor", ValueRef("x"), ValueRef(gate), shape=(1, 8, 4, 4))
     assert shapes_of(net.graph()) == ["gap: mean", "conv: conv2d sigmoid", "mul: mul"]
 
@@ -152,7 +204,12 @@ def test_einsum_counts_every_index_once() -> None:
 
 def test_what_weights_alone_decide_costs_nothing() -> None:
     net = Net(1, 4, 6)
-    bias = net.op("permute", ValueRef(net.op("view", net.weight(24), (4, 6), shape=(4, 6))), (1, 0), shape=(6, 4))
+    bias = net.op(
+        "permute",
+        ValueRef(net.op("view", net.weight(24), (4, 6), shape=(4, 6))),
+        (1, 0),
+        shape=(6, 4),
+    )
     net.op("linear", ValueRef("x"), ValueRef(bias), shape=(1, 4, 6), macs=144)
     assert shapes_of(net.graph()) == ["linear: linear"]
 
@@ -170,7 +227,24 @@ def random_graphs(draw: st.DrawFn) -> Graph:
     values = ["x"]
     for _ in range(draw(st.integers(1, 25))):
         source = draw(st.sampled_from(values[-4:] + values[:1]))
-        kind = draw(st.sampled_from(("conv", "dwconv", "norm", "relu", "add", "add", "mul", "view", "dropout", "size", "pool", "odd")))
+        kind = draw(
+            st.sampled_from(
+                (
+                    "conv",
+                    "dwconv",
+                    "norm",
+                    "relu",
+                    "add",
+                    "add",
+                    "mul",
+                    "view",
+                    "dropout",
+                    "size",
+                    "pool",
+                    "odd",
+                )
+            )
+        )
         other = draw(st.sampled_from(values))
         if kind == "size":
             net.op("sym_size.int", ValueRef(source), 1, shape=())

@@ -1,4 +1,6 @@
-"""The capacity study: which variants, which bounds, and that finished trainings survive whatever happens."""
+"""The capacity study: which variants, which bounds, and that finished trainings survive whatever
+happens.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,13 @@ from nnstretch.stretch import NetworkAnalysis
 from nnstretch.study.capacity import bounds as rules
 from nnstretch.study.capacity import journal as capacity_journal
 from nnstretch.study.capacity import plans as capacity_plans
-from nnstretch.study.capacity.bounds import BranchShare, CapacityBounds, CapacityPoint, branch_shapes, lower_bounds
+from nnstretch.study.capacity.bounds import (
+    BranchShare,
+    CapacityBounds,
+    CapacityPoint,
+    branch_shapes,
+    lower_bounds,
+)
 from nnstretch.study.capacity.experiment import CapacityRequest, run_capacity_study
 from nnstretch.train import TrainResult, load_recipe
 from nnstretch.train.classifier import Classifier
@@ -58,7 +66,9 @@ points = st.lists(st.builds(CapacityPoint, shares, shares, st.booleans()), max_s
 
 def net() -> nn.Module:
     stage = [Residual(8, 16, 2), Residual(16, 16), Residual(16, 16), Residual(16, 16)]
-    return nn.Sequential(conv(3, 8, stride=2), *stage, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10))
+    return nn.Sequential(
+        conv(3, 8, stride=2), *stage, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10)
+    )
 
 
 def stretcher_of(module: nn.Module) -> NetworkAnalysis:
@@ -73,7 +83,9 @@ def model(tmp_path: Path) -> str:
 
 def wanted_of(model: str, out: Path, epochs: int = 1, **changes: Any) -> CapacityRequest:
     recipe = load_recipe("digits", [f"model={model}", *QUICK, f"trainer.max_epochs={epochs}"])
-    return CapacityRequest(model, recipe, out, **{"depths": (1.0,), "widths": (0.5,), "seeds": 1} | changes)
+    return CapacityRequest(
+        model, recipe, out, **{"depths": (1.0,), "widths": (0.5,), "seeds": 1} | changes
+    )
 
 
 class Fits:
@@ -87,7 +99,9 @@ class Fits:
         accuracy = self.accuracies.pop(0) if self.accuracies else 0.9
         if accuracy is None:
             raise KeyboardInterrupt
-        return TrainResult(out / "weights", recipe.trainer.max_epochs, accuracy, 1.0, (), out / "best", accuracy)
+        return TrainResult(
+            out / "weights", recipe.trainer.max_epochs, accuracy, 1.0, (), out / "best", accuracy
+        )
 
 
 # Which variants
@@ -103,10 +117,16 @@ def test_the_published_pairs_are_among_the_default_variants() -> None:
 
 
 @given(st.lists(shares, min_size=1), st.lists(shares, min_size=1))
-def test_the_grid_varies_the_second_branch_and_the_first_is_never_smaller(depths: list[float], widths: list[float]) -> None:
+def test_the_grid_varies_the_second_branch_and_the_first_is_never_smaller(
+    depths: list[float], widths: list[float]
+) -> None:
     grid = [shape for shape in branch_shapes(depths, widths) if shape.family == "grid"]
-    assert {(shape.second.depth, shape.second.width) for shape in grid} == {(d, w) for d in depths for w in widths}
-    assert all((shape.depth, shape.width) == (shape.second.depth, shape.second.width) for shape in grid)
+    assert {(shape.second.depth, shape.second.width) for shape in grid} == {
+        (d, w) for d in depths for w in widths
+    }
+    assert all(
+        (shape.depth, shape.width) == (shape.second.depth, shape.second.width) for shape in grid
+    )
 
 
 @pytest.mark.parametrize("bad", [0.0, -0.5, 1.5, float("nan")])
@@ -121,26 +141,50 @@ def test_a_share_outside_its_range_is_refused(bad: float) -> None:
 
 
 def test_the_bounds_are_the_smallest_shares_inside_which_all_hold() -> None:
-    grid = [(1.0, 0.75, True), (1.0, 0.5, True), (1.0, 0.3, False), (0.5, 0.75, True), (0.5, 0.5, True), (0.5, 0.3, False)]
+    grid = [
+        (1.0, 0.75, True),
+        (1.0, 0.5, True),
+        (1.0, 0.3, False),
+        (0.5, 0.75, True),
+        (0.5, 0.5, True),
+        (0.5, 0.3, False),
+    ]
     assert lower_bounds([CapacityPoint(*row) for row in grid]) == CapacityBounds(0.5, 0.5, 4)
 
 
 def test_a_share_that_holds_below_one_that_fails_does_not_count() -> None:
-    assert lower_bounds([CapacityPoint(1.0, 0.75, True), CapacityPoint(1.0, 0.5, False), CapacityPoint(1.0, 0.3, True)]) == CapacityBounds(1.0, 0.75, 1)
+    assert lower_bounds(
+        [
+            CapacityPoint(1.0, 0.75, True),
+            CapacityPoint(1.0, 0.5, False),
+            CapacityPoint(1.0, 0.3, True),
+        ]
+    ) == CapacityBounds(1.0, 0.75, 1)
 
 
 def test_of_two_regions_the_one_with_more_variants_is_taken() -> None:
     deep = [CapacityPoint(1.0, w, True) for w in (0.75, 0.5, 0.3)]
-    assert lower_bounds([*deep, CapacityPoint(0.5, 0.75, True), CapacityPoint(0.5, 0.5, False), CapacityPoint(0.5, 0.3, False)]) == CapacityBounds(1.0, 0.3, 3)
+    assert lower_bounds(
+        [
+            *deep,
+            CapacityPoint(0.5, 0.75, True),
+            CapacityPoint(0.5, 0.5, False),
+            CapacityPoint(0.5, 0.3, False),
+        ]
+    ) == CapacityBounds(1.0, 0.3, 3)
 
 
 def test_where_nothing_holds_both_bounds_are_one() -> None:
-    assert lower_bounds([CapacityPoint(1.0, 0.75, False), CapacityPoint(0.5, 0.5, True)]) == CapacityBounds(1.0, 1.0, 0)
+    assert lower_bounds(
+        [CapacityPoint(1.0, 0.75, False), CapacityPoint(0.5, 0.5, True)]
+    ) == CapacityBounds(1.0, 1.0, 0)
     assert lower_bounds([]) == CapacityBounds(1.0, 1.0, 0)
 
 
 @given(points)
-def test_no_variant_inside_the_bounds_fails_and_both_shares_were_tried(measured: list[CapacityPoint]) -> None:
+def test_no_variant_inside_the_bounds_fails_and_both_shares_were_tried(
+    measured: list[CapacityPoint],
+) -> None:
     found = lower_bounds(measured)
     inside = [p for p in measured if p.depth >= found.depth and p.width >= found.width]
     if found.supporting_variants:
@@ -161,7 +205,9 @@ def test_no_other_pair_of_bounds_admits_more_variants(measured: list[CapacityPoi
 
 
 @given(points, st.integers(0, 11))
-def test_a_variant_that_fails_never_widens_what_is_admitted(measured: list[CapacityPoint], at: int) -> None:
+def test_a_variant_that_fails_never_widens_what_is_admitted(
+    measured: list[CapacityPoint], at: int
+) -> None:
     worse = [replace(p, holds=p.holds and i != at) for i, p in enumerate(measured)]
     assert lower_bounds(worse).supporting_variants <= lower_bounds(measured).supporting_variants
 
@@ -190,23 +236,39 @@ def test_every_variant_branches_the_stage_and_keeps_stem_and_head() -> None:
         assert kinds.count(True) == 1
         assert not kinds[0]
         assert not kinds[-1]
-        main, second = next(s.segment.branches for s in one.stretched.segments if s.segment.branched)
+        main, second = next(
+            s.segment.branches for s in one.stretched.segments if s.segment.branched
+        )
         assert isinstance(main.depth, int)
         assert isinstance(second.depth, int)
-        assert (main.depth, second.depth) == tuple(-int(-4 * share.depth // 1) for share in (one.shape.main, one.shape.second))
+        assert (main.depth, second.depth) == tuple(
+            -int(-4 * share.depth // 1) for share in (one.shape.main, one.shape.second)
+        )
         assert not one.refusals
 
 
 def test_shapes_that_make_the_same_network_are_trained_once_under_the_largest_share() -> None:
-    found = capacity_plans.plan_candidates(stretcher_of(net()), "net", branch_shapes((0.5, 0.4, 0.3), (0.5,)))
-    grid = [one.shape.depth for one in found if one.shape is not None and one.shape.family == "grid"]
+    found = capacity_plans.plan_candidates(
+        stretcher_of(net()), "net", branch_shapes((0.5, 0.4, 0.3), (0.5,))
+    )
+    grid = [
+        one.shape.depth for one in found if one.shape is not None and one.shape.family == "grid"
+    ]
     assert grid == [0.5]
     assert len({one.key for one in found}) == len(found)
 
 
 def test_equal_plans_of_networks_that_differ_inside_have_different_keys() -> None:
     def twice(inner: int) -> NetworkAnalysis:
-        return stretcher_of(nn.Sequential(nn.Conv2d(3, inner, 3), nn.ReLU(), nn.Conv2d(inner, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()))
+        return stretcher_of(
+            nn.Sequential(
+                nn.Conv2d(3, inner, 3),
+                nn.ReLU(),
+                nn.Conv2d(inner, 4, 3),
+                nn.AdaptiveAvgPool2d(1),
+                nn.Flatten(),
+            )
+        )
 
     one, other = (capacity_plans.original_candidate(twice(inner), "net") for inner in (8, 12))
     assert one.stretched.plan == other.stretched.plan
@@ -234,9 +296,15 @@ def test_half_a_line_is_dropped_and_the_rest_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["[]", "{", '{"plan": "p"}', '{"plan": "p", "seed": 0, "accuracy": 7, "epochs": 1, "seconds": 1}',
-             '{"plan": "p", "seed": 0, "accuracy": "x", "epochs": 1, "seconds": 1}'],
-)  # fmt: skip
+    "line",
+    [
+        "[]",
+        "{",
+        '{"plan": "p"}',
+        '{"plan": "p", "seed": 0, "accuracy": 7, "epochs": 1, "seconds": 1}',
+        '{"plan": "p", "seed": 0, "accuracy": "x", "epochs": 1, "seconds": 1}',
+    ],
+)
 def test_a_broken_journal_is_refused_with_its_line(tmp_path: Path, line: str) -> None:
     path = capacity_journal.open_journal(tmp_path, {"model": "a"}).path
     path.write_text(path.read_text() + line + "\n")
@@ -250,12 +318,16 @@ def test_a_file_that_is_no_journal_is_refused(tmp_path: Path) -> None:
         capacity_journal.open_journal(tmp_path, {"model": "a"})
 
 
-def test_another_model_recipe_or_start_is_refused_by_name(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_model_recipe_or_start_is_refused_by_name(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("nnstretch.train.fit", Fits())
     wanted = wanted_of(model, tmp_path / "out")
     run_capacity_study(wanted)
     hotter = replace(wanted.recipe, optimizer=replace(wanted.recipe.optimizer, lr=0.5))
-    with pytest.raises(BadInput, match=r"recipe\.optimizer\.lr is 0\.5, the study kept in .* has 0\.05"):
+    with pytest.raises(
+        BadInput, match=r"recipe\.optimizer\.lr is 0\.5, the study kept in .* has 0\.05"
+    ):
         run_capacity_study(replace(wanted, recipe=hotter))
     with pytest.raises(BadInput, match=r"model is .*make\?width=24, the study kept in"):
         run_capacity_study(replace(wanted, model=f"{model}?width=24"))
@@ -263,7 +335,9 @@ def test_another_model_recipe_or_start_is_refused_by_name(model: str, tmp_path: 
     assert run_capacity_study(replace(wanted, recipe=threads)).reused == 4
 
 
-def test_a_changed_network_of_the_same_name_is_refused(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_network_of_the_same_name_is_refused(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("nnstretch.train.fit", Fits())
     run_capacity_study(wanted_of(model, tmp_path / "out"))
     (tmp_path / "net.py").write_text(FACTORY.replace("width=16", "width=32"))
@@ -274,16 +348,27 @@ def test_a_changed_network_of_the_same_name_is_refused(model: str, tmp_path: Pat
 # The study, without training
 
 
-def test_rows_bounds_and_what_more_seeds_add(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nnstretch.train.fit", Fits(0.90, 0.91, 0.80, 0.89))  # original, grid, shallow + narrow, two narrow
+def test_rows_bounds_and_what_more_seeds_add(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "nnstretch.train.fit", Fits(0.90, 0.91, 0.80, 0.89)
+    )  # original, grid, shallow + narrow, two narrow
     wanted = wanted_of(model, tmp_path / "out", tolerance=0.02)
     found = run_capacity_study(wanted)
-    assert [(row.candidate.shape.family, found.is_accurate(row)) for row in found.rows if row.candidate.shape] == [
-        ("grid", True), ("shallow + narrow", False), ("two narrow", True),
-    ]  # fmt: skip
+    assert [
+        (row.candidate.shape.family, found.is_accurate(row))
+        for row in found.rows
+        if row.candidate.shape
+    ] == [
+        ("grid", True),
+        ("shallow + narrow", False),
+        ("two narrow", True),
+    ]
     assert found.bounds == CapacityBounds(1.0, 0.5, 2)
     assert verb.verdict(verb.as_json(found)).endswith(
-        "within 2.00 points of the original; no smaller depth was tried at this width, no smaller width was tried at this depth"
+        "within 2.00 points of the original; no smaller depth was tried at this width, no smaller"
+        " width was tried at this depth"
     )
 
     more = Fits(0.92, 0.93, 0.94, 0.95)
@@ -294,7 +379,9 @@ def test_rows_bounds_and_what_more_seeds_add(model: str, tmp_path: Path, monkeyp
     assert again.margin == pytest.approx(0.02 + (0.02 + 0.06) / 2 / 2**0.5, abs=1e-9)
 
 
-def test_a_failure_everywhere_says_so_plainly(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_everywhere_says_so_plainly(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("nnstretch.train.fit", Fits(0.99, 0.5, 0.5, 0.5))
     result = verb.as_json(run_capacity_study(wanted_of(model, tmp_path / "out")))
     assert (result["min_depth"], result["min_width"]) == (1.0, 1.0)
@@ -334,7 +421,9 @@ def test_ctrl_c_keeps_what_is_done_and_the_next_run_trains_the_rest(
 def test_bad_input_is_refused_in_one_line_before_anything_is_written(
     model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], culprit: str
 ) -> None:
-    assert command(["study", "capacity", model, *words, "--out", str(tmp_path / "out"), "--json"]) == 1
+    assert (
+        command(["study", "capacity", model, *words, "--out", str(tmp_path / "out"), "--json"]) == 1
+    )
     captured = capsys.readouterr()
     assert captured.out == ""
     assert culprit in captured.err
@@ -342,25 +431,59 @@ def test_bad_input_is_refused_in_one_line_before_anything_is_written(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_plan_or_an_unwritable_folder_is_refused(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_or_an_unwritable_folder_is_refused(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert command(["study", "capacity", "plan.yaml"]) == 1
     assert "it is a plan already" in capsys.readouterr().err
     (tmp_path / "file").write_text("")
-    assert command(["study", "capacity", model, *QUICK, "--out", str(tmp_path / "file" / "out")]) == 1
+    assert (
+        command(["study", "capacity", model, *QUICK, "--out", str(tmp_path / "file" / "out")]) == 1
+    )
     assert "nnstretch: cannot" in capsys.readouterr().err
 
 
 # The study, with training
 
 
-def test_the_verb_trains_judges_and_says_what_to_type(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = [model, *QUICK, *FEW, "--epochs", "1", "--tolerance", "100", "--out", str(tmp_path / "out")]
+def test_the_verb_trains_judges_and_says_what_to_type(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        model,
+        *QUICK,
+        *FEW,
+        "--epochs",
+        "1",
+        "--tolerance",
+        "100",
+        "--out",
+        str(tmp_path / "out"),
+    ]
     assert command(["study", "capacity", *words, "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
-    assert {"model", "recipe", "original", "variants", "min_depth", "min_width", "tolerance"} <= result.keys()
+    assert {
+        "model",
+        "recipe",
+        "original",
+        "variants",
+        "min_depth",
+        "min_width",
+        "tolerance",
+    } <= result.keys()
     assert {"accuracy", "macs", "params"} <= result["original"].keys()
     for row in result["variants"]:
-        assert {"depth", "width", "accuracy", "spread", "macs", "params", "epochs", "seconds", "holds"} <= row.keys()
+        assert {
+            "depth",
+            "width",
+            "accuracy",
+            "spread",
+            "macs",
+            "params",
+            "epochs",
+            "seconds",
+            "holds",
+        } <= row.keys()
         assert row["holds"]
         assert row["seconds"] > 0
     assert (result["min_depth"], result["min_width"], result["inside"]) == (0.5, 0.4, 3)
@@ -369,7 +492,10 @@ def test_the_verb_trains_judges_and_says_what_to_type(model: str, tmp_path: Path
     shown = capsys.readouterr().out
     assert ("hardly learnt anything" in shown) == (result["original"]["accuracy"] < 0.2)
     assert "--min-depth 0.5 --min-width 0.4" in shown
-    assert "no smaller depth was tried at this width, no smaller width was tried at this depth" in " ".join(shown.split())
+    assert (
+        "no smaller depth was tried at this width, no smaller width was tried at this depth"
+        in " ".join(shown.split())
+    )
 
 
 def test_an_interrupted_training_goes_on_at_its_last_epoch_to_the_same_accuracy(
@@ -391,7 +517,9 @@ def test_an_interrupted_training_goes_on_at_its_last_epoch_to_the_same_accuracy(
     parts = run_capacity_study(wanted_of(model, tmp_path / "parts", epochs=2))
     assert epochs[:4] == [0, 1, 1, 0]
     assert parts.reused == 0
-    assert [row.accuracies for row in (parts.original, *parts.rows)] == [row.accuracies for row in (whole.original, *whole.rows)]
+    assert [row.accuracies for row in (parts.original, *parts.rows)] == [
+        row.accuracies for row in (whole.original, *whole.rows)
+    ]
 
 
 HANGING = """
@@ -418,7 +546,9 @@ def test_a_study_killed_in_its_second_training_keeps_the_first_and_goes_on(
 ) -> None:
     words = [model, *QUICK, *FEW, "--epochs", "2", "--out", str(tmp_path / "out")]
     here = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
-    with subprocess.Popen([sys.executable, "-c", HANGING, *words], env=here, stdout=subprocess.PIPE) as study:
+    with subprocess.Popen(
+        [sys.executable, "-c", HANGING, *words], env=here, stdout=subprocess.PIPE
+    ) as study:
         assert study.stdout is not None
         assert study.stdout.readline() == b"hanging\n"
         study.send_signal(signal.SIGKILL)
@@ -427,9 +557,19 @@ def test_a_study_killed_in_its_second_training_keeps_the_first_and_goes_on(
     assert kept.count(b"\n") == 2, "the settings and one training"
 
     begin, begun = Classifier.on_train_epoch_start, []
-    monkeypatch.setattr(Classifier, "on_train_epoch_start", lambda self: (begun.append(self.current_epoch), begin(self))[1])
+    monkeypatch.setattr(
+        Classifier,
+        "on_train_epoch_start",
+        lambda self: (begun.append(self.current_epoch), begin(self))[1],
+    )
     found = run_capacity_study(wanted_of(model, tmp_path / "out", epochs=2))
-    assert begun == [1, 0, 1, 0, 1], "the second training goes on at its second epoch, two more follow"
+    assert begun == [
+        1,
+        0,
+        1,
+        0,
+        1,
+    ], "the second training goes on at its second epoch, two more follow"
     assert found.reused == 1
     assert journal.read_bytes().startswith(kept)
     assert journal.read_bytes().count(b"\n") == 5
@@ -446,7 +586,11 @@ def test_a_kill_between_the_last_epoch_and_the_journal_costs_no_training(
         with pytest.raises(KeyboardInterrupt):
             run_capacity_study(wanted_of(model, tmp_path / "out"))
     begin, begun = Classifier.on_train_epoch_start, []
-    monkeypatch.setattr(Classifier, "on_train_epoch_start", lambda self: (begun.append(self.current_epoch), begin(self))[1])
+    monkeypatch.setattr(
+        Classifier,
+        "on_train_epoch_start",
+        lambda self: (begun.append(self.current_epoch), begin(self))[1],
+    )
     found = run_capacity_study(wanted_of(model, tmp_path / "out"))
     assert begun == [0, 0, 0], "four networks, the first was ready"
     assert found.original.epochs == 1
@@ -464,9 +608,18 @@ def test_given_weights_are_what_every_network_starts_from(model: str, tmp_path: 
     wanted = wanted_of(model, tmp_path / "out", weights=tmp_path / "w.safetensors")
     captured = capture_original(wanted)
     stretcher = NetworkAnalysis(captured.graph)
-    for one in (capacity_plans.original_candidate(stretcher, model), *capacity_plans.plan_candidates(stretcher, model, branch_shapes())):
-        stem = next(p for p in make_candidate_module(one, 0, captured).parameters() if p.shape == (8, 3, 3, 3))
+    for one in (
+        capacity_plans.original_candidate(stretcher, model),
+        *capacity_plans.plan_candidates(stretcher, model, branch_shapes()),
+    ):
+        stem = next(
+            p
+            for p in make_candidate_module(one, 0, captured).parameters()
+            if p.shape == (8, 3, 3, 3)
+        )
         assert torch.equal(stem, module[0][0].weight)
-        fresh, again, other = (next(make_candidate_module(one, seed, None).parameters()) for seed in (0, 0, 1))
+        fresh, again, other = (
+            next(make_candidate_module(one, seed, None).parameters()) for seed in (0, 0, 1)
+        )
         assert torch.equal(fresh, again)
         assert not torch.equal(fresh, other)

@@ -1,4 +1,7 @@
-"""Workers share a study: exactly as many trials as wanted, none lost or counted twice, whoever dies on the way."""
+"""Workers share a study.
+
+Exactly as many trials as wanted, none lost or counted twice, whoever dies on the way.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,30 @@ from support.study_toys import STRETCHER, Told, chip, latency_ms, setting, worke
 from nnstretch.errors import BadInput, Diverged, Mismatch
 from nnstretch.files.plan_yaml import plan_text, read_plan
 from nnstretch.study.artifacts import ArtifactWriter
-from nnstretch.study.config import EXACT_OPTIMUM_KEY, exact_optimum_json, open_study, store_exact_optimum
+from nnstretch.study.config import (
+    EXACT_OPTIMUM_KEY,
+    exact_optimum_json,
+    open_study,
+    store_exact_optimum,
+)
 from nnstretch.study.evaluate import Evaluation
 from nnstretch.study.objective import Pruned, should_prune_training
-from nnstretch.study.result import best_trials, dominates, feasible_trials, optimality_gap, result_json
+from nnstretch.study.result import (
+    best_trials,
+    dominates,
+    feasible_trials,
+    optimality_gap,
+    result_json,
+)
 from nnstretch.study.samplers import SAMPLERS, make_sampler
-from nnstretch.study.trial_leases import RETRY_HISTORY_KEY, finished_trials, mark_trial_failed, requeue_lost
+from nnstretch.study.trial_leases import (
+    RETRY_HISTORY_KEY,
+    finished_trials,
+    mark_trial_failed,
+    requeue_lost,
+)
 
-TOYS = (Path(__file__).parents[1] / "support" / "study_toys.py")
+TOYS = Path(__file__).parents[1] / "support" / "study_toys.py"
 
 
 def memory() -> optuna.storages.BaseStorage:
@@ -38,18 +57,25 @@ def states(study: optuna.Study) -> Counter[str]:
 # Workers
 
 
-def test_a_worker_runs_as_many_trials_as_are_wanted_and_another_run_only_what_is_missing(tmp_path: Path) -> None:
+def test_a_worker_runs_as_many_trials_as_are_wanted_and_another_run_only_what_is_missing(
+    tmp_path: Path,
+) -> None:
     journal = str(tmp_path / "study.journal")
     worker(journal, 6).run()
     worker(journal, 6, what=lambda verdict: pytest.fail("nothing is left to do")).run()
     last = worker(journal, 9, seed=1)
     last.run()
     assert states(last.study) == {"COMPLETE": 9}
-    assert all(t.constraints.keys() >= {"cost_amortised", "no_stragglers"} for t in last.study.trials)
+    assert all(
+        t.constraints.keys() >= {"cost_amortised", "no_stragglers"} for t in last.study.trials
+    )
 
 
 def test_a_worker_killed_in_mid_trial_loses_nothing(tmp_path: Path) -> None:
-    """Two processes, one journal; SIGKILL hits one of them while it runs a trial and the other goes on."""
+    """Two processes, one journal.
+
+    SIGKILL hits one of them while it runs a trial and the other goes on.
+    """
     journal, marker, wanted = str(tmp_path / "study.journal"), tmp_path / "marker", 12
     victim = subprocess.Popen([sys.executable, str(TOYS), journal, str(marker), str(wanted)])
     try:
@@ -184,7 +210,11 @@ def test_a_study_of_another_setting_is_refused_by_name() -> None:
     storage = memory()
     open_study(storage, "s", setting())
     open_study(storage, "s", setting())
-    for changed, word in (({"soc": "mi9"}, "soc"), ({"processors": ("cpu",)}, "processors"), ({"model": "other"}, "model")):
+    for changed, word in (
+        ({"soc": "mi9"}, "soc"),
+        ({"processors": ("cpu",)}, "processors"),
+        ({"model": "other"}, "model"),
+    ):
         with pytest.raises(BadInput, match=f"another {word}"):
             open_study(storage, "s", setting(**changed))
     foreign = optuna.create_study(storage=storage, study_name="foreign")
@@ -240,9 +270,15 @@ def test_artifacts_hang_on_every_best_so_far(tmp_path: Path) -> None:
         if trial in feasible_trials(one.study.trials) and trial.values[0] < best:
             best, kept = trial.values[0], kept + 1
             assert set(metas) == {"plan.yaml", "trace.json", "plan.svg"}
-            files = {name: tmp_path / "artifacts" / meta.artifact_id for name, meta in metas.items()}
+            files = {
+                name: tmp_path / "artifacts" / meta.artifact_id for name, meta in metas.items()
+            }
             assert plan_text(read_plan(files["plan.yaml"])) == trial.user_attrs["plan"]
-            spans = [e for e in json.loads(files["trace.json"].read_text())["traceEvents"] if e["ph"] == "X"]
+            spans = [
+                e
+                for e in json.loads(files["trace.json"].read_text())["traceEvents"]
+                if e["ph"] == "X"
+            ]
             ends_us = max(e["ts"] + e["dur"] for e in spans)
             assert ends_us / 1000 == pytest.approx(trial.values[0], rel=1e-3)
             assert metas["plan.svg"].mimetype == "image/svg+xml"

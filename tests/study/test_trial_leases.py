@@ -1,4 +1,7 @@
-"""Claims: exactly the wanted trials finish, in whatever order workers look, ask, die and are found; storages that keep them."""
+"""Claims: exactly the wanted trials finish, in whatever order workers look, ask, die and are found.
+
+Storages that keep them.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ from nnstretch.study.trial_leases import (
     withdrawal_reason,
 )
 
-TOYS = (Path(__file__).parents[1] / "support" / "study_toys.py")
+TOYS = Path(__file__).parents[1] / "support" / "study_toys.py"
 
 
 def memory() -> optuna.storages.BaseStorage:
@@ -44,9 +47,19 @@ def states(study: optuna.Study) -> Counter[str]:
 
 
 @settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 10_000), wanted=st.integers(1, 8), queued=st.integers(0, 6), workers=st.integers(1, 4))
-def test_whatever_the_order_of_events_exactly_the_wanted_trials_finish(seed: int, wanted: int, queued: int, workers: int) -> None:
-    """Workers look, ask, check, finish, die and are found dead in any order; what each saw may be old by the time it acts."""
+@given(
+    seed=st.integers(0, 10_000),
+    wanted=st.integers(1, 8),
+    queued=st.integers(0, 6),
+    workers=st.integers(1, 4),
+)
+def test_whatever_the_order_of_events_exactly_the_wanted_trials_finish(
+    seed: int, wanted: int, queued: int, workers: int
+) -> None:
+    """Workers look, ask, check, finish, die and are found dead in any order.
+
+    What each saw may be old by the time it acts.
+    """
     rng, storage = random.Random(seed), memory()
     study = optuna.create_study(storage=storage, sampler=optuna.samplers.RandomSampler(seed=0))
     for rank in range(queued):
@@ -86,12 +99,18 @@ def test_whatever_the_order_of_events_exactly_the_wanted_trials_finish(seed: int
         if noticed and rng.random() < 0.3:
             study.add_trial(claims.repeat_trial(noticed.pop()))
         assert len(finished_trials(study.trials)) <= wanted
-        if len(finished_trials(study.trials)) == wanted and not dead and all(at == "idle" for at in doing.values()):
+        if (
+            len(finished_trials(study.trials)) == wanted
+            and not dead
+            and all(at == "idle" for at in doing.values())
+        ):
             break
     told = [t.params["x"] for t in finished_trials(study.trials)]
     assert len(told) == wanted
     assert len(set(told)) == wanted, "a trial was counted twice"
-    assert queued > wanted or set(told) >= {float(rank) for rank in range(queued)}, "a trial was lost"
+    assert queued > wanted or set(told) >= {float(rank) for rank in range(queued)}, (
+        "a trial was lost"
+    )
 
 
 def numbered(*trials: FrozenTrial) -> list[FrozenTrial]:
@@ -107,7 +126,11 @@ def made(state: TrialState, **attrs: object) -> FrozenTrial:
 
 def test_a_trial_runs_only_if_fewer_below_it_can_still_count() -> None:
     withdrawn = {claims.WITHDRAWN_KEY: "full"}
-    done, failed, waiting = made(TrialState.COMPLETE), made(TrialState.FAIL, **withdrawn), made(TrialState.WAITING)
+    done, failed, waiting = (
+        made(TrialState.COMPLETE),
+        made(TrialState.FAIL, **withdrawn),
+        made(TrialState.WAITING),
+    )
     trials = numbered(done, failed, waiting, made(TrialState.RUNNING))
     assert withdrawal_reason(3, trials, 3) is None
     assert withdrawal_reason(3, trials, 2) == "full"
@@ -119,7 +142,11 @@ def test_a_trial_runs_only_if_fewer_below_it_can_still_count() -> None:
 
 
 def test_of_two_repeats_the_later_one_withdraws() -> None:
-    trials = numbered(made(TrialState.FAIL), made(TrialState.RUNNING, retry_history=[0]), made(TrialState.RUNNING, retry_history=[0]))
+    trials = numbered(
+        made(TrialState.FAIL),
+        made(TrialState.RUNNING, retry_history=[0]),
+        made(TrialState.RUNNING, retry_history=[0]),
+    )
     assert withdrawal_reason(1, trials, 9) is None
     assert withdrawal_reason(2, trials, 9) == "double"
 
@@ -132,7 +159,9 @@ def test_what_kills_its_worker_every_time_is_given_up() -> None:
         requeue_lost(study)
     assert not [t for t in study.trials if t.state == TrialState.WAITING]
     assert [t.number for t in abandoned_trials(study.trials)] == [claims.MAX_FAILED_ATTEMPTS - 1]
-    assert study.trials[-1].system_attrs[RETRY_HISTORY_KEY] == list(range(claims.MAX_FAILED_ATTEMPTS - 1))
+    assert study.trials[-1].system_attrs[RETRY_HISTORY_KEY] == list(
+        range(claims.MAX_FAILED_ATTEMPTS - 1)
+    )
 
 
 def test_a_repeat_keeps_parameters_and_forgets_what_the_first_run_wrote() -> None:
@@ -155,9 +184,17 @@ def test_only_a_beat_that_stands_still_for_a_lease_is_stale() -> None:
 
     def seen(at: float, beat: int) -> bool:
         now[0] = at
-        return bool(watch.stale_trials(numbered(made(TrialState.RUNNING, **{claims.HEARTBEAT_KEY: beat}))))
+        return bool(
+            watch.stale_trials(numbered(made(TrialState.RUNNING, **{claims.HEARTBEAT_KEY: beat})))
+        )
 
-    assert [seen(0, 0), seen(9, 0), seen(11, 1), seen(20, 1), seen(21.5, 1)] == [False, False, False, False, True]
+    assert [seen(0, 0), seen(9, 0), seen(11, 1), seen(20, 1), seen(21.5, 1)] == [
+        False,
+        False,
+        False,
+        False,
+        True,
+    ]
 
 
 # Storages

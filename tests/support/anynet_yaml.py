@@ -13,7 +13,8 @@ PUBLISHED_SUMS = {
     "RX-1.6-CDG": {"s3": 696},
     "RX-4-CDG": {"s4": 2360},
 }
-"""Merged widths as published, where the table holds the sums that make a configuration consistent."""
+"""Merged widths as published, where the table holds the sums that make a configuration consistent.
+"""
 
 Row = dict[str, str]
 
@@ -43,24 +44,40 @@ def compact(rows: list[list[Any]], scalars: bool) -> list[Any]:
     return [row[0] if scalars and len(row) == 1 else row for row in rows]
 
 
-def document(rows: Sequence[Row], scalars: bool = False, as_published: bool = False) -> dict[str, Any]:
+def document(
+    rows: Sequence[Row], scalars: bool = False, as_published: bool = False
+) -> dict[str, Any]:
     """The YAML of one configuration; `as_published` keeps the sums that contradict the widths."""
     first, stages = rows[0], stages_of(rows)
     version = plain(first["mb_ver"])
-    sums = [int(s[0]["orig_width"]) if version == "1" else sum(int(r["branch_out_w"]) for r in s) for s in stages.values()]
+    sums = [
+        int(s[0]["orig_width"]) if version == "1" else sum(int(r["branch_out_w"]) for r in s)
+        for s in stages.values()
+    ]
     if as_published:
-        sums = [PUBLISHED_SUMS.get(first["config"], {}).get(part, value) for part, value in zip(stages, sums, strict=True)]
+        sums = [
+            PUBLISHED_SUMS.get(first["config"], {}).get(part, value)
+            for part, value in zip(stages, sums, strict=True)
+        ]
 
     def numbers(key: str, kind: type = int) -> list[Any]:
         return compact([[kind(r[key]) for r in s] for s in stages.values()], scalars)
 
     anynet: dict[str, Any] = {
-        "STEM_TYPE": plain(first["stem_type"]), "STEM_W": int(first["stem_w"]), "BLOCK_TYPE": first["block"],
-        "STRIDES": numbers("stride"), "DEPTHS": numbers("depth"), "WIDTHS": numbers("width"), "BOT_MULS": numbers("bot_mul", float),
-        "DEVICES": list(dict.fromkeys(r["device"] for s in stages.values() for r in s)), "STEM_DEVICE": first["stem_device"],
-        "HEAD_DEVICE": first["head_device"], "MERGE_DEVICE": first["merge_device"], "ORIGINAL_WIDTHS": sums,
+        "STEM_TYPE": plain(first["stem_type"]),
+        "STEM_W": int(first["stem_w"]),
+        "BLOCK_TYPE": first["block"],
+        "STRIDES": numbers("stride"),
+        "DEPTHS": numbers("depth"),
+        "WIDTHS": numbers("width"),
+        "BOT_MULS": numbers("bot_mul", float),
+        "DEVICES": list(dict.fromkeys(r["device"] for s in stages.values() for r in s)),
+        "STEM_DEVICE": first["stem_device"],
+        "HEAD_DEVICE": first["head_device"],
+        "MERGE_DEVICE": first["merge_device"],
+        "ORIGINAL_WIDTHS": sums,
         "SE_ON": first["se_on"] == "True",
-    }  # fmt: skip
+    }
     if first["head_w"]:
         anynet["HEAD_W"] = int(first["head_w"])
     if version == "1":

@@ -38,7 +38,11 @@ class Rate:
     def estimate(self, kernel: Kernel, /) -> Estimate:
         if kernel.kind == "exotic":
             raise UnsupportedOp(f"{self.processor}: {kernel.name} was never measured")
-        us = 1.0 + kernel.macs / self.macs_per_us + (kernel.read_elements + kernel.write_elements) / 50_000
+        us = (
+            1.0
+            + kernel.macs / self.macs_per_us
+            + (kernel.read_elements + kernel.write_elements) / 50_000
+        )
         return Estimate(us, us / 10)
 
 
@@ -49,8 +53,13 @@ def chip(fixed_us: float = 5.0) -> Soc:
     return Soc("toy", (cpu, dsp), "int8", rates, Link(1.0, 0.02), {frozenset({"cpu", "dsp"}): 1.1})
 
 
-def residual(blocks: tuple[tuple[int, int], ...], px: int = 16, stem: int = 16, skip: bool = True) -> Graph:
-    """A stem, then stages of (width, blocks), residual unless `skip` is False, then a classifier; written without PyTorch."""
+def residual(
+    blocks: tuple[tuple[int, int], ...], px: int = 16, stem: int = 16, skip: bool = True
+) -> Graph:
+    """A stem, then stages of (width, blocks), residual unless `skip` is False, then a classifier.
+
+    Written without PyTorch.
+    """
     nodes: list[Node] = []
     weights: list[Weight] = []
     entry = TensorSpec((1, 3, px, px))
@@ -60,7 +69,16 @@ def residual(blocks: tuple[tuple[int, int], ...], px: int = 16, stem: int = 16, 
         weights.append(weight)
         out = TensorSpec((1, cout, size, size))
         args = (ValueRef(source), ValueRef(weight.name), None, (stride, stride), (1, 1), (1, 1), 1)
-        nodes.append(Node(name, "conv2d", args, (out,), name, macs=count_macs("conv2d", args, out, {weight.name: weight.spec})))
+        nodes.append(
+            Node(
+                name,
+                "conv2d",
+                args,
+                (out,),
+                name,
+                macs=count_macs("conv2d", args, out, {weight.name: weight.spec}),
+            )
+        )
         nodes.append(Node(f"{name}_relu", "relu", (ValueRef(name),), (out,), name))
         return f"{name}_relu"
 
@@ -72,12 +90,29 @@ def residual(blocks: tuple[tuple[int, int], ...], px: int = 16, stem: int = 16, 
             body = layer(f"stage{s}.{b}", at, width, width, 1, px)
             if skip:
                 out = TensorSpec((1, width, px, px))
-                nodes.append(Node(f"add{s}_{b}", "add.Tensor", (ValueRef(body), ValueRef(at)), (out,), f"stage{s}.{b}"))
+                nodes.append(
+                    Node(
+                        f"add{s}_{b}",
+                        "add.Tensor",
+                        (ValueRef(body), ValueRef(at)),
+                        (out,),
+                        f"stage{s}.{b}",
+                    )
+                )
             at = f"add{s}_{b}" if skip else body
         cin = width
     nodes.append(Node("pool", "mean.dim", (ValueRef(at), (2, 3)), (TensorSpec((1, cin)),), "pool"))
     weights.append(Weight("fc.weight", TensorSpec((10, cin))))
-    nodes.append(Node("fc", "linear", (ValueRef("pool"), ValueRef("fc.weight"), None), (TensorSpec((1, 10)),), "fc", macs=10 * cin))
+    nodes.append(
+        Node(
+            "fc",
+            "linear",
+            (ValueRef("pool"), ValueRef("fc.weight"), None),
+            (TensorSpec((1, 10)),),
+            "fc",
+            macs=10 * cin,
+        )
+    )
     return Graph("toy", (Value("x", entry),), tuple(weights), tuple(nodes), ("fc",))
 
 
@@ -104,7 +139,15 @@ class Instance:
         low, high, params = self.bounds.min_macs, self.bounds.max_macs, self.bounds.min_params
         try:
             result = search(
-                self.graph, self.soc, self.processors, self.limits, low, high, params, width_steps=self.width_steps, merges=self.merges
+                self.graph,
+                self.soc,
+                self.processors,
+                self.limits,
+                low,
+                high,
+                params,
+                width_steps=self.width_steps,
+                merges=self.merges,
             )
         except NoPlan:
             return None
@@ -113,7 +156,9 @@ class Instance:
         return result.plans[0]
 
 
-def random_chip(rng: Random, names: Sequence[str], memory_bytes: Mapping[str, int] | None = None) -> Soc:
+def random_chip(
+    rng: Random, names: Sequence[str], memory_bytes: Mapping[str, int] | None = None
+) -> Soc:
     """Processors of unequal speed, some far from the host."""
 
     memory_bytes = memory_bytes or {}
@@ -122,7 +167,16 @@ def random_chip(rng: Random, names: Sequence[str], memory_bytes: Mapping[str, in
         return Link(rng.choice((0.0, scale * rng.random())), rng.choice((0.0, 0.3 * rng.random())))
 
     processors = tuple(
-        Processor(n, n, 2, link(2), link(2), rng.choice((0.0, 2 * rng.random())), memory_bytes=memory_bytes.get(n)) for n in names
+        Processor(
+            n,
+            n,
+            2,
+            link(2),
+            link(2),
+            rng.choice((0.0, 2 * rng.random())),
+            memory_bytes=memory_bytes.get(n),
+        )
+        for n in names
     )
     rates = {n: Rate(n, 10 ** rng.uniform(2.7, 3.6)) for n in names}
     teams = [frozenset(team) for size in (2, 3) for team in combinations(names, size)]
@@ -132,7 +186,9 @@ def random_chip(rng: Random, names: Sequence[str], memory_bytes: Mapping[str, in
 
 def random_bounds(rng: Random, graph: Graph) -> NetworkLimits:
     low, high, params = (0.0, math.inf, 0.0)
-    kind = rng.choice(("none", "low", "high", "params", "low and params", "low and high", "high and params"))
+    kind = rng.choice(
+        ("none", "low", "high", "params", "low and params", "low and high", "high and params")
+    )
     share = rng.choice((0.7, 0.8, 0.9, 0.95, 1.0, 1.1))
     if "low" in kind:
         low = share * graph.macs
@@ -151,11 +207,22 @@ def random_instance(seed: int) -> Instance:
     blocks = tuple((rng.choice((8, 12, 16, 24, 32)), depth) for depth in rng.choice(shapes))
     graph = residual(blocks, rng.choice((8, 16)), rng.choice((8, 16)), rng.random() < 0.7)
     limits = SegmentLimits(
-        rng.choice((0.3, 1.0, 3.0)), rng.choice((0.7, 0.8, 1.0, 1.5)), rng.choice((0.3, 0.6)),
-        rng.choice((0.2, 0.5)), rng.choice((0.0, 0.2, 0.4)), rng.choice((0.3, 0.5, 0.7, 0.9)),
-    )  # fmt: skip
+        rng.choice((0.3, 1.0, 3.0)),
+        rng.choice((0.7, 0.8, 1.0, 1.5)),
+        rng.choice((0.3, 0.6)),
+        rng.choice((0.2, 0.5)),
+        rng.choice((0.0, 0.2, 0.4)),
+        rng.choice((0.3, 0.5, 0.7, 0.9)),
+    )
     merges = rng.choice((("concat",), ("concat", "project")))
-    return Instance(graph, random_chip(rng, names), limits, random_bounds(rng, graph), 2 if three else rng.choice((2, 3)), merges)
+    return Instance(
+        graph,
+        random_chip(rng, names),
+        limits,
+        random_bounds(rng, graph),
+        2 if three else rng.choice((2, 3)),
+        merges,
+    )
 
 
 @dataclass(frozen=True)
@@ -169,30 +236,47 @@ class Way:
 
 @dataclass
 class BruteForce:
-    """Every plan of an instance, each segment lowered and priced once; nothing is skipped because it looks bad.
+    """Every plan of an instance, each segment lowered and priced once.
 
-    Of the search it uses which meeting points, depths and widths there are, and none of its tables, bounds or dominance.
+    Nothing is skipped because it looks bad.
+
+    Of the search it uses which meeting points, depths and widths there are, and none of its tables,
+    bounds or dominance.
     """
 
     instance: Instance
     works: dict[object, BranchDemand | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.stretcher, self.pricer = NetworkAnalysis(self.instance.graph), CostModel(self.instance.soc)
+        self.stretcher, self.pricer = (
+            NetworkAnalysis(self.instance.graph),
+            CostModel(self.instance.soc),
+        )
         one = self.instance
-        self.space = SearchSpace(self.stretcher, CostModel(one.soc), one.processors, one.limits, one.width_steps, one.merges)
+        self.space = SearchSpace(
+            self.stretcher,
+            CostModel(one.soc),
+            one.processors,
+            one.limits,
+            one.width_steps,
+            one.merges,
+        )
         self.constraints = constraints_of(one.limits, one.soc)
 
     @cached_property
     def full(self) -> list[int]:
         return [self.space.original_width(k) for k in range(len(self.space.cuts))]
 
-    def work(self, segment: Segment, branch: Branch, width_in: int, share: int) -> BranchDemand | None:
+    def work(
+        self, segment: Segment, branch: Branch, width_in: int, share: int
+    ) -> BranchDemand | None:
         """None where no such branch can be built."""
         key = (segment.start, segment.end, segment.merge, branch, width_in, share)
         if key not in self.works:
             try:
-                self.works[key] = self.pricer.branch_demand(self.stretcher.lower_branch(segment, branch, width_in, share))
+                self.works[key] = self.pricer.branch_demand(
+                    self.stretcher.lower_branch(segment, branch, width_in, share)
+                )
             except BadPlan:
                 self.works[key] = None
         return self.works[key]
@@ -210,44 +294,87 @@ class BruteForce:
                 if merge == "project" and width_in != self.full[i]:
                     continue
                 for choice in product(sizes, repeat=len(team)):
-                    yield Segment(start, end, tuple(Branch(p, d, w) for p, (d, w) in zip(team, choice, strict=True)), merge)
+                    yield Segment(
+                        start,
+                        end,
+                        tuple(Branch(p, d, w) for p, (d, w) in zip(team, choice, strict=True)),
+                        merge,
+                    )
 
     def ways(self, i: int, j: int, width_in: int) -> Iterator[Way]:
-        """Those that no constraint refuses. As in the search, a segment is compared with the fastest of all processors."""
+        """Those that no constraint refuses.
+
+        As in the search, a segment is compared with the fastest of all processors.
+        """
         original = section(self.instance.graph, self.space.cuts[i], self.space.cuts[j])
-        fastest_us = min(self.pricer.estimate_graph(original, p).latency_us for p in self.instance.processors)
+        fastest_us = min(
+            self.pricer.estimate_graph(original, p).latency_us for p in self.instance.processors
+        )
         for segment in self.teams(i, j, width_in):
             if segment.branched and not original.macs:
                 continue
             shares = equal_slices(self.full[j], len(segment.branches))
-            works = [self.work(segment, b, width_in, share) for b, share in zip(segment.branches, shares, strict=True)]
+            works = [
+                self.work(segment, b, width_in, share)
+                for b, share in zip(segment.branches, shares, strict=True)
+            ]
             if any(work is None for work in works):
                 continue
             built = [work for work in works if work is not None]
             ends = {"start": segment.start, "end": segment.end}
-            cost = segment_cost(self.instance.soc, built, **ends, original_us=fastest_us, original_macs=original.macs)  # type: ignore[arg-type]
+            cost = segment_cost(
+                self.instance.soc,
+                built,
+                **ends,
+                original_us=fastest_us,
+                original_macs=original.macs,
+            )  # type: ignore[arg-type]
             trial = Trial(Plan("", (), (segment,)), (cost,), 0, 0)
             if not any(constraint(trial) for constraint in self.constraints):
                 concat = sum(b.width for b in segment.branches if isinstance(b.width, int))
-                yield Way(segment, cost, concat if segment.branched and segment.merge == "concat" else self.full[j])
+                yield Way(
+                    segment,
+                    cost,
+                    concat if segment.branched and segment.merge == "concat" else self.full[j],
+                )
 
     def best(self) -> tuple[float, Plan] | None:
-        """Latency and plan, cut by cut; of paths with equal MACs and parameters that have met in equal tensors, the fastest."""
+        """Latency and plan, cut by cut.
+
+        Of paths with equal MACs and parameters that have met in equal tensors, the fastest.
+        """
         last = len(self.space.cuts) - 1
         soc = self.instance.soc
-        least = {p.name: p.memory_bytes / soc.element_bytes for p in soc.processors if p.memory_bytes is not None}
-        reached: dict[tuple[int, int, str], Rows] = {(0, self.full[0], ""): {(0, 0, (0,) * len(least)): (0.0, ())}}
+        least = {
+            p.name: p.memory_bytes / soc.element_bytes
+            for p in soc.processors
+            if p.memory_bytes is not None
+        }
+        reached: dict[tuple[int, int, str], Rows] = {
+            (0, self.full[0], ""): {(0, 0, (0,) * len(least)): (0.0, ())}
+        }
         for i in range(last):
             for width in sorted({w for k, w, _ in reached if k == i}):
                 for j in range(i + 1, last + 1):
                     for way in self.ways(i, j, width):
                         alone = "" if way.segment.branched else way.segment.branches[0].processor
                         for before in [key for key in reached if key[:2] == (i, width)]:
-                            if not alone or before[2] != alone:  # two on one processor are one segment
-                                extend(reached[before], way, reached.setdefault((j, way.width, alone), {}), least)
+                            if (
+                                not alone or before[2] != alone
+                            ):  # two on one processor are one segment
+                                extend(
+                                    reached[before],
+                                    way,
+                                    reached.setdefault((j, way.width, alone), {}),
+                                    least,
+                                )
         bounds = self.instance.bounds
         ends = [
-            (us, path) for (k, _, _), rows in reached.items() if k == last for (m, n, _), (us, path) in rows.items() if within(bounds, m, n)
+            (us, path)
+            for (k, _, _), rows in reached.items()
+            if k == last
+            for (m, n, _), (us, path) in rows.items()
+            if within(bounds, m, n)
         ]
         if not ends:
             return None
@@ -256,7 +383,8 @@ class BruteForce:
 
 
 Rows = dict[tuple[int, int, tuple[int, ...]], tuple[float, tuple[Segment, ...]]]
-"""MACs and parameters so far, and those on processors with a memory limit -> the fastest way there."""
+"""MACs and parameters so far, and those on processors with a memory limit -> the fastest way there.
+"""
 
 
 def within(bounds: NetworkLimits, macs: int, params: int) -> bool:

@@ -1,4 +1,7 @@
-"""A tiny branched network and its bundles, exported once for all tests: a conversion to LiteRT takes seconds."""
+"""A tiny branched network and its bundles, exported once for all tests.
+
+A conversion to LiteRT takes seconds.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,11 @@ BRANCHES = (Branch("cpu", width=16), Branch("dsp", width=8))
 PLAN = Plan(
     "tiny",
     SHAPE,
-    (Segment("input", "stem", (Branch("cpu"),)), Segment("stem", "body", BRANCHES), Segment("body", "output", (Branch("cpu"),))),
+    (
+        Segment("input", "stem", (Branch("cpu"),)),
+        Segment("stem", "body", BRANCHES),
+        Segment("body", "output", (Branch("cpu"),)),
+    ),
 )
 
 
@@ -71,33 +78,52 @@ class Written:
     bundle: Bundle
 
     def data(self, name: str) -> bytes:
-        return next(self.bundle.files[s.file] for s in self.bundle.manifest.subgraphs if s.name == name)
+        return next(
+            self.bundle.files[s.file] for s in self.bundle.manifest.subgraphs if s.name == name
+        )
 
 
 _converted: dict[object, tuple[object, bytes]] = {}
 
 
 def once(convert: Callable[..., bytes]) -> Callable[..., bytes]:
-    """The same conversion, done the first time only: float and int8 begin with the same float files."""
+    """The same conversion, done the first time only.
+
+    Float and int8 begin with the same float files.
+    """
 
     def remembered(what: object, *others: object) -> bytes:
-        key = (convert, id(what) if isinstance(what, nn.Module) else forms(what), *map(forms, others))
+        key = (
+            convert,
+            id(what) if isinstance(what, nn.Module) else forms(what),
+            *map(forms, others),
+        )
         if key not in _converted:
-            _converted[key] = what, convert(what, *others)  # kept with it: an id is taken only while its owner lives
+            _converted[key] = (
+                what,
+                convert(what, *others),
+            )  # kept with it: an id is taken only while its owner lives
         return _converted[key][1]
 
     return remembered
 
 
 def forms(what: object) -> object:
-    return tuple(tuple(one.shape) for one in what) if isinstance(what, Sequence) and not isinstance(what, str) else what
+    return (
+        tuple(tuple(one.shape) for one in what)
+        if isinstance(what, Sequence) and not isinstance(what, str)
+        else what
+    )
 
 
 @contextmanager
 def conversions_shared() -> Iterator[None]:
-    with patch.object(made, "to_litert", once(litert.to_litert)), patch.object(made, "to_litert_concat", once(litert.to_litert_concat)):  # noqa: SIM117
-        with patch.object(single, "to_litert", once(litert.to_litert)):
-            yield
+    with (
+        patch.object(made, "to_litert", once(litert.to_litert)),
+        patch.object(made, "to_litert_concat", once(litert.to_litert_concat)),
+        patch.object(single, "to_litert", once(litert.to_litert)),
+    ):
+        yield
 
 
 def written(format: str, int8: bool = False) -> Written:
@@ -109,5 +135,8 @@ def written(format: str, int8: bool = False) -> Written:
 def _written(format: str, int8: bool) -> Written:
     with tempfile.TemporaryDirectory() as folder, conversions_shared():
         path = Path(folder) / "tiny.nns"
-        done = export_bundle(ExportRequest(tiny(), PLAN, format, int8, iter(images(CALIBRATION)) if int8 else None), path)
+        done = export_bundle(
+            ExportRequest(tiny(), PLAN, format, int8, iter(images(CALIBRATION)) if int8 else None),
+            path,
+        )
         return Written(done, read_bundle(path))

@@ -46,12 +46,19 @@ class FakeMeter:
     def launches(self, chain: tuple[Kernel, ...], /) -> int | None:
         return len(self.joined(chain)) if self.counts else None
 
-    def measure(self, chains: Sequence[tuple[Kernel, ...]], rounds: int, /) -> list[tuple[float, ...]]:
+    def measure(
+        self, chains: Sequence[tuple[Kernel, ...]], rounds: int, /
+    ) -> list[tuple[float, ...]]:
         slow = 1.5 if self.calls in self.disturbed else 1.0
         self.calls += 1
         self.seen += [kernel for chain in chains for kernel in chain]
         return [
-            () if any(k.kind in self.refuses for k in chain) else (slow * sum(map(law_us, self.joined(chain))),) * rounds for chain in chains
+            (
+                ()
+                if any(k.kind in self.refuses for k in chain)
+                else (slow * sum(map(law_us, self.joined(chain))),) * rounds
+            )
+            for chain in chains
         ]
 
     def network(self, module: Any, example: Any, /) -> Callable[[], None]:

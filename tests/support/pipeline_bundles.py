@@ -1,4 +1,7 @@
-"""Small pipelines for tests: the published reference network, linked by hand, and what stands around it."""
+"""Small pipelines for tests.
+
+The published reference network, linked by hand, and what stands around it.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,9 @@ def port(name: str) -> Port:
     return Port(name, MAP)
 
 
-def onnx_file(nodes: Sequence[onnx.NodeProto], inputs: Sequence[str], outputs: Sequence[str], **weights: float) -> ModuleFile:
+def onnx_file(
+    nodes: Sequence[onnx.NodeProto], inputs: Sequence[str], outputs: Sequence[str], **weights: float
+) -> ModuleFile:
     reads, writes = tuple(map(port, inputs)), tuple(map(port, outputs))
     arrays = {name: np.full((1,), value, np.float32) for name, value in weights.items()}
     return ModuleFile(model_bytes(nodes, reads, writes, arrays), reads, writes)
@@ -38,7 +43,12 @@ def op(kind: str, inputs: str, output: str, **fields: Any) -> onnx.NodeProto:
 def reference_files() -> dict[str, ModuleFile]:
     """S0(data_0) -> (o3, o2); S1(data_n_0, data_1) -> n; S2(data_n_1, data_n_2) -> out."""
     halves = [op("Concat", "o1 o2", "both", axis=0), op("Split", "both", "h0 h1", axis=0)]
-    s0 = [op("Add", "data_0 one", "o1"), op("Sub", "data_0 two", "o2"), *halves, op("Add", "h0 two", "o3")]
+    s0 = [
+        op("Add", "data_0 one", "o1"),
+        op("Sub", "data_0 two", "o2"),
+        *halves,
+        op("Add", "h0 two", "o3"),
+    ]
     s1 = [op("Add", "data_n_0 two", "a"), op("Add", "a data_1", "b"), op("Add", "b three", "n")]
     s2 = [op("Mul", "data_n_1 three", "a"), op("Add", "a data_n_2", "out")]
     return {
@@ -49,13 +59,18 @@ def reference_files() -> dict[str, ModuleFile]:
 
 
 def module_for(name: str, file: ModuleFile, *params: str) -> Module:
-    inputs, outputs = (tuple(TensorDecl(p.name, p.spec) for p in ports) for ports in (file.inputs, file.outputs))
+    inputs, outputs = (
+        tuple(TensorDecl(p.name, p.spec) for p in ports) for ports in (file.inputs, file.outputs)
+    )
     return Module(name, inputs, outputs, tuple(TensorDecl(one, TensorSpec((1,))) for one in params))
 
 
 def reference_config() -> PipelineConfig:
     files = reference_files()
-    s0, s1, s2 = (module_for(name, files[name], *(["one", "two"] if name == "s0" else [])) for name in ("s0", "s1", "s2"))
+    s0, s1, s2 = (
+        module_for(name, files[name], *(["one", "two"] if name == "s0" else []))
+        for name in ("s0", "s1", "s2")
+    )
     config = PipelineConfig()
     config["param_group"]["param_0"].connect(config[s0]["param"])
     config[s1].set(processors=("dsp",))
@@ -81,20 +96,38 @@ def chain(count: int, python: Sequence[int] = (), capacity: int = 2, replicas: i
     return bundled(config.links, files)
 
 
-def chain_config(count: int, python: Sequence[int] = (), capacity: int = 2, replicas: int = 1) -> tuple[PipelineConfig, dict[str, ModuleFile]]:
-    """Stages `m0`, `m1`, ... of which number k adds k + 1 to a map; those in `python` are functions `stages:mK`, `m1` has the replicas."""
+def chain_config(
+    count: int, python: Sequence[int] = (), capacity: int = 2, replicas: int = 1
+) -> tuple[PipelineConfig, dict[str, ModuleFile]]:
+    """Stages `m0`, `m1`, ... of which number k adds k + 1 to a map.
+
+    Those in `python` are functions `stages:mK`, `m1` has the replicas.
+    """
     config, files = PipelineConfig(), {}
     modules = []
     for k in range(count):
         reads, writes = f"x{k}", f"x{k + 1}"
         if k in python:
-            modules.append(Module(f"m{k}", (TensorDecl(reads, MAP),), (TensorDecl(writes, MAP),), call=f"stages:m{k}"))
+            modules.append(
+                Module(
+                    f"m{k}",
+                    (TensorDecl(reads, MAP),),
+                    (TensorDecl(writes, MAP),),
+                    call=f"stages:m{k}",
+                )
+            )
         else:
-            files[f"m{k}"] = onnx_file([op("Add", f"{reads} c", writes)], [reads], [writes], c=k + 1)
+            files[f"m{k}"] = onnx_file(
+                [op("Add", f"{reads} c", writes)], [reads], [writes], c=k + 1
+            )
             modules.append(module_for(f"m{k}", files[f"m{k}"]))
     for k, module in enumerate(modules):
-        processors = tuple(f"cpu{n}" for n in range(replicas)) if replicas > 1 and k == 1 else ("cpu",)
-        own: dict[str, Any] = {"replicas": replicas if k == 1 else 1} if k in python else {"processors": processors}
+        processors = (
+            tuple(f"cpu{n}" for n in range(replicas)) if replicas > 1 and k == 1 else ("cpu",)
+        )
+        own: dict[str, Any] = (
+            {"replicas": replicas if k == 1 else 1} if k in python else {"processors": processors}
+        )
         config[module].set(**own, capacity=capacity)
         source = config["input"]["x"] if k == 0 else config[modules[k - 1]]["output"][0]
         source.connect(config[module]["input"][f"x{k}"])
@@ -102,9 +135,16 @@ def chain_config(count: int, python: Sequence[int] = (), capacity: int = 2, repl
     return config, files
 
 
-def framed(before: str = "camera.read:load", after: str = "boxes:draw") -> tuple[Manifest, dict[str, bytes]]:
+def framed(
+    before: str = "camera.read:load", after: str = "boxes:draw"
+) -> tuple[Manifest, dict[str, bytes]]:
     """The reference network between two Python stages."""
-    return build_manifest(add_python_stages(reference_config().links, before, after), reference_files(), "reference", None)
+    return build_manifest(
+        add_python_stages(reference_config().links, before, after),
+        reference_files(),
+        "reference",
+        None,
+    )
 
 
 def full(value: float) -> np.ndarray:

@@ -16,7 +16,13 @@ def node(name: str, op: str, *args: Any, outputs: int = 1, module: str = "") -> 
     """Strings that begin with % are values."""
 
     def argument(item: Any) -> Any:
-        return ValueRef(item[1:]) if isinstance(item, str) and item.startswith("%") else tuple(map(argument, item)) if isinstance(item, tuple) else item
+        return (
+            ValueRef(item[1:])
+            if isinstance(item, str) and item.startswith("%")
+            else tuple(map(argument, item))
+            if isinstance(item, tuple)
+            else item
+        )
 
     return Node(name, op, tuple(map(argument, args)), (ONE,) * outputs, module)
 
@@ -44,7 +50,13 @@ def run(graph: Graph, values: Mapping[str, Any]) -> dict[str, Any]:
     found = dict(values)
 
     def of(argument: Any) -> Any:
-        return found[argument.name] if isinstance(argument, ValueRef) else tuple(map(of, argument)) if isinstance(argument, tuple) else argument
+        return (
+            found[argument.name]
+            if isinstance(argument, ValueRef)
+            else tuple(map(of, argument))
+            if isinstance(argument, tuple)
+            else argument
+        )
 
     operators = {
         "add": lambda a, b: a + b,
@@ -73,21 +85,42 @@ def run_pieces(found: Sequence[Graph], values: Mapping[str, Any]) -> dict[str, A
 
 @st.composite
 def graphs(draw: st.DrawFn) -> Graph:
-    """Sums, tuples and weights, values used once, several times or twice by one operator; one to three outputs."""
+    """Sums, tuples and weights, values used once, several times or twice by one operator.
+
+    One to three outputs.
+    """
     names, tuples, nodes = ["x", "y"], [], []
     for i in range(draw(st.integers(3, 14))):
         kind = draw(st.sampled_from(["add", "add", "mul", "weight", "tuple", "pick", "sized"]))
         one, two = (f"%{draw(st.sampled_from(names))}" for _ in range(2))
         if kind == "tuple":
-            nodes += [node(f"c{i}", "cat", (one, two)), node(f"v{i}", "split.Tensor", f"%c{i}", 1, outputs=2)]
+            nodes += [
+                node(f"c{i}", "cat", (one, two)),
+                node(f"v{i}", "split.Tensor", f"%c{i}", 1, outputs=2),
+            ]
             tuples.append(f"v{i}")
             continue
         if kind == "pick" and tuples:
-            nodes.append(node(f"v{i}", "getitem", f"%{draw(st.sampled_from(tuples))}", draw(st.integers(0, 1))))
+            nodes.append(
+                node(
+                    f"v{i}", "getitem", f"%{draw(st.sampled_from(tuples))}", draw(st.integers(0, 1))
+                )
+            )
         elif kind == "sized":
-            nodes += [node(f"s{i}", "sym_size.int", one, 0), node(f"f{i}", "full", f"%s{i}"), node(f"v{i}", "add.Tensor", two, f"%f{i}")]
+            nodes += [
+                node(f"s{i}", "sym_size.int", one, 0),
+                node(f"f{i}", "full", f"%s{i}"),
+                node(f"v{i}", "add.Tensor", two, f"%f{i}"),
+            ]
         else:
-            nodes.append(node(f"v{i}", "mul.Tensor" if kind == "mul" else "add.Tensor", one, f"%w{i % 3}" if kind == "weight" else two))
+            nodes.append(
+                node(
+                    f"v{i}",
+                    "mul.Tensor" if kind == "mul" else "add.Tensor",
+                    one,
+                    f"%w{i % 3}" if kind == "weight" else two,
+                )
+            )
         names.append(f"v{i}")
     made = names[2:] or ["x"]
     if made == ["x"]:
@@ -107,7 +140,10 @@ MAP = TensorSpec((1, 64, 28, 28))
 
 
 def residual(blocks: int = 3) -> Graph:
-    """Blocks of two convolutions and a sum, each a hundred million MACs and more: enough for mi9's predictors."""
+    """Blocks of two convolutions and a sum, each a hundred million MACs and more.
+
+    Enough for mi9's predictors.
+    """
     nodes, weights, at = [], [], "x"
     for b in range(blocks):
         start = at
@@ -115,9 +151,17 @@ def residual(blocks: int = 3) -> Graph:
             weight = Weight(f"b{b}.c{c}.weight", TensorSpec((64, 64, 3, 3)))
             weights.append(weight)
             args = (ValueRef(at), ValueRef(weight.name), None, (1, 1), (1, 1), (1, 1), 1)
-            nodes.append(Node(f"conv{b}{c}", "conv2d", args, (MAP,), f"b{b}.c{c}", macs=64 * 64 * 9 * 28 * 28))
-            nodes.append(Node(f"relu{b}{c}", "relu", (ValueRef(f"conv{b}{c}"),), (MAP,), f"b{b}.r{c}"))
+            nodes.append(
+                Node(
+                    f"conv{b}{c}", "conv2d", args, (MAP,), f"b{b}.c{c}", macs=64 * 64 * 9 * 28 * 28
+                )
+            )
+            nodes.append(
+                Node(f"relu{b}{c}", "relu", (ValueRef(f"conv{b}{c}"),), (MAP,), f"b{b}.r{c}")
+            )
             at = f"relu{b}{c}"
-        nodes.append(Node(f"add{b}", "add.Tensor", (ValueRef(at), ValueRef(start)), (MAP,), f"b{b}"))
+        nodes.append(
+            Node(f"add{b}", "add.Tensor", (ValueRef(at), ValueRef(start)), (MAP,), f"b{b}")
+        )
         at = f"add{b}"
     return Graph("residual", (Value("x", MAP),), tuple(weights), tuple(nodes), (at,))

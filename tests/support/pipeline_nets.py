@@ -25,22 +25,40 @@ class Detector(nn.Module):
         super().__init__()
 
         def block(cin: int, cout: int, stride: int) -> nn.Module:
-            return nn.Sequential(nn.Conv2d(cin, cout, 3, stride, 1, bias=False), nn.BatchNorm2d(cout), nn.ReLU())
+            return nn.Sequential(
+                nn.Conv2d(cin, cout, 3, stride, 1, bias=False), nn.BatchNorm2d(cout), nn.ReLU()
+            )
 
-        self.stem, self.body, self.deep = block(3, width, 2), block(width, 2 * width, 2), block(2 * width, 2 * width, 2)
-        self.boxes = nn.ModuleList([nn.Conv2d(2 * width, 8, 3, 1, 1), nn.Conv2d(2 * width, 8, 3, 1, 1)])
-        self.scores = nn.ModuleList([nn.Conv2d(2 * width, 6, 3, 1, 1), nn.Conv2d(2 * width, 6, 3, 1, 1)])
+        self.stem, self.body, self.deep = (
+            block(3, width, 2),
+            block(width, 2 * width, 2),
+            block(2 * width, 2 * width, 2),
+        )
+        self.boxes = nn.ModuleList(
+            [nn.Conv2d(2 * width, 8, 3, 1, 1), nn.Conv2d(2 * width, 8, 3, 1, 1)]
+        )
+        self.scores = nn.ModuleList(
+            [nn.Conv2d(2 * width, 6, 3, 1, 1), nn.Conv2d(2 * width, 6, 3, 1, 1)]
+        )
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         shallow = self.body(self.stem(x))
         maps = [shallow, self.deep(shallow)]
-        boxes = [head(m).permute(0, 2, 3, 1).flatten(1).unflatten(1, (-1, 4)) for head, m in zip(self.boxes, maps, strict=True)]
-        scores = [head(m).permute(0, 2, 3, 1).flatten(1).unflatten(1, (-1, 3)) for head, m in zip(self.scores, maps, strict=True)]
+        boxes = [
+            head(m).permute(0, 2, 3, 1).flatten(1).unflatten(1, (-1, 4))
+            for head, m in zip(self.boxes, maps, strict=True)
+        ]
+        scores = [
+            head(m).permute(0, 2, 3, 1).flatten(1).unflatten(1, (-1, 3))
+            for head, m in zip(self.scores, maps, strict=True)
+        ]
         return torch.cat(boxes, 1), torch.cat(scores, 1)
 
 
 class Ssd(nn.Module):
-    """Backbone and heads of torchvision's SSDLite, without the post-processing that looks at values."""
+    """Backbone and heads of torchvision's SSDLite, without the post-processing that looks at
+    values.
+    """
 
     input_shape = (3, 320, 320)
 

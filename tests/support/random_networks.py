@@ -1,4 +1,7 @@
-"""Small networks for tests: blocks of every kind, put together from a recipe that hypothesis draws."""
+"""Small networks for tests.
+
+Blocks of every kind, put together from a recipe that hypothesis draws.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,13 @@ INPUT = (2, 3, 16, 16)
 CLASSES = 5
 
 
-def conv(cin: int, cout: int, k: int = 3, stride: int = 1, groups: int = 1, act: bool = True) -> nn.Sequential:
-    layers = [nn.Conv2d(cin, cout, k, stride, k // 2, groups=groups, bias=False), nn.BatchNorm2d(cout)]
+def conv(
+    cin: int, cout: int, k: int = 3, stride: int = 1, groups: int = 1, act: bool = True
+) -> nn.Sequential:
+    layers = [
+        nn.Conv2d(cin, cout, k, stride, k // 2, groups=groups, bias=False),
+        nn.BatchNorm2d(cout),
+    ]
     return nn.Sequential(*layers, *([nn.ReLU(inplace=True)] if act else []))
 
 
@@ -23,7 +31,9 @@ class Residual(nn.Module):
     def __init__(self, cin: int, cout: int, stride: int = 1) -> None:
         super().__init__()
         self.body = nn.Sequential(conv(cin, cout, stride=stride), conv(cout, cout, act=False))
-        self.short = nn.Identity() if cin == cout and stride == 1 else conv(cin, cout, 1, stride, act=False)
+        self.short = (
+            nn.Identity() if cin == cout and stride == 1 else conv(cin, cout, 1, stride, act=False)
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.relu(self.body(x) + self.short(x))
@@ -33,7 +43,9 @@ class Inverted(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         wide = 4 * width
-        self.body = nn.Sequential(conv(width, wide, 1), conv(wide, wide, groups=wide), conv(wide, width, 1, act=False))
+        self.body = nn.Sequential(
+            conv(width, wide, 1), conv(wide, wide, groups=wide), conv(wide, width, 1, act=False)
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + self.body(x)
@@ -67,7 +79,10 @@ class Shuffle(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.branch = nn.Sequential(conv(width // 2, width // 2, 1), conv(width // 2, width // 2, groups=width // 2, act=False))
+        self.branch = nn.Sequential(
+            conv(width // 2, width // 2, 1),
+            conv(width // 2, width // 2, groups=width // 2, act=False),
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         left, right = x.chunk(2, 1)
@@ -91,7 +106,11 @@ class ChannelsLast(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.norm, self.up, self.down = nn.LayerNorm(width), nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+        self.norm, self.up, self.down = (
+            nn.LayerNorm(width),
+            nn.Linear(width, 2 * width),
+            nn.Linear(2 * width, width),
+        )
         self.gamma = nn.Parameter(torch.full((width,), 0.5))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -120,8 +139,15 @@ class Attention(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         n, c, h, w = x.shape
         t = x.flatten(2).transpose(1, 2)
-        q, k, v = self.qkv(t).reshape(n, h * w, 3, self.heads, c // self.heads).permute(2, 0, 3, 1, 4).unbind(0)
-        t = t + self.out(nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(n, h * w, c))
+        q, k, v = (
+            self.qkv(t)
+            .reshape(n, h * w, 3, self.heads, c // self.heads)
+            .permute(2, 0, 3, 1, 4)
+            .unbind(0)
+        )
+        t = t + self.out(
+            nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(n, h * w, c)
+        )
         return t.transpose(1, 2).reshape(n, c, h, w)
 
 
@@ -129,7 +155,9 @@ class Standardised(nn.Conv2d):
     """A convolution whose weights are normalised before every use (NFNet)."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        weight = nn.functional.batch_norm(self.weight.reshape(1, self.out_channels, -1), None, None, training=True, eps=1e-4)
+        weight = nn.functional.batch_norm(
+            self.weight.reshape(1, self.out_channels, -1), None, None, training=True, eps=1e-4
+        )
         return nn.functional.conv2d(x, weight.reshape_as(self.weight), self.bias, padding=1)
 
 
@@ -141,16 +169,37 @@ class Step:
     times: int = 1
 
 
-KINDS = "conv residual inverted depthwise grouped squeeze dense shuffle inception layernorm split attention standard pool".split()  # noqa: SIM905
+KINDS = [
+    "conv",
+    "residual",
+    "inverted",
+    "depthwise",
+    "grouped",
+    "squeeze",
+    "dense",
+    "shuffle",
+    "inception",
+    "layernorm",
+    "split",
+    "attention",
+    "standard",
+    "pool",
+]
 
 
 def block(step: Step, width: int, first: bool) -> tuple[nn.Module, int]:
     """One block and the width behind it; the first of a residual stage may halve the pixels."""
     make = {
         "conv": lambda: (conv(width, step.width), step.width),
-        "residual": lambda: (Residual(width, step.width, 2 if first and step.times > 1 else 1), step.width),
+        "residual": lambda: (
+            Residual(width, step.width, 2 if first and step.times > 1 else 1),
+            step.width,
+        ),
         "inverted": lambda: (Inverted(width), width),
-        "depthwise": lambda: (nn.Sequential(conv(width, width, groups=width), conv(width, step.width, 1)), step.width),
+        "depthwise": lambda: (
+            nn.Sequential(conv(width, width, groups=width), conv(width, step.width, 1)),
+            step.width,
+        ),
         "grouped": lambda: (conv(width, width, groups=width // 8), width),
         "squeeze": lambda: (Squeeze(width), width),
         "dense": lambda: (Dense(width, 8, 2), width + 16),

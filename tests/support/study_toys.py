@@ -1,4 +1,7 @@
-"""A small residual network, a made-up chip, and workers whose trials cost nothing; also a worker as a process of its own."""
+"""A small residual network, a made-up chip, and workers whose trials cost nothing.
+
+Also a worker as a process of its own.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,9 @@ from nnstretch.study.parameters import PlanSpace
 from nnstretch.study.storage import open_storage
 from nnstretch.study.worker import StudyWorker
 
-LOOSE = SegmentLimits(alpha=2.0, beta=1.5, main_macs=0.2, segment_macs=0.5, min_depth=0.3, min_width=0.2)
+LOOSE = SegmentLimits(
+    alpha=2.0, beta=1.5, main_macs=0.2, segment_macs=0.5, min_depth=0.3, min_width=0.2
+)
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
 
@@ -37,7 +42,11 @@ class Rate:
     macs_per_us: float
 
     def estimate(self, kernel: Kernel, /) -> Estimate:
-        us = 1.0 + kernel.macs / self.macs_per_us + (kernel.read_elements + kernel.write_elements) / 50_000
+        us = (
+            1.0
+            + kernel.macs / self.macs_per_us
+            + (kernel.read_elements + kernel.write_elements) / 50_000
+        )
         return Estimate(us, us / 10)
 
 
@@ -46,11 +55,16 @@ def chip(memory_bytes: int | None = None) -> Soc:
     cpu = Processor("cpu", "cpu", 1, memory_bytes=memory_bytes)
     gpu, dsp = (Processor(name, name, 2, link, link, sync_us=2.0) for name in ("gpu", "dsp"))
     rates = {"cpu": Rate(20_000.0), "gpu": Rate(15_000.0), "dsp": Rate(24_000.0)}
-    return Soc("toy", (cpu, gpu, dsp), "int8", rates, Link(1.0, 0.02), {frozenset({"cpu", "dsp"}): 1.1})
+    return Soc(
+        "toy", (cpu, gpu, dsp), "int8", rates, Link(1.0, 0.02), {frozenset({"cpu", "dsp"}): 1.1}
+    )
 
 
 def residual(blocks: tuple[tuple[int, int], ...] = ((32, 3), (64, 2)), px: int = 16) -> Graph:
-    """A stem, then stages of (width, residual blocks), then a classifier; written without PyTorch."""
+    """A stem, then stages of (width, residual blocks), then a classifier.
+
+    Written without PyTorch.
+    """
     nodes: list[Node] = []
     weights: list[Weight] = []
 
@@ -59,7 +73,16 @@ def residual(blocks: tuple[tuple[int, int], ...] = ((32, 3), (64, 2)), px: int =
         weights.append(weight)
         out = TensorSpec((1, cout, size, size))
         args = (ValueRef(source), ValueRef(weight.name), None, (stride, stride), (1, 1), (1, 1), 1)
-        nodes.append(Node(name, "conv2d", args, (out,), name, macs=count_macs("conv2d", args, out, {weight.name: weight.spec})))
+        nodes.append(
+            Node(
+                name,
+                "conv2d",
+                args,
+                (out,),
+                name,
+                macs=count_macs("conv2d", args, out, {weight.name: weight.spec}),
+            )
+        )
         nodes.append(Node(f"{name}_relu", "relu", (ValueRef(name),), (out,), name))
         return f"{name}_relu"
 
@@ -70,14 +93,28 @@ def residual(blocks: tuple[tuple[int, int], ...] = ((32, 3), (64, 2)), px: int =
         at = layer(f"stage{s}.0", at, cin, width, 2, px)
         for b in range(1, depth):
             body = layer(f"stage{s}.{b}", at, width, width, 1, px)
-            nodes.append(Node(f"add{s}_{b}", "add.Tensor", (ValueRef(body), ValueRef(at)), (TensorSpec((1, width, px, px)),), f"stage{s}.{b}"))
+            nodes.append(
+                Node(
+                    f"add{s}_{b}",
+                    "add.Tensor",
+                    (ValueRef(body), ValueRef(at)),
+                    (TensorSpec((1, width, px, px)),),
+                    f"stage{s}.{b}",
+                )
+            )
             at = f"add{s}_{b}"
         cin = width
     nodes.append(Node("pool", "mean.dim", (ValueRef(at), (2, 3)), (TensorSpec((1, cin)),), "pool"))
     weights.append(Weight("fc.weight", TensorSpec((10, cin))))
     args = (ValueRef("pool"), ValueRef("fc.weight"), None)
     nodes.append(Node("fc", "linear", args, (TensorSpec((1, 10)),), "fc", macs=10 * cin))
-    return Graph("toy", (Value("x", TensorSpec((1, 3, entry, entry))),), tuple(weights), tuple(nodes), ("fc",))
+    return Graph(
+        "toy",
+        (Value("x", TensorSpec((1, 3, entry, entry))),),
+        tuple(weights),
+        tuple(nodes),
+        ("fc",),
+    )
 
 
 STRETCHER = NetworkAnalysis(residual())
@@ -90,7 +127,9 @@ class Told:
     what: Callable[[Evaluation], dict[str, float]]
     prune: bool = True
 
-    def measure_objectives(self, verdict: Evaluation, report: Callable[[int, float], None]) -> dict[str, float]:
+    def measure_objectives(
+        self, verdict: Evaluation, report: Callable[[int, float], None]
+    ) -> dict[str, float]:
         return self.what(verdict)
 
 
@@ -100,8 +139,16 @@ def latency_ms(verdict: Evaluation) -> dict[str, float]:
 
 
 def setting(objective: str = "latency", **changed: object) -> StudyConfig:
-    fields = {"model": "toy", "input_shape": (1, 3, 16, 16), "soc": "toy", "processors": ("cpu", "dsp"), "limits": LOOSE}
-    return StudyConfig(**{**fields, "objective": objective, "bounds": MacAndParamBounds(), **changed})  # type: ignore[arg-type]
+    fields = {
+        "model": "toy",
+        "input_shape": (1, 3, 16, 16),
+        "soc": "toy",
+        "processors": ("cpu", "dsp"),
+        "limits": LOOSE,
+    }
+    return StudyConfig(
+        **{**fields, "objective": objective, "bounds": MacAndParamBounds(), **changed}
+    )  # type: ignore[arg-type]
 
 
 def worker(
@@ -116,7 +163,9 @@ def worker(
     chosen, soc = setting(objective), chip()
     study = open_study(opened, "toy", chosen, optuna.samplers.RandomSampler(seed=seed))
     space = PlanSpace(STRETCHER, chosen.processors, chosen.limits, "toy")
-    judge = PlanEvaluator(STRETCHER, CostModel(soc), chosen.processors, chosen.limits, chosen.bounds)
+    judge = PlanEvaluator(
+        STRETCHER, CostModel(soc), chosen.processors, chosen.limits, chosen.bounds
+    )
     return StudyWorker(study, opened, chosen, space, judge, Told(what), wanted, lease_s)  # type: ignore[arg-type]
 
 

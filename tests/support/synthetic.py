@@ -10,9 +10,13 @@ from nnstretch.profile.fit_predictor import Sample
 from nnstretch.protocols import Kernel
 
 FORMS = (
-    Form("conv", "conv2d", 1, "blocked"), Form("conv", "conv2d", 1, "blocked", ("relu",)), Form("conv", "conv2d", 1, "blocked", ("silu",)),
-    Form("dwconv", "conv2d", 3, "blocked"), Form("activation", "relu"), Form("activation", "gelu"),
-)  # fmt: skip
+    Form("conv", "conv2d", 1, "blocked"),
+    Form("conv", "conv2d", 1, "blocked", ("relu",)),
+    Form("conv", "conv2d", 1, "blocked", ("silu",)),
+    Form("dwconv", "conv2d", 3, "blocked"),
+    Form("activation", "relu"),
+    Form("activation", "gelu"),
+)
 
 
 def truth_us(one: Kernel) -> float:

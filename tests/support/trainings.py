@@ -12,7 +12,13 @@ from PIL import Image
 from torch import nn
 
 from nnstretch.plan import Branch, Plan, Segment
-from nnstretch.train.recipe import AugmentSettings, DataSettings, OptimizerSettings, Recipe, TrainerSettings
+from nnstretch.train.recipe import (
+    AugmentSettings,
+    DataSettings,
+    OptimizerSettings,
+    Recipe,
+    TrainerSettings,
+)
 
 SMALL = Recipe(
     data=DataSettings(image_px=16, batch_images=64),
@@ -42,7 +48,10 @@ UNMOVED = replace(SMALL, augment=AugmentSettings())
 
 
 def same_weights(one: nn.Module, other: nn.Module) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), other.state_dict().values(), strict=True))
+    return all(
+        torch.equal(a, b)
+        for a, b in zip(one.state_dict().values(), other.state_dict().values(), strict=True)
+    )
 
 
 def write(path: Path, text: str) -> Path:
@@ -65,12 +74,16 @@ def branched_plan(path: Path, processors: tuple[str, str] = ("cpu", "dsp")) -> P
     halves = (Branch(processors[0], width=4), Branch(processors[1], width=4))
     whole = (Branch("cpu"),)
     return Plan(
-        f"{path / 'net.py'}:make", (1, 3, 16, 16), (Segment("input", "2", whole), Segment("2", "5", halves), Segment("5", "output", whole))
+        f"{path / 'net.py'}:make",
+        (1, 3, 16, 16),
+        (Segment("input", "2", whole), Segment("2", "5", halves), Segment("5", "output", whole)),
     )
 
 
 def picture(seed: int, side_px: int = 8) -> Image.Image:
-    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (side_px, side_px + 2, 3), dtype=np.uint8))
+    return Image.fromarray(
+        np.random.default_rng(seed).integers(0, 256, (side_px, side_px + 2, 3), dtype=np.uint8)
+    )
 
 
 def write_images(root: Path, classes: Mapping[str, int]) -> Path:

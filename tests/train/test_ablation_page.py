@@ -1,4 +1,7 @@
-"""The page that compares ways of training, from a journal whose accuracies are known: what is subtracted from what, and what is counted."""
+"""The page that compares ways of training, from a journal whose accuracies are known.
+
+What is subtracted from what, and what is counted.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,9 @@ def test_differences_are_taken_seed_by_seed(tmp_path: Path) -> None:
         assert row.startswith(f"| {NETWORK} | {'+'.join(team)} | 0.8")
         assert row.endswith(numbers)
     assert not empty
-    assert last == "Mean of the rows: +1.00 ± 0.29 against the original, +0.83 ± 0.67 against scratch."
+    assert (
+        last == "Mean of the rows: +1.00 ± 0.29 against the original, +0.83 ± 0.67 against scratch."
+    )
 
 
 def test_a_difference_that_is_the_same_in_every_seed_has_no_error() -> None:
@@ -52,14 +57,31 @@ def test_a_difference_that_is_the_same_in_every_seed_has_no_error() -> None:
     assert with_error([0.25]) == "+0.25"
 
 
-def test_the_page_counts_the_trainings_it_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_counts_the_trainings_it_tells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     journal_in(tmp_path, 2 * SEEDS)
     page = tmp_path / "page.md"
-    shared = ["--task", "digits", "--networks", NETWORK, "--epochs", str(EPOCHS), "--original-epochs", str(EPOCHS), "--ablate", ""]
-    monkeypatch.setattr(sys, "argv", ["ablate_training.py", *shared, "--work", str(tmp_path), "--out", str(page)])
+    shared = [
+        "--task",
+        "digits",
+        "--networks",
+        NETWORK,
+        "--epochs",
+        str(EPOCHS),
+        "--original-epochs",
+        str(EPOCHS),
+        "--ablate",
+        "",
+    ]
+    monkeypatch.setattr(
+        sys, "argv", ["ablate_training.py", *shared, "--work", str(tmp_path), "--out", str(page)]
+    )
     assert main() == 0
     text = page.read_text(encoding="utf-8")
-    assert text.splitlines()[-1].startswith("15 trainings took 8 minutes")  # five of each of three seeds; the journal has thirty
+    assert text.splitlines()[-1].startswith(
+        "15 trainings took 8 minutes"
+    )  # five of each of three seeds; the journal has thirty
     assert "All seeds share one split." in text
     assert " ".join(sys.argv[1:3]) in text
 
@@ -81,12 +103,20 @@ def test_every_training_of_a_seed_is_on_that_seeds_split(tmp_path: Path) -> None
 def test_trainings_on_other_splits_are_kept_apart(tmp_path: Path) -> None:
     own = journal_in(tmp_path, 1, first_split=10)
     assert Run(NETWORK, "", "original", EPOCHS, 0).key in own.done
-    for keys, first_split in ((COMMON, None), (COMMON, 11), ((*COMMON, "data.split_seed=10"), None)):
+    for keys, first_split in (
+        (COMMON, None),
+        (COMMON, 11),
+        ((*COMMON, "data.split_seed=10"), None),
+    ):
         assert not Bench("digits", keys, EPOCHS, EPOCHS, tmp_path, first_split=first_split).done
 
 
-def test_two_ways_to_say_the_split_are_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(sys, "argv", ["ablate_training.py", "--first-split", "10", "--set", "data.split_seed=1"])
+def test_two_ways_to_say_the_split_are_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        sys, "argv", ["ablate_training.py", "--first-split", "10", "--set", "data.split_seed=1"]
+    )
     with pytest.raises(SystemExit):
         main()
     assert "--first-split and data.split_seed both" in capsys.readouterr().err

@@ -1,4 +1,6 @@
-"""What lies in the folder of a training that begins, and what the machine it begins on says against it."""
+"""What lies in the folder of a training that begins, and what the machine it begins on says against
+it.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,11 @@ LOGGED = replace(ONE_EPOCH, trainer=replace(ONE_EPOCH.trainer, tensorboard=True)
 
 
 def held(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 class Stopped(Exception):
@@ -54,7 +60,9 @@ def stopped(folder: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
             fit(small_net(), replace(LOGGED, seed=seed), folder, progress=False)
 
 
-def test_results_are_whole_until_others_take_their_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_are_whole_until_others_take_their_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("tensorboard")
     fit(small_net(), LOGGED, tmp_path, progress=False)
     before = held(tmp_path)
@@ -67,11 +75,16 @@ def test_results_are_whole_until_others_take_their_place(tmp_path: Path, monkeyp
     assert held(tmp_path) == before
     result = fit(small_net(seed=1), ONE_EPOCH, tmp_path, progress=False)
     assert {*held(tmp_path)} == {name for name in before if "events" not in name}
-    assert all((tmp_path / name).read_bytes() != before[name] for name in ("weights.safetensors", "best.safetensors", "resume.safetensors"))
+    assert all(
+        (tmp_path / name).read_bytes() != before[name]
+        for name in ("weights.safetensors", "best.safetensors", "resume.safetensors")
+    )
     assert result.best.read_bytes() == result.checkpoint.read_bytes()
 
 
-def test_of_another_training_nothing_stays_behind_the_first_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_another_training_nothing_stays_behind_the_first_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan = branched_plan(tmp_path)
     fit(stretch(load_model(plan.model), plan), ONE_EPOCH, tmp_path / "out", progress=False)
     early = replace(SMALL, trainer=replace(SMALL.trainer, save_every_steps=4))
@@ -86,13 +99,20 @@ def test_of_another_training_nothing_stays_behind_the_first_save(tmp_path: Path,
         patch.setattr(Classifier, "training_step", stop)
         with pytest.raises(Stopped):
             fit(small_net(), early, tmp_path / "out", progress=False)
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"recipe.yaml", "resume.safetensors"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "recipe.yaml",
+        "resume.safetensors",
+    }
     assert fit(small_net(), early, tmp_path / "out", resume=True, progress=False).epochs == 2
 
 
 @pytest.mark.parametrize("fails_at", ["settle", "best.safetensors", "replace"])
-def test_a_first_save_that_is_cut_off_leaves_no_state(fails_at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A state without its recipe or its best weights could neither be gone on from nor be replaced."""
+def test_a_first_save_that_is_cut_off_leaves_no_state(
+    fails_at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A state without its recipe or its best weights could neither be gone on from nor be
+    replaced.
+    """
 
     def cut_off(*given: object) -> None:
         if fails_at != "best.safetensors" or given[1] == tmp_path / fails_at:
@@ -103,7 +123,13 @@ def test_a_first_save_that_is_cut_off_leaves_no_state(fails_at: str, tmp_path: P
     with monkeypatch.context() as patch:
         if fails_at == "replace":
             moved = type(tmp_path).replace
-            patch.setattr(type(tmp_path), "replace", lambda path, to: cut_off() if path.name == records.FIRST_STATE_FILE else moved(path, to))
+            patch.setattr(
+                type(tmp_path),
+                "replace",
+                lambda path, to: (
+                    cut_off() if path.name == records.FIRST_STATE_FILE else moved(path, to)
+                ),
+            )
         else:
             patch.setattr(*places[fails_at], cut_off)
         with pytest.raises(Stopped):
@@ -160,13 +186,38 @@ class Refuses(nn.Module):
 @pytest.mark.parametrize(
     ("error", "means"),
     [
-        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), "memory ran out, take smaller data.batch_images"),
-        (RuntimeError("[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory: you tried to"), "memory ran out"),
+        (
+            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+            "memory ran out, take smaller data.batch_images",
+        ),
+        (
+            RuntimeError(
+                "[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory:"
+                " you tried to"
+            ),
+            "memory ran out",
+        ),
         (MemoryError("Unable to allocate 1.07 TiB for an array"), "memory ran out"),
-        (RuntimeError("DataLoader worker (pid 7) is killed by signal: Bus error."), "more shared memory"),
-        (RuntimeError("DataLoader worker (pid(s) 7) exited unexpectedly"), "take fewer data.workers, or 0"),
-        (RuntimeError("max_pool3d_backward_out_cuda does not have a deterministic implementation, but"), "set trainer.deterministic to false"),
-        (RuntimeError("No working C++ compiler found in torch._inductor.config.cpp.cxx: (None, 'g++')"), "trainer.compile needs a C.. compiler"),
+        (
+            RuntimeError("DataLoader worker (pid 7) is killed by signal: Bus error."),
+            "more shared memory",
+        ),
+        (
+            RuntimeError("DataLoader worker (pid(s) 7) exited unexpectedly"),
+            "take fewer data.workers, or 0",
+        ),
+        (
+            RuntimeError(
+                "max_pool3d_backward_out_cuda does not have a deterministic implementation, but"
+            ),
+            "set trainer.deterministic to false",
+        ),
+        (
+            RuntimeError(
+                "No working C++ compiler found in torch._inductor.config.cpp.cxx: (None, 'g++')"
+            ),
+            "trainer.compile needs a C.. compiler",
+        ),
     ],
 )
 def test_what_the_machine_has_not_is_one_line(error: Exception, means: str, tmp_path: Path) -> None:
@@ -174,7 +225,9 @@ def test_what_the_machine_has_not_is_one_line(error: Exception, means: str, tmp_
         fit(Refuses(error), ONE_EPOCH, tmp_path, progress=False)
 
 
-def test_more_images_than_memory_holds_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_more_images_than_memory_holds_are_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def too_many(*_: object) -> None:
         raise MemoryError("Unable to allocate 1.07 TiB for an array")
 
@@ -186,13 +239,29 @@ def test_more_images_than_memory_holds_are_one_line(tmp_path: Path, monkeypatch:
     assert not (tmp_path / "out").exists()
 
 
-def test_slurm_gets_no_files_but_the_runs_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lightning would save into the current folder and requeue on a signal, and go on from what it finds there."""
-    for name, value in {"NTASKS": 1, "JOB_ID": 1, "JOB_NAME": "x", "PROCID": 0, "LOCALID": 0, "NODEID": 0}.items():
+def test_slurm_gets_no_files_but_the_runs_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lightning would save into the current folder and requeue on a signal, and go on from what it
+    finds there.
+    """
+    for name, value in {
+        "NTASKS": 1,
+        "JOB_ID": 1,
+        "JOB_NAME": "x",
+        "PROCID": 0,
+        "LOCALID": 0,
+        "NODEID": 0,
+    }.items():
         monkeypatch.setenv(f"SLURM_{name}", str(value))
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "hpc_ckpt_1.ckpt", "of another run")
-    assert make_trainer(TrainerSettings(accelerator="cpu"), logger=False)._accelerator_connector.cluster_environment.auto_requeue is False
+    assert (
+        make_trainer(
+            TrainerSettings(accelerator="cpu"), logger=False
+        )._accelerator_connector.cluster_environment.auto_requeue
+        is False
+    )
     assert fit(small_net(), ONE_EPOCH, tmp_path / "out", progress=False).epochs == 1
 
 
@@ -201,23 +270,35 @@ def test_a_run_goes_on_in_the_arithmetic_it_began_in(tmp_path: Path) -> None:
     auto = replace(ONE_EPOCH, trainer=replace(ONE_EPOCH.trainer, precision="auto"))
     fit(small_net(), auto, tmp_path, progress=False)
     state = SafeCheckpoint().load_checkpoint(tmp_path / "resume.safetensors")
-    longer = replace(auto, trainer=replace(auto.trainer, max_epochs=2, precision=state["precision"]))
+    longer = replace(
+        auto, trainer=replace(auto.trainer, max_epochs=2, precision=state["precision"])
+    )
     assert fit(small_net(), longer, tmp_path, resume=True, progress=False).epochs == 2
     SafeCheckpoint().save_checkpoint(state | {"precision": "fp16"}, tmp_path / "resume.safetensors")
-    with pytest.raises(BadInput, match=r"cannot resume, it began in fp16, trainer.precision auto is .* here, ask for fp16"):
+    with pytest.raises(
+        BadInput,
+        match=r"cannot resume, it began in fp16, trainer.precision auto is .* here, ask for fp16",
+    ):
         fit(small_net(), auto, tmp_path, resume=True, progress=False)
-    SafeCheckpoint().save_checkpoint({key: value for key, value in state.items() if key != "precision"}, tmp_path / "resume.safetensors")
+    SafeCheckpoint().save_checkpoint(
+        {key: value for key, value in state.items() if key != "precision"},
+        tmp_path / "resume.safetensors",
+    )
     with pytest.raises(BrokenFile, match="another version"):
         fit(small_net(), auto, tmp_path, resume=True, progress=False)
 
 
 @pytest.mark.parametrize("part", ["train", "held"])
-def test_images_that_are_skipped_before_training_are_named(part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_images_that_are_skipped_before_training_are_named(
+    part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for folder in ("train", "val"):
         write_images(tmp_path / folder, {"a": 3, "b": 3})
     torn = next((tmp_path / ("train" if part == "train" else "val") / "a").iterdir())
     torn.write_bytes(b"torn")
-    data = DataSettings(name="folder", root=str(tmp_path), image_px=16, batch_images=2, corrupt="skip")
+    data = DataSettings(
+        name="folder", root=str(tmp_path), image_px=16, batch_images=2, corrupt="skip"
+    )
     dataset = open_dataset(data)
     prepare_images(dataset, getattr(dataset, part), range(6), data)
     said = capsys.readouterr().err

@@ -31,17 +31,44 @@ def make():
     return nn.Sequential(*stem, nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Dropout(0.2), nn.Linear(64, 10))
 """
 STILL = FACTORY.replace("nn.Dropout(0.2)", "nn.Identity()")
-QUICK = "--data.image_px 16 --data.batch_images 64 --trainer.threads 1 --trainer.precision fp32 --json"
-RICH = "--average.decay 0.9 --augment.mixup 0.2 --augment.flip 0.5 --trainer.precise_norm_images 128 --trainer.deterministic true"
-ENVIRONMENT = {key: value for key, value in os.environ.items() if key not in ("RANK", "LOCAL_RANK", "WORLD_SIZE")} | {
-    "OMP_NUM_THREADS": "1"
-}
+QUICK = (
+    "--data.image_px 16 --data.batch_images 64 --trainer.threads 1 --trainer.precision fp32 --json"
+)
+RICH = (
+    "--average.decay 0.9 --augment.mixup 0.2 --augment.flip 0.5 --trainer.precise_norm_images 128"
+    " --trainer.deterministic true"
+)
+ENVIRONMENT = {
+    key: value
+    for key, value in os.environ.items()
+    if key not in ("RANK", "LOCAL_RANK", "WORLD_SIZE")
+} | {"OMP_NUM_THREADS": "1"}
 
 
-def begin(folder: Path, words: str, launcher: tuple[str, ...] = (), **more: Any) -> subprocess.Popen[str]:
-    command = [sys.executable, *launcher, "-m", "nnstretch", "train", "digits", "--model", "net.py:make", *QUICK.split(), *words.split()]
+def begin(
+    folder: Path, words: str, launcher: tuple[str, ...] = (), **more: Any
+) -> subprocess.Popen[str]:
+    command = [
+        sys.executable,
+        *launcher,
+        "-m",
+        "nnstretch",
+        "train",
+        "digits",
+        "--model",
+        "net.py:make",
+        *QUICK.split(),
+        *words.split(),
+    ]
     return subprocess.Popen(
-        command, cwd=folder, env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, **more
+        command,
+        cwd=folder,
+        env=ENVIRONMENT,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        **more,
     )
 
 
@@ -62,7 +89,10 @@ def trained(folder: Path, words: str, launcher: tuple[str, ...] = ()) -> dict[st
 
 
 def kill_after(process: subprocess.Popen[str], file: Path, saves: int) -> None:
-    """SIGKILL once `file` has been written anew so many times; to be begun beside a file `slow`, or it may be over first."""
+    """SIGKILL once `file` has been written anew so many times.
+
+    To be begun beside a file `slow`, or it may be over first.
+    """
     seen: set[tuple[int, int]] = set()
     until = time.monotonic() + 120
     while len(seen) < saves and process.poll() is None and time.monotonic() < until:
@@ -75,7 +105,9 @@ def kill_after(process: subprocess.Popen[str], file: Path, saves: int) -> None:
     process.communicate()
 
 
-def test_a_training_killed_within_an_epoch_resumes_to_the_same_weights_bit_for_bit(tmp_path: Path) -> None:
+def test_a_training_killed_within_an_epoch_resumes_to_the_same_weights_bit_for_bit(
+    tmp_path: Path,
+) -> None:
     """Killed in its second epoch, beyond a save that is within it."""
     (tmp_path / "net.py").write_text(FACTORY)
     words = f"{RICH} --trainer.max_epochs 8 --trainer.save_every_steps 5"
@@ -88,13 +120,22 @@ def test_a_training_killed_within_an_epoch_resumes_to_the_same_weights_bit_for_b
     resumed = trained(tmp_path, f"{words} --out killed --resume")
     for name in ("weights.safetensors", "best.safetensors"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "killed" / name).read_bytes()
-    untimed = [[{k: v for k, v in e.items() if k not in ("seconds", "images_per_s")} for e in run["history"]] for run in (whole, resumed)]
+    untimed = [
+        [
+            {k: v for k, v in e.items() if k not in ("seconds", "images_per_s")}
+            for e in run["history"]
+        ]
+        for run in (whole, resumed)
+    ]
     assert untimed[0] == untimed[1]
     assert not [path.name for path in (tmp_path / "killed").iterdir() if path.name.startswith(".")]
 
 
 def test_two_processes_give_the_curve_of_one_with_the_whole_batch(tmp_path: Path) -> None:
-    """`data.batch_images` is over all processes: the one has 64 in a batch, the two have 32 each."""
+    """`data.batch_images` is over all processes.
+
+    The one has 64 in a batch, the two have 32 each.
+    """
     (tmp_path / "net.py").write_text(STILL)
     words = "--trainer.max_epochs 3 --trainer.accelerator cpu --trainer.precise_norm_images 256"
     one = trained(tmp_path, f"{words} --out one")
@@ -109,15 +150,24 @@ def test_two_processes_of_torchrun_are_as_two_that_lightning_starts(tmp_path: Pa
     (tmp_path / "net.py").write_text(STILL)
     words = "--trainer.max_epochs 1 --trainer.accelerator cpu"
     alone = trained(tmp_path, f"{words} --out alone --trainer.devices 2")
-    launched = trained(tmp_path, f"{words} --out launched", ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"))
+    launched = trained(
+        tmp_path,
+        f"{words} --out launched",
+        ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"),
+    )
     assert alone["history"][0]["train_loss"] == launched["history"][0]["train_loss"]
-    assert (tmp_path / "alone" / "weights.safetensors").read_bytes() == (tmp_path / "launched" / "weights.safetensors").read_bytes()
+    assert (tmp_path / "alone" / "weights.safetensors").read_bytes() == (
+        tmp_path / "launched" / "weights.safetensors"
+    ).read_bytes()
 
 
 def test_two_processes_killed_within_an_epoch_resume_to_the_same_curve(tmp_path: Path) -> None:
     """The loss of the interrupted epoch is that of both processes, before and after."""
     (tmp_path / "net.py").write_text(FACTORY)
-    words = "--trainer.max_epochs 4 --trainer.save_every_steps 5 --trainer.accelerator cpu --trainer.devices 2 --trainer.deterministic true"
+    words = (
+        "--trainer.max_epochs 4 --trainer.save_every_steps 5 --trainer.accelerator cpu"
+        " --trainer.devices 2 --trainer.deterministic true"
+    )
     whole = trained(tmp_path, f"{words} --out whole")
     (tmp_path / "slow").touch()
     process = begin(tmp_path, f"{words} --out killed")
@@ -126,21 +176,29 @@ def test_two_processes_killed_within_an_epoch_resume_to_the_same_curve(tmp_path:
     resumed = trained(tmp_path, f"{words} --out killed --resume")
     for mine, theirs in zip(whole["history"], resumed["history"], strict=True):
         assert mine["train_loss"] == pytest.approx(theirs["train_loss"], abs=1e-6)
-    assert (tmp_path / "whole" / "weights.safetensors").read_bytes() == (tmp_path / "killed" / "weights.safetensors").read_bytes()
+    assert (tmp_path / "whole" / "weights.safetensors").read_bytes() == (
+        tmp_path / "killed" / "weights.safetensors"
+    ).read_bytes()
 
 
 @pytest.mark.parametrize("broken", [2, 4])
-def test_of_two_processes_one_that_refuses_says_why_and_the_other_ends(broken: int, tmp_path: Path) -> None:
+def test_of_two_processes_one_that_refuses_says_why_and_the_other_ends(
+    broken: int, tmp_path: Path
+) -> None:
     """Whichever of them meets the image that cannot be read.
 
-    Lightning looks every five seconds whether a process that it started has failed, and then kills the first one, with a line of
-    its own: that may be before it has ended by itself. The reason has been said by then.
+    Lightning looks every five seconds whether a process that it started has failed, and then kills
+    the first one, with a line of its own: that may be before it has ended by itself. The reason has
+    been said by then.
     """
     for part, count in (("train", 12), ("val", 2)):
         write_images(tmp_path / "images" / part, {"a": count, "b": count})
     (tmp_path / "images" / "train" / "a" / f"{broken}.png").write_bytes(b"nothing")
     (tmp_path / "net.py").write_text(FACTORY.replace("64, 10", "64, 2"))
-    words = "--data.name folder --data.root images --data.batch_images 8 --trainer.max_epochs 1 --trainer.accelerator cpu --trainer.devices 2"
+    words = (
+        "--data.name folder --data.root images --data.batch_images 8 --trainer.max_epochs 1"
+        " --trainer.accelerator cpu --trainer.devices 2"
+    )
     status, out, err = ended(begin(tmp_path, f"{words} --out two"))
     assert (status, out) in ((1, ""), (-signal.SIGKILL, ""))
     said = [line for line in err.splitlines() if "Child process with PID" not in line]
@@ -149,15 +207,22 @@ def test_of_two_processes_one_that_refuses_says_why_and_the_other_ends(broken: i
 
 
 @pytest.mark.parametrize(("limit_bytes", "reason"), [(4096, "cannot write"), (8, "File too large")])
-def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(limit_bytes: int, reason: str, tmp_path: Path) -> None:
-    """A limit on the size of files stands in for the disk: every write beyond it fails alike. The smaller one meets TensorBoard's first."""
+def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(
+    limit_bytes: int, reason: str, tmp_path: Path
+) -> None:
+    """A limit on the size of files stands in for the disk: every write beyond it fails alike.
+
+    The smaller one meets TensorBoard's first.
+    """
     (tmp_path / "net.py").write_text(FACTORY)
 
     def small_files() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
 
-    status, out, err = ended(begin(tmp_path, "--trainer.max_epochs 1 --out full", preexec_fn=small_files))
+    status, out, err = ended(
+        begin(tmp_path, "--trainer.max_epochs 1 --out full", preexec_fn=small_files)
+    )
     assert (status, out) == (1, "")
     assert err.count("\n") == 1, err
     assert reason in err

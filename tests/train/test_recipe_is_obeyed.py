@@ -1,4 +1,7 @@
-"""What a recipe asks for is what happens in a step; each of these fails where the key is not obeyed."""
+"""What a recipe asks for is what happens in a step.
+
+Each of these fails where the key is not obeyed.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,13 @@ def gradients_of(recipe: Recipe, folder: Path, monkeypatch: pytest.MonkeyPatch) 
 
     def stepped(self: Classifier, *args: Any, **kwargs: Any) -> None:
         LightningModule.optimizer_step(self, *args, **kwargs)
-        norms.append(float(torch.cat([p.grad.flatten() for p in network.parameters() if p.grad is not None]).norm()))
+        norms.append(
+            float(
+                torch.cat(
+                    [p.grad.flatten() for p in network.parameters() if p.grad is not None]
+                ).norm()
+            )
+        )
 
     monkeypatch.setattr(Classifier, "optimizer_step", stepped)
     fit(network, recipe, folder, progress=False)
@@ -37,16 +46,29 @@ def gradients_of(recipe: Recipe, folder: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_gradients_are_clipped_where_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free = gradients_of(ONE_EPOCH, tmp_path / "free", monkeypatch)
-    held = gradients_of(replace(ONE_EPOCH, optimizer=replace(ONE_EPOCH.optimizer, clip_norm=0.01)), tmp_path / "held", monkeypatch)
+    held = gradients_of(
+        replace(ONE_EPOCH, optimizer=replace(ONE_EPOCH.optimizer, clip_norm=0.01)),
+        tmp_path / "held",
+        monkeypatch,
+    )
     assert min(free) > 0.02
     assert held == pytest.approx([0.01] * len(free), rel=1e-3)
 
 
-@pytest.mark.parametrize(("augment", "ndim"), [(AugmentSettings(), 1), (AugmentSettings(mixup=0.5), 2), (AugmentSettings(cutmix=1.0), 2)])
-def test_images_are_mixed_where_asked(augment: AugmentSettings, ndim: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("augment", "ndim"),
+    [(AugmentSettings(), 1), (AugmentSettings(mixup=0.5), 2), (AugmentSettings(cutmix=1.0), 2)],
+)
+def test_images_are_mixed_where_asked(
+    augment: AugmentSettings, ndim: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     labels: list[Tensor] = []
     loss = Classifier.loss
-    monkeypatch.setattr(Classifier, "loss", lambda self, images, wanted: [labels.append(wanted), loss(self, images, wanted)][1])
+    monkeypatch.setattr(
+        Classifier,
+        "loss",
+        lambda self, images, wanted: [labels.append(wanted), loss(self, images, wanted)][1],
+    )
     fit(small_net(), replace(ONE_EPOCH, augment=augment), tmp_path, progress=False)
     assert {wanted.ndim for wanted in labels} == {ndim}
 
@@ -57,10 +79,18 @@ def test_images_weights_and_features_lie_as_asked(channels_last: bool, tmp_path:
 
     def seen(conv: nn.Module, given: tuple[Tensor, ...], made: Tensor) -> None:
         if len(made) > 1:  # one image is how a network is tried before
-            orders.update(tensor.is_contiguous(memory_format=torch.channels_last) for tensor in (*given, conv.weight, made))
+            orders.update(
+                tensor.is_contiguous(memory_format=torch.channels_last)
+                for tensor in (*given, conv.weight, made)
+            )
 
     network[0].register_forward_hook(seen)
-    fit(network, replace(ONE_EPOCH, trainer=replace(ONE_EPOCH.trainer, channels_last=channels_last)), tmp_path, progress=False)
+    fit(
+        network,
+        replace(ONE_EPOCH, trainer=replace(ONE_EPOCH.trainer, channels_last=channels_last)),
+        tmp_path,
+        progress=False,
+    )
     assert orders == {channels_last}
 
 
@@ -77,8 +107,12 @@ def test_a_padded_image_is_moved_by_no_more_than_its_border() -> None:
 
 
 def test_randaugment_is_torchvisions_of_so_many_steps() -> None:
-    view = training_transform(DataSettings(image_px=16), AugmentSettings(randaugment=3, randaugment_magnitude=7))
-    image = torch.randint(0, 256, (3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    view = training_transform(
+        DataSettings(image_px=16), AugmentSettings(randaugment=3, randaugment_magnitude=7)
+    )
+    image = torch.randint(
+        0, 256, (3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+    )
     for seed in range(5):
         torch.manual_seed(seed)
         wanted = v2.RandAugment(3, 7)(image)

@@ -33,14 +33,27 @@ from nnstretch.train.recipe_loader import recipe_settings, setting_descriptions
         seed=st.integers(0, 2**32 - 1),
         data=st.builds(DataSettings, image_px=st.integers(8, 1024), workers=st.integers(0, 256)),
         augment=st.builds(AugmentSettings, shift=st.floats(0, 1), mixup=st.floats(0, 100)),
-        optimizer=st.builds(OptimizerSettings, name=st.sampled_from(["sgd", "adamw", "lamb"]), lr=st.floats(0, 1e3)),
-        trainer=st.builds(TrainerSettings, precision=st.sampled_from(["auto", "fp32", "bf16", "fp16"])),
+        optimizer=st.builds(
+            OptimizerSettings, name=st.sampled_from(["sgd", "adamw", "lamb"]), lr=st.floats(0, 1e3)
+        ),
+        trainer=st.builds(
+            TrainerSettings, precision=st.sampled_from(["auto", "fp32", "bf16", "fp16"])
+        ),
     )
 )
 def test_a_recipe_reads_back_equal(recipe: Recipe) -> None:
     tree = yaml.safe_load(recipe_yaml(recipe))
-    kinds = {"data": DataSettings, "augment": AugmentSettings, "optimizer": OptimizerSettings, "loss": LossSettings, "branched": BranchedSettings, "average": AverageSettings}
-    parts = {name: kind(**tree[name]) for name, kind in (kinds | {"trainer": TrainerSettings}).items()}
+    kinds = {
+        "data": DataSettings,
+        "augment": AugmentSettings,
+        "optimizer": OptimizerSettings,
+        "loss": LossSettings,
+        "branched": BranchedSettings,
+        "average": AverageSettings,
+    }
+    parts = {
+        name: kind(**tree[name]) for name, kind in (kinds | {"trainer": TrainerSettings}).items()
+    }
     assert recipe == Recipe(tree["model"], tree["seed"], **parts)
 
 
@@ -52,7 +65,11 @@ def test_a_saved_recipe_loads_equal(tmp_path: Path) -> None:
 def test_overrides_win_and_the_rest_stays() -> None:
     changed = load_recipe("digits", ["--trainer.max_epochs", "2", "optimizer.lr=1e-2"])
     plain = load_recipe("digits")
-    assert changed == replace(plain, trainer=replace(plain.trainer, max_epochs=2), optimizer=replace(plain.optimizer, lr=0.01))
+    assert changed == replace(
+        plain,
+        trainer=replace(plain.trainer, max_epochs=2),
+        optimizer=replace(plain.optimizer, lr=0.01),
+    )
 
 
 def test_an_empty_file_is_the_default_recipe(tmp_path: Path) -> None:
@@ -79,7 +96,9 @@ def test_an_empty_file_is_the_default_recipe(tmp_path: Path) -> None:
         ("dta: {name: digits}", BadInput, "no such key dta.name; close to it: data.name"),
     ],
 )
-def test_a_bad_recipe_is_one_line_that_names_key_and_file(tmp_path: Path, text: str, error: type[Exception], culprit: str) -> None:
+def test_a_bad_recipe_is_one_line_that_names_key_and_file(
+    tmp_path: Path, text: str, error: type[Exception], culprit: str
+) -> None:
     path = write(tmp_path / "bad.yaml", text)
     with pytest.raises(error) as refusal:
         load_recipe(path)
@@ -88,7 +107,9 @@ def test_a_bad_recipe_is_one_line_that_names_key_and_file(tmp_path: Path, text: 
     assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.parametrize("words", [["--trainer.epochs", "2"], ["--trainer.max_epochs", "many"], ["trainer.max_epochs=0"]])
+@pytest.mark.parametrize(
+    "words", [["--trainer.epochs", "2"], ["--trainer.max_epochs", "many"], ["trainer.max_epochs=0"]]
+)
 def test_a_bad_override_is_refused_by_its_key(words: list[str]) -> None:
     with pytest.raises(BadInput, match=words[0].removeprefix("--").partition("=")[0]):
         load_recipe("digits", words)
@@ -101,7 +122,9 @@ def test_an_unknown_recipe_is_refused_with_those_there_are() -> None:
 
 def test_every_setting_has_a_dotted_key_and_a_meaning() -> None:
     assert set(setting_descriptions()) == {key for key, _ in recipe_settings()}
-    assert {"seed", "data.image_px", "optimizer.lr", "loss.distill", "trainer.max_epochs"} <= {key for key, _ in recipe_settings()}
+    assert {"seed", "data.image_px", "optimizer.lr", "loss.distill", "trainer.max_epochs"} <= {
+        key for key, _ in recipe_settings()
+    }
 
 
 @pytest.mark.parametrize("text", ["[" * 3000, "seed: " + "9" * 5000], ids=["deep", "long"])
@@ -110,8 +133,15 @@ def test_a_hostile_recipe_is_refused_in_one_line(tmp_path: Path, text: str) -> N
         load_recipe(write(tmp_path / "bad.yaml", text))
 
 
-def test_print_config_shows_the_resolved_recipe(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert command(["train", "digits", "--print_config", "--trainer.max_epochs", "2", "--data.image_px=32"]) == 0
+def test_print_config_shows_the_resolved_recipe(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert (
+        command(
+            ["train", "digits", "--print_config", "--trainer.max_epochs", "2", "--data.image_px=32"]
+        )
+        == 0
+    )
     path = write(tmp_path / "printed.yaml", capsys.readouterr().out)
     assert load_recipe(path) == load_recipe("digits", ["trainer.max_epochs=2", "data.image_px=32"])
 

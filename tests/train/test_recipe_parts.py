@@ -1,4 +1,7 @@
-"""The parts that recipes turn on: averages, mixing, losses, norms, patience, micro-batches, features, curves, compile."""
+"""The parts that recipes turn on.
+
+Averages, mixing, losses, norms, patience, micro-batches, features, curves, compile.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,13 @@ from nnstretch.train.data import InMemoryImages, Pictures, open_dataset
 from nnstretch.train.data.transforms import normalize_images
 from nnstretch.train.losses import label_loss
 from nnstretch.train.optimizers import average_decay, make_optimizer, pair_tensors, update_average
-from nnstretch.train.recipe import AugmentSettings, AverageSettings, LossSettings, OptimizerSettings, TrainerSettings
+from nnstretch.train.recipe import (
+    AugmentSettings,
+    AverageSettings,
+    LossSettings,
+    OptimizerSettings,
+    TrainerSettings,
+)
 
 # Averages
 
@@ -43,10 +52,17 @@ def test_an_average_is_the_weighted_mean_of_all_that_it_followed(decay: float, s
     assert int(average.num_batches_tracked) == steps  # type: ignore[arg-type]
 
 
-def test_what_is_kept_is_the_average_and_it_differs_from_the_weights_that_moved(tmp_path: Path) -> None:
+def test_what_is_kept_is_the_average_and_it_differs_from_the_weights_that_moved(
+    tmp_path: Path,
+) -> None:
     plain, averaged = net(), net()
     fit(plain, UNMOVED, tmp_path / "plain", progress=False)
-    result = fit(averaged, replace(UNMOVED, average=AverageSettings(decay=0.99)), tmp_path / "averaged", progress=False)
+    result = fit(
+        averaged,
+        replace(UNMOVED, average=AverageSettings(decay=0.99)),
+        tmp_path / "averaged",
+        progress=False,
+    )
     assert not same_weights(plain, averaged)
     assert result.val_accuracy == pytest.approx(evaluate(averaged, UNMOVED))
     fresh = net(seed=4)
@@ -57,13 +73,26 @@ def test_what_is_kept_is_the_average_and_it_differs_from_the_weights_that_moved(
 def test_an_average_that_keeps_nothing_is_the_network(tmp_path: Path) -> None:
     plain, averaged = net(), net()
     fit(plain, UNMOVED, tmp_path / "plain", progress=False)
-    fit(averaged, replace(UNMOVED, average=AverageSettings(decay=1e-12)), tmp_path / "averaged", progress=False)
-    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(plain.state_dict().values(), averaged.state_dict().values(), strict=True))
+    fit(
+        averaged,
+        replace(UNMOVED, average=AverageSettings(decay=1e-12)),
+        tmp_path / "averaged",
+        progress=False,
+    )
+    assert all(
+        torch.allclose(a, b, atol=1e-6)
+        for a, b in zip(plain.state_dict().values(), averaged.state_dict().values(), strict=True)
+    )
 
 
 @given(st.floats(0, 0.99999), st.integers(1, 40), st.integers(1, 400))
-def test_an_average_is_of_the_end_of_a_run_however_short_it_is(decay: float, every_steps: int, steps: int) -> None:
-    """A weight that starts far away and then moves by one a step: its average is near the last of them."""
+def test_an_average_is_of_the_end_of_a_run_however_short_it_is(
+    decay: float, every_steps: int, steps: int
+) -> None:
+    """A weight that starts far away and then moves by one a step.
+
+    Its average is near the last of them.
+    """
     average, pace = 1e4, AverageSettings(decay=decay, every_steps=every_steps)
     for done in range(1, steps + 1):
         kept = average_decay(done, rising=False, average=pace)
@@ -81,8 +110,19 @@ def test_a_decay_for_long_runs_does_not_keep_a_short_one_at_its_start(tmp_path: 
     fit(plain, UNMOVED, tmp_path / "plain", progress=False)
     for every_steps in (1, 32):  # of 44 steps
         averaged = net()
-        fit(averaged, replace(UNMOVED, average=AverageSettings(decay=0.9999, every_steps=every_steps)), tmp_path / "averaged", progress=False)
-        moved, left = (sum(float((a - b).detach().norm()) for a, b in zip(averaged.parameters(), other.parameters(), strict=True)) for other in (start, plain))
+        fit(
+            averaged,
+            replace(UNMOVED, average=AverageSettings(decay=0.9999, every_steps=every_steps)),
+            tmp_path / "averaged",
+            progress=False,
+        )
+        moved, left = (
+            sum(
+                float((a - b).detach().norm())
+                for a, b in zip(averaged.parameters(), other.parameters(), strict=True)
+            )
+            for other in (start, plain)
+        )
         assert left < 0.5 * moved
 
 
@@ -91,16 +131,27 @@ def test_a_decay_for_long_runs_does_not_keep_a_short_one_at_its_start(tmp_path: 
 
 @given(st.floats(0, 0.9), st.sampled_from(["softmax", "binary"]))
 def test_labels_as_shares_cost_what_labels_as_numbers_cost(smoothing: float, kind: str) -> None:
-    scores, labels = torch.randn(6, 5, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 3, 4, 0])
+    scores, labels = (
+        torch.randn(6, 5, generator=torch.Generator().manual_seed(0)),
+        torch.tensor([0, 1, 2, 3, 4, 0]),
+    )
     loss = LossSettings(kind=kind, label_smoothing=smoothing)  # type: ignore[arg-type]
     shares = nn.functional.one_hot(labels, 5).float()
-    assert torch.allclose(label_loss(scores, labels, loss), label_loss(scores, shares, loss), atol=1e-6)
+    assert torch.allclose(
+        label_loss(scores, labels, loss), label_loss(scores, shares, loss), atol=1e-6
+    )
 
 
 def test_smoothing_spreads_a_share_of_the_label_over_all_classes() -> None:
-    """Szegedy et al. 2016: of 0.3 over 3 classes the right one keeps 0.8. Scores 0, 0 and log 2 are chances 1/4, 1/4, 1/2; alone 1/2, 1/2, 2/3."""
+    """Szegedy et al. 2016: of 0.3 over 3 classes the right one keeps 0.8.
+
+    Scores 0, 0 and log 2 are chances 1/4, 1/4, 1/2; alone 1/2, 1/2, 2/3.
+    """
     scores, labels = torch.tensor([[0.0, 0.0, log(2)]]), torch.tensor([2])
-    softmax, binary = (float(label_loss(scores, labels, LossSettings(kind=kind, label_smoothing=0.3))) for kind in ("softmax", "binary"))
+    softmax, binary = (
+        float(label_loss(scores, labels, LossSettings(kind=kind, label_smoothing=0.3)))
+        for kind in ("softmax", "binary")
+    )
     assert softmax == pytest.approx(0.8 * log(2) + 0.2 * log(4), rel=1e-5)
     assert binary == pytest.approx((2 * log(2) + 0.8 * log(3 / 2) + 0.2 * log(3)) / 3, rel=1e-5)
 
@@ -113,7 +164,13 @@ def test_binary_loss_is_zero_for_certain_and_right_scores() -> None:
 
 
 @pytest.mark.parametrize(
-    "augment", [AugmentSettings(mixup=1.0), AugmentSettings(cutmix=1.0), AugmentSettings(mixup=1.0, cutmix=1.0)], ids=["mixup", "cutmix", "both"]
+    "augment",
+    [
+        AugmentSettings(mixup=1.0),
+        AugmentSettings(cutmix=1.0),
+        AugmentSettings(mixup=1.0, cutmix=1.0),
+    ],
+    ids=["mixup", "cutmix", "both"],
 )
 def test_mixed_labels_are_shares_that_sum_to_one(augment: AugmentSettings) -> None:
     torch.manual_seed(0)
@@ -124,8 +181,13 @@ def test_mixed_labels_are_shares_that_sum_to_one(augment: AugmentSettings) -> No
 
 
 @pytest.mark.parametrize("name", ["sgd", "adamw", "lamb"])
-def test_every_optimizer_lowers_the_loss_and_leaves_norms_undecayed(name: str, tmp_path: Path) -> None:
-    recipe = replace(UNMOVED, optimizer=OptimizerSettings(name=name, lr=0.01 if name != "sgd" else 0.1, clip_norm=5.0))  # type: ignore[arg-type]
+def test_every_optimizer_lowers_the_loss_and_leaves_norms_undecayed(
+    name: str, tmp_path: Path
+) -> None:
+    recipe = replace(
+        UNMOVED,
+        optimizer=OptimizerSettings(name=name, lr=0.01 if name != "sgd" else 0.1, clip_norm=5.0),
+    )  # type: ignore[arg-type]
     history = fit(net(), recipe, tmp_path, progress=False).history
     assert history[-1].train_loss < history[0].train_loss
     groups = make_optimizer(net(), recipe.optimizer).param_groups
@@ -140,16 +202,36 @@ def test_every_optimizer_lowers_the_loss_and_leaves_norms_undecayed(name: str, t
 def test_micro_batches_without_norms_take_the_same_steps(tmp_path: Path) -> None:
     def plain() -> nn.Module:
         torch.manual_seed(0)
-        return nn.Sequential(nn.Conv2d(3, 8, 3, stride=2), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, 10))
+        return nn.Sequential(
+            nn.Conv2d(3, 8, 3, stride=2),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d(2),
+            nn.Flatten(),
+            nn.Linear(32, 10),
+        )
 
     one, parts = plain(), plain()
     fit(one, UNMOVED, tmp_path / "one", progress=False)
-    fit(parts, replace(UNMOVED, trainer=replace(UNMOVED.trainer, micro_batches=4)), tmp_path / "parts", progress=False)
-    assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(one.parameters(), parts.parameters(), strict=True))
+    fit(
+        parts,
+        replace(UNMOVED, trainer=replace(UNMOVED.trainer, micro_batches=4)),
+        tmp_path / "parts",
+        progress=False,
+    )
+    assert all(
+        torch.allclose(a, b, atol=1e-5)
+        for a, b in zip(one.parameters(), parts.parameters(), strict=True)
+    )
 
 
-def test_patience_ends_training_and_the_best_weights_are_kept_beside_the_last(tmp_path: Path) -> None:
-    recipe = replace(UNMOVED, optimizer=OptimizerSettings(lr=0.0), trainer=replace(UNMOVED.trainer, max_epochs=9, patience_epochs=2))
+def test_patience_ends_training_and_the_best_weights_are_kept_beside_the_last(
+    tmp_path: Path,
+) -> None:
+    recipe = replace(
+        UNMOVED,
+        optimizer=OptimizerSettings(lr=0.0),
+        trainer=replace(UNMOVED.trainer, max_epochs=9, patience_epochs=2),
+    )
     result = fit(net(), recipe, tmp_path, progress=False)
     assert result.epochs < 9
     best = best_epoch(result.history)
@@ -162,9 +244,16 @@ def test_patience_ends_training_and_the_best_weights_are_kept_beside_the_last(tm
 
 
 def test_the_curve_is_a_table_and_tensorboard_has_it_where_asked(tmp_path: Path) -> None:
-    result = fit(net(), replace(UNMOVED, trainer=replace(UNMOVED.trainer, tensorboard=True)), tmp_path, progress=False)
+    result = fit(
+        net(),
+        replace(UNMOVED, trainer=replace(UNMOVED.trainer, tensorboard=True)),
+        tmp_path,
+        progress=False,
+    )
     rows = list(csv.DictReader((tmp_path / "curve.csv").open()))
-    assert [float(row["val_accuracy"]) for row in rows] == [epoch.val_accuracy for epoch in result.history]
+    assert [float(row["val_accuracy"]) for row in rows] == [
+        epoch.val_accuracy for epoch in result.history
+    ]
     assert all(float(row["val_top5"]) >= float(row["val_accuracy"]) for row in rows)
     assert list((tmp_path / "logs").glob("events.out.tfevents.*"))
 
@@ -189,12 +278,23 @@ def test_gradients_that_are_scaled_and_clipped_are_unscaled_before_the_step(name
         made = make_optimizer(net(), OptimizerSettings(name=name, clip_norm=clip_norm), precision)  # type: ignore[arg-type]
         return getattr(made, "_step_supports_amp_scaling", False)
 
-    assert [unscales("fp16", 1.0), unscales("fp16", 0.0), unscales("bf16", 1.0)] == [False, True, True]
+    assert [unscales("fp16", 1.0), unscales("fp16", 0.0), unscales("bf16", 1.0)] == [
+        False,
+        True,
+        True,
+    ]
 
 
 def test_precise_norms_are_those_of_the_training_images(tmp_path: Path) -> None:
-    """With a learning rate of zero nothing moves but the statistics: they must be the images' own."""
-    recipe = replace(UNMOVED, optimizer=OptimizerSettings(lr=0.0), trainer=replace(UNMOVED.trainer, max_epochs=1, precise_norm_images=1437))
+    """With a learning rate of zero nothing moves but the statistics.
+
+    They must be the images' own.
+    """
+    recipe = replace(
+        UNMOVED,
+        optimizer=OptimizerSettings(lr=0.0),
+        trainer=replace(UNMOVED.trainer, max_epochs=1, precise_norm_images=1437),
+    )
     network = net()
     fit(network, recipe, tmp_path, progress=False)
     dataset = open_dataset(UNMOVED.data)
@@ -204,14 +304,25 @@ def test_precise_norms_are_those_of_the_training_images(tmp_path: Path) -> None:
     assert torch.allclose(network[1].running_mean, before.mean((0, 2, 3)), atol=1e-2)  # type: ignore[index]
 
 
-def test_a_state_that_is_no_good_never_replaces_a_good_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loss of the second epoch is not a number; the state of the first one stays, and can be resumed."""
-    recipe, losses = replace(UNMOVED, trainer=replace(UNMOVED.trainer, save_every_steps=1)), Classifier.loss
+def test_a_state_that_is_no_good_never_replaces_a_good_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loss of the second epoch is not a number.
+
+    The state of the first one stays, and can be resumed.
+    """
+    recipe, losses = (
+        replace(UNMOVED, trainer=replace(UNMOVED.trainer, save_every_steps=1)),
+        Classifier.loss,
+    )
     with monkeypatch.context() as patch:
         patch.setattr(
             Classifier,
             "loss",
-            lambda self, *batch: losses(self, *batch) * (float("nan") if self.current_epoch == 1 and self.global_step > 24 else 1),
+            lambda self, *batch: (
+                losses(self, *batch)
+                * (float("nan") if self.current_epoch == 1 and self.global_step > 24 else 1)
+            ),
         )
         with pytest.raises(BadInput, match=r"diverged, step 26 in epoch 2, the loss is not finite"):
             fit(net(), recipe, tmp_path, progress=False)
@@ -228,20 +339,36 @@ def test_an_epoch_of_another_version_is_refused(tmp_path: Path) -> None:
 
 
 def test_best_is_the_first_of_equals() -> None:
-    epochs = [EpochRecord(n, 1, 1, accuracy, 1, 0, 1, 1) for n, accuracy in enumerate((0.5, 0.9, 0.9, 0.2), 1)]
+    epochs = [
+        EpochRecord(n, 1, 1, accuracy, 1, 0, 1, 1)
+        for n, accuracy in enumerate((0.5, 0.9, 0.9, 0.2), 1)
+    ]
     assert best_epoch(tuple(epochs)).epoch == 2
 
 
-def test_a_compiled_network_trains_to_the_same_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiled_network_trains_to_the_same_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Captured, but run by PyTorch itself: generating code takes a minute."""
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
-    recipe = replace(UNMOVED, data=replace(UNMOVED.data, batch_images=512), trainer=replace(UNMOVED.trainer, max_epochs=1))
+    recipe = replace(
+        UNMOVED,
+        data=replace(UNMOVED.data, batch_images=512),
+        trainer=replace(UNMOVED.trainer, max_epochs=1),
+    )
     plain = fit(net(), recipe, tmp_path / "plain", progress=False)
-    compiled = fit(net(), replace(recipe, trainer=replace(recipe.trainer, compile=True)), tmp_path / "compiled", progress=False)
+    compiled = fit(
+        net(),
+        replace(recipe, trainer=replace(recipe.trainer, compile=True)),
+        tmp_path / "compiled",
+        progress=False,
+    )
     assert compiled.history[0].train_loss == pytest.approx(plain.history[0].train_loss, abs=1e-3)
 
 
-def test_a_compiled_network_is_what_a_teacher_teaches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiled_network_is_what_a_teacher_teaches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ran: list[int] = []
 
     def compiled(network: nn.Module) -> nn.Module:
@@ -252,10 +379,26 @@ def test_a_compiled_network_is_what_a_teacher_teaches(tmp_path: Path, monkeypatc
         return run  # type: ignore[return-value]
 
     monkeypatch.setattr(torch, "compile", compiled)
-    recipe = replace(UNMOVED, data=replace(UNMOVED.data, batch_images=512), trainer=replace(UNMOVED.trainer, max_epochs=1, compile=True))
-    fit(net(), replace(recipe, loss=LossSettings(distill=0.5)), tmp_path, teacher=net(seed=1), progress=False)
+    recipe = replace(
+        UNMOVED,
+        data=replace(UNMOVED.data, batch_images=512),
+        trainer=replace(UNMOVED.trainer, max_epochs=1, compile=True),
+    )
+    fit(
+        net(),
+        replace(recipe, loss=LossSettings(distill=0.5)),
+        tmp_path,
+        teacher=net(seed=1),
+        progress=False,
+    )
     assert ran == [512, 512]
-    with pytest.raises(BadInput, match=r"trainer\.compile is true and loss\.features 1\.0, a compiled network shows no meeting points"):
+    with pytest.raises(
+        BadInput,
+        match=(
+            r"trainer\.compile is true and loss\.features 1\.0, a compiled network shows no meeting"
+            r" points"
+        ),
+    ):
         replace(recipe, loss=LossSettings(features=1.0))
 
 
@@ -266,14 +409,23 @@ def test_an_image_is_cropped_in_one_way() -> None:
 
 @pytest.mark.parametrize("clip_norm", [0.0, 1.0])
 def test_lamb_takes_the_steps_of_its_paper(clip_norm: float) -> None:
-    """You et al. 2020, algorithm 2, one step of one weight: the trust ratio makes the step as long as the weight is, times the rate."""
+    """You et al. 2020, algorithm 2, one step of one weight.
+
+    The trust ratio makes the step as long as the weight is, times the rate.
+    """
     weight = nn.Parameter(torch.tensor([[3.0, 4.0]]))
-    optimizer = make_optimizer(nn.ParameterList([weight]), OptimizerSettings(name="lamb", lr=0.01, weight_decay=1e-9, clip_norm=clip_norm))
+    optimizer = make_optimizer(
+        nn.ParameterList([weight]),
+        OptimizerSettings(name="lamb", lr=0.01, weight_decay=1e-9, clip_norm=clip_norm),
+    )
     weight.grad = torch.tensor([[30.0, -1e-5]])
     optimizer.step()
-    # Adam's first step is the gradient's sign; eps 1e-6 shrinks that of 1e-5 to 10/11, and nobody clipped the gradient before.
+    # Adam's first step is the gradient's sign; eps 1e-6 shrinks that of 1e-5 to 10/11, and nobody
+    # clipped the gradient before.
     step = torch.tensor([[1.0, -10 / 11]])
-    assert torch.allclose(weight.detach(), torch.tensor([[3.0, 4.0]]) - 0.01 * 5 * step / step.norm(), atol=1e-5)
+    assert torch.allclose(
+        weight.detach(), torch.tensor([[3.0, 4.0]]) - 0.01 * 5 * step / step.norm(), atol=1e-5
+    )
 
 
 @pytest.mark.parametrize(
@@ -282,16 +434,31 @@ def test_lamb_takes_the_steps_of_its_paper(clip_norm: float) -> None:
         ({}, 1, 0),
         ({"SLURM_PROCID": "3"}, 1, 0),
         ({"SLURM_NTASKS": "4", "SLURM_JOB_NAME": "x", "SLURM_PROCID": "3"}, 2, 3),
-        ({"SLURM_PROCID": "0", "NODE_RANK": "0", "LOCAL_RANK": "1"}, 2, 1),  # a job without srun: Lightning starts the others
+        (
+            {"SLURM_PROCID": "0", "NODE_RANK": "0", "LOCAL_RANK": "1"},
+            2,
+            1,
+        ),  # a job without srun: Lightning starts the others
         ({"LOCAL_RANK": "1"}, 2, 1),
         ({"NODE_RANK": "1", "LOCAL_RANK": "0"}, 2, 1),
-        ({"TORCHELASTIC_RUN_ID": "x", "LOCAL_WORLD_SIZE": "2", "WORLD_SIZE": "4", "RANK": "3"}, 1, 3),
+        (
+            {"TORCHELASTIC_RUN_ID": "x", "LOCAL_WORLD_SIZE": "2", "WORLD_SIZE": "4", "RANK": "3"},
+            1,
+            3,
+        ),
     ],
 )
 def test_one_of_the_processes_that_train_together_speaks(
     environment: dict[str, str], devices: int, rank: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("RANK", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID"):
+    for name in (
+        "RANK",
+        "LOCAL_RANK",
+        "NODE_RANK",
+        "WORLD_SIZE",
+        "LOCAL_WORLD_SIZE",
+        "TORCHELASTIC_RUN_ID",
+    ):
         monkeypatch.delenv(name, raising=False)
     for name in ("PROCID", "NTASKS", "JOB_NAME"):
         monkeypatch.delenv(f"SLURM_{name}", raising=False)

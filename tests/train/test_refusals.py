@@ -11,7 +11,17 @@ from typing import Any
 
 import pytest
 import torch
-from support.trainings import FACTORY, SMALL, UNMOVED, branched_plan, net, same_weights, small_net, write, write_images
+from support.trainings import (
+    FACTORY,
+    SMALL,
+    UNMOVED,
+    branched_plan,
+    net,
+    same_weights,
+    small_net,
+    write,
+    write_images,
+)
 from torch import nn
 
 from nnstretch.capture import load_model
@@ -26,7 +36,13 @@ from nnstretch.train.callbacks import RESULT_FILES, Records
 from nnstretch.train.classifier import Classifier
 from nnstretch.train.data import open_dataset
 from nnstretch.train.preflight import is_same_model
-from nnstretch.train.recipe import BranchedSettings, DataSettings, LossSettings, Recipe, TrainerSettings
+from nnstretch.train.recipe import (
+    BranchedSettings,
+    DataSettings,
+    LossSettings,
+    Recipe,
+    TrainerSettings,
+)
 from nnstretch.train.trainer import make_trainer
 
 ONE_EPOCH = replace(SMALL, trainer=replace(SMALL.trainer, max_epochs=1))
@@ -36,7 +52,14 @@ QUICK = ["--data.image_px", "16", "--trainer.max_epochs", "1", "--trainer.thread
 @pytest.mark.parametrize("name", [*RESULT_FILES, "recipe.yaml"])
 def test_files_that_no_training_left_are_not_replaced(name: str, tmp_path: Path) -> None:
     write(tmp_path / name, "somebody's")
-    with pytest.raises(BadInput, match="holds an interrupted" if name == "resume.safetensors" else f"its {name} is of no training"):
+    with pytest.raises(
+        BadInput,
+        match=(
+            "holds an interrupted"
+            if name == "resume.safetensors"
+            else f"its {name} is of no training"
+        ),
+    ):
         fit(small_net(), ONE_EPOCH, tmp_path, progress=False)
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(name, "somebody's")]
 
@@ -53,29 +76,62 @@ def test_a_plan_gives_way_to_itself_only(tmp_path: Path) -> None:
     assert not (tmp_path / "out" / "plan.yaml").exists()
 
 
-def test_a_recipe_is_not_replaced_by_what_it_became(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_recipe_is_not_replaced_by_what_it_became(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     recipe = write(tmp_path / "recipe.yaml", "# mine\nseed: 3\n")
     assert command(["train", str(recipe), *QUICK, "--out", str(tmp_path)]) == 1
     assert "its recipe.yaml is of no training and would be replaced" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["recipe.yaml"]
     assert command(["train", str(recipe), *QUICK, "--out", str(tmp_path / "out")]) == 0
-    assert command(["train", str(tmp_path / "out" / "recipe.yaml"), "--optimizer.lr", "0.01", "--json", "--out", str(tmp_path / "out")]) == 0
+    assert (
+        command(
+            [
+                "train",
+                str(tmp_path / "out" / "recipe.yaml"),
+                "--optimizer.lr",
+                "0.01",
+                "--json",
+                "--out",
+                str(tmp_path / "out"),
+            ]
+        )
+        == 0
+    )
 
 
 def test_each_process_needs_an_image_to_judge(tmp_path: Path) -> None:
     for part, count in (("train", 6), ("val", 1)):
         write_images(tmp_path / "images" / part, {"a": count, "b": count})
     data = DataSettings(name="folder", root=str(tmp_path / "images"), image_px=16, batch_images=6)
-    recipe = replace(UNMOVED, data=data, trainer=replace(UNMOVED.trainer, devices=3, accelerator="cpu"))
+    recipe = replace(
+        UNMOVED, data=data, trainer=replace(UNMOVED.trainer, devices=3, accelerator="cpu")
+    )
     with pytest.raises(BadInput, match=r"2 held-out images for 3 processes, each needs one"):
         fit(small_net(2), recipe, tmp_path / "out", progress=False)
     assert not (tmp_path / "out").exists()
 
 
-def test_a_cluster_that_started_other_processes_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"NTASKS": 4, "NTASKS_PER_NODE": 4, "JOB_ID": 1, "JOB_NAME": "x", "PROCID": 0, "LOCALID": 0, "NODEID": 0}.items():
+def test_a_cluster_that_started_other_processes_is_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in {
+        "NTASKS": 4,
+        "NTASKS_PER_NODE": 4,
+        "JOB_ID": 1,
+        "JOB_NAME": "x",
+        "PROCID": 0,
+        "LOCALID": 0,
+        "NODEID": 0,
+    }.items():
         monkeypatch.setenv(f"SLURM_{name}", str(value))
-    with pytest.raises(BadInput, match=r"2 processes on each of 1 machines, this is not how they were started, .*--ntasks-per-node=4"):
+    with pytest.raises(
+        BadInput,
+        match=(
+            r"2 processes on each of 1 machines, this is not how they were started,"
+            r" .*--ntasks-per-node=4"
+        ),
+    ):
         make_trainer(TrainerSettings(devices=2, accelerator="cpu"), logger=False)
     assert make_trainer(TrainerSettings(devices=4, accelerator="cpu"), logger=False).world_size == 4
     monkeypatch.setenv("SLURM_NTASKS", "8")
@@ -84,7 +140,13 @@ def test_a_cluster_that_started_other_processes_is_one_line(monkeypatch: pytest.
 
 
 def test_a_batch_norm_with_one_image_is_one_line(tmp_path: Path) -> None:
-    module = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8, 10))
+    module = nn.Sequential(
+        nn.AdaptiveAvgPool2d(1),
+        nn.Conv2d(3, 8, 1),
+        nn.BatchNorm2d(8),
+        nn.Flatten(),
+        nn.Linear(8, 10),
+    )
     recipe = replace(ONE_EPOCH, trainer=replace(ONE_EPOCH.trainer, micro_batches=64))
     with pytest.raises(BadInput, match=r"a batch norm has one image to go by, take larger batches"):
         fit(module, recipe, tmp_path, progress=False)
@@ -100,11 +162,15 @@ def test_a_batch_norm_with_one_image_is_one_line(tmp_path: Path) -> None:
         ("torchvision:resnet18?weights=a/b", "torchvision:resnet34?weights=a/b", False),
     ],
 )
-def test_a_training_goes_on_with_the_network_it_began_with(before: str, now: str, same: bool, tmp_path: Path) -> None:
+def test_a_training_goes_on_with_the_network_it_began_with(
+    before: str, now: str, same: bool, tmp_path: Path
+) -> None:
     assert is_same_model(before, now) == is_same_model(now, before) == same
     if "net.py" in before and not same:
         fit(small_net(), replace(ONE_EPOCH, model=before), tmp_path, progress=False)
-        with pytest.raises(BadInput, match=f"model was {re.escape(before)} and is now {re.escape(now)}"):
+        with pytest.raises(
+            BadInput, match=f"model was {re.escape(before)} and is now {re.escape(now)}"
+        ):
             fit(small_net(), replace(ONE_EPOCH, model=now), tmp_path, resume=True, progress=False)
 
 
@@ -113,7 +179,9 @@ def test_an_epoch_that_diverged_names_the_step_before_anything_else(tmp_path: Pa
         assert together
         raise Diverged("training diverged, step 3")
 
-    module = SimpleNamespace(refuse_diverged=refuse, taken_numbers=lambda: {"train_loss": 1.0, "val_loss": float("nan")})
+    module = SimpleNamespace(
+        refuse_diverged=refuse, taken_numbers=lambda: {"train_loss": 1.0, "val_loss": float("nan")}
+    )
     records: Any = Records(tmp_path)
     records._trained_s = 1.0
     with pytest.raises(Diverged, match="step 3"):
@@ -151,14 +219,23 @@ def test_a_head_of_another_size_is_nobodys_teacher(tmp_path: Path) -> None:
     assert not has_pretrained_classifier("timm:resnet18")
 
 
-def test_a_factory_that_brings_weights_is_not_drawn_over_in_silence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(tmp_path / "net.py", FACTORY + "\ndef trained():\n    import torch\n    torch.manual_seed(5)\n    return make()\n")
+def test_a_factory_that_brings_weights_is_not_drawn_over_in_silence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(
+        tmp_path / "net.py",
+        FACTORY
+        + "\ndef trained():\n    import torch\n    torch.manual_seed(5)\n    return make()\n",
+    )
     train_verb.started_or_loaded(Recipe(model=f"{tmp_path / 'net.py'}:make", start="he"), None)
     assert capsys.readouterr().err == ""
     model = f"{tmp_path / 'net.py'}:trained"
     kept = train_verb.started_or_loaded(Recipe(model=model), None)
     drawn = train_verb.started_or_loaded(Recipe(model=model, start="he"), None)
-    assert capsys.readouterr().err == f"nnstretch: start he draws over 3 kernels that {model} brings, start own keeps them\n"
+    assert (
+        capsys.readouterr().err
+        == f"nnstretch: start he draws over 3 kernels that {model} brings, start own keeps them\n"
+    )
     assert same_weights(kept, load_model(model))
     assert not same_weights(kept, drawn)
 
@@ -167,24 +244,45 @@ def test_an_original_that_comes_trained_teaches(tmp_path: Path) -> None:
     original, model = net(seed=3).eval(), str(tmp_path / "net.pt2")
     torch.export.save(torch.export.export(original, (torch.zeros(1, 3, 16, 16),)), model)
     before, met, after = branched_plan(tmp_path).segments
-    segments = (replace(before, end="relu"), replace(met, start="relu", end="relu_1"), replace(after, start="relu_1"))
+    segments = (
+        replace(before, end="relu"),
+        replace(met, start="relu", end="relu_1"),
+        replace(after, start="relu_1"),
+    )
     write_plan(tmp_path / "plan.yaml", Plan(model, (1, 3, 16, 16), segments))
     recipe = replace(SMALL, model=model, loss=LossSettings(distill=0.5))
     module, teacher = train_verb.networks(recipe, str(tmp_path / "plan.yaml"), None)
     images = torch.rand(2, 3, 16, 16)
     assert teacher is not None
     assert torch.allclose(teacher.eval()(images), original(images), atol=1e-5)
-    assert all(mine is not theirs for mine in module.parameters() for theirs in teacher.parameters())
+    assert all(
+        mine is not theirs for mine in module.parameters() for theirs in teacher.parameters()
+    )
 
 
-def test_a_resumed_training_does_not_rescale_again(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resumed_training_does_not_rescale_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_plan(tmp_path / "plan.yaml", branched_plan(tmp_path))
-    words = ["train", "digits", *QUICK, "--plan", str(tmp_path / "plan.yaml"), "--out", str(tmp_path / "out")]
+    words = [
+        "train",
+        "digits",
+        *QUICK,
+        "--plan",
+        str(tmp_path / "plan.yaml"),
+        "--out",
+        str(tmp_path / "out"),
+    ]
     words += ["--branched.inherit", "rescaled", "--branched.calibration_images", "32"]
     assert command(words) == 0
-    monkeypatch.setattr("nnstretch.stretch.weights.reconstruction.reconstruct", lambda *_: pytest.fail("rescaled again"))
+    monkeypatch.setattr(
+        "nnstretch.stretch.weights.reconstruction.reconstruct",
+        lambda *_: pytest.fail("rescaled again"),
+    )
     assert command([*words, "--resume", "--trainer.max_epochs", "2"]) == 0
-    assert load_recipe(tmp_path / "out" / "recipe.yaml").branched == BranchedSettings(inherit="rescaled", calibration_images=32)
+    assert load_recipe(tmp_path / "out" / "recipe.yaml").branched == BranchedSettings(
+        inherit="rescaled", calibration_images=32
+    )
 
 
 # What is told
@@ -199,7 +297,10 @@ def test_without_a_terminal_a_line_tells_how_far_it_is(
     result = fit(small_net(), SMALL, tmp_path / "long")
     said = capsys.readouterr().err.splitlines()
     assert len(said) == len(result.history) == 2
-    line = r"nnstretch: epoch (\d)/2, held-out \d+\.\d\d%, loss \d\.\d{4}, \d+ images/s, \d:\d\d:\d\d left"
+    line = (
+        r"nnstretch: epoch (\d)/2, held-out \d+\.\d\d%, loss \d\.\d{4}, \d+ images/s, \d:\d\d:\d\d"
+        r" left"
+    )
     assert [re.fullmatch(line, text)[1] for text in said] == ["1", "2"]  # type: ignore[index]
     assert said[-1].endswith(" 0:00:00 left")
 
@@ -215,11 +316,27 @@ def test_the_threads_that_are_asked_for_are_taken_within_lightning_too() -> None
         torch.set_num_threads(before)
 
 
-def test_what_is_printed_needs_no_images_and_names_the_plans_network(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_printed_needs_no_images_and_names_the_plans_network(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     plan = branched_plan(tmp_path)
     write_plan(tmp_path / "plan.yaml", plan)
-    assert command(["train", "imagenet_a3", "--plan", str(tmp_path / "plan.yaml"), "--print_config", "--json"]) == 0
+    assert (
+        command(
+            [
+                "train",
+                "imagenet_a3",
+                "--plan",
+                str(tmp_path / "plan.yaml"),
+                "--print_config",
+                "--json",
+            ]
+        )
+        == 0
+    )
     assert json.loads(capsys.readouterr().out)["recipe"]["model"] == plan.model
     assert command(["train", "imagenet_a3", "--out", str(tmp_path / "out"), "--json"]) == 1
-    assert "data.root is empty, data set folder, give the folder it is in" in capsys.readouterr().err
+    assert (
+        "data.root is empty, data set folder, give the folder it is in" in capsys.readouterr().err
+    )
     assert not (tmp_path / "out").exists()

@@ -31,7 +31,13 @@ leaves = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=
 
 
 @settings_of_hypothesis(max_examples=40)
-@given(st.recursive(leaves, lambda inner: st.lists(inner) | st.tuples(inner) | st.dictionaries(keys, inner), max_leaves=8))
+@given(
+    st.recursive(
+        leaves,
+        lambda inner: st.lists(inner) | st.tuples(inner) | st.dictionaries(keys, inner),
+        max_leaves=8,
+    )
+)
 def test_training_state_survives_json(state: object) -> None:
     assert unpack_state(json.loads(json.dumps(pack_state(state, {}))), {}) == state
 
@@ -51,7 +57,9 @@ class Stopped(Exception):
 
 
 def stop_in_epoch(classifier_step: object, epoch: int) -> object:
-    def step(self: Classifier, batch: tuple[torch.Tensor, torch.Tensor], batch_number: int) -> torch.Tensor:
+    def step(
+        self: Classifier, batch: tuple[torch.Tensor, torch.Tensor], batch_number: int
+    ) -> torch.Tensor:
         if self.current_epoch == epoch and batch_number == 5:
             raise Stopped
         return classifier_step(self, batch, batch_number)  # type: ignore[operator]
@@ -60,8 +68,14 @@ def stop_in_epoch(classifier_step: object, epoch: int) -> object:
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_a_resumed_training_ends_in_the_same_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, optimizer: str) -> None:
-    recipe = replace(SMALL, optimizer=OptimizerSettings(name=optimizer, lr=0.01), trainer=replace(SMALL.trainer, max_epochs=3))
+def test_a_resumed_training_ends_in_the_same_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, optimizer: str
+) -> None:
+    recipe = replace(
+        SMALL,
+        optimizer=OptimizerSettings(name=optimizer, lr=0.01),
+        trainer=replace(SMALL.trainer, max_epochs=3),
+    )
     whole, halves = small_net(dropout=0.2), small_net(dropout=0.2)
     uninterrupted = fit(whole, recipe, tmp_path / "whole", progress=False)
     with monkeypatch.context() as patch:
@@ -72,7 +86,10 @@ def test_a_resumed_training_ends_in_the_same_weights(tmp_path: Path, monkeypatch
     resumed = fit(halves, recipe, tmp_path / "halves", resume=True, progress=False)
     assert same_weights(whole, halves)
     assert resumed.checkpoint.read_bytes() == uninterrupted.checkpoint.read_bytes()
-    untimed = [[replace(e, seconds=0.0, images_per_s=0.0) for e in result.history] for result in (uninterrupted, resumed)]
+    untimed = [
+        [replace(e, seconds=0.0, images_per_s=0.0) for e in result.history]
+        for result in (uninterrupted, resumed)
+    ]
     assert untimed[0] == untimed[1]
 
 
@@ -93,14 +110,21 @@ def test_loading_processes_go_on_with_the_images_that_come_next(
     assert same_weights(whole, halves)
 
 
-def test_a_training_from_shards_goes_on_within_a_step_of_several_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Images in chunks, saves within an epoch, micro-batches, an average and patience, all at once; and loading processes beside none."""
+def test_a_training_from_shards_goes_on_within_a_step_of_several_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Images in chunks, saves within an epoch, micro-batches, an average and patience, all at once.
+
+    And loading processes beside none.
+    """
     digits = open_dataset(DataSettings(image_px=16))
     few = InMemoryImages(digits.train.images[:600], digits.train.labels[:600])  # type: ignore[attr-defined]
     write_dataset(replace(digits, train=few), tmp_path / "shards", 20_000)
     data = DataSettings(name="shards", root=str(tmp_path / "shards"), image_px=16, batch_images=60)
     trainer = replace(SMALL.trainer, micro_batches=2, save_every_steps=2, patience_epochs=5)
-    recipe = replace(SMALL, data=data, trainer=trainer, average=AverageSettings(decay=0.9, every_steps=3))
+    recipe = replace(
+        SMALL, data=data, trainer=trainer, average=AverageSettings(decay=0.9, every_steps=3)
+    )
     assert len(open_dataset(data).train.chunks) > 3
     whole, halves = small_net(dropout=0.2), small_net(dropout=0.2)
     history = fit(whole, recipe, tmp_path / "whole", progress=False).history
@@ -109,7 +133,12 @@ def test_a_training_from_shards_goes_on_within_a_step_of_several_parts(tmp_path:
         with pytest.raises(Stopped):
             fit(halves, recipe, tmp_path / "halves", progress=False)
     fetching = replace(recipe, data=replace(data, workers=2))
-    assert fit(halves, fetching, tmp_path / "halves", resume=True, progress=False).history[1].train_loss == history[1].train_loss
+    assert (
+        fit(halves, fetching, tmp_path / "halves", resume=True, progress=False)
+        .history[1]
+        .train_loss
+        == history[1].train_loss
+    )
     assert same_weights(whole, halves)
 
 
@@ -124,7 +153,9 @@ def test_a_curve_that_a_kill_left_short_is_whole_again(tmp_path: Path) -> None:
     assert curve.read_text() == whole
 
 
-def test_an_epoch_that_is_resumed_is_timed_from_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_epoch_that_is_resumed_is_timed_from_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     recipe = replace(SMALL, trainer=replace(SMALL.trainer, max_epochs=1, save_every_steps=2))
     with monkeypatch.context() as patch:
         patch.setattr(Classifier, "training_step", stop_in_epoch(Classifier.training_step, epoch=0))
@@ -137,7 +168,9 @@ def test_an_epoch_that_is_resumed_is_timed_from_there(tmp_path: Path, monkeypatc
     assert epoch.images_per_s > 64 / took_s
 
 
-def test_a_finished_training_resumes_to_itself_and_a_different_one_is_refused(tmp_path: Path) -> None:
+def test_a_finished_training_resumes_to_itself_and_a_different_one_is_refused(
+    tmp_path: Path,
+) -> None:
     recipe = replace(SMALL, trainer=replace(SMALL.trainer, max_epochs=1))
     with pytest.raises(UnknownName, match="nothing to resume"):
         fit(small_net(), recipe, tmp_path, resume=True, progress=False)
@@ -146,7 +179,13 @@ def test_a_finished_training_resumes_to_itself_and_a_different_one_is_refused(tm
     assert fit(small_net(seed=3), recipe, tmp_path, resume=True, progress=False) == first
     assert first.checkpoint.read_bytes() == weights
     with pytest.raises(BadInput, match=r"optimizer\.lr was 0\.1 and is now 0\.2"):
-        fit(small_net(), replace(recipe, optimizer=OptimizerSettings(lr=0.2)), tmp_path, resume=True, progress=False)
+        fit(
+            small_net(),
+            replace(recipe, optimizer=OptimizerSettings(lr=0.2)),
+            tmp_path,
+            resume=True,
+            progress=False,
+        )
     wide = nn.Sequential(nn.Conv2d(3, 10, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     with pytest.raises(BadInput, match=r"another network, 0\.bias is missing"):
         fit(wide, recipe, tmp_path, resume=True, progress=False)
@@ -166,11 +205,16 @@ def test_a_training_goes_on_with_the_images_it_began_with(tmp_path: Path) -> Non
     assert (out / "weights.safetensors").read_bytes() == before
 
     (tmp_path / "moved" / "bee").rename(tmp_path / "moved" / "wasp")
-    with pytest.raises(BadInput, match=r"cannot resume, data set folder, it has 2 classes and had 2, class bee is gone"):
+    with pytest.raises(
+        BadInput,
+        match=r"cannot resume, data set folder, it has 2 classes and had 2, class bee is gone",
+    ):
         fit(small_net(2), moved, out, resume=True, progress=False)
     (tmp_path / "moved" / "wasp").rename(tmp_path / "moved" / "bee")
     write_images(tmp_path / "moved", {"bee": 8})
-    with pytest.raises(BadInput, match=r"cannot resume, data set folder, train_images were 10 and are now \d+"):
+    with pytest.raises(
+        BadInput, match=r"cannot resume, data set folder, train_images were 10 and are now \d+"
+    ):
         fit(small_net(2), moved, out, resume=True, progress=False)
     assert (out / "weights.safetensors").read_bytes() == before
 
@@ -178,7 +222,9 @@ def test_a_training_goes_on_with_the_images_it_began_with(tmp_path: Path) -> Non
 def test_fewer_epochs_than_are_done_and_a_best_that_is_gone_are_refused(tmp_path: Path) -> None:
     fit(small_net(), SMALL, tmp_path, progress=False)
     less = replace(SMALL, trainer=replace(SMALL.trainer, max_epochs=1))
-    with pytest.raises(BadInput, match=r"2 epochs are done, trainer\.max_epochs is 1, ask for as many or more"):
+    with pytest.raises(
+        BadInput, match=r"2 epochs are done, trainer\.max_epochs is 1, ask for as many or more"
+    ):
         fit(small_net(), less, tmp_path, resume=True, progress=False)
     (tmp_path / "best.safetensors").unlink()
     with pytest.raises(BadInput, match=r"best\.safetensors of epoch [12] is gone, put it back"):
@@ -186,10 +232,14 @@ def test_fewer_epochs_than_are_done_and_a_best_that_is_gone_are_refused(tmp_path
 
 
 def test_a_training_goes_on_with_the_teacher_it_began_with(tmp_path: Path) -> None:
-    recipe = replace(SMALL, loss=LossSettings(distill=0.5), trainer=replace(SMALL.trainer, max_epochs=1))
+    recipe = replace(
+        SMALL, loss=LossSettings(distill=0.5), trainer=replace(SMALL.trainer, max_epochs=1)
+    )
     fit(small_net(), recipe, tmp_path, teacher=small_net(seed=1), progress=False)
     fit(small_net(), recipe, tmp_path, teacher=small_net(seed=1), resume=True, progress=False)
-    with pytest.raises(BadInput, match="cannot resume, the weights to distil from are others than before"):
+    with pytest.raises(
+        BadInput, match="cannot resume, the weights to distil from are others than before"
+    ):
         fit(small_net(), recipe, tmp_path, teacher=small_net(seed=2), resume=True, progress=False)
 
 
@@ -205,7 +255,9 @@ def test_a_training_goes_on_with_the_plan_it_began_with(tmp_path: Path) -> None:
         fit(networks[1], recipe, tmp_path / "out", resume=True, progress=False)
 
 
-def test_an_interrupted_training_is_not_begun_anew_by_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_training_is_not_begun_anew_by_mistake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Classifier, "training_step", stop_in_epoch(Classifier.training_step, epoch=1))
         with pytest.raises(Stopped):
@@ -216,8 +268,15 @@ def test_an_interrupted_training_is_not_begun_anew_by_mistake(tmp_path: Path, mo
     assert fit(small_net(), SMALL, tmp_path, progress=False).epochs == 2
 
 
-def test_a_finished_training_that_goes_on_is_not_begun_anew_by_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = fit(small_net(), replace(SMALL, trainer=replace(SMALL.trainer, max_epochs=1)), tmp_path, progress=False)
+def test_a_finished_training_that_goes_on_is_not_begun_anew_by_mistake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = fit(
+        small_net(),
+        replace(SMALL, trainer=replace(SMALL.trainer, max_epochs=1)),
+        tmp_path,
+        progress=False,
+    )
     weights = first.checkpoint.read_bytes()
     with monkeypatch.context() as patch:
         patch.setattr(Classifier, "training_step", stop_in_epoch(Classifier.training_step, epoch=1))
@@ -239,10 +298,16 @@ def test_what_a_kill_left_half_written_goes_and_nothing_goes_before_training_beg
         with pytest.raises(Stopped):
             fit(small_net(), SMALL, tmp_path, progress=False)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-    for name in (".resume.safetensors.x1y2z3.unfinished", ".recipe.yaml.x1y2z3.unfinished", ".plan.yaml.swp"):
+    for name in (
+        ".resume.safetensors.x1y2z3.unfinished",
+        ".recipe.yaml.x1y2z3.unfinished",
+        ".plan.yaml.swp",
+    ):
         (tmp_path / name).write_bytes(b"half")
     fit(small_net(), SMALL, tmp_path, progress=False)
-    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == [".plan.yaml.swp"]  # somebody's editor's
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == [
+        ".plan.yaml.swp"
+    ]  # somebody's editor's
 
 
 def test_the_place_within_an_epoch_is_counted_in_micro_batches(tmp_path: Path) -> None:
@@ -260,12 +325,16 @@ def test_a_recipe_keeps_saying_what_its_training_began_with(tmp_path: Path) -> N
     assert load_recipe(tmp_path / "recipe.yaml").trainer.max_epochs == 2
 
 
-@pytest.mark.parametrize("key", ["optimizer_states", "callbacks", "loops", "pytorch-lightning_version"])
+@pytest.mark.parametrize(
+    "key", ["optimizer_states", "callbacks", "loops", "pytorch-lightning_version"]
+)
 def test_a_state_that_lacks_a_part_is_refused(tmp_path: Path, key: str) -> None:
     recipe = replace(SMALL, trainer=replace(SMALL.trainer, max_epochs=1))
     fit(small_net(), recipe, tmp_path, progress=False)
     state = SafeCheckpoint().load_checkpoint(tmp_path / "resume.safetensors")
-    SafeCheckpoint().save_checkpoint({k: v for k, v in state.items() if k != key}, tmp_path / "resume.safetensors")
+    SafeCheckpoint().save_checkpoint(
+        {k: v for k, v in state.items() if k != key}, tmp_path / "resume.safetensors"
+    )
     with pytest.raises(BrokenFile, match=f"not one of an interrupted training, it holds no {key}"):
         fit(small_net(), recipe, tmp_path, resume=True, progress=False)
 

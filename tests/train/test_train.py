@@ -1,4 +1,6 @@
-"""Weights in safetensors, learning rates, teachers, and that training learns, and refuses what it cannot train."""
+"""Weights in safetensors, learning rates, teachers, and that training learns, and refuses what it
+cannot train.
+"""
 
 from __future__ import annotations
 
@@ -38,13 +40,21 @@ def test_weights_come_back_exactly(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("network", "reason"),
     [
-        (small_net(classes=7), r"8\.weight has shape 10x128, the network wants 7x128, as do 1 more"),
-        (nn.Sequential(*small_net(), nn.Linear(10, 10)), r"9\.weight is missing, as are 1 more of 12"),
+        (
+            small_net(classes=7),
+            r"8\.weight has shape 10x128, the network wants 7x128, as do 1 more",
+        ),
+        (
+            nn.Sequential(*small_net(), nn.Linear(10, 10)),
+            r"9\.weight is missing, as are 1 more of 12",
+        ),
         (small_net()[:-1], r"8\.bias is unexpected, as are 1 more of 10"),
     ],
     ids=["shape", "missing", "unexpected"],
 )
-def test_weights_that_do_not_fit_are_refused_by_key(tmp_path: Path, network: nn.Module, reason: str) -> None:
+def test_weights_that_do_not_fit_are_refused_by_key(
+    tmp_path: Path, network: nn.Module, reason: str
+) -> None:
     save_weights(small_net(), tmp_path / "w.safetensors")
     before = {key: value.clone() for key, value in network.state_dict().items()}
     with pytest.raises(BadInput, match=reason):
@@ -76,13 +86,17 @@ def test_the_learning_rate_rises_to_its_peak_and_falls(steps: int, warmup: float
 def test_a_teacher_who_agrees_adds_nothing() -> None:
     student, labels = torch.randn(4, 10), torch.tensor([1, 2, 3, 4])
     agreed = training_loss(student, labels, student.clone(), LossSettings(distill=0.5))
-    assert float(agreed) == pytest.approx(0.5 * float(training_loss(student, labels, None, LossSettings())), rel=1e-5)
+    assert float(agreed) == pytest.approx(
+        0.5 * float(training_loss(student, labels, None, LossSettings())), rel=1e-5
+    )
 
 
 def test_distillation_moves_only_the_student() -> None:
     student, teacher = small_net(seed=0), small_net(seed=1)
     recipe = replace(SMALL, loss=LossSettings(distill=0.9))
-    classifier = Classifier(student, recipe, open_dataset(SMALL.data), DistillationTeacher(teacher, student, recipe))
+    classifier = Classifier(
+        student, recipe, open_dataset(SMALL.data), DistillationTeacher(teacher, student, recipe)
+    )
     images, labels = load_held_out(SMALL.data)
     classifier.loss(images[:8], labels[:8]).backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in student.parameters())
@@ -90,7 +104,9 @@ def test_distillation_moves_only_the_student() -> None:
     assert not any(key.startswith("_teacher") for key in classifier.state_dict())
 
 
-def test_training_learns_and_leaves_weights_history_and_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_training_learns_and_leaves_weights_history_and_recipe(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     network, recipe = small_net(), replace(SMALL, trainer=replace(SMALL.trainer, max_epochs=4))
     threads_before, random_before = torch.get_num_threads(), torch.random.get_rng_state()
     result = fit(network, recipe, tmp_path / "out", progress=False)
@@ -126,15 +142,28 @@ def test_a_network_that_was_judged_before_is_trained_like_any_other(tmp_path: Pa
     fresh, judged = small_net(dropout=0.2), small_net(dropout=0.2)
     evaluate(judged, SMALL)
     for name, network in (("fresh", fresh), ("judged", judged)):
-        fit(network, replace(SMALL, trainer=replace(SMALL.trainer, max_epochs=1)), tmp_path / name, progress=False)
+        fit(
+            network,
+            replace(SMALL, trainer=replace(SMALL.trainer, max_epochs=1)),
+            tmp_path / name,
+            progress=False,
+        )
     assert same_weights(fresh, judged)
 
 
-@pytest.mark.parametrize(("precision", "trained_in"), [("bf16", torch.bfloat16), ("fp32", torch.float32)])
-def test_steps_are_taken_in_the_asked_precision_and_images_judged_in_fp32(precision: str, trained_in: torch.dtype, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("precision", "trained_in"), [("bf16", torch.bfloat16), ("fp32", torch.float32)]
+)
+def test_steps_are_taken_in_the_asked_precision_and_images_judged_in_fp32(
+    precision: str, trained_in: torch.dtype, tmp_path: Path
+) -> None:
     network, seen = small_net(), set()
     network[0].register_forward_hook(lambda conv, _, made: seen.add((conv.training, made.dtype)))
-    recipe = replace(SMALL, loss=LossSettings(distill=0.5), trainer=replace(SMALL.trainer, max_epochs=1, precision=precision))
+    recipe = replace(
+        SMALL,
+        loss=LossSettings(distill=0.5),
+        trainer=replace(SMALL.trainer, max_epochs=1, precision=precision),
+    )
     fit(network, recipe, tmp_path, teacher=small_net(seed=1), progress=False)
     assert seen == {(True, trained_in), (False, torch.float32)}
     assert all(p.dtype == torch.float32 and torch.isfinite(p).all() for p in network.parameters())
@@ -147,17 +176,32 @@ def test_what_cannot_be_trained_is_refused_with_its_numbers(tmp_path: Path) -> N
         fit(nn.Conv2d(4, 10, 1), SMALL, tmp_path, progress=False)
     with pytest.raises(BadInput, match=r"loss\.distill is 0\.5 .*there is no teacher"):
         fit(small_net(), replace(SMALL, loss=LossSettings(distill=0.5)), tmp_path, progress=False)
-    with pytest.raises(BadInput, match=r"diverged, step \d+ in epoch 1, the loss is not finite, .* 1000\.0 and begin anew"):
-        fit(small_net(), replace(SMALL, optimizer=OptimizerSettings(lr=1e3, weight_decay=10.0, warmup=0.0)), tmp_path, progress=False)
+    with pytest.raises(
+        BadInput,
+        match=r"diverged, step \d+ in epoch 1, the loss is not finite, .* 1000\.0 and begin anew",
+    ):
+        fit(
+            small_net(),
+            replace(SMALL, optimizer=OptimizerSettings(lr=1e3, weight_decay=10.0, warmup=0.0)),
+            tmp_path,
+            progress=False,
+        )
     (tmp_path / "file").write_text("")
     with pytest.raises(BadInput, match="cannot train into"):
         fit(small_net(), SMALL, tmp_path / "file" / "out", progress=False)
     assert not (tmp_path / "weights.safetensors").exists()
 
 
-def test_what_would_do_nothing_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_would_do_nothing_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(BadInput, match=r"branched\.drop is 0\.2, the network has no branches"):
-        fit(small_net(), replace(SMALL, branched=BranchedSettings(drop=0.2)), tmp_path / "out", progress=False)
+        fit(
+            small_net(),
+            replace(SMALL, branched=BranchedSettings(drop=0.2)),
+            tmp_path / "out",
+            progress=False,
+        )
     with pytest.raises(BadInput, match=r"nothing to train, .* no weight that takes a gradient"):
         fit(small_net().requires_grad_(False), SMALL, tmp_path / "out", progress=False)
     words = ["train", "digits", "--out", str(tmp_path / "out")]
@@ -174,7 +218,15 @@ def test_a_refused_training_leaves_what_was_there(tmp_path: Path) -> None:
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     refused = [
         (small_net(), replace(recipe, trainer=replace(recipe.trainer, precision="fp16")), False),
-        (small_net(), replace(recipe, data=replace(recipe.data, val_px=12, val_resize_px=14), optimizer=OptimizerSettings(lr=0.2)), True),
+        (
+            small_net(),
+            replace(
+                recipe,
+                data=replace(recipe.data, val_px=12, val_resize_px=14),
+                optimizer=OptimizerSettings(lr=0.2),
+            ),
+            True,
+        ),
         (nn.Sequential(nn.Conv2d(3, 10, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten()), recipe, True),
     ]
     for network, changed, resume in refused:
@@ -185,7 +237,12 @@ def test_a_refused_training_leaves_what_was_there(tmp_path: Path) -> None:
 
 def test_held_out_images_must_suit_the_network_and_have_a_loss(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"refuses an image of 3x24x24, data\.val_px 24"):
-        fit(nn.Sequential(nn.Flatten(), nn.Linear(768, 10)), replace(SMALL, data=replace(SMALL.data, val_px=24)), tmp_path, progress=False)
+        fit(
+            nn.Sequential(nn.Flatten(), nn.Linear(768, 10)),
+            replace(SMALL, data=replace(SMALL.data, val_px=24)),
+            tmp_path,
+            progress=False,
+        )
 
     class Blind(nn.Module):
         def __init__(self) -> None:
@@ -215,15 +272,33 @@ def make():
 QUICK = ["--data.image_px", "16", "--trainer.max_epochs", "1", "--trainer.threads", "1"]
 
 
-def test_the_verb_trains_resumes_and_starts_from_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verb_trains_resumes_and_starts_from_weights(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     model = f"{write(tmp_path / 'net.py', FACTORY)}:make"
     words = ["train", "digits", "--model", model, *QUICK, "--json"]
     assert command([*words, "--out", str(tmp_path / "a")]) == 0
     first = json.loads(capsys.readouterr().out)
     assert {"checkpoint", "epochs", "val_accuracy", "images_per_s"} <= first.keys()
-    assert command([*words, "--out", str(tmp_path / "a"), "--resume", "--trainer.max_epochs", "2"]) == 0
+    assert (
+        command([*words, "--out", str(tmp_path / "a"), "--resume", "--trainer.max_epochs", "2"])
+        == 0
+    )
     assert json.loads(capsys.readouterr().out)["epochs"] == 2
-    assert command([*words, "--out", str(tmp_path / "b"), "--weights", first["checkpoint"], "--optimizer.lr", "0"]) == 0
+    assert (
+        command(
+            [
+                *words,
+                "--out",
+                str(tmp_path / "b"),
+                "--weights",
+                first["checkpoint"],
+                "--optimizer.lr",
+                "0",
+            ]
+        )
+        == 0
+    )
     again = json.loads(capsys.readouterr().out)
     assert again["history"][0]["train_loss"] < first["history"][0]["train_loss"]
 
@@ -237,19 +312,64 @@ def test_a_training_does_not_take_the_place_of_what_it_begins_from(
     kept = out / "weights.safetensors"
     save_weights(load_model(model), kept)
     before = kept.read_bytes()
-    words = ["train", "digits", "--model", model, *QUICK, "--loss.distill", "0.5", "--out", str(out), "--teacher", str(kept)]
+    words = [
+        "train",
+        "digits",
+        "--model",
+        model,
+        *QUICK,
+        "--loss.distill",
+        "0.5",
+        "--out",
+        str(out),
+        "--teacher",
+        str(kept),
+    ]
     if option == "weights":
         save_weights(load_model(model), tmp_path / "teacher.safetensors")
-        words = [*words[:-1], str(tmp_path / "teacher.safetensors"), "--weights", str(out / ".." / "a" / "weights.safetensors")]
+        words = [
+            *words[:-1],
+            str(tmp_path / "teacher.safetensors"),
+            "--weights",
+            str(out / ".." / "a" / "weights.safetensors"),
+        ]
     assert command(words) == 1
     assert f"cannot train into {out}, --{option} " in capsys.readouterr().err
     assert kept.read_bytes() == before
     assert [path.name for path in out.iterdir()] == ["weights.safetensors"]
 
 
-def test_what_the_machine_refuses_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command(["train", "digits", *QUICK, "--weights", str(tmp_path / "no\nfile"), "--out", str(tmp_path / "a")]) == 1
-    assert command(["train", "digits", *QUICK, "--weights", str(tmp_path / ("x" * 300)), "--out", str(tmp_path / "a")]) == 1
+def test_what_the_machine_refuses_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        command(
+            [
+                "train",
+                "digits",
+                *QUICK,
+                "--weights",
+                str(tmp_path / "no\nfile"),
+                "--out",
+                str(tmp_path / "a"),
+            ]
+        )
+        == 1
+    )
+    assert (
+        command(
+            [
+                "train",
+                "digits",
+                *QUICK,
+                "--weights",
+                str(tmp_path / ("x" * 300)),
+                "--out",
+                str(tmp_path / "a"),
+            ]
+        )
+        == 1
+    )
     found = capsys.readouterr().err
     assert len(found.splitlines()) == 2
     assert all(line.startswith("nnstretch: ") for line in found.splitlines())

@@ -21,11 +21,16 @@ from nnstretch.graph import Node, TensorSpec, ValueRef, Weight
 
 
 class FixedBatch(Exception):
-    """Something in the file holds at its own batch only; the walk is repeated without the second probe."""
+    """Something in the file holds at its own batch only.
+
+    The walk is repeated without the second probe.
+    """
 
 
 def require_batch_independent(x: OnnxValue, axis: int, what: str) -> None:
-    """Picking or summing along the batch with numbers of one batch size would silently mean something else at another."""
+    """Picking or summing along the batch with numbers of one batch size would silently mean
+    something else at another.
+    """
     if any(p.shape[axis] != x.shape[axis] for p in x.probes):
         raise FixedBatch(f"{what} along the batch")
 
@@ -61,7 +66,9 @@ class OnnxValue:
     def varies_with_batch(self) -> bool:
         """Whether a constant depends on the batch."""
         first, *others = self.probes
-        return any(p is not first and (p.shape != first.shape or not torch.equal(p, first)) for p in others)
+        return any(
+            p is not first and (p.shape != first.shape or not torch.equal(p, first)) for p in others
+        )
 
     @property
     def constant_data(self) -> torch.Tensor:
@@ -101,7 +108,11 @@ class GraphBuilder:
     def add_weight(self, name: str, tensor: torch.Tensor, trainable: bool) -> str:
         name = self.names.make_unique(weight_name(name))
         spec = tensor_spec(tensor)
-        self.weights[name], self.tensors[name], self.specs[name] = Weight(name, spec, trainable), tensor, spec
+        self.weights[name], self.tensors[name], self.specs[name] = (
+            Weight(name, spec, trainable),
+            tensor,
+            spec,
+        )
         return name
 
     def to_reference(self, value: OnnxValue) -> ValueRef:
@@ -111,21 +122,31 @@ class GraphBuilder:
         tensor = value.constant_data
         if id(tensor) not in self.weight_by_tensor:
             trainable = bool(value.source) and tensor.is_floating_point() and tensor.numel() > 1
-            self.weight_by_tensor[id(tensor)] = self.add_weight(value.source or f"constants.c{len(self.weights)}", tensor, trainable)
+            self.weight_by_tensor[id(tensor)] = self.add_weight(
+                value.source or f"constants.c{len(self.weights)}", tensor, trainable
+            )
         return ValueRef(self.weight_by_tensor[id(tensor)])
 
-    def layer_weights(self, path: str, roles: Mapping[str, OnnxValue | None]) -> tuple[OnnxValue | None, ...]:
+    def layer_weights(
+        self, path: str, roles: Mapping[str, OnnxValue | None]
+    ) -> tuple[OnnxValue | None, ...]:
         """Constants under one module's path, so that they become a layer.
 
         A matrix that several nodes read stays one; exporters also store equal vectors (untrained
         norms) once, and those are separate again.
         """
-        free = {r: v for r, v in roles.items() if v is not None and v.name is None and (v.rank < 2 or self.is_unshared(v))}
+        free = {
+            r: v
+            for r, v in roles.items()
+            if v is not None and v.name is None and (v.rank < 2 or self.is_unshared(v))
+        }
         path = self.names.free_layer_path(clean_path(path), tuple(free))
         found: list[OnnxValue | None] = []
         for role, value in roles.items():
             if role in free and value is not None:
-                data = value.constant_data if self.is_unshared(value) else value.constant_data.clone()
+                data = (
+                    value.constant_data if self.is_unshared(value) else value.constant_data.clone()
+                )
                 name = self.add_weight(f"{path}.{role}", data, role in ("weight", "bias"))
                 self.weight_by_tensor[id(data)] = name
                 value = replace(value, name=name, probes=(data,) * len(value.probes))
@@ -141,7 +162,12 @@ class GraphBuilder:
             assert self.input is not None
             assert self.input.name is not None
             self.batch_size_node = self.names.make_unique("sym_size")
-            node = Node(self.batch_size_node, "sym_size.int", (ValueRef(self.input.name), 0), (TensorSpec((), "int64"),))
+            node = Node(
+                self.batch_size_node,
+                "sym_size.int",
+                (ValueRef(self.input.name), 0),
+                (TensorSpec((), "int64"),),
+            )
             self.nodes = {self.batch_size_node: node, **self.nodes}
         return self.batch_size_node
 

@@ -1,4 +1,7 @@
-"""Bytes -> a checked ONNX model; everything that can be wrong with the file is found here, in one line."""
+"""Bytes -> a checked ONNX model.
+
+Everything that can be wrong with the file is found here, in one line.
+"""
 
 from __future__ import annotations
 
@@ -28,30 +31,41 @@ def load_onnx(path: Path) -> onnx.ModelProto:
 
 
 def parse_onnx(data: bytes, path: Path, alone: bool = False) -> onnx.ModelProto:
-    """`load` of bytes; `path` says where they came from. `alone`: numbers beside the file are refused, not read."""
+    """`load` of bytes; `path` says where they came from.
+
+    `alone`: numbers beside the file are refused, not read.
+    """
     try:
         model = onnx.load_model_from_string(data)
     except DecodeError as error:
-        raise BrokenFile(f"broken ONNX file, {path}, no ONNX protobuf: {first_line(error)}") from error
+        raise BrokenFile(
+            f"broken ONNX file, {path}, no ONNX protobuf: {first_line(error)}"
+        ) from error
     if not model.graph.node:
         raise BrokenFile(f"broken ONNX file, {path}, {len(data)} bytes that hold no operator")
     refuse_unsupported(model, path)
     for tensor in iterate_tensors(model.graph):
         if external_data_helper.uses_external_data(tensor):
             if alone:
-                raise BrokenFile(f"external data of {tensor.name}, {path}, the file must hold all its numbers")
+                raise BrokenFile(
+                    f"external data of {tensor.name}, {path}, the file must hold all its numbers"
+                )
             load_external(tensor, path)
     try:
         onnx.checker.check_model(model)
         return onnx.inliner.inline_local_functions(model) if model.functions else model
     except Exception as error:
         # Broad on purpose: the checker is C++ and its bindings raise several types.
-        raise BrokenFile(f"broken ONNX file, {path}, onnx.checker says: {first_line(error)}") from error
+        raise BrokenFile(
+            f"broken ONNX file, {path}, onnx.checker says: {first_line(error)}"
+        ) from error
 
 
 def first_line(error: Exception) -> str:
     """The first sentence of an error that may have many."""
-    return next((part.strip() for part in str(error).splitlines() if part.strip()), type(error).__name__)[:250]
+    return next(
+        (part.strip() for part in str(error).splitlines() if part.strip()), type(error).__name__
+    )[:250]
 
 
 def opset_version(model: onnx.ModelProto) -> int:
@@ -62,16 +76,25 @@ def refuse_unsupported(model: onnx.ModelProto, path: Path) -> None:
     """What the checker would explain worse, or not at all."""
     opset, newest = opset_version(model), onnx.defs.onnx_opset_version()
     if not MIN_OPSET <= opset <= newest:
-        raise UnsupportedOp(f"unsupported opset {opset}, {path}, this version reads {MIN_OPSET} to {newest}")
+        raise UnsupportedOp(
+            f"unsupported opset {opset}, {path}, this version reads {MIN_OPSET} to {newest}"
+        )
     if model.graph.sparse_initializer:
-        raise UnsupportedOp(f"unsupported sparse initializer, {path}, {len(model.graph.sparse_initializer)} of them")
+        raise UnsupportedOp(
+            f"unsupported sparse initializer, {path}, {len(model.graph.sparse_initializer)} of them"
+        )
     own = {(f.domain, f.name) for f in model.functions}
     for node in [*model.graph.node, *(n for f in model.functions for n in f.node)]:
         if node.op_type in CONTROL_FLOW and node.domain in STANDARD_DOMAINS:
-            raise CannotCapture(f"cannot capture {path}, {node.op_type} {node.name or node.output[0]!r}, control flow inside the network")
+            raise CannotCapture(
+                f"cannot capture {path}, {node.op_type} {node.name or node.output[0]!r}, control"
+                " flow inside the network"
+            )
         if node.domain not in STANDARD_DOMAINS and (node.domain, node.op_type) not in own:
             what = f"{node.domain}.{node.op_type} {node.name or node.output[0]!r}"
-            raise UnsupportedOp(f"unsupported operator {what} in {path.name}, only ONNX's own are known")
+            raise UnsupportedOp(
+                f"unsupported operator {what} in {path.name}, only ONNX's own are known"
+            )
 
 
 def iterate_tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
@@ -82,31 +105,47 @@ def iterate_tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
 
 
 def load_external(tensor: onnx.TensorProto, path: Path) -> None:
-    """Numbers beside the model, never outside its folder: a model file must not make us read any other file."""
+    """Numbers beside the model, never outside its folder.
+
+    A model file must not make us read any other file.
+    """
     folder = path.parent.resolve()
     location = next((e.value for e in tensor.external_data if e.key == "location"), "")
     target = (folder / location).resolve()
     if not location or Path(location).is_absolute() or not target.is_relative_to(folder):
-        raise BrokenFile(f"external data {location!r} of {tensor.name}, {path}, it lies outside the model's folder")
+        raise BrokenFile(
+            f"external data {location!r} of {tensor.name}, {path}, it lies outside the model's"
+            " folder"
+        )
     if not target.is_file():
-        raise BrokenFile(f"external data {location!r} of {tensor.name}, {path}, the file does not exist")
+        raise BrokenFile(
+            f"external data {location!r} of {tensor.name}, {path}, the file does not exist"
+        )
     try:
         external_data_helper.load_external_data_for_tensor(tensor, str(folder))
         tensor.data_location = onnx.TensorProto.DEFAULT
         del tensor.external_data[:]
     except Exception as error:
-        # Broad on purpose: offsets and lengths are the file's, and onnx checks them with several types.
-        raise BrokenFile(f"external data {location!r} of {tensor.name}, {path}, {first_line(error)}") from error
+        # Broad on purpose: offsets and lengths are the file's, and onnx checks them with several
+        # types.
+        raise BrokenFile(
+            f"external data {location!r} of {tensor.name}, {path}, {first_line(error)}"
+        ) from error
 
 
 def to_torch_tensor(tensor: onnx.TensorProto, where: str) -> torch.Tensor:
     """Numbers as PyTorch computes them: every float as float32."""
     try:
         array = numpy_helper.to_array(tensor)
-        found = torch.from_numpy(array.astype("float32") if array.dtype.name == "bfloat16" else array.copy())
+        found = torch.from_numpy(
+            array.astype("float32") if array.dtype.name == "bfloat16" else array.copy()
+        )
     except Exception as error:
-        # Broad on purpose: a size that contradicts the data, or an element type that PyTorch has no name for.
-        raise BrokenFile(f"broken ONNX file, tensor {tensor.name!r} of {where}, {first_line(error)}") from error
+        # Broad on purpose: a size that contradicts the data, or an element type that PyTorch has no
+        # name for.
+        raise BrokenFile(
+            f"broken ONNX file, tensor {tensor.name!r} of {where}, {first_line(error)}"
+        ) from error
     return found.float() if found.dtype in CONVERTED_FLOAT_TYPES else found
 
 
@@ -116,5 +155,7 @@ def read_attributes(node: onnx.NodeProto, where: str) -> dict[str, object]:
         value = onnx.helper.get_attribute_value(attribute)
         if isinstance(value, onnx.TensorProto):
             value = to_torch_tensor(value, where)
-        found[attribute.name] = value.decode(errors="replace") if isinstance(value, bytes) else value
+        found[attribute.name] = (
+            value.decode(errors="replace") if isinstance(value, bytes) else value
+        )
     return found

@@ -1,4 +1,6 @@
-"""Names that survive: an ONNX file's free-form strings become module paths and unique attribute paths."""
+"""Names that survive: an ONNX file's free-form strings become module paths and unique attribute
+paths.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ import torch
 from torch import nn
 
 SCOPES_KEY = "pkg.torch.onnx.name_scopes"
-"""Where torch.onnx's dynamo exporter writes the modules around a call, outermost first, the call's own name last."""
+"""Where torch.onnx's dynamo exporter writes the modules around a call, outermost first, the call's
+own name last.
+"""
 
 
 def module_path(node: onnx.NodeProto) -> str:
@@ -35,7 +39,10 @@ def path_from_scopes(text: str) -> str:
 
 
 def path_from_node_name(name: str) -> str:
-    """`/layer1/layer1.0/conv1/Conv` -> `layer1.0.conv1`: a child of a container repeats the container's name."""
+    """`/layer1/layer1.0/conv1/Conv` -> `layer1.0.conv1`.
+
+    A child of a container repeats the container's name.
+    """
     path: list[str] = []
     for part in name.strip("/").split("/")[:-1]:
         if path and part.startswith(f"{path[-1]}."):
@@ -47,7 +54,9 @@ def path_from_node_name(name: str) -> str:
 
 def clean_path(name: str) -> str:
     """The same name as a dotted path of attributes that a module can have."""
-    return ".".join(clean_attribute(part) for part in name.strip("./:").split(".") if part) or "value"
+    return (
+        ".".join(clean_attribute(part) for part in name.strip("./:").split(".") if part) or "value"
+    )
 
 
 def clean_attribute(part: str) -> str:
@@ -62,7 +71,9 @@ RESERVED_NAMES = frozenset(dir(nn.Module())) | frozenset(kwlist)
 
 
 def weight_name(name: str) -> str:
-    """A weight at the top that is called like an operator (`expand_3`) would clash with that operator's value."""
+    """A weight at the top that is called like an operator (`expand_3`) would clash with that
+    operator's value.
+    """
     path = clean_path(name)
     word, _, number = path.rpartition("_")
     stem = word if number.isdigit() else path
@@ -70,7 +81,10 @@ def weight_name(name: str) -> str:
 
 
 def value_name(name: str) -> str:
-    """`/layer1/layer1.0/Add_output_0` -> `layer1_layer1_0_Add`: a flat name, as PyTorch gives values."""
+    """`/layer1/layer1.0/Add_output_0` -> `layer1_layer1_0_Add`.
+
+    A flat name, as PyTorch gives values.
+    """
     stem, _, tail = name.rpartition("_output_")
     flat = clean_path(stem if stem and tail.isdigit() else name).replace(".", "_")
     return f"v_{flat}" if flat[0].isdigit() else flat
@@ -93,7 +107,11 @@ class UniqueNames:
         return name
 
     def is_free(self, name: str) -> bool:
-        return name not in self.leaves and name not in self.parents and not any(p in self.leaves for p in parent_paths(name))
+        return (
+            name not in self.leaves
+            and name not in self.parents
+            and not any(p in self.leaves for p in parent_paths(name))
+        )
 
     def free_layer_path(self, wanted: str, roles: tuple[str, ...]) -> str:
         """A module path under which every role is still free."""

@@ -1,4 +1,7 @@
-"""ONNX operators without weights: activations, arithmetic, reductions; and the table of all rules."""
+"""ONNX operators without weights: activations, arithmetic, reductions.
+
+And the table of all rules.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,15 @@ from nnstretch.capture.onnx.ops_shapes import SHAPE_RULES
 from nnstretch.capture.onnx.translation_context import NodeContext
 
 ONNX_TYPES = {
-    **{1: torch.float32, 2: torch.uint8, 3: torch.int8, 5: torch.int16, 6: torch.int32, 7: torch.int64, 9: torch.bool},
+    **{
+        1: torch.float32,
+        2: torch.uint8,
+        3: torch.int8,
+        5: torch.int16,
+        6: torch.int32,
+        7: torch.int64,
+        9: torch.bool,
+    },
     **{10: torch.float32, 11: torch.float32, 16: torch.float32},
 }
 """TensorProto.DataType -> what we compute in: every float as float32."""
@@ -25,7 +36,11 @@ def unary_operator(op: str) -> TranslationRule:
 
 def identity(call: NodeContext) -> OnnxValue:
     """Also dropout, which does nothing in evaluation mode."""
-    if call.node.op_type == "Dropout" and len(call.node.output) > 1 and call.builder.readers[call.node.output[1]]:
+    if (
+        call.node.op_type == "Dropout"
+        and len(call.node.output) > 1
+        and call.builder.readers[call.node.output[1]]
+    ):
         raise call.unsupported_error("its mask is read")
     x = call.input(0)
     if not x.constant:
@@ -34,7 +49,11 @@ def identity(call: NodeContext) -> OnnxValue:
 
 
 def clip(call: NodeContext) -> OnnxValue:
-    x, low, high = call.input(0), call.number_value(1, "min", None), call.number_value(2, "max", None)
+    x, low, high = (
+        call.input(0),
+        call.number_value(1, "min", None),
+        call.number_value(2, "max", None),
+    )
     low = None if low is not None and low < -3e38 else low
     high = None if high is not None and high > 3e38 else high
     if low is None and high is None:
@@ -48,10 +67,16 @@ def clip(call: NodeContext) -> OnnxValue:
 
 def hard_sigmoid(call: NodeContext) -> OnnxValue:
     """PyTorch knows the slope 1/6; any other is spelled out."""
-    x, alpha, beta = call.input(0), call.get_attribute("alpha", 0.2), call.get_attribute("beta", 0.5)
+    x, alpha, beta = (
+        call.input(0),
+        call.get_attribute("alpha", 0.2),
+        call.get_attribute("beta", 0.5),
+    )
     if isclose(alpha, 1 / 6, rel_tol=1e-5) and beta == 0.5:
         return call.emit("hardsigmoid", x)
-    return call.emit("hardtanh", call.emit("add.Tensor", call.emit("mul.Tensor", x, alpha), beta), 0.0, 1.0)
+    return call.emit(
+        "hardtanh", call.emit("add.Tensor", call.emit("mul.Tensor", x, alpha), beta), 0.0, 1.0
+    )
 
 
 def gelu(call: NodeContext) -> OnnxValue:
@@ -67,7 +92,9 @@ def prelu(call: NodeContext) -> OnnxValue:
     if not factor.constant or factor.probes[0].numel() not in (1, x.shape[1]):
         raise call.unsupported_error(f"a slope of {list(factor.shape)} for {x.shape[1]} channels")
     if factor.rank != 1:
-        factor = OnnxValue(call.emit("flatten.using_ints", factor).probes, True, source=factor.source)
+        factor = OnnxValue(
+            call.emit("flatten.using_ints", factor).probes, True, source=factor.source
+        )
     (weight,) = call.builder.layer_weights(call.layer_path(), {"weight": factor})
     return call.emit("prelu", x, weight)
 
@@ -75,7 +102,11 @@ def prelu(call: NodeContext) -> OnnxValue:
 def swish(call: NodeContext) -> OnnxValue:
     x, alpha = call.input(0), call.get_attribute("alpha", 1.0)
     inner = x if alpha == 1 else call.emit("mul.Tensor", x, alpha)
-    return call.emit("silu", x) if alpha == 1 else call.emit("mul.Tensor", x, call.emit("sigmoid", inner))
+    return (
+        call.emit("silu", x)
+        if alpha == 1
+        else call.emit("mul.Tensor", x, call.emit("sigmoid", inner))
+    )
 
 
 def softmax(op: str) -> TranslationRule:
@@ -83,7 +114,10 @@ def softmax(op: str) -> TranslationRule:
         x = call.input(0)
         axis = call.get_attribute("axis", -1 if call.opset >= 13 else 1) % x.rank
         if call.opset < 13 and any(d != 1 for d in x.shape[axis + 1 :]):
-            raise call.unsupported_error(f"axis {axis} of {list(x.shape)} in opset {call.opset}, which takes all later dimensions together")
+            raise call.unsupported_error(
+                f"axis {axis} of {list(x.shape)} in opset {call.opset}, which takes all later"
+                " dimensions together"
+            )
         require_batch_independent(x, axis, call.location)
         return call.emit(f"{op}.int", x, axis)
 
@@ -92,7 +126,12 @@ def softmax(op: str) -> TranslationRule:
 
 def as_scalar(value: OnnxValue, beside: OnnxValue) -> float | int | bool | None:
     """A one-element constant as a plain number, where that changes no shape."""
-    if not value.constant or value.varies_with_batch or value.constant_data.numel() != 1 or value.rank > beside.rank:
+    if (
+        not value.constant
+        or value.varies_with_batch
+        or value.constant_data.numel() != 1
+        or value.rank > beside.rank
+    ):
         return None
     if value.constant_data.is_floating_point() != beside.probes[0].is_floating_point():
         return None
@@ -164,7 +203,11 @@ def logical_operator(op: str) -> TranslationRule:
 
 
 def modulo(call: NodeContext) -> OnnxValue:
-    return call.emit("fmod.Tensor" if call.get_attribute("fmod", 0) else "remainder.Tensor", call.input(0), call.input(1))
+    return call.emit(
+        "fmod.Tensor" if call.get_attribute("fmod", 0) else "remainder.Tensor",
+        call.input(0),
+        call.input(1),
+    )
 
 
 def where(call: NodeContext) -> OnnxValue:
@@ -209,17 +252,68 @@ TRANSLATION_RULES: dict[str, TranslationRule] = {
     **LAYER_RULES,
     **SHAPE_RULES,
     **INDEXING_RULES,
-    **{name: unary_operator(name.lower()) for name in ("Relu", "Sigmoid", "Tanh", "Erf", "Exp", "Log", "Sqrt", "Neg", "Abs", "Reciprocal", "Floor")},
-    **{name: unary_operator(name.lower()) for name in ("Ceil", "Round", "Sin", "Cos", "Softplus", "Selu", "Mish", "HardSwish", "Sign")},
+    **{
+        name: unary_operator(name.lower())
+        for name in (
+            "Relu",
+            "Sigmoid",
+            "Tanh",
+            "Erf",
+            "Exp",
+            "Log",
+            "Sqrt",
+            "Neg",
+            "Abs",
+            "Reciprocal",
+            "Floor",
+        )
+    },
+    **{
+        name: unary_operator(name.lower())
+        for name in ("Ceil", "Round", "Sin", "Cos", "Softplus", "Selu", "Mish", "HardSwish", "Sign")
+    },
     **dict.fromkeys(("Identity", "Dropout"), identity),
-    **{"LeakyRelu": activation_with_parameter("leaky_relu", "alpha", 0.01), "Elu": activation_with_parameter("elu", "alpha", 1.0), "Celu": activation_with_parameter("celu", "alpha", 1.0)},
+    **{
+        "LeakyRelu": activation_with_parameter("leaky_relu", "alpha", 0.01),
+        "Elu": activation_with_parameter("elu", "alpha", 1.0),
+        "Celu": activation_with_parameter("celu", "alpha", 1.0),
+    },
     **{"Clip": clip, "HardSigmoid": hard_sigmoid, "Gelu": gelu, "PRelu": prelu, "Swish": swish},
     **{"Softmax": softmax("softmax"), "LogSoftmax": softmax("log_softmax")},
-    **{"Add": binary_operator("add"), "Mul": binary_operator("mul"), "Sub": subtract, "Div": divide, "Pow": power},
-    **{"Sum": variadic_operator("add.Tensor"), "Max": variadic_operator("maximum"), "Min": variadic_operator("minimum"), "Where": where, "Cast": cast, "Mod": modulo},
-    **{"Equal": comparison_operator("eq"), "Greater": comparison_operator("gt"), "Less": comparison_operator("lt")},
-    **{"GreaterOrEqual": comparison_operator("ge"), "LessOrEqual": comparison_operator("le"), "Not": unary_operator("logical_not")},
+    **{
+        "Add": binary_operator("add"),
+        "Mul": binary_operator("mul"),
+        "Sub": subtract,
+        "Div": divide,
+        "Pow": power,
+    },
+    **{
+        "Sum": variadic_operator("add.Tensor"),
+        "Max": variadic_operator("maximum"),
+        "Min": variadic_operator("minimum"),
+        "Where": where,
+        "Cast": cast,
+        "Mod": modulo,
+    },
+    **{
+        "Equal": comparison_operator("eq"),
+        "Greater": comparison_operator("gt"),
+        "Less": comparison_operator("lt"),
+    },
+    **{
+        "GreaterOrEqual": comparison_operator("ge"),
+        "LessOrEqual": comparison_operator("le"),
+        "Not": unary_operator("logical_not"),
+    },
     **{"And": logical_operator("logical_and"), "Or": logical_operator("logical_or")},
-    **{"ReduceMean": reduction("mean.dim"), "ReduceSum": reduction("sum.dim_IntList"), "ReduceMax": reduction("amax")},
-    **{"ReduceMin": reduction("amin"), "ReduceL2": reduction("linalg_vector_norm"), "Constant": constant},
+    **{
+        "ReduceMean": reduction("mean.dim"),
+        "ReduceSum": reduction("sum.dim_IntList"),
+        "ReduceMax": reduction("amax"),
+    },
+    **{
+        "ReduceMin": reduction("amin"),
+        "ReduceL2": reduction("linalg_vector_norm"),
+        "Constant": constant,
+    },
 }

@@ -6,7 +6,11 @@ from collections.abc import Callable
 
 import torch
 
-from nnstretch.capture.onnx.graph_builder import OnnxValue, count_elements, require_batch_independent
+from nnstretch.capture.onnx.graph_builder import (
+    OnnxValue,
+    count_elements,
+    require_batch_independent,
+)
 from nnstretch.capture.onnx.ops_shapes import emit_reshape
 from nnstretch.capture.onnx.translation_context import NodeContext
 
@@ -41,12 +45,16 @@ def slice_(call: NodeContext) -> OnnxValue:
     return x
 
 
-def slice_axis(call: NodeContext, x: OnnxValue, axis: int, start: int, end: int, step: int) -> OnnxValue:
+def slice_axis(
+    call: NodeContext, x: OnnxValue, axis: int, start: int, end: int, step: int
+) -> OnnxValue:
     total = x.shape[axis]
     if step < 0:
         picked = list(range(total))[start : end if end >= -total else None : step]
         if picked != list(range(total))[::-1]:
-            return call.emit("index_select", x, axis, call.builder.add_constant(torch.tensor(picked)))
+            return call.emit(
+                "index_select", x, axis, call.builder.add_constant(torch.tensor(picked))
+            )
         return call.emit("flip", x, (axis,))
     if start == 0 and end >= total and step == 1:
         return x
@@ -59,7 +67,9 @@ def gather(call: NodeContext) -> OnnxValue:
     axis = call.get_attribute("axis", 0) % x.rank
     if x.constant and not index.constant:
         if axis or x.rank != 2:
-            raise call.unsupported_error(f"indices from the input along dimension {axis} of {list(x.shape)}")
+            raise call.unsupported_error(
+                f"indices from the input along dimension {axis} of {list(x.shape)}"
+            )
         return call.emit("embedding", x, index)
     if (whole := gather_as_reshape(call, x, index)) is not None:
         return whole
@@ -71,7 +81,12 @@ def gather(call: NodeContext) -> OnnxValue:
     picked = call.emit("index_select", x, axis, call.builder.add_constant(where.flatten()))
     if where.dim() == 1:
         return picked
-    return emit_reshape(call, picked, [(*p.shape[:axis], *where.shape, *p.shape[axis + 1 :]) for p in x.probes], constant_target=False)
+    return emit_reshape(
+        call,
+        picked,
+        [(*p.shape[:axis], *where.shape, *p.shape[axis + 1 :]) for p in x.probes],
+        constant_target=False,
+    )
 
 
 def gather_as_reshape(call: NodeContext, x: OnnxValue, index: OnnxValue) -> OnnxValue | None:

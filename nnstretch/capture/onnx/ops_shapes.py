@@ -6,7 +6,13 @@ from math import prod
 
 import torch
 
-from nnstretch.capture.onnx.graph_builder import BATCH_SIZE, FixedBatch, OnnxValue, count_elements, require_batch_independent
+from nnstretch.capture.onnx.graph_builder import (
+    BATCH_SIZE,
+    FixedBatch,
+    OnnxValue,
+    count_elements,
+    require_batch_independent,
+)
 from nnstretch.capture.onnx.translation_context import NodeContext
 
 MAX_RANGE_ELEMENTS = 2**24
@@ -16,7 +22,9 @@ Sizes = tuple[int, ...]
 def shape(call: NodeContext) -> OnnxValue:
     x = call.input(0)
     start, end = call.get_attribute("start", 0), call.get_attribute("end", None)
-    return OnnxValue(tuple(torch.tensor(p.shape[start:end], dtype=torch.int64) for p in x.probes), True)
+    return OnnxValue(
+        tuple(torch.tensor(p.shape[start:end], dtype=torch.int64) for p in x.probes), True
+    )
 
 
 def size(call: NodeContext) -> OnnxValue:
@@ -27,10 +35,15 @@ def reshape(call: NodeContext) -> OnnxValue:
     x = call.input(0)
     given = call.optional_input(1)
     if given is None:
-        target = call.builder.add_constant(torch.tensor(call.get_attribute("shape", ()), dtype=torch.int64))
+        target = call.builder.add_constant(
+            torch.tensor(call.get_attribute("shape", ()), dtype=torch.int64)
+        )
     else:
         target = call.require_constant(given)
-    wanted = [resolve_target_shape(call, p.tolist(), tuple(v.shape)) for p, v in zip(target.probes, x.probes, strict=True)]
+    wanted = [
+        resolve_target_shape(call, p.tolist(), tuple(v.shape))
+        for p, v in zip(target.probes, x.probes, strict=True)
+    ]
     told = target.varies_with_batch or (call.builder.open_batch and -1 in target.probes[0].tolist())
     return emit_reshape(call, x, wanted, constant_target=not told)
 
@@ -44,7 +57,9 @@ def resolve_target_shape(call: NodeContext, target: list[int], source: Sizes) ->
     return tuple(rest if d == -1 else d for d in target)
 
 
-def emit_reshape(call: NodeContext, x: OnnxValue, wanted: list[Sizes], constant_target: bool) -> OnnxValue:
+def emit_reshape(
+    call: NodeContext, x: OnnxValue, wanted: list[Sizes], constant_target: bool
+) -> OnnxValue:
     first = wanted[0]
     start = flatten_start(x, first)
     if start is not None and start > 0:
@@ -64,11 +79,17 @@ def emit_reshape(call: NodeContext, x: OnnxValue, wanted: list[Sizes], constant_
 
 
 def flatten_start(x: OnnxValue, wanted: Sizes) -> int | None:
-    """From which dimension on the target is one run of the source, if it is and the batch lies before it."""
+    """From which dimension on the target is one run of the source, if it is and the batch lies
+    before it.
+    """
     start = len(wanted) - 1
     if any(p.shape[start:] != x.probes[0].shape[start:] for p in x.probes):
         return None
-    if 0 <= start < x.rank - 1 and x.shape[:start] == wanted[:start] and wanted[start] == count_elements(x.shape[start:]):
+    if (
+        0 <= start < x.rank - 1
+        and x.shape[:start] == wanted[:start]
+        and wanted[start] == count_elements(x.shape[start:])
+    ):
         return start
     return None
 
@@ -76,15 +97,24 @@ def flatten_start(x: OnnxValue, wanted: Sizes) -> int | None:
 def batch_dimension(x: OnnxValue, wanted: Sizes, batch: int) -> int | None:
     """Which dimension of a target that is spelled in numbers carries the batch.
 
-    The one behind as many elements as in the source. Where dimensions are merged, the batch goes into
-    the one before it; where a merged one is divided, it comes out as the part of the batch's own size.
+    The one behind as many elements as in the source. Where dimensions are merged, the batch goes
+    into the one before it; where a merged one is divided, it comes out as the part of the batch's
+    own size.
     """
     if count_elements(wanted) != count_elements(x.shape):
         return None
-    at = next(i for i, pair in enumerate(zip(*(p.shape for p in x.probes), strict=True)) if len(set(pair)) > 1)
+    at = next(
+        i
+        for i, pair in enumerate(zip(*(p.shape for p in x.probes), strict=True))
+        if len(set(pair)) > 1
+    )
     before, after = count_elements(x.shape[:at]), count_elements(x.shape[at + 1 :])
     heads = [count_elements(wanted[:k]) for k in range(len(wanted))]
-    inside = [k for k, head in enumerate(heads) if before <= head <= before * x.shape[at] and wanted[k] == batch]
+    inside = [
+        k
+        for k, head in enumerate(heads)
+        if before <= head <= before * x.shape[at] and wanted[k] == batch
+    ]
     if len(wanted) > x.rank and inside:
         return inside[0]
     found = heads.index(before) if before in heads else None
@@ -99,7 +129,10 @@ def flatten(call: NodeContext) -> OnnxValue:
     axis = axis + x.rank if axis < 0 else axis
     if axis == 1 and x.rank > 1:
         return call.emit("flatten.using_ints", x, 1)
-    wanted = [(count_elements(tuple(p.shape[:axis])), count_elements(tuple(p.shape[axis:]))) for p in x.probes]
+    wanted = [
+        (count_elements(tuple(p.shape[:axis])), count_elements(tuple(p.shape[axis:])))
+        for p in x.probes
+    ]
     return emit_reshape(call, x, list(wanted), constant_target=False)
 
 
@@ -128,7 +161,9 @@ def transpose(call: NodeContext) -> OnnxValue:
 
 
 def concat(call: NodeContext) -> OnnxValue:
-    """A constant beside a batch (a class token that the exporter already expanded) is repeated for every input."""
+    """A constant beside a batch (a class token that the exporter already expanded) is repeated for
+    every input.
+    """
     values = [call.input(i) for i in range(len(call.node.input)) if call.node.input[i]]
     values = [v for v in values if v.shape != (0,)] or values[:1]
     moving = next((v for v in values if not v.constant), None)
@@ -136,17 +171,32 @@ def concat(call: NodeContext) -> OnnxValue:
     if moving is not None:
         require_batch_independent(moving, axis, call.location)
     if moving is not None:
-        values = [expand_along_batch(call, v, moving, axis) if v.constant and not v.varies_with_batch else v for v in values]
+        values = [
+            (
+                expand_along_batch(call, v, moving, axis)
+                if v.constant and not v.varies_with_batch
+                else v
+            )
+            for v in values
+        ]
     return call.emit("cat", tuple(values), axis)
 
 
-def expand_along_batch(call: NodeContext, value: OnnxValue, beside: OnnxValue, axis: int) -> OnnxValue:
-    open_at = [i for i, pair in enumerate(zip(*(p.shape for p in beside.probes), strict=True)) if len(set(pair)) > 1 and i != axis]
+def expand_along_batch(
+    call: NodeContext, value: OnnxValue, beside: OnnxValue, axis: int
+) -> OnnxValue:
+    open_at = [
+        i
+        for i, pair in enumerate(zip(*(p.shape for p in beside.probes), strict=True))
+        if len(set(pair)) > 1 and i != axis
+    ]
     if len(beside.probes) == 1 or not open_at:
         return value
     if value.shape[open_at[0]] != 1:
         value = single_batch_entry(call, value, open_at[0])
-    return call.emit("expand", value, tuple(BATCH_SIZE if i == open_at[0] else -1 for i in range(value.rank)))
+    return call.emit(
+        "expand", value, tuple(BATCH_SIZE if i == open_at[0] else -1 for i in range(value.rank))
+    )
 
 
 def single_batch_entry(call: NodeContext, value: OnnxValue, axis: int) -> OnnxValue:
@@ -163,7 +213,10 @@ def broadcast_shape(one: Sizes, other: list[int]) -> Sizes:
 
 def expand(call: NodeContext) -> OnnxValue:
     x, target = call.input(0), call.require_constant(call.input(1))
-    wanted = [broadcast_shape(tuple(v.shape), p.tolist()) for p, v in zip(target.probes, x.probes, strict=True)]
+    wanted = [
+        broadcast_shape(tuple(v.shape), p.tolist())
+        for p, v in zip(target.probes, x.probes, strict=True)
+    ]
     if x.constant and not target.varies_with_batch:
         return call.emit("clone", call.emit("expand", x, wanted[0])) if x.shape != wanted[0] else x
     if all(v.shape == w for v, w in zip(x.probes, wanted, strict=True)):
@@ -173,7 +226,9 @@ def expand(call: NodeContext) -> OnnxValue:
     lead = len(wanted[0]) - x.rank
     sizes: list[object] = []
     for i, column in enumerate(zip(*wanted, strict=True)):
-        kept = i >= lead and all(p.shape[i - lead] == d for p, d in zip(x.probes, column, strict=True))
+        kept = i >= lead and all(
+            p.shape[i - lead] == d for p, d in zip(x.probes, column, strict=True)
+        )
         if not kept and len(set(column)) > 1 and column != batches:
             raise FixedBatch(f"{call.location} expands to {wanted}")
         sizes.append(-1 if kept else BATCH_SIZE if len(set(column)) > 1 else column[0])
@@ -187,7 +242,9 @@ def constant_of_shape(call: NodeContext) -> OnnxValue:
     one = call.builder.add_constant(fill.reshape(()))
     if not sizes.varies_with_batch:
         return call.emit("clone", call.emit("expand", one, tuple(sizes.constant_data.tolist())))
-    return OnnxValue(tuple(fill.reshape(()).expand(tuple(p.tolist())).clone() for p in sizes.probes), True)
+    return OnnxValue(
+        tuple(fill.reshape(()).expand(tuple(p.tolist())).clone() for p in sizes.probes), True
+    )
 
 
 def range_(call: NodeContext) -> OnnxValue:
@@ -195,7 +252,9 @@ def range_(call: NodeContext) -> OnnxValue:
     found: list[torch.Tensor] = []
     for low, high, step in zip(*bounds, strict=True):
         if not step or abs((high - low) / step) > MAX_RANGE_ELEMENTS:
-            raise call.unsupported_error(f"a range from {low.item()} to {high.item()} in steps of {step.item()}")
+            raise call.unsupported_error(
+                f"a range from {low.item()} to {high.item()} in steps of {step.item()}"
+            )
         found.append(torch.arange(low.item(), high.item(), step.item(), dtype=low.dtype))
     return OnnxValue(tuple(found), True)
 

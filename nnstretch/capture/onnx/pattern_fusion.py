@@ -23,7 +23,9 @@ def fuse_patterns(nodes: NodesByName, outputs: tuple[str, ...]) -> NodesByName:
         for rule in (pattern.match_gated, pattern.match_hardswish, pattern.match_gelu):
             if (short := rule(node)) is not None:
                 op, source = short
-                found[name] = pattern.nodes[name] = replace(node, op=op, args=(ValueRef(source),), kwargs=())
+                found[name] = pattern.nodes[name] = replace(
+                    node, op=op, args=(ValueRef(source),), kwargs=()
+                )
                 break
     return found
 
@@ -37,7 +39,9 @@ class PatternMatcher:
     def sole_producer(self, argument: Argument, *ops: str) -> Node | None:
         """The node behind an argument, if it is of one of these kinds and nobody else reads it."""
         node = self.nodes.get(argument.name) if isinstance(argument, ValueRef) else None
-        return node if node is not None and node.op in ops and self.readers[node.name] == 1 else None
+        return (
+            node if node is not None and node.op in ops and self.readers[node.name] == 1 else None
+        )
 
     def match_gated(self, node: Node) -> tuple[str, str] | None:
         if node.op != "mul.Tensor":
@@ -50,7 +54,10 @@ class PatternMatcher:
 
     def match_hardswish(self, node: Node) -> tuple[str, str] | None:
         """x * clip(x + 3, 0, 6) / 6."""
-        if not multiplies_by(node, 1 / 6) or (product := self.sole_producer(node.args[0], "mul.Tensor")) is None:
+        if (
+            not multiplies_by(node, 1 / 6)
+            or (product := self.sole_producer(node.args[0], "mul.Tensor")) is None
+        ):
             return None
         for x, gate in both_orders(product):
             clipped = self.sole_producer(gate, "hardtanh")
@@ -69,10 +76,23 @@ class PatternMatcher:
         tensors = [f for f in factors if isinstance(f, ValueRef)]
         for i, factor in enumerate(tensors):
             grown = self.sole_producer(factor, "add.Tensor")
-            erf = self.sole_producer(grown.args[0], "erf") if grown is not None and is_close_number(grown.args[1], 1.0) else None
-            scaled = self.sole_producer(erf.args[0], "div.Tensor", "mul.Tensor") if erf is not None else None
+            erf = (
+                self.sole_producer(grown.args[0], "erf")
+                if grown is not None and is_close_number(grown.args[1], 1.0)
+                else None
+            )
+            scaled = (
+                self.sole_producer(erf.args[0], "div.Tensor", "mul.Tensor")
+                if erf is not None
+                else None
+            )
             x = tensors[1 - i] if len(tensors) == 2 else None
-            if scaled is not None and x is not None and scaled.args[0] == x and multiplies_by(scaled, 1 / sqrt(2)):
+            if (
+                scaled is not None
+                and x is not None
+                and scaled.args[0] == x
+                and multiplies_by(scaled, 1 / sqrt(2))
+            ):
                 return "gelu", x.name
         return None
 

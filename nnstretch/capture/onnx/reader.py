@@ -1,4 +1,5 @@
-"""An ONNX file -> Graph, in PyTorch's vocabulary, with the weights under the names their modules had.
+"""An ONNX file -> Graph, in PyTorch's vocabulary, with the weights under the names their modules
+had.
 
 The file is data that anybody may have written: nothing in it is executed or unpickled, external
 tensors are read from its own folder only, and what is not understood is refused by name.
@@ -34,9 +35,10 @@ SECOND_PROBE_FACTOR = 5
 def read_onnx(path: Path, input_shape: tuple[int, ...] | None = None) -> CapturedNetwork:
     """The network in an .onnx file at the batch it was saved with, 1 where that may vary.
 
-    `input_shape` is for files whose other dimensions vary too. 16- and 64-bit floats become float32.
-    Float initializers count as trainable except running statistics; constants made inside the
-    graph do not. Raises UnknownName, BrokenFile, UnsupportedOp, CannotCapture or BadInput in one line.
+    `input_shape` is for files whose other dimensions vary too. 16- and 64-bit floats become
+    float32. Float initializers count as trainable except running statistics; constants made inside
+    the graph do not. Raises UnknownName, BrokenFile, UnsupportedOp, CannotCapture or BadInput in
+    one line.
     """
     path = Path(path)
     model = load_onnx(path)
@@ -50,15 +52,22 @@ def capture_model(model: onnx.ModelProto, path: Path, sources: InputSources) -> 
             return build_captured_graph(model, path, sources, batches)
         except FixedBatch as reason:
             why = str(reason)
-    raise CannotCapture(f"cannot capture {path}, its constants depend on more than the batch: {why}")
+    raise CannotCapture(
+        f"cannot capture {path}, its constants depend on more than the batch: {why}"
+    )
 
 
-def single_input(model: onnx.ModelProto, path: Path, wanted: tuple[int, ...] | None) -> tuple[onnx.ValueInfoProto, tuple[int, ...]]:
+def single_input(
+    model: onnx.ModelProto, path: Path, wanted: tuple[int, ...] | None
+) -> tuple[onnx.ValueInfoProto, tuple[int, ...]]:
     """The one input that the network reads, and its shape."""
     found = external_inputs(model)
     if len(found) != 1:
         names = ", ".join(value.name for value in found)
-        raise CannotCapture(f"cannot capture {path}, it reads {len(found)} inputs ({names or 'none'}), exactly one is needed")
+        raise CannotCapture(
+            f"cannot capture {path}, it reads {len(found)} inputs ({names or 'none'}), exactly one"
+            " is needed"
+        )
     return found[0], resolve_input_shape(found[0], path, wanted)
 
 
@@ -69,28 +78,48 @@ def external_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     return [value for value in model.graph.input if value.name not in stored and value.name in read]
 
 
-def resolve_input_shape(value: onnx.ValueInfoProto, path: Path, wanted: tuple[int, ...] | None) -> tuple[int, ...]:
+def resolve_input_shape(
+    value: onnx.ValueInfoProto, path: Path, wanted: tuple[int, ...] | None
+) -> tuple[int, ...]:
     tensor = value.type.tensor_type
     if not value.type.HasField("tensor_type") or tensor.elem_type not in ONNX_TYPES:
-        raise UnsupportedOp(f"unsupported input {value.name} of {path}, element type {tensor.elem_type}")
+        raise UnsupportedOp(
+            f"unsupported input {value.name} of {path}, element type {tensor.elem_type}"
+        )
     if not tensor.HasField("shape") and wanted is None:
         raise BadInput(f"no shape of input {value.name}, {path}, the file does not say it")
-    sizes = [d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else None for d in tensor.shape.dim]
+    sizes = [
+        d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else None
+        for d in tensor.shape.dim
+    ]
     return fix_open_sizes(sizes, value.name, path, wanted)
 
 
-def fix_open_sizes(sizes: list[int | None], name: str, path: Path, wanted: tuple[int, ...] | None) -> tuple[int, ...]:
+def fix_open_sizes(
+    sizes: list[int | None], name: str, path: Path, wanted: tuple[int, ...] | None
+) -> tuple[int, ...]:
     said = "x".join(str(s or "?") for s in sizes)
     if wanted is not None:
-        if sizes and (len(wanted) != len(sizes) or any(s not in (None, w) for s, w in zip(sizes, wanted, strict=True))):
-            raise BadInput(f"wrong input shape {'x'.join(map(str, wanted))}, {path}, its input {name} is {said}")
+        if sizes and (
+            len(wanted) != len(sizes)
+            or any(s not in (None, w) for s, w in zip(sizes, wanted, strict=True))
+        ):
+            raise BadInput(
+                f"wrong input shape {'x'.join(map(str, wanted))}, {path}, its input {name} is"
+                f" {said}"
+            )
         return wanted
     if any(size is None for size in sizes[1:]):
-        raise BadInput(f"open input shape {said}, {name} of {path}, only the first dimension, the batch, may be open")
+        raise BadInput(
+            f"open input shape {said}, {name} of {path}, only the first dimension, the batch, may"
+            " be open"
+        )
     return tuple(1 if size is None else size for size in sizes)
 
 
-def build_captured_graph(model: onnx.ModelProto, path: Path, sources: InputSources, factors: tuple[int, ...]) -> CapturedNetwork:
+def build_captured_graph(
+    model: onnx.ModelProto, path: Path, sources: InputSources, factors: tuple[int, ...]
+) -> CapturedNetwork:
     graph = model.graph
     readers = Counter(name for node in graph.node for name in node.input if name)
     readers.update(value.name for value in graph.output)
@@ -101,7 +130,9 @@ def build_captured_graph(model: onnx.ModelProto, path: Path, sources: InputSourc
     walker.input = walker.values[sources[0][0].name]
     for tensor in graph.initializer:
         if tensor.name in readers:
-            walker.values[tensor.name] = walker.add_constant(to_torch_tensor(tensor, path.name), source=tensor.name)
+            walker.values[tensor.name] = walker.add_constant(
+                to_torch_tensor(tensor, path.name), source=tensor.name
+            )
     opset = opset_version(model)
     with torch.no_grad():
         for node in graph.node:
@@ -109,11 +140,19 @@ def build_captured_graph(model: onnx.ModelProto, path: Path, sources: InputSourc
     return finish_graph(walker, model, path, [source.name for source, _ in sources])
 
 
-def add_graph_input(walker: GraphBuilder, source: onnx.ValueInfoProto, shape: tuple[int, ...], factors: tuple[int, ...]) -> OnnxValue:
+def add_graph_input(
+    walker: GraphBuilder,
+    source: onnx.ValueInfoProto,
+    shape: tuple[int, ...],
+    factors: tuple[int, ...],
+) -> OnnxValue:
     name = walker.names.make_unique(clean_path(source.name).replace(".", "_"))
     kind = ONNX_TYPES[source.type.tensor_type.elem_type]
     batched = factors if shape else (1,)
-    probes = tuple(torch.empty((*(d * f for d in shape[:1]), *shape[1:]), dtype=kind, device="meta") for f in batched)
+    probes = tuple(
+        torch.empty((*(d * f for d in shape[:1]), *shape[1:]), dtype=kind, device="meta")
+        for f in batched
+    )
     walker.specs[name] = tensor_spec(probes[0])
     return OnnxValue(probes, False, name)
 
@@ -125,26 +164,41 @@ def translate_node(walker: GraphBuilder, node: onnx.NodeProto, opset: int) -> No
     if rule is None:
         raise UnsupportedOp(f"unsupported operator {call.location}, no rule translates it")
     if missing := [name for name in node.input if name and name not in walker.values]:
-        raise BrokenFile(f"broken ONNX file, {call.location}, it reads {missing[0]!r} before it exists")
+        raise BrokenFile(
+            f"broken ONNX file, {call.location}, it reads {missing[0]!r} before it exists"
+        )
     try:
         result = rule(call)
-    except (TypeError, IndexError, ValueError, ZeroDivisionError, OverflowError, RuntimeError) as error:
+    except (
+        TypeError,
+        IndexError,
+        ValueError,
+        ZeroDivisionError,
+        OverflowError,
+        RuntimeError,
+    ) as error:
         # A rule reads ranks, sizes and attributes as the operator's definition promises them.
         reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise BrokenFile(f"broken ONNX file, {call.location}, its attributes do not fit its inputs: {reason}") from error
+        raise BrokenFile(
+            f"broken ONNX file, {call.location}, its attributes do not fit its inputs: {reason}"
+        ) from error
     results = result if isinstance(result, tuple) else (result,)
     for name, value in zip(node.output, results, strict=False):
         if name:
             walker.values[name] = value
 
 
-def finish_graph(walker: GraphBuilder, model: onnx.ModelProto, path: Path, sources: list[str]) -> CapturedNetwork:
+def finish_graph(
+    walker: GraphBuilder, model: onnx.ModelProto, path: Path, sources: list[str]
+) -> CapturedNetwork:
     names = [str(walker.values[source].name) for source in sources]
     outputs: list[str] = []
     for value in model.graph.output:
         found = walker.values.get(value.name)
         if found is None or found.constant or found.name is None:
-            raise CannotCapture(f"cannot capture {path}, output {value.name} does not depend on the input")
+            raise CannotCapture(
+                f"cannot capture {path}, output {value.name} does not depend on the input"
+            )
         check_output_shape(value, found, path)
         outputs.append(found.name)
     nodes = fuse_patterns(walker.nodes, tuple(outputs))
@@ -163,4 +217,7 @@ def check_output_shape(value: onnx.ValueInfoProto, found: OnnxValue, path: Path)
     if not value.type.tensor_type.HasField("shape") or not all(said) or not prod(said):
         return
     if tuple(said[1:]) != found.shape[1:]:
-        raise BrokenFile(f"broken ONNX file, output {value.name} of {path}, it declares {said}, its operators compute {list(found.shape)}")
+        raise BrokenFile(
+            f"broken ONNX file, output {value.name} of {path}, it declares {said}, its operators"
+            f" compute {list(found.shape)}"
+        )

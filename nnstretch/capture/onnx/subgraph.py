@@ -1,4 +1,7 @@
-"""One sub-graph of a bundle, in ONNX form -> a module that PyTorch runs; any number of inputs and outputs."""
+"""One sub-graph of a bundle, in ONNX form -> a module that PyTorch runs.
+
+Any number of inputs and outputs.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,9 @@ from nnstretch.graph import TensorSpec
 
 @dataclass(frozen=True, slots=True)
 class SubgraphProgram:
-    """A module, and what it reads and writes under the file's own names, in the order of its arguments and results."""
+    """A module, and what it reads and writes under the file's own names, in the order of its
+    arguments and results.
+    """
 
     module: nn.Module
     """In evaluation mode; gives one tensor, or a tuple where there are several outputs."""
@@ -25,7 +30,9 @@ class SubgraphProgram:
 
 
 def read_subgraph(data: bytes, name: str) -> SubgraphProgram:
-    """Nothing in `data` is executed or unpickled and no other file is opened; `name` is for messages.
+    """Nothing in `data` is executed or unpickled and no other file is opened.
+
+    `name` is for messages.
 
     Raises BrokenFile, UnsupportedOp, CannotCapture or BadInput in one line.
     """
@@ -34,11 +41,16 @@ def read_subgraph(data: bytes, name: str) -> SubgraphProgram:
     values = external_inputs(model)
     if not values:
         raise CannotCapture(f"cannot capture {path}, it reads no input")
-    captured = capture_model(model, path, [(value, resolve_input_shape(value, path, None)) for value in values])
+    captured = capture_model(
+        model, path, [(value, resolve_input_shape(value, path, None)) for value in values]
+    )
     graph = captured.graph
     specs = graph.specs()
     return SubgraphProgram(
         module=build(graph, captured.weights).eval(),
         inputs={value.name: entry.spec for value, entry in zip(values, graph.inputs, strict=True)},
-        outputs={value.name: specs[ours] for value, ours in zip(model.graph.output, graph.outputs, strict=True)},
+        outputs={
+            value.name: specs[ours]
+            for value, ours in zip(model.graph.output, graph.outputs, strict=True)
+        },
     )

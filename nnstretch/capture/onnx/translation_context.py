@@ -1,4 +1,7 @@
-"""One ONNX node while it is translated: what its rule reads, and how the rule calls PyTorch's operators."""
+"""One ONNX node while it is translated.
+
+What its rule reads, and how the rule calls PyTorch's operators.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,13 @@ from typing import Any
 import onnx
 import torch
 
-from nnstretch.capture.onnx.graph_builder import BatchSize, FixedBatch, GraphBuilder, OnnxValue, tensor_spec
+from nnstretch.capture.onnx.graph_builder import (
+    BatchSize,
+    FixedBatch,
+    GraphBuilder,
+    OnnxValue,
+    tensor_spec,
+)
 from nnstretch.capture.onnx.names import module_path, value_name
 from nnstretch.errors import BrokenFile, NnstretchError, UnsupportedOp
 from nnstretch.graph import Argument, Node, ValueRef
@@ -30,7 +39,9 @@ class NodeContext:
 
     @property
     def location(self) -> str:
-        return f"{self.node.op_type} {self.node.name or self.node.output[0]!r} in {self.builder.file}"
+        return (
+            f"{self.node.op_type} {self.node.name or self.node.output[0]!r} in {self.builder.file}"
+        )
 
     def unsupported_error(self, why: str) -> UnsupportedOp:
         return UnsupportedOp(f"unsupported operator {self.location}, {why}")
@@ -49,7 +60,10 @@ class NodeContext:
         return self.attributes.get(name, otherwise)
 
     def int_values(self, i: int, name: str) -> tuple[int, ...] | None:
-        """Sizes or axes: an input in newer opsets, an attribute in older ones; None where absent."""
+        """Sizes or axes: an input in newer opsets, an attribute in older ones.
+
+        None where absent.
+        """
         value = self.optional_input(i)
         if value is None:
             given = self.get_attribute(name)
@@ -69,8 +83,15 @@ class NodeContext:
         return value
 
     def layer_path(self, weight: OnnxValue | None = None) -> str:
-        """Where a layer's weights belong: beside the initializer if that is named like one, else at the node."""
-        if weight is not None and weight.source.endswith(".weight") and self.builder.readers[weight.source] <= 1:
+        """Where a layer's weights belong.
+
+        Beside the initializer if that is named like one, else at the node.
+        """
+        if (
+            weight is not None
+            and weight.source.endswith(".weight")
+            and self.builder.readers[weight.source] <= 1
+        ):
             return weight.source.removesuffix(".weight")
         return module_path(self.node) or value_name(self.node.output[0])
 
@@ -80,17 +101,25 @@ class NodeContext:
         return result[0]
 
     def emit_all(self, op: str, *args: Any, **kwargs: Any) -> tuple[OnnxValue, ...]:
-        read = [v for v in flatten_nested((args, tuple(kwargs.values()))) if isinstance(v, OnnxValue)]
-        constant = all(v.constant for v in read) and not any(isinstance(v, BatchSize) for v in flatten_nested(args))
+        read = [
+            v for v in flatten_nested((args, tuple(kwargs.values()))) if isinstance(v, OnnxValue)
+        ]
+        constant = all(v.constant for v in read) and not any(
+            isinstance(v, BatchSize) for v in flatten_nested(args)
+        )
         count = len(self.builder.input.probes) if self.builder.input else 1
         unvaried = constant and not any(v.varies_with_batch for v in read)
-        probes = [self.run_probe(op, args, kwargs, i, constant) for i in range(1 if unvaried else count)]
+        probes = [
+            self.run_probe(op, args, kwargs, i, constant) for i in range(1 if unvaried else count)
+        ]
         columns = tuple(zip(*(probes * count if unvaried else probes), strict=True))
         if constant:
             return tuple(OnnxValue(c, True) for c in columns)
         return self.add_node(op, args, kwargs, columns)
 
-    def run_probe(self, op: str, args: Any, kwargs: Any, i: int, constant: bool) -> tuple[torch.Tensor, ...]:
+    def run_probe(
+        self, op: str, args: Any, kwargs: Any, i: int, constant: bool
+    ) -> tuple[torch.Tensor, ...]:
         function = aten_operator(op)
         batch = self.builder.input.shape[0] if i == 0 and self.builder.input else None
 
@@ -108,19 +137,27 @@ class NodeContext:
             if not constant:
                 return tensors
             if sum(t.numel() for t in tensors) > MAX_CONSTANT_ELEMENTS:
-                raise self.unsupported_error(f"a constant of {sum(t.numel() for t in tensors)} elements, at most {MAX_CONSTANT_ELEMENTS} are computed")
+                raise self.unsupported_error(
+                    f"a constant of {sum(t.numel() for t in tensors)} elements, at most"
+                    f" {MAX_CONSTANT_ELEMENTS} are computed"
+                )
             result = function(*(at(a, True) for a in args), **kwargs)
         except NnstretchError:
             raise
         except Exception as error:
-            # Broad on purpose: PyTorch's operators raise many types, and each means that these shapes do not go together.
+            # Broad on purpose: PyTorch's operators raise many types, and each means that these
+            # shapes do not go together.
             if i > 0:
                 raise FixedBatch(f"{self.location}: {error}") from error
             reason = (" ".join(str(error).split()) or type(error).__name__)[:200]
-            raise BrokenFile(f"broken ONNX file, {self.location}, PyTorch's {op} refuses: {reason}") from error
+            raise BrokenFile(
+                f"broken ONNX file, {self.location}, PyTorch's {op} refuses: {reason}"
+            ) from error
         return tuple(result) if isinstance(result, (tuple, list)) else (result,)
 
-    def add_node(self, op: str, args: Any, kwargs: Any, columns: tuple[tuple[torch.Tensor, ...], ...]) -> tuple[OnnxValue, ...]:
+    def add_node(
+        self, op: str, args: Any, kwargs: Any, columns: tuple[tuple[torch.Tensor, ...], ...]
+    ) -> tuple[OnnxValue, ...]:
         walker = self.builder
         name = walker.names.make_unique(value_name(self.node.output[0]))
         outputs = tuple(tensor_spec(column[0]) for column in columns)
@@ -160,4 +197,8 @@ def aten_operator(op: str) -> Callable[..., Any]:
 
 
 def flatten_nested(value: Any) -> list[Any]:
-    return [leaf for v in value for leaf in flatten_nested(v)] if isinstance(value, (tuple, list)) else [value]
+    return (
+        [leaf for v in value for leaf in flatten_nested(v)]
+        if isinstance(value, (tuple, list))
+        else [value]
+    )

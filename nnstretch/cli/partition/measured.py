@@ -1,4 +1,7 @@
-"""`nnstretch partition --measure`: splits are streamed on this machine, and what that teaches of their stages finds better ones."""
+"""`nnstretch partition --measure`.
+
+Splits are streamed on this machine, and what that teaches of their stages finds better ones.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,10 @@ if TYPE_CHECKING:
 FIRST, NEXT, LESSONS = 4, 2, 3
 """Candidates at first, after each lesson, and how many lessons."""
 LAST, LAST_ROUNDS, APART = 3, 9, 0.01
-"""How many are streamed once more before one is chosen, for how many rounds, and by how much another one has to be faster than
-the best by prediction: a shared machine slows single rounds by more than candidates differ."""
+"""How many are streamed once more before one is chosen, for how many rounds, and by how much
+another one has to be faster than the best by prediction: a shared machine slows single rounds by
+more than candidates differ.
+"""
 WHY = "chosen by measured times"
 
 Write = Callable[[Sequence["Partition"], Sequence[Path]], list[float]]
@@ -42,20 +47,32 @@ class MeasuredPartition:
 def key_of(partition: Partition) -> Key:
     """What makes a candidate another one: which nodes are on which processors."""
     pairs = zip(partition.stages, partition.pieces, strict=True)
-    return tuple((tuple(share.processor for share in stage.shares), tuple(node.name for node in piece.nodes)) for stage, piece in pairs)
+    return tuple(
+        (tuple(share.processor for share in stage.shares), tuple(node.name for node in piece.nodes))
+        for stage, piece in pairs
+    )
 
 
 def corrections_of(one: MeasuredPartition) -> Corrections:
     """Every kernel of a stage is off by what the stage was off."""
     pairs = zip(one.partition.stages, one.partition.pieces, one.measured.service_us, strict=True)
-    return {node.name: service_us / stage.latency_us for stage, piece, service_us in pairs for node in piece.nodes}
+    return {
+        node.name: service_us / stage.latency_us
+        for stage, piece, service_us in pairs
+        for node in piece.nodes
+    }
 
 
-def best_measured(outs: Sequence[Path], write: Write, again: Again) -> tuple[list[Partition], list[float], list[MeasuredPipeline]]:
-    """The fastest candidates as `outs`, with their errors and what was measured. `again` is asked without corrections first.
+def best_measured(
+    outs: Sequence[Path], write: Write, again: Again
+) -> tuple[list[Partition], list[float], list[MeasuredPipeline]]:
+    """The fastest candidates as `outs`, with their errors and what was measured.
 
-    Each lesson corrects the stages of the fastest split so far by what they took and asks for the best at these times.
-    Candidates are written beside `outs` and moved when all is over, so an interrupt leaves nothing.
+    `again` is asked without corrections first.
+
+    Each lesson corrects the stages of the fastest split so far by what they took and asks for the
+    best at these times. Candidates are written beside `outs` and moved when all is over, so an
+    interrupt leaves nothing.
     """
     from nnstretch.bench.pipelines import measure_candidates
 
@@ -72,23 +89,36 @@ def best_measured(outs: Sequence[Path], write: Write, again: Again) -> tuple[lis
             best = [min(tried.values(), key=period_us)] if tried else []
             with progress(f"streaming {len(best) + len(new)} candidates") as tick:
                 measured = measure_candidates([*(one.path for one in best), *paths], tell=tick)
-            for one, again_measured in zip(best, measured, strict=False):  # beside the new ones, in the same minute
+            for one, again_measured in zip(
+                best, measured, strict=False
+            ):  # beside the new ones, in the same minute
                 tried[key_of(one.partition)] = replace(one, measured=again_measured)
             rows = zip(new, paths, errors, measured[len(best) :], strict=True)
-            tried |= {key_of(one): MeasuredPartition(one, path, error, times) for one, path, error, times in rows}
+            tried |= {
+                key_of(one): MeasuredPartition(one, path, error, times)
+                for one, path, error, times in rows
+            }
             found = [
-                replace(one, bound_us=bound_us, why_open=WHY) for one in again(NEXT, corrections_of(min(tried.values(), key=period_us)))
+                replace(one, bound_us=bound_us, why_open=WHY)
+                for one in again(NEXT, corrections_of(min(tried.values(), key=period_us)))
             ]
         kept = fastest_measured(list(tried.values()), len(outs))
         for one, out in zip(kept, outs, strict=False):
             one.path.replace(out)
-    return [one.partition for one in kept], [one.error for one in kept], [one.measured for one in kept]
+    return (
+        [one.partition for one in kept],
+        [one.error for one in kept],
+        [one.measured for one in kept],
+    )
 
 
 def fastest_measured(tried: Sequence[MeasuredPartition], count: int) -> list[MeasuredPartition]:
-    """The fastest of `tried`, whose first is the best by prediction: that one and the fastest others are streamed again, for longer.
+    """The fastest of `tried`, whose first is the best by prediction.
 
-    In the order of their times, but the best by prediction is the first unless another is faster by `APART`.
+    That one and the fastest others are streamed again, for longer.
+
+    In the order of their times, but the best by prediction is the first unless another is faster by
+    `APART`.
     """
     from nnstretch.bench.pipelines import measure_candidates
 

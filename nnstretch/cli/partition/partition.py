@@ -1,22 +1,33 @@
 """Split a network into pipeline stages, one or more processors each, for a stream of inputs.
 
-Stages are balanced by predicted latency, copies between processors included: the split with the fastest slowest stage is found
-exactly, and what no split can beat is printed beside it. Without --out nothing is written.
+Stages are balanced by predicted latency, copies between processors included: the split with the
+fastest slowest stage is found exactly, and what no split can beat is printed beside it. Without
+--out nothing is written.
 
-  nnstretch partition torchvision:resnet18 --soc mi9 --out net.nns                        as many stages as are best
+  nnstretch partition torchvision:resnet18 --soc mi9 --out net.nns                        as many
+  stages as are best
   nnstretch partition torchvision:resnet18 --soc mi9 --stages 2 --processors cpu,dsp --out net.nns
-  nnstretch partition torchvision:resnet18 --soc host --stages 2 --processors cpu,cpu     two of one kind: cpu0, cpu1
-  nnstretch partition net.py:make --soc mi9 --split layer1,conv2d:9 --out net.nns          by hand: cuts, modules, nodes, OP:N
-  nnstretch partition net.py:make --soc mi9 --split add_1+relu_2 --out net.nns             at a set of tensors
-  nnstretch partition net.py:make --soc mi9 --split conv2d..relu_3,conv2d_4..linear        by ranges of `inspect`'s operators
-  nnstretch partition plan.yaml --soc mi9 --stages 2 --out net.nns                         stages that are branched themselves
-  nnstretch partition net.py:make --soc mi9 --top 3 --out net.nns                          net.nns, net.2.nns, net.3.nns to be measured
-  nnstretch partition net.py:make --soc host --measure --out net.nns                       candidates streamed here, the fastest kept
-  nnstretch partition net.py:make --soc host --stages 2 --cores s0=0 --cores s1=1 --out net.nns    each stage on a core that is named
-  nnstretch partition net.py:make --soc mi9 --before camera:load --python-replicas before=2        two threads load, items in turn
+  nnstretch partition torchvision:resnet18 --soc host --stages 2 --processors cpu,cpu     two of one
+  kind: cpu0, cpu1
+  nnstretch partition net.py:make --soc mi9 --split layer1,conv2d:9 --out net.nns          by hand:
+  cuts, modules, nodes, OP:N
+  nnstretch partition net.py:make --soc mi9 --split add_1+relu_2 --out net.nns             at a set
+  of tensors
+  nnstretch partition net.py:make --soc mi9 --split conv2d..relu_3,conv2d_4..linear        by ranges
+  of `inspect`'s operators
+  nnstretch partition plan.yaml --soc mi9 --stages 2 --out net.nns                         stages
+  that are branched themselves
+  nnstretch partition net.py:make --soc mi9 --top 3 --out net.nns                          net.nns,
+  net.2.nns, net.3.nns to be measured
+  nnstretch partition net.py:make --soc host --measure --out net.nns
+  candidates streamed here, the fastest kept
+  nnstretch partition net.py:make --soc host --stages 2 --cores s0=0 --cores s1=1 --out net.nns
+  each stage on a core that is named
+  nnstretch partition net.py:make --soc mi9 --before camera:load --python-replicas before=2
+  two threads load, items in turn
 
-OP:N is the N-th call of an operator, counted from 0. --before and --after name Python stages, module:function; the bundle
-holds their names only.
+OP:N is the N-th call of an operator, counted from 0. --before and --after name Python stages,
+module:function; the bundle holds their names only.
 """
 
 from __future__ import annotations
@@ -58,23 +69,77 @@ MOST, MOST_CANDIDATES = 1000, 50
 def arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("--soc", required=True, help=SOC_HELP)
-    parser.add_argument("--stages", type=int, default=None, metavar="K", help="how many (default: as many as are best)")
-    parser.add_argument("--processors", type=names_of, default=(), help="e.g. cpu,dsp; cpu,cpu for two of a kind (default: all of the chip)")
-    parser.add_argument("--split", default=None, metavar="WHERE", help="by hand, see above; processors alone are chosen then")
-    parser.add_argument("--replicas", action="store_true", help="let processors that are left over double a stage, items in turn")
-    parser.add_argument("--top", type=int, default=1, metavar="N", help="this many candidates, the best first (default 1)")
-    parser.add_argument("--measure", action="store_true", help="stream items through candidates on this machine, learn, keep the fastest")
-    parser.add_argument("--out", default=None, metavar="FILE.nns", help="the bundle to write")
-    parser.add_argument("--weights", metavar="CKPT", default=None, help="safetensors of the network")
-    parser.add_argument("--threads", type=int, default=1, metavar="N", help="of each stage's backend (default 1)")
     parser.add_argument(
-        "--capacity", type=int, default=DEFAULT_CAPACITY, metavar="N", help=f"items that may wait in front of a stage (default {DEFAULT_CAPACITY})"
+        "--stages",
+        type=int,
+        default=None,
+        metavar="K",
+        help="how many (default: as many as are best)",
     )
-    parser.add_argument("--before", default="", metavar="MODULE:FUNCTION", help="Python stage that makes the network's inputs of an item")
-    parser.add_argument("--after", default="", metavar="MODULE:FUNCTION", help="Python stage that makes a result of the network's outputs")
+    parser.add_argument(
+        "--processors",
+        type=names_of,
+        default=(),
+        help="e.g. cpu,dsp; cpu,cpu for two of a kind (default: all of the chip)",
+    )
+    parser.add_argument(
+        "--split",
+        default=None,
+        metavar="WHERE",
+        help="by hand, see above; processors alone are chosen then",
+    )
+    parser.add_argument(
+        "--replicas",
+        action="store_true",
+        help="let processors that are left over double a stage, items in turn",
+    )
+    parser.add_argument(
+        "--top",
+        type=int,
+        default=1,
+        metavar="N",
+        help="this many candidates, the best first (default 1)",
+    )
+    parser.add_argument(
+        "--measure",
+        action="store_true",
+        help="stream items through candidates on this machine, learn, keep the fastest",
+    )
+    parser.add_argument("--out", default=None, metavar="FILE.nns", help="the bundle to write")
+    parser.add_argument(
+        "--weights", metavar="CKPT", default=None, help="safetensors of the network"
+    )
+    parser.add_argument(
+        "--threads", type=int, default=1, metavar="N", help="of each stage's backend (default 1)"
+    )
+    parser.add_argument(
+        "--capacity",
+        type=int,
+        default=DEFAULT_CAPACITY,
+        metavar="N",
+        help=f"items that may wait in front of a stage (default {DEFAULT_CAPACITY})",
+    )
+    parser.add_argument(
+        "--before",
+        default="",
+        metavar="MODULE:FUNCTION",
+        help="Python stage that makes the network's inputs of an item",
+    )
+    parser.add_argument(
+        "--after",
+        default="",
+        metavar="MODULE:FUNCTION",
+        help="Python stage that makes a result of the network's outputs",
+    )
     of_stages.add_arguments(parser)
     add_fallback(parser)
-    parser.add_argument("--input", type=shape_of, action="append", default=None, help="input shape, NCHW; once for each input")
+    parser.add_argument(
+        "--input",
+        type=shape_of,
+        action="append",
+        default=None,
+        help="input shape, NCHW; once for each input",
+    )
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
@@ -95,34 +160,61 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     pricer = CostModel(soc, args.fallback)
 
     def again(top: int, corrections: Corrections | None) -> Sequence[Partition]:
-        found = partitions(captured.graph, soc, PartitionRequest(args.stages, names, args.replicas, top), unit_of, pricer, corrections)
+        found = partitions(
+            captured.graph,
+            soc,
+            PartitionRequest(args.stages, names, args.replicas, top),
+            unit_of,
+            pricer,
+            corrections,
+        )
         of_stages.check_names(args, *(len(one.stages) for one in found))
         return found
 
     if not args.measure:
         found = again(args.top, None)
-        return result_of(args, found, outs, write(args, found, outs, soc, module, captured), soc, pricer)
+        return result_of(
+            args, found, outs, write(args, found, outs, soc, module, captured), soc, pricer
+        )
     from nnstretch.cli.partition.measured import best_measured
 
-    found, errors, measured = best_measured(outs, lambda new, paths: write(args, new, paths, soc, module, captured), again)
+    found, errors, measured = best_measured(
+        outs, lambda new, paths: write(args, new, paths, soc, module, captured), again
+    )
     result = result_of(args, found, outs, errors, soc, pricer)
     for row, one in zip(result["candidates"], measured, strict=True):
-        row |= {"measured_ms": one.period_us / 1e3, "measured_stages_ms": [time_us / 1e3 for time_us in one.service_us]}
-    return result | {name: result["candidates"][0][name] for name in ("measured_ms", "measured_stages_ms")}
+        row |= {
+            "measured_ms": one.period_us / 1e3,
+            "measured_stages_ms": [time_us / 1e3 for time_us in one.service_us],
+        }
+    return result | {
+        name: result["candidates"][0][name] for name in ("measured_ms", "measured_stages_ms")
+    }
 
 
 def check(args: argparse.Namespace) -> None:
     """What does not go together, before anything is loaded. Raises BadInput."""
-    for option, most in (("stages", MOST), ("top", MOST_CANDIDATES), ("threads", MAX_THREADS), ("capacity", MAX_CAPACITY)):
+    for option, most in (
+        ("stages", MOST),
+        ("top", MOST_CANDIDATES),
+        ("threads", MAX_THREADS),
+        ("capacity", MAX_CAPACITY),
+    ):
         value = getattr(args, option)
         if value is not None and not 1 <= value <= most:
             raise BadInput(f"--{option} is {value}, command line, write a number from 1 to {most}")
     if args.measure and (args.out is None or args.before or args.after):
-        why = "without --out" if args.out is None else "with a Python stage, which nobody passes here"
-        raise BadInput(f"--measure {why}, command line, it streams items through the bundles that are written")
+        why = (
+            "without --out" if args.out is None else "with a Python stage, which nobody passes here"
+        )
+        raise BadInput(
+            f"--measure {why}, command line, it streams items through the bundles that are written"
+        )
     for option in ("before", "after"):
         if getattr(args, option) and not CALL.fullmatch(getattr(args, option)):
-            raise BadInput(f"--{option} is {getattr(args, option)!r}, command line, write MODULE:FUNCTION")
+            raise BadInput(
+                f"--{option} is {getattr(args, option)!r}, command line, write MODULE:FUNCTION"
+            )
     of_stages.check(args)
 
 
@@ -132,7 +224,14 @@ def outputs(args: argparse.Namespace) -> list[Path]:
     if out is None:
         return []
     others = [out.with_name(f"{out.stem}.{rank}{out.suffix}") for rank in range(2, args.top + 1)]
-    return [out, *(path for other in others if (path := check_writable(other, args.model, args.weights)) is not None)]
+    return [
+        out,
+        *(
+            path
+            for other in others
+            if (path := check_writable(other, args.model, args.weights)) is not None
+        ),
+    ]
 
 
 def load(args: argparse.Namespace) -> tuple[nn.Module, CapturedNetwork]:
@@ -149,16 +248,28 @@ def load(args: argparse.Namespace) -> tuple[nn.Module, CapturedNetwork]:
     known = getattr(module, "captured_graph", None)
     try:
         if args.input is None and known is not None:
-            examples = tuple(torch.zeros(value.spec.shape, dtype=getattr(torch, value.spec.dtype)) for value in known.inputs)
+            examples = tuple(
+                torch.zeros(value.spec.shape, dtype=getattr(torch, value.spec.dtype))
+                for value in known.inputs
+            )
         else:
-            examples = tuple(torch.zeros(shape) for shape in args.input or [default_input(args.model, module)])
+            examples = tuple(
+                torch.zeros(shape) for shape in args.input or [default_input(args.model, module)]
+            )
     except RuntimeError as error:
-        raise BadInput(f"input of {args.model} is too large, command line, {str(error).splitlines()[0][:120]}") from error
+        raise BadInput(
+            f"input of {args.model} is too large, command line, {str(error).splitlines()[0][:120]}"
+        ) from error
     return module, trace(module, examples, args.model)
 
 
 def write(
-    args: argparse.Namespace, found: Sequence[Partition], outs: Sequence[Path], soc: Soc, module: nn.Module, captured: CapturedNetwork
+    args: argparse.Namespace,
+    found: Sequence[Partition],
+    outs: Sequence[Path],
+    soc: Soc,
+    module: nn.Module,
+    captured: CapturedNetwork,
 ) -> list[float]:
     """Every candidate's bundle; how far each is from the network."""
     if not outs:
@@ -166,18 +277,34 @@ def write(
     from nnstretch.partition.export import StageOptions, export_partition
 
     cores, replicas = of_stages.cores_of(args.cores), of_stages.replicas_of(args.python_replicas)
-    outfit, errors = StageOptions(args.threads, args.capacity, args.before, args.after, cores=cores, replicas=replicas), []
+    outfit, errors = (
+        StageOptions(
+            args.threads, args.capacity, args.before, args.after, cores=cores, replicas=replicas
+        ),
+        [],
+    )
     with progress("exporting") as tick:
         for partition, out in zip(found, outs, strict=False):
             manifest = export_partition(
-                partition, captured.weights, out, soc=soc.name, module=module, outfit=outfit, progress=tick
-            )  # fmt: skip
+                partition,
+                captured.weights,
+                out,
+                soc=soc.name,
+                module=module,
+                outfit=outfit,
+                progress=tick,
+            )
             errors.append(manifest.max_abs_error)
     return errors
 
 
 def result_of(
-    args: argparse.Namespace, found: Sequence[Partition], outs: Sequence[Path], errors: Sequence[float], soc: Soc, pricer: CostModel
+    args: argparse.Namespace,
+    found: Sequence[Partition],
+    outs: Sequence[Path],
+    errors: Sequence[float],
+    soc: Soc,
+    pricer: CostModel,
 ) -> dict[str, Any]:
     best = found[0]
     fastest_us = best.single_us[best.fastest] if best.fastest is not None else None
@@ -197,7 +324,11 @@ def result_of(
         "cores": {name: list(bound) for name, bound in of_stages.cores_of(args.cores).items()},
         "max_abs_error": errors[0] if errors else None,
         "candidates": [
-            {**numbers(one), "bundle": str(outs[rank]) if rank < len(outs) else None, "max_abs_error": errors[rank] if rank < len(errors) else None}
+            {
+                **numbers(one),
+                "bundle": str(outs[rank]) if rank < len(outs) else None,
+                "max_abs_error": errors[rank] if rank < len(errors) else None,
+            }
             for rank, one in enumerate(found)
         ],
         "fallbacks": pricer.fallbacks,
@@ -241,30 +372,69 @@ def stage_json(partition: Partition, number: int) -> dict[str, Any]:
 def show(result: dict[str, Any], console: Any) -> None:
     from rich.table import Table
 
-    table = Table("stage", "from", "to", "MMACs", "processor", "latency ms", "transfer ms", "± ms", title=f"{result['model']} on {result['soc']}")
+    table = Table(
+        "stage",
+        "from",
+        "to",
+        "MMACs",
+        "processor",
+        "latency ms",
+        "transfer ms",
+        "± ms",
+        title=f"{result['model']} on {result['soc']}",
+    )
     for number, stage in enumerate(result["stages"]):
         transfer_ms = stage["transfer_in_ms"] + stage["transfer_out_ms"]
         names = " | ".join(stage["processors"])
-        row = [f"{stage['macs'] / 1e6:,.1f}", names, *(f"{ms:.2f}" for ms in (stage["latency_ms"], transfer_ms, stage["error_ms"]))]
+        row = [
+            f"{stage['macs'] / 1e6:,.1f}",
+            names,
+            *(f"{ms:.2f}" for ms in (stage["latency_ms"], transfer_ms, stage["error_ms"])),
+        ]
         table.add_row(str(number), stage["start"], stage["end"], *row)
     console.print(table)
-    proven = f"not proven best: {result['why_open']}" if result["why_open"] else "no split between layers is better"
-    limit = f"; no pipeline beats {result['bound_ms']:.2f} ms" if result["bound_ms"] is not None else ""
+    proven = (
+        f"not proven best: {result['why_open']}"
+        if result["why_open"]
+        else "no split between layers is better"
+    )
+    limit = (
+        f"; no pipeline beats {result['bound_ms']:.2f} ms" if result["bound_ms"] is not None else ""
+    )
     console.print(f"a result every {result['bottleneck_ms']:.2f} ms predicted ({proven}){limit}")
     if "measured_ms" in result:
-        console.print(f"a result every {result['measured_ms']:.2f} ms measured here, {result['bottleneck_ms'] / result['measured_ms'] - 1:+.1%} predicted")
-    console.print(f"balance {result['balance']:.3f}, one item takes {result['latency_ms']:.2f} ms, {result['throughput_per_s'] or 0:.1f} items/s")
+        console.print(
+            f"a result every {result['measured_ms']:.2f} ms measured here,"
+            f" {result['bottleneck_ms'] / result['measured_ms'] - 1:+.1%} predicted"
+        )
+    console.print(
+        f"balance {result['balance']:.3f}, one item takes {result['latency_ms']:.2f} ms,"
+        f" {result['throughput_per_s'] or 0:.1f} items/s"
+    )
     if result["speedup_vs_fastest"] is not None:
-        console.print(f"{result['speedup_vs_fastest']:.2f}x the throughput of {result['fastest']} alone")
+        console.print(
+            f"{result['speedup_vs_fastest']:.2f}x the throughput of {result['fastest']} alone"
+        )
     if result["share_of_ideal"] is not None:
-        console.print(f"{result['share_of_ideal']:.1%} of the rates of all its processors added up ({result['ideal_ms']:.2f} ms)")
+        console.print(
+            f"{result['share_of_ideal']:.1%} of the rates of all its processors added up"
+            f" ({result['ideal_ms']:.2f} ms)"
+        )
     for rank, one in enumerate(result["candidates"][1:], 2):
         borders = ", ".join(f"{stage['processor']} to {stage['end']}" for stage in one["stages"])
         measured = f"{one['measured_ms']:.2f} ms measured, " if "measured_ms" in one else ""
-        console.print(f"candidate {rank}: {measured}{one['bottleneck_ms']:.2f} ms, balance {one['balance']:.3f}, {borders} {one['bundle'] or ''}")
+        console.print(
+            f"candidate {rank}: {measured}{one['bottleneck_ms']:.2f} ms, balance"
+            f" {one['balance']:.3f}, {borders} {one['bundle'] or ''}"
+        )
     if result["bundle"] is not None:
-        console.print(f"{result['bundle']} written, largest difference from the network {result['max_abs_error']:.2g}")
+        console.print(
+            f"{result['bundle']} written, largest difference from the network"
+            f" {result['max_abs_error']:.2g}"
+        )
     for name, kind in result["fallbacks"].items():
-        console.print(f"[yellow]never measured, priced as the nearest kind ({kind}):[/yellow] {name}")
+        console.print(
+            f"[yellow]never measured, priced as the nearest kind ({kind}):[/yellow] {name}"
+        )
     warn_uncalibrated(result, console)
     console.print(f"source: {result['provenance']}")

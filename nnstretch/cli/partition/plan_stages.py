@@ -17,12 +17,24 @@ if TYPE_CHECKING:
     from nnstretch.partition.branched_stages import SegmentRange
     from nnstretch.trial import Trial
 
-ALONE = ("processors", "split", "replicas", "before", "after", "input", "measure", "python_replicas")
+ALONE = (
+    "processors",
+    "split",
+    "replicas",
+    "before",
+    "after",
+    "input",
+    "measure",
+    "python_replicas",
+)
 """Options that a plan answers itself, or that only whole networks have."""
 
 
 def plan_stages(args: argparse.Namespace) -> dict[str, Any]:
-    """A plan's segments as stages of disjoint processors. Raises NoPlan where segments share too much, BadInput for options that do not fit."""
+    """A plan's segments as stages of disjoint processors.
+
+    Raises NoPlan where segments share too much, BadInput for options that do not fit.
+    """
     from nnstretch.cli.export import load_weights_into
     from nnstretch.export.subgraph_specs import ExportRequest
     from nnstretch.partition.branched_stages import group_segments
@@ -31,13 +43,21 @@ def plan_stages(args: argparse.Namespace) -> dict[str, Any]:
     from nnstretch.stretch.lowering.lower import lower
 
     if given := [name for name in ALONE if getattr(args, name)] + (["top"] if args.top > 1 else []):
-        raise BadInput(f"--{given[0].replace('_', '-')} with {args.model}, command line, a plan places its own branches")
+        raise BadInput(
+            f"--{given[0].replace('_', '-')} with {args.model}, command line, a plan places its own"
+            " branches"
+        )
     out = check_writable(args.out, args.model, args.weights)
     subject, soc = load_model_argument(args.model), load_soc_of(args.soc)
     assert subject.plan is not None
     pricer = CostModel(soc, args.fallback)
     trial = estimate_plan(lower(subject.stretcher, subject.plan), soc, pricer)
-    request = ExportRequest(load_weights_into(subject, subject.plan, args.weights, stretch), subject.plan, trial=trial, soc=soc)
+    request = ExportRequest(
+        load_weights_into(subject, subject.plan, args.weights, stretch),
+        subject.plan,
+        trial=trial,
+        soc=soc,
+    )
     runs = group_segments(trial, soc, request.host, args.stages)
     check_names(args, len(runs))
     error = write(args, request, runs, out)
@@ -50,7 +70,9 @@ def plan_stages(args: argparse.Namespace) -> dict[str, Any]:
         "balance": sum(run.latency_us for run in runs) / len(runs) / bottleneck_us,
         "latency_ms": sum(run.latency_us for run in runs) / 1000,
         "throughput_per_s": 1e6 / bottleneck_us,
-        **dict.fromkeys(("fastest", "speedup_vs_fastest", "ideal_ms", "share_of_ideal", "bound_ms")),
+        **dict.fromkeys(
+            ("fastest", "speedup_vs_fastest", "ideal_ms", "share_of_ideal", "bound_ms")
+        ),
         "single_ms": {},
         "proven": True,
         "why_open": "",
@@ -64,7 +86,9 @@ def plan_stages(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def write(args: argparse.Namespace, request: ExportRequest, runs: Sequence[SegmentRange], out: Path | None) -> float | None:
+def write(
+    args: argparse.Namespace, request: ExportRequest, runs: Sequence[SegmentRange], out: Path | None
+) -> float | None:
     """The plan's own bundle, with its pipeline."""
     if out is None:
         return None
@@ -73,9 +97,15 @@ def write(args: argparse.Namespace, request: ExportRequest, runs: Sequence[Segme
     from nnstretch.partition.branched_stages import pipeline_of, with_contention
 
     with progress("exporting") as tick:
-        export(request.module, request.plan, out, trial=request.trial, soc=request.soc, progress=tick)
+        export(
+            request.module, request.plan, out, trial=request.trial, soc=request.soc, progress=tick
+        )
     bundle = read_bundle(out)
-    manifest = bundle.manifest if request.trial is None or request.soc is None else with_contention(bundle.manifest, request.trial, request.soc, request.host)
+    manifest = (
+        bundle.manifest
+        if request.trial is None or request.soc is None
+        else with_contention(bundle.manifest, request.trial, request.soc, request.host)
+    )
     pipeline = pipeline_of(manifest, runs, args.threads, args.capacity, cores_of(args.cores))
     write_bundle(out, replace(manifest, pipeline=pipeline), bundle.files)
     return bundle.manifest.max_abs_error
@@ -93,7 +123,9 @@ def stage_json(trial: Trial, run: SegmentRange) -> dict[str, Any]:
         "period_ms": run.latency_us / 1000,
         "transfer_in_ms": max(branch.transfer_in_us for branch in segments[0].branches) / 1000,
         "transfer_out_ms": max(branch.transfer_out_us for branch in segments[-1].branches) / 1000,
-        "error_ms": sum(max(branch.error_us for branch in segment.branches) for segment in segments) / 1000,
+        "error_ms": (
+            sum(max(branch.error_us for branch in segment.branches) for segment in segments) / 1000
+        ),
         "macs": sum(branch.macs for branch in branches),
         "params": sum(branch.params for branch in branches),
         "branched": any(len(segment.branches) > 1 for segment in segments),

@@ -1,4 +1,7 @@
-"""`nnstretch run --mode pipeline`: a stream of items through a bundle's pipeline, as text and as the contract's JSON."""
+"""`nnstretch run --mode pipeline`.
+
+A stream of items through a bundle's pipeline, as text and as the contract's JSON.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +31,24 @@ ITEMS, IN_TURN = 100, 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("pipeline", "--mode pipeline streams --repeat N items (100) through the stages of a bundle of `nnstretch partition`")
-    group.add_argument(
-        "--allow", metavar="MODULE:FUNCTION", action="append", default=None, help="a Python stage of the bundle that may be imported from here and run"
+    group = parser.add_argument_group(
+        "pipeline",
+        "--mode pipeline streams --repeat N items (100) through the stages of a bundle of"
+        " `nnstretch partition`",
     )
-    group.add_argument("--on-error", choices=("continue", "stop"), default=None, help="what an item does on which a stage raises (continue)")
+    group.add_argument(
+        "--allow",
+        metavar="MODULE:FUNCTION",
+        action="append",
+        default=None,
+        help="a Python stage of the bundle that may be imported from here and run",
+    )
+    group.add_argument(
+        "--on-error",
+        choices=("continue", "stop"),
+        default=None,
+        help="what an item does on which a stage raises (continue)",
+    )
 
 
 def check(args: argparse.Namespace) -> None:
@@ -40,10 +56,15 @@ def check(args: argparse.Namespace) -> None:
     if args.mode != "pipeline":
         alone = {"--allow": args.allow, "--on-error": args.on_error}
         if given := [option for option, value in alone.items() if value is not None]:
-            raise BadInput(f"{given[0]} with --mode {args.mode}, command line, it is about --mode pipeline")
+            raise BadInput(
+                f"{given[0]} with --mode {args.mode}, command line, it is about --mode pipeline"
+            )
         return
     if args.plan is not None:
-        raise BadInput(f"--plan {args.plan} with --mode pipeline, command line, a pipeline is of a bundle's main plan")
+        raise BadInput(
+            f"--plan {args.plan} with --mode pipeline, command line, a pipeline is of a bundle's"
+            " main plan"
+        )
     for name in args.allow or ():
         if not CALL.fullmatch(name):
             raise BadInput(f"--allow is {name[:80]!r}, command line, write MODULE:FUNCTION")
@@ -59,14 +80,20 @@ def load_functions(names: list[str] | None) -> dict[str, Callable[..., object]]:
         try:
             made = getattr(importlib.import_module(module), function)
         except Exception as error:
-            raise UnknownName(f"unknown function {name}, --allow, {type(error).__name__}: {one_line(error)}") from error
+            raise UnknownName(
+                f"unknown function {name}, --allow, {type(error).__name__}: {one_line(error)}"
+            ) from error
         if not callable(made):
-            raise UnknownName(f"unknown function {name}, --allow, it is no function but {type(made).__name__}")
+            raise UnknownName(
+                f"unknown function {name}, --allow, it is no function but {type(made).__name__}"
+            )
         found[name] = made
     return found
 
 
-def run_stream(args: argparse.Namespace, bundle: Bundle, soc: Soc | None, inputs: Any) -> tuple[dict[str, Any], Any]:
+def run_stream(
+    args: argparse.Namespace, bundle: Bundle, soc: Soc | None, inputs: Any
+) -> tuple[dict[str, Any], Any]:
     """Everything that is printed, and the outputs of one item. Writes --trace."""
     from nnstretch.run.pipelines.metrics import SequentialPipeline
 
@@ -78,11 +105,18 @@ def run_stream(args: argparse.Namespace, bundle: Bundle, soc: Soc | None, inputs
     given = chain.random_inputs(args.seed) if inputs is None else inputs
     if clock == "virtual":
         return run_virtual(args, bundle, chain, given, items, known)
-    return run_real(args, bundle, chain, given, items, known, functions, emulated=predicted and soc is not None)
+    return run_real(
+        args, bundle, chain, given, items, known, functions, emulated=predicted and soc is not None
+    )
 
 
 def run_virtual(
-    args: argparse.Namespace, bundle: Bundle, chain: SequentialPipeline, given: Any, items: int, known: dict[str, Processor]
+    args: argparse.Namespace,
+    bundle: Bundle,
+    chain: SequentialPipeline,
+    given: Any,
+    items: int,
+    known: dict[str, Processor],
 ) -> tuple[dict[str, Any], Any]:
     from nnstretch.run.metrics import max_abs_error
     from nnstretch.run.pipelines.metrics import predict_stream, simulate_pipeline, step_us
@@ -90,7 +124,17 @@ def run_virtual(
     found, output = simulate_pipeline(chain, given, items, known)
     alone_us = sum(min(times) for times in step_us(bundle.manifest, known).values())
     busy_us = {name: found.trace.busy_us(name) / items for name in found.trace.processors}
-    rows = [{"items": items, "failed": 0, "late": 0, "busy_ms": None, "starved_ms": None, "blocked_ms": None} for _ in chain.pipeline.stages]
+    rows = [
+        {
+            "items": items,
+            "failed": 0,
+            "late": 0,
+            "busy_ms": None,
+            "starved_ms": None,
+            "blocked_ms": None,
+        }
+        for _ in chain.pipeline.stages
+    ]
     result = numbers(args, bundle, found, known, rows, busy_us) | {
         "clock": "virtual",
         "timing": "predicted",
@@ -100,7 +144,12 @@ def run_virtual(
         "max_abs_error": max_abs_error(output, chain.run(given)) if is_numbers(output) else None,
         "untimed": [stage.name for stage in chain.pipeline.stages if stage.call],
     }
-    write_trace(args.trace, bundle, {"predicted": predict_stream(bundle.manifest, min(items, 64), known)}, None)
+    write_trace(
+        args.trace,
+        bundle,
+        {"predicted": predict_stream(bundle.manifest, min(items, 64), known)},
+        None,
+    )
     return result, output
 
 
@@ -116,7 +165,13 @@ def run_real(
 ) -> tuple[dict[str, Any], Any]:
     """On the real clock: as fast as this host can, or where a chip is named at its pace."""
     from nnstretch.run.metrics import max_abs_error
-    from nnstretch.run.pipelines.metrics import measure_pipeline, pacing_for, predict_stream, processors_busy_us, step_us
+    from nnstretch.run.pipelines.metrics import (
+        measure_pipeline,
+        pacing_for,
+        predict_stream,
+        processors_busy_us,
+        step_us,
+    )
     from nnstretch.run.pipelines.pipeline import Pipeline
     from nnstretch.schedule.cpu_affinity import affinity
 
@@ -124,10 +179,18 @@ def run_real(
     expected, errors, failures = chain.run(given), [0.0], list[Exception]()
     compared = is_numbers(expected)
     if emulated:
-        alone_us, source = sum(min(times) for times in step_us(bundle.manifest, known).values()), "predicted"
+        alone_us, source = (
+            sum(min(times) for times in step_us(bundle.manifest, known).values()),
+            "predicted",
+        )
     else:
         alone_us, source = chain.latency_s(given, IN_TURN) * 1e6, "measured"
-    with Pipeline(bundle, functions, backend=args.backend, on_error=args.on_error or "continue", pace=pace) as pipeline, item_progress(items) as tick:
+    with (
+        Pipeline(
+            bundle, functions, backend=args.backend, on_error=args.on_error or "continue", pace=pace
+        ) as pipeline,
+        item_progress(items) as tick,
+    ):
 
         def heard(result: ItemResult) -> None:
             tick()
@@ -142,8 +205,15 @@ def run_real(
         except Cancelled as error:
             raise (failures[0] if failures else error) from None
         statistics = pipeline.statistics()
-    rows = [row_of(one, pipeline) for one, step in zip(statistics, pipeline.flow, strict=True) if not step.part]
-    busy_us = {name: time_us / pipeline.dilation for name, time_us in processors_busy_us(statistics).items()}
+    rows = [
+        row_of(one, pipeline)
+        for one, step in zip(statistics, pipeline.flow, strict=True)
+        if not step.part
+    ]
+    busy_us = {
+        name: time_us / pipeline.dilation
+        for name, time_us in processors_busy_us(statistics).items()
+    }
     result = numbers(args, bundle, found, known, rows, busy_us) | {
         "clock": "real",
         "timing": "emulated" if emulated else "measured",
@@ -154,8 +224,15 @@ def run_real(
         "failed": len(failures),
         "first_error": str(failures[0]) if failures else None,
     }
-    forecast = {"predicted": predict_stream(bundle.manifest, min(items, 64), known)} if emulated else {}
-    write_trace(args.trace, bundle, forecast | {"measured": found.trace}, "emulated" if emulated else "measured")
+    forecast = (
+        {"predicted": predict_stream(bundle.manifest, min(items, 64), known)} if emulated else {}
+    )
+    write_trace(
+        args.trace,
+        bundle,
+        forecast | {"measured": found.trace},
+        "emulated" if emulated else "measured",
+    )
     return result, expected
 
 
@@ -180,7 +257,12 @@ def row_of(one: StageStatistics, pipeline: Pipeline) -> dict[str, Any]:
 
 
 def numbers(
-    args: argparse.Namespace, bundle: Bundle, found: PipelineMetrics, known: dict[str, Processor], rows: list[dict[str, Any]], busy_us: dict[str, float]
+    args: argparse.Namespace,
+    bundle: Bundle,
+    found: PipelineMetrics,
+    known: dict[str, Processor],
+    rows: list[dict[str, Any]],
+    busy_us: dict[str, float],
 ) -> dict[str, Any]:
     """What both clocks say alike."""
     from nnstretch.pipeline import subgraphs_of_stage
@@ -192,8 +274,20 @@ def numbers(
     assert pipeline is not None
     forecast_us, shares_us = predicted_bottleneck_us(bundle.manifest, known), found.shares_us
     stages = [
-        {"name": stage.name, "processors": list(stage.replica_names or dict.fromkeys(sub.processor for sub in subgraphs_of_stage(stage, bundle.manifest)) or (stage.name,))}
-        | {"service_ms": found.latency_us[stage.name] / 1e3, "copies_ms": found.copies_us[stage.name] / 1e3}
+        {
+            "name": stage.name,
+            "processors": list(
+                stage.replica_names
+                or dict.fromkeys(
+                    sub.processor for sub in subgraphs_of_stage(stage, bundle.manifest)
+                )
+                or (stage.name,)
+            ),
+        }
+        | {
+            "service_ms": found.latency_us[stage.name] / 1e3,
+            "copies_ms": found.copies_us[stage.name] / 1e3,
+        }
         | {"share_ms": shares_us[stage.name] / 1e3, **row}
         for stage, row in zip(pipeline.stages, rows, strict=True)
     ]
@@ -202,7 +296,9 @@ def numbers(
         "mode": "pipeline",
         "items": len(found.ended_us),
         "backend": describe_choice(choose_backends(args.backend, bundle), bundle.manifest),
-        "latency_ms": {name: time_us / 1e3 for name, time_us in percentiles(found.latencies_us).items()},
+        "latency_ms": {
+            name: time_us / 1e3 for name, time_us in percentiles(found.latencies_us).items()
+        },
         "period_ms": found.period_us / 1e3,
         "bottleneck_ms": found.bottleneck_us / 1e3,
         "predicted_bottleneck_ms": None if forecast_us is None else forecast_us / 1e3,
@@ -216,13 +312,19 @@ def numbers(
         "stages": stages,
         **{"replaced": 0, "lost": 0, "failed": 0},
         "processors": {
-            name: {"busy_ms": time_us / 1e3, "utilisation": time_us / found.period_us if found.period_us else 0.0} for name, time_us in busy_us.items()
+            name: {
+                "busy_ms": time_us / 1e3,
+                "utilisation": time_us / found.period_us if found.period_us else 0.0,
+            }
+            for name, time_us in busy_us.items()
         },
         "compared_with": "the stages of this bundle run one after another",
     }
 
 
-def write_trace(path: Path | None, bundle: Bundle, traces: dict[str, Any], timing: str | None) -> None:
+def write_trace(
+    path: Path | None, bundle: Bundle, traces: dict[str, Any], timing: str | None
+) -> None:
     if path is not None:
         from nnstretch.run import write_perfetto
 
@@ -244,30 +346,70 @@ def item_progress(items: int) -> Iterator[Callable[[], None]]:
 def show(result: dict[str, Any], console: Console) -> None:
     from rich.table import Table
 
-    title = f"{result['model']}, pipeline of {len(result['stages'])}, {result['clock']} clock, times {result['timing']}"
-    table = Table("stage", "on", "an item, ms", "of it copies", "share, ms", "busy", "starved ms", "blocked ms", "failed", title=title)
+    title = (
+        f"{result['model']}, pipeline of {len(result['stages'])}, {result['clock']} clock, times"
+        f" {result['timing']}"
+    )
+    table = Table(
+        "stage",
+        "on",
+        "an item, ms",
+        "of it copies",
+        "share, ms",
+        "busy",
+        "starved ms",
+        "blocked ms",
+        "failed",
+        title=title,
+    )
     for stage in result["stages"]:
         busy = stage["share_ms"] / result["period_ms"] if result["period_ms"] else 0.0
-        waits = ("" if stage[name] is None else f"{stage[name]:.1f}" for name in ("starved_ms", "blocked_ms"))
+        waits = (
+            "" if stage[name] is None else f"{stage[name]:.1f}"
+            for name in ("starved_ms", "blocked_ms")
+        )
         row = (stage["name"], " | ".join(stage["processors"]), f"{stage['service_ms']:.3f}")
         copies = f"{stage['copies_ms']:.3f}" if stage["copies_ms"] else ""
-        table.add_row(*row, copies, f"{stage['share_ms']:.3f}", f"{busy:.0%}", *waits, str(stage["failed"]))
+        table.add_row(
+            *row, copies, f"{stage['share_ms']:.3f}", f"{busy:.0%}", *waits, str(stage["failed"])
+        )
     console.print(table)
-    predicted = "" if result["predicted_bottleneck_ms"] is None else f", predicted for {result['predicted_for']} {result['predicted_bottleneck_ms']:.3f}"
-    console.print(f"a result every {result['period_ms']:.3f} ms, {result['throughput_per_s']:.1f} /s, {result['items']} items")
+    predicted = (
+        ""
+        if result["predicted_bottleneck_ms"] is None
+        else f", predicted for {result['predicted_for']} {result['predicted_bottleneck_ms']:.3f}"
+    )
     console.print(
-        f"slowest stage {result['bottleneck_ms']:.3f} ms{predicted}: {result['efficiency']:.1%} of what it allows; balance {result['balance']:.3f}"
+        f"a result every {result['period_ms']:.3f} ms, {result['throughput_per_s']:.1f} /s,"
+        f" {result['items']} items"
+    )
+    console.print(
+        f"slowest stage {result['bottleneck_ms']:.3f} ms{predicted}: {result['efficiency']:.1%} of"
+        f" what it allows; balance {result['balance']:.3f}"
     )
     times, alone = result["latency_ms"], result["sequential_throughput_per_s"]
     gain = f", {result['throughput_per_s'] / alone:.2f}x" if alone else ""
     console.print(f"stages in turn: {alone:.1f} /s ({result['sequential_is']}){gain}")
-    console.print(f"one item takes {times['median']:.3f} ms (p99 {times['p99']:.3f}); waiting at a stage costs {result['dispatch_overhead_us']:.0f} us")
+    console.print(
+        f"one item takes {times['median']:.3f} ms (p99 {times['p99']:.3f}); waiting at a stage"
+        f" costs {result['dispatch_overhead_us']:.0f} us"
+    )
     if result["dilation"] != 1.0:
-        console.print(f"clock slowed down by {result['dilation']:.2f}, {sum(stage['late'] for stage in result['stages'])} items late")
+        console.print(
+            f"clock slowed down by {result['dilation']:.2f},"
+            f" {sum(stage['late'] for stage in result['stages'])} items late"
+        )
     if result.get("untimed"):
-        console.print(f"[yellow]Python stages count nothing on this clock:[/yellow] {', '.join(result['untimed'])}")
+        console.print(
+            "[yellow]Python stages count nothing on this clock:[/yellow]"
+            f" {', '.join(result['untimed'])}"
+        )
     if result["failed"]:
         console.print(f"[red]{result['failed']} items failed:[/red] {result['first_error']}")
-    error = "results are no arrays: not compared" if result["max_abs_error"] is None else f"{result['max_abs_error']:.2g}"
+    error = (
+        "results are no arrays: not compared"
+        if result["max_abs_error"] is None
+        else f"{result['max_abs_error']:.2g}"
+    )
     console.print(f"largest difference from the stages in turn: {error}")
     warn_uncalibrated(result, console)

@@ -1,4 +1,7 @@
-"""`nnstretch run --requests N`: many requests, and what goes wrong meanwhile, as text and as the contract's JSON."""
+"""`nnstretch run --requests N`.
+
+Many requests, and what goes wrong meanwhile, as text and as the contract's JSON.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +32,34 @@ LONGEST_MS = 1e9
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("many requests", "times in milliseconds of the chip, from the first request on")
-    group.add_argument("--requests", type=count, metavar="N", help="send N requests of one input instead of repeating it alone")
-    group.add_argument("--clients", type=count, metavar="K", help="how many ask at once, each again when it is answered (1)")
-    group.add_argument("--deadline-ms", type=float, metavar="D", help="after which a request ends with an error")
-    group.add_argument("--busy", metavar="PROCESSOR@MS:MS[,...]", help="others take half of it from one time to another (emulated)")
-    group.add_argument("--fail", metavar="PROCESSOR@MS[:MS][,...]", help="a processor is lost at a time, and there again at another")
+    group = parser.add_argument_group(
+        "many requests", "times in milliseconds of the chip, from the first request on"
+    )
+    group.add_argument(
+        "--requests",
+        type=count,
+        metavar="N",
+        help="send N requests of one input instead of repeating it alone",
+    )
+    group.add_argument(
+        "--clients",
+        type=count,
+        metavar="K",
+        help="how many ask at once, each again when it is answered (1)",
+    )
+    group.add_argument(
+        "--deadline-ms", type=float, metavar="D", help="after which a request ends with an error"
+    )
+    group.add_argument(
+        "--busy",
+        metavar="PROCESSOR@MS:MS[,...]",
+        help="others take half of it from one time to another (emulated)",
+    )
+    group.add_argument(
+        "--fail",
+        metavar="PROCESSOR@MS[:MS][,...]",
+        help="a processor is lost at a time, and there again at another",
+    )
 
 
 def count(text: str) -> int:
@@ -45,23 +70,42 @@ def count(text: str) -> int:
 
 def check(args: argparse.Namespace) -> None:
     """What does not go together, before anything is loaded. Raises BadInput."""
-    alone = {"--clients": args.clients, "--deadline-ms": args.deadline_ms, "--busy": args.busy, "--fail": args.fail}
+    alone = {
+        "--clients": args.clients,
+        "--deadline-ms": args.deadline_ms,
+        "--busy": args.busy,
+        "--fail": args.fail,
+    }
     if args.requests is None:
         if given := [f"{option} {value}" for option, value in alone.items() if value is not None]:
-            raise BadInput(f"{given[0]} without --requests, command line, it is about many requests")
+            raise BadInput(
+                f"{given[0]} without --requests, command line, it is about many requests"
+            )
         return
     if args.repeat is not None or args.mode != "spatial":
         wrong = f"--repeat {args.repeat}" if args.repeat is not None else f"--mode {args.mode}"
-        raise BadInput(f"{wrong} with --requests, command line, requests come one after another and their branches run at once")
+        raise BadInput(
+            f"{wrong} with --requests, command line, requests come one after another and their"
+            " branches run at once"
+        )
     if args.deadline_ms is not None and not 0 < args.deadline_ms <= LONGEST_MS:
-        raise BadInput(f"--deadline-ms is {args.deadline_ms:g}, command line, needed are more than 0 ms, up to {LONGEST_MS:g}")
+        raise BadInput(
+            f"--deadline-ms is {args.deadline_ms:g}, command line, needed are more than 0 ms, up to"
+            f" {LONGEST_MS:g}"
+        )
     parse_disturbances(args)
 
 
 def parse_disturbances(args: argparse.Namespace) -> Disturbances:
     """Raises BadInput for a specification that is none."""
-    busy = [Interference(name, at_us, until_us) for name, at_us, until_us in parse_spells("--busy", args.busy, ends=True)]
-    return Disturbances(tuple(busy), tuple(Outage(*spell) for spell in parse_spells("--fail", args.fail, ends=False)))
+    busy = [
+        Interference(name, at_us, until_us)
+        for name, at_us, until_us in parse_spells("--busy", args.busy, ends=True)
+    ]
+    return Disturbances(
+        tuple(busy),
+        tuple(Outage(*spell) for spell in parse_spells("--fail", args.fail, ends=False)),
+    )
 
 
 def parse_spells(option: str, text: str | None, ends: bool) -> list[tuple[str, float, float]]:
@@ -69,48 +113,87 @@ def parse_spells(option: str, text: str | None, ends: bool) -> list[tuple[str, f
     found = []
     for word in text.split(",") if text is not None else ():
         match = SPELL.fullmatch(word.strip())
-        form = "PROCESSOR@MS:MS, as in gpu@0:50" if ends else "PROCESSOR@MS or PROCESSOR@MS:MS, as in dsp@30"
+        form = (
+            "PROCESSOR@MS:MS, as in gpu@0:50"
+            if ends
+            else "PROCESSOR@MS or PROCESSOR@MS:MS, as in dsp@30"
+        )
         if match is None or (ends and match[3] is None):
             raise BadInput(f"{option} {word.strip()!r} says nothing, command line, write {form}")
-        at_us, until_us = float(match[2]) * 1000, inf if match[3] is None else float(match[3]) * 1000
+        at_us, until_us = (
+            float(match[2]) * 1000,
+            inf if match[3] is None else float(match[3]) * 1000,
+        )
         if max(at_us, until_us if until_us < inf else 0.0) > LONGEST_MS * 1000:
-            raise BadInput(f"{option} {word.strip()!r} is too late, command line, times go up to {LONGEST_MS:g} ms")
+            raise BadInput(
+                f"{option} {word.strip()!r} is too late, command line, times go up to"
+                f" {LONGEST_MS:g} ms"
+            )
         if not at_us < until_us:
-            raise BadInput(f"{option} {word.strip()!r} is no stretch of time, command line, it has to end after it starts")
+            raise BadInput(
+                f"{option} {word.strip()!r} is no stretch of time, command line, it has to end"
+                " after it starts"
+            )
         found.append((match[1], at_us, until_us))
     return found
 
 
-def processors_of(manifests: dict[str, Manifest], soc: Soc | None, mishaps: Disturbances) -> tuple[Processor, ...]:
-    """Those that plans use, and those that could take over. Raises UnknownName for a mishap of another."""
+def processors_of(
+    manifests: dict[str, Manifest], soc: Soc | None, mishaps: Disturbances
+) -> tuple[Processor, ...]:
+    """Those that plans use, and those that could take over.
+
+    Raises UnknownName for a mishap of another.
+    """
     subs = [sub for one in manifests.values() for sub in one.subgraphs]
-    names = dict.fromkeys([*(sub.processor for sub in subs), *(name for sub in subs for name in sub.predicted_us)])
-    for name in (*(one.processor for one in mishaps.busy), *(one.processor for one in mishaps.fails)):
+    names = dict.fromkeys(
+        [*(sub.processor for sub in subs), *(name for sub in subs for name in sub.predicted_us)]
+    )
+    for name in (
+        *(one.processor for one in mishaps.busy),
+        *(one.processor for one in mishaps.fails),
+    ):
         if name not in names:
-            raise UnknownName(f"unknown processor {name!r}, command line, the bundle knows {', '.join(names)}")
+            raise UnknownName(
+                f"unknown processor {name!r}, command line, the bundle knows {', '.join(names)}"
+            )
     if soc is not None:
         return tuple(soc.processor(name) for name in names)
     return tuple(Processor(name, "cpu" if name.startswith("cpu") else name, 2) for name in names)
 
 
-def run_load_test(args: argparse.Namespace, bundle: Bundle, soc: Soc | None, clock: str, inputs: Any) -> tuple[dict[str, Any], Any, LoadTestResult]:
+def run_load_test(
+    args: argparse.Namespace, bundle: Bundle, soc: Soc | None, clock: str, inputs: Any
+) -> tuple[dict[str, Any], Any, LoadTestResult]:
     """The result, the output of the first plan and what happened."""
     from nnstretch.run.load_test import Workload, simulate_load
     from nnstretch.run.session import Session
     from nnstretch.schedule.multi_plan import is_adaptive
 
     mishaps = parse_disturbances(args)
-    manifests = plans_by_name(bundle.manifest) if args.plan is None else {args.plan: select_plan(bundle, args.plan).manifest}
+    manifests = (
+        plans_by_name(bundle.manifest)
+        if args.plan is None
+        else {args.plan: select_plan(bundle, args.plan).manifest}
+    )
     adaptive = is_adaptive(manifests, None, bundle.name)
     manifests = manifests if adaptive else dict([next(iter(manifests.items()))])
     processors = processors_of(manifests, soc, mishaps)
-    sessions = {name: Session(bundle, soc, clock=clock, backend=args.backend, plan=name) for name in manifests}
+    sessions = {
+        name: Session(bundle, soc, clock=clock, backend=args.backend, plan=name)
+        for name in manifests
+    }
     first = next(iter(sessions.values()))
     if mishaps.busy and not first.emulated:
-        raise BadInput(f"--busy {args.busy}, {bundle.name}, only a processor whose times are predicted can be slowed down: export --soc")
+        raise BadInput(
+            f"--busy {args.busy}, {bundle.name}, only a processor whose times are predicted can be"
+            " slowed down: export --soc"
+        )
     given = first.network.random_inputs(args.seed) if inputs is None else inputs
     deadline_us = inf if args.deadline_ms is None else args.deadline_ms * 1000
-    load = Workload(args.requests, args.clients or 1, deadline_us, mishaps, traced=args.trace is not None)
+    load = Workload(
+        args.requests, args.clients or 1, deadline_us, mishaps, traced=args.trace is not None
+    )
     dilation = max(session.dilation for session in sessions.values())
     networks = {name: session.network for name, session in sessions.items()}
     backends, output = first.backends, first.network.run_sequential(given)
@@ -120,10 +203,29 @@ def run_load_test(args: argparse.Namespace, bundle: Bundle, soc: Soc | None, clo
         if clock == "virtual":
             outcome = simulate_load(networks, processors, load, given, adaptive, tell)
         else:
-            how: dict[str, Any] = {"emulated": first.emulated, "dilation": dilation, "backend": args.backend}
-            outcome = drive_requests(bundle, None if adaptive else next(iter(manifests)), processors, load, given, tell, **how)
-    result = {**result_of(first, outcome, load, dilation), "backend": backends, "adaptive": adaptive, "plan": args.plan}
-    result["processors"] = {p.name: use for p in processors if (use := processor_use(p.name, outcome))}
+            how: dict[str, Any] = {
+                "emulated": first.emulated,
+                "dilation": dilation,
+                "backend": args.backend,
+            }
+            outcome = drive_requests(
+                bundle,
+                None if adaptive else next(iter(manifests)),
+                processors,
+                load,
+                given,
+                tell,
+                **how,
+            )
+    result = {
+        **result_of(first, outcome, load, dilation),
+        "backend": backends,
+        "adaptive": adaptive,
+        "plan": args.plan,
+    }
+    result["processors"] = {
+        p.name: use for p in processors if (use := processor_use(p.name, outcome))
+    }
     return result, output, outcome
 
 
@@ -136,34 +238,70 @@ def progress_reporter(requests: int) -> Iterator[Callable[[int], None]]:
 
 
 def drive_requests(
-    bundle: Bundle, plan: str | None, processors: tuple[Processor, ...], load: Workload, inputs: Any, tell: Any, **how: Any
+    bundle: Bundle,
+    plan: str | None,
+    processors: tuple[Processor, ...],
+    load: Workload,
+    inputs: Any,
+    tell: Any,
+    **how: Any,
 ) -> LoadTestResult:
     """Of a server, on the real clock; `how` are its own settings."""
     from nnstretch.run.load_test import LoadTestResult, drive_server
     from nnstretch.run.server import Server
 
     outcome = LoadTestResult(load.traced)
-    with Server(bundle, processors, load.clients, mishaps=load.mishaps, plan=plan, ended=outcome.record, **how) as server:
+    with Server(
+        bundle,
+        processors,
+        load.clients,
+        mishaps=load.mishaps,
+        plan=plan,
+        ended=outcome.record,
+        **how,
+    ) as server:
         drive_server(server, outcome, load, inputs, how["dilation"], tell)
     return outcome
 
 
-def result_of(session: Any, outcome: LoadTestResult, load: Workload, dilation: float) -> dict[str, Any]:
+def result_of(
+    session: Any, outcome: LoadTestResult, load: Workload, dilation: float
+) -> dict[str, Any]:
     from numpy import percentile
 
     from nnstretch.run.metrics import percentiles
     from nnstretch.schedule import critical_path_us, duration_as_placed
 
-    answered = [end.latency_us for end in outcome.ends if not end.error and end.latency_us is not None]
+    answered = [
+        end.latency_us for end in outcome.ends if not end.error and end.latency_us is not None
+    ]
     errors = dict(sorted(outcome.errors.items()))
     times_us = percentiles(answered) | {"p95": float(percentile(answered, 95))} if answered else {}
     latency = {name: us / 1000 for name, us in times_us.items()} or None
-    longest_us = critical_path_us(session.tasks, duration_as_placed(session.durations_us)) if session.emulated else None
-    work_us = sum(duration_as_placed(session.durations_us)(task) for task in session.tasks) if session.emulated else None
+    longest_us = (
+        critical_path_us(session.tasks, duration_as_placed(session.durations_us))
+        if session.emulated
+        else None
+    )
+    work_us = (
+        sum(duration_as_placed(session.durations_us)(task) for task in session.tasks)
+        if session.emulated
+        else None
+    )
     return {
         **{"model": session.manifest.model, "mode": session.mode, "clock": session.clock},
-        "timing": "measured" if not session.emulated else "predicted" if session.clock == "virtual" else "emulated",
-        **{"requests": load.requests, "clients": load.clients, "deadline_ms": None if load.deadline_us == inf else load.deadline_us / 1000},
+        "timing": (
+            "measured"
+            if not session.emulated
+            else "predicted"
+            if session.clock == "virtual"
+            else "emulated"
+        ),
+        **{
+            "requests": load.requests,
+            "clients": load.clients,
+            "deadline_ms": None if load.deadline_us == inf else load.deadline_us / 1000,
+        },
         **{"answered": len(answered), "cancelled": errors.pop("cancelled", 0), "errors": errors},
         "lost": load.requests - len(outcome.ends),
         "replaced": sum(end.replaced for end in outcome.ends),
@@ -173,7 +311,11 @@ def result_of(session: Any, outcome: LoadTestResult, load: Workload, dilation: f
         "elapsed_ms": outcome.elapsed_us / 1000,
         "dilation": dilation,
         "critical_path_ms": None if longest_us is None else longest_us / 1000,
-        "overlap_efficiency": longest_us / 1000 / latency["median"] if longest_us and latency and latency["median"] else None,
+        "overlap_efficiency": (
+            longest_us / 1000 / latency["median"]
+            if longest_us and latency and latency["median"]
+            else None
+        ),
         "dispatch_overhead_us": None,
         "sequential_throughput_per_s": 1e6 / work_us if work_us else None,
         "max_abs_error": outcome.max_abs_error,
@@ -183,17 +325,29 @@ def result_of(session: Any, outcome: LoadTestResult, load: Workload, dilation: f
 
 def processor_use(processor: str, outcome: LoadTestResult) -> dict[str, float] | None:
     busy_us = outcome.busy_us[processor]
-    return {"busy_ms": busy_us / 1000, "utilisation": busy_us / outcome.elapsed_us if outcome.elapsed_us else 0.0} if busy_us else None
+    return (
+        {
+            "busy_ms": busy_us / 1000,
+            "utilisation": busy_us / outcome.elapsed_us if outcome.elapsed_us else 0.0,
+        }
+        if busy_us
+        else None
+    )
 
 
 def requests_trace(bundle: Bundle, outcome: LoadTestResult) -> tuple[Trace, Manifest]:
-    """What clients' requests ran, and a manifest with the sub-graphs of all plans under the names that its tasks have."""
+    """What clients' requests ran, and a manifest with the sub-graphs of all plans under the names
+    that its tasks have.
+    """
     from nnstretch.schedule.multi_plan import FIRST_PROBE
 
     subs = []
     for plan, one in plans_by_name(bundle.manifest).items():
         for sub in one.subgraphs:
-            reads, writes = (tuple(replace(port, name=f"{plan}/{port.name}") for port in ports) for ports in (sub.inputs, sub.outputs))
+            reads, writes = (
+                tuple(replace(port, name=f"{plan}/{port.name}") for port in ports)
+                for ports in (sub.inputs, sub.outputs)
+            )
             subs.append(replace(sub, name=f"{plan}/{sub.name}", inputs=reads, outputs=writes))
     spans = tuple(span for span in outcome.spans if int(span.task.rpartition("#")[2]) < FIRST_PROBE)
     return Trace(spans), replace(bundle.manifest, subgraphs=tuple(subs), alternatives=())
@@ -202,7 +356,10 @@ def requests_trace(bundle: Bundle, outcome: LoadTestResult) -> tuple[Trace, Mani
 def show(result: dict[str, Any], console: Console) -> None:
     from rich.table import Table
 
-    table = Table(title=f"{result['model']}, {result['clock']} clock, times {result['timing']}", show_header=False)
+    table = Table(
+        title=f"{result['model']}, {result['clock']} clock, times {result['timing']}",
+        show_header=False,
+    )
     table.add_row("requests", f"{result['requests']} from {result['clients']} clients")
     table.add_row("answered", str(result["answered"]))
     for what, number in result["errors"].items():
@@ -212,7 +369,10 @@ def show(result: dict[str, Any], console: Console) -> None:
         others = ", ".join(f"{name} {times[name]:.3f}" for name in ("min", "p90", "p95", "p99"))
         table.add_row("latency", f"median {times['median']:.3f} ms ({others})")
     table.add_row("throughput", f"{result['throughput_per_s']:.1f} /s")
-    ran = ", ".join(f"{name} {number}" for name, number in sorted(result["plans"].items(), key=lambda one: -one[1]))
+    ran = ", ".join(
+        f"{name} {number}"
+        for name, number in sorted(result["plans"].items(), key=lambda one: -one[1])
+    )
     table.add_row("plans, adaptive" if result["adaptive"] else "plan", ran or "none")
     table.add_row("tasks that ran elsewhere than planned", str(result["replaced"]))
     table.add_row("largest difference from the sequential run", f"{result['max_abs_error']:.2g}")

@@ -1,5 +1,5 @@
 """`search`: arguments and output.
 
-    search.py  the verb
-    output.py  results as JSON and tables
+search.py  the verb
+output.py  results as JSON and tables
 """

@@ -21,7 +21,9 @@ MIB = 2**20
 NAMES = {"macs": "MACs", "params": "parameters"}
 
 
-def as_json(result: SearchResult, stretcher: NetworkAnalysis, soc: Soc, model: str) -> dict[str, Any]:
+def as_json(
+    result: SearchResult, stretcher: NetworkAnalysis, soc: Soc, model: str
+) -> dict[str, Any]:
     return {
         "model": model,
         "soc": soc.name,
@@ -47,7 +49,9 @@ def as_json(result: SearchResult, stretcher: NetworkAnalysis, soc: Soc, model: s
     }
 
 
-def plan_json(found: ScoredPlan, result: SearchResult, stretcher: NetworkAnalysis) -> dict[str, Any]:
+def plan_json(
+    found: ScoredPlan, result: SearchResult, stretcher: NetworkAnalysis
+) -> dict[str, Any]:
     from nnstretch.stretch.lowering.lower import lower
 
     trial, speedup = found.trial, result.original_us[result.fastest] / found.trial.latency_us
@@ -68,7 +72,9 @@ def plan_json(found: ScoredPlan, result: SearchResult, stretcher: NetworkAnalysi
 
 
 def rates_limit(result: SearchResult, macs: int) -> float | None:
-    """The speed-up over the fastest processor if all worked all the time at the rates of the original, on this many MACs."""
+    """The speed-up over the fastest processor if all worked all the time at the rates of the
+    original, on this many MACs.
+    """
     if not macs or not result.original.macs:
         return None
     rates = sum(result.original_us[result.fastest] / us for us in result.original_us.values())
@@ -79,7 +85,9 @@ def explained_json(explanation: Explanation) -> list[dict[str, Any]]:
     """One entry a segment, team and merge, in the order of `Explanation.lines`."""
     cut = explanation.cut
     if explanation.reason:
-        return [{"end": cut, "allowed": False, "rule": "no_meeting_point", "line": explanation.lines[0]}]
+        return [
+            {"end": cut, "allowed": False, "rule": "no_meeting_point", "line": explanation.lines[0]}
+        ]
     idle = [
         {"start": start, "end": cut, "allowed": False, "rule": "no_weighted_work", "line": line}
         for start, line in zip(explanation.idle, explanation.lines, strict=False)
@@ -99,8 +107,15 @@ def verdict_json(verdict: SegmentVerdict) -> dict[str, Any]:
     }
     if broken := verdict.first_violation:
         demand = broken.demand if math.isfinite(broken.demand) else None
-        return found | {"rule": broken.rule, "demand": demand, "limit": broken.limit, "unit": broken.unit}
-    found["branches_left"] = {side.processor: {"left": side.kept, "of": side.of} for side in verdict.left}
+        return found | {
+            "rule": broken.rule,
+            "demand": demand,
+            "limit": broken.limit,
+            "unit": broken.unit,
+        }
+    found["branches_left"] = {
+        side.processor: {"left": side.kept, "of": side.of} for side in verdict.left
+    }
     if verdict.fastest_us is None:
         return found | {"rule": "all_together"}
     return found | {"rule": None, "fastest_ms": verdict.fastest_us / 1000}
@@ -109,7 +124,13 @@ def verdict_json(verdict: SegmentVerdict) -> dict[str, Any]:
 def sensitivity_json(row: SensitivityRow) -> dict[str, Any]:
     found: dict[str, Any] = {"alpha": row.alpha, "beta": row.beta}
     if row.found is None:
-        return found | {"latency_ms": None, "branched": None, "refused": None, "optimal": None, "gap": None}
+        return found | {
+            "latency_ms": None,
+            "branched": None,
+            "refused": None,
+            "optimal": None,
+            "gap": None,
+        }
     from nnstretch.stretch.search.statistics import RULES
 
     result = row.found
@@ -161,25 +182,39 @@ def panel_of(front: ParetoFront, result: SearchResult, graph: Graph) -> ParetoPa
     total = getattr(graph, front.measure)
     name = NAMES[front.measure]
     marks = tuple(
-        ParetoMark(p.measured(front.measure) / total, p.trial.latency_us / 1000, p.found.iso_mac.latency_us / 1000, p.optimal)
+        ParetoMark(
+            p.measured(front.measure) / total,
+            p.trial.latency_us / 1000,
+            p.found.iso_mac.latency_us / 1000,
+            p.optimal,
+        )
         for p in front.points
     )
     title = f"{graph.name}: latency against {name}"
-    return ParetoPanel(title, name, amount(total), result.fastest, result.original_us[result.fastest] / 1000, marks)
+    return ParetoPanel(
+        title, name, amount(total), result.fastest, result.original_us[result.fastest] / 1000, marks
+    )
 
 
 def show(result: dict[str, Any], console: Any) -> None:
     original = result["original"]
     alone = ", ".join(f"{name} {ms:.2f} ms" for name, ms in original["latency_ms"].items())
-    console.print(f"[bold]{result['model']}[/bold] on {result['soc']}, predicted: original alone {alone}")
+    console.print(
+        f"[bold]{result['model']}[/bold] on {result['soc']}, predicted: original alone {alone}"
+    )
     if result["interrupted"]:
         console.print("[yellow]interrupted: this is the best so far[/yellow]")
-    console.print(f"10^{result['space']['log10_size']:.1f} plans in {result['search_s']:.1f} s, {proof_text(result)}")
+    console.print(
+        f"10^{result['space']['log10_size']:.1f} plans in {result['search_s']:.1f} s,"
+        f" {proof_text(result)}"
+    )
     console.print(plans_table(result))
     show_best(result, console)
     refused = ", ".join(f"{name} {count:,}" for name, count in result["space"]["refused"].items())
     for name, kind in result["fallbacks"].items():
-        console.print(f"[yellow]never measured, priced as the nearest kind ({kind}):[/yellow] {name}")
+        console.print(
+            f"[yellow]never measured, priced as the nearest kind ({kind}):[/yellow] {name}"
+        )
     show_views(result, console)
     warn_uncalibrated(result, console)
     console.print(f"refused: {refused or 'nothing'}\nsource: {result['provenance']}")
@@ -200,7 +235,16 @@ def plans_table(result: dict[str, Any]) -> Any:
     from rich.table import Table
 
     original = result["original"]
-    table = Table("plan", "ms", "± ms", "MACs", "parameters", "vs fastest alone", "vs equal MACs", "of all rates")
+    table = Table(
+        "plan",
+        "ms",
+        "± ms",
+        "MACs",
+        "parameters",
+        "vs fastest alone",
+        "vs equal MACs",
+        "of all rates",
+    )
     for number, plan in enumerate(result["plans"], 1):
         table.add_row(
             str(number),
@@ -218,14 +262,20 @@ def plans_table(result: dict[str, Any]) -> Any:
 def show_best(result: dict[str, Any], console: Any) -> None:
     best = result["plans"][0]
     for segment in best["segments"]:
-        branches = " | ".join(f"{b['processor']} {b['depth']} x {b['width']}" for b in segment["branches"])
+        branches = " | ".join(
+            f"{b['processor']} {b['depth']} x {b['width']}" for b in segment["branches"]
+        )
         merge = f"  {segment['merge']}" if len(segment["branches"]) > 1 else ""
-        console.print(f"  {segment['start']} -> {segment['end']}  \\[{branches}]{merge}  {segment['latency_ms']:.2f} ms")
+        console.print(
+            f"  {segment['start']} -> {segment['end']}  \\[{branches}]{merge} "
+            f" {segment['latency_ms']:.2f} ms"
+        )
     if best["rates_limit"] is not None:
         names, ratio = "+".join(result["processors"]), best["macs"] / result["original"]["macs"]
         console.print(
-            f"if {names} all worked all the time, each at its rate for the original: {best['rates_limit']:.2f}x at {ratio:.3f}x MACs; "
-            f"reached {best['speedup_vs_fastest']:.2f}x, {best['rates_share']:.0%}"
+            f"if {names} all worked all the time, each at its rate for the original:"
+            f" {best['rates_limit']:.2f}x at {ratio:.3f}x MACs; reached"
+            f" {best['speedup_vs_fastest']:.2f}x, {best['rates_share']:.0%}"
         )
 
 
@@ -238,21 +288,40 @@ def show_views(result: dict[str, Any], console: Any) -> None:
         console.print(front_table(front))
         if front["without"]:
             asked = ", ".join(f"{share:.2f}x" for share in front["without"])
-            console.print(f"no plan was found with {asked} of the original's {NAMES[front['measure']]}")
+            console.print(
+                f"no plan was found with {asked} of the original's {NAMES[front['measure']]}"
+            )
         if front["points"] and not any("energy_mj" in point for point in front["points"]):
-            console.print("no column for energy: soc.json of this chip does not say `power_w` of every processor")
+            console.print(
+                "no column for energy: soc.json of this chip does not say `power_w` of every"
+                " processor"
+            )
 
 
 def sensitivity_table(rows: list[dict[str, Any]]) -> Any:
     from rich.table import Table
 
-    table = Table("alpha", "beta", "best ms", "branched segments", "refused", "proven", title="what the limits change")
+    table = Table(
+        "alpha",
+        "beta",
+        "best ms",
+        "branched segments",
+        "refused",
+        "proven",
+        title="what the limits change",
+    )
     for row in rows:
         limits = (f"{row['alpha']:g}", f"{row['beta']:g}")
         if row["latency_ms"] is None:
             table.add_row(*limits, "-", "-", "-", "no plan")
         else:
-            table.add_row(*limits, f"{row['latency_ms']:.2f}", str(row["branched"]), f"{row['refused']:,}", short_proof_text(row))
+            table.add_row(
+                *limits,
+                f"{row['latency_ms']:.2f}",
+                str(row["branched"]),
+                f"{row['refused']:,}",
+                short_proof_text(row),
+            )
     return table
 
 
@@ -260,7 +329,18 @@ def front_table(front: dict[str, Any]) -> Any:
     from rich.table import Table
 
     known = any("energy_mj" in point for point in front["points"])
-    columns = ("from", "ms", "MACs", "params", "vs alone", "equal MACs ms", "weights MiB", "largest", *(("mJ",) if known else ()), "proven")
+    columns = (
+        "from",
+        "ms",
+        "MACs",
+        "params",
+        "vs alone",
+        "equal MACs ms",
+        "weights MiB",
+        "largest",
+        *(("mJ",) if known else ()),
+        "proven",
+    )
     table = Table(*columns, title=f"latency against {NAMES[front['measure']]}")
     for point in front["points"]:
         largest = max(point["weight_bytes"], key=point["weight_bytes"].get)

@@ -1,5 +1,5 @@
 """`study` and `study capacity`.
 
-    study.py     `study`
-    capacity.py  `study capacity`
+study.py     `study`
+capacity.py  `study capacity`
 """

@@ -1,11 +1,13 @@
-"""How shallow and how narrow may the branches of this network be? The preliminary experiment of NN-Stretch, on your data.
+"""How shallow and how narrow may the branches of this network be? The preliminary experiment of
+NN-Stretch, on your data.
 
-Small variants, two branches in every stage, are trained by a recipe beside the original; the bounds are the smallest
-shares of depth and width inside which no variant loses more than the tolerance. Give them to `nnstretch search`.
-An interrupted study goes on where it stopped.
+Small variants, two branches in every stage, are trained by a recipe beside the original; the bounds
+are the smallest shares of depth and width inside which no variant loses more than the tolerance.
+Give them to `nnstretch search`. An interrupted study goes on where it stopped.
 
   nnstretch study capacity torchvision:resnet18?num_classes=10 --data.image_px 32 --epochs 5
-  nnstretch study capacity net.py:make --recipe mine.yaml --depths 1,0.5 --widths 0.75,0.5,0.25 --seeds 3 --out capacity
+  nnstretch study capacity net.py:make --recipe mine.yaml --depths 1,0.5 --widths 0.75,0.5,0.25
+  --seeds 3 --out capacity
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ def ratios(text: str) -> tuple[float, ...]:
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} are no shares, write them as in 1,0.5,0.3") from None
+        raise argparse.ArgumentTypeError(
+            f"{text!r} are no shares, write them as in 1,0.5,0.3"
+        ) from None
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,22 +45,66 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     def listed(numbers: tuple[float, ...]) -> str:
         return ",".join(f"{n:g}" for n in numbers)
 
-    parser.add_argument("model", metavar="MODEL", help="torchvision:NAME, timm:NAME, FILE.py:FACTORY, FILE.pt2 or FILE.onnx")
-    parser.add_argument("--recipe", default="digits", help="RECIPE.yaml, or the name of a shipped one (default digits)")
-    parser.add_argument("--epochs", type=int, default=None, help="of every training; short for --trainer.max_epochs")
-    parser.add_argument("--depths", type=ratios, default=DEFAULT_DEPTHS, help=f"shares of blocks of the second branch (default {listed(DEFAULT_DEPTHS)})")
-    parser.add_argument("--widths", type=ratios, default=DEFAULT_WIDTHS, help=f"shares of channels of the second branch (default {listed(DEFAULT_WIDTHS)})")
-    parser.add_argument("--seeds", type=int, default=2, metavar="N", help="trainings of every network (default 2)")
     parser.add_argument(
-        "--tolerance", type=float, default=0.5, metavar="POINTS",
-        help="accuracy that a variant may lose, in points, widened by one standard error over the seeds (default 0.5)",
-    )  # fmt: skip
-    parser.add_argument("--weights", metavar="CKPT", type=Path, help="the original's, to start everything from (default: from scratch)")
-    parser.add_argument("--out", metavar="FOLDER", type=Path, default=Path("capacity"), help="where finished trainings are kept (capacity)")
+        "model",
+        metavar="MODEL",
+        help="torchvision:NAME, timm:NAME, FILE.py:FACTORY, FILE.pt2 or FILE.onnx",
+    )
+    parser.add_argument(
+        "--recipe",
+        default="digits",
+        help="RECIPE.yaml, or the name of a shipped one (default digits)",
+    )
+    parser.add_argument(
+        "--epochs", type=int, default=None, help="of every training; short for --trainer.max_epochs"
+    )
+    parser.add_argument(
+        "--depths",
+        type=ratios,
+        default=DEFAULT_DEPTHS,
+        help=f"shares of blocks of the second branch (default {listed(DEFAULT_DEPTHS)})",
+    )
+    parser.add_argument(
+        "--widths",
+        type=ratios,
+        default=DEFAULT_WIDTHS,
+        help=f"shares of channels of the second branch (default {listed(DEFAULT_WIDTHS)})",
+    )
+    parser.add_argument(
+        "--seeds", type=int, default=2, metavar="N", help="trainings of every network (default 2)"
+    )
+    parser.add_argument(
+        "--tolerance",
+        type=float,
+        default=0.5,
+        metavar="POINTS",
+        help=(
+            "accuracy that a variant may lose, in points, widened by one standard error over the"
+            " seeds (default 0.5)"
+        ),
+    )
+    parser.add_argument(
+        "--weights",
+        metavar="CKPT",
+        type=Path,
+        help="the original's, to start everything from (default: from scratch)",
+    )
+    parser.add_argument(
+        "--out",
+        metavar="FOLDER",
+        type=Path,
+        default=Path("capacity"),
+        help="where finished trainings are kept (capacity)",
+    )
     group = parser.add_argument_group("recipe keys")
     for key, default in recipe_settings():
         if key != "model":
-            group.add_argument(f"--{key}", dest=f"set {key}", metavar="VALUE", help=f"default {default}".replace("%", "%%"))
+            group.add_argument(
+                f"--{key}",
+                dest=f"set {key}",
+                metavar="VALUE",
+                help=f"default {default}".replace("%", "%%"),
+            )
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
@@ -65,24 +113,45 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
 
     if is_plan(args.model):
         raise BadInput(f"cannot study {args.model}, it is a plan already, name its network")
-    wanted = CapacityRequest(args.model, recipe_of(args), args.out, args.depths, args.widths, args.seeds, args.tolerance / 100, args.weights)
+    wanted = CapacityRequest(
+        args.model,
+        recipe_of(args),
+        args.out,
+        args.depths,
+        args.widths,
+        args.seeds,
+        args.tolerance / 100,
+        args.weights,
+    )
     try:
         with progress("training variants") as tick:
             return as_json(run_capacity_study(wanted, tick))
     except KeyboardInterrupt:
-        print(f"nnstretch: finished trainings are kept in {args.out}, the same command goes on", file=sys.stderr)
+        print(
+            f"nnstretch: finished trainings are kept in {args.out}, the same command goes on",
+            file=sys.stderr,
+        )
         raise
 
 
 def recipe_of(args: argparse.Namespace) -> Recipe:
     from nnstretch.train.recipe_loader import load_recipe
 
-    given = {key.removeprefix("set "): value for key, value in vars(args).items() if key.startswith("set ") and value is not None}
+    given = {
+        key.removeprefix("set "): value
+        for key, value in vars(args).items()
+        if key.startswith("set ") and value is not None
+    }
     if args.epochs is not None:
         if "trainer.max_epochs" in given:
-            raise BadInput(f"--epochs is {args.epochs}, command line, --trainer.max_epochs is given, too, leave one out")
+            raise BadInput(
+                f"--epochs is {args.epochs}, command line, --trainer.max_epochs is given, too,"
+                " leave one out"
+            )
         given["trainer.max_epochs"] = args.epochs
-    return load_recipe(args.recipe, [f"model={args.model}", *(f"{key}={value}" for key, value in given.items())])
+    return load_recipe(
+        args.recipe, [f"model={args.model}", *(f"{key}={value}" for key, value in given.items())]
+    )
 
 
 def as_json(found: CapacityResult) -> dict[str, Any]:
@@ -102,7 +171,10 @@ def as_json(found: CapacityResult) -> dict[str, Any]:
         "tolerance": wanted.tolerance * 100,
         "margin": found.margin * 100,
         "inside": bounds.supporting_variants,
-        "search": f"nnstretch search {shlex.quote(wanted.model)} --soc SOC --min-depth {bounds.depth:g} --min-width {bounds.width:g}",
+        "search": (
+            f"nnstretch search {shlex.quote(wanted.model)} --soc SOC --min-depth {bounds.depth:g}"
+            f" --min-width {bounds.width:g}"
+        ),
         "images": len(dataset.held),
         "chance": 1 / len(dataset.classes),
         "reused": found.reused,
@@ -131,7 +203,9 @@ def variant_json(found: CapacityResult, row: CapacityRow) -> dict[str, Any]:
         **network_json(row),
         "holds": found.is_accurate(row),
         "family": shape.family,
-        "branches": [{"depth": share.depth, "width": share.width} for share in (shape.main, shape.second)],
+        "branches": [
+            {"depth": share.depth, "width": share.width} for share in (shape.main, shape.second)
+        ],
         "plan": row.candidate.key,
         "sequential": list(row.candidate.refusals),
     }
@@ -139,19 +213,38 @@ def variant_json(found: CapacityResult, row: CapacityRow) -> dict[str, Any]:
 
 def verdict(result: dict[str, Any]) -> str:
     """One line: what the bounds are, and what supports them."""
-    depth, width, margin = result["min_depth"], result["min_width"], f"{result['margin']:.2f} points"
+    depth, width, margin = (
+        result["min_depth"],
+        result["min_width"],
+        f"{result['margin']:.2f} points",
+    )
     if not result["inside"]:
-        return f"no share of depth or width holds: with any of them some variant loses more than {margin}, so both bounds are 1.0"
-    held = f"all {result['inside']} variants with at least these shares are within {margin} of the original"
+        return (
+            "no share of depth or width holds: with any of them some variant loses more than"
+            f" {margin}, so both bounds are 1.0"
+        )
+    held = (
+        f"all {result['inside']} variants with at least these shares are within {margin} of the"
+        " original"
+    )
     return (
-        f"depth at least {depth:g}, width at least {width:g}: {held}; {explain_bound(result, 'depth', 'width')}, {explain_bound(result, 'width', 'depth')}"
+        f"depth at least {depth:g}, width at least {width:g}: {held};"
+        f" {explain_bound(result, 'depth', 'width')}, {explain_bound(result, 'width', 'depth')}"
     )
 
 
 def explain_bound(result: dict[str, Any], name: str, other: str) -> str:
     """Why a bound is not lower."""
-    smaller = [row for row in result["variants"] if row[name] < result[f"min_{name}"] and row[other] >= result[f"min_{other}"]]
-    return f"a smaller {name} does not hold" if smaller else f"no smaller {name} was tried at this {other}"
+    smaller = [
+        row
+        for row in result["variants"]
+        if row[name] < result[f"min_{name}"] and row[other] >= result[f"min_{other}"]
+    ]
+    return (
+        f"a smaller {name} does not hold"
+        if smaller
+        else f"no smaller {name} was tried at this {other}"
+    )
 
 
 def show(result: dict[str, Any], console: Any) -> None:
@@ -160,8 +253,27 @@ def show(result: dict[str, Any], console: Any) -> None:
     from rich.table import Table
 
     first = result["original"]
-    table = Table("(depth, width) of branches", "accuracy", "±", "points", "MACs", "params", "s", "holds", box=SIMPLE_HEAD)
-    table.add_row("original", f"{first['accuracy']:.2%}", spread(first), "", "1.000x", "1.000x", f"{first['seconds']:.0f}", "")
+    table = Table(
+        "(depth, width) of branches",
+        "accuracy",
+        "±",
+        "points",
+        "MACs",
+        "params",
+        "s",
+        "holds",
+        box=SIMPLE_HEAD,
+    )
+    table.add_row(
+        "original",
+        f"{first['accuracy']:.2%}",
+        spread(first),
+        "",
+        "1.000x",
+        "1.000x",
+        f"{first['seconds']:.0f}",
+        "",
+    )
     for row in result["variants"]:
         table.add_row(
             " + ".join(f"({b['depth']:g}, {b['width']:g})" for b in row["branches"]),
@@ -173,14 +285,21 @@ def show(result: dict[str, Any], console: Any) -> None:
             f"{row['seconds']:.0f}",
             "yes" if row["holds"] else "no",
         )
-    console.print(f"[bold]{escape(result['model'])}[/bold] from {result['start']}, {first['epochs']} epochs, seeds: {result['seeds']}")
+    console.print(
+        f"[bold]{escape(result['model'])}[/bold] from {result['start']}, {first['epochs']} epochs,"
+        f" seeds: {result['seeds']}"
+    )
     console.print(table)
     if first["accuracy"] < 2 * result["chance"]:
-        console.print("[yellow]the original itself has hardly learnt anything, so the bounds mean nothing: more epochs[/yellow]")
+        console.print(
+            "[yellow]the original itself has hardly learnt anything, so the bounds mean nothing:"
+            " more epochs[/yellow]"
+        )
     widened = result["margin"] - result["tolerance"]
     console.print(
-        f"margin {result['margin']:.2f} points: tolerance {result['tolerance']:g} + {widened:.2f}, one standard error over the seeds; "
-        f"one of {result['images']} held-out images is {100 / result['images']:.2f}"
+        f"margin {result['margin']:.2f} points: tolerance {result['tolerance']:g} + {widened:.2f},"
+        f" one standard error over the seeds; one of {result['images']} held-out images is"
+        f" {100 / result['images']:.2f}"
     )
     for line in sorted({line for row in result["variants"] for line in row["sequential"]}):
         console.print(f"[yellow]not branched:[/yellow] {escape(line)}")

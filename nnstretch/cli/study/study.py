@@ -1,16 +1,22 @@
-"""Study a network in many trials: predicted, measured on this machine, or trained; with any number of workers.
+"""Study a network in many trials: predicted, measured on this machine, or trained.
 
-Optuna proposes plans from the space of the exact search, starts from its best ones, and says how far its own
-best is from the proven optimum. The same command again goes on where it stopped; run in a second terminal, or on a second
-machine with the same --storage URL, it helps. --trials counts the whole study's trials, whoever ran them.
+With any number of workers.
+
+Optuna proposes plans from the space of the exact search, starts from its best ones, and says how
+far its own best is from the proven optimum. The same command again goes on where it stopped; run in
+a second terminal, or on a second machine with the same --storage URL, it helps. --trials counts the
+whole study's trials, whoever ran them.
 
   nnstretch study torchvision:resnet18 --soc mi9 --processors cpu,dsp --trials 100
-  nnstretch study 'torchvision:resnet18?num_classes=10' --soc mi9 --trials 20 --objective both --epochs 2
-  nnstretch study torchvision:resnet18 --soc mi9 --trials 30 --objective measured --storage sqlite:///study.db --name cut
-  nnstretch study capacity MODEL                       # how narrow and shallow branches may be: has its own --help
+  nnstretch study 'torchvision:resnet18?num_classes=10' --soc mi9 --trials 20 --objective both
+  --epochs 2
+  nnstretch study torchvision:resnet18 --soc mi9 --trials 30 --objective measured --storage
+  sqlite:///study.db --name cut
+  nnstretch study capacity MODEL                       # how narrow and shallow branches may be: has
+                                                       its own --help
 
-The folder receives study.journal (unless --storage says otherwise), study.json, best.yaml and artifacts: look at it with
-optuna-dashboard FOLDER/study.journal --artifact-dir FOLDER/artifacts
+The folder receives study.journal (unless --storage says otherwise), study.json, best.yaml and
+artifacts: look at it with optuna-dashboard FOLDER/study.journal --artifact-dir FOLDER/artifacts
 """
 
 from __future__ import annotations
@@ -57,26 +63,92 @@ SAMPLERS = ("tpe", "nsga2", "gp", "random")
 def arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("--soc", required=True, help=SOC_HELP)
-    parser.add_argument("--processors", type=names_of, default=None, help="default cpu,dsp, or the chip's first two")
-    parser.add_argument("--trials", type=positive_integer, default=100, metavar="N", help="finished trials of the whole study (default 100)")
-    parser.add_argument("--objective", choices=OBJECTIVES, default="latency", help="both: predicted latency and accuracy (default latency)")
-    parser.add_argument("--storage", default=None, metavar="URL", help="sqlite:///..., mysql://..., grpc://HOST:PORT or a journal FILE")
-    parser.add_argument("--name", default=None, help="of the study (default: model, chip and objective)")
-    parser.add_argument("--out", type=Path, default=None, metavar="FOLDER", help="default studies/NAME")
-    parser.add_argument("--sampler", choices=SAMPLERS, default="tpe", help="who proposes trials (default tpe)")
-    parser.add_argument("--seed", type=int, default=None, help="of the sampler; give every worker its own")
-    parser.add_argument("--warm", type=int, default=5, metavar="K", help="start from the K best plans of the exact search (default 5)")
-    parser.add_argument("--input", type=shape_of, default=None, help="input shape, NCHW (default: the recipe's where it trains)")
+    parser.add_argument(
+        "--processors", type=names_of, default=None, help="default cpu,dsp, or the chip's first two"
+    )
+    parser.add_argument(
+        "--trials",
+        type=positive_integer,
+        default=100,
+        metavar="N",
+        help="finished trials of the whole study (default 100)",
+    )
+    parser.add_argument(
+        "--objective",
+        choices=OBJECTIVES,
+        default="latency",
+        help="both: predicted latency and accuracy (default latency)",
+    )
+    parser.add_argument(
+        "--storage",
+        default=None,
+        metavar="URL",
+        help="sqlite:///..., mysql://..., grpc://HOST:PORT or a journal FILE",
+    )
+    parser.add_argument(
+        "--name", default=None, help="of the study (default: model, chip and objective)"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=None, metavar="FOLDER", help="default studies/NAME"
+    )
+    parser.add_argument(
+        "--sampler", choices=SAMPLERS, default="tpe", help="who proposes trials (default tpe)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=None, help="of the sampler; give every worker its own"
+    )
+    parser.add_argument(
+        "--warm",
+        type=int,
+        default=5,
+        metavar="K",
+        help="start from the K best plans of the exact search (default 5)",
+    )
+    parser.add_argument(
+        "--input",
+        type=shape_of,
+        default=None,
+        help="input shape, NCHW (default: the recipe's where it trains)",
+    )
     add_limits(parser)
     add_fallback(parser)
-    parser.add_argument("--repeat", type=positive_integer, default=20, help="runs behind one measured latency (default 20)")
-    parser.add_argument("--recipe", default="digits", help="training recipe, for accuracy (default digits)")
-    parser.add_argument("--epochs", type=positive_integer, default=2, help="epochs of one trial's training (default 2)")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="another key of the recipe, dotted")
-    parser.add_argument("--weights", default=None, metavar="CKPT", help="the original's weights, which branches inherit")
-    parser.add_argument("--no-prune", action="store_true", help="train every trial to its last epoch")
     parser.add_argument(
-        "--lease-s", type=float, default=60.0, metavar="S", help="run a trial again when its worker is silent for S (default 60)"
+        "--repeat",
+        type=positive_integer,
+        default=20,
+        help="runs behind one measured latency (default 20)",
+    )
+    parser.add_argument(
+        "--recipe", default="digits", help="training recipe, for accuracy (default digits)"
+    )
+    parser.add_argument(
+        "--epochs",
+        type=positive_integer,
+        default=2,
+        help="epochs of one trial's training (default 2)",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="another key of the recipe, dotted",
+    )
+    parser.add_argument(
+        "--weights",
+        default=None,
+        metavar="CKPT",
+        help="the original's weights, which branches inherit",
+    )
+    parser.add_argument(
+        "--no-prune", action="store_true", help="train every trial to its last epoch"
+    )
+    parser.add_argument(
+        "--lease-s",
+        type=float,
+        default=60.0,
+        metavar="S",
+        help="run a trial again when its worker is silent for S (default 60)",
     )
 
 
@@ -88,14 +160,23 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
         ("min-depth", 0.3, "share of blocks that a branch keeps, at least"),
         ("min-width", 0.2, "share of channels that a branch keeps, at least"),
     ):
-        parser.add_argument(f"--{name}", type=float, default=value, help=f"{what} (default {value})")
+        parser.add_argument(
+            f"--{name}", type=float, default=value, help=f"{what} (default {value})"
+        )
     for name in ("min-macs", "max-macs", "min-params"):
-        parser.add_argument(f"--{name}", default=None, metavar="N|Rx", help="of the whole plan, absolute or as 0.885x")
+        parser.add_argument(
+            f"--{name}",
+            default=None,
+            metavar="N|Rx",
+            help="of the whole plan, absolute or as 0.885x",
+        )
 
 
 def positive_integer(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= 10_000_000):
-        raise argparse.ArgumentTypeError(f"{text!r} is no count, write a whole number of at least 1")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no count, write a whole number of at least 1"
+        )
     return int(text)
 
 
@@ -107,7 +188,10 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     soc, recipe = load_soc_of(args.soc), recipe_of(args)
     subject = load_model_argument(args.model, args.input or input_of(recipe))
     if subject.plan is not None:
-        raise BadInput(f"cannot study {args.model}, it is a plan already, name its network {subject.plan.model}")
+        raise BadInput(
+            f"cannot study {args.model}, it is a plan already, name its network"
+            f" {subject.plan.model}"
+        )
     worker = worker_of(args, subject, soc, recipe, name, out)
     try:
         with progress("trials") as tick:
@@ -125,7 +209,10 @@ def check(args: argparse.Namespace) -> None:
     except ImportError:
         raise UnknownName("no optuna, nnstretch study, install nnstretch[study]") from None
     if args.warm < 0 or not 0.5 <= args.lease_s <= 86_400:
-        raise BadInput(f"warm is {args.warm} and lease-s {args.lease_s}, study, they must be at least 0 and 0.5 to 86400")
+        raise BadInput(
+            f"warm is {args.warm} and lease-s {args.lease_s}, study, they must be at least 0 and"
+            " 0.5 to 86400"
+        )
     if args.name is not None and not re.fullmatch(r"[\w.+-]{1,120}", args.name):
         raise BadInput(f"name is {args.name!r}, study, write letters, digits, and . _ + -")
 
@@ -148,7 +235,9 @@ def folder_of(out: Path | None, name: str) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise BadInput(f"cannot keep a study in {folder}, {error.strerror or error}, name another folder") from None
+        raise BadInput(
+            f"cannot keep a study in {folder}, {error.strerror or error}, name another folder"
+        ) from None
     return folder
 
 
@@ -158,27 +247,43 @@ def recipe_of(args: argparse.Namespace) -> Recipe | None:
         return None
     from nnstretch.train import load_recipe
 
-    recipe = load_recipe(args.recipe, [f"model={args.model}", f"trainer.max_epochs={args.epochs}", *args.set])
+    recipe = load_recipe(
+        args.recipe, [f"model={args.model}", f"trainer.max_epochs={args.epochs}", *args.set]
+    )
     refuse_unheeded(recipe)
     return recipe
 
 
 def refuse_unheeded(recipe: Recipe) -> None:
-    """Raises BadInput for what trials would not do: they inherit as `weights` does, of what the model brings, and learn from labels."""
+    """Raises BadInput for what trials would not do.
+
+    They inherit as `weights` does, of what the model brings, and learn from labels.
+    """
     from nnstretch.train.recipe_loader import flatten_keys
 
-    heeded = {"loss.distill": 0.0, "loss.features": 0.0, "branched.inherit": "weights", "branched.drop": 0.0, "start": "own"}
+    heeded = {
+        "loss.distill": 0.0,
+        "loss.features": 0.0,
+        "branched.inherit": "weights",
+        "branched.drop": 0.0,
+        "start": "own",
+    }
     asked = flatten_keys(asdict(recipe))
     for key, only in heeded.items():
         if asked[key] != only:
-            raise BadInput(f"{key} is {asked[key]}, study, its trials know only {only}, give --set {key}={only}")
+            raise BadInput(
+                f"{key} is {asked[key]}, study, its trials know only {only}, give --set"
+                f" {key}={only}"
+            )
 
 
 def input_of(recipe: Recipe | None) -> tuple[int, ...] | None:
     return (1, 3, recipe.data.image_px, recipe.data.image_px) if recipe is not None else None
 
 
-def setting_of(args: argparse.Namespace, subject: LoadedModel, soc: Soc, recipe: Recipe | None) -> StudyConfig:
+def setting_of(
+    args: argparse.Namespace, subject: LoadedModel, soc: Soc, recipe: Recipe | None
+) -> StudyConfig:
     from nnstretch.stretch.search.constraints import SegmentLimits
     from nnstretch.study.config import StudyConfig
     from nnstretch.study.evaluate import MacAndParamBounds
@@ -188,7 +293,9 @@ def setting_of(args: argparse.Namespace, subject: LoadedModel, soc: Soc, recipe:
     for processor in processors:
         soc.processor(processor)
     if len(set(processors)) != len(processors):
-        raise BadInput(f"processors are {', '.join(processors)}, study on {soc.name}, name each once")
+        raise BadInput(
+            f"processors are {', '.join(processors)}, study on {soc.name}, name each once"
+        )
     bounds = MacAndParamBounds(
         quantity(args.min_macs, graph.macs, "--min-macs", 0.0),
         quantity(args.max_macs, graph.macs, "--max-macs", math.inf),
@@ -204,12 +311,21 @@ def setting_of(args: argparse.Namespace, subject: LoadedModel, soc: Soc, recipe:
         bounds=bounds,
         fallback=args.fallback,
         recipe=asdict(recipe) if recipe is not None else None,
-        weights=hashlib.sha256(Path(args.weights).read_bytes()).hexdigest() if args.weights else None,
+        weights=(
+            hashlib.sha256(Path(args.weights).read_bytes()).hexdigest() if args.weights else None
+        ),
         repeat=args.repeat if args.objective == "measured" else None,
     )
 
 
-def worker_of(args: argparse.Namespace, subject: LoadedModel, soc: Soc, recipe: Recipe | None, name: str, out: Path) -> StudyWorker:
+def worker_of(
+    args: argparse.Namespace,
+    subject: LoadedModel,
+    soc: Soc,
+    recipe: Recipe | None,
+    name: str,
+    out: Path,
+) -> StudyWorker:
     from nnstretch.stretch.cost.cost_model import CostModel
     from nnstretch.study.artifacts import ArtifactWriter
     from nnstretch.study.config import open_study, store_exact_optimum
@@ -226,12 +342,30 @@ def worker_of(args: argparse.Namespace, subject: LoadedModel, soc: Soc, recipe: 
         load_weights(subject.module, args.weights)
     setting, stretcher = setting_of(args, subject, soc, recipe), subject.stretcher
     storage = open_storage(args.storage or str(out / "study.journal"))
-    study = open_study(storage, name, setting, make_sampler(args.sampler, args.seed), make_pruner("none" if args.no_prune else "median"))
+    study = open_study(
+        storage,
+        name,
+        setting,
+        make_sampler(args.sampler, args.seed),
+        make_pruner("none" if args.no_prune else "median"),
+    )
     space = PlanSpace(stretcher, setting.processors, setting.limits, soc.name)
     store_exact_optimum(study, setting, stretcher, soc, space, args.warm)
-    judge = PlanEvaluator(stretcher, CostModel(soc, args.fallback), setting.processors, setting.limits, setting.bounds)
+    judge = PlanEvaluator(
+        stretcher, CostModel(soc, args.fallback), setting.processors, setting.limits, setting.bounds
+    )
     worth = Objectives(args.objective, subject.module, recipe, args.repeat, prune=not args.no_prune)
-    return StudyWorker(study, storage, setting, space, judge, worth, args.trials, args.lease_s, ArtifactWriter(out / "artifacts", soc))
+    return StudyWorker(
+        study,
+        storage,
+        setting,
+        space,
+        judge,
+        worth,
+        args.trials,
+        args.lease_s,
+        ArtifactWriter(out / "artifacts", soc),
+    )
 
 
 def save_result(worker: StudyWorker, soc: Soc, model: str, name: str, out: Path) -> dict[str, Any]:
@@ -240,7 +374,12 @@ def save_result(worker: StudyWorker, soc: Soc, model: str, name: str, out: Path)
     from nnstretch.study.result import result_json
 
     setting = worker.config
-    head = {"model": model, "soc": soc.name, "calibrated": soc.calibrated, "processors": list(setting.processors)}
+    head = {
+        "model": model,
+        "soc": soc.name,
+        "calibrated": soc.calibrated,
+        "processors": list(setting.processors),
+    }
     result = {
         **head,
         "name": name,
@@ -268,20 +407,43 @@ def tell_interrupted(result: dict[str, Any]) -> None:
 def show(result: dict[str, Any], console: Any) -> None:
     from rich.table import Table
 
-    console.print(f"[bold]{result['model']}[/bold] on {result['soc']}, study {result['name']} of {result['objective']}")
-    console.print(f"{result['trials']} trials, {result['feasible']} feasible, {result['pruned']} pruned, {result['repeated']} run again")
+    console.print(
+        f"[bold]{result['model']}[/bold] on {result['soc']}, study {result['name']} of"
+        f" {result['objective']}"
+    )
+    console.print(
+        f"{result['trials']} trials, {result['feasible']} feasible, {result['pruned']} pruned,"
+        f" {result['repeated']} run again"
+    )
     if result["given_up"]:
-        console.print(f"[yellow]{result['given_up']} trials were given up: their workers died or failed again and again[/yellow]")
+        console.print(
+            f"[yellow]{result['given_up']} trials were given up: their workers died or failed again"
+            " and again[/yellow]"
+        )
     table = Table("trial", "predicted ms", "measured ms", "accuracy", "MACs", "parameters")
     for best in result["best"]:
-        numbers = [f"{best[key]:.3f}" if key in best else "-" for key in ("latency_ms", "measured_ms")]
+        numbers = [
+            f"{best[key]:.3f}" if key in best else "-" for key in ("latency_ms", "measured_ms")
+        ]
         accuracy = f"{best['accuracy']:.2%}" if "accuracy" in best else "-"
-        table.add_row(str(best["trial"]), *numbers, accuracy, f"{best['macs'] / 1e6:.0f} M", f"{best['params'] / 1e6:.2f} M")
+        table.add_row(
+            str(best["trial"]),
+            *numbers,
+            accuracy,
+            f"{best['macs'] / 1e6:.0f} M",
+            f"{best['params'] / 1e6:.2f} M",
+        )
     console.print(table)
     for segment in result["best"][0]["segments"] if result["best"] else ():
-        branches = " | ".join(f"{b['processor']} {b.get('depth', '=')} x {b.get('width', '=')}" for b in segment["branches"])
+        branches = " | ".join(
+            f"{b['processor']} {b.get('depth', '=')} x {b.get('width', '=')}"
+            for b in segment["branches"]
+        )
         console.print(f"  {segment['start']} -> {segment['end']}  \\[{branches}]")
     if result["gap_to_optimum"] is not None:
-        console.print(f"{result['gap_to_optimum']:.2%} above the proven optimum of {result['optimum']['latency_ms']:.3f} ms")
+        console.print(
+            f"{result['gap_to_optimum']:.2%} above the proven optimum of"
+            f" {result['optimum']['latency_ms']:.3f} ms"
+        )
     warn_uncalibrated(result, console)
     console.print(f"kept in {result['folder']}", soft_wrap=True)

@@ -1,7 +1,10 @@
-"""One module -> .tflite: float32, then int8 throughout by what each tensor holds on calibration images; and its interpreter.
+"""One module -> .tflite.
 
-Tensors of four dimensions are NCHW in PyTorch and NHWC in every file written here; `LiteRT` turns them, so callers stay in
-PyTorch's order. Whole networks and sub-graphs go the same way: several inputs, one output. Batch norms are folded by the converter.
+Float32, then int8 throughout by what each tensor holds on calibration images; and its interpreter.
+
+Tensors of four dimensions are NCHW in PyTorch and NHWC in every file written here; `LiteRT` turns
+them, so callers stay in PyTorch's order. Whole networks and sub-graphs go the same way: several
+inputs, one output. Batch norms are folded by the converter.
 """
 
 from __future__ import annotations
@@ -43,8 +46,8 @@ CULPRITS = (
 def to_litert(module: nn.Module, examples: Sequence[torch.Tensor], name: str) -> bytes:
     """A float32 .tflite that takes inputs of exactly the examples' shapes (maps NHWC).
 
-    Converts evaluation mode and leaves the module's modes as they were. Raises UnsupportedOp with the operator for
-    which LiteRT has no form, BadInput where its packages are missing.
+    Converts evaluation mode and leaves the module's modes as they were. Raises UnsupportedOp with
+    the operator for which LiteRT has no form, BadInput where its packages are missing.
     """
     require_packages()
     import litert_torch
@@ -53,7 +56,9 @@ def to_litert(module: nn.Module, examples: Sequence[torch.Tensor], name: str) ->
         maps = [i for i, example in enumerate(examples) if example.dim() == 4]
         outputs = [0] if module(*examples).dim() == 4 else []
         wrapped = litert_torch.to_channel_last_io(module, args=maps, outputs=outputs).eval()
-        return bytes(litert_torch.convert(wrapped, tuple(channels_last(e) for e in examples)).model_content())
+        return bytes(
+            litert_torch.convert(wrapped, tuple(channels_last(e) for e in examples)).model_content()
+        )
 
 
 class Concat(nn.Module):
@@ -68,14 +73,21 @@ class Concat(nn.Module):
 
 
 def to_litert_concat(examples: Sequence[torch.Tensor], axis: int, name: str) -> bytes:
-    """A float32 .tflite of one operator that puts its inputs side by side; `axis` is PyTorch's, maps are NHWC in the file."""
+    """A float32 .tflite of one operator that puts its inputs side by side.
+
+    `axis` is PyTorch's, maps are NHWC in the file.
+    """
     require_packages()
     import litert_torch
 
     dims = examples[0].dim()
     there = CHANNELS_LAST[axis % dims] if dims == 4 else axis % dims
     with converter_errors(name, "float32"), silent(), torch.no_grad():
-        return bytes(litert_torch.convert(Concat(there).eval(), tuple(channels_last(e) for e in examples)).model_content())
+        return bytes(
+            litert_torch.convert(
+                Concat(there).eval(), tuple(channels_last(e) for e in examples)
+            ).model_content()
+        )
 
 
 class LiteRTCalibration:
@@ -97,30 +109,47 @@ class LiteRTCalibration:
             return quantizer.Quantizer(bytearray(self.model), recipe.static_wi8_ai8())
 
     def watch(self, inputs: Sequence[Sequence[torch.Tensor]]) -> None:
-        """Run the file on the inputs of one inference after another, in PyTorch's order; ranges move."""
+        """Run the file on the inputs of one inference after another, in PyTorch's order.
+
+        Ranges move.
+        """
         feeds = {SIGNATURE: [name_inputs(one) for one in inputs]}
         with converter_errors(self.name, "int8"), silent():
-            self.ranges = self._worker.calibrate(feeds, previous_calibration_result=self.ranges or None, num_threads=self._threads)
+            self.ranges = self._worker.calibrate(
+                feeds, previous_calibration_result=self.ranges or None, num_threads=self._threads
+            )
 
     def quantize(self, ranges: Ranges | None = None) -> bytes:
-        """The int8 file of the ranges watched, or of others. Raises BadInput where nothing was watched, UnsupportedOp."""
+        """The int8 file of the ranges watched, or of others.
+
+        Raises BadInput where nothing was watched, UnsupportedOp.
+        """
         ranges = self.ranges if ranges is None else ranges
         if not ranges:
-            raise BadInput(f"no calibration inputs, int8 of {self.name}, ranges of activations are measured on at least one")
+            raise BadInput(
+                f"no calibration inputs, int8 of {self.name}, ranges of activations are measured on"
+                " at least one"
+            )
         with converter_errors(self.name, "int8"), silent():
             # A quantizer alters what it is given, and is good for one file.
             return bytes(self._quantizer().quantize(copy.deepcopy(ranges)).quantized_model)
 
 
 def to_int8(
-    model: bytes, calibration: Iterable[Sequence[torch.Tensor]], name: str, progress: Callable[[int], None] | None = None, threads: int = 1
+    model: bytes,
+    calibration: Iterable[Sequence[torch.Tensor]],
+    name: str,
+    progress: Callable[[int], None] | None = None,
+    threads: int = 1,
 ) -> bytes:
-    """A .tflite of int8 weights (a scale per output channel) and int8 activations, inputs and outputs (a scale per tensor).
+    """A .tflite of int8 weights (a scale per output channel) and int8 activations, inputs and
+    outputs (a scale per tensor).
 
-    `calibration` holds the inputs of one inference after another, as the float file of `to_litert` takes them but in
-    PyTorch's order; the range of each tensor is the moving average of what it holds on them, so their order counts.
-    `progress` is told how many are done. Operators that have no int8 form stay float: see `float_operators`.
-    Raises BadInput without calibration inputs, UnsupportedOp where the quantizer refuses.
+    `calibration` holds the inputs of one inference after another, as the float file of `to_litert`
+    takes them but in PyTorch's order; the range of each tensor is the moving average of what it
+    holds on them, so their order counts. `progress` is told how many are done. Operators that have
+    no int8 form stay float: see `float_operators`. Raises BadInput without calibration inputs,
+    UnsupportedOp where the quantizer refuses.
     """
     watched, done, feeds = LiteRTCalibration(model, name, threads), 0, iter(calibration)
     while chunk := list(islice(feeds, CALIBRATION_CHUNK)):
@@ -132,9 +161,12 @@ def to_int8(
 
 
 class LiteRTRunner:
-    """A .tflite ready to run: float32 of PyTorch's order goes in and comes out, whatever the file computes in.
+    """A .tflite ready to run.
 
-    Raises UnsupportedOp for an operator that the interpreter lacks, BadInput where LiteRT is missing.
+    Float32 of PyTorch's order goes in and comes out, whatever the file computes in.
+
+    Raises UnsupportedOp for an operator that the interpreter lacks, BadInput where LiteRT is
+    missing.
     """
 
     def __init__(self, model: bytes, name: str, threads: int = 1) -> None:
@@ -145,25 +177,40 @@ class LiteRTRunner:
             interpreter = Interpreter(model_content=model, num_threads=threads)
             interpreter.allocate_tensors()
             self._runner = interpreter.get_signature_runner()
-        self.inputs: dict[str, dict[str, Any]] = dict(sorted(self._runner.get_input_details().items(), key=lambda one: argument_number(one[0])))
-        """By name, in the order of the module's arguments: shape (NHWC), dtype, scale and zero point."""
+        self.inputs: dict[str, dict[str, Any]] = dict(
+            sorted(
+                self._runner.get_input_details().items(), key=lambda one: argument_number(one[0])
+            )
+        )
+        """By name, in the order of the module's arguments.
+
+        Shape (NHWC), dtype, scale and zero point.
+        """
         self.output_name, self.output = next(iter(self._runner.get_output_details().items()))
 
     def run(self, *inputs: np.ndarray) -> np.ndarray:
         """One inference, on the batch that the file was made for (1)."""
         if len(inputs) != len(self.inputs):
             raise BadInput(f"{len(inputs)} inputs, LiteRT file, it takes {len(self.inputs)}")
-        feeds = {name: fit_shape(quantize(nhwc(x), how), name, how) for x, (name, how) in zip(inputs, self.inputs.items(), strict=True)}
+        feeds = {
+            name: fit_shape(quantize(nhwc(x), how), name, how)
+            for x, (name, how) in zip(inputs, self.inputs.items(), strict=True)
+        }
         return nchw(dequantize(self._runner(**feeds)[self.output_name], self.output))
 
 
 def quantize(values: np.ndarray, how: Mapping[str, Any]) -> np.ndarray:
-    """Real numbers as the tensor holds them: `round(x / scale) + zero_point`, what is out of range at its end."""
+    """Real numbers as the tensor holds them.
+
+    `round(x / scale) + zero_point`, what is out of range at its end.
+    """
     if not np.issubdtype(how["dtype"], np.integer):
         return np.ascontiguousarray(values, how["dtype"])
     scale, zero_point = how["quantization"]
     bounds = np.iinfo(how["dtype"])
-    return np.clip(np.rint(values / scale) + zero_point, bounds.min, bounds.max).astype(how["dtype"])
+    return np.clip(np.rint(values / scale) + zero_point, bounds.min, bounds.max).astype(
+        how["dtype"]
+    )
 
 
 def dequantize(values: np.ndarray, how: Mapping[str, Any]) -> np.ndarray:
@@ -177,15 +224,24 @@ def dequantize(values: np.ndarray, how: Mapping[str, Any]) -> np.ndarray:
 def fit_shape(values: np.ndarray, name: str, how: Mapping[str, Any]) -> np.ndarray:
     wanted = tuple(int(size) for size in how["shape"])
     if values.shape != wanted:
-        raise BadInput(f"input {name} is {values.shape}, LiteRT file, it takes {wanted} (channels last)")
+        raise BadInput(
+            f"input {name} is {values.shape}, LiteRT file, it takes {wanted} (channels last)"
+        )
     return values
 
 
 def float_operators(model: bytes) -> tuple[str, ...]:
-    """Kinds of operator of a file that compute in float, sorted; none in a file that is int8 throughout."""
+    """Kinds of operator of a file that compute in float, sorted.
+
+    None in a file that is int8 throughout.
+    """
     from ai_edge_litert import schema_py_generated as schema
 
-    names = {number: name for name, number in vars(schema.BuiltinOperator).items() if not name.startswith("_")}
+    names = {
+        number: name
+        for name, number in vars(schema.BuiltinOperator).items()
+        if not name.startswith("_")
+    }
     parsed, found = schema.Model.GetRootAs(model, 0), set()
     for graph in (parsed.Subgraphs(i) for i in range(parsed.SubgraphsLength())):
         for operator in (graph.Operators(i) for i in range(graph.OperatorsLength())):
@@ -194,7 +250,11 @@ def float_operators(model: bytes) -> tuple[str, ...]:
                 operator.Outputs(i) for i in range(operator.OutputsLength())
             }
             if any(graph.Tensors(end).Type() == schema.TensorType.FLOAT32 for end in ends - {-1}):
-                found.add(code.CustomCode().decode() if code.CustomCode() else names[max(code.BuiltinCode(), code.DeprecatedBuiltinCode())])
+                found.add(
+                    code.CustomCode().decode()
+                    if code.CustomCode()
+                    else names[max(code.BuiltinCode(), code.DeprecatedBuiltinCode())]
+                )
     return tuple(sorted(found - set(BORDERS)))
 
 
@@ -223,23 +283,39 @@ def require_packages() -> None:
     """Raises BadInput where the extra `litert` is not installed."""
     try:
         with silent():
-            for package in ("litert_torch", "ai_edge_litert.interpreter", "ai_edge_quantizer.quantizer"):
+            for package in (
+                "litert_torch",
+                "ai_edge_litert.interpreter",
+                "ai_edge_quantizer.quantizer",
+            ):
                 import_module(package)
     except ImportError as error:
-        raise BadInput(f"LiteRT is not installed ({error}), conversion to .tflite, pip install 'nnstretch[litert]'") from error
+        raise BadInput(
+            f"LiteRT is not installed ({error}), conversion to .tflite, pip install"
+            " 'nnstretch[litert]'"
+        ) from error
 
 
 @contextlib.contextmanager
 def converter_errors(name: str, what: str) -> Iterator[None]:
-    """What a converter or interpreter throws, of any kind, as one line that names the operator where it says which."""
+    """What a converter or interpreter throws, of any kind, as one line that names the operator
+    where it says which.
+    """
     try:
         yield
     except Exception as error:
         text = str(error)
-        culprit = next((found[1] for found in (re.search(pattern, text) for pattern in CULPRITS) if found), None)
+        culprit = next(
+            (found[1] for found in (re.search(pattern, text) for pattern in CULPRITS) if found),
+            None,
+        )
         where = f"operator {culprit}" if culprit else "LiteRT"
-        reason = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
-        raise UnsupportedOp(f"cannot convert {name} to LiteRT {what}, {where}, {reason[:200]}") from error
+        reason = next(
+            (line.strip() for line in text.splitlines() if line.strip()), type(error).__name__
+        )
+        raise UnsupportedOp(
+            f"cannot convert {name} to LiteRT {what}, {where}, {reason[:200]}"
+        ) from error
 
 
 @contextlib.contextmanager

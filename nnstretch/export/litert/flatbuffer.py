@@ -1,4 +1,7 @@
-"""What is written in a .tflite: the names of its tensors, which of them share a scale, and a description for viewers."""
+"""What is written in a .tflite.
+
+The names of its tensors, which of them share a scale, and a description for viewers.
+"""
 
 from __future__ import annotations
 
@@ -32,15 +35,23 @@ def file_io(model: bytes) -> FileIO:
 
 
 def tied_tensors(model: bytes) -> Iterator[tuple[str, str]]:
-    """Activations of an int8 file that touch one operator and have the same scale and zero point, in pairs.
+    """Activations of an int8 file that touch one operator and have the same scale and zero point,
+    in pairs.
 
-    Pooling, reshaping and padding hand their scale on; which operators do is the quantizer's to know, so it is read off its work.
+    Pooling, reshaping and padding hand their scale on; which operators do is the quantizer's to
+    know, so it is read off its work.
     """
     parsed = parse_model(model)
     graph = parsed.Subgraphs(0)
     for operator in (graph.Operators(i) for i in range(graph.OperatorsLength())):
-        ends = [operator.Inputs(i) for i in range(operator.InputsLength())] + [operator.Outputs(i) for i in range(operator.OutputsLength())]
-        forms = {graph.Tensors(end).Name().decode(): quantization_of(graph.Tensors(end)) for end in ends if end >= 0}
+        ends = [operator.Inputs(i) for i in range(operator.InputsLength())] + [
+            operator.Outputs(i) for i in range(operator.OutputsLength())
+        ]
+        forms = {
+            graph.Tensors(end).Name().decode(): quantization_of(graph.Tensors(end))
+            for end in ends
+            if end >= 0
+        }
         for one, other in combinations(forms, 2):
             if forms[one] is not None and forms[one] == forms[other]:
                 yield one, other
@@ -57,8 +68,8 @@ def quantization_of(tensor: Any) -> tuple[float, int] | None:
 def with_description(model: bytes, text: str) -> bytes:
     """The same file with a description, which Netron shows, and all weights inside the flatbuffer.
 
-    From 256 KiB on, the quantizer writes weights behind the flatbuffer, at offsets that a new one would not keep and
-    that older interpreters (tflite-runtime 2.14) do not know.
+    From 256 KiB on, the quantizer writes weights behind the flatbuffer, at offsets that a new one
+    would not keep and that older interpreters (tflite-runtime 2.14) do not know.
     """
     import flatbuffers
     from ai_edge_litert import schema_py_generated as schema

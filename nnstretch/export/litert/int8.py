@@ -1,6 +1,8 @@
-"""LiteRT in int8: ranges measured on what reaches each sub-graph, and one scale wherever sub-graphs touch.
+"""LiteRT in int8: ranges measured on what reaches each sub-graph, and one scale wherever sub-graphs
+touch.
 
-Branches that meet, the merge and whoever reads it hold a tensor alike, so a merge is a copy and no number is rounded twice.
+Branches that meet, the merge and whoever reads it hold a tensor alike, so a merge is a copy and no
+number is rounded twice.
 """
 
 from __future__ import annotations
@@ -15,14 +17,25 @@ from nnstretch.bundle.manifest import Port
 from nnstretch.errors import BadInput, UnsupportedOp
 from nnstretch.export.litert.convert import LiteRTCalibration, LiteRTRunner, Ranges, channels_last
 from nnstretch.export.litert.flatbuffer import file_io, tied_tensors, with_description
-from nnstretch.export.subgraph_files import ExportedFiles, check_merges, file_description, float_files, layout_of
+from nnstretch.export.subgraph_files import (
+    ExportedFiles,
+    check_merges,
+    file_description,
+    float_files,
+    layout_of,
+)
 from nnstretch.export.subgraph_specs import ExportRequest, SubgraphSpec, Tensors, reference_tensors
 from nnstretch.graph import TensorSpec
 
 HELD_BYTES = 32_000_000
-"""Of activations in memory at a time while ranges are measured, and of those kept to compare with; at least one inference's."""
+"""Of activations in memory at a time while ranges are measured, and of those kept to compare with.
+
+At least one inference's.
+"""
 CHUNK, TESTED = 8, 16
-"""Inferences between two openings of a file, and calibration inputs that files are compared on, at most."""
+"""Inferences between two openings of a file, and calibration inputs that files are compared on, at
+most.
+"""
 
 Key = tuple[str, str]
 """A draft and a tensor of its file; or no draft and a tensor of the whole network."""
@@ -31,12 +44,17 @@ Form = tuple[str, float, int]
 
 
 def int8_files(request: ExportRequest, drafts: Sequence[SubgraphSpec]) -> ExportedFiles:
-    """Raises BadInput for calibration inputs that do not fit, UnsupportedOp where an operator has no int8 form or a scale of its own."""
+    """Raises BadInput for calibration inputs that do not fit, UnsupportedOp where an operator has
+    no int8 form or a scale of its own.
+    """
     plain = float_files(request, drafts, reference_tensors(drafts, request.example))
     watched = {name: LiteRTCalibration(model, f"sub-graph {name}") for name, model in plain.items()}
     tested = calibrate_files(request, drafts, watched)
     shared = shared_ranges(drafts, watched)
-    files = {name: with_description(watched[name].quantize(shared[name]), file_description(notes)) for name, notes in notes_of(drafts)}
+    files = {
+        name: with_description(watched[name].quantize(shared[name]), file_description(notes))
+        for name, notes in notes_of(drafts)
+    }
     ports = port_formats(request, drafts, files, tested[0])
     made = ExportedFiles(files, ports, tested, LiteRTRunner)
     check_merges(made, drafts)
@@ -47,8 +65,13 @@ def notes_of(drafts: Sequence[SubgraphSpec]) -> list[tuple[str, Mapping[str, str
     return [(draft.name, draft.notes) for draft in drafts]
 
 
-def calibrate_files(request: ExportRequest, drafts: Sequence[SubgraphSpec], watched: Mapping[str, LiteRTCalibration]) -> list[Tensors]:
-    """Show every file what the module hands it on the calibration inputs; the first few inferences are kept."""
+def calibrate_files(
+    request: ExportRequest, drafts: Sequence[SubgraphSpec], watched: Mapping[str, LiteRTCalibration]
+) -> list[Tensors]:
+    """Show every file what the module hands it on the calibration inputs.
+
+    The first few inferences are kept.
+    """
     chunk: list[Tensors] = []
     tested: list[Tensors] = []
     done = 0
@@ -65,13 +88,22 @@ def calibrate_files(request: ExportRequest, drafts: Sequence[SubgraphSpec], watc
     if chunk:
         calibrate_file(drafts, watched, chunk)
     if not tested:
-        raise BadInput(f"no calibration inputs, int8 of {request.plan.model}, ranges of activations are measured on at least one")
+        raise BadInput(
+            f"no calibration inputs, int8 of {request.plan.model}, ranges of activations are"
+            " measured on at least one"
+        )
     return tested
 
 
-def calibrate_file(drafts: Sequence[SubgraphSpec], watched: Mapping[str, LiteRTCalibration], chunk: Sequence[Tensors]) -> int:
+def calibrate_file(
+    drafts: Sequence[SubgraphSpec],
+    watched: Mapping[str, LiteRTCalibration],
+    chunk: Sequence[Tensors],
+) -> int:
     for draft in drafts:
-        watched[draft.name].watch([[values[source] for source in draft.sources] for values in chunk])
+        watched[draft.name].watch(
+            [[values[source] for source in draft.sources] for values in chunk]
+        )
     return len(chunk)
 
 
@@ -86,7 +118,9 @@ def check_inputs(request: ExportRequest) -> Iterator[torch.Tensor]:
         yield x
 
 
-def shared_ranges(drafts: Sequence[SubgraphSpec], watched: Mapping[str, LiteRTCalibration]) -> dict[str, Ranges]:
+def shared_ranges(
+    drafts: Sequence[SubgraphSpec], watched: Mapping[str, LiteRTCalibration]
+) -> dict[str, Ranges]:
     """The ranges watched, but one for all tensors that must be held alike: their union."""
     groups = SharedScaleGroups()
     for draft in drafts:
@@ -136,8 +170,16 @@ class SharedScaleGroups:
         return [group for group in groups.values() if any(not draft for draft, _ in group)]
 
 
-def port_formats(request: ExportRequest, drafts: Sequence[SubgraphSpec], files: Mapping[str, bytes], values: Tensors) -> dict[str, Port]:
-    """The form in which each tensor flows. Raises UnsupportedOp where the files do not hold it alike."""
+def port_formats(
+    request: ExportRequest,
+    drafts: Sequence[SubgraphSpec],
+    files: Mapping[str, bytes],
+    values: Tensors,
+) -> dict[str, Port]:
+    """The form in which each tensor flows.
+
+    Raises UnsupportedOp where the files do not hold it alike.
+    """
     held: dict[str, list[tuple[str, Form]]] = {}
     for draft in drafts:
         runner = LiteRTRunner(files[draft.name], draft.name)
@@ -162,13 +204,15 @@ def port_format(how: Mapping[str, object]) -> Form:
 
 
 def require_equal_formats(tensor: str, forms: Sequence[tuple[str, Form]], model: str) -> None:
-    # Readers take what they are given, so where only two differ it is the writer that has a scale of its own.
+    # Readers take what they are given, so where only two differ it is the writer that has a scale
+    # of its own.
     usual = Counter(form for _, form in reversed(forms)).most_common(1)[0][0]
     for name, form in forms:
         if form != usual:
             raise UnsupportedOp(
-                f"sub-graph {name} holds {tensor} as {describe_format(form)}, int8 of {model}, its neighbours as {describe_format(usual)}: "
-                "an operator at that cut has a scale of its own, end the segment at another cut"
+                f"sub-graph {name} holds {tensor} as {describe_format(form)}, int8 of {model}, its"
+                f" neighbours as {describe_format(usual)}: an operator at that cut has a scale of"
+                " its own, end the segment at another cut"
             )
 
 
@@ -179,4 +223,10 @@ def describe_format(form: Form) -> str:
 
 def quantized_port(name: str, value: torch.Tensor, form: Form) -> Port:
     dtype, scale, zero_point = form
-    return Port(name, TensorSpec(tuple(channels_last(value).shape), dtype), layout_of(value), scale, zero_point)
+    return Port(
+        name,
+        TensorSpec(tuple(channels_last(value).shape), dtype),
+        layout_of(value),
+        scale,
+        zero_point,
+    )

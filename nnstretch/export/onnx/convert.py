@@ -21,7 +21,9 @@ TOLERANCE = 1e-4
 """Largest difference from the module, over the largest magnitude it writes (or 1)."""
 
 
-def to_onnx(module: nn.Module, example: torch.Tensor, source: Port, target: Port, notes: Mapping[str, str]) -> bytes:
+def to_onnx(
+    module: nn.Module, example: torch.Tensor, source: Port, target: Port, notes: Mapping[str, str]
+) -> bytes:
     """An ONNX file (opset 20, weights inside) whose input and output are named as the ports are.
 
     Raises UnsupportedOp with PyTorch's first reason where an operator has no ONNX form.
@@ -29,11 +31,21 @@ def to_onnx(module: nn.Module, example: torch.Tensor, source: Port, target: Port
     try:
         with silence_python(), torch.no_grad():
             program = torch.onnx.export(
-                module.eval(), (example,), dynamo=True, external_data=False, opset_version=OPSET, optimize=True, verbose=False
+                module.eval(),
+                (example,),
+                dynamo=True,
+                external_data=False,
+                opset_version=OPSET,
+                optimize=True,
+                verbose=False,
             )
     except Exception as error:
-        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise UnsupportedOp(f"cannot export {target.name} to ONNX, {type(error).__name__}, {reason[:200]}") from error
+        reason = next(
+            (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
+        )
+        raise UnsupportedOp(
+            f"cannot export {target.name} to ONNX, {type(error).__name__}, {reason[:200]}"
+        ) from error
     assert program is not None
     model = program.model_proto
     rename(model, source.name, target.name)
@@ -48,12 +60,21 @@ def with_metadata(model: onnx.ModelProto, notes: Mapping[str, str]) -> bytes:
 
 
 def rename(model: onnx.ModelProto, source: str, target: str) -> None:
-    """Give the one input and the one output their names in the whole network; an inner tensor of such a name gets another."""
+    """Give the one input and the one output their names in the whole network.
+
+    An inner tensor of such a name gets another.
+    """
     graph = model.graph
     names = {graph.input[0].name: source, graph.output[0].name: target}
-    used = {name for node in graph.node for name in (*node.input, *node.output)} | {tensor.name for tensor in graph.initializer}
+    used = {name for node in graph.node for name in (*node.input, *node.output)} | {
+        tensor.name for tensor in graph.initializer
+    }
     for name in {source, target} & (used - names.keys()):
-        names[name] = next(f"{name}.{i}" for i in range(len(used) + 1) if f"{name}.{i}" not in used | {source, target})
+        names[name] = next(
+            f"{name}.{i}"
+            for i in range(len(used) + 1)
+            if f"{name}.{i}" not in used | {source, target}
+        )
     graph.input[0].name, graph.output[0].name = source, target
     for tensor in (*graph.initializer, *graph.value_info):
         tensor.name = names.get(tensor.name, tensor.name)
@@ -65,11 +86,17 @@ def rename(model: onnx.ModelProto, source: str, target: str) -> None:
 
 def merge_onnx(sources: Sequence[Port], target: Port, axis: int, notes: Mapping[str, str]) -> bytes:
     """What a meeting point computes: outputs side by side."""
-    inputs = [helper.make_tensor_value_info(p.name, TensorProto.FLOAT, p.spec.shape) for p in sources]
+    inputs = [
+        helper.make_tensor_value_info(p.name, TensorProto.FLOAT, p.spec.shape) for p in sources
+    ]
     output = helper.make_tensor_value_info(target.name, TensorProto.FLOAT, target.spec.shape)
-    node = helper.make_node("Concat", [p.name for p in sources], [target.name], name="merge", axis=axis)
+    node = helper.make_node(
+        "Concat", [p.name for p in sources], [target.name], name="merge", axis=axis
+    )
     model = helper.make_model(
-        helper.make_graph([node], "merge", inputs, [output]), opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9
+        helper.make_graph([node], "merge", inputs, [output]),
+        opset_imports=[helper.make_opsetid("", OPSET)],
+        ir_version=9,
     )
     return with_metadata(model, notes)
 
@@ -83,7 +110,9 @@ class OnnxRunner:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         options.log_severity_level = 4
-        self._session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        self._session = onnxruntime.InferenceSession(
+            data, options, providers=["CPUExecutionProvider"]
+        )
         self._names = [one.name for one in self._session.get_inputs()]
 
     def run(self, *inputs: np.ndarray) -> np.ndarray:
@@ -96,17 +125,24 @@ def check_close(expected: np.ndarray, actual: np.ndarray, what: str) -> float:
     error = max_abs_difference(expected, actual, what)
     scale = max(1.0, float(np.abs(expected).max(initial=0.0)))
     if not error <= TOLERANCE * scale:
-        raise Mismatch(f"{what} differs from the module by {error:.3g}, allowed are {TOLERANCE * scale:.3g}")
+        raise Mismatch(
+            f"{what} differs from the module by {error:.3g}, allowed are {TOLERANCE * scale:.3g}"
+        )
     return error
 
 
 def max_abs_difference(expected: np.ndarray, actual: np.ndarray, what: str) -> float:
-    """Largest absolute difference, whatever it is. Raises Mismatch where shapes differ or a number is none."""
+    """Largest absolute difference, whatever it is.
+
+    Raises Mismatch where shapes differ or a number is none.
+    """
     if expected.shape != actual.shape:
         raise Mismatch(f"{what} writes {actual.shape}, the module writes {expected.shape}")
     error = float(np.abs(expected - actual).max(initial=0.0))
     if not math.isfinite(error):
-        raise Mismatch(f"{what} differs from the module by {error}, it or the module writes what is no number")
+        raise Mismatch(
+            f"{what} differs from the module by {error}, it or the module writes what is no number"
+        )
     return error
 
 

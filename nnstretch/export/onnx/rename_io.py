@@ -12,12 +12,20 @@ from onnx import helper
 from nnstretch.errors import UnsupportedOp
 from nnstretch.graph import TensorSpec
 
-PLAIN = {onnx.TensorProto.FLOAT: "float32", onnx.TensorProto.DOUBLE: "float64", onnx.TensorProto.INT64: "int64"}
+PLAIN = {
+    onnx.TensorProto.FLOAT: "float32",
+    onnx.TensorProto.DOUBLE: "float64",
+    onnx.TensorProto.INT64: "int64",
+}
 TRIES = 8
 
 
-def rename_io(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]) -> onnx.ModelProto:
-    """The model with its inputs and outputs called so, in order. Two inputs of one name become one; an inner tensor gives way.
+def rename_io(
+    model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]
+) -> onnx.ModelProto:
+    """The model with its inputs and outputs called so, in order.
+
+    Two inputs of one name become one; an inner tensor gives way.
 
     Raises UnsupportedOp where the model has another number of them.
     """
@@ -27,8 +35,8 @@ def rename_io(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[s
     reads = [value for value in graph.input if value.name not in weights]
     if (len(reads), len(graph.output)) != (len(inputs), len(outputs)):
         raise UnsupportedOp(
-            f"cannot name ends of {graph.name or 'a model'}, it has {len(reads)} inputs and {len(graph.output)} outputs, "
-            f"expected {len(inputs)} and {len(outputs)}"
+            f"cannot name ends of {graph.name or 'a model'}, it has {len(reads)} inputs and"
+            f" {len(graph.output)} outputs, expected {len(inputs)} and {len(outputs)}"
         )
     separate_outputs(graph, {value.name for value in reads} | weights)
     names = dict(zip((value.name for value in reads), inputs, strict=True))
@@ -52,12 +60,18 @@ def separate_outputs(graph: onnx.GraphProto, taken: set[str]) -> None:
         seen.add(output.name)
 
 
-def free_names(graph: onnx.GraphProto, wanted: set[str], names: Mapping[str, str]) -> dict[str, str]:
+def free_names(
+    graph: onnx.GraphProto, wanted: set[str], names: Mapping[str, str]
+) -> dict[str, str]:
     """New names for inner tensors that have one of the wanted names."""
     used = Counter(name for node in graph.node for name in (*node.input, *node.output))
     used.update(tensor.name for tensor in graph.initializer)
     return {
-        name: next(f"{name}.{i}" for i in range(len(used) + 1) if f"{name}.{i}" not in used and f"{name}.{i}" not in wanted)
+        name: next(
+            f"{name}.{i}"
+            for i in range(len(used) + 1)
+            if f"{name}.{i}" not in used and f"{name}.{i}" not in wanted
+        )
         for name in sorted(wanted)
         if name in used and name not in names
     }
@@ -77,12 +91,19 @@ def rename_all(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
 
 
 def weight_offsets(data: bytes, names: Sequence[str]) -> dict[str, tuple[TensorSpec, int]]:
-    """Type of some weights and where each begins in the file; those that do not stand there byte by byte are left out.
+    """Type of some weights and where each begins in the file.
 
-    Each is filled with a pattern of its own, which is then looked for: a file of equal sizes has equal places.
+    Those that do not stand there byte by byte are left out.
+
+    Each is filled with a pattern of its own, which is then looked for: a file of equal sizes has
+    equal places.
     """
     model = onnx.load_from_string(data)
-    wanted = [tensor for tensor in model.graph.initializer if tensor.name in set(names) and tensor.data_type in PLAIN and tensor.raw_data]
+    wanted = [
+        tensor
+        for tensor in model.graph.initializer
+        if tensor.name in set(names) and tensor.data_type in PLAIN and tensor.raw_data
+    ]
     if model.SerializeToString(deterministic=True) != data:
         return {}
     found: dict[str, tuple[TensorSpec, int]] = {}
@@ -93,5 +114,8 @@ def weight_offsets(data: bytes, names: Sequence[str]) -> dict[str, tuple[TensorS
         marked = model.SerializeToString(deterministic=True)
         for tensor in left:
             if marked.count(tensor.raw_data) == 1:
-                found[tensor.name] = TensorSpec(tuple(tensor.dims), PLAIN[tensor.data_type]), marked.index(tensor.raw_data)
+                found[tensor.name] = (
+                    TensorSpec(tuple(tensor.dims), PLAIN[tensor.data_type]),
+                    marked.index(tensor.raw_data),
+                )
     return found

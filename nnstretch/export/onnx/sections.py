@@ -1,4 +1,6 @@
-"""Pieces of a network with any number of inputs and outputs -> ONNX files, each checked against its module, and all in a row."""
+"""Pieces of a network with any number of inputs and outputs -> ONNX files, each checked against its
+module, and all in a row.
+"""
 
 from __future__ import annotations
 
@@ -30,36 +32,74 @@ class SectionFile:
     max_abs_error: float
     """From its module, on what the module before it wrote."""
     parameters: tuple[tuple[str, TensorSpec], ...]
-    """Weights of the network that are still there under their own names; what was folded into others is not."""
+    """Weights of the network that are still there under their own names.
+
+    What was folded into others is not.
+    """
 
 
-def section_file(name: str, module: nn.Module, given: Mapping[str, torch.Tensor], outputs: Sequence[str], notes: Mapping[str, str]) -> SectionFile:
-    """An ONNX file that reads `given` and writes `outputs` under these names. Raises UnsupportedOp, Mismatch."""
+def section_file(
+    name: str,
+    module: nn.Module,
+    given: Mapping[str, torch.Tensor],
+    outputs: Sequence[str],
+    notes: Mapping[str, str],
+) -> SectionFile:
+    """An ONNX file that reads `given` and writes `outputs` under these names.
+
+    Raises UnsupportedOp, Mismatch.
+    """
     with torch.no_grad():
         results = module.eval()(*given.values())
     written = dict(zip(outputs, results if isinstance(results, tuple) else (results,), strict=True))
-    model = rename_io(export_module(name, module, tuple(given.values())), tuple(given), tuple(outputs))
+    model = rename_io(
+        export_module(name, module, tuple(given.values())), tuple(given), tuple(outputs)
+    )
     data = with_metadata(model, notes)
     found = SectionRunner(data).run({key: value.numpy() for key, value in given.items()})
-    error = max(check_close(written[key].numpy(), found[key], f"sub-graph {name}, {key},") for key in outputs)
-    own = {key.name: TensorSpec(tuple(key.dims), "float32") for key in model.graph.initializer if key.data_type == onnx.TensorProto.FLOAT}
+    error = max(
+        check_close(written[key].numpy(), found[key], f"sub-graph {name}, {key},")
+        for key in outputs
+    )
+    own = {
+        key.name: TensorSpec(tuple(key.dims), "float32")
+        for key in model.graph.initializer
+        if key.data_type == onnx.TensorProto.FLOAT
+    }
     named = {path for path, _ in module.named_parameters()}
     parameters = tuple((path, spec) for path, spec in own.items() if path in named)
     return SectionFile(data, ports_of(given), ports_of(written), error, parameters)
 
 
 def ports_of(values: Mapping[str, torch.Tensor]) -> tuple[Port, ...]:
-    return tuple(Port(name, spec_of(value), "NCHW" if value.dim() == 4 else "") for name, value in values.items())
+    return tuple(
+        Port(name, spec_of(value), "NCHW" if value.dim() == 4 else "")
+        for name, value in values.items()
+    )
 
 
-def export_module(name: str, module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> onnx.ModelProto:
+def export_module(
+    name: str, module: nn.Module, inputs: tuple[torch.Tensor, ...]
+) -> onnx.ModelProto:
     """PyTorch's exporter, quiet. Raises UnsupportedOp with its first reason."""
     try:
         with silence_python(), torch.no_grad():
-            program = torch.onnx.export(module, inputs, dynamo=True, external_data=False, opset_version=OPSET, optimize=True, verbose=False)
+            program = torch.onnx.export(
+                module,
+                inputs,
+                dynamo=True,
+                external_data=False,
+                opset_version=OPSET,
+                optimize=True,
+                verbose=False,
+            )
     except Exception as error:
-        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise UnsupportedOp(f"cannot export {name} to ONNX, {type(error).__name__}, {reason[:200]}") from error
+        reason = next(
+            (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
+        )
+        raise UnsupportedOp(
+            f"cannot export {name} to ONNX, {type(error).__name__}, {reason[:200]}"
+        ) from error
     assert program is not None
     return program.model_proto
 
@@ -73,7 +113,9 @@ class SectionRunner:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         options.log_severity_level = 4
-        self._session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        self._session = onnxruntime.InferenceSession(
+            data, options, providers=["CPUExecutionProvider"]
+        )
 
     def run(self, inputs: Arrays) -> Arrays:
         """One inference."""
@@ -85,5 +127,7 @@ def run_in_sequence(files: Sequence[SectionFile], given: Arrays) -> Arrays:
     """Everything the files write, each reading what those before it wrote."""
     values = dict(given)
     for file in files:
-        values |= SectionRunner(file.data).run({port.name: values[port.name] for port in file.inputs})
+        values |= SectionRunner(file.data).run(
+            {port.name: values[port.name] for port in file.inputs}
+        )
     return values

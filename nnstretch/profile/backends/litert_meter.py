@@ -1,4 +1,6 @@
-"""The LiteRT meter: lone kernels and whole networks through the interpreter with its XNNPACK delegate, float32 or int8."""
+"""The LiteRT meter: lone kernels and whole networks through the interpreter with its XNNPACK
+delegate, float32 or int8.
+"""
 
 from __future__ import annotations
 
@@ -31,16 +33,25 @@ RULES = FusionRules(
     after_activation=False,
     copies_padding=True,
 )
-"""Read off converted networks: clamps are attributes of the operator before them, sums and all other activations launch alone."""
+"""Read off converted networks.
+
+Clamps are attributes of the operator before them, sums and all other activations launch alone.
+"""
 WARM_UP = 2
 LEAST_US = 0.05
 """A launch that costs less than an inference of nothing varies."""
 HARNESS_ROUNDS = 200
 NETWORK_BYTES = {"float32": 24 << 20, "int8": 3 << 20}
-"""What chains that take turns hold together: about what a network holds, so that weights come from as far as in one."""
+"""What chains that take turns hold together.
+
+About what a network holds, so that weights come from as far as in one.
+"""
 MOST_COPIES = 8
 COPIED_OPERATIONS = 40_000_000
-"""Copies of a chain in one model are as many as keep it below this; at least two, so that outputs are warm as in a network."""
+"""Copies of a chain in one model are as many as keep it below this.
+
+At least two, so that outputs are warm as in a network.
+"""
 
 
 class LiteRTMeter:
@@ -53,8 +64,13 @@ class LiteRTMeter:
         self.dtype = dtype
         self.version = f"ai-edge-litert {version('ai-edge-litert')}"
 
-    def measure(self, chains: Sequence[tuple[Kernel, ...]], rounds: int, /) -> list[tuple[float, ...]]:
-        """Microseconds of every chain in every round; see `Meter`. Chains take turns in groups of a network's size."""
+    def measure(
+        self, chains: Sequence[tuple[Kernel, ...]], rounds: int, /
+    ) -> list[tuple[float, ...]]:
+        """Microseconds of every chain in every round; see `Meter`.
+
+        Chains take turns in groups of a network's size.
+        """
         found: list[tuple[float, ...]] = []
         group: list[tuple[Kernel, ...]] = []
         for chain in chains:
@@ -64,10 +80,14 @@ class LiteRTMeter:
                 group = []
         return found + self.measure_group(group, rounds)
 
-    def measure_group(self, chains: list[tuple[Kernel, ...]], rounds: int) -> list[tuple[float, ...]]:
+    def measure_group(
+        self, chains: list[tuple[Kernel, ...]], rounds: int
+    ) -> list[tuple[float, ...]]:
         loaded = [self.load_chain(chain) for chain in chains]
         ready = [one for one in loaded if one is not None]
-        missing = NETWORK_BYTES[self.dtype] - sum(resident_bytes(chain, self.dtype) for chain in chains)
+        missing = NETWORK_BYTES[self.dtype] - sum(
+            resident_bytes(chain, self.dtype) for chain in chains
+        )
         ballast = np.zeros(max(0, missing), np.int8)
         for turn in range(-WARM_UP, rounds):
             ballast += 1
@@ -97,7 +117,10 @@ class LiteRTMeter:
 
     @cached_property
     def harness_us(self) -> list[float]:
-        """What an inference costs by copies before it computes anything: one number taken of one tensor, again and again."""
+        """What an inference costs by copies before it computes anything.
+
+        One number taken of one tensor, again and again.
+        """
         found = []
         for copies in range(MOST_COPIES + 1):
             model = TfliteModelBuilder(self.dtype)
@@ -111,7 +134,9 @@ class LiteRTMeter:
         """One inference of the module as deployed, on one input that stays the same."""
         from nnstretch.profile.backends.litert_network import to_tflite, with_nontrivial_weights
 
-        return LoadedTfliteModel(to_tflite(with_nontrivial_weights(module), example, self.dtype)).interpreter.invoke
+        return LoadedTfliteModel(
+            to_tflite(with_nontrivial_weights(module), example, self.dtype)
+        ).interpreter.invoke
 
 
 def copies_for_timing(chain: tuple[Kernel, ...], dtype: str) -> int:
@@ -124,7 +149,9 @@ def copies_for_timing(chain: tuple[Kernel, ...], dtype: str) -> int:
 def resident_bytes(chain: tuple[Kernel, ...], dtype: str) -> int:
     """Weights of all copies, and the activations that they share."""
     weights = copies_for_timing(chain, dtype) * sum(kernel.weight_elements for kernel in chain)
-    return (weights + sum(kernel.read_elements + kernel.write_elements for kernel in chain)) * ELEMENT_BYTES[dtype]
+    return (
+        weights + sum(kernel.read_elements + kernel.write_elements for kernel in chain)
+    ) * ELEMENT_BYTES[dtype]
 
 
 class LoadedTfliteModel:

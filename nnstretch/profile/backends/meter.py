@@ -31,7 +31,10 @@ class Meter(Protocol):
 
     @property
     def rules(self) -> FusionRules | None:
-        """Where fusion is decided by the converter that writes the files; None where the runtime decides, so that it is tested."""
+        """Where fusion is decided by the converter that writes the files.
+
+        None where the runtime decides, so that it is tested.
+        """
         ...
 
     @property
@@ -40,22 +43,35 @@ class Meter(Protocol):
         ...
 
     def blocked(self) -> ChannelBlockedLayout | None:
-        """Where it keeps feature maps in blocks of channels, as seen in what it runs; None where it does not."""
+        """Where it keeps feature maps in blocks of channels, as seen in what it runs.
+
+        None where it does not.
+        """
         ...
 
     def launches(self, chain: tuple[Kernel, ...], /) -> int | None:
-        """Kernels it really launches for a chain, copies between layouts apart; None where it does not say."""
+        """Kernels it really launches for a chain, copies between layouts apart.
+
+        None where it does not say.
+        """
         ...
 
-    def measure(self, chains: Sequence[tuple[Kernel, ...]], rounds: int, /) -> list[tuple[float, ...]]:
-        """Microseconds of every chain in every round, without what the harness adds; () where the backend refuses one.
+    def measure(
+        self, chains: Sequence[tuple[Kernel, ...]], rounds: int, /
+    ) -> list[tuple[float, ...]]:
+        """Microseconds of every chain in every round, without what the harness adds.
 
-        A chain is one kernel, or several where each reads what the one before wrote. All chains of a call take turns, so
-        that between two runs of one its weights leave the near caches as they do in a network; what it reads was
-        just written, as in a network.
+        () where the backend refuses one.
+
+        A chain is one kernel, or several where each reads what the one before wrote. All chains of
+        a call take turns, so that between two runs of one its weights leave the near caches as they
+        do in a network; what it reads was just written, as in a network.
         """
         ...
 
     def network(self, module: nn.Module, example: torch.Tensor, /) -> Callable[[], None]:
-        """One inference of a whole network, deployed as `nnstretch export` deploys it; calls to it are timed."""
+        """One inference of a whole network, deployed as `nnstretch export` deploys it.
+
+        Calls to it are timed.
+        """
         ...

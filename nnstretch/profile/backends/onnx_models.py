@@ -1,9 +1,10 @@
-"""Chains of kernels -> one ONNX model, in which each chain reads its own inputs between a head and a tail.
+"""Chains of kernels -> one ONNX model, in which each chain reads its own inputs between a head and
+a tail.
 
-A sweep over a scratch tensor pushes weights and old buffers out of the near caches, as the rest of a network does.
-The head (a sum, never fused) then writes what the chain reads, so that it is as near as behind a producer in a
-network, and its name in the runtime's records says where a chain begins. The tail keeps one element, so that
-buffers are used again as they are in a network.
+A sweep over a scratch tensor pushes weights and old buffers out of the near caches, as the rest of
+a network does. The head (a sum, never fused) then writes what the chain reads, so that it is as
+near as behind a producer in a network, and its name in the runtime's records says where a chain
+begins. The tail keeps one element, so that buffers are used again as they are in a network.
 """
 
 from __future__ import annotations
@@ -26,12 +27,32 @@ HEAD, TAIL, CARRIER, SWEEP = "head", "tail", "carrier", "sweep"
 
 Attributes = dict[str, object]
 ACTIVATIONS: dict[str, tuple[str, Attributes]] = {
-    "relu": ("Relu", {}), "sigmoid": ("Sigmoid", {}), "tanh": ("Tanh", {}), "hardswish": ("HardSwish", {}),
-    "hardsigmoid": ("HardSigmoid", {"alpha": 1 / 6, "beta": 0.5}), "leaky_relu": ("LeakyRelu", {"alpha": 0.01}), "elu": ("Elu", {}),
-    "gelu": ("Gelu", {}), "softplus": ("Softplus", {}), "mish": ("Mish", {}), "exp": ("Exp", {}), "sqrt": ("Sqrt", {}), "neg": ("Neg", {}),
-}  # fmt: skip
-CLIPS = {"relu6": (0.0, 6.0), "hardtanh": (0.0, 6.0), "clamp": (0.0, 6.0), "clamp_min": (0.0, 3e38), "clamp_max": (-3e38, 6.0)}
-WINDOWS = {"max_pool2d": "MaxPool", "max_pool2d_with_indices": "MaxPool", "avg_pool2d": "AveragePool"}
+    "relu": ("Relu", {}),
+    "sigmoid": ("Sigmoid", {}),
+    "tanh": ("Tanh", {}),
+    "hardswish": ("HardSwish", {}),
+    "hardsigmoid": ("HardSigmoid", {"alpha": 1 / 6, "beta": 0.5}),
+    "leaky_relu": ("LeakyRelu", {"alpha": 0.01}),
+    "elu": ("Elu", {}),
+    "gelu": ("Gelu", {}),
+    "softplus": ("Softplus", {}),
+    "mish": ("Mish", {}),
+    "exp": ("Exp", {}),
+    "sqrt": ("Sqrt", {}),
+    "neg": ("Neg", {}),
+}
+CLIPS = {
+    "relu6": (0.0, 6.0),
+    "hardtanh": (0.0, 6.0),
+    "clamp": (0.0, 6.0),
+    "clamp_min": (0.0, 3e38),
+    "clamp_max": (-3e38, 6.0),
+}
+WINDOWS = {
+    "max_pool2d": "MaxPool",
+    "max_pool2d_with_indices": "MaxPool",
+    "avg_pool2d": "AveragePool",
+}
 
 
 @dataclass
@@ -48,13 +69,19 @@ class OnnxModelBuilder:
         self.count += 1
         return f"v{self.count}"
 
-    def add(self, op: str, *inputs: str, outputs: int = 1, name: str = "", **attributes: object) -> str:
+    def add(
+        self, op: str, *inputs: str, outputs: int = 1, name: str = "", **attributes: object
+    ) -> str:
         found = [self.name() for _ in range(outputs)]
-        self.nodes.append(helper.make_node(op, list(inputs), found, name=name or found[0], **attributes))
+        self.nodes.append(
+            helper.make_node(op, list(inputs), found, name=name or found[0], **attributes)
+        )
         return found[0]
 
     def weight(self, *shape: int, low: float = -0.1, high: float = 0.1) -> str:
-        return self.constant(np.random.default_rng(self.count).uniform(low, high, shape).astype(np.float32))
+        return self.constant(
+            np.random.default_rng(self.count).uniform(low, high, shape).astype(np.float32)
+        )
 
     def constant(self, value: np.ndarray) -> str:
         name = self.name()
@@ -71,15 +98,25 @@ class OnnxModelBuilder:
 
     def bytes(self) -> bytes:
         graph = helper.make_graph(self.nodes, "kernels", self.inputs, self.outputs, self.weights)
-        return bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9).SerializeToString())
+        return bytes(
+            helper.make_model(
+                graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9
+            ).SerializeToString()
+        )
 
 
 SWEPT = 2**18
-"""Elements of the scratch tensor: 1 MiB read and 1 MiB written, the near cache of a core or about half of it."""
+"""Elements of the scratch tensor.
+
+1 MiB read and 1 MiB written, the near cache of a core or about half of it.
+"""
 
 
 def build(chains: Sequence[tuple[Kernel, ...]]) -> bytes:
-    """All chains side by side. Raises UnsupportedOp, naming the kernel, for a kind that has no ONNX form here."""
+    """All chains side by side.
+
+    Raises UnsupportedOp, naming the kernel, for a kind that has no ONNX form here.
+    """
     model = OnnxModelBuilder()
     scratch = model.read((1, SWEPT))
     for index, chain in enumerate(chains):
@@ -88,10 +125,21 @@ def build(chains: Sequence[tuple[Kernel, ...]]) -> bytes:
             fresh = []
             for i, shape in enumerate(inputs_of(kernel)[bool(position) :]):
                 label = f"{index}.{position}.{i}"
-                fresh.append(with_blocked_layout(model, kernel, shape, model.add("Add", model.read(shape), swept, name=HEAD + label), label))
+                fresh.append(
+                    with_blocked_layout(
+                        model,
+                        kernel,
+                        shape,
+                        model.add("Add", model.read(shape), swept, name=HEAD + label),
+                        label,
+                    )
+                )
             value = emit(model, kernel, [value, *fresh] if position else fresh)
         rank = len(chain[-1].shape_out) or 4
-        zeros, ones = model.constant(np.zeros(rank, np.int64)), model.constant(np.ones(rank, np.int64))
+        zeros, ones = (
+            model.constant(np.zeros(rank, np.int64)),
+            model.constant(np.ones(rank, np.int64)),
+        )
         model.write(model.add("Slice", value, zeros, ones, name=f"{TAIL}{index}"))
     return model.bytes()
 
@@ -103,8 +151,11 @@ def sweep(model: OnnxModelBuilder, scratch: str, index: int) -> str:
     return model.add("Slice", written, zero, one, axis, name=f"{SWEEP}{index}.slice")
 
 
-def with_blocked_layout(model: OnnxModelBuilder, kernel: Kernel, shape: tuple[int, ...], value: str, label: str) -> str:
-    """What a kernel without weights reads in blocks is written in blocks, by a depthwise 1x1 convolution.
+def with_blocked_layout(
+    model: OnnxModelBuilder, kernel: Kernel, shape: tuple[int, ...], value: str, label: str
+) -> str:
+    """What a kernel without weights reads in blocks is written in blocks, by a depthwise 1x1
+    convolution.
 
     Its activation keeps a sum behind it from being fused into it.
     """
@@ -112,7 +163,11 @@ def with_blocked_layout(model: OnnxModelBuilder, kernel: Kernel, shape: tuple[in
         return value
     out, channels = f"{CARRIER}{label}", shape[1]
     weights = [value, model.weight(channels, 1, 1, 1), model.weight(channels)]
-    model.nodes.append(helper.make_node("Conv", weights, [f"{out}.sum"], name=out, group=channels, kernel_shape=[1, 1]))
+    model.nodes.append(
+        helper.make_node(
+            "Conv", weights, [f"{out}.sum"], name=out, group=channels, kernel_shape=[1, 1]
+        )
+    )
     model.nodes.append(helper.make_node("Relu", [f"{out}.sum"], [out], name=f"{out}.relu"))
     return out
 
@@ -123,16 +178,26 @@ def inputs_of(kernel: Kernel) -> tuple[tuple[int, ...], ...]:
         return kernel.shapes_in
     side = isqrt(kernel.hw_in)
     vector = kernel.hw_in == 1 and kernel.kind == "linear"
-    shape = (kernel.batch, kernel.cin) if vector else (kernel.batch, kernel.cin, side, kernel.hw_in // side)
+    shape = (
+        (kernel.batch, kernel.cin)
+        if vector
+        else (kernel.batch, kernel.cin, side, kernel.hw_in // side)
+    )
     return (shape,) * max(1, round(kernel.read_elements / prod(shape)))
 
 
 def emit(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
-    """The kernel and its epilogue; what the epilogue adds comes after what the kernel itself reads."""
+    """The kernel and its epilogue.
+
+    What the epilogue adds comes after what the kernel itself reads.
+    """
     own = len(values) - kernel.epilogue.count("add")
     main, extra = values[:own], values[own:]
     if kernel.kind not in EMITTERS:
-        raise UnsupportedOp(f"kind {kernel.kind!r} cannot be measured, kernel {kernel.name}, known are {', '.join(EMITTERS)}")
+        raise UnsupportedOp(
+            f"kind {kernel.kind!r} cannot be measured, kernel {kernel.name}, known are"
+            f" {', '.join(EMITTERS)}"
+        )
     out = EMITTERS[kernel.kind](model, kernel, main)
     for op in kernel.epilogue:
         out = model.add("Add", out, extra.pop(0)) if op == "add" else follow(model, kernel, op, out)
@@ -142,13 +207,17 @@ def emit(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
 def follow(model: OnnxModelBuilder, kernel: Kernel, op: str, value: str) -> str:
     if op in CLIPS:
         low, high = CLIPS[op]
-        return model.add("Clip", value, model.constant(np.float32(low)), model.constant(np.float32(high)))
+        return model.add(
+            "Clip", value, model.constant(np.float32(low)), model.constant(np.float32(high))
+        )
     if op == "silu":
         return model.add("Mul", value, model.add("Sigmoid", value))
     if op in ("shift", "scale"):
         return model.add("Add" if op == "shift" else "Mul", value, model.constant(np.float32(1.5)))
     if op not in ACTIVATIONS:
-        raise UnsupportedOp(f"operator {op!r} cannot be measured, kernel {kernel.name}, it has no ONNX form here")
+        raise UnsupportedOp(
+            f"operator {op!r} cannot be measured, kernel {kernel.name}, it has no ONNX form here"
+        )
     name, attributes = ACTIVATIONS[op]
     return model.add(name, value, **attributes)
 
@@ -156,36 +225,70 @@ def follow(model: OnnxModelBuilder, kernel: Kernel, op: str, value: str) -> str:
 def conv(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
     window = kernel.kernel
     if len(inputs_of(kernel)[0]) != 4:
-        raise UnsupportedOp(f"a convolution over {inputs_of(kernel)[0]} cannot be measured, kernel {kernel.name}, it must be over maps")
+        raise UnsupportedOp(
+            f"a convolution over {inputs_of(kernel)[0]} cannot be measured, kernel {kernel.name},"
+            " it must be over maps"
+        )
     weight = model.weight(kernel.cout, kernel.cin // kernel.groups, window, window)
     shape = {"kernel_shape": [window] * 2, "pads": padding(kernel), "strides": [kernel.stride] * 2}
-    return model.add("Conv", values[0], weight, model.weight(kernel.cout), group=kernel.groups, **shape)
+    return model.add(
+        "Conv", values[0], weight, model.weight(kernel.cout), group=kernel.groups, **shape
+    )
 
 
 def padding(kernel: Kernel) -> list[int]:
     """As much on each side as makes the map come out with the size it has."""
     sides = inputs_of(kernel)[0][-2:]
     outs = kernel.shape_out[-2:] or (isqrt(kernel.hw_out),) * 2
-    total = [max(0, (out - 1) * kernel.stride + kernel.kernel - side) for side, out in zip(sides, outs, strict=True)]
-    return [-(-one // 2) for one in total] + [one // 2 if kernel.stride > 1 else -(-one // 2) for one in total]
+    total = [
+        max(0, (out - 1) * kernel.stride + kernel.kernel - side)
+        for side, out in zip(sides, outs, strict=True)
+    ]
+    return [-(-one // 2) for one in total] + [
+        one // 2 if kernel.stride > 1 else -(-one // 2) for one in total
+    ]
 
 
 def linear(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
     if len(inputs_of(kernel)[0]) == 2:
-        return model.add("Gemm", values[0], model.weight(kernel.cout, kernel.cin), model.weight(kernel.cout), transB=1)
-    return model.add("Add", model.add("MatMul", values[0], model.weight(kernel.cin, kernel.cout)), model.weight(kernel.cout))
+        return model.add(
+            "Gemm",
+            values[0],
+            model.weight(kernel.cout, kernel.cin),
+            model.weight(kernel.cout),
+            transB=1,
+        )
+    return model.add(
+        "Add",
+        model.add("MatMul", values[0], model.weight(kernel.cin, kernel.cout)),
+        model.weight(kernel.cout),
+    )
 
 
 def pool(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
     if kernel.op not in WINDOWS:
-        raise UnsupportedOp(f"operator {kernel.op!r} cannot be measured, kernel {kernel.name}, it has no ONNX form here")
+        raise UnsupportedOp(
+            f"operator {kernel.op!r} cannot be measured, kernel {kernel.name}, it has no ONNX form"
+            " here"
+        )
     window = [min(kernel.kernel, inputs_of(kernel)[0][-1])] * 2
-    return model.add(WINDOWS[kernel.op], values[0], kernel_shape=window, strides=[kernel.stride] * 2, pads=padding(kernel))
+    return model.add(
+        WINDOWS[kernel.op],
+        values[0],
+        kernel_shape=window,
+        strides=[kernel.stride] * 2,
+        pads=padding(kernel),
+    )
 
 
 def gap(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
     rank = len(inputs_of(kernel)[0])
-    return model.add("ReduceMean", values[0], model.constant(np.arange(2, rank) if rank > 2 else np.array([1])), keepdims=1)
+    return model.add(
+        "ReduceMean",
+        values[0],
+        model.constant(np.arange(2, rank) if rank > 2 else np.array([1])),
+        keepdims=1,
+    )
 
 
 def binary(op: str) -> Callable[[OnnxModelBuilder, Kernel, list[str]], str]:
@@ -202,7 +305,9 @@ def concat(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
 
 def axis_of(kernel: Kernel) -> int:
     first = inputs_of(kernel)[0]
-    return next((i for i in range(len(first)) if kernel.shape_out and kernel.shape_out[i] != first[i]), 1)
+    return next(
+        (i for i in range(len(first)) if kernel.shape_out and kernel.shape_out[i] != first[i]), 1
+    )
 
 
 def activation(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
@@ -211,11 +316,19 @@ def activation(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> st
 
 def norm(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
     if kernel.op == "batch_norm":
-        return model.add("BatchNormalization", values[0], *(model.weight(kernel.cin, low=0.5, high=1.5) for _ in range(4)))
+        return model.add(
+            "BatchNormalization",
+            values[0],
+            *(model.weight(kernel.cin, low=0.5, high=1.5) for _ in range(4)),
+        )
     if kernel.op == "layer_norm":
         width = inputs_of(kernel)[0][-1]
-        return model.add("LayerNormalization", values[0], model.weight(width), model.weight(width), axis=-1)
-    raise UnsupportedOp(f"operator {kernel.op!r} cannot be measured, kernel {kernel.name}, it has no ONNX form here")
+        return model.add(
+            "LayerNormalization", values[0], model.weight(width), model.weight(width), axis=-1
+        )
+    raise UnsupportedOp(
+        f"operator {kernel.op!r} cannot be measured, kernel {kernel.name}, it has no ONNX form here"
+    )
 
 
 def softmax(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
@@ -224,7 +337,10 @@ def softmax(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
 
 def matmul(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
     if kernel.op not in ("matmul", "bmm", "mm") or len(values) != 2:
-        raise UnsupportedOp(f"operator {kernel.op!r} cannot be measured, kernel {kernel.name}, it has no ONNX form here")
+        raise UnsupportedOp(
+            f"operator {kernel.op!r} cannot be measured, kernel {kernel.name}, it has no ONNX form"
+            " here"
+        )
     return model.add("MatMul", values[0], values[1])
 
 
@@ -232,27 +348,52 @@ def reshape(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
     shape, axis = inputs_of(kernel)[0], 1
     if kernel.op in ("chunk", "split", "split_with_sizes", "unbind"):
         parts = max(2, kernel.write_elements // max(1, prod(kernel.shape_out)))
-        axis = next((i for i, (a, b) in enumerate(zip(shape, kernel.shape_out, strict=False)) if a != b), 1)
+        axis = next(
+            (i for i, (a, b) in enumerate(zip(shape, kernel.shape_out, strict=False)) if a != b), 1
+        )
         return model.add("Split", values[0], outputs=parts, axis=axis, num_outputs=parts)
     if kernel.op in ("permute", "transpose", "channel_shuffle"):
         order = permutation(shape, kernel.shape_out)
         return model.add("Transpose", values[0], perm=order)
     if kernel.op == "slice":
-        axis = next((i for i, (a, b) in enumerate(zip(shape, kernel.shape_out, strict=True)) if a != b), 1)
+        axis = next(
+            (i for i, (a, b) in enumerate(zip(shape, kernel.shape_out, strict=True)) if a != b), 1
+        )
         ends = model.constant(np.array([kernel.shape_out[axis]]))
-        return model.add("Slice", values[0], model.constant(np.array([0])), ends, model.constant(np.array([axis])))
+        return model.add(
+            "Slice",
+            values[0],
+            model.constant(np.array([0])),
+            ends,
+            model.constant(np.array([axis])),
+        )
     if kernel.op == "upsample_nearest2d":
-        scales = model.constant(np.array([b / a for a, b in zip(shape, kernel.shape_out, strict=True)], np.float32))
-        return model.add("Resize", values[0], "", scales, mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+        scales = model.constant(
+            np.array([b / a for a, b in zip(shape, kernel.shape_out, strict=True)], np.float32)
+        )
+        return model.add(
+            "Resize",
+            values[0],
+            "",
+            scales,
+            mode="nearest",
+            coordinate_transformation_mode="asymmetric",
+            nearest_mode="floor",
+        )
     if kernel.op in ("pad", "constant_pad_nd"):
         grown = [b - a for a, b in zip(shape, kernel.shape_out, strict=True)]
         pads = [g // 2 for g in grown] + [g - g // 2 for g in grown]
         return model.add("Pad", values[0], model.constant(np.array(pads)))
-    raise UnsupportedOp(f"operator {kernel.op!r} cannot be measured, kernel {kernel.name}, it has no ONNX form here")
+    raise UnsupportedOp(
+        f"operator {kernel.op!r} cannot be measured, kernel {kernel.name}, it has no ONNX form here"
+    )
 
 
 def permutation(shape: tuple[int, ...], out: tuple[int, ...]) -> list[int]:
-    """Axes in the order in which the output has them; equal sides keep their order unless nothing would move."""
+    """Axes in the order in which the output has them.
+
+    Equal sides keep their order unless nothing would move.
+    """
     left, order = list(range(len(shape))), []
     for size in out:
         axis = next((axis for axis in left if shape[axis] == size), left[0])
@@ -262,6 +403,18 @@ def permutation(shape: tuple[int, ...], out: tuple[int, ...]) -> list[int]:
 
 
 EMITTERS: dict[str, Callable[[OnnxModelBuilder, Kernel, list[str]], str]] = {
-    "conv": conv, "gconv": conv, "dwconv": conv, "linear": linear, "pool": pool, "gap": gap, "add": binary("Add"), "mul": binary("Mul"),
-    "concat": concat, "activation": activation, "norm": norm, "softmax": softmax, "matmul": matmul, "reshape": reshape,
-}  # fmt: skip
+    "conv": conv,
+    "gconv": conv,
+    "dwconv": conv,
+    "linear": linear,
+    "pool": pool,
+    "gap": gap,
+    "add": binary("Add"),
+    "mul": binary("Mul"),
+    "concat": concat,
+    "activation": activation,
+    "norm": norm,
+    "softmax": softmax,
+    "matmul": matmul,
+    "reshape": reshape,
+}

@@ -1,4 +1,7 @@
-"""Where ONNX Runtime keeps feature maps in blocks of channels: read off the copies that it runs around probes."""
+"""Where ONNX Runtime keeps feature maps in blocks of channels.
+
+Read off the copies that it runs around probes.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,20 @@ from nnstretch.kernel import ChannelBlockedLayout
 from nnstretch.profile.kernel_spec import KernelSpec, kernel_of_spec
 from nnstretch.protocols import Kernel
 
-CANDIDATES = ("add", "mul", "batch_norm", "relu", "silu", "gelu", "sigmoid", "tanh", "hardswish", "hardsigmoid", "leaky_relu", "hardtanh")
+CANDIDATES = (
+    "add",
+    "mul",
+    "batch_norm",
+    "relu",
+    "silu",
+    "gelu",
+    "sigmoid",
+    "tanh",
+    "hardswish",
+    "hardsigmoid",
+    "leaky_relu",
+    "hardtanh",
+)
 BLOCKS = (4, 8, 16, 32)
 SIDE = 8
 Copies = Callable[[tuple[Kernel, ...]], int | None]
@@ -26,14 +42,18 @@ def blocked_of(copies: Copies) -> ChannelBlockedLayout | None:
 
 
 def keeps_layout(copies: Copies, op: str) -> bool:
-    """Whether conv, op, conv needs no more copies than conv, conv; the first ends in an activation, so nothing fuses.
+    """Whether conv, op, conv needs no more copies than conv, conv.
+
+    The first ends in an activation, so nothing fuses.
 
     What else the operator reads is copied to blocks once more, by the carrier that brings it.
     """
     first = depthwise(64, ("relu",))
     kernel = lone_convolution(op, first)
     without, found = copies((first, depthwise(64))), copies((first, kernel, depthwise(64)))
-    return found is not None and without is not None and found == without + len(kernel.shapes_in) - 1
+    return (
+        found is not None and without is not None and found == without + len(kernel.shapes_in) - 1
+    )
 
 
 def lone_convolution(op: str, before: Kernel) -> Kernel:
@@ -45,7 +65,9 @@ def lone_convolution(op: str, before: Kernel) -> Kernel:
 
 def depthwise(channels: int, epilogue: tuple[str, ...] = ()) -> Kernel:
     shape = (1, channels, SIDE, SIDE)
-    return kernel_of_spec(KernelSpec("dwconv", "conv2d", (shape,), shape, 3, 1, channels), "depthwise", epilogue)
+    return kernel_of_spec(
+        KernelSpec("dwconv", "conv2d", (shape,), shape, 3, 1, channels), "depthwise", epilogue
+    )
 
 
 def grouped(width: int) -> Kernel:

@@ -1,4 +1,7 @@
-"""The ONNX Runtime meter: kernel times from the runtime's own records, copies between layouts told apart."""
+"""The ONNX Runtime meter.
+
+Kernel times from the runtime's own records, copies between layouts told apart.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,14 @@ import onnxruntime  # type: ignore[import-untyped]
 
 from nnstretch.errors import UnsupportedOp
 from nnstretch.kernel import ChannelBlockedLayout
-from nnstretch.profile.backends.onnx_models import CARRIER, HEAD, SWEEP, TAIL, OnnxModelBuilder, build
+from nnstretch.profile.backends.onnx_models import (
+    CARRIER,
+    HEAD,
+    SWEEP,
+    TAIL,
+    OnnxModelBuilder,
+    build,
+)
 from nnstretch.profile.backends.onnxruntime_layout import blocked_of
 from nnstretch.profile.kernel_spec import KernelSpec, kernel_of_spec
 from nnstretch.protocols import Kernel
@@ -37,17 +47,32 @@ class OnnxRuntimeMeter:
     version = f"onnxruntime {onnxruntime.__version__}"
     rules = None
 
-    def measure(self, chains: Sequence[tuple[Kernel, ...]], rounds: int, /) -> list[tuple[float, ...]]:
-        """Reorders that the runtime wraps around a lone chain are not counted; a chain of one reorder is nothing else."""
+    def measure(
+        self, chains: Sequence[tuple[Kernel, ...]], rounds: int, /
+    ) -> list[tuple[float, ...]]:
+        """Reorders that the runtime wraps around a lone chain are not counted.
+
+        A chain of one reorder is nothing else.
+        """
         models = [self.with_carriers(chain) for chain in chains]
         good = [i for i, model in enumerate(models) if model is not None]
         found: list[tuple[float, ...]] = [()] * len(chains)
-        for i, times in zip(good, self.time_with_halving([models[i] or () for i in good], [chains[i][0] for i in good], rounds), strict=True):
+        for i, times in zip(
+            good,
+            self.time_with_halving(
+                [models[i] or () for i in good], [chains[i][0] for i in good], rounds
+            ),
+            strict=True,
+        ):
             found[i] = times
         return found
 
-    def time_with_halving(self, models: list[tuple[Kernel, ...]], firsts: list[Kernel], rounds: int) -> list[tuple[float, ...]]:
-        """What the runtime refuses is looked for by halves, so that one refused chain does not cost the others."""
+    def time_with_halving(
+        self, models: list[tuple[Kernel, ...]], firsts: list[Kernel], rounds: int
+    ) -> list[tuple[float, ...]]:
+        """What the runtime refuses is looked for by halves, so that one refused chain does not cost
+        the others.
+        """
         if not models:
             return []
         try:
@@ -56,15 +81,27 @@ class OnnxRuntimeMeter:
             if len(models) == 1:
                 return [()]
             half = len(models) // 2
-            return self.time_with_halving(models[:half], firsts[:half], rounds) + self.time_with_halving(models[half:], firsts[half:], rounds)
-        return [self.times([run.get(i, []) for run in runs], first) for i, first in enumerate(firsts)]
+            return self.time_with_halving(
+                models[:half], firsts[:half], rounds
+            ) + self.time_with_halving(models[half:], firsts[half:], rounds)
+        return [
+            self.times([run.get(i, []) for run in runs], first) for i, first in enumerate(firsts)
+        ]
 
     def times(self, runs: list[list[dict[str, Any]]], first: Kernel) -> tuple[float, ...]:
-        found = [self.chain_total_us(events, first.op if first.kind == "reorder" else "") for events in runs]
-        return tuple(max(LEAST_US, us) for us in found if us is not None) if None not in found else ()
+        found = [
+            self.chain_total_us(events, first.op if first.kind == "reorder" else "")
+            for events in runs
+        ]
+        return (
+            tuple(max(LEAST_US, us) for us in found if us is not None) if None not in found else ()
+        )
 
     def blocked(self) -> ChannelBlockedLayout | None:
-        """Block and alignment as this build of the runtime uses them; they differ between AVX2, AVX-512 and Arm."""
+        """Block and alignment as this build of the runtime uses them.
+
+        They differ between AVX2, AVX-512 and Arm.
+        """
         return blocked_of(self.copies)
 
     def copies(self, chain: tuple[Kernel, ...]) -> int | None:
@@ -77,15 +114,23 @@ class OnnxRuntimeMeter:
         return None if found is None else sum(op not in REORDERS for op in found)
 
     def operators(self, chain: tuple[Kernel, ...]) -> list[str] | None:
-        """What ran for a chain, without head, tail and carriers; None where the runtime refuses it."""
+        """What ran for a chain, without head, tail and carriers.
+
+        None where the runtime refuses it.
+        """
         try:
             events = self.records_per_round(build([chain]), 1)[0].get(0, [])
         except Exception:
             return None
-        return [e["args"]["op_name"] for e in events if not e["name"].startswith((CARRIER, TAIL, SWEEP))]
+        return [
+            e["args"]["op_name"] for e in events if not e["name"].startswith((CARRIER, TAIL, SWEEP))
+        ]
 
     def with_carriers(self, chain: tuple[Kernel, ...]) -> tuple[Kernel, ...] | None:
-        """The chain as it is built: a reorder shows itself around a convolution. None where a kernel has no ONNX form."""
+        """The chain as it is built: a reorder shows itself around a convolution.
+
+        None where a kernel has no ONNX form.
+        """
         if chain[0].kind == "reorder":
             chain = (carrier(chain[0]),)
         try:
@@ -98,7 +143,11 @@ class OnnxRuntimeMeter:
         """Microseconds of a chain in one round; None where what was asked for did not run."""
         events = [event for event in events if not event["name"].startswith((CARRIER, TAIL, SWEEP))]
         names = [REORDERS.get(event["args"]["op_name"], "") for event in events]
-        picked = [event["dur"] - self.recording_us for event, name in zip(events, names, strict=True) if name == reorder]
+        picked = [
+            event["dur"] - self.recording_us
+            for event, name in zip(events, names, strict=True)
+            if name == reorder
+        ]
         return sum(picked) if picked else None
 
     def records_per_round(self, model: bytes, rounds: int) -> list[dict[int, list[dict[str, Any]]]]:
@@ -107,7 +156,9 @@ class OnnxRuntimeMeter:
             options = session_options()
             options.enable_profiling = True
             options.profile_file_prefix = str(Path(folder) / "records")
-            session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+            session = onnxruntime.InferenceSession(
+                model, options, providers=["CPUExecutionProvider"]
+            )
             feeds = inputs_for(session)
             for _ in range(WARM_UP + rounds):
                 session.run(None, feeds)
@@ -119,7 +170,9 @@ class OnnxRuntimeMeter:
         """One session run of one tiny launch."""
         model = OnnxModelBuilder()
         model.write(model.add("Elu", model.read((1, 16))))
-        session = onnxruntime.InferenceSession(model.bytes(), session_options(), providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(
+            model.bytes(), session_options(), providers=["CPUExecutionProvider"]
+        )
         feeds = inputs_for(session)
         return quartile([timed_calls(lambda: session.run(None, feeds)) for _ in range(200)])
 
@@ -132,14 +185,18 @@ class OnnxRuntimeMeter:
             value = model.add("Softplus", model.add("Elu", value))
         model.write(value)
         data = model.bytes()
-        session = onnxruntime.InferenceSession(data, session_options(), providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(
+            data, session_options(), providers=["CPUExecutionProvider"]
+        )
         feeds = inputs_for(session)
         plain = quartile([timed_calls(lambda: session.run(None, feeds)) for _ in range(60)]) / count
         with tempfile.TemporaryDirectory() as folder:
             options = session_options()
             options.enable_profiling = True
             options.profile_file_prefix = str(Path(folder) / "records")
-            session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+            session = onnxruntime.InferenceSession(
+                data, options, providers=["CPUExecutionProvider"]
+            )
             for _ in range(60):
                 session.run(None, feeds)
             events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
@@ -149,17 +206,26 @@ class OnnxRuntimeMeter:
     def network(self, module: nn.Module, example: torch.Tensor, /) -> Callable[[], None]:
         from nnstretch.profile.backends.onnx_network import to_onnx
 
-        session = onnxruntime.InferenceSession(to_onnx(module, example), session_options(), providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(
+            to_onnx(module, example), session_options(), providers=["CPUExecutionProvider"]
+        )
         feeds = {session.get_inputs()[0].name: example.numpy()}
         return lambda: session.run(None, feeds)
 
 
 def carrier(kernel: Kernel) -> Kernel:
-    """A narrow 1x1 convolution that writes the map, or a depthwise one that reads it: the runtime adds the copy."""
+    """A narrow 1x1 convolution that writes the map, or a depthwise one that reads it.
+
+    The runtime adds the copy.
+    """
     shape, pixels = kernel.shape_out, kernel.shape_out[2:]
     if kernel.op == "to_plain":
-        return kernel_of_spec(KernelSpec("conv", "conv2d", ((shape[0], 16, *pixels),), shape), kernel.name)
-    return kernel_of_spec(KernelSpec("dwconv", "conv2d", (shape,), shape, groups=shape[1]), kernel.name)
+        return kernel_of_spec(
+            KernelSpec("conv", "conv2d", ((shape[0], 16, *pixels),), shape), kernel.name
+        )
+    return kernel_of_spec(
+        KernelSpec("dwconv", "conv2d", (shape,), shape, groups=shape[1]), kernel.name
+    )
 
 
 def session_options() -> onnxruntime.SessionOptions:
@@ -172,7 +238,9 @@ def session_options() -> onnxruntime.SessionOptions:
 
 def inputs_for(session: onnxruntime.InferenceSession) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(0)
-    return {one.name: rng.standard_normal(one.shape, dtype=np.float32) for one in session.get_inputs()}
+    return {
+        one.name: rng.standard_normal(one.shape, dtype=np.float32) for one in session.get_inputs()
+    }
 
 
 def is_launch(event: dict[str, Any]) -> bool:
@@ -180,7 +248,9 @@ def is_launch(event: dict[str, Any]) -> bool:
 
 
 def records_by_round(events: list[dict[str, Any]]) -> list[dict[int, list[dict[str, Any]]]]:
-    """Launches in the order of time, split into runs, and in each run behind the marker that they follow."""
+    """Launches in the order of time, split into runs, and in each run behind the marker that they
+    follow.
+    """
     runs: list[dict[int, list[dict[str, Any]]]] = []
     seen: set[str] = set()
     current = -1

@@ -1,4 +1,6 @@
-"""The OpenVINO meter: lone kernels and whole networks, float32, with copies between layouts told apart by the runtime's records."""
+"""The OpenVINO meter: lone kernels and whole networks, float32, with copies between layouts told
+apart by the runtime's records.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,13 @@ from openvino.preprocess import PrePostProcessor
 
 from nnstretch.errors import BadInput, UnsupportedOp
 from nnstretch.kernel import ChannelBlockedLayout, FusionRules
-from nnstretch.profile.backends.onnx_models import CONVOLUTIONS, OnnxModelBuilder, axis_of, emit, inputs_of
+from nnstretch.profile.backends.onnx_models import (
+    CONVOLUTIONS,
+    OnnxModelBuilder,
+    axis_of,
+    emit,
+    inputs_of,
+)
 from nnstretch.profile.interleaved_timing import LEAST_US, WARM_UP, time_interleaved, wall_us
 from nnstretch.protocols import Kernel
 
@@ -43,7 +51,10 @@ class OpenVINOMeter:
         self.core, self.device = openvino.Core(), device
         found = self.core.available_devices
         if device not in found:
-            raise BadInput(f"no device {device!r}, OpenVINO {openvino.__version__}, it finds {', '.join(found) or 'none'}")
+            raise BadInput(
+                f"no device {device!r}, OpenVINO {openvino.__version__}, it finds"
+                f" {', '.join(found) or 'none'}"
+            )
         self.version = f"openvino {openvino.__version__.split('-')[0]}"
 
     @property
@@ -55,7 +66,9 @@ class OpenVINOMeter:
         """One inference of next to nothing."""
         model = OnnxModelBuilder()
         model.write(model.add("Softmax", model.read((1, 4)), axis=-1))
-        tiny = LoadedOpenVINOModel(self.compile_model(self.core.read_model(model.bytes()), records=False), COPIES)
+        tiny = LoadedOpenVINOModel(
+            self.compile_model(self.core.read_model(model.bytes()), records=False), COPIES
+        )
         share_memory([tiny])
         return float(np.median([wall_us(tiny.infer) for _ in range(CALLS)]))
 
@@ -70,47 +83,77 @@ class OpenVINOMeter:
         found.infer()
         return len(found.launched())
 
-    def measure(self, chains: Sequence[tuple[Kernel, ...]], rounds: int, /) -> list[tuple[float, ...]]:
+    def measure(
+        self, chains: Sequence[tuple[Kernel, ...]], rounds: int, /
+    ) -> list[tuple[float, ...]]:
         """Microseconds of every chain in every round; see `Meter`.
 
-        What is counted is the mean of the runtime's records, spread over the rounds as the inferences themselves were:
-        neither the call around a launch nor a copy between layouts that a lone chain is wrapped in and a network is not.
+        What is counted is the mean of the runtime's records, spread over the rounds as the
+        inferences themselves were: neither the call around a launch nor a copy between layouts that
+        a lone chain is wrapped in and a network is not.
         """
         loaded = [self.load_chain(chain) for chain in chains]
         share_memory([one for one in loaded if one])
-        times = time_interleaved([one.infer if one else None for one in loaded], [one.feed if one else do_nothing for one in loaded], rounds)
+        times = time_interleaved(
+            [one.infer if one else None for one in loaded],
+            [one.feed if one else do_nothing for one in loaded],
+            rounds,
+        )
         return [one.own_us(walls) if one else () for one, walls in zip(loaded, times, strict=True)]
 
     def load_chain(self, chain: tuple[Kernel, ...]) -> LoadedOpenVINOModel | None:
         """None where the chain has no ONNX form, or OpenVINO refuses it."""
-        copies = COPIES if any(kernel.kind == "reshape" for kernel in chain) else COPIES | {"Transpose"}
+        copies = (
+            COPIES if any(kernel.kind == "reshape" for kernel in chain) else COPIES | {"Transpose"}
+        )
         try:
             if wants_carrier(chain):
-                return self.load(chain_to_onnx(chain, carried=True), True, COPIES | {"Transpose", CARRIER})
-            return self.load(chain_to_onnx(chain), all(kernel.kind in MAPS for kernel in chain), copies)
+                return self.load(
+                    chain_to_onnx(chain, carried=True), True, COPIES | {"Transpose", CARRIER}
+                )
+            return self.load(
+                chain_to_onnx(chain), all(kernel.kind in MAPS for kernel in chain), copies
+            )
         except (UnsupportedOp, RuntimeError, ValueError):
             return None
 
-    def load(self, model: bytes, channels_last: bool, copies: frozenset[str]) -> LoadedOpenVINOModel:
+    def load(
+        self, model: bytes, channels_last: bool, copies: frozenset[str]
+    ) -> LoadedOpenVINOModel:
         read = self.core.read_model(model)
-        return LoadedOpenVINOModel(self.compile_model(fed_channels_last(read) if channels_last else read, records=True), copies)
+        return LoadedOpenVINOModel(
+            self.compile_model(fed_channels_last(read) if channels_last else read, records=True),
+            copies,
+        )
 
     def compile_model(self, model: openvino.Model, records: bool) -> openvino.CompiledModel:
-        settings: dict[str, Any] = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32", "PERF_COUNT": records}
+        settings: dict[str, Any] = {
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_PRECISION_HINT": "f32",
+            "PERF_COUNT": records,
+        }
         if self.device == "CPU":
             settings |= {"INFERENCE_NUM_THREADS": 1, "ENABLE_CPU_PINNING": False}
         return self.core.compile_model(model, self.device, settings)
 
     def network(self, module: nn.Module, example: torch.Tensor, /) -> Callable[[], None]:
-        """One inference of the exported module, on one input that stays the same. Raises UnsupportedOp with the reason."""
+        """One inference of the exported module, on one input that stays the same.
+
+        Raises UnsupportedOp with the reason.
+        """
         from nnstretch.profile.backends.onnx_network import to_onnx
 
         model = to_onnx(module, example)
         try:
-            found = LoadedOpenVINOModel(self.compile_model(self.core.read_model(model), records=False), COPIES)
+            found = LoadedOpenVINOModel(
+                self.compile_model(self.core.read_model(model), records=False), COPIES
+            )
         except RuntimeError as error:
             reason = " ".join(str(error).split())[-200:]
-            raise UnsupportedOp(f"cannot compile {type(module).__name__} for OpenVINO, device {self.device}, {reason}") from error
+            raise UnsupportedOp(
+                f"cannot compile {type(module).__name__} for OpenVINO, device {self.device},"
+                f" {reason}"
+            ) from error
         share_memory((found,))
         found.feed()
         return found.infer
@@ -143,7 +186,9 @@ class LoadedOpenVINOModel:
             self.request.set_output_tensor(index, openvino.Tensor(data, shared_memory=True))
 
     def feed(self) -> None:
-        """In a network what a kernel reads was just written, and what it writes was in use before."""
+        """In a network what a kernel reads was just written, and what it writes was in use
+        before.
+        """
         for data in self.outputs:
             data.fill(0)
         for fed, data in zip(self.fed, self.data, strict=True):
@@ -162,19 +207,28 @@ class LoadedOpenVINOModel:
 
     def launched(self) -> list[Any]:
         """The records of what ran and is neither a copy nor a carrier."""
-        return [one for one in self.request.profiling_info if one.status == one.Status.EXECUTED and one.node_type not in self.copies]
+        return [
+            one
+            for one in self.request.profiling_info
+            if one.status == one.Status.EXECUTED and one.node_type not in self.copies
+        ]
 
     def own_us(self, walls_us: Sequence[float]) -> tuple[float, ...]:
         """Least where the runtime launches nothing at all."""
         spent_us = sum(walls_us)
-        share = min(1.0, max(0.0, self.recorded_us() - self.warm_us) / spent_us) if spent_us else 0.0
+        share = (
+            min(1.0, max(0.0, self.recorded_us() - self.warm_us) / spent_us) if spent_us else 0.0
+        )
         return tuple(max(LEAST_US, us * share) for us in walls_us)
 
 
 def share_memory(models: Sequence[LoadedOpenVINOModel]) -> None:
     """One memory for all, as the layers of a network have."""
     size = max((model.elements for model in models), default=0)
-    memory, noise = np.zeros(size + ALIGNED, np.float32), np.random.default_rng(0).standard_normal(size + ALIGNED, dtype=np.float32)
+    memory, noise = (
+        np.zeros(size + ALIGNED, np.float32),
+        np.random.default_rng(0).standard_normal(size + ALIGNED, dtype=np.float32),
+    )
     skipped = -memory.ctypes.data // memory.itemsize % ALIGNED
     for model in models:
         model.borrow(memory[skipped:], noise)
@@ -182,7 +236,10 @@ def share_memory(models: Sequence[LoadedOpenVINOModel]) -> None:
 
 def tensor_views(memory: np.ndarray, shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
     starts = np.cumsum([0, *map(allocate_tensor, shapes)])
-    return [memory[at : at + prod(shape)].reshape(shape) for at, shape in zip(starts, shapes, strict=False)]
+    return [
+        memory[at : at + prod(shape)].reshape(shape)
+        for at, shape in zip(starts, shapes, strict=False)
+    ]
 
 
 def allocate_tensor(shape: tuple[int, ...]) -> int:
@@ -200,21 +257,31 @@ def fed_channels_last(model: openvino.Model) -> openvino.Model:
 
 
 def wants_carrier(chain: Sequence[Kernel]) -> bool:
-    """Maps that a lone kernel would read plain, or find side by side already, and in a network reads with their channels last."""
+    """Maps that a lone kernel would read plain, or find side by side already, and in a network
+    reads with their channels last.
+    """
     kernel = chain[0]
     if len(chain) > 1 or len(inputs_of(kernel)[0]) != 4:
         return False
-    return kernel.kind in ("pool", "gap") or ((kernel.kind == "concat" or kernel.op in SPLITS) and axis_of(kernel) == 1)
+    return kernel.kind in ("pool", "gap") or (
+        (kernel.kind == "concat" or kernel.op in SPLITS) and axis_of(kernel) == 1
+    )
 
 
 def chain_to_onnx(chain: Sequence[Kernel], carried: bool = False) -> bytes:
-    """The chain, all that its last kernel writes as outputs; where it is carried, behind depthwise convolutions that write what it reads.
+    """The chain, all that its last kernel writes as outputs.
+
+    Where it is carried, behind depthwise convolutions that write what it reads.
 
     Raises UnsupportedOp, naming the kernel, where it has no ONNX form.
     """
     model, value = OnnxModelBuilder(), ""
     for position, kernel in enumerate(chain):
-        fresh = [add_carrier(model, shape) if carried else model.read(shape) for i, shape in enumerate(inputs_of(kernel)) if i or not position]
+        fresh = [
+            add_carrier(model, shape) if carried else model.read(shape)
+            for i, shape in enumerate(inputs_of(kernel))
+            if i or not position
+        ]
         value = emit(model, kernel, [value, *fresh] if position else fresh)
     for name in model.nodes[-1].output:
         model.write(name)
@@ -224,7 +291,9 @@ def chain_to_onnx(chain: Sequence[Kernel], carried: bool = False) -> bytes:
 def add_carrier(model: OnnxModelBuilder, shape: tuple[int, ...]) -> str:
     channels = shape[1]
     weights = model.weight(channels, 1, 3, 3), model.weight(channels)
-    return model.add("Conv", model.read(shape), *weights, group=channels, kernel_shape=[3, 3], pads=[1] * 4)
+    return model.add(
+        "Conv", model.read(shape), *weights, group=channels, kernel_shape=[3, 3], pads=[1] * 4
+    )
 
 
 def do_nothing() -> None:

@@ -5,22 +5,37 @@ from __future__ import annotations
 from nnstretch.errors import BadInput, UnknownName
 from nnstretch.profile.backends.meter import Meter
 
-BACKENDS = {"onnxruntime": ("float32",), "litert": ("int8", "float32"), "openvino": ("float32",), "torch": ("float32",)}
+BACKENDS = {
+    "onnxruntime": ("float32",),
+    "litert": ("int8", "float32"),
+    "openvino": ("float32",),
+    "torch": ("float32",),
+}
 """Element types that can be profiled, the usual one first."""
 EXTRAS = {"onnxruntime": "profile", "litert": "litert", "openvino": "openvino", "torch": "capture"}
 
 
 def meter_for(backend: str, dtype: str | None = None, device: str = "cpu") -> Meter:
-    """Raises UnknownName for a backend or element type that nobody measures, BadInput where its runtime is not installed."""
+    """Raises UnknownName for a backend or element type that nobody measures, BadInput where its
+    runtime is not installed.
+    """
     if backend not in BACKENDS:
-        raise UnknownName(f"unknown backend {backend!r}, command line, known are {', '.join(BACKENDS)}")
+        raise UnknownName(
+            f"unknown backend {backend!r}, command line, known are {', '.join(BACKENDS)}"
+        )
     dtype = dtype or BACKENDS[backend][0]
     if dtype not in BACKENDS[backend]:
-        raise UnknownName(f"unknown element type {dtype!r}, backend {backend}, it has {', '.join(BACKENDS[backend])}")
+        raise UnknownName(
+            f"unknown element type {dtype!r}, backend {backend}, it has"
+            f" {', '.join(BACKENDS[backend])}"
+        )
     try:
         return build_meter(backend, dtype, device)
     except ImportError as error:
-        raise BadInput(f"backend {backend} is not installed ({error}), command line, pip install 'nnstretch[{EXTRAS[backend]}]'") from error
+        raise BadInput(
+            f"backend {backend} is not installed ({error}), command line, pip install"
+            f" 'nnstretch[{EXTRAS[backend]}]'"
+        ) from error
 
 
 def cuda_devices(backend: str) -> int:

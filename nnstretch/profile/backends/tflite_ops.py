@@ -11,8 +11,18 @@ from nnstretch.protocols import Kernel
 
 CLAMPS = {"relu": 1, "relu6": 3, "hardtanh": 3}
 """Fused activation functions; `hardtanh` is what PyTorch's ReLU6 becomes."""
-PLAIN = {"relu": ("RELU", ""), "hardswish": ("HARD_SWISH", "HardSwishOptions"), "gelu": ("GELU", "GeluOptions"), "tanh": ("TANH", "")}
-UNQUANTISED = {"relu6": ("RELU6", ""), "hardtanh": ("RELU6", ""), "leaky_relu": ("LEAKY_RELU", "LeakyReluOptions"), "exp": ("EXP", "")}
+PLAIN = {
+    "relu": ("RELU", ""),
+    "hardswish": ("HARD_SWISH", "HardSwishOptions"),
+    "gelu": ("GELU", "GeluOptions"),
+    "tanh": ("TANH", ""),
+}
+UNQUANTISED = {
+    "relu6": ("RELU6", ""),
+    "hardtanh": ("RELU6", ""),
+    "leaky_relu": ("LEAKY_RELU", "LeakyReluOptions"),
+    "exp": ("EXP", ""),
+}
 """They stay in float32, between a DEQUANTIZE and a QUANTIZE, in an int8 network."""
 FIXED = {"LOGISTIC": (1 / 256, -128), "TANH": (1 / 128, 0)}
 """Scales of int8 outputs that the operator dictates."""
@@ -27,13 +37,25 @@ def activation(model: TfliteModelBuilder, kernel: Kernel, value: int, op: str) -
         gate = model.op("LOGISTIC", (value,), shape, scale=FIXED["LOGISTIC"])
         return gate if op == "sigmoid" else model.op("MUL", (value, gate), shape, "MulOptions")
     if op == "hardsigmoid":
-        clamped = model.op("ADD", (value, model.constant((), 3.0)), shape, "AddOptions", fusedActivationFunction=CLAMPS["relu6"])
+        clamped = model.op(
+            "ADD",
+            (value, model.constant((), 3.0)),
+            shape,
+            "AddOptions",
+            fusedActivationFunction=CLAMPS["relu6"],
+        )
         return scale_by(model, clamped, 1 / 6)
     if op in ("scale", "shift"):
-        return scale_by(model, value, 0.5) if op == "scale" else model.op("ADD", (value, model.constant((), 0.5)), shape, "AddOptions")
+        return (
+            scale_by(model, value, 0.5)
+            if op == "scale"
+            else model.op("ADD", (value, model.constant((), 0.5)), shape, "AddOptions")
+        )
     if op in UNQUANTISED:
         return compute_in_float(model, value, *UNQUANTISED[op])
-    raise UnsupportedOp(f"cannot build {op} for LiteRT, kernel {kernel.name}, no rule for this activation")
+    raise UnsupportedOp(
+        f"cannot build {op} for LiteRT, kernel {kernel.name}, no rule for this activation"
+    )
 
 
 def scale_by(model: TfliteModelBuilder, value: int, factor: float) -> int:
@@ -45,7 +67,9 @@ def compute_in_float(model: TfliteModelBuilder, value: int, name: str, options: 
     if model.dtype == "float32":
         return model.op(name, (value,), shape, options)
     model.dtype = "float32"
-    real = model.op(name, (model.op("DEQUANTIZE", (value,), shape, "DequantizeOptions"),), shape, options)
+    real = model.op(
+        name, (model.op("DEQUANTIZE", (value,), shape, "DequantizeOptions"),), shape, options
+    )
     model.dtype = "int8"
     return model.op("QUANTIZE", (real,), shape, "QuantizeOptions")
 
@@ -53,17 +77,34 @@ def compute_in_float(model: TfliteModelBuilder, value: int, name: str, options: 
 def norm(model: TfliteModelBuilder, kernel: Kernel, value: int, clamp: int) -> int:
     shape = model.shape(value)
     if kernel.op == "batch_norm":
-        sides = (*(1 for _ in shape[:-1]), shape[-1]) if len(shape) == 4 else (1, kernel.cin, *(1 for _ in shape[2:]))
+        sides = (
+            (*(1 for _ in shape[:-1]), shape[-1])
+            if len(shape) == 4
+            else (1, kernel.cin, *(1 for _ in shape[2:]))
+        )
         for name in ("SUB", "MUL", "MUL"):
-            value = model.op(name, (value, model.constant(sides)), shape, f"{name.capitalize()}Options")
-        return model.op("ADD", (value, model.constant(sides)), shape, "AddOptions", fusedActivationFunction=clamp)
+            value = model.op(
+                name, (value, model.constant(sides)), shape, f"{name.capitalize()}Options"
+            )
+        return model.op(
+            "ADD",
+            (value, model.constant(sides)),
+            shape,
+            "AddOptions",
+            fusedActivationFunction=clamp,
+        )
     if kernel.op == "layer_norm" and not clamp:
         return layer_norm(model, value)
-    raise UnsupportedOp(f"cannot build {kernel.op} for LiteRT, kernel {kernel.name}, no rule for this norm")
+    raise UnsupportedOp(
+        f"cannot build {kernel.op} for LiteRT, kernel {kernel.name}, no rule for this norm"
+    )
 
 
 def layer_norm(model: TfliteModelBuilder, value: int) -> int:
-    """Along the last axis; statistics have one number a row. Its gain and offset go into the linear layer that nearly always follows."""
+    """Along the last axis; statistics have one number a row.
+
+    Its gain and offset go into the linear layer that nearly always follows.
+    """
     shape, width = model.shape(value), model.shape(value)[-1]
     rows = prod(shape[:-1])
     flat = (1, rows, width)
@@ -73,11 +114,21 @@ def layer_norm(model: TfliteModelBuilder, value: int) -> int:
         return add_reshape(model, statistic, (1, rows, 1))
 
     def mean(of: int) -> int:
-        return model.op("MEAN", (of, model.integers([0, 2])), (rows,), "ReducerOptions", keepDims=False)
+        return model.op(
+            "MEAN", (of, model.integers([0, 2])), (rows,), "ReducerOptions", keepDims=False
+        )
 
     average = mean(source)
-    spread = model.op("SQUARED_DIFFERENCE", (source, per_row(average)), flat, "SquaredDifferenceOptions", scale=(0.01, -128))
-    shifted = model.op("ADD", (mean(spread), model.constant((), 0.001)), (rows,), "AddOptions", scale=(0.01, -128))
+    spread = model.op(
+        "SQUARED_DIFFERENCE",
+        (source, per_row(average)),
+        flat,
+        "SquaredDifferenceOptions",
+        scale=(0.01, -128),
+    )
+    shifted = model.op(
+        "ADD", (mean(spread), model.constant((), 0.001)), (rows,), "AddOptions", scale=(0.01, -128)
+    )
     inverse = model.op("RSQRT", (shifted,), (rows,), scale=(0.05, -128))
     offset = model.op("MUL", (average, inverse), (rows,), "MulOptions")
     offset = model.op("SUB", (model.constant((), 0.001), offset), (rows,), "SubOptions")
@@ -89,34 +140,67 @@ def layer_norm(model: TfliteModelBuilder, value: int) -> int:
 def add_reshape(model: TfliteModelBuilder, value: int, shape: tuple[int, ...]) -> int:
     if model.shape(value) == shape:
         return value
-    return model.op("RESHAPE", (value, model.integers(shape)), shape, "ReshapeOptions", like=value, newShape=list(shape))
+    return model.op(
+        "RESHAPE",
+        (value, model.integers(shape)),
+        shape,
+        "ReshapeOptions",
+        like=value,
+        newShape=list(shape),
+    )
 
 
 def add_transpose(model: TfliteModelBuilder, value: int, order: tuple[int, ...]) -> int:
     shape = tuple(model.shape(value)[axis] for axis in order)
-    return model.op("TRANSPOSE", (value, model.integers(order)), shape, "TransposeOptions", like=value)
+    return model.op(
+        "TRANSPOSE", (value, model.integers(order)), shape, "TransposeOptions", like=value
+    )
 
 
-def add_matmul(model: TfliteModelBuilder, kernel: Kernel, values: list[int], shape: tuple[int, ...]) -> int:
+def add_matmul(
+    model: TfliteModelBuilder, kernel: Kernel, values: list[int], shape: tuple[int, ...]
+) -> int:
     """Batched products of matrices; attention is two of them around a softmax."""
     if kernel.op == "scaled_dot_product_attention":
         query, key, content = (values * 3)[:3]
         query, key = scale_by(model, query, 0.35), scale_by(model, key, 0.35)
         rank = len(model.shape(key))
-        scores = fold_batch_axes(model, query, add_transpose(model, key, (*range(rank - 2), rank - 1, rank - 2)))
-        weights = model.op("SOFTMAX", (scores,), model.shape(scores), "SoftmaxOptions", scale=(1 / 256, -128), beta=1.0)
+        scores = fold_batch_axes(
+            model, query, add_transpose(model, key, (*range(rank - 2), rank - 1, rank - 2))
+        )
+        weights = model.op(
+            "SOFTMAX",
+            (scores,),
+            model.shape(scores),
+            "SoftmaxOptions",
+            scale=(1 / 256, -128),
+            beta=1.0,
+        )
         return fold_batch_axes(model, weights, content)
     left, right = model.shape(values[0]), model.shape(values[-1])
-    if kernel.op not in ("matmul", "bmm", "mm") or len(values) != 2 or left[-1] != right[-2] or len(left) != len(right):
-        raise UnsupportedOp(f"cannot build {kernel.op} for LiteRT, kernel {kernel.name} of {kernel.shapes_in}, no rule for this product")
+    if (
+        kernel.op not in ("matmul", "bmm", "mm")
+        or len(values) != 2
+        or left[-1] != right[-2]
+        or len(left) != len(right)
+    ):
+        raise UnsupportedOp(
+            f"cannot build {kernel.op} for LiteRT, kernel {kernel.name} of {kernel.shapes_in}, no"
+            " rule for this product"
+        )
     return fold_batch_axes(model, values[0], values[1])
 
 
 def fold_batch_axes(model: TfliteModelBuilder, left: int, right: int) -> int:
     """BATCH_MATMUL takes one batch axis, so more are folded into it."""
     shape = (*model.shape(left)[:-1], model.shape(right)[-1])
-    folded = [add_reshape(model, v, (prod(model.shape(v)[:-2]), *model.shape(v)[-2:])) for v in (left, right)]
-    value = model.op("BATCH_MATMUL", folded, (model.shape(folded[0])[0], *shape[-2:]), "BatchMatMulOptions")
+    folded = [
+        add_reshape(model, v, (prod(model.shape(v)[:-2]), *model.shape(v)[-2:]))
+        for v in (left, right)
+    ]
+    value = model.op(
+        "BATCH_MATMUL", folded, (model.shape(folded[0])[0], *shape[-2:]), "BatchMatMulOptions"
+    )
     return add_reshape(model, value, shape)
 
 
@@ -131,11 +215,22 @@ def reshape(model: TfliteModelBuilder, kernel: Kernel, value: int, shape: tuple[
     if kernel.op in ("pad", "constant_pad_nd"):
         amounts = [[(b - a) // 2, b - a - (b - a) // 2] for a, b in zip(size, shape, strict=True)]
         if min(map(min, amounts)) >= 0:
-            return model.op("PAD", (value, model.integers(amounts)), shape, "PadOptions", like=value)
+            return model.op(
+                "PAD", (value, model.integers(amounts)), shape, "PadOptions", like=value
+            )
     if kernel.op == "upsample_nearest2d":
-        return model.op("RESIZE_NEAREST_NEIGHBOR", (value, model.integers(shape[1:3])), shape, "ResizeNearestNeighborOptions",
-                        like=value, halfPixelCenters=True)  # fmt: skip
-    raise UnsupportedOp(f"cannot build {kernel.op} for LiteRT, kernel {kernel.name}, no rule for this movement of data")
+        return model.op(
+            "RESIZE_NEAREST_NEIGHBOR",
+            (value, model.integers(shape[1:3])),
+            shape,
+            "ResizeNearestNeighborOptions",
+            like=value,
+            halfPixelCenters=True,
+        )
+    raise UnsupportedOp(
+        f"cannot build {kernel.op} for LiteRT, kernel {kernel.name}, no rule for this movement of"
+        " data"
+    )
 
 
 def slices(model: TfliteModelBuilder, kernel: Kernel, value: int, shape: tuple[int, ...]) -> int:
@@ -146,33 +241,63 @@ def slices(model: TfliteModelBuilder, kernel: Kernel, value: int, shape: tuple[i
     for piece in range(max(1, kernel.write_elements // max(1, prod(shape)))):
         start = [0] * len(size)
         start[axis] = min(piece * shape[axis], size[axis] - shape[axis])
-        found.append(model.op("SLICE", (value, model.integers(start), model.integers(shape)), shape, "SliceOptions", like=value))
+        found.append(
+            model.op(
+                "SLICE",
+                (value, model.integers(start), model.integers(shape)),
+                shape,
+                "SliceOptions",
+                like=value,
+            )
+        )
     return found[0]
 
 
 def picks(model: TfliteModelBuilder, kernel: Kernel, value: int, shape: tuple[int, ...]) -> int:
     """Slices one long along an axis that is gone afterwards."""
     size = kernel.shapes_in[0]
-    axis = next((i for i in range(len(size)) if (*size[:i], *size[i + 1 :]) == kernel.shape_out), None)
+    axis = next(
+        (i for i in range(len(size)) if (*size[:i], *size[i + 1 :]) == kernel.shape_out), None
+    )
     if axis is None:
-        raise UnsupportedOp(f"cannot build {kernel.op} for LiteRT, kernel {kernel.name}, {size} does not become {kernel.shape_out}")
+        raise UnsupportedOp(
+            f"cannot build {kernel.op} for LiteRT, kernel {kernel.name}, {size} does not become"
+            f" {kernel.shape_out}"
+        )
     piece = (*size[:axis], 1, *size[axis + 1 :])
     return add_reshape(model, slices(model, kernel, add_reshape(model, value, size), piece), shape)
 
 
 def permute(model: TfliteModelBuilder, kernel: Kernel, value: int) -> int:
-    """NCHW to NHWC costs nothing where maps are NHWC anyway; a shuffle of channels goes through NCHW and back."""
+    """NCHW to NHWC costs nothing where maps are NHWC anyway.
+
+    A shuffle of channels goes through NCHW and back.
+    """
     size, out = kernel.shapes_in[0], kernel.shape_out
-    if len(size) == 4 and out in ((size[0], size[2], size[3], size[1]), (size[0], size[3], size[1], size[2])):
+    if len(size) == 4 and out in (
+        (size[0], size[2], size[3], size[1]),
+        (size[0], size[3], size[1], size[2]),
+    ):
         return value
     if len(size) == 5 and size[3:] == out[3:] and size[1:3] == (out[2], out[1]):
         batch, groups, width, height, across = size
         flat = add_reshape(model, value, (batch, height, across, groups * width))
         planes = add_reshape(model, add_transpose(model, flat, (0, 3, 1, 2)), size)
-        shuffled = add_reshape(model, add_transpose(model, planes, (0, 2, 1, 3, 4)), (batch, groups * width, height, across))
+        shuffled = add_reshape(
+            model,
+            add_transpose(model, planes, (0, 2, 1, 3, 4)),
+            (batch, groups * width, height, across),
+        )
         return add_transpose(model, shuffled, (0, 2, 3, 1))
-    orders = [order for order in permutations(range(len(size))) if tuple(size[axis] for axis in order) == out]
+    orders = [
+        order
+        for order in permutations(range(len(size)))
+        if tuple(size[axis] for axis in order) == out
+    ]
     if not orders:
-        raise UnsupportedOp(f"cannot build {kernel.op} for LiteRT, kernel {kernel.name}, {size} does not become {out}")
+        raise UnsupportedOp(
+            f"cannot build {kernel.op} for LiteRT, kernel {kernel.name}, {size} does not become"
+            f" {out}"
+        )
     moved = next((order for order in orders if order != tuple(range(len(size)))), orders[0])
     return add_transpose(model, add_reshape(model, value, size), moved)

@@ -1,7 +1,9 @@
-"""Write a .tflite file operator by operator, without a converter: milliseconds a model, random weights.
+"""Write a .tflite file operator by operator, without a converter.
 
-Layout is LiteRT's: NHWC maps, OHWI filters. In int8, activations have one scale and zero point a tensor, weights one scale a
-channel, biases are int32, as ai-edge-quantizer writes them.
+Milliseconds a model, random weights.
+
+Layout is LiteRT's: NHWC maps, OHWI filters. In int8, activations have one scale and zero point a
+tensor, weights one scale a channel, biases are int32, as ai-edge-quantizer writes them.
 """
 
 from __future__ import annotations
@@ -18,7 +20,11 @@ from ai_edge_litert import schema_py_generated as schema
 SCALE, ZERO_POINT = 0.05, -3
 """Of an int8 activation where nothing fixes them; kernels take the same time for other values."""
 WEIGHT_SCALE = 0.01
-ELEMENT_TYPES = {"float32": schema.TensorType.FLOAT32, "int8": schema.TensorType.INT8, "int32": schema.TensorType.INT32}
+ELEMENT_TYPES = {
+    "float32": schema.TensorType.FLOAT32,
+    "int8": schema.TensorType.INT8,
+    "int32": schema.TensorType.INT32,
+}
 
 
 class TfliteModelBuilder:
@@ -46,9 +52,21 @@ class TfliteModelBuilder:
         """Another copy of the kernels reads the same inputs from the first one on."""
         self.unread = 0
 
-    def op(self, name: str, inputs: Sequence[int], shape: Sequence[int], options: str = "", like: int | None = None,
-           scale: tuple[float, int] | None = None, second: bool = False, **fields: Any) -> int:  # fmt: skip
-        """Append an operator with the fields of its options; its output has the scale of `like`, the one given, or the usual."""
+    def op(
+        self,
+        name: str,
+        inputs: Sequence[int],
+        shape: Sequence[int],
+        options: str = "",
+        like: int | None = None,
+        scale: tuple[float, int] | None = None,
+        second: bool = False,
+        **fields: Any,
+    ) -> int:
+        """Append an operator with the fields of its options.
+
+        Its output has the scale of `like`, the one given, or the usual.
+        """
         quantisation = self.tensors[like].quantization if like is not None else None
         value = self.activation(shape, scale, quantisation)
         operator = schema.OperatorT()
@@ -59,13 +77,21 @@ class TfliteModelBuilder:
             for key, field in fields.items():
                 setattr(made, key, field)
             if second:
-                operator.builtinOptions2, operator.builtinOptions2Type = made, getattr(schema.BuiltinOptions2, options)
+                operator.builtinOptions2, operator.builtinOptions2Type = (
+                    made,
+                    getattr(schema.BuiltinOptions2, options),
+                )
             else:
-                operator.builtinOptions, operator.builtinOptionsType = made, getattr(schema.BuiltinOptions, options)
+                operator.builtinOptions, operator.builtinOptionsType = (
+                    made,
+                    getattr(schema.BuiltinOptions, options),
+                )
         self.operators.append(operator)
         return value
 
-    def activation(self, shape: Sequence[int], scale: tuple[float, int] | None = None, quantisation: Any = None) -> int:
+    def activation(
+        self, shape: Sequence[int], scale: tuple[float, int] | None = None, quantisation: Any = None
+    ) -> int:
         tensor = self.tensor(shape, self.dtype, None)
         if self.dtype == "int8":
             step, zero_point = scale or (SCALE, ZERO_POINT)
@@ -83,7 +109,9 @@ class TfliteModelBuilder:
         if self.dtype == "float32":
             return self.weight((size,), 0)
         tensor = self.tensor((size,), "int32", np.zeros(size, np.int32))
-        tensor.quantization = steps([WEIGHT_SCALE * float(self.tensors[source].quantization.scale[0])] * size, [0] * size, 0)
+        tensor.quantization = steps(
+            [WEIGHT_SCALE * float(self.tensors[source].quantization.scale[0])] * size, [0] * size, 0
+        )
         return len(self.tensors) - 1
 
     def constant(self, shape: Sequence[int], value: float | None = None) -> int:
@@ -103,11 +131,21 @@ class TfliteModelBuilder:
     def first_number(self, value: int) -> int:
         """Its first number."""
         one = [1] * len(self.shape(value))
-        return self.op("SLICE", (value, self.integers([0] * len(one)), self.integers(one)), one, "SliceOptions", like=value)
+        return self.op(
+            "SLICE",
+            (value, self.integers([0] * len(one)), self.integers(one)),
+            one,
+            "SliceOptions",
+            like=value,
+        )
 
     def lowest_value(self, like: int) -> int:
         """What a maximum ignores, in the scale of another value."""
-        data = np.full(1, -128, np.int8) if self.dtype == "int8" else np.full(1, np.finfo(np.float32).min, np.float32)
+        data = (
+            np.full(1, -128, np.int8)
+            if self.dtype == "int8"
+            else np.full(1, np.finfo(np.float32).min, np.float32)
+        )
         tensor = self.tensor((), self.dtype, data)
         tensor.quantization = self.tensors[like].quantization
         return len(self.tensors) - 1

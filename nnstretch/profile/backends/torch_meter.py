@@ -1,4 +1,6 @@
-"""The PyTorch meter: eager float32 kernels and networks, on one thread of the CPU or on a CUDA device."""
+"""The PyTorch meter: eager float32 kernels and networks, on one thread of the CPU or on a CUDA
+device.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,19 @@ RULES = FusionRules(frozenset())
 """Eager PyTorch fuses nothing, a batch norm not even into a convolution."""
 FRAMED = 200
 TINY_US = 100.0
-"""A CUDA timing shorter than this is taken again over several launches: events resolve half a microsecond."""
+"""A CUDA timing shorter than this is taken again over several launches.
+
+Events resolve half a microsecond.
+"""
 MOST_LAUNCHES = 64
 
 
 class TorchMeter:
-    """Float32, eager. On CUDA a launch costs what it adds to a stream of launches: the device's work or the call, whichever is longer."""
+    """Float32, eager.
+
+    On CUDA a launch costs what it adds to a stream of launches: the device's work or the call,
+    whichever is longer.
+    """
 
     name = "torch"
     dtype = "float32"
@@ -37,11 +46,19 @@ class TorchMeter:
         """Raises BadInput for anything but `cpu` and a CUDA device that is there."""
         kind, _, index = device.partition(":")
         if not re.fullmatch(r"cpu|cuda(:[0-9]{1,3})?", device):
-            raise BadInput(f"no device {device!r}, torch {torch.__version__}, it must be cpu, cuda or cuda:INDEX")
+            raise BadInput(
+                f"no device {device!r}, torch {torch.__version__}, it must be cpu, cuda or"
+                " cuda:INDEX"
+            )
         if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
-            raise BadInput(f"no CUDA device, {device!r} asked for, torch {torch.__version__} finds {torch.cuda.device_count()}")
+            raise BadInput(
+                f"no CUDA device, {device!r} asked for, torch {torch.__version__} finds"
+                f" {torch.cuda.device_count()}"
+            )
         self.device = torch.device(device)
-        self.version = f"torch {torch.__version__}" + (f", {torch.cuda.get_device_name(self.device)}" if kind == "cuda" else "")
+        self.version = f"torch {torch.__version__}" + (
+            f", {torch.cuda.get_device_name(self.device)}" if kind == "cuda" else ""
+        )
 
     @property
     def rules(self) -> FusionRules | None:
@@ -66,9 +83,15 @@ class TorchMeter:
     @property
     def gpu_uuid(self) -> str:
         """Of the CUDA device, as `energy.find` wants it; empty on the CPU."""
-        return f"GPU-{torch.cuda.get_device_properties(self.device).uuid}" if self.device.type == "cuda" else ""
+        return (
+            f"GPU-{torch.cuda.get_device_properties(self.device).uuid}"
+            if self.device.type == "cuda"
+            else ""
+        )
 
-    def measure(self, chains: Sequence[tuple[Kernel, ...]], rounds: int, /) -> list[tuple[float, ...]]:
+    def measure(
+        self, chains: Sequence[tuple[Kernel, ...]], rounds: int, /
+    ) -> list[tuple[float, ...]]:
         """Microseconds of every chain in every round; see `Meter`."""
         with one_thread(), torch.inference_mode(), self.here():
             loaded = [self.loaded(chain) for chain in chains]
@@ -77,7 +100,9 @@ class TorchMeter:
             return time_interleaved(runs, fresh, rounds, self.framing_us, self.clock_us)
 
     def loaded(self, chain: tuple[Kernel, ...]) -> LoadedTorchKernels | None:
-        """None where the chain has no eager form, or PyTorch refuses it or makes something else of it."""
+        """None where the chain has no eager form, or PyTorch refuses it or makes something else of
+        it.
+        """
         try:
             found = LoadedTorchKernels(build(chain), shapes_of(chain), self.device)
             return found if writes(chain[-1], found.run()) else None
@@ -86,14 +111,21 @@ class TorchMeter:
 
     @cached_property
     def framing_us(self) -> float:
-        """What the harness adds: a call of a module that does nothing. On CUDA it is part of a launch, as in a network."""
+        """What the harness adds: a call of a module that does nothing.
+
+        On CUDA it is part of a launch, as in a network.
+        """
         if self.device.type == "cuda":
             return 0.0
         empty = LoadedTorchKernels(EagerChain([EagerCall(itself)]), [(1,)], self.device)
         return float(np.median([wall_us(empty.run) for _ in range(FRAMED)]))
 
     def clock_us(self, run: Callable[[], object]) -> float:
-        return spread_us(lambda launches: events_us(run, launches)) if self.device.type == "cuda" else wall_us(run)
+        return (
+            spread_us(lambda launches: events_us(run, launches))
+            if self.device.type == "cuda"
+            else wall_us(run)
+        )
 
     @contextmanager
     def here(self) -> Iterator[None]:
@@ -120,7 +152,9 @@ class TorchMeter:
 class LoadedTorchKernels:
     """A module on its device, and numbers to feed it."""
 
-    def __init__(self, module: nn.Module, shapes: Sequence[tuple[int, ...]], device: torch.device) -> None:
+    def __init__(
+        self, module: nn.Module, shapes: Sequence[tuple[int, ...]], device: torch.device
+    ) -> None:
         noise = torch.Generator().manual_seed(0)
         self.module = module.to(device)
         self.data = [torch.randn(shape, generator=noise).to(device) for shape in shapes]
@@ -136,7 +170,10 @@ class LoadedTorchKernels:
 
 
 def spread_us(timed_us: Callable[[int], float]) -> float:
-    """Microseconds of one launch: alone where that is long enough to tell, else of many in a row."""
+    """Microseconds of one launch.
+
+    Alone where that is long enough to tell, else of many in a row.
+    """
     once_us = timed_us(1)
     if once_us >= TINY_US:
         return once_us

@@ -1,7 +1,8 @@
-"""Chains of kernels -> one eager PyTorch module with random weights, operator by operator as a network calls them.
+"""Chains of kernels -> one eager PyTorch module with random weights, operator by operator as a
+network calls them.
 
-What moves data is followed by the copy that a view puts off (`permute`, `transpose`); what only selects is a view and
-costs its call (`chunk`, `split`, `slice`).
+What moves data is followed by the copy that a view puts off (`permute`, `transpose`); what only
+selects is a view and costs its call (`chunk`, `split`, `slice`).
 """
 
 from __future__ import annotations
@@ -22,17 +23,46 @@ from nnstretch.protocols import Kernel
 
 Run = Callable[..., torch.Tensor]
 ACTIVATIONS: dict[str, Run] = {
-    "relu": F.relu, "relu6": F.relu6, "hardtanh": partial(F.hardtanh, min_val=0.0, max_val=6.0), "silu": F.silu, "hardswish": F.hardswish,
-    "hardsigmoid": F.hardsigmoid, "sigmoid": torch.sigmoid, "gelu": F.gelu, "elu": F.elu, "selu": F.selu, "celu": F.celu,
-    "leaky_relu": F.leaky_relu, "mish": F.mish, "tanh": torch.tanh, "softplus": F.softplus, "softsign": F.softsign,
-    "clamp": partial(torch.clamp, min=0.0, max=6.0), "clamp_min": partial(torch.clamp, min=0.0), "clamp_max": partial(torch.clamp, max=6.0),
-    "exp": torch.exp, "sqrt": torch.sqrt, "rsqrt": torch.rsqrt, "neg": torch.neg, "pow": lambda x: torch.pow(x, 2.0),
-    "shift": lambda x: torch.add(x, 1.5), "scale": lambda x: torch.mul(x, 1.5),
-}  # fmt: skip
-BINARY: dict[str, Run] = {"add": torch.add, "sub": torch.sub, "rsub": torch.rsub, "mul": torch.mul, "div": torch.div}
+    "relu": F.relu,
+    "relu6": F.relu6,
+    "hardtanh": partial(F.hardtanh, min_val=0.0, max_val=6.0),
+    "silu": F.silu,
+    "hardswish": F.hardswish,
+    "hardsigmoid": F.hardsigmoid,
+    "sigmoid": torch.sigmoid,
+    "gelu": F.gelu,
+    "elu": F.elu,
+    "selu": F.selu,
+    "celu": F.celu,
+    "leaky_relu": F.leaky_relu,
+    "mish": F.mish,
+    "tanh": torch.tanh,
+    "softplus": F.softplus,
+    "softsign": F.softsign,
+    "clamp": partial(torch.clamp, min=0.0, max=6.0),
+    "clamp_min": partial(torch.clamp, min=0.0),
+    "clamp_max": partial(torch.clamp, max=6.0),
+    "exp": torch.exp,
+    "sqrt": torch.sqrt,
+    "rsqrt": torch.rsqrt,
+    "neg": torch.neg,
+    "pow": lambda x: torch.pow(x, 2.0),
+    "shift": lambda x: torch.add(x, 1.5),
+    "scale": lambda x: torch.mul(x, 1.5),
+}
+BINARY: dict[str, Run] = {
+    "add": torch.add,
+    "sub": torch.sub,
+    "rsub": torch.rsub,
+    "mul": torch.mul,
+    "div": torch.div,
+}
 PRODUCTS: dict[str, Run] = {
-    "matmul": torch.matmul, "bmm": torch.bmm, "mm": torch.mm, "scaled_dot_product_attention": F.scaled_dot_product_attention,
-}  # fmt: skip
+    "matmul": torch.matmul,
+    "bmm": torch.bmm,
+    "mm": torch.mm,
+    "scaled_dot_product_attention": F.scaled_dot_product_attention,
+}
 NORMS = {"batch_norm": nn.BatchNorm2d, "layer_norm": nn.LayerNorm, "rms_norm": nn.RMSNorm}
 
 
@@ -46,7 +76,9 @@ class EagerCall:
 
 
 class EagerChain(nn.Module):
-    """Reads the inputs of its first kernel, then what each further one reads besides the value before it."""
+    """Reads the inputs of its first kernel, then what each further one reads besides the value
+    before it.
+    """
 
     def __init__(self, calls: Sequence[EagerCall]) -> None:
         super().__init__()
@@ -67,7 +99,12 @@ def build(chain: Sequence[Kernel]) -> EagerChain:
 
 def shapes_of(chain: Sequence[Kernel]) -> list[tuple[int, ...]]:
     """What the module of a chain reads."""
-    return [shape for position, kernel in enumerate(chain) for i, shape in enumerate(inputs_of(kernel)) if i or not position]
+    return [
+        shape
+        for position, kernel in enumerate(chain)
+        for i, shape in enumerate(inputs_of(kernel))
+        if i or not position
+    ]
 
 
 def calls_of(kernel: Kernel) -> list[EagerCall]:
@@ -76,12 +113,17 @@ def calls_of(kernel: Kernel) -> list[EagerCall]:
     own = len(inputs_of(kernel)) - kernel.epilogue.count("add")
     calls = [EagerCall(BUILDERS[kernel.kind](kernel), own - 1)]
     for op in kernel.epilogue:
-        calls.append(EagerCall(torch.add, 1) if op == "add" else EagerCall(pick(ACTIVATIONS, op, kernel)))
+        calls.append(
+            EagerCall(torch.add, 1) if op == "add" else EagerCall(pick(ACTIVATIONS, op, kernel))
+        )
     return calls
 
 
 def unsupported(kernel: Kernel, why: str) -> UnsupportedOp:
-    return UnsupportedOp(f"kind {kernel.kind!r} ({kernel.op}) cannot be measured in PyTorch, kernel {kernel.name}, {why}")
+    return UnsupportedOp(
+        f"kind {kernel.kind!r} ({kernel.op}) cannot be measured in PyTorch, kernel {kernel.name},"
+        f" {why}"
+    )
 
 
 def pick(known: dict[str, Run], op: str, kernel: Kernel) -> Run:
@@ -94,7 +136,9 @@ def conv(kernel: Kernel) -> Run:
     if len(inputs_of(kernel)[0]) != 4:
         raise unsupported(kernel, f"it must be over maps, not {inputs_of(kernel)[0]}")
     top, left = padding(kernel)[:2]
-    return nn.Conv2d(kernel.cin, kernel.cout, kernel.kernel, kernel.stride, (top, left), groups=kernel.groups)
+    return nn.Conv2d(
+        kernel.cin, kernel.cout, kernel.kernel, kernel.stride, (top, left), groups=kernel.groups
+    )
 
 
 def linear(kernel: Kernel) -> Run:
@@ -103,24 +147,50 @@ def linear(kernel: Kernel) -> Run:
 
 def pool(kernel: Kernel) -> Run:
     if kernel.op.startswith("adaptive") and len(kernel.shape_out) == 4:
-        return partial(F.adaptive_max_pool2d if "max" in kernel.op else F.adaptive_avg_pool2d, output_size=kernel.shape_out[2:])
-    known: dict[str, Run] = {"max_pool2d": F.max_pool2d, "max_pool2d_with_indices": F.max_pool2d, "avg_pool2d": F.avg_pool2d}
+        return partial(
+            F.adaptive_max_pool2d if "max" in kernel.op else F.adaptive_avg_pool2d,
+            output_size=kernel.shape_out[2:],
+        )
+    known: dict[str, Run] = {
+        "max_pool2d": F.max_pool2d,
+        "max_pool2d_with_indices": F.max_pool2d,
+        "avg_pool2d": F.avg_pool2d,
+    }
     window = min(kernel.kernel, inputs_of(kernel)[0][-1])
-    return partial(pick(known, kernel.op, kernel), kernel_size=window, stride=kernel.stride, padding=tuple(padding(kernel)[:2]))
+    return partial(
+        pick(known, kernel.op, kernel),
+        kernel_size=window,
+        stride=kernel.stride,
+        padding=tuple(padding(kernel)[:2]),
+    )
 
 
 def gap(kernel: Kernel) -> Run:
     if kernel.op.startswith("adaptive"):
-        return partial(F.adaptive_max_pool2d if "max" in kernel.op else F.adaptive_avg_pool2d, output_size=1)
-    known: dict[str, Run] = {"mean": torch.mean, "sum": torch.sum, "amax": torch.amax, "linalg_vector_norm": torch.linalg.vector_norm}
+        return partial(
+            F.adaptive_max_pool2d if "max" in kernel.op else F.adaptive_avg_pool2d, output_size=1
+        )
+    known: dict[str, Run] = {
+        "mean": torch.mean,
+        "sum": torch.sum,
+        "amax": torch.amax,
+        "linalg_vector_norm": torch.linalg.vector_norm,
+    }
     dims, kept = reduced(inputs_of(kernel)[0], kernel.shape_out)
     return partial(pick(known, kernel.op or "mean", kernel), dim=dims, keepdim=kept)
 
 
 def reduced(shape: tuple[int, ...], out: tuple[int, ...]) -> tuple[tuple[int, ...], bool]:
-    """Axes that are reduced away, and whether they stay with one element; those behind the channels where the shapes do not tell."""
+    """Axes that are reduced away, and whether they stay with one element.
+
+    Those behind the channels where the shapes do not tell.
+    """
     if len(out) == len(shape):
-        return tuple(i for i, (a, b) in enumerate(zip(shape, out, strict=True)) if a != b) or tuple(range(2, len(shape))), True
+        return (
+            tuple(i for i, (a, b) in enumerate(zip(shape, out, strict=True)) if a != b)
+            or tuple(range(2, len(shape))),
+            True,
+        )
     dims, left = [], list(out)
     for axis, size in enumerate(shape):
         if left and left[0] == size:
@@ -167,10 +237,15 @@ def matmul(kernel: Kernel) -> Run:
 
 def reshape(kernel: Kernel) -> Run:
     shape, out = inputs_of(kernel)[0], kernel.shape_out
-    axis = next((i for i, (a, b) in enumerate(zip(shape, out, strict=False)) if a != b), len(shape) - 1)
+    axis = next(
+        (i for i, (a, b) in enumerate(zip(shape, out, strict=False)) if a != b), len(shape) - 1
+    )
     known: dict[str, Callable[[], Run]] = {
         **dict.fromkeys(("permute", "transpose", "t"), lambda: copied(permutation(shape, out))),
-        **dict.fromkeys(("chunk", "split", "split_with_sizes"), lambda: lambda x: torch.split(x, out[axis], axis)[0]),
+        **dict.fromkeys(
+            ("chunk", "split", "split_with_sizes"),
+            lambda: lambda x: torch.split(x, out[axis], axis)[0],
+        ),
         **dict.fromkeys(("pad", "constant_pad_nd"), lambda: partial(F.pad, pad=grown(shape, out))),
         "unbind": lambda: lambda x: torch.unbind(x, axis)[0],
         "select": lambda: lambda x: torch.select(x, axis, 0),
@@ -179,7 +254,9 @@ def reshape(kernel: Kernel) -> Run:
         "flip": lambda: partial(torch.flip, dims=(-1,)),
         "channel_shuffle": lambda: partial(F.channel_shuffle, groups=2),
         "pixel_shuffle": lambda: partial(F.pixel_shuffle, upscale_factor=isqrt(shape[1] // out[1])),
-        "pixel_unshuffle": lambda: partial(F.pixel_unshuffle, downscale_factor=isqrt(out[1] // shape[1])),
+        "pixel_unshuffle": lambda: partial(
+            F.pixel_unshuffle, downscale_factor=isqrt(out[1] // shape[1])
+        ),
         "upsample_nearest2d": lambda: partial(F.interpolate, size=out[2:]),
     }
     if kernel.op not in known or len(out) < len(shape) - 1:
@@ -203,6 +280,18 @@ def writes(kernel: Kernel, value: torch.Tensor) -> bool:
 
 
 BUILDERS: dict[str, Callable[[Kernel], Run]] = {
-    "conv": conv, "gconv": conv, "dwconv": conv, "linear": linear, "pool": pool, "gap": gap, "add": binary, "mul": binary, "concat": concat,
-    "activation": activation, "norm": norm, "softmax": softmax, "matmul": matmul, "reshape": reshape,
-}  # fmt: skip
+    "conv": conv,
+    "gconv": conv,
+    "dwconv": conv,
+    "linear": linear,
+    "pool": pool,
+    "gap": gap,
+    "add": binary,
+    "mul": binary,
+    "concat": concat,
+    "activation": activation,
+    "norm": norm,
+    "softmax": softmax,
+    "matmul": matmul,
+    "reshape": reshape,
+}

@@ -22,37 +22,61 @@ class Curve:
     points: tuple[tuple[float, float], ...]
 
 
-def curves(title: str, across: str, lines: tuple[Curve, ...], spell: Callable[[float], str]) -> Markup:
+def curves(
+    title: str, across: str, lines: tuple[Curve, ...], spell: Callable[[float], str]
+) -> Markup:
     """Lines over epochs; `spell` writes a value of the upright axis."""
     everything = [point for curve in lines for point in curve.points]
     x_low, x_high = min(x for x, _ in everything), max(x for x, _ in everything)
     low, high = _padded(min(y for _, y in everything), max(y for _, y in everything))
     x = svg.AxisScale(x_low, x_high, CURVE_LEFT_PX, CURVE_PX - 14)
     y = svg.AxisScale(low, high, CURVE_HIGH_PX - CURVE_BOTTOM_PX, 14)
-    spoken = "; ".join(f"{c.name} from {spell(c.points[0][1])} to {spell(c.points[-1][1])}" for c in lines)
+    spoken = "; ".join(
+        f"{c.name} from {spell(c.points[0][1])} to {spell(c.points[-1][1])}" for c in lines
+    )
     body = join(_curve(curve, x, y, spell) for curve in lines)
-    drawing = svg.svg(CURVE_PX, CURVE_HIGH_PX, title, spoken, _curve_axes(x, y, across, spell), body, class_="curves")
+    drawing = svg.svg(
+        CURVE_PX,
+        CURVE_HIGH_PX,
+        title,
+        spoken,
+        _curve_axes(x, y, across, spell),
+        body,
+        class_="curves",
+    )
     return tag("figure", tag("figcaption", title), drawing, _curve_legend(lines))
 
 
 def _padded(low: float, high: float) -> tuple[float, float]:
     """A flat line needs room, too; an axis of shares stays between 0 and 1."""
     room = (high - low) * 0.06 or abs(high) * 0.1 or 1.0
-    return (max(low - room, 0.0) if low >= 0 else low - room), (min(high + room, 1.0) if high <= 1.0 else high + room)
+    return (max(low - room, 0.0) if low >= 0 else low - room), (
+        min(high + room, 1.0) if high <= 1.0 else high + room
+    )
 
 
-def _curve_axes(x: svg.AxisScale, y: svg.AxisScale, across: str, spell: Callable[[float], str]) -> Markup:
+def _curve_axes(
+    x: svg.AxisScale, y: svg.AxisScale, across: str, spell: Callable[[float], str]
+) -> Markup:
     bottom = y.start_px
     levels = ticks(y.low, y.high, 5)
     level = [svg.line(x.start_px, y(v), x.end_px, y(v), class_="grid") for v in levels]
-    level += [svg.text(x.start_px - 7, y(v) + 4, spell(v), class_="small", anchor="end") for v in levels]
+    level += [
+        svg.text(x.start_px - 7, y(v) + 4, spell(v), class_="small", anchor="end") for v in levels
+    ]
     whole = (v for v in ticks(x.low, x.high, 8) if v == int(v))
     below = (svg.text(x(v), bottom + 16, tick(v), class_="small", anchor="middle") for v in whole)
-    name = svg.text((x.start_px + x.end_px) / 2, bottom + 33, across, class_="small", anchor="middle")
-    return join((*level, svg.line(x.start_px, bottom, x.end_px, bottom, class_="axis"), *below, name))
+    name = svg.text(
+        (x.start_px + x.end_px) / 2, bottom + 33, across, class_="small", anchor="middle"
+    )
+    return join(
+        (*level, svg.line(x.start_px, bottom, x.end_px, bottom, class_="axis"), *below, name)
+    )
 
 
-def _curve(curve: Curve, x: svg.AxisScale, y: svg.AxisScale, spell: Callable[[float], str]) -> Markup:
+def _curve(
+    curve: Curve, x: svg.AxisScale, y: svg.AxisScale, spell: Callable[[float], str]
+) -> Markup:
     points = [(x(a), y(b)) for a, b in curve.points]
     said = (f"{curve.name}, epoch {a:g}: {spell(b)}" for a, b in curve.points)
     tips = (svg.circle(px, py, 2.6, tip) for (px, py), tip in zip(points, said, strict=True))
@@ -68,7 +92,10 @@ def _curve_legend(lines: Iterable[Curve]) -> Markup:
 
 
 def count_bars(counts: dict[str, float], meaning: Callable[[str], str]) -> Markup:
-    """How often each constraint refused, longest first; logarithmic once counts differ a hundredfold."""
+    """How often each constraint refused, longest first.
+
+    Logarithmic once counts differ a hundredfold.
+    """
     ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
     positive = [n for n in counts.values() if n > 0]
     logarithmic = bool(positive) and max(positive) >= 100 * min(positive)
@@ -77,21 +104,39 @@ def count_bars(counts: dict[str, float], meaning: Callable[[str], str]) -> Marku
     def share(n: float) -> float:
         if n <= 0:
             return 0.0
-        return (log10(n) + 1) / (log10(most) + 1) if logarithmic and n >= 1 else n / most if not logarithmic else 0.0
+        return (
+            (log10(n) + 1) / (log10(most) + 1)
+            if logarithmic and n >= 1
+            else n / most
+            if not logarithmic
+            else 0.0
+        )
 
     rows = (
         tag(
             "tr",
-            tag("th", tag("code", name), tag("span", meaning(name), class_="meaning"), scope="row", class_="t"),
+            tag(
+                "th",
+                tag("code", name),
+                tag("span", meaning(name), class_="meaning"),
+                scope="row",
+                class_="t",
+            ),
             tag("td", _count_bar(share(n)), class_="bar-cell"),
             tag("td", count(n)),
         )
         for name, n in ordered
     )
     scale = ", bars on a logarithmic scale" if logarithmic else ""
-    names = (tag("th", "constraint", scope="col", class_="t"), tag("td", ""), tag("th", "refused", scope="col"))
+    names = (
+        tag("th", "constraint", scope="col", class_="t"),
+        tag("td", ""),
+        tag("th", "refused", scope="col"),
+    )
     caption = tag("caption", f"Refusals by constraint{scale}")
-    return tag("table", caption, tag("thead", tag("tr", *names)), tag("tbody", join(rows)), class_="bars")
+    return tag(
+        "table", caption, tag("thead", tag("tr", *names)), tag("tbody", join(rows)), class_="bars"
+    )
 
 
 def _count_bar(share: float) -> Markup:
@@ -114,7 +159,10 @@ def latency_bars(bars: tuple[LatencyBar, ...]) -> Markup:
     width, row = 380.0, 48.0
     x = svg.AxisScale(0, max(b.value_ms + (b.error_ms or 0.0) for b in bars) or 1.0, 0, width - 76)
     drawn = join(_latency_bar(bar, i * row, x) for i, bar in enumerate(bars))
-    spoken = ", ".join(f"{b.name} {ms(b.value_ms)}" + (f" ± {ms(b.error_ms)}" if b.error_ms is not None else "") for b in bars)
+    spoken = ", ".join(
+        f"{b.name} {ms(b.value_ms)}" + (f" ± {ms(b.error_ms)}" if b.error_ms is not None else "")
+        for b in bars
+    )
     return svg.svg(width, len(bars) * row, "Predicted latency", spoken, drawn, class_="latencies")
 
 
@@ -125,6 +173,10 @@ def _latency_bar(bar: LatencyBar, y: float, x: svg.AxisScale) -> Markup:
     box = svg.rect(0, y + 19, end, 22, radius=3, class_=f"latency {bar.look}".strip(), tip=tip)
     low = x(max(bar.value_ms - (bar.error_ms or 0.0), 0.0))
     high = x(bar.value_ms + (bar.error_ms or 0.0))
-    whisker = f"M{low:.1f},{middle} H{high:.1f} M{low:.1f},{middle - 5} v10 M{high:.1f},{middle - 5} v10"
+    whisker = (
+        f"M{low:.1f},{middle} H{high:.1f} M{low:.1f},{middle - 5} v10 M{high:.1f},{middle - 5} v10"
+    )
     value = svg.text(high + 9, middle + 5, ms(bar.value_ms), class_="strong")
-    return join((name, box, None if bar.error_ms is None else svg.path(whisker, class_="whisker"), value))
+    return join(
+        (name, box, None if bar.error_ms is None else svg.path(whisker, class_="whisker"), value)
+    )

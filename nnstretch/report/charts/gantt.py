@@ -1,4 +1,6 @@
-"""Who computed when: original and branched run on one time axis, predicted and measured in rows of their own."""
+"""Who computed when: original and branched run on one time axis, predicted and measured in rows of
+their own.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +34,20 @@ class GanttRow:
     @property
     def title(self) -> str:
         length_us = self.timeline.trace.makespan_us
-        beside = "" if not self.reference_us else f", {signed_percent(length_us / self.reference_us - 1)} against predicted"
-        return f"{self.kind.capitalize()} network, {self.timeline.source}{self.how}: {ms(length_us / 1000)}{beside}"
+        beside = (
+            ""
+            if not self.reference_us
+            else f", {signed_percent(length_us / self.reference_us - 1)} against predicted"
+        )
+        return (
+            f"{self.kind.capitalize()} network, {self.timeline.source}{self.how}:"
+            f" {ms(length_us / 1000)}{beside}"
+        )
 
 
-def rows_of(timelines: dict[str, tuple[Timeline, ...]], runs: dict[str, RunSummary]) -> tuple[GanttRow, ...]:
+def rows_of(
+    timelines: dict[str, tuple[Timeline, ...]], runs: dict[str, RunSummary]
+) -> tuple[GanttRow, ...]:
     rows: list[GanttRow] = []
     for kind, found in timelines.items():
         predicted = next((t.trace.makespan_us for t in found if t.source == "predicted"), None)
@@ -54,7 +65,9 @@ def gantt(rows: tuple[GanttRow, ...], processors: tuple[str, ...]) -> Markup:
     x = svg.AxisScale(0, longest_us or 1.0, LEFT_PX, WIDTH_PX - RIGHT_PX)
     row_px = TITLE_PX + len(processors) * (LANE_PX + GAP_PX) + BETWEEN_PX
     height = len(rows) * row_px + AXIS_PX
-    spoken = ". ".join(f"{row.title}; {_spoken_busy(row.timeline.trace, processors)}" for row in rows)
+    spoken = ". ".join(
+        f"{row.title}; {_spoken_busy(row.timeline.trace, processors)}" for row in rows
+    )
     return svg.svg(
         WIDTH_PX,
         height,
@@ -88,18 +101,43 @@ def axis(x: svg.AxisScale, height: float) -> Markup:
 def _row(row: GanttRow, top: float, x: svg.AxisScale, processors: tuple[str, ...]) -> Markup:
     trace = row.timeline.trace
     first = top + TITLE_PX
-    lanes = join(_lane(row.timeline, trace, name, first + i * (LANE_PX + GAP_PX), x) for i, name in enumerate(processors))
+    lanes = join(
+        _lane(row.timeline, trace, name, first + i * (LANE_PX + GAP_PX), x)
+        for i, name in enumerate(processors)
+    )
     bottom = first + len(processors) * (LANE_PX + GAP_PX)
     end = x(trace.makespan_us)
     title = svg.text(0, top + 16, row.title, class_="strong")
-    return join((title, lanes, _meetings(row.timeline.parts, first, bottom, x), svg.line(end, first - 3, end, bottom, class_="end")))
+    return join(
+        (
+            title,
+            lanes,
+            _meetings(row.timeline.parts, first, bottom, x),
+            svg.line(end, first - 3, end, bottom, class_="end"),
+        )
+    )
 
 
 def _lane(timeline: Timeline, trace: Trace, processor: str, top: float, x: svg.AxisScale) -> Markup:
     end = x(trace.makespan_us)
-    idle = svg.rect(LEFT_PX, top, end - LEFT_PX, LANE_PX, class_="idle", tip=f"{processor}: idle where nothing is drawn")
-    name = svg.text(LEFT_PX - 8, top + 17, svg.truncate(processor, LEFT_PX - 8, 12), class_="lane-name", anchor="end")
-    busy = svg.text(end + 8, top + 17, f"{percent(_share(trace, processor), 0)} busy", class_="small")
+    idle = svg.rect(
+        LEFT_PX,
+        top,
+        end - LEFT_PX,
+        LANE_PX,
+        class_="idle",
+        tip=f"{processor}: idle where nothing is drawn",
+    )
+    name = svg.text(
+        LEFT_PX - 8,
+        top + 17,
+        svg.truncate(processor, LEFT_PX - 8, 12),
+        class_="lane-name",
+        anchor="end",
+    )
+    busy = svg.text(
+        end + 8, top + 17, f"{percent(_share(trace, processor), 0)} busy", class_="small"
+    )
     bars = join(_bar(part, top, x) for part in timeline.parts if part.span.processor == processor)
     return svg.group(idle, name, bars, busy, class_=colour_class(processor))
 
@@ -107,14 +145,21 @@ def _lane(timeline: Timeline, trace: Trace, processor: str, top: float, x: svg.A
 def _bar(part: TimelineSpan, top: float, x: svg.AxisScale) -> Markup:
     span = part.span
     left, width = x(span.start_us), max(x(span.end_us) - x(span.start_us), 1.2)
-    tip = f"{span.task} on {span.processor}: {ms(span.start_us / 1000)} to {ms(span.end_us / 1000)}, {ms(span.duration_us / 1000)}"
+    tip = (
+        f"{span.task} on {span.processor}: {ms(span.start_us / 1000)} to {ms(span.end_us / 1000)},"
+        f" {ms(span.duration_us / 1000)}"
+    )
     bar = svg.rect(left, top, width, LANE_PX, class_="merge" if part.is_merge else "bar", tip=tip)
     if part.is_merge or svg.text_width(part.segment, 12) + 6 > width:
         return bar
-    return join((bar, svg.text(left + width / 2, top + 17, part.segment, class_="on-bar", anchor="middle")))
+    return join(
+        (bar, svg.text(left + width / 2, top + 17, part.segment, class_="on-bar", anchor="middle"))
+    )
 
 
-def _meetings(parts: tuple[TimelineSpan, ...], top: float, bottom: float, x: svg.AxisScale) -> Markup:
+def _meetings(
+    parts: tuple[TimelineSpan, ...], top: float, bottom: float, x: svg.AxisScale
+) -> Markup:
     marks = []
     for segment, at_us in meetings_us(parts).items():
         at = x(at_us)
@@ -127,11 +172,22 @@ def _meetings(parts: tuple[TimelineSpan, ...], top: float, bottom: float, x: svg
 def span_table(rows: Iterable[GanttRow]) -> Markup:
     """The chart for readers who cannot see it, or want the exact numbers."""
     cells = [
-        (f"{row.kind}, {row.timeline.source}", s.task, s.processor, plain_ms(s.start_us / 1000), plain_ms(s.duration_us / 1000))
+        (
+            f"{row.kind}, {row.timeline.source}",
+            s.task,
+            s.processor,
+            plain_ms(s.start_us / 1000),
+            plain_ms(s.duration_us / 1000),
+        )
         for row in rows
         for s in sorted(row.timeline.trace.spans, key=lambda s: (s.start_us, s.end_us))
     ]
     header = ("run", "task", "processor", "start (ms)", "duration (ms)")
     cut = "" if len(cells) <= MOST_TABLE_ROWS else f", the first {MOST_TABLE_ROWS} of {len(cells)}"
-    content = table(f"Every task of the chart{cut}", header, cells[:MOST_TABLE_ROWS], text_columns=frozenset({0, 1, 2}))
+    content = table(
+        f"Every task of the chart{cut}",
+        header,
+        cells[:MOST_TABLE_ROWS],
+        text_columns=frozenset({0, 1, 2}),
+    )
     return collapsible("The same as a table", content)

@@ -1,4 +1,7 @@
-"""Prediction and run on top of each other: in every lane the upper bars are predicted, the lower ones played."""
+"""Prediction and run on top of each other.
+
+In every lane the upper bars are predicted, the lower ones played.
+"""
 
 from __future__ import annotations
 
@@ -23,47 +26,110 @@ def pairs_of(story: ReportData) -> tuple[Pair, ...]:
 def overlay_chapter(story: ReportData) -> Markup:
     """The drawing and the largest differences, or why there is neither."""
     says = (
-        "The same inference twice on one time axis: in every lane the pale upper bars are predicted, the full lower bars are what the run "
-        "took. A lower bar that starts later than the one above it was waited for."
+        "The same inference twice on one time axis: in every lane the pale upper bars are"
+        " predicted, the full lower bars are what the run took. A lower bar that starts later than"
+        " the one above it was waited for."
     )
     pairs = pairs_of(story)
     if not pairs:
-        words = "No trace in this folder holds both a prediction and a run; nnstretch run --clock real --trace writes such a one."
-        return tag("section", tag("h2", "Predicted and played"), tag("p", says, class_="lead"), tag("p", words, class_="absent"), id="differences")
-    used = dict.fromkeys(name for _, predicted, played in pairs for one in (predicted, played) for name in one.trace.processors)
+        words = (
+            "No trace in this folder holds both a prediction and a run; nnstretch run --clock real"
+            " --trace writes such a one."
+        )
+        return tag(
+            "section",
+            tag("h2", "Predicted and played"),
+            tag("p", says, class_="lead"),
+            tag("p", words, class_="absent"),
+            id="differences",
+        )
+    used = dict.fromkeys(
+        name
+        for _, predicted, played in pairs
+        for one in (predicted, played)
+        for name in one.trace.processors
+    )
     marks = legend([*processor_legend(used), ("merge", "synchronise and merge")])
     drawing = svg.scrolling(overlay(pairs, tuple(used), story), "Predicted and played timelines")
-    content = (marks, drawing, tag("h3", "Largest differences"), difference_tables(largest(story.timelines, story.runs)))
-    return tag("section", tag("h2", "Predicted and played"), tag("p", says, class_="lead"), *content, id="differences")
+    content = (
+        marks,
+        drawing,
+        tag("h3", "Largest differences"),
+        difference_tables(largest(story.timelines, story.runs)),
+    )
+    return tag(
+        "section",
+        tag("h2", "Predicted and played"),
+        tag("p", says, class_="lead"),
+        *content,
+        id="differences",
+    )
 
 
 def overlay(pairs: tuple[Pair, ...], processors: tuple[str, ...], story: ReportData) -> Markup:
-    longest_us = max(one.trace.makespan_us for _, predicted, played in pairs for one in (predicted, played))
+    longest_us = max(
+        one.trace.makespan_us for _, predicted, played in pairs for one in (predicted, played)
+    )
     x = svg.AxisScale(0, longest_us or 1.0, LEFT_PX, WIDTH_PX - RIGHT_PX)
     row_px = TITLE_PX + len(processors) * (2 * HALF_PX + LANE_GAP_PX) + BETWEEN_PX
     height = len(pairs) * row_px + AXIS_PX
     titles = [title_of(*pair, timing_of(pair[0], pair[2], story.runs)) for pair in pairs]
-    rows = (_row(pair, title, i * row_px, x, processors) for i, (pair, title) in enumerate(zip(pairs, titles, strict=True)))
+    rows = (
+        _row(pair, title, i * row_px, x, processors)
+        for i, (pair, title) in enumerate(zip(pairs, titles, strict=True))
+    )
     spoken = ". ".join(titles)
-    return svg.svg(WIDTH_PX, height, "Predicted and played timelines", spoken, axis(x, height), join(rows), class_="gantt")
+    return svg.svg(
+        WIDTH_PX,
+        height,
+        "Predicted and played timelines",
+        spoken,
+        axis(x, height),
+        join(rows),
+        class_="gantt",
+    )
 
 
 def title_of(network: str, predicted: Timeline, played: Timeline, timing: str) -> str:
     predicted_us, played_us = predicted.trace.makespan_us, played.trace.makespan_us
     beside = f", {signed_percent(played_us / predicted_us - 1)}" if predicted_us else ""
-    return f"{network.capitalize()} network: predicted {ms(predicted_us / 1000)}, {timing} {ms(played_us / 1000)}{beside}"
+    return (
+        f"{network.capitalize()} network: predicted {ms(predicted_us / 1000)}, {timing}"
+        f" {ms(played_us / 1000)}{beside}"
+    )
 
 
-def _row(pair: Pair, title: str, top: float, x: svg.AxisScale, processors: tuple[str, ...]) -> Markup:
+def _row(
+    pair: Pair, title: str, top: float, x: svg.AxisScale, processors: tuple[str, ...]
+) -> Markup:
     _, predicted, played = pair
-    lanes = (_lane(name, predicted, played, top + TITLE_PX + i * (2 * HALF_PX + LANE_GAP_PX), x) for i, name in enumerate(processors))
+    lanes = (
+        _lane(name, predicted, played, top + TITLE_PX + i * (2 * HALF_PX + LANE_GAP_PX), x)
+        for i, name in enumerate(processors)
+    )
     return join((svg.text(0, top + 16, title, class_="strong"), *lanes))
 
 
-def _lane(processor: str, predicted: Timeline, played: Timeline, top: float, x: svg.AxisScale) -> Markup:
-    name = svg.text(LEFT_PX - 8, top + HALF_PX + 4, svg.truncate(processor, LEFT_PX - 8, 12), class_="lane-name", anchor="end")
-    above = join(_bar(part, top, x, "predicted", "ghost") for part in predicted.parts if part.span.processor == processor)
-    below = join(_bar(part, top + HALF_PX, x, played.source, "") for part in played.parts if part.span.processor == processor)
+def _lane(
+    processor: str, predicted: Timeline, played: Timeline, top: float, x: svg.AxisScale
+) -> Markup:
+    name = svg.text(
+        LEFT_PX - 8,
+        top + HALF_PX + 4,
+        svg.truncate(processor, LEFT_PX - 8, 12),
+        class_="lane-name",
+        anchor="end",
+    )
+    above = join(
+        _bar(part, top, x, "predicted", "ghost")
+        for part in predicted.parts
+        if part.span.processor == processor
+    )
+    below = join(
+        _bar(part, top + HALF_PX, x, played.source, "")
+        for part in played.parts
+        if part.span.processor == processor
+    )
     base = svg.line(LEFT_PX, top + HALF_PX, WIDTH_PX - RIGHT_PX, top + HALF_PX, class_="grid")
     return svg.group(name, base, above, below, class_=colour_class(processor))
 
@@ -71,12 +137,22 @@ def _lane(processor: str, predicted: Timeline, played: Timeline, top: float, x: 
 def _bar(part: TimelineSpan, top: float, x: svg.AxisScale, source: str, look: str) -> Markup:
     span = part.span
     left, width = x(span.start_us), max(x(span.end_us) - x(span.start_us), 1.2)
-    tip = f"{span.task} on {span.processor}, {source}: {ms(span.start_us / 1000)} to {ms(span.end_us / 1000)}, {ms(span.duration_us / 1000)}"
+    tip = (
+        f"{span.task} on {span.processor}, {source}: {ms(span.start_us / 1000)} to"
+        f" {ms(span.end_us / 1000)}, {ms(span.duration_us / 1000)}"
+    )
     classes = f"{'merge' if part.is_merge else 'bar'} {look}".strip()
     bar = svg.rect(left, top, width, HALF_PX - 1, class_=classes, tip=tip)
     if part.is_merge or look or svg.text_width(part.segment, 12) + 6 > width:
         return bar
-    return join((bar, svg.text(left + width / 2, top + 11.5, part.segment, class_="on-bar small", anchor="middle")))
+    return join(
+        (
+            bar,
+            svg.text(
+                left + width / 2, top + 11.5, part.segment, class_="on-bar small", anchor="middle"
+            ),
+        )
+    )
 
 
 def difference_tables(found: tuple[TraceDifference, ...]) -> Markup:
@@ -84,16 +160,39 @@ def difference_tables(found: tuple[TraceDifference, ...]) -> Markup:
     if not found:
         return tag("p", "No sub-graph is in both timelines.", class_="absent")
     kinds = dict.fromkeys(one.timing for one in found)
-    return join(_difference_table(tuple(one for one in found if one.timing == kind), kind) for kind in kinds)
+    return join(
+        _difference_table(tuple(one for one in found if one.timing == kind), kind) for kind in kinds
+    )
 
 
 def _difference_table(found: tuple[TraceDifference, ...], timing: str) -> Markup:
-    header = ("sub-graph", "network", "processor", "predicted (ms)", f"{timing} (ms)", "difference (ms)", "ratio")
+    header = (
+        "sub-graph",
+        "network",
+        "processor",
+        "predicted (ms)",
+        f"{timing} (ms)",
+        "difference (ms)",
+        "ratio",
+    )
     rows = [
-        (one.subgraph, one.network, one.processor, plain_ms(one.predicted_ms), plain_ms(one.measured_ms), f"{one.off_ms:+,.3f}", _ratio(one))
+        (
+            one.subgraph,
+            one.network,
+            one.processor,
+            plain_ms(one.predicted_ms),
+            plain_ms(one.measured_ms),
+            f"{one.off_ms:+,.3f}",
+            _ratio(one),
+        )
         for one in found
     ]
-    return table(f"Up to {MOST} sub-graphs furthest from their prediction, {timing}", header, rows, text_columns=frozenset({0, 1, 2}))
+    return table(
+        f"Up to {MOST} sub-graphs furthest from their prediction, {timing}",
+        header,
+        rows,
+        text_columns=frozenset({0, 1, 2}),
+    )
 
 
 def _ratio(one: TraceDifference) -> str:

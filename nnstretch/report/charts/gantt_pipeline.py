@@ -1,4 +1,7 @@
-"""A stream in a window of items: a row for every worker, a colour and a number for every item, lines from stage to stage."""
+"""A stream in a window of items.
+
+A row for every worker, a colour and a number for every item, lines from stage to stage.
+"""
 
 from __future__ import annotations
 
@@ -37,14 +40,24 @@ class GanttPanel:
 
 def stream_gantt(windows: tuple[StreamWindow, ...], after: After) -> Markup:
     """Every window below the one before it, on one time axis."""
-    x = svg.AxisScale(0, max(window.length_us for window in windows) or 1.0, LEFT_PX, WIDTH_PX - RIGHT_PX)
+    x = svg.AxisScale(
+        0, max(window.length_us for window in windows) or 1.0, LEFT_PX, WIDTH_PX - RIGHT_PX
+    )
     panels, top = list[GanttPanel](), 0.0
     for window in windows:
         panels.append(GanttPanel(window, rows_of(window, after), title_of(window), top))
         top += panels[-1].height
     drawn = join(_panel(panel, after, x) for panel in panels)
     spoken = ". ".join(f"{panel.title}; {_spoken(panel)}" for panel in panels)
-    return svg.svg(WIDTH_PX, top + AXIS_PX, TITLE, spoken, _axis(x, top + AXIS_PX), drawn, class_="gantt stream")
+    return svg.svg(
+        WIDTH_PX,
+        top + AXIS_PX,
+        TITLE,
+        spoken,
+        _axis(x, top + AXIS_PX),
+        drawn,
+        class_="gantt stream",
+    )
 
 
 def rows_of(window: StreamWindow, after: After) -> tuple[str, ...]:
@@ -52,7 +65,11 @@ def rows_of(window: StreamWindow, after: After) -> tuple[str, ...]:
     order = {stage: number for number, (stage, _) in enumerate(after)}
     first = {one.stage: number for number, one in reversed(list(enumerate(window.stream.slices)))}
     of_row = {one.row: one.stage for one in window.stream.slices}
-    return tuple(sorted(of_row, key=lambda row: (order.get(of_row[row], len(order)), first[of_row[row]], row)))
+    return tuple(
+        sorted(
+            of_row, key=lambda row: (order.get(of_row[row], len(order)), first[of_row[row]], row)
+        )
+    )
 
 
 def title_of(window: StreamWindow) -> str:
@@ -66,7 +83,9 @@ def _spoken(panel: GanttPanel) -> str:
 
 
 def _share(window: StreamWindow, row: str) -> float:
-    busy_us = sum(one.end_us - one.start_us for one in (*window.slices, *window.others) if one.row == row)
+    busy_us = sum(
+        one.end_us - one.start_us for one in (*window.slices, *window.others) if one.row == row
+    )
     return busy_us / window.length_us if window.length_us else 0.0
 
 
@@ -81,59 +100,121 @@ def _axis(x: svg.AxisScale, height: float) -> Markup:
 
 def _panel(panel: GanttPanel, after: After, x: svg.AxisScale) -> Markup:
     lanes = join(_lane(panel, row, x) for row in panel.rows)
-    return join((svg.text(0, panel.top + 17, panel.title, class_="strong"), lanes, _links(panel, after, x), _bars(panel, x)))
+    return join(
+        (
+            svg.text(0, panel.top + 17, panel.title, class_="strong"),
+            lanes,
+            _links(panel, after, x),
+            _bars(panel, x),
+        )
+    )
 
 
 def _lane(panel: GanttPanel, row: str, x: svg.AxisScale) -> Markup:
     top, end = panel.lane_top(row), x(panel.window.length_us)
-    idle = svg.rect(LEFT_PX, top, end - LEFT_PX, LANE_PX, class_="idle", tip=f"{row}: idle where nothing is drawn")
-    name = svg.text(LEFT_PX - 8, top + 18, svg.truncate(row, LEFT_PX - 8, 12), class_="lane-name", anchor="end")
-    busy = svg.text(end + 8, top + 18, f"{percent(_share(panel.window, row), 0)} busy", class_="small")
+    idle = svg.rect(
+        LEFT_PX,
+        top,
+        end - LEFT_PX,
+        LANE_PX,
+        class_="idle",
+        tip=f"{row}: idle where nothing is drawn",
+    )
+    name = svg.text(
+        LEFT_PX - 8, top + 18, svg.truncate(row, LEFT_PX - 8, 12), class_="lane-name", anchor="end"
+    )
+    busy = svg.text(
+        end + 8, top + 18, f"{percent(_share(panel.window, row), 0)} busy", class_="small"
+    )
     pale = join(_other(one, top, x) for one in panel.window.others if one.row == row)
     return svg.group(idle, name, busy, pale)
 
 
 def _other(one: StreamSlice, top: float, x: svg.AxisScale) -> Markup:
-    return svg.rect(x(one.start_us), top, x(one.end_us) - x(one.start_us), LANE_PX, class_="other", tip=f"{one.row}, item {one.item}, not in this window")
+    return svg.rect(
+        x(one.start_us),
+        top,
+        x(one.end_us) - x(one.start_us),
+        LANE_PX,
+        class_="other",
+        tip=f"{one.row}, item {one.item}, not in this window",
+    )
 
 
 def _bars(panel: GanttPanel, x: svg.AxisScale) -> Markup:
-    return join(_bar(one, panel.window.items.index(one.item), panel.lane_top(one.row), x) for one in panel.window.slices)
+    return join(
+        _bar(one, panel.window.items.index(one.item), panel.lane_top(one.row), x)
+        for one in panel.window.slices
+    )
 
 
 def _bar(one: StreamSlice, number: int, top: float, x: svg.AxisScale) -> Markup:
     left, width = x(one.start_us), max(x(one.end_us) - x(one.start_us), 1.6)
-    tip = f"{one.row}, item {one.item}: starts at {ms(one.start_us / 1000)}, takes {ms((one.end_us - one.start_us) / 1000)}"
+    tip = (
+        f"{one.row}, item {one.item}: starts at {ms(one.start_us / 1000)}, takes"
+        f" {ms((one.end_us - one.start_us) / 1000)}"
+    )
     bar = svg.rect(left, top, width, LANE_PX, class_="bar", tip=tip)
     label = str(one.item)
     fits = svg.text_width(label, 12) + 4 <= width
-    name = svg.text(left + width / 2, top + 18, label, class_="on-bar", anchor="middle") if fits else None
+    name = (
+        svg.text(left + width / 2, top + 18, label, class_="on-bar", anchor="middle")
+        if fits
+        else None
+    )
     return svg.group(bar, name, class_=f"item {item_class(number)}", data_item=one.item)
 
 
 def _links(panel: GanttPanel, after: After, x: svg.AxisScale) -> Markup:
     """From the end of an item's slice at one stage to its beginning at the next."""
     own = {(one.stage, one.item): one for one in panel.window.slices}
-    ways = [(feeder, stage, item) for stage, feeders in after for feeder in feeders for item in panel.window.items]
-    pairs = [(own[feeder, item], own[stage, item]) for feeder, stage, item in ways if (feeder, item) in own and (stage, item) in own]
+    ways = [
+        (feeder, stage, item)
+        for stage, feeders in after
+        for feeder in feeders
+        for item in panel.window.items
+    ]
+    pairs = [
+        (own[feeder, item], own[stage, item])
+        for feeder, stage, item in ways
+        if (feeder, item) in own and (stage, item) in own
+    ]
     return join(_link(panel, one, two, x) for one, two in pairs)
 
 
 def _link(panel: GanttPanel, one: StreamSlice, two: StreamSlice, x: svg.AxisScale) -> Markup:
-    ends = ((x(one.end_us), panel.lane_top(one.row) + LANE_PX), (x(two.start_us), panel.lane_top(two.row)))
-    return svg.group(svg.polyline(ends), class_=f"link {item_class(panel.window.items.index(one.item))}", data_item=one.item)
+    ends = (
+        (x(one.end_us), panel.lane_top(one.row) + LANE_PX),
+        (x(two.start_us), panel.lane_top(two.row)),
+    )
+    return svg.group(
+        svg.polyline(ends),
+        class_=f"link {item_class(panel.window.items.index(one.item))}",
+        data_item=one.item,
+    )
 
 
 def slice_table(windows: Iterable[StreamWindow]) -> Markup:
     """The chart for readers who cannot see it, or want the exact numbers."""
     cells = [
-        (w.stream.kind, str(one.item), one.row, plain_ms(one.start_us / 1000), plain_ms((one.end_us - one.start_us) / 1000))
+        (
+            w.stream.kind,
+            str(one.item),
+            one.row,
+            plain_ms(one.start_us / 1000),
+            plain_ms((one.end_us - one.start_us) / 1000),
+        )
         for w in windows
         for one in sorted(w.slices, key=lambda one: (one.item, one.start_us))
     ]
     cut = "" if len(cells) <= MOST_TABLE_ROWS else f", the first {MOST_TABLE_ROWS} of {len(cells)}"
     header = ("run", "item", "worker", "start (ms)", "duration (ms)")
-    content = table(f"Every slice of the chart{cut}", header, cells[:MOST_TABLE_ROWS], text_columns=frozenset({0, 1, 2}))
+    content = table(
+        f"Every slice of the chart{cut}",
+        header,
+        cells[:MOST_TABLE_ROWS],
+        text_columns=frozenset({0, 1, 2}),
+    )
     return collapsible("The same as a table", content)
 
 

@@ -1,4 +1,6 @@
-"""One colour per processor wherever it appears, told apart by colour-blind eyes and by its label."""
+"""One colour per processor wherever it appears, told apart by colour-blind eyes and by its
+label.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,8 @@ from collections.abc import Iterable
 
 from nnstretch.report.html import Markup, join, tag
 
-# (light page, dark page): Okabe and Ito's hues, darkened so that white text reads on them, lightened for dark pages.
+# (light page, dark page): Okabe and Ito's hues, darkened so that white text reads on them,
+# lightened for dark pages.
 PROCESSORS = {
     "cpu": ("#0067a8", "#5ab4ea"),
     "gpu": ("#b84a00", "#f2a65a"),
@@ -21,7 +24,10 @@ _SAFE = re.compile(r"[a-z0-9]+")
 
 
 def colour_class(processor: str) -> str:
-    """`p-cpu`, or a spare colour that depends on nothing but the name; `cpu0` and `gpu.big` count as their kind."""
+    """`p-cpu`, or a spare colour that depends on nothing but the name.
+
+    `cpu0` and `gpu.big` count as their kind.
+    """
     kind = _SAFE.match(processor.lower())
     known = kind and next((name for name in PROCESSORS if kind[0].startswith(name)), None)
     return f"p-{known}" if known else f"p-x{sum(map(ord, processor)) % len(SPARE)}"
@@ -41,7 +47,11 @@ def item_class(number: int) -> str:
 
 def legend(entries: Iterable[tuple[str, str]]) -> Markup:
     """(classes of the swatch, what it stands for) pairs."""
-    return tag("p", join(tag("span", tag("i", class_=f"swatch {look}"), name) for look, name in entries), class_="legend")
+    return tag(
+        "p",
+        join(tag("span", tag("i", class_=f"swatch {look}"), name) for look, name in entries),
+        class_="legend",
+    )
 
 
 def processor_legend(processors: Iterable[str]) -> list[tuple[str, str]]:

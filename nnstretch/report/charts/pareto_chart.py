@@ -1,4 +1,6 @@
-"""Latency against work as a picture of its own: the front, single branches of the same MACs, and the original.
+"""Latency against work as a picture of its own.
+
+The front, single branches of the same MACs, and the original.
 
 The file stands alone: colours are written into it, nothing is fetched.
 """
@@ -16,11 +18,14 @@ WIDTH_PX, PANEL_PX = 640.0, 400.0
 LEFT_PX, RIGHT_PX, TOP_PX, BOTTOM_PX = 64.0, 24.0, 74.0, 52.0
 STYLE = """
 svg { background: #ffffff; font-family: system-ui, sans-serif; }
-text { font-size: 12px; fill: #16202c; } .small { font-size: 11px; fill: #4c5a6b; } .strong { font-weight: 650; font-size: 14px; }
+text { font-size: 12px; fill: #16202c; } .small { font-size: 11px; fill: #4c5a6b; }
+.strong { font-weight: 650; font-size: 14px; }
 .grid { stroke: #e6eaef; } .axis { stroke: #647182; }
 .front { --s: #b84a00; } .single { --s: #5b6b7e; } .original { --s: #0067a8; }
-polyline { stroke: var(--s); stroke-width: 2.2; stroke-linejoin: round; } circle { fill: var(--s); stroke: #ffffff; }
-.single polyline { stroke-dasharray: 5 4; stroke-width: 1.6; } .open circle { fill: #ffffff; stroke: var(--s); stroke-width: 1.6; }
+polyline { stroke: var(--s); stroke-width: 2.2; stroke-linejoin: round; }
+circle { fill: var(--s); stroke: #ffffff; }
+.single polyline { stroke-dasharray: 5 4; stroke-width: 1.6; }
+.open circle { fill: #ffffff; stroke: var(--s); stroke-width: 1.6; }
 """
 
 
@@ -53,7 +58,10 @@ class ParetoPanel:
 
 def front_picture(panels: tuple[ParetoPanel, ...]) -> Markup:
     """An SVG file, one panel below the other."""
-    drawn = join(svg.group(panel_drawn(p), transform=f"translate(0,{i * PANEL_PX:g})") for i, p in enumerate(panels))
+    drawn = join(
+        svg.group(panel_drawn(p), transform=f"translate(0,{i * PANEL_PX:g})")
+        for i, p in enumerate(panels)
+    )
     height = PANEL_PX * len(panels)
     sizes = {
         "xmlns": "http://www.w3.org/2000/svg",
@@ -67,7 +75,9 @@ def front_picture(panels: tuple[ParetoPanel, ...]) -> Markup:
 
 
 def spoken(panel: ParetoPanel) -> str:
-    points = ", ".join(f"{mark.share:.2f}x {ms(mark.latency_ms)}" for mark in panel.marks) or "no plan"
+    points = (
+        ", ".join(f"{mark.share:.2f}x {ms(mark.latency_ms)}" for mark in panel.marks) or "no plan"
+    )
     return f"{panel.title}: {points}; original {ms(panel.original_ms)} on {panel.original_name}"
 
 
@@ -80,47 +90,102 @@ def panel_drawn(panel: ParetoPanel) -> Markup:
     single = [(m.share, m.single_ms) for m in panel.marks]
     found = [(m.share, m.latency_ms) for m in panel.marks]
     unproven = [(m.share, m.latency_ms) for m in panel.marks if not m.proven]
-    return join((
-        svg.text(LEFT_PX, 22, panel.title, class_="strong"),
-        axes(panel, x, y),
-        curve("single", single, x, y, lambda a, b: f"single branch of equal MACs, {a:.3f}x: {ms(b)}"),
-        curve("front", found, x, y, lambda a, b: f"stretched, {a:.3f}x: {ms(b)}"),
-        dots("front open", unproven, x, y, 4.0, lambda a, b: f"stretched, not proven, {a:.3f}x: {ms(b)}"),
-        dots("original", [(1.0, panel.original_ms)], x, y, 5.5, lambda a, b: f"original on {panel.original_name}: {ms(b)}"),
-        legend(panel, bool(unproven)),
-    ))  # fmt: skip
+    return join(
+        (
+            svg.text(LEFT_PX, 22, panel.title, class_="strong"),
+            axes(panel, x, y),
+            curve(
+                "single",
+                single,
+                x,
+                y,
+                lambda a, b: f"single branch of equal MACs, {a:.3f}x: {ms(b)}",
+            ),
+            curve("front", found, x, y, lambda a, b: f"stretched, {a:.3f}x: {ms(b)}"),
+            dots(
+                "front open",
+                unproven,
+                x,
+                y,
+                4.0,
+                lambda a, b: f"stretched, not proven, {a:.3f}x: {ms(b)}",
+            ),
+            dots(
+                "original",
+                [(1.0, panel.original_ms)],
+                x,
+                y,
+                5.5,
+                lambda a, b: f"original on {panel.original_name}: {ms(b)}",
+            ),
+            legend(panel, bool(unproven)),
+        )
+    )
 
 
 def axes(panel: ParetoPanel, x: svg.AxisScale, y: svg.AxisScale) -> Markup:
     levels, bottom = ticks(y.low, y.high, 6), y.start_px
-    level = [svg.line(x.start_px, y(v), x.end_px, y(v), class_="grid") for v in levels if v <= y.high]
-    level += [svg.text(x.start_px - 8, y(v) + 4, tick(v), class_="small", anchor="end") for v in levels if v <= y.high]
+    level = [
+        svg.line(x.start_px, y(v), x.end_px, y(v), class_="grid") for v in levels if v <= y.high
+    ]
+    level += [
+        svg.text(x.start_px - 8, y(v) + 4, tick(v), class_="small", anchor="end")
+        for v in levels
+        if v <= y.high
+    ]
     below = [v for v in ticks(x.low, x.high, 8) if x.low <= v <= x.high]
     marks = [svg.line(x(v), bottom, x(v), bottom + 4, class_="axis") for v in below]
-    marks += [svg.text(x(v), bottom + 18, f"{tick(v)}x", class_="small", anchor="middle") for v in below]
+    marks += [
+        svg.text(x(v), bottom + 18, f"{tick(v)}x", class_="small", anchor="middle") for v in below
+    ]
     name = f"{panel.across} of the plan over the original's {panel.original_amount}"
     titles = (
         svg.text((x.start_px + x.end_px) / 2, bottom + 38, name, class_="small", anchor="middle"),
-        tag("text", "predicted latency, ms", transform=f"translate(18,{(y.start_px + y.end_px) / 2:g}) rotate(-90)", text_anchor="middle",
-            class_="small"),
-    )  # fmt: skip
-    return join((*level, svg.line(x.start_px, bottom, x.end_px, bottom, class_="axis"), *marks, *titles))
+        tag(
+            "text",
+            "predicted latency, ms",
+            transform=f"translate(18,{(y.start_px + y.end_px) / 2:g}) rotate(-90)",
+            text_anchor="middle",
+            class_="small",
+        ),
+    )
+    return join(
+        (*level, svg.line(x.start_px, bottom, x.end_px, bottom, class_="axis"), *marks, *titles)
+    )
 
 
 Spell = Callable[[float, float], str]
 
 
-def curve(look: str, points: list[tuple[float, float]], x: svg.AxisScale, y: svg.AxisScale, spell: Spell) -> Markup:
+def curve(
+    look: str, points: list[tuple[float, float]], x: svg.AxisScale, y: svg.AxisScale, spell: Spell
+) -> Markup:
     points = sorted(points)
-    return join((svg.group(svg.polyline((x(a), y(b)) for a, b in points), class_=look), dots(look, points, x, y, 3.6, spell)))
+    return join(
+        (
+            svg.group(svg.polyline((x(a), y(b)) for a, b in points), class_=look),
+            dots(look, points, x, y, 3.6, spell),
+        )
+    )
 
 
-def dots(look: str, points: list[tuple[float, float]], x: svg.AxisScale, y: svg.AxisScale, radius: float, spell: Spell) -> Markup:
+def dots(
+    look: str,
+    points: list[tuple[float, float]],
+    x: svg.AxisScale,
+    y: svg.AxisScale,
+    radius: float,
+    spell: Spell,
+) -> Markup:
     return svg.group(*(svg.circle(x(a), y(b), radius, spell(a, b)) for a, b in points), class_=look)
 
 
 def legend(panel: ParetoPanel, unproven: bool) -> Markup:
-    entries = [("front", "stretched"), ("single", "single branch of equal MACs"), ("original", f"original on {panel.original_name}")]
+    entries = [
+        ("front", "stretched"),
+        ("single", "single branch of equal MACs"),
+        ("original", f"original on {panel.original_name}"),
+    ]
     entries += [("front open", "not proven")] if unproven else []
     drawn, left = [], LEFT_PX
     for look, name in entries:

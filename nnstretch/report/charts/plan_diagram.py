@@ -1,4 +1,6 @@
-"""The plan as a picture: one small drawing per segment, side by side, so that the flow wraps like text.
+"""The plan as a picture.
+
+One small drawing per segment, side by side, so that the flow wraps like text.
 
 Blocks in a row are the depth, their height grows with the square root of the width, lanes are
 processors, and a dot where lanes join is a meeting point.
@@ -24,18 +26,28 @@ def plan_picture(segments: tuple[ReportedSegment, ...]) -> Markup:
     lanes = max(len(segment.branches) for segment in segments)
     widest = max((b.width or 0 for s in segments for b in s.branches), default=0)
     height = HEAD_PX + lanes * LANE_PX + FOOT_PX
-    return tag("div", join(_segment(s, i, height, widest) for i, s in enumerate(segments)), class_="flow")
+    return tag(
+        "div", join(_segment(s, i, height, widest) for i, s in enumerate(segments)), class_="flow"
+    )
 
 
 def _segment(segment: ReportedSegment, number: int, height: float, widest: int) -> Markup:
     blocks = max(_row_px(branch) for branch in segment.branches)
-    words = max(svg.text_width(label, 11) for branch in segment.branches for label in _labels(branch))
+    words = max(
+        svg.text_width(label, 11) for branch in segment.branches for label in _labels(branch)
+    )
     fork, join_px = (FORK_PX, JOIN_PX) if segment.branched else (EDGE_PX, EDGE_PX)
     inner = max(blocks, words, svg.text_width(_was(segment), 11) - fork - join_px + 10, 76.0)
     width = fork + inner + join_px
     middle = HEAD_PX + (height - HEAD_PX - FOOT_PX) / 2
-    tops = [middle + (i - (len(segment.branches) - 1) / 2) * LANE_PX for i in range(len(segment.branches))]
-    drawn = join(_branch(branch, y, fork, inner, widest) for branch, y in zip(segment.branches, tops, strict=True))
+    tops = [
+        middle + (i - (len(segment.branches) - 1) / 2) * LANE_PX
+        for i in range(len(segment.branches))
+    ]
+    drawn = join(
+        _branch(branch, y, fork, inner, widest)
+        for branch, y in zip(segment.branches, tops, strict=True)
+    )
     return svg.svg(
         width,
         height,
@@ -60,12 +72,21 @@ def _row_px(branch: ReportedBranch) -> float:
 
 def _branch(branch: ReportedBranch, y: float, left: float, inner: float, widest: int) -> Markup:
     depth, row = branch.depth or 1, _row_px(branch)
-    tall = max(SHORTEST_PX, TALLEST_PX * sqrt(branch.width / widest)) if branch.width and widest else 16.0
+    tall = (
+        max(SHORTEST_PX, TALLEST_PX * sqrt(branch.width / widest))
+        if branch.width and widest
+        else 16.0
+    )
     gap = GAP_PX if row / depth > 3 * GAP_PX else 0.5
     step = (row + gap) / depth
     start, centre = left + (inner - row) / 2, left + inner / 2
-    boxes = (svg.rect(start + i * step, y - tall / 2, step - gap, tall, radius=3, class_="box") for i in range(depth))
-    name = svg.text(centre, y - TALLEST_PX / 2 - 6, branch.processor, class_="lane-name", anchor="middle")
+    boxes = (
+        svg.rect(start + i * step, y - tall / 2, step - gap, tall, radius=3, class_="box")
+        for i in range(depth)
+    )
+    name = svg.text(
+        centre, y - TALLEST_PX / 2 - 6, branch.processor, class_="lane-name", anchor="middle"
+    )
     below = (
         svg.text(centre, y + TALLEST_PX / 2 + 15 + 13 * i, label, class_="small", anchor="middle")
         for i, label in enumerate(_labels(branch))
@@ -86,13 +107,19 @@ def _wires(y: float, middle: float, fork: float, inner: float, width: float) -> 
     if y == middle:
         return svg.line(0, middle, width, middle, class_="wire")
     bend_in, bend_out = fork / 2, right + (width - right) * 0.35
-    into = f"M0,{middle:.1f} C{bend_in:.1f},{middle:.1f} {bend_in:.1f},{y:.1f} {fork:.1f},{y:.1f} H{right:.1f}"
+    into = (
+        f"M0,{middle:.1f} C{bend_in:.1f},{middle:.1f} {bend_in:.1f},{y:.1f} {fork:.1f},{y:.1f}"
+        f" H{right:.1f}"
+    )
     out = f"C{bend_out:.1f},{y:.1f} {bend_out:.1f},{middle:.1f} {width:.1f},{middle:.1f}"
     return svg.path(f"{into} {out}", class_="wire", fill="none")
 
 
 def _meeting(segment: ReportedSegment, width: float, middle: float) -> Markup:
-    tip = f"meeting point {segment.end}, {segment.merge or 'merge'}: {ms(segment.sync_ms)} synchronise, {ms(segment.merge_ms)} merge"
+    tip = (
+        f"meeting point {segment.end}, {segment.merge or 'merge'}: {ms(segment.sync_ms)}"
+        f" synchronise, {ms(segment.merge_ms)} merge"
+    )
     return svg.circle(width - 7, middle, 6, tip, class_="meet")
 
 
@@ -100,12 +127,21 @@ def _head(segment: ReportedSegment, number: int, width: float) -> Markup:
     name = svg.truncate(segment.end, width - 6, 12)
     kind = f"s{number} · {segment.merge or 'meets'}" if segment.branched else f"s{number}"
     centre = width / 2
-    return join((svg.text(centre, 15, name, class_="strong", anchor="middle"), svg.text(centre, 29, kind, class_="faint", anchor="middle")))
+    return join(
+        (
+            svg.text(centre, 15, name, class_="strong", anchor="middle"),
+            svg.text(centre, 29, kind, class_="faint", anchor="middle"),
+        )
+    )
 
 
 def _foot(segment: ReportedSegment, width: float, height: float) -> Markup:
-    whole = svg.text(width / 2, height - 18, ms(segment.latency_ms), class_="strong", anchor="middle")
-    return join((whole, svg.text(width / 2, height - 4, _was(segment), class_="faint", anchor="middle")))
+    whole = svg.text(
+        width / 2, height - 18, ms(segment.latency_ms), class_="strong", anchor="middle"
+    )
+    return join(
+        (whole, svg.text(width / 2, height - 4, _was(segment), class_="faint", anchor="middle"))
+    )
 
 
 def _was(segment: ReportedSegment) -> str:

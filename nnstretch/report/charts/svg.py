@@ -1,4 +1,7 @@
-"""The few SVG shapes the page draws with; colours come from classes and CSS variables, never from here."""
+"""The few SVG shapes the page draws with.
+
+Colours come from classes and CSS variables, never from here.
+"""
 
 from __future__ import annotations
 
@@ -22,23 +25,55 @@ class AxisScale:
         return self.start_px + share * (self.end_px - self.start_px)
 
 
-def svg(width: float, height: float, title: str, description: str, *children: str, class_: str | None = None) -> Markup:
+def svg(
+    width: float,
+    height: float,
+    title: str,
+    description: str,
+    *children: str,
+    class_: str | None = None,
+) -> Markup:
     """A drawing that screen readers can name and describe."""
     words = (tag("title", title), tag("desc", description))
     sizes = {"viewBox": f"0 0 {width:g} {height:g}", "width": f"{width:g}", "height": f"{height:g}"}
-    return tag("svg", *words, *children, role="img", aria_label=f"{title}. {description}", class_=class_, **sizes)
+    return tag(
+        "svg",
+        *words,
+        *children,
+        role="img",
+        aria_label=f"{title}. {description}",
+        class_=class_,
+        **sizes,
+    )
 
 
 def scrolling(drawing: Markup, label: str) -> Markup:
     return tag("div", drawing, class_="scroll", tabindex="0", role="region", aria_label=label)
 
 
-def text(x: float, y: float, words: str, *, class_: str | None = None, anchor: str | None = None) -> Markup:
+def text(
+    x: float, y: float, words: str, *, class_: str | None = None, anchor: str | None = None
+) -> Markup:
     return tag("text", words, x=float(x), y=float(y), class_=class_, text_anchor=anchor)
 
 
-def rect(x: float, y: float, width: float, height: float, *, tip: str | None = None, radius: float = 2, **look: object) -> Markup:
-    shape = {"x": float(x), "y": float(y), "width": max(float(width), 0.0), "height": float(height), "rx": float(radius)}
+def rect(
+    x: float,
+    y: float,
+    width: float,
+    height: float,
+    *,
+    tip: str | None = None,
+    radius: float = 2,
+    **look: object,
+) -> Markup:
+    shape = {
+        "x": float(x),
+        "y": float(y),
+        "width": max(float(width), 0.0),
+        "height": float(height),
+        "rx": float(radius),
+    }
     return tag("rect", None if tip is None else tag("title", tip), **shape, **look)
 
 
@@ -51,11 +86,20 @@ def path(commands: str, **look: object) -> Markup:
 
 
 def polyline(points: Iterable[tuple[float, float]], **look: object) -> Markup:
-    return tag("polyline", points=" ".join(f"{x:.1f},{y:.1f}" for x, y in points), fill="none", **look)
+    return tag(
+        "polyline", points=" ".join(f"{x:.1f},{y:.1f}" for x, y in points), fill="none", **look
+    )
 
 
 def circle(x: float, y: float, radius: float, tip: str | None = None, **look: object) -> Markup:
-    return tag("circle", None if tip is None else tag("title", tip), cx=float(x), cy=float(y), r=float(radius), **look)
+    return tag(
+        "circle",
+        None if tip is None else tag("title", tip),
+        cx=float(x),
+        cy=float(y),
+        r=float(radius),
+        **look,
+    )
 
 
 def group(*children: str | None, **look: object) -> Markup:
@@ -79,5 +123,16 @@ def shared_patterns() -> Markup:
     forth = path("M-2,2 l4,-4 M0,8 l8,-8 M6,10 l4,-4", class_="stripe")
     back = path("M-2,6 l4,4 M0,0 l8,8 M6,-2 l4,4", class_="stripe")
     size = {"width": 8, "height": 8, "patternUnits": "userSpaceOnUse"}
-    patterns = join(tag("pattern", drawn, id=name, **size) for name, drawn in (("idle", slash), ("copy-in", forth), ("copy-out", back)))
-    return tag("svg", tag("defs", patterns), width=0, height=0, class_="defs", aria_hidden="true", focusable="false")
+    patterns = join(
+        tag("pattern", drawn, id=name, **size)
+        for name, drawn in (("idle", slash), ("copy-in", forth), ("copy-out", back))
+    )
+    return tag(
+        "svg",
+        tag("defs", patterns),
+        width=0,
+        height=0,
+        class_="defs",
+        aria_hidden="true",
+        focusable="false",
+    )

@@ -1,10 +1,10 @@
 """A folder of results becomes the data that the report shows.
 
-    folder.py         folder -> data
-    data.py           what a folder holds
-    pipeline.py       folder -> pipeline data
-    pipeline_data.py  what a folder holds of a pipeline
-    trace.py          Chrome trace -> Trace
-    trace_diff.py     predicted vs played
-    json_cursor.py    strict JSON reader with the path of the fault
+folder.py         folder -> data
+data.py           what a folder holds
+pipeline.py       folder -> pipeline data
+pipeline_data.py  what a folder holds of a pipeline
+trace.py          Chrome trace -> Trace
+trace_diff.py     predicted vs played
+json_cursor.py    strict JSON reader with the path of the fault
 """

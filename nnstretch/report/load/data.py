@@ -134,7 +134,10 @@ class Timeline:
     requests: int
     """How many requests the file holds; the one of median length is kept."""
     timing: str | None = None
-    """What kind of milliseconds a run's are: measured or emulated; None where the file does not say."""
+    """What kind of milliseconds a run's are: measured or emulated.
+
+    None where the file does not say.
+    """
 
     @property
     def trace(self) -> Trace:
@@ -196,7 +199,14 @@ class ReportData:
     @property
     def branches(self) -> bool:
         """Whether anything is told of a branched network."""
-        return bool(self.summary or self.search or self.runs or self.timelines or self.training or self.plan_text is not None)
+        return bool(
+            self.summary
+            or self.search
+            or self.runs
+            or self.timelines
+            or self.training
+            or self.plan_text is not None
+        )
 
     @property
     def plan(self) -> PlanCost | None:
@@ -205,5 +215,9 @@ class ReportData:
 
     @property
     def title(self) -> str:
-        named = (self.summary and self.summary.title) or (self.search and self.search.model) or (self.pipeline and self.pipeline.model)
+        named = (
+            (self.summary and self.summary.title)
+            or (self.search and self.search.model)
+            or (self.pipeline and self.pipeline.model)
+        )
         return named or ("A pipeline" if self.pipeline else "A stretched network")

@@ -1,4 +1,7 @@
-"""A folder -> Story. Absent files and absent optional fields become None; wrong ones are refused with their place."""
+"""A folder -> Story.
+
+Absent files and absent optional fields become None; wrong ones are refused with their place.
+"""
 
 from __future__ import annotations
 
@@ -41,13 +44,23 @@ def read_report_data(folder: Path) -> ReportData:
     if folder.is_file():
         place = read_json(folder)
         if is_pipelines(place):
-            return ReportData(files=(_source(folder, place),), pipeline=parse_pipeline({TRACE: place}))
-        return ReportData(timelines={"branched": read_timelines(place)}, files=(_source(folder, place),))
+            return ReportData(
+                files=(_source(folder, place),), pipeline=parse_pipeline({TRACE: place})
+            )
+        return ReportData(
+            timelines={"branched": read_timelines(place)}, files=(_source(folder, place),)
+        )
     if not folder.is_dir():
-        raise UnknownName(f"cannot report {folder}, no such folder, name the one that holds search.json and its neighbours")
+        raise UnknownName(
+            f"cannot report {folder}, no such folder, name the one that holds search.json and its"
+            " neighbours"
+        )
     present = [name for name in (*FILES, *PIPELINE_FILES) if (folder / name).exists()]
     if not present:
-        raise UnknownName(f"nothing to report in {folder}, it holds none of {', '.join((*FILES, *PIPELINE_FILES))}")
+        raise UnknownName(
+            f"nothing to report in {folder}, it holds none of"
+            f" {', '.join((*FILES, *PIPELINE_FILES))}"
+        )
     read = {name: read_json(folder / name) for name in present if name.endswith(".json")}
     return ReportData(
         summary=parse_summary(read["summary.json"]) if "summary.json" in read else None,
@@ -61,7 +74,9 @@ def read_report_data(folder: Path) -> ReportData:
     )
 
 
-def _by_kind(read: dict[str, JsonCursor], what: str, parse: Callable[[JsonCursor], T]) -> dict[str, T]:
+def _by_kind(
+    read: dict[str, JsonCursor], what: str, parse: Callable[[JsonCursor], T]
+) -> dict[str, T]:
     return {kind: parse(read[name]) for kind in KINDS if (name := f"{what}_{kind}.json") in read}
 
 
@@ -84,7 +99,9 @@ def parse_summary(place: JsonCursor) -> HeadlineSummary:
 def _summary_row(row: JsonCursor) -> SummaryRow:
     numbers = ("accuracy", "macs", "params", "predicted_ms", "predicted_error_ms", "emulated_ms")
     values = {name: row.at(name).maybe_size() for name in numbers}
-    return SummaryRow(network=row.at("network").text(), processor=row.at("processor").maybe_text(), **values)
+    return SummaryRow(
+        network=row.at("network").text(), processor=row.at("processor").maybe_text(), **values
+    )
 
 
 def parse_search(place: JsonCursor) -> SearchSummary:
@@ -131,7 +148,14 @@ def _flat(place: JsonCursor, name: str) -> Iterator[tuple[str, str]]:
 
 
 def _plan(plan: JsonCursor) -> PlanCost:
-    optional = ("error_ms", "macs", "params", "speedup_vs_fastest", "iso_mac_latency_ms", "speedup_vs_iso_mac")
+    optional = (
+        "error_ms",
+        "macs",
+        "params",
+        "speedup_vs_fastest",
+        "iso_mac_latency_ms",
+        "speedup_vs_iso_mac",
+    )
     values = {name: plan.at(name).maybe_size() for name in optional}
     segments = tuple(_segment(segment) for segment in plan.at("segments").items())
     return PlanCost(latency_ms=plan.at("latency_ms").size(), segments=segments, **values)
@@ -178,7 +202,9 @@ def parse_run(place: JsonCursor) -> RunSummary:
         overlap_efficiency=place.at("overlap_efficiency").maybe_number(),
         dilation=place.at("dilation").maybe_size(),
         busy_ms={name: at.at("busy_ms").maybe_size() or 0.0 for name, at in processors.items()},
-        utilisation={name: at.at("utilisation").maybe_size() or 0.0 for name, at in processors.items()},
+        utilisation={
+            name: at.at("utilisation").maybe_size() or 0.0 for name, at in processors.items()
+        },
     )
 
 
@@ -201,5 +227,7 @@ def parse_plan_text(path: Path) -> str:
     """The text as it is; parsed only to refuse what is not a plan at all."""
     text = read_text(path)
     if not isinstance(parse_yaml(text, f"plan {path}"), dict):
-        raise BrokenFile(f"cannot report {path}, top level is no mapping, expected the keys of a plan")
+        raise BrokenFile(
+            f"cannot report {path}, top level is no mapping, expected the keys of a plan"
+        )
     return text

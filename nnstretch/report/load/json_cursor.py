@@ -1,4 +1,7 @@
-"""Reading JSON that others wrote: every value is checked where it is read, and a refusal names file and place."""
+"""Reading JSON that others wrote.
+
+Every value is checked where it is read, and a refusal names file and place.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,9 @@ class JsonCursor:
     def broken(self, wanted: str) -> NoReturn:
         shown = json.dumps(self.value, ensure_ascii=True, default=str)
         shown = shown if len(shown) <= 40 else shown[:37] + "..."
-        raise BrokenFile(f"cannot report {self.file}, {self.path or 'top level'} is {shown}, expected {wanted}")
+        raise BrokenFile(
+            f"cannot report {self.file}, {self.path or 'top level'} is {shown}, expected {wanted}"
+        )
 
     @property
     def missing(self) -> bool:
@@ -34,7 +39,9 @@ class JsonCursor:
         if not isinstance(self.value, dict):
             self.broken("an object")
         step = key if key.isidentifier() else json.dumps(key)[:40]
-        return JsonCursor(self.file, f"{self.path}.{step}" if self.path else step, self.value.get(key))
+        return JsonCursor(
+            self.file, f"{self.path}.{step}" if self.path else step, self.value.get(key)
+        )
 
     def items(self) -> Iterator[JsonCursor]:
         """Elements of a list; an absent list is empty."""
@@ -95,7 +102,11 @@ class JsonCursor:
 
     def texts(self) -> tuple[str, ...]:
         """One text, or a list of them; absent is none."""
-        return (self.text(),) if isinstance(self.value, str) else tuple(item.text() for item in self.items())
+        return (
+            (self.text(),)
+            if isinstance(self.value, str)
+            else tuple(item.text() for item in self.items())
+        )
 
 
 def _is_finite(number: int | float) -> bool:
@@ -119,6 +130,11 @@ def read_json(path: Path) -> JsonCursor:
     try:
         return JsonCursor(str(path), "", json.loads(text))
     except json.JSONDecodeError as problem:
-        raise BrokenFile(f"cannot read {path}, line {problem.lineno} column {problem.colno}, {problem.msg}, not JSON") from problem
+        raise BrokenFile(
+            f"cannot read {path}, line {problem.lineno} column {problem.colno}, {problem.msg}, not"
+            " JSON"
+        ) from problem
     except (ValueError, RecursionError) as problem:
-        raise BrokenFile(f"cannot read {path}, {problem}, not JSON of a reasonable depth and size") from problem
+        raise BrokenFile(
+            f"cannot read {path}, {problem}, not JSON of a reasonable depth and size"
+        ) from problem

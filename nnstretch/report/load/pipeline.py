@@ -1,4 +1,7 @@
-"""Files of a pipeline -> PipelineStory: the JSON of `run --mode pipeline` and of `partition`, and a trace of both clocks."""
+"""Files of a pipeline -> PipelineStory.
+
+The JSON of `run --mode pipeline` and of `partition`, and a trace of both clocks.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,10 @@ def is_pipelines(trace: JsonCursor) -> bool:
 def parse_dependencies(trace: JsonCursor) -> tuple[tuple[str, tuple[str, ...]], ...]:
     if not is_pipelines(trace):
         return ()
-    return tuple((step.at("stage").text(), step.at("after").texts()) for step in trace.at("otherData").at("pipeline").items())
+    return tuple(
+        (step.at("stage").text(), step.at("after").texts())
+        for step in trace.at("otherData").at("pipeline").items()
+    )
 
 
 def parse_streams(trace: JsonCursor) -> tuple[StreamTrace, ...]:
@@ -65,7 +71,12 @@ def parse_streams(trace: JsonCursor) -> tuple[StreamTrace, ...]:
             found[key_of(event, "pid")].append(one)
     timing = timing_of(trace)
     streams = [
-        StreamTrace(names.get(pid, "trace"), tuple(sorted(own, key=lambda one: (one.start_us, one.end_us, one.item))), timing) for pid, own in found.items()
+        StreamTrace(
+            names.get(pid, "trace"),
+            tuple(sorted(own, key=lambda one: (one.start_us, one.end_us, one.item))),
+            timing,
+        )
+        for pid, own in found.items()
     ]
     return tuple(sorted(streams, key=lambda one: (one.source != "predicted", one.source)))
 
@@ -78,12 +89,26 @@ def _slice(event: JsonCursor, rows: Mapping[Lane, str]) -> StreamSlice | None:
         return None
     stage = (None if args.missing else args.at("stage").maybe_text()) or named[1]
     lane, start_us = lane_of(event), event.at("ts").number()
-    return StreamSlice(stage, int(named[2]), rows.get(lane, str(lane[1])), start_us, start_us + event.at("dur").size())
+    return StreamSlice(
+        stage,
+        int(named[2]),
+        rows.get(lane, str(lane[1])),
+        start_us,
+        start_us + event.at("dur").size(),
+    )
 
 
 def parse_pipeline_run(place: JsonCursor) -> StreamSummary:
     numbers = (
-        *("items", "period_ms", "bottleneck_ms", "predicted_bottleneck_ms", "balance", "efficiency", "throughput_per_s"),
+        *(
+            "items",
+            "period_ms",
+            "bottleneck_ms",
+            "predicted_bottleneck_ms",
+            "balance",
+            "efficiency",
+            "throughput_per_s",
+        ),
         *("sequential_throughput_per_s", "dilation", "failed"),
     )
     return StreamSummary(
@@ -120,7 +145,10 @@ def parse_partition(place: JsonCursor) -> PartitionSummary:
         model=place.at("model").maybe_text(),
         soc=place.at("soc").maybe_text(),
         stages=tuple(_split_stage(stage) for stage in place.at("stages").items()),
-        **{name: place.at(name).maybe_size() for name in ("bottleneck_ms", "balance", "bound_ms", "speedup_vs_fastest")},
+        **{
+            name: place.at(name).maybe_size()
+            for name in ("bottleneck_ms", "balance", "bound_ms", "speedup_vs_fastest")
+        },
         proven=place.at("proven").maybe_flag(),
         why_open=place.at("why_open").maybe_text(),
         fastest=place.at("fastest").maybe_text(),

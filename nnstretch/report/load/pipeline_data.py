@@ -1,4 +1,7 @@
-"""What a folder tells of a pipeline: one frozen value per file, each None where the file is absent."""
+"""What a folder tells of a pipeline.
+
+One frozen value per file, each None where the file is absent.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,10 @@ class StreamTrace:
     """`predicted` or `measured`, as the trace calls it."""
     slices: tuple[StreamSlice, ...]
     timing: str | None = None
-    """What kind of milliseconds a run's are: measured or emulated; None where the file does not say."""
+    """What kind of milliseconds a run's are: measured or emulated.
+
+    None where the file does not say.
+    """
 
     @property
     def items(self) -> tuple[int, ...]:
@@ -42,7 +48,10 @@ class StreamTrace:
 
     @property
     def service_ms(self) -> dict[str, float]:
-        """By stage, the median time that an item is worked on: its copies and branches together, what overlaps once."""
+        """By stage, the median time that an item is worked on.
+
+        Its copies and branches together, what overlaps once.
+        """
         found: dict[str, dict[int, float]] = {}
         until: dict[tuple[str, int], float] = {}
         for one in self.slices:
@@ -55,7 +64,10 @@ class StreamTrace:
 
 @dataclass(frozen=True, slots=True)
 class StreamWindow:
-    """A few items that follow each other, and what their stages do meanwhile; the first of them starts at zero."""
+    """A few items that follow each other, and what their stages do meanwhile.
+
+    The first of them starts at zero.
+    """
 
     stream: StreamTrace
     items: tuple[int, ...]
@@ -162,7 +174,10 @@ class PipelineReportData:
     split: PartitionSummary | None = None
     streams: tuple[StreamTrace, ...] = ()
     after: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Stages in their order, each with those that it reads from; empty where the trace does not say."""
+    """Stages in their order, each with those that it reads from.
+
+    Empty where the trace does not say.
+    """
 
     @property
     def model(self) -> str | None:
@@ -170,11 +185,18 @@ class PipelineReportData:
 
 
 def windows_of(streams: Iterable[StreamTrace], count: int = WINDOW) -> tuple[StreamWindow, ...]:
-    """The same items of every stream from the middle of what all of them hold, or where they hold other ones, of each its own middle."""
+    """The same items of every stream from the middle of what all of them hold, or where they hold
+    other ones, of each its own middle.
+    """
     found = [stream for stream in streams if stream.slices]
     common = set.intersection(*(set(stream.items) for stream in found)) if found else set()
     shared = _middle(tuple(sorted(common)), count)
-    return tuple(_window(one, shared if len(shared) == min(count, len(one.items)) else _middle(one.items, count)) for one in found)
+    return tuple(
+        _window(
+            one, shared if len(shared) == min(count, len(one.items)) else _middle(one.items, count)
+        )
+        for one in found
+    )
 
 
 def _middle(items: tuple[int, ...], count: int) -> tuple[int, ...]:
@@ -186,10 +208,22 @@ def _window(stream: StreamTrace, items: tuple[int, ...]) -> StreamWindow:
     wanted = set(items)
     own = [one for one in stream.slices if one.item in wanted]
     begin_us, end_us = min(one.start_us for one in own), max(one.end_us for one in own)
-    others = (one for one in stream.slices if one.item not in wanted and one.end_us > begin_us and one.start_us < end_us)
-    cut = (StreamSlice(o.stage, o.item, o.row, max(o.start_us, begin_us), min(o.end_us, end_us)) for o in others)
-    return StreamWindow(stream, items, _moved(own, begin_us), _moved(cut, begin_us), end_us - begin_us)
+    others = (
+        one
+        for one in stream.slices
+        if one.item not in wanted and one.end_us > begin_us and one.start_us < end_us
+    )
+    cut = (
+        StreamSlice(o.stage, o.item, o.row, max(o.start_us, begin_us), min(o.end_us, end_us))
+        for o in others
+    )
+    return StreamWindow(
+        stream, items, _moved(own, begin_us), _moved(cut, begin_us), end_us - begin_us
+    )
 
 
 def _moved(slices: Iterable[StreamSlice], zero_us: float) -> tuple[StreamSlice, ...]:
-    return tuple(StreamSlice(o.stage, o.item, o.row, o.start_us - zero_us, o.end_us - zero_us) for o in slices)
+    return tuple(
+        StreamSlice(o.stage, o.item, o.row, o.start_us - zero_us, o.end_us - zero_us)
+        for o in slices
+    )

@@ -1,4 +1,6 @@
-"""Chrome trace events -> one request per source, as the trace noun that the rest of the package uses."""
+"""Chrome trace events -> one request per source, as the trace noun that the rest of the package
+uses.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def read_timelines(place: JsonCursor) -> tuple[Timeline, ...]:
         events.broken("a list of events")
     rows = [(event.at("ph").text(), event) for event in events.items()]
     named = [(event.at("name").maybe_text(), event) for phase, event in rows if phase == "M"]
-    sources = {key_of(event, "pid"): _given_name(event) for name, event in named if name == "process_name"}
+    sources = {
+        key_of(event, "pid"): _given_name(event) for name, event in named if name == "process_name"
+    }
     lanes = {lane_of(event): _given_name(event) for name, event in named if name == "thread_name"}
     parts: dict[str, list[TimelineSpan]] = defaultdict(list)
     for phase, event in rows:
@@ -31,7 +35,12 @@ def read_timelines(place: JsonCursor) -> tuple[Timeline, ...]:
             parts[sources.get(key_of(event, "pid"), "trace")].append(_part(event, lanes))
     ordered = sorted(parts, key=lambda source: (source != "predicted", source))
     timing = timing_of(place)
-    return tuple(replace(_median_request(source, parts[source]), timing=None if source == "predicted" else timing) for source in ordered)
+    return tuple(
+        replace(
+            _median_request(source, parts[source]), timing=None if source == "predicted" else timing
+        )
+        for source in ordered
+    )
 
 
 def timing_of(place: JsonCursor) -> str | None:
@@ -67,7 +76,12 @@ def _part(event: JsonCursor, lanes: dict[Lane, str]) -> TimelineSpan:
     task = None if args.missing else args.at("task").maybe_text()
     segment = None if args.missing else args.at("segment").maybe_whole()
     is_merge = event.at("cat").value == "merge" or _MERGE.fullmatch(name) is not None
-    return TimelineSpan(span, _segment_in(name) if segment is None else f"s{segment}", is_merge, _request_in(task or name))
+    return TimelineSpan(
+        span,
+        _segment_in(name) if segment is None else f"s{segment}",
+        is_merge,
+        _request_in(task or name),
+    )
 
 
 def _request_in(task: str) -> int:
@@ -87,17 +101,25 @@ def _median_request(source: str, parts: list[TimelineSpan]) -> Timeline:
     requests: dict[int, list[TimelineSpan]] = defaultdict(list)
     for part in parts:
         requests[part.request].append(part)
-    lengths_us = {number: Trace(tuple(part.span for part in found)).makespan_us for number, found in requests.items()}
+    lengths_us = {
+        number: Trace(tuple(part.span for part in found)).makespan_us
+        for number, found in requests.items()
+    }
     by_length = sorted(requests, key=lambda number: (lengths_us[number], number))
     chosen = by_length[(len(by_length) - 1) // 2]
     zero_us = min(part.span.start_us for part in requests[chosen])
-    kept = sorted(requests[chosen], key=lambda part: (part.span.end_us, part.span.start_us, part.span.processor))
+    kept = sorted(
+        requests[chosen],
+        key=lambda part: (part.span.end_us, part.span.start_us, part.span.processor),
+    )
     return Timeline(source, tuple(_moved(part, zero_us) for part in kept), chosen, len(requests))
 
 
 def _moved(part: TimelineSpan, zero_us: float) -> TimelineSpan:
     span = part.span
-    return replace(part, span=replace(span, start_us=span.start_us - zero_us, end_us=span.end_us - zero_us))
+    return replace(
+        part, span=replace(span, start_us=span.start_us - zero_us, end_us=span.end_us - zero_us)
+    )
 
 
 def meetings_us(parts: tuple[TimelineSpan, ...]) -> dict[str, float]:

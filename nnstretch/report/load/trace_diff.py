@@ -1,4 +1,7 @@
-"""Where a run left its prediction: the same sub-graph in the predicted and in the played timeline."""
+"""Where a run left its prediction.
+
+The same sub-graph in the predicted and in the played timeline.
+"""
 
 from __future__ import annotations
 
@@ -43,18 +46,32 @@ def pair_of(found: tuple[Timeline, ...]) -> tuple[Timeline, Timeline] | None:
     return (predicted[0], played[0]) if predicted and played else None
 
 
-def largest(timelines: Mapping[str, tuple[Timeline, ...]], runs: Mapping[str, RunSummary], most: int = MOST) -> tuple[TraceDifference, ...]:
+def largest(
+    timelines: Mapping[str, tuple[Timeline, ...]], runs: Mapping[str, RunSummary], most: int = MOST
+) -> tuple[TraceDifference, ...]:
     """The largest differences in milliseconds, of all networks together, largest first."""
-    found = [one for network, lines in timelines.items() for one in differences(network, lines, runs)]
-    return tuple(sorted(found, key=lambda one: (-abs(one.off_ms), one.network, one.subgraph))[:most])
+    found = [
+        one for network, lines in timelines.items() for one in differences(network, lines, runs)
+    ]
+    return tuple(
+        sorted(found, key=lambda one: (-abs(one.off_ms), one.network, one.subgraph))[:most]
+    )
 
 
 def timing_of(network: str, played: Timeline, runs: Mapping[str, RunSummary]) -> str:
-    """A trace calls what was played measured, its `timing` or the run beside it says where processors were emulated."""
-    return "emulated" if "emulated" in (played.timing, runs[network].timing if network in runs else None) else "measured"
+    """A trace calls what was played measured, its `timing` or the run beside it says where
+    processors were emulated.
+    """
+    return (
+        "emulated"
+        if "emulated" in (played.timing, runs[network].timing if network in runs else None)
+        else "measured"
+    )
 
 
-def differences(network: str, found: tuple[Timeline, ...], runs: Mapping[str, RunSummary]) -> list[TraceDifference]:
+def differences(
+    network: str, found: tuple[Timeline, ...], runs: Mapping[str, RunSummary]
+) -> list[TraceDifference]:
     """Of every sub-graph that is in both timelines."""
     pair = pair_of(found)
     if pair is None:
@@ -62,7 +79,14 @@ def differences(network: str, found: tuple[Timeline, ...], runs: Mapping[str, Ru
     timing = timing_of(network, pair[1], runs)
     predicted = {named(part): part.span.duration_us / 1000 for part in pair[0].parts}
     return [
-        TraceDifference(network, name, part.span.processor, predicted[name], part.span.duration_us / 1000, timing)
+        TraceDifference(
+            network,
+            name,
+            part.span.processor,
+            predicted[name],
+            part.span.duration_us / 1000,
+            timing,
+        )
         for part in pair[1].parts
         if (name := named(part)) in predicted
     ]

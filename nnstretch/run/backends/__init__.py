@@ -1,10 +1,10 @@
 """Backends: one runtime serves one processor; each is imported only where it is chosen.
 
-    registry.py         backend names, loading
-    io_check.py         file's I/O against the manifest
-    onnxruntime_cpu.py  ONNX Runtime backend
-    litert.py           LiteRT backend
-    openvino.py         OpenVINO backend
-    torch_cpu.py        PyTorch CPU backend
-    torch_cuda.py       CUDA graphs
+registry.py         backend names, loading
+io_check.py         file's I/O against the manifest
+onnxruntime_cpu.py  ONNX Runtime backend
+litert.py           LiteRT backend
+openvino.py         OpenVINO backend
+torch_cpu.py        PyTorch CPU backend
+torch_cuda.py       CUDA graphs
 """

@@ -1,4 +1,7 @@
-"""What a manifest promises of a file, against what its runtime finds there: every difference is one line."""
+"""What a manifest promises of a file, against what its runtime finds there.
+
+Every difference is one line.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ class TensorInfo:
     """None where a dimension is symbolic: it fits any number."""
     dtype: str
     scale: float | None = None
-    """What a step of an integer is worth, 0 where it is only an integer; None where the runtime does not say."""
+    """What a step of an integer is worth, 0 where it is only an integer.
+
+    None where the runtime does not say.
+    """
     zero_point: int = 0
 
     def matches(self, port: Port) -> bool:
@@ -31,14 +37,20 @@ class TensorInfo:
         sizes = len(self.shape) == len(port.spec.shape) and all(
             there in (None, here) for there, here in zip(self.shape, port.spec.shape, strict=True)
         )
-        return sizes and self.dtype == port.spec.dtype and (self.scale is None or self._scaled(port))
+        return (
+            sizes and self.dtype == port.spec.dtype and (self.scale is None or self._scaled(port))
+        )
 
     def _scaled(self, port: Port) -> bool:
-        return isclose(self.scale or 0.0, port.scale, rel_tol=SCALE_TOLERANCE) and (not port.scale or self.zero_point == port.zero_point)
+        return isclose(self.scale or 0.0, port.scale, rel_tol=SCALE_TOLERANCE) and (
+            not port.scale or self.zero_point == port.zero_point
+        )
 
     def __str__(self) -> str:
         shape = "x".join("?" if size is None else str(size) for size in self.shape) or "scalar"
-        return f"{shape} {self.dtype}" + (f", scale {self.scale:g}, zero point {self.zero_point}" if self.scale else "")
+        return f"{shape} {self.dtype}" + (
+            f", scale {self.scale:g}, zero point {self.zero_point}" if self.scale else ""
+        )
 
 
 def member_label(subgraph: Subgraph, bundle: str) -> str:
@@ -46,10 +58,15 @@ def member_label(subgraph: Subgraph, bundle: str) -> str:
     return f"broken bundle {bundle}, member {subgraph.file}"
 
 
-def check_names(where: str, verb: str, ports: Sequence[Port], found: Mapping[str, TensorInfo]) -> None:
+def check_names(
+    where: str, verb: str, ports: Sequence[Port], found: Mapping[str, TensorInfo]
+) -> None:
     """Raise BrokenFile unless the file's tensors, by name, are the ports."""
     if found.keys() != {port.name for port in ports}:
-        raise BrokenFile(f"{where}, it {verb} {sorted(found)}, the manifest says {sorted(port.name for port in ports)}")
+        raise BrokenFile(
+            f"{where}, it {verb} {sorted(found)}, the manifest says"
+            f" {sorted(port.name for port in ports)}"
+        )
     check_order(where, verb, ports, [found[port.name] for port in ports])
 
 
@@ -59,7 +76,10 @@ def check_order(where: str, verb: str, ports: Sequence[Port], found: Sequence[Te
         raise BrokenFile(f"{where}, it {verb} {len(found)} tensors, the manifest says {len(ports)}")
     for port, tensor in zip(ports, found, strict=True):
         if not tensor.matches(port):
-            raise BrokenFile(f"{where}, it {verb} {port.name} as {tensor}, the manifest says {describe_port(port)}")
+            raise BrokenFile(
+                f"{where}, it {verb} {port.name} as {tensor}, the manifest says"
+                f" {describe_port(port)}"
+            )
 
 
 def check_outputs(where: str, ports: Sequence[Port], outputs: Sequence[np.ndarray]) -> None:
@@ -67,10 +87,17 @@ def check_outputs(where: str, ports: Sequence[Port], outputs: Sequence[np.ndarra
     for port, output in zip(ports, outputs, strict=True):
         spec = port.spec
         if output.shape != spec.shape or output.dtype.name != spec.dtype:
-            raise BrokenFile(f"{where}, {port.name} came out as {output.shape} {output.dtype}, the manifest says {port.spec}")
+            raise BrokenFile(
+                f"{where}, {port.name} came out as {output.shape} {output.dtype}, the manifest says"
+                f" {port.spec}"
+            )
 
 
 def first_line(error: BaseException) -> str:
     """The first line that says something; runtimes put their own source files before it."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith("Exception from src/")]
+    lines = [
+        line.strip()
+        for line in str(error).splitlines()
+        if line.strip() and not line.startswith("Exception from src/")
+    ]
     return one_line(lines[0])[:200] if lines else type(error).__name__

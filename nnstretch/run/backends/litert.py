@@ -1,4 +1,6 @@
-"""The LiteRT backend: one interpreter per sub-graph, of ai-edge-litert or, where only that is installed, tflite-runtime."""
+"""The LiteRT backend: one interpreter per sub-graph, of ai-edge-litert or, where only that is
+installed, tflite-runtime.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,13 @@ import numpy as np
 
 from nnstretch.bundle.manifest import Subgraph
 from nnstretch.errors import BadInput, BrokenFile
-from nnstretch.run.backends.io_check import TensorInfo, check_order, check_outputs, first_line, member_label
+from nnstretch.run.backends.io_check import (
+    TensorInfo,
+    check_order,
+    check_outputs,
+    first_line,
+    member_label,
+)
 from nnstretch.run.in_place_merge import copy_into
 
 PACKAGES = ("ai_edge_litert", "tflite_runtime")
@@ -26,9 +34,10 @@ NUMBERED = re.compile(r"args_(\d+)")
 class LiteRTBackend:
     """Computes one sub-graph on the calling thread, int8 or float32, exactly as its file has it.
 
-    An interpreter has one set of tensors and belongs to one thread at a time: every sub-graph has its own, and a lock
-    around feed, invoke and read makes a second caller wait. Inputs are copied in and outputs out, since the next
-    call writes over both; views (`tensor()`) would save neither copy.
+    An interpreter has one set of tensors and belongs to one thread at a time: every sub-graph has
+    its own, and a lock around feed, invoke and read makes a second caller wait. Inputs are copied
+    in and outputs out, since the next call writes over both; views (`tensor()`) would save neither
+    copy.
     """
 
     def __init__(self, subgraph: Subgraph, model: bytes, bundle: str, threads: int = 1) -> None:
@@ -40,15 +49,24 @@ class LiteRTBackend:
             with _silence_greeting():
                 self._interpreter: Any = interpreter(model_content=model, num_threads=threads)
                 self._interpreter.allocate_tensors()
-                reads, writes = self._interpreter.get_input_details(), self._interpreter.get_output_details()
+                reads, writes = (
+                    self._interpreter.get_input_details(),
+                    self._interpreter.get_output_details(),
+                )
         except Exception as error:
-            raise BrokenFile(f"{self._where}, LiteRT cannot load it ({first_line(error)})") from error
+            raise BrokenFile(
+                f"{self._where}, LiteRT cannot load it ({first_line(error)})"
+            ) from error
         reads = _order_inputs(reads)
         check_order(self._where, "reads", subgraph.inputs, [_tensor_info(one) for one in reads])
         check_order(self._where, "writes", subgraph.outputs, [_tensor_info(one) for one in writes])
-        # numpy copies without Python's lock; `set_tensor` and `get_tensor` would hold it, and other branches with it.
+        # numpy copies without Python's lock; `set_tensor` and `get_tensor` would hold it, and other
+        # branches with it.
         tensor = self._interpreter.tensor
-        self._feeds = [(port.name, tensor(one["index"])) for port, one in zip(subgraph.inputs, reads, strict=True)]
+        self._feeds = [
+            (port.name, tensor(one["index"]))
+            for port, one in zip(subgraph.inputs, reads, strict=True)
+        ]
         self._writes = [tensor(one["index"]) for one in writes]
 
     def run(self, inputs: Mapping[str, np.ndarray], /) -> Sequence[np.ndarray]:
@@ -60,13 +78,19 @@ class LiteRTBackend:
                 interpreter.invoke()
                 outputs = [memory().copy() for memory in self._writes]
         except Exception as error:
-            raise BrokenFile(f"{self._where}, LiteRT cannot run it ({first_line(error)})") from error
+            raise BrokenFile(
+                f"{self._where}, LiteRT cannot run it ({first_line(error)})"
+            ) from error
         check_outputs(self._where, self._subgraph.outputs, outputs)
         return outputs
 
-    def bind(self, reads: Mapping[str, np.ndarray], writes: Sequence[np.ndarray], /) -> Callable[[], None]:
+    def bind(
+        self, reads: Mapping[str, np.ndarray], writes: Sequence[np.ndarray], /
+    ) -> Callable[[], None]:
         feeds = [(memory, reads[name]) for name, memory in self._feeds]
-        takes = [(copy_into(array), memory) for array, memory in zip(writes, self._writes, strict=True)]
+        takes = [
+            (copy_into(array), memory) for array, memory in zip(writes, self._writes, strict=True)
+        ]
         lock, invoke, copy = self._lock, self._interpreter.invoke, np.copyto
 
         def call() -> None:
@@ -78,7 +102,9 @@ class LiteRTBackend:
                     for take, memory in takes:
                         take(memory())
             except Exception as error:
-                raise BrokenFile(f"{self._where}, LiteRT cannot run it ({first_line(error)})") from error
+                raise BrokenFile(
+                    f"{self._where}, LiteRT cannot run it ({first_line(error)})"
+                ) from error
 
         return call
 
@@ -90,9 +116,15 @@ def _interpreter_class() -> Any:
     for package in PACKAGES:
         try:
             return import_module(f"{package}.interpreter").Interpreter
-        except (ImportError, AttributeError) as error:  # built for another numpy, it fails with either
+        except (
+            ImportError,
+            AttributeError,
+        ) as error:  # built for another numpy, it fails with either
             reasons.append(first_line(error))
-    raise BadInput(f"LiteRT is not installed ({'; '.join(reasons)}), backend litert, pip install 'nnstretch[litert]' or tflite-runtime")
+    raise BadInput(
+        f"LiteRT is not installed ({'; '.join(reasons)}), backend litert, pip install"
+        " 'nnstretch[litert]' or tflite-runtime"
+    )
 
 
 def _order_inputs(details: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -106,12 +138,19 @@ def _order_inputs(details: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any
 
 def _tensor_info(details: Mapping[str, Any]) -> TensorInfo:
     scale, zero_point = details["quantization"]
-    return TensorInfo(tuple(int(size) for size in details["shape"]), np.dtype(details["dtype"]).name, float(scale), int(zero_point))
+    return TensorInfo(
+        tuple(int(size) for size in details["shape"]),
+        np.dtype(details["dtype"]).name,
+        float(scale),
+        int(zero_point),
+    )
 
 
 @contextlib.contextmanager
 def _silence_greeting() -> Iterator[None]:
-    """The library greets on the error stream when it makes its first delegate, below Python, and nothing switches it off."""
+    """The library greets on the error stream when it makes its first delegate, below Python, and
+    nothing switches it off.
+    """
     try:
         kept = os.dup(2)
     except OSError:  # closed: nobody hears it

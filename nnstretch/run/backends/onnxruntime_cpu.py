@@ -1,4 +1,7 @@
-"""The ONNX Runtime backend: one session per sub-graph, one thread, the numbers everything else is compared with."""
+"""The ONNX Runtime backend.
+
+One session per sub-graph, one thread, the numbers everything else is compared with.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,13 @@ import onnxruntime  # type: ignore[import-untyped]
 
 from nnstretch.bundle.manifest import Subgraph
 from nnstretch.errors import BrokenFile
-from nnstretch.run.backends.io_check import TensorInfo, check_names, check_outputs, first_line, member_label
+from nnstretch.run.backends.io_check import (
+    TensorInfo,
+    check_names,
+    check_outputs,
+    first_line,
+    member_label,
+)
 from nnstretch.run.in_place_merge import copy_into
 
 TYPES = {"float": "float32", "double": "float64", "float16": "float16", "bfloat16": "bfloat16"}
@@ -21,57 +30,89 @@ FATAL = 4
 class OnnxRuntime:
     """Computes one sub-graph on the calling thread; several may call at once.
 
-    `run` needs no IO binding: `session.run` already reads numpy's memory in place and lends its outputs without a copy, in
-    arrays that are new every time, as `Values` need them. Bound anew, a call takes microseconds longer; bound once (`wired`) shorter.
+    `run` needs no IO binding: `session.run` already reads numpy's memory in place and lends its
+    outputs without a copy, in arrays that are new every time, as `Values` need them. Bound anew, a
+    call takes microseconds longer; bound once (`wired`) shorter.
     """
 
     def __init__(self, subgraph: Subgraph, model: bytes, bundle: str, threads: int = 1) -> None:
         self._where = member_label(subgraph, bundle)
         self._ports = subgraph.outputs
         try:
-            # Without `enable_fallback=0` it prints what went wrong on standard output, and tries the same again.
-            self._session = onnxruntime.InferenceSession(model, _options(threads), providers=["CPUExecutionProvider"], enable_fallback=0)
+            # Without `enable_fallback=0` it prints what went wrong on standard output, and tries
+            # the same again.
+            self._session = onnxruntime.InferenceSession(
+                model, _options(threads), providers=["CPUExecutionProvider"], enable_fallback=0
+            )
         except Exception as error:
-            raise BrokenFile(f"{self._where}, ONNX Runtime cannot load it ({first_line(error)})") from error
+            raise BrokenFile(
+                f"{self._where}, ONNX Runtime cannot load it ({first_line(error)})"
+            ) from error
         check_names(self._where, "reads", subgraph.inputs, _tensor_info(self._session.get_inputs()))
-        check_names(self._where, "writes", subgraph.outputs, _tensor_info(self._session.get_outputs()))
+        check_names(
+            self._where, "writes", subgraph.outputs, _tensor_info(self._session.get_outputs())
+        )
         self._names = [port.name for port in subgraph.outputs]
-        # Below the checks of `InferenceSession.run`, which are those made above, every time again and with Python's lock.
+        # Below the checks of `InferenceSession.run`, which are those made above, every time again
+        # and with Python's lock.
         self._run = getattr(self._session, "_sess", self._session).run
 
     def run(self, inputs: Mapping[str, np.ndarray], /) -> Sequence[np.ndarray]:
         try:
             outputs: Sequence[np.ndarray] = self._run(self._names, inputs, None)
         except Exception as error:
-            raise BrokenFile(f"{self._where}, ONNX Runtime cannot run it ({first_line(error)})") from error
+            raise BrokenFile(
+                f"{self._where}, ONNX Runtime cannot run it ({first_line(error)})"
+            ) from error
         check_outputs(self._where, self._ports, outputs)
         return outputs
 
-    def bind(self, reads: Mapping[str, np.ndarray], writes: Sequence[np.ndarray], /) -> Callable[[], None]:
+    def bind(
+        self, reads: Mapping[str, np.ndarray], writes: Sequence[np.ndarray], /
+    ) -> Callable[[], None]:
         binding = self._session.io_binding()
         for name, array in reads.items():
             binding.bind_input(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
         # It writes without gaps only: parts of a tensor that is cut along an inner axis are copied.
-        own = [array if array.flags.c_contiguous else np.empty(array.shape, array.dtype) for array in writes]
-        takes = [(copy_into(array), held) for array, held in zip(writes, own, strict=True) if held is not array]
+        own = [
+            array if array.flags.c_contiguous else np.empty(array.shape, array.dtype)
+            for array in writes
+        ]
+        takes = [
+            (copy_into(array), held)
+            for array, held in zip(writes, own, strict=True)
+            if held is not array
+        ]
         for name, array in zip(self._names, own, strict=True):
             binding.bind_output(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
         # Below the checks of `run_with_iobinding`, which are for graphs on other devices.
-        run, bound = getattr(self._session, "_sess", self._session).run_with_iobinding, getattr(binding, "_iobinding", binding)
+        run, bound = (
+            getattr(self._session, "_sess", self._session).run_with_iobinding,
+            getattr(binding, "_iobinding", binding),
+        )
 
-        def call(kept: object = (binding, reads, own)) -> None:  # the binding has but the addresses of what is kept
+        def call(
+            kept: object = (binding, reads, own),
+        ) -> None:  # the binding has but the addresses of what is kept
             try:
                 run(bound, None)
                 for take, held in takes:
                     take(held)
             except Exception as error:
-                raise BrokenFile(f"{self._where}, ONNX Runtime cannot run it ({first_line(error)})") from error
+                raise BrokenFile(
+                    f"{self._where}, ONNX Runtime cannot run it ({first_line(error)})"
+                ) from error
 
         return call
 
 
 def _tensor_info(args: Sequence[onnxruntime.NodeArg]) -> dict[str, TensorInfo]:
-    return {arg.name: TensorInfo(tuple(size if isinstance(size, int) else None for size in arg.shape), _dtype(arg.type)) for arg in args}
+    return {
+        arg.name: TensorInfo(
+            tuple(size if isinstance(size, int) else None for size in arg.shape), _dtype(arg.type)
+        )
+        for arg in args
+    }
 
 
 def _dtype(name: str) -> str:

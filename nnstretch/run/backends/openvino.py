@@ -11,7 +11,13 @@ import numpy as np
 
 from nnstretch.bundle.manifest import Subgraph
 from nnstretch.errors import BadInput, BrokenFile, UnknownName
-from nnstretch.run.backends.io_check import TensorInfo, check_names, check_outputs, first_line, member_label
+from nnstretch.run.backends.io_check import (
+    TensorInfo,
+    check_names,
+    check_outputs,
+    first_line,
+    member_label,
+)
 
 if TYPE_CHECKING:
     import openvino
@@ -20,13 +26,17 @@ if TYPE_CHECKING:
 class OpenVINOBackend:
     """Computes one sub-graph, compiled for latency, with one inference request.
 
-    A request has one set of tensors: a lock makes a second caller wait. Inputs are read in place; outputs are copied
-    out, since the next call writes over them. On the CPU the numbers are float32 throughout and `threads` bounds the
-    threads; other devices compute in what they are made for.
+    A request has one set of tensors: a lock makes a second caller wait. Inputs are read in place;
+    outputs are copied out, since the next call writes over them. On the CPU the numbers are float32
+    throughout and `threads` bounds the threads; other devices compute in what they are made for.
     """
 
-    def __init__(self, subgraph: Subgraph, model: bytes, bundle: str, device: str = "CPU", threads: int = 1) -> None:
-        """Raises BadInput where OpenVINO is missing, UnknownName where it finds no such device, BrokenFile for the file."""
+    def __init__(
+        self, subgraph: Subgraph, model: bytes, bundle: str, device: str = "CPU", threads: int = 1
+    ) -> None:
+        """Raises BadInput where OpenVINO is missing, UnknownName where it finds no such device,
+        BrokenFile for the file.
+        """
         self._where = member_label(subgraph, bundle)
         self._ports = subgraph.outputs
         self._lock = Lock()
@@ -35,7 +45,9 @@ class OpenVINOBackend:
         try:
             read = core.read_model(model)
         except Exception as error:
-            raise BrokenFile(f"{self._where}, OpenVINO cannot load it ({first_line(error)})") from error
+            raise BrokenFile(
+                f"{self._where}, OpenVINO cannot load it ({first_line(error)})"
+            ) from error
         check_names(self._where, "reads", subgraph.inputs, _tensor_info(read.inputs))
         check_names(self._where, "writes", subgraph.outputs, _tensor_info(read.outputs))
         try:
@@ -44,7 +56,9 @@ class OpenVINOBackend:
             compiled = core.compile_model(read, device, _settings(device, threads))
             self._request = compiled.create_infer_request()
         except Exception as error:
-            raise BrokenFile(f"{self._where}, OpenVINO cannot compile it for {device} ({first_line(error)})") from error
+            raise BrokenFile(
+                f"{self._where}, OpenVINO cannot compile it for {device} ({first_line(error)})"
+            ) from error
         self._feeds = [(port.name, _index(compiled.inputs, port.name)) for port in subgraph.inputs]
         self._writes = [_index(compiled.outputs, port.name) for port in subgraph.outputs]
 
@@ -56,18 +70,27 @@ class OpenVINOBackend:
                 for name, index in self._feeds:
                     self._request.set_input_tensor(index, Tensor(inputs[name], shared_memory=True))
                 self._request.infer(share_outputs=True)
-                outputs = [self._request.get_output_tensor(index).data.copy() for index in self._writes]
+                outputs = [
+                    self._request.get_output_tensor(index).data.copy() for index in self._writes
+                ]
         except Exception as error:
-            raise BrokenFile(f"{self._where}, OpenVINO cannot run it ({first_line(error)})") from error
+            raise BrokenFile(
+                f"{self._where}, OpenVINO cannot run it ({first_line(error)})"
+            ) from error
         check_outputs(self._where, self._ports, outputs)
         return outputs
 
 
 def check_device(core: openvino.Core, device: str) -> None:
-    """Raise UnknownName, with the devices there are; `GPU` stands for `GPU.0` where there are several."""
+    """Raise UnknownName, with the devices there are.
+
+    `GPU` stands for `GPU.0` where there are several.
+    """
     found = list(core.available_devices)
     if not any(one == device or one.startswith(f"{device}.") for one in found):
-        raise UnknownName(f"unknown device {device!r}, backend openvino, it finds {', '.join(found) or 'none'}")
+        raise UnknownName(
+            f"unknown device {device!r}, backend openvino, it finds {', '.join(found) or 'none'}"
+        )
 
 
 @cache
@@ -76,18 +99,31 @@ def _core() -> openvino.Core:
     try:
         import openvino
     except ImportError as error:
-        raise BadInput(f"OpenVINO is not installed ({first_line(error)}), backend openvino, pip install 'nnstretch[openvino]'") from error
+        raise BadInput(
+            f"OpenVINO is not installed ({first_line(error)}), backend openvino, pip install"
+            " 'nnstretch[openvino]'"
+        ) from error
     return openvino.Core()
 
 
 def _settings(device: str, threads: int) -> dict[str, Any]:
-    """The threads of `nnstretch.schedule` are pinned already; OpenVINO would pin its own to cores of its choice."""
-    on_cpu = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32", "ENABLE_CPU_PINNING": False}
+    """The threads of `nnstretch.schedule` are pinned already.
+
+    OpenVINO would pin its own to cores of its choice.
+    """
+    on_cpu = {
+        "INFERENCE_NUM_THREADS": threads,
+        "INFERENCE_PRECISION_HINT": "f32",
+        "ENABLE_CPU_PINNING": False,
+    }
     return {"PERFORMANCE_HINT": "LATENCY", **(on_cpu if device == "CPU" else {})}
 
 
 def _tensor_info(ports: Sequence[Any]) -> dict[str, TensorInfo]:
-    return {port.any_name: TensorInfo(_shape(port), np.dtype(port.element_type.to_dtype()).name) for port in ports}
+    return {
+        port.any_name: TensorInfo(_shape(port), np.dtype(port.element_type.to_dtype()).name)
+        for port in ports
+    }
 
 
 def _shape(port: Any) -> tuple[int | None, ...]:

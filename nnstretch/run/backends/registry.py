@@ -1,8 +1,8 @@
 """Who computes which sub-graph: names of backends, what each can read, and loading.
 
-Backends behind one protocol (`nnstretch.protocols.Backend`), each in a file of its own and loaded only where it is chosen.
-No two sub-graphs share one: outputs are named in an ONNX file, so no two sub-graphs can be the same ONNX file, and
-an interpreter of LiteRT belongs to one thread at a time.
+Backends behind one protocol (`nnstretch.protocols.Backend`), each in a file of its own and loaded
+only where it is chosen. No two sub-graphs share one: outputs are named in an ONNX file, so no two
+sub-graphs can be the same ONNX file, and an interpreter of LiteRT belongs to one thread at a time.
 """
 
 from __future__ import annotations
@@ -20,23 +20,35 @@ READS = {"onnxruntime": "onnx", "litert": "litert", "openvino": "onnx", "torch":
 DEFAULTS = {"onnx": "onnxruntime", "litert": "litert"}
 CHOICES = "onnxruntime, litert, openvino[:DEVICE], torch[:cpu|:cuda[:N]]"
 DEVICE_MEMORY_PREFIX = "torch:cuda"
-"""How names of backends begin that copy to and from their device apart from its compute (`protocols.Remote`)."""
+"""How names of backends begin that copy to and from their device apart from its compute
+(`protocols.Remote`).
+"""
 TORCH_DEVICE = re.compile(r"cpu|cuda(:\d{1,3})?")
 
 Choice = str | Mapping[str, str] | None
-"""NAME[,PROCESSOR=NAME...], or names by processor; whoever is left out computes with its format's default."""
+"""NAME[,PROCESSOR=NAME...], or names by processor.
+
+Whoever is left out computes with its format's default.
+"""
 
 
 def choose_backends(choice: Choice, bundle: Bundle) -> dict[str, str]:
     """The backend of every sub-graph.
 
-    Raises UnknownName for a backend or processor that is not there, BadInput where a backend cannot read a file.
+    Raises UnknownName for a backend or processor that is not there, BadInput where a backend cannot
+    read a file.
     """
     everyone, by_processor = _parse_choice(choice)
     used = dict.fromkeys(sub.processor for sub in bundle.manifest.subgraphs)
     if unknown := [name for name in by_processor if name not in used]:
-        raise UnknownName(f"unknown processor {unknown[0]!r}, backend for {bundle.name}, it uses {', '.join(used)}")
-    names = {sub.name: by_processor.get(sub.processor, everyone) or DEFAULTS[sub.format] for sub in bundle.manifest.subgraphs}
+        raise UnknownName(
+            f"unknown processor {unknown[0]!r}, backend for {bundle.name}, it uses"
+            f" {', '.join(used)}"
+        )
+    names = {
+        sub.name: by_processor.get(sub.processor, everyone) or DEFAULTS[sub.format]
+        for sub in bundle.manifest.subgraphs
+    }
     for sub in bundle.manifest.subgraphs:
         _check_readable(names[sub.name], sub, bundle.name)
     return names
@@ -50,8 +62,13 @@ def describe_choice(names: Mapping[str, str], manifest: Manifest) -> dict[str, s
     return {processor: ", ".join(backends) for processor, backends in found.items()}
 
 
-def load_backend(name: str, subgraph: Subgraph, model: bytes, bundle: str, threads: int = 1) -> Backend:
-    """One sub-graph, ready to run. Raises BrokenFile, or BadInput where the backend's package is missing."""
+def load_backend(
+    name: str, subgraph: Subgraph, model: bytes, bundle: str, threads: int = 1
+) -> Backend:
+    """One sub-graph, ready to run.
+
+    Raises BrokenFile, or BadInput where the backend's package is missing.
+    """
     kind, _, device = name.partition(":")
     if kind == "openvino":
         from nnstretch.run.backends.openvino import OpenVINOBackend
@@ -66,7 +83,10 @@ def load_backend(name: str, subgraph: Subgraph, model: bytes, bundle: str, threa
     try:
         from nnstretch.run.backends.onnxruntime_cpu import OnnxRuntime
     except ImportError as error:
-        raise BadInput(f"ONNX Runtime is not installed ({error}), backend onnxruntime, pip install 'nnstretch[run]'") from error
+        raise BadInput(
+            f"ONNX Runtime is not installed ({error}), backend onnxruntime, pip install"
+            " 'nnstretch[run]'"
+        ) from error
     return OnnxRuntime(subgraph, model, bundle, threads)
 
 
@@ -93,9 +113,15 @@ def _parse_choice(choice: Choice) -> tuple[str, dict[str, str]]:
             if not equals:
                 everyone.append(name)
             elif by_processor.setdefault(processor, name) != name:
-                raise BadInput(f"backends {by_processor[processor]} and {name}, processor {processor}, it can have one")
+                raise BadInput(
+                    f"backends {by_processor[processor]} and {name}, processor {processor}, it can"
+                    " have one"
+                )
     if len(everyone) > 1:
-        raise BadInput(f"backends {' and '.join(everyone)}, all processors, one for all or PROCESSOR=NAME for each")
+        raise BadInput(
+            f"backends {' and '.join(everyone)}, all processors, one for all or PROCESSOR=NAME for"
+            " each"
+        )
     for name in (*everyone, *by_processor.values()):
         _check_known(name)
     return (everyone or [""])[0], by_processor
@@ -106,12 +132,20 @@ def _check_known(name: object) -> None:
     if kind not in READS:
         raise UnknownName(f"unknown backend {str(name)[:40]!r}, session, it is one of {CHOICES}")
     if colon and kind == "torch" and not TORCH_DEVICE.fullmatch(device):
-        raise UnknownName(f"unknown device {device[:40]!r}, backend torch, it is one of cpu, cuda, cuda:N")
+        raise UnknownName(
+            f"unknown device {device[:40]!r}, backend torch, it is one of cpu, cuda, cuda:N"
+        )
     if colon and (kind not in ("openvino", "torch") or not device):
-        raise UnknownName(f"unknown device {device[:40]!r}, backend {kind}, {'none is named' if kind == 'openvino' else 'it has one only'}")
+        raise UnknownName(
+            f"unknown device {device[:40]!r}, backend {kind},"
+            f" {'none is named' if kind == 'openvino' else 'it has one only'}"
+        )
 
 
 def _check_readable(name: str, sub: Subgraph, bundle: str) -> None:
     readable = READS[name.partition(":")[0]]
     if readable != sub.format:
-        raise BadInput(f"backend {name}, sub-graph {sub.name} of {bundle}, it reads {readable} and the file is {sub.format}")
+        raise BadInput(
+            f"backend {name}, sub-graph {sub.name} of {bundle}, it reads {readable} and the file is"
+            f" {sub.format}"
+        )

@@ -1,4 +1,6 @@
-"""The PyTorch backend: sub-graphs in ONNX form, rebuilt as ordinary layers by the project's own reader. No pickle is opened."""
+"""The PyTorch backend: sub-graphs in ONNX form, rebuilt as ordinary layers by the project's own
+reader. No pickle is opened.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,13 @@ import numpy as np
 
 from nnstretch.bundle.manifest import Subgraph
 from nnstretch.errors import BadInput, BrokenFile, CannotCapture, NnstretchError, UnsupportedOp
-from nnstretch.run.backends.io_check import TensorInfo, check_names, check_outputs, first_line, member_label
+from nnstretch.run.backends.io_check import (
+    TensorInfo,
+    check_names,
+    check_outputs,
+    first_line,
+    member_label,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -22,16 +30,22 @@ class OnnxModule:
     """A sub-graph's module, fed by the names of its ports."""
 
     def __init__(self, subgraph: Subgraph, model: bytes, bundle: str) -> None:
-        """Raises BrokenFile, UnsupportedOp or CannotCapture for the file, BadInput where PyTorch or onnx is missing."""
+        """Raises BrokenFile, UnsupportedOp or CannotCapture for the file, BadInput where PyTorch or
+        onnx is missing.
+        """
         self.where = member_label(subgraph, bundle)
         try:
             from nnstretch.capture.onnx.subgraph import read_subgraph
         except ImportError as error:
-            raise BadInput(f"PyTorch or onnx is not installed ({error}), backend torch, pip install 'nnstretch[capture]'") from error
+            raise BadInput(
+                f"PyTorch or onnx is not installed ({error}), backend torch, pip install"
+                " 'nnstretch[capture]'"
+            ) from error
         try:
             program = read_subgraph(model, subgraph.file)
         except Exception as error:
-            # Broad on purpose: a file that anybody may have written fails in protobuf, in onnx or in PyTorch's shape functions.
+            # Broad on purpose: a file that anybody may have written fails in protobuf, in onnx or
+            # in PyTorch's shape functions.
             kind = type(error) if isinstance(error, (UnsupportedOp, CannotCapture)) else BrokenFile
             raise kind(f"{self.where}, PyTorch cannot load it ({failure_reason(error)})") from error
         check_names(self.where, "reads", subgraph.inputs, _tensor_info(program.inputs))
@@ -43,7 +57,9 @@ class OnnxModule:
     def __call__(self, values: Mapping[str, Tensor]) -> list[Tensor]:
         """Outputs in the order of the sub-graph's ports, contiguous."""
         found = self.module(*(values[name] for name in self._reads))
-        by_name = dict(zip(self._writes, found if isinstance(found, (tuple, list)) else (found,), strict=True))
+        by_name = dict(
+            zip(self._writes, found if isinstance(found, (tuple, list)) else (found,), strict=True)
+        )
         return [by_name[name].contiguous() for name in self._ports]
 
 
@@ -51,16 +67,24 @@ class TorchBackend:
     """Computes one sub-graph on the calling thread, in float32; several may call at once."""
 
     def __init__(self, subgraph: Subgraph, model: bytes, bundle: str, threads: int = 1) -> None:
-        self._layers, self._ports, self._threads = OnnxModule(subgraph, model, bundle), subgraph.outputs, threads
+        self._layers, self._ports, self._threads = (
+            OnnxModule(subgraph, model, bundle),
+            subgraph.outputs,
+            threads,
+        )
 
     def run(self, inputs: Mapping[str, np.ndarray], /) -> Sequence[np.ndarray]:
         import torch
 
         try:
             with torch.inference_mode(), intra_op_threads(self._threads):
-                found = self._layers({name: torch.from_numpy(array) for name, array in inputs.items()})
+                found = self._layers(
+                    {name: torch.from_numpy(array) for name, array in inputs.items()}
+                )
         except Exception as error:
-            raise BrokenFile(f"{self._layers.where}, PyTorch cannot run it ({first_line(error)})") from error
+            raise BrokenFile(
+                f"{self._layers.where}, PyTorch cannot run it ({first_line(error)})"
+            ) from error
         outputs = [tensor.numpy() for tensor in found]
         check_outputs(self._layers.where, self._ports, outputs)
         return outputs
@@ -68,7 +92,10 @@ class TorchBackend:
 
 @contextmanager
 def intra_op_threads(threads: int) -> Iterator[None]:
-    """PyTorch keeps how many threads an operator takes with the calling thread; afterwards it is what it was."""
+    """PyTorch keeps how many threads an operator takes with the calling thread.
+
+    Afterwards it is what it was.
+    """
     import torch
 
     before = torch.get_num_threads()

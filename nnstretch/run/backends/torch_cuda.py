@@ -1,8 +1,11 @@
-"""PyTorch on a CUDA card: branches on streams of their own, a whole request recorded once as one CUDA graph and replayed.
+"""PyTorch on a CUDA card.
 
-Every processor of the plan is a stream. A sub-graph waits, by an event, for what others write on other streams; side streams fork
-from the first one and all join it at the end, as a recording needs. Inputs and outputs have one place on the card for good; a request copies
-its inputs there, replays, and copies the outputs back.
+Branches on streams of their own, a whole request recorded once as one CUDA graph and replayed.
+
+Every processor of the plan is a stream. A sub-graph waits, by an event, for what others write on
+other streams; side streams fork from the first one and all join it at the end, as a recording
+needs. Inputs and outputs have one place on the card for good; a request copies its inputs there,
+replays, and copies the outputs back.
 """
 
 from __future__ import annotations
@@ -40,11 +43,15 @@ class RecordedStep:
     stream: str
     """The processor's name; the first step's stream is the one that others fork from and join."""
     waits: tuple[str, ...] = ()
-    """Sub-graphs on other streams that have to be done before, or START for a stream's first work."""
+    """Sub-graphs on other streams that have to be done before, or START for a stream's first work.
+    """
 
 
 def recorded_steps(subgraphs: Iterable[Subgraph]) -> tuple[RecordedStep, ...]:
-    """In the order in which they are recorded. What runs on the same stream needs no event: it is in order."""
+    """In the order in which they are recorded.
+
+    What runs on the same stream needs no event: it is in order.
+    """
     steps: list[RecordedStep] = []
     streams: dict[str, str] = {}
     writers: dict[str, str] = {}
@@ -60,35 +67,66 @@ def recorded_steps(subgraphs: Iterable[Subgraph]) -> tuple[RecordedStep, ...]:
 
 
 class CudaGraphRecording:
-    """Sub-graphs recorded together; `cuda` is `torch.cuda`, or what a test puts in its place. One request at a time."""
+    """Sub-graphs recorded together; `cuda` is `torch.cuda`, or what a test puts in its place.
+
+    One request at a time.
+    """
 
     def __init__(
-        self, layers: Mapping[str, OnnxModule], subgraphs: Sequence[Subgraph], inputs: Sequence[Port], outputs: Sequence[Port],
-        device: str, cuda: Any,
-    ) -> None:  # fmt: skip
+        self,
+        layers: Mapping[str, OnnxModule],
+        subgraphs: Sequence[Subgraph],
+        inputs: Sequence[Port],
+        outputs: Sequence[Port],
+        device: str,
+        cuda: Any,
+    ) -> None:
         import torch
 
-        self._layers, self._subgraphs, self._cuda, self._device = layers, {sub.name: sub for sub in subgraphs}, cuda, device
+        self._layers, self._subgraphs, self._cuda, self._device = (
+            layers,
+            {sub.name: sub for sub in subgraphs},
+            cuda,
+            device,
+        )
         self._steps, self.lock = recorded_steps(subgraphs), Lock()
         for one in layers.values():
             one.module.to(device)
-        self._inputs = {port.name: torch.zeros(port.spec.shape, dtype=getattr(torch, port.spec.dtype), device=device) for port in inputs}
-        self._streams = {name: cuda.Stream(device=device) for name in dict.fromkeys(step.stream for step in self._steps)}
+        self._inputs = {
+            port.name: torch.zeros(
+                port.spec.shape, dtype=getattr(torch, port.spec.dtype), device=device
+            )
+            for port in inputs
+        }
+        self._streams = {
+            name: cuda.Stream(device=device)
+            for name in dict.fromkeys(step.stream for step in self._steps)
+        }
         self._graph = cuda.CUDAGraph()
         # TF32 would leave three digits; recorded kernels stay what they were chosen as.
-        with torch.inference_mode(), cuda.device(device), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        with (
+            torch.inference_mode(),
+            cuda.device(device),
+            torch.backends.cudnn.flags(enabled=True, allow_tf32=False),
+        ):
             self._values = self._record(self._steps[0].stream)
         self._outputs = [self._values[port.name] for port in outputs]
 
     def _record(self, first: str) -> dict[str, Any]:
-        """Everything that was computed stays: memory that one stream let go could be another's while it is still read."""
+        """Everything that was computed stays.
+
+        Memory that one stream let go could be another's while it is still read.
+        """
         main = self._streams[first]
         main.wait_stream(self._cuda.current_stream())
         with self._cuda.stream(main):
             for _ in range(WARM_UPS):
                 self._play(main)
         self._cuda.synchronize()
-        with RECORDING, self._cuda.graph(self._graph, stream=main, capture_error_mode="thread_local"):  # other threads may copy meanwhile
+        with (
+            RECORDING,
+            self._cuda.graph(self._graph, stream=main, capture_error_mode="thread_local"),
+        ):  # other threads may copy meanwhile
             return self._play(main)
 
     def _play(self, main: Any) -> dict[str, Any]:
@@ -100,7 +138,13 @@ class CudaGraphRecording:
                 stream.wait_event(done[other])
             with self._cuda.stream(stream):
                 found = self._layers[step.subgraph](values)
-            values.update(zip((port.name for port in self._subgraphs[step.subgraph].outputs), found, strict=True))
+            values.update(
+                zip(
+                    (port.name for port in self._subgraphs[step.subgraph].outputs),
+                    found,
+                    strict=True,
+                )
+            )
             done[step.subgraph] = self._cuda.Event()
             done[step.subgraph].record(stream)
         last = {step.stream: step.subgraph for step in self._steps}
@@ -128,15 +172,32 @@ class CudaGraphRecording:
 
 
 class CopyStreams:
-    """Copies to a card, replays and copies from it, each on a stream of its own, so that three threads overlap with three items.
+    """Copies to a card, replays and copies from it, each on a stream of its own, so that three
+    threads overlap with three items.
 
-    Each waits for its stream before it returns, so the next finds everything there; inputs and outputs on the card are each item's own.
+    Each waits for its stream before it returns, so the next finds everything there; inputs and
+    outputs on the card are each item's own.
     """
 
-    def __init__(self, recording: CudaGraphRecording, outputs: Sequence[Any], inputs: Mapping[str, Any], device: str, cuda: Any) -> None:
-        self._recording, self._inputs, self._outputs, self._cuda, self._device = recording, inputs, outputs, cuda, device
+    def __init__(
+        self,
+        recording: CudaGraphRecording,
+        outputs: Sequence[Any],
+        inputs: Mapping[str, Any],
+        device: str,
+        cuda: Any,
+    ) -> None:
+        self._recording, self._inputs, self._outputs, self._cuda, self._device = (
+            recording,
+            inputs,
+            outputs,
+            cuda,
+            device,
+        )
         self._into, self._main, self._out = (cuda.Stream(device=device) for _ in range(3))
-        self._pins = device != "cpu"  # copies run beside kernels from and to pinned memory only; a stand-in has none
+        self._pins = (
+            device != "cpu"
+        )  # copies run beside kernels from and to pinned memory only; a stand-in has none
 
     def copied_in(self, inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
         import torch
@@ -144,7 +205,10 @@ class CopyStreams:
         with self._on(self._into):
             host = {name: torch.from_numpy(inputs[name]) for name in self._inputs}
             host = {name: one.pin_memory() for name, one in host.items()} if self._pins else host
-            return {name: one.to(self._device, non_blocking=True, copy=True) for name, one in host.items()}
+            return {
+                name: one.to(self._device, non_blocking=True, copy=True)
+                for name, one in host.items()
+            }
 
     def computed(self, held: Mapping[str, Any]) -> list[Any]:
         with self._recording.lock, self._on(self._main):
@@ -172,17 +236,31 @@ class CopyStreams:
 
 
 class TorchCuda:
-    """One sub-graph as a CUDA graph of its own: for bundles of which only a part runs on the card."""
+    """One sub-graph as a CUDA graph of its own.
 
-    def __init__(self, subgraph: Subgraph, model: bytes, bundle: str, device: str = "cuda", cuda: Any = None) -> None:
+    For bundles of which only a part runs on the card.
+    """
+
+    def __init__(
+        self, subgraph: Subgraph, model: bytes, bundle: str, device: str = "cuda", cuda: Any = None
+    ) -> None:
         cuda = require_cuda(device) if cuda is None else cuda
         self._where, self._ports = member_label(subgraph, bundle), subgraph.outputs
         layers = OnnxModule(subgraph, model, bundle)
         try:
-            self._recording = CudaGraphRecording({subgraph.name: layers}, (subgraph,), subgraph.inputs, subgraph.outputs, device, cuda)
+            self._recording = CudaGraphRecording(
+                {subgraph.name: layers},
+                (subgraph,),
+                subgraph.inputs,
+                subgraph.outputs,
+                device,
+                cuda,
+            )
             self._lanes = self._recording.copy_streams()
         except Exception as error:
-            raise BrokenFile(f"{self._where}, CUDA cannot record it ({first_line(error)})") from error
+            raise BrokenFile(
+                f"{self._where}, CUDA cannot record it ({first_line(error)})"
+            ) from error
 
     def run(self, inputs: Mapping[str, np.ndarray], /) -> Sequence[np.ndarray]:
         outputs = self._with_cuda_errors(lambda: self._recording.run(inputs))
@@ -208,27 +286,44 @@ class TorchCuda:
 
 
 class CudaGraphSession:
-    """A whole bundle as one CUDA graph: branches on streams of their own, inputs and outputs as `Session` has them."""
+    """A whole bundle as one CUDA graph.
+
+    Branches on streams of their own, inputs and outputs as `Session` has them.
+    """
 
     def __init__(self, bundle: Bundle, device: str = "cuda", cuda: Any = None) -> None:
-        """Raises BadInput where CUDA is missing or a sub-graph is not ONNX, and what `Layers` raises."""
+        """Raises BadInput where CUDA is missing or a sub-graph is not ONNX, and what `Layers`
+        raises.
+        """
         self._cuda = require_cuda(device) if cuda is None else cuda
         self.manifest = bundle.manifest
         for sub in bundle.manifest.subgraphs:
             if sub.format != "onnx":
-                raise BadInput(f"backend torch:{device}, sub-graph {sub.name} of {bundle.name}, it reads onnx and the file is {sub.format}")
+                raise BadInput(
+                    f"backend torch:{device}, sub-graph {sub.name} of {bundle.name}, it reads onnx"
+                    f" and the file is {sub.format}"
+                )
         subs = bundle.manifest.subgraphs
         layers = {sub.name: OnnxModule(sub, bundle.files[sub.file], bundle.name) for sub in subs}
         try:
-            self.recording = CudaGraphRecording(layers, subs, bundle.manifest.inputs, bundle.manifest.outputs, device, self._cuda)
+            self.recording = CudaGraphRecording(
+                layers, subs, bundle.manifest.inputs, bundle.manifest.outputs, device, self._cuda
+            )
         except Exception as error:
-            raise BrokenFile(f"broken bundle {bundle.name}, CUDA cannot record it ({first_line(error)})") from error
+            raise BrokenFile(
+                f"broken bundle {bundle.name}, CUDA cannot record it ({first_line(error)})"
+            ) from error
 
     def run(self, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Arrays by name in, arrays by name out, in PyTorch's order."""
-        found = self.recording.run({port.name: to_port(port, given[port.name]) for port in self.manifest.inputs})
+        found = self.recording.run(
+            {port.name: to_port(port, given[port.name]) for port in self.manifest.inputs}
+        )
         check_outputs("request", self.manifest.outputs, found)
-        return {port.name: from_port(port, array) for port, array in zip(self.manifest.outputs, found, strict=True)}
+        return {
+            port.name: from_port(port, array)
+            for port, array in zip(self.manifest.outputs, found, strict=True)
+        }
 
 
 def require_cuda(device: str) -> Any:
@@ -236,9 +331,18 @@ def require_cuda(device: str) -> Any:
     try:
         import torch
     except ImportError as error:
-        raise BadInput(f"PyTorch is not installed ({error}), backend torch:{device}, pip install 'nnstretch[capture]'") from error
+        raise BadInput(
+            f"PyTorch is not installed ({error}), backend torch:{device}, pip install"
+            " 'nnstretch[capture]'"
+        ) from error
     if not torch.cuda.is_available():
-        raise BadInput(f"no CUDA device, backend torch:{device}, PyTorch {torch.__version__} finds none on this machine")
+        raise BadInput(
+            f"no CUDA device, backend torch:{device}, PyTorch {torch.__version__} finds none on"
+            " this machine"
+        )
     if int(device.partition(":")[2] or 0) >= (count := torch.cuda.device_count()):
-        raise UnknownName(f"unknown device {device!r}, backend torch, PyTorch finds {count} CUDA device{'s' * (count > 1)}")
+        raise UnknownName(
+            f"unknown device {device!r}, backend torch, PyTorch finds {count} CUDA"
+            f" device{'s' * (count > 1)}"
+        )
     return torch.cuda

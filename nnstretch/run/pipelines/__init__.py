@@ -1,9 +1,9 @@
 """Pipelines of inputs: many items in flight, results in order.
 
-    pipeline.py         pipeline session: push/get/stream
-    item_buffer.py      ring buffer of items, what a worker does with one
-    stage_functions.py  what a stage computes
-    workers.py          threads of a pipeline: cores, statistics
-    metrics.py          throughput, bottleneck, balance of a stream
-    item_trace.py       pipeline items in a trace
+pipeline.py         pipeline session: push/get/stream
+item_buffer.py      ring buffer of items, what a worker does with one
+stage_functions.py  what a stage computes
+workers.py          threads of a pipeline: cores, statistics
+metrics.py          throughput, bottleneck, balance of a stream
+item_trace.py       pipeline items in a trace
 """

@@ -34,7 +34,10 @@ class InFlightItem:
     values: Values
     begun_s: float
     due_s: list[float]
-    """By step, when its time was over on the timetable, or really where it has none; empty where stages are not emulated."""
+    """By step, when its time was over on the timetable, or really where it has none.
+
+    Empty where stages are not emulated.
+    """
     ended_s: float = 0.0
     error: Exception | None = None
 
@@ -53,7 +56,10 @@ class ItemResult:
     """Since the pipeline began."""
 
     def value(self) -> Any:
-        """The outputs. Raises the item's error: StageFailed, with the stage's own error as its cause, or Cancelled."""
+        """The outputs.
+
+        Raises the item's error: StageFailed, with the stage's own error as its cause, or Cancelled.
+        """
         if self.error is not None:
             raise self.error
         return self.outputs
@@ -87,17 +93,34 @@ def no_copy(values: Values) -> None:
 
 
 class ItemBuffer:
-    """A ring of places for items. Whoever holds an item's number finds it; a place is free again when its item was taken."""
+    """A ring of places for items.
 
-    def __init__(self, flow: StageGraph, names: Sequence[Sequence[str]], places: int, open_: Open, stops: bool, pace: StagePacing | None, traced: int) -> None:
-        """`names`: on what each replica runs, for traces of the last `traced` items; `stops`: an item that fails is the last one."""
+    Whoever holds an item's number finds it; a place is free again when its item was taken.
+    """
+
+    def __init__(
+        self,
+        flow: StageGraph,
+        names: Sequence[Sequence[str]],
+        places: int,
+        open_: Open,
+        stops: bool,
+        pace: StagePacing | None,
+        traced: int,
+    ) -> None:
+        """`names`: on what each replica runs, for traces of the last `traced` items; `stops`.
+
+        An item that fails is the last one.
+        """
         self._flow, self._open, self._stops, self._pace = flow, open_, stops, pace
         self._places: list[InFlightItem | None] = [None] * places
         self._forget: list[tuple[str, ...]] = [() for _ in flow]
         self.records = [[WorkerRecord(spans=deque(maxlen=traced)) for _ in one] for one in names]
         self.names = names
         self.opened: dict[tuple[int, int], SubgraphStage | PythonStage] = {}
-        self.changes: dict[tuple[int, int], deque[tuple[int, str, Any]]] = {(s, r): deque() for s, one in enumerate(names) for r in range(len(one))}
+        self.changes: dict[tuple[int, int], deque[tuple[int, str, Any]]] = {
+            (s, r): deque() for s, one in enumerate(names) for r in range(len(one))
+        }
         """By worker: from which item on a sub-graph is computed by something else."""
         self._free_s: dict[str, float] = {}
         """By emulated processor, until when it is booked."""
@@ -111,7 +134,9 @@ class ItemBuffer:
         self._forget = list(tensors)
 
     def put(self, item: int, values: Values) -> None:
-        self._places[item % len(self._places)] = InFlightItem(values, perf_counter(), [0.0] * len(self._flow) if self._pace else [])
+        self._places[item % len(self._places)] = InFlightItem(
+            values, perf_counter(), [0.0] * len(self._flow) if self._pace else []
+        )
 
     def take(self, item: int) -> InFlightItem:
         place = item % len(self._places)
@@ -122,7 +147,11 @@ class ItemBuffer:
 
     def stage_function(self, stage: int, replica: int) -> StageFunction:
         """What a worker does with each item; loads its files, on the thread that calls this."""
-        record, changes, step = self.records[stage][replica], self.changes[stage, replica], self._flow[stage]
+        record, changes, step = (
+            self.records[stage][replica],
+            self.changes[stage, replica],
+            self._flow[stage],
+        )
         work = self._work(stage, replica)
         forget, book, places = self._forget[stage], self._book_time(stage, replica), self._places
 
@@ -138,7 +167,9 @@ class ItemBuffer:
                 slot = None if book is None else book(entry, began_s)
                 try:
                     work(entry.values)
-                except BaseException as error:  # sys.exit(), too, ends its item and not the pipeline
+                except (
+                    BaseException
+                ) as error:  # sys.exit(), too, ends its item and not the pipeline
                     self._fail(entry, item, step, error)
                     record.failed += 1
                 ended_s = perf_counter()
@@ -159,7 +190,10 @@ class ItemBuffer:
         return one
 
     def _work(self, number: int, replica: int) -> Work:
-        """Of a stage, or of a copy; where stages are emulated a copy takes its time and does nothing."""
+        """Of a stage, or of a copy.
+
+        Where stages are emulated a copy takes its time and does nothing.
+        """
         step = self._flow[number]
         if not step.part:
             found = self.opened[number, replica] = self._open(step.stage, replica)
@@ -167,7 +201,10 @@ class ItemBuffer:
         return no_copy if self._pace else self._copy(number, replica)
 
     def _copy(self, number: int, replica: int) -> Work:
-        """The stage that it belongs to may be loaded later, by its own worker; no item comes before all are."""
+        """The stage that it belongs to may be loaded later, by its own worker.
+
+        No item comes before all are.
+        """
         whose = number + (1 if self._flow[number].part == IN else -1)
         into = self._flow[number].part == IN
 
@@ -178,9 +215,16 @@ class ItemBuffer:
 
         return one
 
-    def _book_time(self, stage: int, replica: int) -> Callable[[InFlightItem, float], tuple[float, float]] | None:
-        """Books an item's time on a worker's processors; when it begins and ends on the timetable."""
-        if self._pace is None or not (self._pace.durations_us[stage][replica] or self._flow[stage].part):
+    def _book_time(
+        self, stage: int, replica: int
+    ) -> Callable[[InFlightItem, float], tuple[float, float]] | None:
+        """Books an item's time on a worker's processors.
+
+        When it begins and ends on the timetable.
+        """
+        if self._pace is None or not (
+            self._pace.durations_us[stage][replica] or self._flow[stage].part
+        ):
             return None
         time_s = self._pace.durations_us[stage][replica] * self._pace.dilation / 1e6
         feeders, held = self._flow[stage].feeders, self.names[stage][replica].split("+")
@@ -198,22 +242,36 @@ class ItemBuffer:
     def _skip_reason(self, item: int) -> Exception | None:
         """An item that is not wanted any more."""
         if self.stopped_by is not None and item > self.stopped_by:
-            return Cancelled(f"item {item} was not finished, pipeline, item {self.stopped_by} failed and it stops there")
+            return Cancelled(
+                f"item {item} was not finished, pipeline, item {self.stopped_by} failed and it"
+                " stops there"
+            )
         if self.cancelled_from is not None and item >= self.cancelled_from:
             return Cancelled(f"item {item} was not finished, pipeline, it has been closed")
         return None
 
     def _fail(self, entry: InFlightItem, item: int, step: StageNode, error: BaseException) -> None:
         where = f"stage {step.stage}{', ' if step.part else ''}{step.part}"
-        entry.error = StageFailed(f"item {item} failed, {where}, {type(error).__name__}: {one_line(error)}", step.stage, item)
+        entry.error = StageFailed(
+            f"item {item} failed, {where}, {type(error).__name__}: {one_line(error)}",
+            step.stage,
+            item,
+        )
         entry.error.__cause__ = error
         if self._stops and (self.stopped_by is None or item < self.stopped_by):
             self.stopped_by = item
 
     def spans(self, origin_s: float, dilation: float) -> list[Span]:
-        """Of the last items, in microseconds since `origin_s` on the chip's clock, in the order in which they ended."""
+        """Of the last items, in microseconds since `origin_s` on the chip's clock, in the order in
+        which they ended.
+        """
         found = [
-            Span((began - origin_s) * 1e6 / dilation, (ended - origin_s) * 1e6 / dilation, f"{step.name}#{item}", self.names[s][r])
+            Span(
+                (began - origin_s) * 1e6 / dilation,
+                (ended - origin_s) * 1e6 / dilation,
+                f"{step.name}#{item}",
+                self.names[s][r],
+            )
             for s, step in enumerate(self._flow)
             for r, record in enumerate(self.records[s])
             for began, ended, item in tuple(record.spans)

@@ -1,4 +1,7 @@
-"""Items of a pipeline in a trace: at which stage a task is, on whose row it is drawn, and who handed the item to whom."""
+"""Items of a pipeline in a trace.
+
+At which stage a task is, on whose row it is drawn, and who handed the item to whom.
+"""
 
 from __future__ import annotations
 
@@ -19,29 +22,50 @@ def item_number(task: str) -> int:
 
 
 def stage_by_name(manifest: Manifest) -> dict[str, str]:
-    """The stage of every sub-graph, copy and stage, in the order of stages; nothing where there is no pipeline."""
+    """The stage of every sub-graph, copy and stage, in the order of stages.
+
+    Nothing where there is no pipeline.
+    """
     stages = () if manifest.pipeline is None else manifest.pipeline.stages
     copies = {step_name(stage.name, part): stage.name for stage in stages for part in (IN, OUT)}
-    return copies | {name: stage.name for stage in stages for name in (stage.name, *stage.subgraphs)}
+    return copies | {
+        name: stage.name for stage in stages for name in (stage.name, *stage.subgraphs)
+    }
 
 
-def rows_of_stages(works: Sequence[tuple[str, str]], stage_of: Mapping[str, str]) -> dict[tuple[str, str], str]:
-    """The row of every (sub-graph or stage, processor): its processor; in a pipeline, where several stages may share one, its worker."""
+def rows_of_stages(
+    works: Sequence[tuple[str, str]], stage_of: Mapping[str, str]
+) -> dict[tuple[str, str], str]:
+    """The row of every (sub-graph or stage, processor): its processor.
+
+    In a pipeline, where several stages may share one, its worker.
+    """
     if not stage_of:
         return {work: work[1] for work in works}
     order = list(dict.fromkeys(stage_of.values()))
-    homed = sorted(dict.fromkeys((stage_of.get(name, name), processor, name) for name, processor in works), key=lambda one: (order.index(one[0]), one[1]))
+    homed = sorted(
+        dict.fromkeys((stage_of.get(name, name), processor, name) for name, processor in works),
+        key=lambda one: (order.index(one[0]), one[1]),
+    )
     return {(name, processor): stage_row(stage, processor) for stage, processor, name in homed}
 
 
 def stage_row(stage: str, processor: str) -> str:
     """A Python stage, or a replica NAME.0 of one, is on a processor of its own name."""
-    return processor if stage in (processor, processor.rpartition(".")[0]) else f"{stage} on {processor}"
+    return (
+        processor
+        if stage in (processor, processor.rpartition(".")[0])
+        else f"{stage} on {processor}"
+    )
 
 
 def item_args(task: str, stage_of: Mapping[str, str]) -> dict[str, Any]:
     """Stage and item, for whoever looks for them."""
-    return {"stage": stage_of.get(subgraph_of(task), subgraph_of(task)), "item": item_number(task)} if stage_of else {}
+    return (
+        {"stage": stage_of.get(subgraph_of(task), subgraph_of(task)), "item": item_number(task)}
+        if stage_of
+        else {}
+    )
 
 
 def stage_args(manifest: Manifest) -> dict[str, Any]:
@@ -49,11 +73,18 @@ def stage_args(manifest: Manifest) -> dict[str, Any]:
     if manifest.pipeline is None:
         return {}
     flow = stage_graph(manifest.pipeline, manifest)
-    return {"pipeline": [{"stage": step.name, "after": [flow[other].name for other in step.feeders]} for step in flow]}
+    return {
+        "pipeline": [
+            {"stage": step.name, "after": [flow[other].name for other in step.feeders]}
+            for step in flow
+        ]
+    }
 
 
 def producer_consumer_spans(trace: Trace, manifest: Manifest) -> Iterator[tuple[Span, Span]]:
-    """Every two spans of one item of which the second reads what the first wrote, items in order."""
+    """Every two spans of one item of which the second reads what the first wrote, items in
+    order.
+    """
     ends = _ends(manifest, frozenset(subgraph_of(span.task) for span in trace.spans))
     items: dict[int, list[Span]] = defaultdict(list)
     for span in sorted(trace.spans, key=lambda s: (s.start_us, s.end_us)):
@@ -61,18 +92,34 @@ def producer_consumer_spans(trace: Trace, manifest: Manifest) -> Iterator[tuple[
     for item in sorted(items):
         maker = {name: span for span in items[item] for name in ends[subgraph_of(span.task)][1]}
         for span in items[item]:
-            before = dict.fromkeys(maker[name] for name in ends[subgraph_of(span.task)][0] if name in maker)
+            before = dict.fromkeys(
+                maker[name] for name in ends[subgraph_of(span.task)][0] if name in maker
+            )
             yield from ((one, span) for one in before if one is not span)
 
 
-def _ends(manifest: Manifest, ran: frozenset[str]) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
-    """What every sub-graph and every stage reads and writes; where its copies `ran`, they do that, and it has to do with them alone."""
+def _ends(
+    manifest: Manifest, ran: frozenset[str]
+) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
+    """What every sub-graph and every stage reads and writes.
+
+    Where its copies `ran`, they do that, and it has to do with them alone.
+    """
     assert manifest.pipeline is not None
-    found = {stage.name: (stage_inputs(stage, manifest), stage_outputs(stage, manifest)) for stage in manifest.pipeline.stages}
-    found |= {sub.name: (tuple(p.name for p in sub.inputs), tuple(p.name for p in sub.outputs)) for sub in manifest.subgraphs}
+    found = {
+        stage.name: (stage_inputs(stage, manifest), stage_outputs(stage, manifest))
+        for stage in manifest.pipeline.stages
+    }
+    found |= {
+        sub.name: (tuple(p.name for p in sub.inputs), tuple(p.name for p in sub.outputs))
+        for sub in manifest.subgraphs
+    }
     for stage in manifest.pipeline.stages:
         into, out = (step_name(stage.name, part) for part in (IN, OUT))
         if into in ran or out in ran:
-            found |= {into: (stage_inputs(stage, manifest), (into,)), out: ((out,), stage_outputs(stage, manifest))}
+            found |= {
+                into: (stage_inputs(stage, manifest), (into,)),
+                out: ((out,), stage_outputs(stage, manifest)),
+            }
             found |= dict.fromkeys((stage.name, *stage.subgraphs), ((into,), (out,)))
     return found

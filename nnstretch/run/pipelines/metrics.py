@@ -1,4 +1,7 @@
-"""A stream of items, predicted or measured, as numbers: how fast results come, and how close that is to what the slowest stage allows."""
+"""A stream of items, predicted or measured, as numbers.
+
+How fast results come, and how close that is to what the slowest stage allows.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,14 @@ from nnstretch.pipeline import functions_of, subgraphs_of_stage
 from nnstretch.run.backends.registry import Choice, choose_backends
 from nnstretch.run.pipelines.item_buffer import ItemResult, StagePacing
 from nnstretch.run.pipelines.pipeline import Pipeline
-from nnstretch.run.pipelines.stage_functions import Functions, PythonStage, SubgraphStage, TensorForms, Values, stage_factory
+from nnstretch.run.pipelines.stage_functions import (
+    Functions,
+    PythonStage,
+    SubgraphStage,
+    TensorForms,
+    Values,
+    stage_factory,
+)
 from nnstretch.run.pipelines.workers import StageStatistics
 from nnstretch.run.tensor_io import random_for_port
 from nnstretch.schedule import StaticPlacement, VirtualExecutor, run_tasks
@@ -44,17 +54,31 @@ REHEARSALS = 3
 
 
 class SequentialPipeline:
-    """The stages of a pipeline one after another on the calling thread: what any schedule has to reproduce, and its baseline."""
+    """The stages of a pipeline one after another on the calling thread.
 
-    def __init__(self, bundle: Bundle, functions: Functions | None = None, backend: Choice = None) -> None:
+    What any schedule has to reproduce, and its baseline.
+    """
+
+    def __init__(
+        self, bundle: Bundle, functions: Functions | None = None, backend: Choice = None
+    ) -> None:
         """Raises BadInput for a bundle without a pipeline or a missing function."""
         if bundle.manifest.pipeline is None:
-            raise BadInput(f"no pipeline, bundle {bundle.name}, it has branches only; `nnstretch partition` makes one")
+            raise BadInput(
+                f"no pipeline, bundle {bundle.name}, it has branches only; `nnstretch partition`"
+                " makes one"
+            )
         self.manifest, self.pipeline = bundle.manifest, bundle.manifest.pipeline
         self.backends = choose_backends(backend, bundle)
-        opened = stage_factory(bundle, self.backends, functions_of(self.pipeline, functions or {}), at_once=False)
-        self._stages: dict[str, SubgraphStage | PythonStage] = {stage.name: opened(stage.name, 0) for stage in self.pipeline.stages}
-        self._home = {name: stage.name for stage in self.pipeline.stages for name in stage.subgraphs}
+        opened = stage_factory(
+            bundle, self.backends, functions_of(self.pipeline, functions or {}), at_once=False
+        )
+        self._stages: dict[str, SubgraphStage | PythonStage] = {
+            stage.name: opened(stage.name, 0) for stage in self.pipeline.stages
+        }
+        self._home = {
+            name: stage.name for stage in self.pipeline.stages for name in stage.subgraphs
+        }
         self._forms = TensorForms(bundle.manifest)
 
     def run(self, inputs: Any) -> Any:
@@ -64,7 +88,11 @@ class SequentialPipeline:
             try:
                 work(values)
             except Exception as error:
-                raise StageFailed(f"an item alone failed, stage {name}, {type(error).__name__}: {one_line(error)}", name) from error
+                raise StageFailed(
+                    f"an item alone failed, stage {name}, {type(error).__name__}:"
+                    f" {one_line(error)}",
+                    name,
+                ) from error
         return self.to_caller(values)
 
     def from_caller(self, inputs: Any) -> Values:
@@ -107,21 +135,45 @@ class SequentialPipeline:
         generator, found = np.random.default_rng(seed), Values()
         for item in self.pipeline.inputs:
             if item.name not in ports and item.spec is None:
-                raise BadInput(f"input {item.name} has no shape, pipeline of {self.manifest.model}, its Python stage takes anything: give --input")
+                raise BadInput(
+                    f"input {item.name} has no shape, pipeline of {self.manifest.model}, its Python"
+                    " stage takes anything: give --input"
+                )
             if item.name in ports:
                 found[item.name] = random_for_port(ports[item.name], generator)
             elif item.spec is not None:
-                found[item.name] = generator.standard_normal(item.spec.shape).astype(item.spec.dtype)
+                found[item.name] = generator.standard_normal(item.spec.shape).astype(
+                    item.spec.dtype
+                )
         return found
 
 
-def predict_stream(manifest: Manifest, items: int, known: Mapping[str, Processor], work: Callable[[Task], object] = lambda _: None) -> Trace:
-    """So many items on the virtual clock; all are there from the beginning. Raises BadInput where a time was never predicted."""
+def predict_stream(
+    manifest: Manifest,
+    items: int,
+    known: Mapping[str, Processor],
+    work: Callable[[Task], object] = lambda _: None,
+) -> Trace:
+    """So many items on the virtual clock; all are there from the beginning.
+
+    Raises BadInput where a time was never predicted.
+    """
     durations_us, processors = stream_durations_us(manifest), stream_processors(manifest, known)
     tasks = stream_tasks(manifest, items)
-    if missing := [f"{t.subgraph} on {t.processor}" for t in tasks if (t.subgraph, t.processor or "") not in durations_us]:
-        raise BadInput(f"no predicted time of {missing[0]}, pipeline of {manifest.model}, a virtual clock needs all; partition it for a chip")
-    return run_tasks(tasks, StaticPlacement(tuple(p.name for p in processors)), VirtualExecutor(processors, durations_us, work))
+    if missing := [
+        f"{t.subgraph} on {t.processor}"
+        for t in tasks
+        if (t.subgraph, t.processor or "") not in durations_us
+    ]:
+        raise BadInput(
+            f"no predicted time of {missing[0]}, pipeline of {manifest.model}, a virtual clock"
+            " needs all; partition it for a chip"
+        )
+    return run_tasks(
+        tasks,
+        StaticPlacement(tuple(p.name for p in processors)),
+        VirtualExecutor(processors, durations_us, work),
+    )
 
 
 def copy_steps(manifest: Manifest) -> StageGraph:
@@ -131,25 +183,48 @@ def copy_steps(manifest: Manifest) -> StageGraph:
 
 
 def step_us(manifest: Manifest, known: Mapping[str, Processor]) -> dict[str, tuple[float, ...]]:
-    """By step, the predicted time of each replica: of a branched stage until its last sub-graph ends; a Python stage has none."""
+    """By step, the predicted time of each replica.
+
+    Of a branched stage until its last sub-graph ends; a Python stage has none.
+    """
     pipeline, flow = manifest.pipeline, copy_steps(manifest)
     assert pipeline is not None
-    spans = spans_by_step(predict_stream(manifest, max(step.replicas for step in flow), known), pipeline, flow)
-    return {step.name: tuple(span.duration_us for span in spans[step.name][: step.replicas]) for step in flow}
+    spans = spans_by_step(
+        predict_stream(manifest, max(step.replicas for step in flow), known), pipeline, flow
+    )
+    return {
+        step.name: tuple(span.duration_us for span in spans[step.name][: step.replicas])
+        for step in flow
+    }
 
 
-def pacing_for(chain: SequentialPipeline, inputs: Any, known: Mapping[str, Processor], cores: int) -> StagePacing:
-    """Predicted times on a clock slow enough for this host: every stage fits, and all of them together fit its cores."""
+def pacing_for(
+    chain: SequentialPipeline, inputs: Any, known: Mapping[str, Processor], cores: int
+) -> StagePacing:
+    """Predicted times on a clock slow enough for this host.
+
+    Every stage fits, and all of them together fit its cores.
+    """
     times_us, host_s = step_us(chain.manifest, known), chain.stage_s(inputs)
-    slowest_us = bottleneck_us(chain.manifest, copy_steps(chain.manifest), {name: max(times) for name, times in times_us.items()})
-    each = [host_s[name] * 1e6 / min(times) for name, times in times_us.items() if name in host_s and min(times) > 0]
+    slowest_us = bottleneck_us(
+        chain.manifest,
+        copy_steps(chain.manifest),
+        {name: max(times) for name, times in times_us.items()},
+    )
+    each = [
+        host_s[name] * 1e6 / min(times)
+        for name, times in times_us.items()
+        if name in host_s and min(times) > 0
+    ]
     together = sum(host_s.values()) * 1e6 / (slowest_us * max(1, cores)) if slowest_us else 0.0
     return StagePacing(tuple(times_us.values()), max(1.0, MARGIN * max(together, *each)))
 
 
 @dataclass(frozen=True)
 class PipelineMetrics:
-    """What a stream of items says, in microseconds of the chip where stages are emulated, else of this host."""
+    """What a stream of items says, in microseconds of the chip where stages are emulated, else of
+    this host.
+    """
 
     manifest: Manifest
     flow: StageGraph
@@ -164,31 +239,62 @@ class PipelineMetrics:
 
     @cached_property
     def period_us(self) -> float:
-        """Between two results, in order, while the pipeline is full: neither the first items nor the last count where there are enough."""
-        skipped, in_order = min(in_flight_limit(self.flow), len(self.ended_us) // 3), list(accumulate(self.ended_us, max))
+        """Between two results, in order, while the pipeline is full.
+
+        Neither the first items nor the last count where there are enough.
+        """
+        skipped, in_order = (
+            min(in_flight_limit(self.flow), len(self.ended_us) // 3),
+            list(accumulate(self.ended_us, max)),
+        )
         full = in_order[skipped : len(in_order) - skipped]
         steady = full if len(full) > 1 else in_order
-        return (steady[-1] - steady[0]) / (len(steady) - 1) if len(steady) > 1 else self.latencies_us[-1]
+        return (
+            (steady[-1] - steady[0]) / (len(steady) - 1)
+            if len(steady) > 1
+            else self.latencies_us[-1]
+        )
 
     @property
     def copies_us(self) -> dict[str, float]:
         """By stage, both copies of an item where they are apart from its compute."""
-        return {one.stage: sum(self.service_us[step.name] for step in self.flow if step.part and step.stage == one.stage) for one in self.flow}
+        return {
+            one.stage: sum(
+                self.service_us[step.name]
+                for step in self.flow
+                if step.part and step.stage == one.stage
+            )
+            for one in self.flow
+        }
 
     @property
     def latency_us(self) -> dict[str, float]:
         """By stage, copies in, compute and copies out of an item."""
-        return {step.stage: self.service_us[step.stage] + self.copies_us[step.stage] for step in self.flow}
+        return {
+            step.stage: self.service_us[step.stage] + self.copies_us[step.stage]
+            for step in self.flow
+        }
 
     @property
     def shares_us(self) -> dict[str, float]:
-        """By stage, the longer of compute and copies for an item over its replicas: the largest is the bottleneck."""
-        times_us = {step: max(self.service_us[step.stage], self.copies_us[step.stage]) for step in self.flow if not step.part}
+        """By stage, the longer of compute and copies for an item over its replicas.
+
+        The largest is the bottleneck.
+        """
+        times_us = {
+            step: max(self.service_us[step.stage], self.copies_us[step.stage])
+            for step in self.flow
+            if not step.part
+        }
         return {step.stage: time_us / step.replicas for step, time_us in times_us.items()}
 
     @property
     def bottleneck_us(self) -> float:
-        return bottleneck_us(self.manifest, self.flow, self.service_us) if self.emulated else max(self.shares_us.values())
+        return (
+            bottleneck_us(self.manifest, self.flow, self.service_us)
+            if self.emulated
+            else max(self.shares_us.values())
+        )
 
     @property
     def balance(self) -> float:
@@ -201,7 +307,10 @@ class PipelineMetrics:
 
     @property
     def efficiency(self) -> float:
-        """The bottleneck over the time between two results: 1 where nothing but the slowest stage counts."""
+        """The bottleneck over the time between two results.
+
+        1 where nothing but the slowest stage counts.
+        """
         return self.bottleneck_us / self.period_us if self.period_us else 1.0
 
     @property
@@ -209,10 +318,14 @@ class PipelineMetrics:
         """How long after it could have begun an item did, at a stage; the median."""
         pipeline = self.manifest.pipeline
         assert pipeline is not None
-        return median(start_delays_us(self.flow, spans_by_step(self.trace, pipeline, self.flow)) or [0.0])
+        return median(
+            start_delays_us(self.flow, spans_by_step(self.trace, pipeline, self.flow)) or [0.0]
+        )
 
 
-def simulate_pipeline(chain: SequentialPipeline, inputs: Any, items: int, known: Mapping[str, Processor]) -> tuple[PipelineMetrics, Any]:
+def simulate_pipeline(
+    chain: SequentialPipeline, inputs: Any, items: int, known: Mapping[str, Processor]
+) -> tuple[PipelineMetrics, Any]:
     """Predicted times, and the outputs of the first item, computed in the order of the schedule."""
     values = chain.from_caller(inputs)
     copies = {step.name for step in copy_steps(chain.manifest) if step.part}
@@ -229,15 +342,23 @@ def simulate_pipeline(chain: SequentialPipeline, inputs: Any, items: int, known:
     starts_us = [min(own[item].start_us for own in spans.values()) for item in range(items)]
     latencies_us = tuple(end - start for end, start in zip(ended_us, starts_us, strict=True))
     service_us = {step.name: slowest_us(spans[step.name], step.replicas) for step in flow}
-    return PipelineMetrics(chain.manifest, flow, ended_us, latencies_us, service_us, trace), chain.to_caller(values)
+    return PipelineMetrics(
+        chain.manifest, flow, ended_us, latencies_us, service_us, trace
+    ), chain.to_caller(values)
 
 
 def slowest_us(spans: Sequence[Span], replicas: int) -> float:
     """The median of an item, of the slowest replica: it sets the pace of the turn."""
-    return max(median(span.duration_us for span in own) for replica in range(replicas) if (own := spans[replica::replicas]))
+    return max(
+        median(span.duration_us for span in own)
+        for replica in range(replicas)
+        if (own := spans[replica::replicas])
+    )
 
 
-def measure_pipeline(pipeline: Pipeline, inputs: Any, items: int, heard: Callable[[ItemResult], None]) -> PipelineMetrics:
+def measure_pipeline(
+    pipeline: Pipeline, inputs: Any, items: int, heard: Callable[[ItemResult], None]
+) -> PipelineMetrics:
     """The same item again and again through a pipeline that runs; every result is `heard`."""
     results = []
     for result in pipeline.stream(repeat(inputs, items)):
@@ -245,17 +366,32 @@ def measure_pipeline(pipeline: Pipeline, inputs: Any, items: int, heard: Callabl
         results.append((result.ended_us / pipeline.dilation, result.latency_us / pipeline.dilation))
     service_us = {one.stage: one.service_us / pipeline.dilation for one in pipeline.statistics()}
     ended_us, latencies_us = (tuple(times) for times in zip(*results, strict=True))
-    return PipelineMetrics(pipeline.manifest, pipeline.flow, ended_us, latencies_us, service_us, pipeline.trace(), pipeline.emulated)
+    return PipelineMetrics(
+        pipeline.manifest,
+        pipeline.flow,
+        ended_us,
+        latencies_us,
+        service_us,
+        pipeline.trace(),
+        pipeline.emulated,
+    )
 
 
 def bottleneck_us(manifest: Manifest, flow: StageGraph, service_us: Mapping[str, float]) -> float:
-    """What the busiest processor needs for an item; a branched stage has all of its processors as long as it lasts."""
+    """What the busiest processor needs for an item.
+
+    A branched stage has all of its processors as long as it lasts.
+    """
     pipeline, load_us = manifest.pipeline, dict[str, float]()
     assert pipeline is not None
     stages = {stage.name: stage for stage in pipeline.stages}
     for step in flow:
         stage = stages[step.stage]
-        names = stage.replica_names or tuple(dict.fromkeys(sub.processor for sub in subgraphs_of_stage(stage, manifest))) or (stage.name,)
+        names = (
+            stage.replica_names
+            or tuple(dict.fromkeys(sub.processor for sub in subgraphs_of_stage(stage, manifest)))
+            or (stage.name,)
+        )
         for name in (copy_step_name(name) if step.part else name for name in names):
             load_us[name] = load_us.get(name, 0.0) + service_us[step.name] / step.replicas
     return max(load_us.values())
@@ -264,7 +400,11 @@ def bottleneck_us(manifest: Manifest, flow: StageGraph, service_us: Mapping[str,
 def predicted_bottleneck_us(manifest: Manifest, known: Mapping[str, Processor]) -> float | None:
     """None where not every sub-graph has a time."""
     try:
-        return bottleneck_us(manifest, copy_steps(manifest), {name: max(times) for name, times in step_us(manifest, known).items()})
+        return bottleneck_us(
+            manifest,
+            copy_steps(manifest),
+            {name: max(times) for name, times in step_us(manifest, known).items()},
+        )
     except BadInput:
         return None
 

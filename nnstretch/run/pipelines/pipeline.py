@@ -1,10 +1,12 @@
-"""A pipeline at work: items go in at one end, each is at another stage at the same time, and results come out in order.
+"""A pipeline at work: items go in at one end, each is at another stage at the same time, and
+results come out in order.
 
     with Pipeline("net.nns") as pipeline:
         for result in pipeline.stream(images):
             print(result.item, result.value())
 
-or by hand, from one thread or two: `push` an item, `get` the next result. Whoever pushes faster than results are read waits.
+or by hand, from one thread or two: `push` an item, `get` the next result. Whoever pushes faster
+than results are read waits.
 """
 
 from __future__ import annotations
@@ -34,7 +36,14 @@ from nnstretch.run.pipelines.stage_functions import (
     stage_factory,
     tensors_on_device,
 )
-from nnstretch.run.pipelines.workers import StageStatistics, assign_cores, make_on_cores, replica_processors, shut_down, statistics_of
+from nnstretch.run.pipelines.workers import (
+    StageStatistics,
+    assign_cores,
+    make_on_cores,
+    replica_processors,
+    shut_down,
+    statistics_of,
+)
 from nnstretch.run.weight_patching import patch_weights, read_weights
 from nnstretch.schedule.cpu_affinity import affinity
 from nnstretch.schedule.executors.pipeline import PipelineExecutor
@@ -50,13 +59,16 @@ MOST = 1_000_000
 
 
 class Pipeline:
-    """One thread and one bounded queue for each replica of each stage of a bundle's pipeline; two more where a stage's device is copied to.
+    """One thread and one bounded queue for each replica of each stage of a bundle's pipeline.
 
-    `functions` are the bundle's Python stages by the names it gives them (`module:function`). `on_error`: an item on which a stage
-    raises ends with that error, and the others go on; or it is the last one (`stop`), and those behind it are cancelled.
-    `results` may wait to be read; then `push` waits. `pace` makes stages last their predicted times; `traced` items are kept for `trace`.
-    `bind=False` leaves it to the system on which cores stages run, whatever the bundle says.
-    Any thread may call any method; results come in the order of items, whoever takes them.
+    Two more where a stage's device is copied to.
+
+    `functions` are the bundle's Python stages by the names it gives them (`module:function`).
+    `on_error`: an item on which a stage raises ends with that error, and the others go on; or it is
+    the last one (`stop`), and those behind it are cancelled. `results` may wait to be read; then
+    `push` waits. `pace` makes stages last their predicted times; `traced` items are kept for
+    `trace`. `bind=False` leaves it to the system on which cores stages run, whatever the bundle
+    says. Any thread may call any method; results come in the order of items, whoever takes them.
     """
 
     def __init__(
@@ -71,36 +83,78 @@ class Pipeline:
         traced: int = TRACED,
         bind: bool = True,
     ) -> None:
-        """Raises BadInput for a bundle without a pipeline, a missing function or a core that is not there, UnknownName for a backend."""
+        """Raises BadInput for a bundle without a pipeline, a missing function or a core that is not
+        there, UnknownName for a backend.
+        """
         bundle = bundle if isinstance(bundle, Bundle) else read_bundle(bundle)
         pipeline = bundle.manifest.pipeline
         if pipeline is None:
-            raise BadInput(f"no pipeline, bundle {bundle.name}, it has branches only; `nnstretch partition` makes one")
+            raise BadInput(
+                f"no pipeline, bundle {bundle.name}, it has branches only; `nnstretch partition`"
+                " makes one"
+            )
         if on_error not in ON_ERROR:
-            raise UnknownName(f"unknown on_error {on_error!r}, pipeline, it is one of {', '.join(ON_ERROR)}")
+            raise UnknownName(
+                f"unknown on_error {on_error!r}, pipeline, it is one of {', '.join(ON_ERROR)}"
+            )
         if not (isinstance(results, int) and 1 <= results <= MOST):
-            raise BadInput(f"results is {results!r}, pipeline, at least 1 has to wait until it is read, at most {MOST} may")
+            raise BadInput(
+                f"results is {results!r}, pipeline, at least 1 has to wait until it is read, at"
+                f" most {MOST} may"
+            )
         if not (isinstance(traced, int) and 0 <= traced <= MOST):
             raise BadInput(f"traced is {traced!r}, pipeline, a count of items from 0 to {MOST}")
         self.manifest, self.pipeline = bundle.manifest, pipeline
-        self._bundle, self._backends, self._forms = bundle, choose_backends(backend, bundle), TensorForms(bundle.manifest)
+        self._bundle, self._backends, self._forms = (
+            bundle,
+            choose_backends(backend, bundle),
+            TensorForms(bundle.manifest),
+        )
         devices = device_stages(bundle, self._backends) if pace is None else frozenset[str]()
-        self.flow = stage_graph(pipeline, bundle.manifest, devices if pace is None else stages_with_copies(bundle.manifest))
+        self.flow = stage_graph(
+            pipeline,
+            bundle.manifest,
+            devices if pace is None else stages_with_copies(bundle.manifest),
+        )
         self._limit = in_flight_limit(self.flow) + results
         self._pushed = self._taken = 0
-        self._push, self._get, self._params = threading.RLock(), threading.RLock(), threading.RLock()  # whom Ctrl-C hits behind `acquire` can still close
+        self._push, self._get, self._params = (
+            threading.RLock(),
+            threading.RLock(),
+            threading.RLock(),
+        )  # whom Ctrl-C hits behind `acquire` can still close
         self._files: dict[str, bytes] = {}
         """Of sub-graphs whose parameters were replaced."""
         self.emulated, self.dilation = pace is not None, 1.0 if pace is None else pace.dilation
         stages = {stage.name: stage for stage in pipeline.stages}
         names = [replica_processors(stages[step.stage], bundle, step.part) for step in self.flow]
-        opened = stage_factory(bundle, self._backends, functions_of(pipeline, functions or {}), copied=devices)
-        self._belt = ItemBuffer(self.flow, names, self._limit + 1, opened, on_error == "stop", pace, traced)
+        opened = stage_factory(
+            bundle, self._backends, functions_of(pipeline, functions or {}), copied=devices
+        )
+        self._belt = ItemBuffer(
+            self.flow, names, self._limit + 1, opened, on_error == "stop", pace, traced
+        )
         dead = dead_tensors(bundle.manifest)
         finals = {step.stage: step for step in self.flow}
-        self._belt.forget([(*dead[step.stage], tensors_on_device(step.stage)) if finals[step.stage] is step else () for step in self.flow])
-        bound = dict(zip(stages, assign_cores(pipeline.stages, affinity()), strict=True)) if bind else {}
-        self._cores = [[None] * step.replicas if step.part or not bind else bound[step.stage] for step in self.flow]
+        self._belt.forget(
+            [
+                (
+                    (*dead[step.stage], tensors_on_device(step.stage))
+                    if finals[step.stage] is step
+                    else ()
+                )
+                for step in self.flow
+            ]
+        )
+        bound = (
+            dict(zip(stages, assign_cores(pipeline.stages, affinity()), strict=True))
+            if bind
+            else {}
+        )
+        self._cores = [
+            [None] * step.replicas if step.part or not bind else bound[step.stage]
+            for step in self.flow
+        ]
         self._relay = PipelineExecutor(self.flow, self._belt.stage_function, self._cores)
         self._closed, self._process = False, os.getpid()
         self._end = weakref.finalize(self, shut_down, self._relay, self._belt)
@@ -108,10 +162,13 @@ class Pipeline:
         self._origin_s = perf_counter()
 
     def push(self, inputs: Any, timeout_s: float | None = None) -> int:
-        """The number of the item, which is on its way now; waits for room as long as `timeout_s`, forever by default.
+        """The number of the item, which is on its way now.
 
-        `inputs`: one input as it is, several by name; arrays have exactly the shape and type that the pipeline says.
-        Raises BadInput for other ones, Stuck where there is no room in time, Cancelled once the pipeline is closed or has stopped.
+        Waits for room as long as `timeout_s`, forever by default.
+
+        `inputs`: one input as it is, several by name; arrays have exactly the shape and type that
+        the pipeline says. Raises BadInput for other ones, Stuck where there is no room in time,
+        Cancelled once the pipeline is closed or has stopped.
         """
         self._check_same_process()
         return self._push_before(inputs, Timeout(timeout_s))
@@ -122,7 +179,9 @@ class Pipeline:
             raise self._full_error()
         try:
             item = self._pushed
-            if not self._has_room() and not self._relay.giver.wait(lambda: self._is_closed() or self._has_room(), deadline.left_s):
+            if not self._has_room() and not self._relay.giver.wait(
+                lambda: self._is_closed() or self._has_room(), deadline.left_s
+            ):
                 raise self._full_error()
             self._check_open()
             self._belt.put(item, values)
@@ -135,20 +194,31 @@ class Pipeline:
     def get(self, timeout_s: float | None = None) -> ItemResult:
         """The next result, in the order of items; `timeout_s` 0 asks whether it is there.
 
-        Raises Stuck where it is not there in time, or where the pipeline is closed and none is left.
+        Raises Stuck where it is not there in time, or where the pipeline is closed and none is
+        left.
         """
         self._check_same_process()
         return self._take_before(Timeout(timeout_s))
 
     def _take_before(self, deadline: Timeout) -> ItemResult:
         if not self._get.acquire(timeout=deadline.for_lock_s):
-            raise Stuck(f"no result in {deadline}, pipeline of {self.manifest.model}, another thread waits for one")
+            raise Stuck(
+                f"no result in {deadline}, pipeline of {self.manifest.model}, another thread waits"
+                " for one"
+            )
         try:
             item = self._taken
-            if not self._is_ready(item) and not self._relay.taker.wait(lambda: self._is_ready(item) or self._raise_no_result(item), deadline.left_s):
-                raise Stuck(f"no result of item {item} in {deadline}, pipeline of {self.manifest.model}, {self._pushed - item} are on their way")
+            if not self._is_ready(item) and not self._relay.taker.wait(
+                lambda: self._is_ready(item) or self._raise_no_result(item), deadline.left_s
+            ):
+                raise Stuck(
+                    f"no result of item {item} in {deadline}, pipeline of {self.manifest.model},"
+                    f" {self._pushed - item} are on their way"
+                )
             if not self._is_ready(item):
-                raise self._stuck_error() or Stuck(f"no item is left, pipeline of {self.manifest.model}, it has been closed")
+                raise self._stuck_error() or Stuck(
+                    f"no item is left, pipeline of {self.manifest.model}, it has been closed"
+                )
             entry = self._belt.take(item)
             self._taken += 1
         finally:
@@ -157,9 +227,12 @@ class Pipeline:
         return self._result(item, entry)
 
     def stream(self, items: Iterable[Any]) -> Iterator[ItemResult]:
-        """A result for every item, in order. Takes items only as fast as results are read; nothing else may be on its way.
+        """A result for every item, in order.
 
-        Where `items` raises, an item does not fit or the pipeline stops, the results of all items before come first, then that error.
+        Takes items only as fast as results are read; nothing else may be on its way.
+
+        Where `items` raises, an item does not fit or the pipeline stops, the results of all items
+        before come first, then that error.
         """
         self._check_empty()
         source, end = iter(items), None
@@ -185,7 +258,10 @@ class Pipeline:
             raise end
 
     def run(self, inputs: Any, timeout_s: float | None = None) -> Any:
-        """One item through an empty pipeline; its outputs, within `timeout_s` in all. Raises what `push`, `get` and `Result.value` raise."""
+        """One item through an empty pipeline; its outputs, within `timeout_s` in all.
+
+        Raises what `push`, `get` and `Result.value` raise.
+        """
         self._check_empty()
         deadline = Timeout(timeout_s)
         self._push_before(inputs, deadline)
@@ -197,32 +273,52 @@ class Pipeline:
         return self._pushed - self._taken
 
     def statistics(self) -> tuple[StageStatistics, ...]:
-        """Of every stage, in their order; copies to and from a device have rows of their own, around their stage's."""
-        rows = zip(self.flow, self._belt.names, self._belt.records, self._relay.workers, strict=True)
+        """Of every stage, in their order.
+
+        Copies to and from a device have rows of their own, around their stage's.
+        """
+        rows = zip(
+            self.flow, self._belt.names, self._belt.records, self._relay.workers, strict=True
+        )
         return tuple(
-            statistics_of(step.name, names, records, workers, self._relay.queued_items(n)) for n, (step, names, records, workers) in enumerate(rows)
+            statistics_of(step.name, names, records, workers, self._relay.queued_items(n))
+            for n, (step, names, records, workers) in enumerate(rows)
         )
 
     def trace(self) -> Trace:
-        """The last items at every stage, in microseconds since the pipeline began, of the chip where stages are emulated."""
+        """The last items at every stage, in microseconds since the pipeline began, of the chip
+        where stages are emulated.
+        """
         return Trace(tuple(self._belt.spans(self._origin_s, self.dilation)))
 
     def parameters(self, group: str) -> dict[str, np.ndarray]:
-        """The weights of a group that items pushed from now on are computed with. Raises UnknownName."""
+        """The weights of a group that items pushed from now on are computed with.
+
+        Raises UnknownName.
+        """
         found = find_group(self.pipeline, group)
         return read_weights(found, self._file(found))
 
     def set_parameters(self, group: str, values: Mapping[str, np.ndarray]) -> None:
-        """Some or all weights of a group, for every item that is pushed from now on; items on their way keep the old ones.
+        """Some or all weights of a group, for every item that is pushed from now on.
 
-        Raises UnknownName, and BadInput for what does not fit, and for NaN or infinity where there was none; then everything is as it was.
+        Items on their way keep the old ones.
+
+        Raises UnknownName, and BadInput for what does not fit, and for NaN or infinity where there
+        was none; then everything is as it was.
         """
         found = find_group(self.pipeline, group)
         with self._params:
             data = patch_weights(found, self._file(found), values)
-            whose = next(stage.name for stage in self.pipeline.stages if found.subgraph in stage.subgraphs)
+            whose = next(
+                stage.name for stage in self.pipeline.stages if found.subgraph in stage.subgraphs
+            )
             number = next(n for n, step in enumerate(self.flow) if step.name == whose)
-            parts = [(key, self._loaded(key, found.subgraph, data)) for key in self._belt.changes if key[0] == number]
+            parts = [
+                (key, self._loaded(key, found.subgraph, data))
+                for key in self._belt.changes
+                if key[0] == number
+            ]
             with self._push:
                 self._check_open()
                 for key, part in parts:
@@ -230,9 +326,11 @@ class Pipeline:
                 self._files[found.subgraph] = data
 
     def close(self, drain: bool = True) -> None:
-        """Take no more items; finish those on their way, or with `drain` false end them with Cancelled. Joins every thread.
+        """Take no more items; finish those on their way, or with `drain` false end them with
+        Cancelled. Joins every thread.
 
-        Results that nobody has read can still be read. A stage that closes its own pipeline does not wait for the threads.
+        Results that nobody has read can still be read. A stage that closes its own pipeline does
+        not wait for the threads.
         """
         self._closed = True
         if not drain and self._belt.cancelled_from is None:
@@ -244,18 +342,34 @@ class Pipeline:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close(drain=kind is None)
 
     def _result(self, item: int, entry: InFlightItem) -> ItemResult:
-        latency_us, ended_us = (max(0.0, entry.ended_s - since_s) * 1e6 for since_s in (entry.begun_s, self._origin_s))
-        found = None if entry.error is not None else self._forms.to_caller(self.pipeline.outputs, entry.values)
+        latency_us, ended_us = (
+            max(0.0, entry.ended_s - since_s) * 1e6 for since_s in (entry.begun_s, self._origin_s)
+        )
+        found = (
+            None
+            if entry.error is not None
+            else self._forms.to_caller(self.pipeline.outputs, entry.values)
+        )
         return ItemResult(item, found, entry.error, latency_us, ended_us)
 
     def _wait_for_either(self) -> None:
-        """For room or for a result: who waits for the oldest result alone lets the first stages run dry."""
+        """For room or for a result.
+
+        Who waits for the oldest result alone lets the first stages run dry.
+        """
         with self._push:
-            self._relay.giver.wait(lambda: self._is_closed() or self._has_room() or self._is_ready(self._taken))
+            self._relay.giver.wait(
+                lambda: self._is_closed() or self._has_room() or self._is_ready(self._taken)
+            )
 
     def _is_ready(self, item: int) -> bool:
         return item < self._pushed and self._relay.is_complete(item)
@@ -271,35 +385,63 @@ class Pipeline:
 
     def _stuck_error(self) -> Exception | None:
         error = self._relay.error
-        return None if error is None else Stuck(f"no result comes, pipeline of {self.manifest.model}, it broke: {type(error).__name__}: {error}")
+        return (
+            None
+            if error is None
+            else Stuck(
+                f"no result comes, pipeline of {self.manifest.model}, it broke:"
+                f" {type(error).__name__}: {error}"
+            )
+        )
 
     def _full_error(self) -> Stuck:
         return Stuck(
-            f"no room for one more item, pipeline of {self.manifest.model}, {self.open_items} are on their way or wait to be read, at most {self._limit}"
+            f"no room for one more item, pipeline of {self.manifest.model}, {self.open_items} are"
+            f" on their way or wait to be read, at most {self._limit}"
         )
 
     def _check_open(self) -> None:
         if (broken := self._stuck_error()) is not None:
             raise broken
         if self._belt.stopped_by is not None:
-            raise Cancelled(f"no item is taken, pipeline of {self.manifest.model}, item {self._belt.stopped_by} failed and it stops there")
+            raise Cancelled(
+                f"no item is taken, pipeline of {self.manifest.model}, item {self._belt.stopped_by}"
+                " failed and it stops there"
+            )
         if self._closed:
-            raise Cancelled(f"no item is taken, pipeline of {self.manifest.model}, it has been closed")
+            raise Cancelled(
+                f"no item is taken, pipeline of {self.manifest.model}, it has been closed"
+            )
 
     def _check_same_process(self) -> None:
         if os.getpid() != self._process:
-            raise Stuck(f"process {os.getpid()} has no stages, pipeline of {self.manifest.model}, a fork has no threads: make one of its own there")
+            raise Stuck(
+                f"process {os.getpid()} has no stages, pipeline of {self.manifest.model}, a fork"
+                " has no threads: make one of its own there"
+            )
 
     def _check_empty(self) -> None:
         self._check_same_process()
         self._check_open()
         if self.open_items:
-            raise Stuck(f"{self.open_items} items are on their way or wait to be read, pipeline of {self.manifest.model}, get them first")
+            raise Stuck(
+                f"{self.open_items} items are on their way or wait to be read, pipeline of"
+                f" {self.manifest.model}, get them first"
+            )
 
     def _file(self, group: ParameterGroup) -> bytes:
-        plain = self._bundle.files[next(sub.file for sub in self.manifest.subgraphs if sub.name == group.subgraph)]
+        plain = self._bundle.files[
+            next(sub.file for sub in self.manifest.subgraphs if sub.name == group.subgraph)
+        ]
         return self._files.get(group.subgraph, plain)
 
     def _loaded(self, key: tuple[int, int], subgraph: str, data: bytes) -> Any:
         graphs = self._belt.opened[key]
-        return make_on_cores(self._cores[key[0]][key[1]], lambda: graphs.load_replacement(subgraph, data) if isinstance(graphs, SubgraphStage) else None)
+        return make_on_cores(
+            self._cores[key[0]][key[1]],
+            lambda: (
+                graphs.load_replacement(subgraph, data)
+                if isinstance(graphs, SubgraphStage)
+                else None
+            ),
+        )

@@ -1,4 +1,7 @@
-"""What a stage does with an item: its sub-graphs or its Python function, on tensors that earlier stages left with the item."""
+"""What a stage does with an item.
+
+Its sub-graphs or its Python function, on tensors that earlier stages left with the item.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,15 @@ import numpy as np
 from nnstretch.bundle.bundle import Bundle
 from nnstretch.bundle.manifest import Manifest, Port, Subgraph
 from nnstretch.errors import BadInput
-from nnstretch.pipeline import PipelineSpec, PipelineStage, TensorDecl, edges, stage_outputs, subgraphs_of_stage, torch_spec
+from nnstretch.pipeline import (
+    PipelineSpec,
+    PipelineStage,
+    TensorDecl,
+    edges,
+    stage_outputs,
+    subgraphs_of_stage,
+    torch_spec,
+)
 from nnstretch.protocols import Backend, DeviceBackend
 from nnstretch.run.backends.registry import DEVICE_MEMORY_PREFIX, load_backend
 from nnstretch.run.tensor_io import describe_value, from_port, matches_spec, to_port
@@ -23,23 +34,36 @@ Values = dict[str, Any]
 """Tensors of an item by name as ports hold them, and whatever Python stages hand on."""
 Functions = Mapping[str, Callable[..., object]]
 """Python stages by the names that a bundle gives them; inside, by stage."""
-Parts = dict[str, tuple[Callable[[Mapping[str, np.ndarray]], Sequence[np.ndarray]], tuple[str, ...], tuple[str, ...], Backend]]
+Parts = dict[
+    str,
+    tuple[
+        Callable[[Mapping[str, np.ndarray]], Sequence[np.ndarray]],
+        tuple[str, ...],
+        tuple[str, ...],
+        Backend,
+    ],
+]
 """What runs each sub-graph, the names of what it reads and writes, and whose it is."""
 
 
 def dead_tensors(manifest: Manifest) -> dict[str, tuple[str, ...]]:
     """By stage, tensors that nobody reads after it: an item holds only what is still wanted.
 
-    Where several stages read one, the last of them forgets it if all others are before it; else it stays until the item has left.
+    Where several stages read one, the last of them forgets it if all others are before it; else it
+    stays until the item has left.
     """
     pipeline = manifest.pipeline
     assert pipeline is not None
     found: dict[str, list[str]] = {stage.name: [] for stage in pipeline.stages}
     before = stage_ancestors(manifest)
-    readers: dict[str, list[str]] = {name: [] for stage in pipeline.stages for name in stage_outputs(stage, manifest)}
+    readers: dict[str, list[str]] = {
+        name: [] for stage in pipeline.stages for name in stage_outputs(stage, manifest)
+    }
     for edge in edges(pipeline, manifest):
         readers.setdefault(edge.tensor, []).append(edge.target)
-    home = {name: stage.name for stage in pipeline.stages for name in stage_outputs(stage, manifest)}
+    home = {
+        name: stage.name for stage in pipeline.stages for name in stage_outputs(stage, manifest)
+    }
     for name, targets in readers.items():
         if "" in targets:
             continue
@@ -69,7 +93,9 @@ def stage_ancestors(manifest: Manifest) -> dict[str, set[str]]:
 
 
 class TensorForms:
-    """Tensors of a pipeline between the two ways of holding them: as a sub-graph's port does, and as PyTorch has it.
+    """Tensors of a pipeline between the two ways of holding them.
+
+    As a sub-graph's port does, and as PyTorch has it.
 
     What comes from outside is copied: its owner may write on it while the item is on its way.
     """
@@ -82,7 +108,10 @@ class TensorForms:
                 self._ports.setdefault(port.name, port)
 
     def inward(self, item: TensorDecl, value: Any, stage: str = "") -> Any:
-        """From a caller, or from a Python stage that is named. Raises BadInput for another shape or type than the pipeline says."""
+        """From a caller, or from a Python stage that is named.
+
+        Raises BadInput for another shape or type than the pipeline says.
+        """
         what = f"output {item.name} of stage {stage}" if stage else f"input {item.name}"
         if (port := self._ports.get(item.name)) is not None:
             found = to_port(port, value, what)
@@ -90,7 +119,9 @@ class TensorForms:
         if item.spec is None:
             return value
         if not matches_spec(value, item.spec):
-            raise BadInput(f"{what}, expected {item.spec} {item.spec.dtype}, got {describe_value(value)}")
+            raise BadInput(
+                f"{what}, expected {item.spec} {item.spec.dtype}, got {describe_value(value)}"
+            )
         return np.array(value, order="C")  # no subclass, which may calculate otherwise
 
     def outward(self, name: str, value: Any) -> Any:
@@ -113,8 +144,15 @@ class TensorForms:
         if len(items) == 1 and not (isinstance(inputs, Mapping) and inputs.keys() == names):
             inputs = {items[0].name: inputs}
         if not isinstance(inputs, Mapping) or inputs.keys() != names:
-            given = ", ".join(map(str, inputs)) or "none" if isinstance(inputs, Mapping) else f"one {type(inputs).__name__}"
-            raise BadInput(f"inputs {given}, pipeline of {model}, it expects {', '.join(item.name for item in items)}")
+            given = (
+                ", ".join(map(str, inputs)) or "none"
+                if isinstance(inputs, Mapping)
+                else f"one {type(inputs).__name__}"
+            )
+            raise BadInput(
+                f"inputs {given}, pipeline of {model}, it expects"
+                f" {', '.join(item.name for item in items)}"
+            )
         return {item.name: self.inward(item, inputs[item.name]) for item in items}
 
     def to_caller(self, outputs: Sequence[str], values: Values) -> Any:
@@ -129,7 +167,10 @@ def tensors_on_device(stage: str) -> str:
 
 
 class SubgraphStage:
-    """The loaded sub-graphs of one replica of a stage; several run at once, each where it was placed."""
+    """The loaded sub-graphs of one replica of a stage.
+
+    Several run at once, each where it was placed.
+    """
 
     def __init__(
         self,
@@ -139,7 +180,9 @@ class SubgraphStage:
         at_once: bool = True,
         copied: bool = False,
     ) -> None:
-        """`copied`: its one sub-graph is on a device, and whoever calls it copies there before (`enter`) and from there after (`leave`)."""
+        """`copied`: its one sub-graph is on a device, and whoever calls it copies there before
+        (`enter`) and from there after (`leave`).
+        """
         subs = subgraphs_of_stage(stage, bundle.manifest)
         self._bundle, self._backends, self._threads = bundle, backends, stage.threads
         self._parts: Parts = {sub.name: self._part(sub, bundle.files[sub.file]) for sub in subs}
@@ -165,11 +208,19 @@ class SubgraphStage:
 
     def enter(self, values: Values) -> None:
         """Copies the inputs to the device."""
-        values[self._held] = self._remote().upload({name: values[name] for name in self._parts[self._copied][1]})
+        values[self._held] = self._remote().upload(
+            {name: values[name] for name in self._parts[self._copied][1]}
+        )
 
     def leave(self, values: Values) -> None:
         """Copies the outputs from the device."""
-        values.update(zip(self._parts[self._copied][2], self._remote().download(values.pop(self._held)), strict=True))
+        values.update(
+            zip(
+                self._parts[self._copied][2],
+                self._remote().download(values.pop(self._held)),
+                strict=True,
+            )
+        )
 
     def load_replacement(self, subgraph: str, data: bytes) -> Any:
         """Another file for a sub-graph, ready to take its place."""
@@ -193,8 +244,15 @@ class SubgraphStage:
         values.update(zip(names, run({one: values[one] for one in reads}), strict=True))
 
     def _part(self, sub: Subgraph, data: bytes) -> Any:
-        backend: Backend = load_backend(self._backends[sub.name], sub, data, self._bundle.name, self._threads)
-        return backend.run, tuple(port.name for port in sub.inputs), tuple(port.name for port in sub.outputs), backend
+        backend: Backend = load_backend(
+            self._backends[sub.name], sub, data, self._bundle.name, self._threads
+        )
+        return (
+            backend.run,
+            tuple(port.name for port in sub.inputs),
+            tuple(port.name for port in sub.outputs),
+            backend,
+        )
 
     def _remote(self) -> DeviceBackend:
         backend = self._parts[self._copied][3]
@@ -203,53 +261,97 @@ class SubgraphStage:
 
 
 def static_executor_for(subs: Sequence[Subgraph]) -> StaticExecutor:
-    """Threads for the branches of a stage; which cores they share with other stages' is the system's choice."""
+    """Threads for the branches of a stage.
+
+    Which cores they share with other stages' is the system's choice.
+    """
     writers = {port.name: sub.name for sub in subs for port in sub.outputs}
     tasks = [
-        Task(sub.name, sub.name, frozenset(writers[port.name] for port in sub.inputs if port.name in writers), sub.processor) for sub in subs
+        Task(
+            sub.name,
+            sub.name,
+            frozenset(writers[port.name] for port in sub.inputs if port.name in writers),
+            sub.processor,
+        )
+        for sub in subs
     ]
     names = list(dict.fromkeys(sub.processor for sub in subs))
     caller = next((name for name in names if name.startswith("cpu")), names[0])
-    processors = tuple(Processor(name, "cpu" if name.startswith("cpu") else name, 2) for name in names)
-    return StaticExecutor(static_order(tasks, processors, StaticPlacement(tuple(names))), caller, dict.fromkeys(names))
+    processors = tuple(
+        Processor(name, "cpu" if name.startswith("cpu") else name, 2) for name in names
+    )
+    return StaticExecutor(
+        static_order(tasks, processors, StaticPlacement(tuple(names))), caller, dict.fromkeys(names)
+    )
 
 
 class PythonStage:
     """A Python stage: its function takes its inputs and returns its outputs, in PyTorch's form."""
 
-    def __init__(self, stage: PipelineStage, function: Callable[..., object], forms: TensorForms) -> None:
+    def __init__(
+        self, stage: PipelineStage, function: Callable[..., object], forms: TensorForms
+    ) -> None:
         self._stage, self._function, self._forms = stage, function, forms
 
     def __call__(self, values: Values) -> None:
         stage = self._stage
-        made = self._function(*(self._forms.to_python_stage(item.name, values[item.name]) for item in stage.inputs))
-        found = (made,) if len(stage.outputs) == 1 else tuple(made) if isinstance(made, tuple | list) else ()
+        made = self._function(
+            *(self._forms.to_python_stage(item.name, values[item.name]) for item in stage.inputs)
+        )
+        found = (
+            (made,)
+            if len(stage.outputs) == 1
+            else tuple(made)
+            if isinstance(made, tuple | list)
+            else ()
+        )
         if len(found) != len(stage.outputs):
             given = len(found) if isinstance(made, tuple | list) else f"one {type(made).__name__}"
             names = ", ".join(item.name for item in stage.outputs)
-            raise BadInput(f"stage {stage.name} returned {given}, {stage.call}, it has {len(stage.outputs)} outputs: a tuple of {names}")
+            raise BadInput(
+                f"stage {stage.name} returned {given}, {stage.call}, it has {len(stage.outputs)}"
+                f" outputs: a tuple of {names}"
+            )
         for item, value in zip(stage.outputs, found, strict=True):
             values[item.name] = self._forms.inward(item, value, stage.name)
 
 
 def device_stages(bundle: Bundle, backends: Mapping[str, str]) -> frozenset[str]:
-    """Stages whose backend copies to and from its device: of one sub-graph each, since branches meet in the host's memory."""
+    """Stages whose backend copies to and from its device.
+
+    Of one sub-graph each, since branches meet in the host's memory.
+    """
     pipeline = bundle.manifest.pipeline
     assert pipeline is not None
     alone = [stage for stage in pipeline.stages if len(stage.subgraphs) == 1]
-    return frozenset(stage.name for stage in alone if backends[stage.subgraphs[0]].startswith(DEVICE_MEMORY_PREFIX))
+    return frozenset(
+        stage.name
+        for stage in alone
+        if backends[stage.subgraphs[0]].startswith(DEVICE_MEMORY_PREFIX)
+    )
 
 
 def stage_factory(
-    bundle: Bundle, backends: Mapping[str, str], functions: Functions, at_once: bool = True, copied: Container[str] = ()
+    bundle: Bundle,
+    backends: Mapping[str, str],
+    functions: Functions,
+    at_once: bool = True,
+    copied: Container[str] = (),
 ) -> Callable[[str, int], SubgraphStage | PythonStage]:
-    """Loads what a stage computes with; does not know the pipeline, so that a pipeline nobody holds can end."""
+    """Loads what a stage computes with.
+
+    Does not know the pipeline, so that a pipeline nobody holds can end.
+    """
     pipeline, forms = bundle.manifest.pipeline, TensorForms(bundle.manifest)
     assert pipeline is not None
     stages = {stage.name: stage for stage in pipeline.stages}
 
     def opened(name: str, _replica: int) -> SubgraphStage | PythonStage:
         stage = stages[name]
-        return PythonStage(stage, functions[name], forms) if stage.call else SubgraphStage(bundle, stage, backends, at_once, name in copied)
+        return (
+            PythonStage(stage, functions[name], forms)
+            if stage.call
+            else SubgraphStage(bundle, stage, backends, at_once, name in copied)
+        )
 
     return opened

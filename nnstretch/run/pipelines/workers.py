@@ -1,4 +1,7 @@
-"""The workers of a pipeline, seen from outside: on what they run, on which cores, and what they have done."""
+"""The workers of a pipeline, seen from outside.
+
+On what they run, on which cores, and what they have done.
+"""
 
 from __future__ import annotations
 
@@ -45,28 +48,46 @@ class StageStatistics:
 
 
 def replica_processors(stage: PipelineStage, bundle: Bundle, part: str = "") -> tuple[str, ...]:
-    """On what each replica of a stage runs: a processor, several where it is branched, the stage's own name where it is Python,
-    NAME.0 and so on of its replicas.
+    """On what each replica of a stage runs.
+
+    A processor, several where it is branched, the stage's own name where it is Python, NAME.0 and
+    so on of its replicas.
 
     Or who copies, where `part` says that it is about copies.
     """
     if stage.call:
         return stage.replica_names or (stage.name,)
-    found = stage.replica_names or ("+".join(dict.fromkeys(sub.processor for sub in subgraphs_of_stage(stage, bundle.manifest))),)
+    found = stage.replica_names or (
+        "+".join(
+            dict.fromkeys(sub.processor for sub in subgraphs_of_stage(stage, bundle.manifest))
+        ),
+    )
     return tuple(copy_step_name(name) for name in found) if part else found
 
 
-def assign_cores(stages: tuple[PipelineStage, ...], allowed: set[int] | None) -> list[list[frozenset[int] | None]]:
-    """Cores of every worker: those its stage names; else, where there are enough for all sub-graphs, as many of its own as it has threads.
+def assign_cores(
+    stages: tuple[PipelineStage, ...], allowed: set[int] | None
+) -> list[list[frozenset[int] | None]]:
+    """Cores of every worker: those its stage names.
 
-    Raises BadInput for a core that this process may not use: a binding without effect would show in nothing but the times.
+    Else, where there are enough for all sub-graphs, as many of its own as it has threads.
+
+    Raises BadInput for a core that this process may not use: a binding without effect would show in
+    nothing but the times.
     """
     for stage in stages:
         if missing := [core for core in stage.cores if allowed is not None and core not in allowed]:
             there = ", ".join(map(str, sorted(allowed or ())))
-            raise BadInput(f"stage {stage.name} is bound to core {missing[0]}, pipeline, this process may use {there}; pass bind=False")
+            raise BadInput(
+                f"stage {stage.name} is bound to core {missing[0]}, pipeline, this process may use"
+                f" {there}; pass bind=False"
+            )
     free = deque(sorted((allowed or set()) - {core for stage in stages for core in stage.cores}))
-    wanted = sum(stage.threads * max(1, len(stage.replica_names)) for stage in stages if not stage.cores and not stage.call)
+    wanted = sum(
+        stage.threads * max(1, len(stage.replica_names))
+        for stage in stages
+        if not stage.cores and not stage.call
+    )
     enough = wanted <= len(free)
     found: list[list[frozenset[int] | None]] = []
     for stage in stages:
@@ -76,11 +97,19 @@ def assign_cores(stages: tuple[PipelineStage, ...], allowed: set[int] | None) ->
         elif stage.call or not enough:
             found.append([None] * count)
         else:
-            found.append([frozenset(free.popleft() for _ in range(stage.threads)) for _ in range(count)])
+            found.append(
+                [frozenset(free.popleft() for _ in range(stage.threads)) for _ in range(count)]
+            )
     return found
 
 
-def statistics_of(stage: str, names: Sequence[str], records: list[WorkerRecord], workers: list[PipelineWorker], waiting: int) -> StageStatistics:
+def statistics_of(
+    stage: str,
+    names: Sequence[str],
+    records: list[WorkerRecord],
+    workers: list[PipelineWorker],
+    waiting: int,
+) -> StageStatistics:
     recent = [median(times_s) for record in records if (times_s := tuple(record.recent_s))]
     return StageStatistics(
         stage=stage,
@@ -99,7 +128,10 @@ def statistics_of(stage: str, names: Sequence[str], records: list[WorkerRecord],
 
 
 def make_on_cores(cores: frozenset[int] | None, make: Callable[[], Made]) -> Made:
-    """Made on a thread of these cores, as threads of a backend inherit them. Raises what `make` raises."""
+    """Made on a thread of these cores, as threads of a backend inherit them.
+
+    Raises what `make` raises.
+    """
     found: list[Made] = []
     errors: list[BaseException] = []
 
@@ -121,8 +153,8 @@ def make_on_cores(cores: frozenset[int] | None, make: Callable[[], Made]) -> Mad
 def shut_down(relay: PipelineExecutor, belt: ItemBuffer) -> None:
     """Every thread of a pipeline, also those of branched stages.
 
-    One of our own threads gets here where a stage closes its pipeline, or happens to collect one that nobody holds. It cannot wait
-    for itself, so another thread does.
+    One of our own threads gets here where a stage closes its pipeline, or happens to collect one
+    that nobody holds. It cannot wait for itself, so another thread does.
     """
     if threading.current_thread().name.startswith("nnstretch-"):
         threading.Thread(target=join_all, args=(relay, belt), name="nnstretch-close").start()

@@ -1,7 +1,10 @@
-"""Workers that pass items on: a thread for every replica of every stage, and nothing between them but counters.
+"""Workers that pass items on.
 
-What the loop would decide for a pipeline is always the same (`flow`: every stage works off the items in their order), so the workers
-carry it out themselves. Each counts the items that it is through with; whoever waits for one of these counters sleeps on a bell of its own.
+A thread for every replica of every stage, and nothing between them but counters.
+
+What the loop would decide for a pipeline is always the same (`flow`: every stage works off the
+items in their order), so the workers carry it out themselves. Each counts the items that it is
+through with; whoever waits for one of these counters sleeps on a bell of its own.
 """
 
 from __future__ import annotations
@@ -39,7 +42,8 @@ class Wakeup:
     def wait(self, there: Callable[[], bool], timeout_s: float | None = None) -> bool:
         """Until something is there; False where it was not in time.
 
-        Who moves a counter looks at `asleep` after it, and this looks at the counter after `asleep` is set: one of them sees the other.
+        Who moves a counter looks at `asleep` after it, and this looks at the counter after `asleep`
+        is set: one of them sees the other.
         """
         until_s = None if timeout_s is None else perf_counter() + timeout_s
         while not there():
@@ -79,12 +83,18 @@ class PipelineWorker(Wakeup):
 
 
 class PipelineExecutor:
-    """Runs every item through every stage. `submit` says that one more item is there; `through` counts those that have left the last stages.
+    """Runs every item through every stage.
 
-    One thread may wait with `admit`, one with `leave`. `close` lets the workers go through what was submitted and joins them.
+    `submit` says that one more item is there; `through` counts those that have left the last
+    stages.
+
+    One thread may wait with `admit`, one with `leave`. `close` lets the workers go through what was
+    submitted and joins them.
     """
 
-    def __init__(self, flow: StageGraph, make: Make, cores: Sequence[Sequence[frozenset[int] | None]]) -> None:
+    def __init__(
+        self, flow: StageGraph, make: Make, cores: Sequence[Sequence[frozenset[int] | None]]
+    ) -> None:
         """`cores`: those of each replica of each stage. Nothing runs before `start`."""
         self._flow, self._make = flow, make
         self.submitted = 0
@@ -92,20 +102,32 @@ class PipelineExecutor:
         """What broke the relay itself."""
         self._closing = False
         self.taker, self.giver = Wakeup(), Wakeup()
-        self.workers = [[PipelineWorker(stage=s, replica=r, cores=cores[s][r]) for r in range(step.replicas)] for s, step in enumerate(flow)]
+        self.workers = [
+            [PipelineWorker(stage=s, replica=r, cores=cores[s][r]) for r in range(step.replicas)]
+            for s, step in enumerate(flow)
+        ]
         for number, step in enumerate(flow):
             heard = [w for other in (*step.feeders, *step.readers) for w in self.workers[other]]
-            outside = ([self.taker, self.giver] if step.last else [self.giver] if step.fed else [])
+            outside = [self.taker, self.giver] if step.last else [self.giver] if step.fed else []
             for worker in self.workers[number]:
                 worker.listeners = (*heard, *outside)
         self._made: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         everyone = [worker for stage in self.workers for worker in stage]
         self._threads = [
-            threading.Thread(target=self._serve, args=(w,), name=f"nnstretch-{flow[w.stage].name}.{w.replica}", daemon=True) for w in everyone
+            threading.Thread(
+                target=self._serve,
+                args=(w,),
+                name=f"nnstretch-{flow[w.stage].name}.{w.replica}",
+                daemon=True,
+            )
+            for w in everyone
         ]
 
     def start(self) -> None:
-        """Once every craft is made, on its worker's thread. Raises what making one raises; then, and where that is interrupted, no thread is left."""
+        """Once every craft is made, on its worker's thread.
+
+        Raises what making one raises; then, and where that is interrupted, no thread is left.
+        """
         try:
             for thread in self._threads:
                 thread.start()
@@ -123,16 +145,30 @@ class PipelineExecutor:
 
     def has_room(self, item: int) -> bool:
         """Whether the stages that the caller feeds have room for this item."""
-        return all(self.is_item_complete(number, item - step.window) for number, step in enumerate(self._flow) if step.fed)
+        return all(
+            self.is_item_complete(number, item - step.window)
+            for number, step in enumerate(self._flow)
+            if step.fed
+        )
 
     def is_complete(self, item: int) -> bool:
-        """Whether all stages that hand something to the caller are through with it; all others then are, too."""
-        return all(self.is_item_complete(number, item) for number, step in enumerate(self._flow) if step.last)
+        """Whether all stages that hand something to the caller are through with it.
+
+        All others then are, too.
+        """
+        return all(
+            self.is_item_complete(number, item)
+            for number, step in enumerate(self._flow)
+            if step.last
+        )
 
     def queued_items(self, stage: int) -> int:
         """Items that are ready for a stage and not done: in its queue and at work."""
         step = self._flow[stage]
-        ready = min([sum(w.done for w in self.workers[f]) for f in step.feeders] + ([self.submitted] if step.fed else []))
+        ready = min(
+            [sum(w.done for w in self.workers[f]) for f in step.feeders]
+            + ([self.submitted] if step.fed else [])
+        )
         return max(0, ready - sum(w.done for w in self.workers[stage]))
 
     def submit(self) -> None:
@@ -148,12 +184,18 @@ class PipelineExecutor:
         self._closing = True
         self._wake()
         for thread in self._threads:
-            if thread.is_alive() and thread is not threading.current_thread():  # which may be the one that collects garbage
+            if (
+                thread.is_alive() and thread is not threading.current_thread()
+            ):  # which may be the one that collects garbage
                 thread.join()
         self._wake()
 
     def _wake(self) -> None:
-        for waiter in (self.taker, self.giver, *(worker for stage in self.workers for worker in stage)):
+        for waiter in (
+            self.taker,
+            self.giver,
+            *(worker for stage in self.workers for worker in stage),
+        ):
             waiter.ring()
 
     def _serve(self, worker: PipelineWorker) -> None:
@@ -173,7 +215,10 @@ class PipelineExecutor:
 
     def _run_stage(self, worker: PipelineWorker, craft: StageFunction) -> None:
         step, item = self._flow[worker.stage], worker.replica
-        feeders, readers = step.feeders, [(reader, self._flow[reader].window) for reader in step.readers]
+        feeders, readers = (
+            step.feeders,
+            [(reader, self._flow[reader].window) for reader in step.readers],
+        )
         over = self.is_item_complete
 
         def fed() -> bool:

@@ -1,7 +1,10 @@
-"""A schedule that is decided, run by the threads themselves: who has ended a task goes on with the next of its own list.
+"""A schedule that is decided, run by the threads themselves.
 
-The loop decides once, on the virtual clock, what each processor does in which order; that is repeated for one input after another.
-Between a meeting point and what it waits for there is then neither a queue nor a loop, only a flag.
+Who has ended a task goes on with the next of its own list.
+
+The loop decides once, on the virtual clock, what each processor does in which order; that is
+repeated for one input after another. Between a meeting point and what it waits for there is then
+neither a queue nor a loop, only a flag.
 """
 
 from __future__ import annotations
@@ -21,23 +24,32 @@ from nnstretch.soc import Processor
 from nnstretch.trace import Span, Task, Trace
 
 AWAKE_S = 5e-3
-"""How long a thread on a core of its own looks for what it waits for before it sleeps: to wake it costs more than most merges."""
+"""How long a thread on a core of its own looks for what it waits for before it sleeps.
+
+To wake it costs more than most merges.
+"""
 
 Call = Callable[[], object]
 Decided = dict[str, tuple[Task, ...]]
 """By processor, its tasks in the order in which it runs them."""
 
 
-def static_order(tasks: Sequence[Task], processors: tuple[Processor, ...], policy: Policy) -> Decided:
+def static_order(
+    tasks: Sequence[Task], processors: tuple[Processor, ...], policy: Policy
+) -> Decided:
     """What the loop does where every task takes equally long. Raises what `run` does.
 
-    No list can block another: a task stands in its list behind all that start before it, and so do its needs.
+    No list can block another: a task stands in its list behind all that start before it, and so do
+    its needs.
     """
     alike = {(task.subgraph, task.processor or ""): 1.0 for task in tasks}
     trace = run_tasks(tasks, policy, VirtualExecutor(processors, alike))
     named = {task.name: task for task in tasks}
     spans = sorted(trace.spans, key=lambda span: span.start_us)
-    return {p.name: tuple(named[span.task] for span in spans if span.processor == p.name) for p in processors}
+    return {
+        p.name: tuple(named[span.task] for span in spans if span.processor == p.name)
+        for p in processors
+    }
 
 
 @dataclass(slots=True)
@@ -53,7 +65,10 @@ class StaticStep:
 
 @dataclass(slots=True)
 class Iteration:
-    """One run: what has ended and when. Each has its own, so a thread that is still leaving one does not disturb the next."""
+    """One run: what has ended and when.
+
+    Each has its own, so a thread that is still leaving one does not disturb the next.
+    """
 
     calls: Sequence[Call]
     """By the number of a task, as `ended` and `times_s`."""
@@ -72,7 +87,10 @@ class ProcessorThread:
     rounds: queue.SimpleQueue[Iteration | None] = field(default_factory=queue.SimpleQueue)
     wakeup: queue.SimpleQueue[None] = field(default_factory=queue.SimpleQueue)
     asleep: bool = False
-    """Whoever sets a flag and then sees this rings; whoever sets this and then sees no flag waits for the bell. One of them sees the other."""
+    """Whoever sets a flag and then sees this rings.
+
+    Whoever sets this and then sees no flag waits for the bell. One of them sees the other.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +99,10 @@ class RunTimes:
 
     lanes: tuple[ProcessorThread, ...]
     times_s: Sequence[tuple[float, float]]
-    """By the number of a task: begin and end. Nothing here holds what was called, which may be large."""
+    """By the number of a task: begin and end.
+
+    Nothing here holds what was called, which may be large.
+    """
     begun_s: float
     over_s: float
     """When the caller saw that all had ended."""
@@ -93,7 +114,12 @@ class RunTimes:
 
     def trace(self) -> Trace:
         spans = [
-            Span((start_s - self.begun_s) * 1e6, (end_s - self.begun_s) * 1e6, step.task.name, lane.processor)
+            Span(
+                (start_s - self.begun_s) * 1e6,
+                (end_s - self.begun_s) * 1e6,
+                step.task.name,
+                lane.processor,
+            )
             for lane in self.lanes
             for step, (start_s, end_s) in ((step, self.times_s[step.number]) for step in lane.steps)
         ]
@@ -101,14 +127,26 @@ class RunTimes:
 
 
 class StaticExecutor:
-    """Pinned threads that repeat a decided schedule; the calling thread works off the list of `caller`, if that is named.
+    """Pinned threads that repeat a decided schedule.
+
+    The calling thread works off the list of `caller`, if that is named.
 
     After a run that raised, `close`: what is in flight ends with it.
     """
 
-    def __init__(self, plan: Decided, caller: str | None = None, placed: Mapping[str, set[int] | None] | None = None) -> None:
-        """`placed`: on which cores each processor's thread runs; one for each where absent, as far as there are enough."""
-        placed = dict(zip(plan, core_per_thread(len(plan)), strict=True)) if placed is None else placed
+    def __init__(
+        self,
+        plan: Decided,
+        caller: str | None = None,
+        placed: Mapping[str, set[int] | None] | None = None,
+    ) -> None:
+        """`placed`: on which cores each processor's thread runs.
+
+        One for each where absent, as far as there are enough.
+        """
+        placed = (
+            dict(zip(plan, core_per_thread(len(plan)), strict=True)) if placed is None else placed
+        )
         self._lanes = {name: ProcessorThread(name, placed[name]) for name in plan}
         self._awake_s = AWAKE_S if caller is not None and all(placed.values()) else 0.0
         self._idle = spin_buffer()
@@ -119,7 +157,9 @@ class StaticExecutor:
             if lane.steps:
                 lane.steps[-1].readers.append(self._caller)
         self._threads = [
-            threading.Thread(target=self._serve, args=(lane,), name=f"nnstretch-{lane.processor}", daemon=True)
+            threading.Thread(
+                target=self._serve, args=(lane,), name=f"nnstretch-{lane.processor}", daemon=True
+            )
             for lane in self._lanes.values()
             if lane is not self._caller
         ]
@@ -127,8 +167,15 @@ class StaticExecutor:
             thread.start()
 
     def run(self, calls: Mapping[str, Call]) -> RunTimes:
-        """Every task once, by what runs its sub-graph. Raises what the first that failed raised; then nothing more is begun."""
-        one = Iteration([calls[name] for name in self._subgraphs], [False] * self._count, [(0.0, 0.0)] * self._count)
+        """Every task once, by what runs its sub-graph.
+
+        Raises what the first that failed raised; then nothing more is begun.
+        """
+        one = Iteration(
+            [calls[name] for name in self._subgraphs],
+            [False] * self._count,
+            [(0.0, 0.0)] * self._count,
+        )
         before = affinity() if self._caller.core else None
         pin(self._caller.core)
         origin_s = perf_counter()
@@ -153,7 +200,9 @@ class StaticExecutor:
         for lane in self._start_threads():
             lane.rounds.put(None)
         for thread in self._threads:
-            if thread is not threading.current_thread():  # which may be the one that collects garbage
+            if (
+                thread is not threading.current_thread()
+            ):  # which may be the one that collects garbage
                 thread.join()
 
     def _start_threads(self) -> list[ProcessorThread]:
@@ -177,7 +226,9 @@ class StaticExecutor:
             crc32(idle)
 
     def _run_steps(self, lane: ProcessorThread, one: Iteration) -> None:
-        """After a long call nothing of this is in the core's caches, and Python's lock is held meanwhile: few words, no calls of ours."""
+        """After a long call nothing of this is in the core's caches, and Python's lock is held
+        meanwhile: few words, no calls of ours.
+        """
         calls, ended, times_s = one.calls, one.ended, one.times_s
         for step in lane.steps:
             for need in step.needs:
@@ -197,7 +248,8 @@ class StaticExecutor:
     def _await(self, lane: ProcessorThread, need: int, one: Iteration) -> None:
         """Until a task has ended, or the run has failed: awake for a while, then asleep.
 
-        What is done between two checksums is done with Python's lock, in the way of who ends the task: few words, no calls of ours.
+        What is done between two checksums is done with Python's lock, in the way of who ends the
+        task: few words, no calls of ours.
         """
         until_s, ended, idle = perf_counter() + self._awake_s, one.ended, self._idle
         while not ended[need] and one.error is None and perf_counter() < until_s:
@@ -216,7 +268,9 @@ class StaticExecutor:
 
 def _link_steps(plan: Decided, lanes: dict[str, ProcessorThread]) -> int:
     """Number all tasks, and tell each what it waits for and whom it may wake."""
-    numbers = {task.name: n for n, task in enumerate(task for tasks in plan.values() for task in tasks)}
+    numbers = {
+        task.name: n for n, task in enumerate(task for tasks in plan.values() for task in tasks)
+    }
     home = {task.name: name for name, tasks in plan.items() for task in tasks}
     for name, tasks in plan.items():
         for task in tasks:

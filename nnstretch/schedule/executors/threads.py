@@ -23,10 +23,16 @@ from nnstretch.soc import Processor
 from nnstretch.trace import Failure, Span, Task, TimerEvent
 
 MADE_UP_S = 1e-3
-"""How much of a late start a task makes up for: what waking a thread costs is the host's, not the chip's. More is a host too slow."""
+"""How much of a late start a task makes up for.
+
+What waking a thread costs is the host's, not the chip's. More is a host too slow.
+"""
 
 Inbox = queue.SimpleQueue
-"""Bounded by the count in `submit`: a SimpleQueue wakes its reader three times faster than a Queue."""
+"""Bounded by the count in `submit`.
+
+A SimpleQueue wakes its reader three times faster than a Queue.
+"""
 
 
 class ThreadExecutor:
@@ -37,14 +43,17 @@ class ThreadExecutor:
     and the merge behind it cost no hand-over.
 
     Where `durations_us` names a task's (sub-graph, processor), the task ends when its time on the
-    virtual clock's timetable is over, times `dilation`, so that a host slower than the chip can still
-    keep it; `now_us` and every span are divided by `dilation` again. The calling thread is the
-    chip's host thread: it hands over (`handovers_us`) and waits as there. Without it a task takes what it takes.
+    virtual clock's timetable is over, times `dilation`, so that a host slower than the chip can
+    still keep it; `now_us` and every span are divided by `dilation` again. The calling thread is
+    the chip's host thread: it hands over (`handovers_us`) and waits as there. Without it a task
+    takes what it takes.
 
-    A task that raises ends as a Failure and its thread goes on; one that raises ProcessorFailed takes its
-    processor with it, and everything in its queue fails likewise. `mishaps` stretch and fail as on the virtual clock.
+    A task that raises ends as a Failure and its thread goes on; one that raises ProcessorFailed
+    takes its processor with it, and everything in its queue fails likewise. `mishaps` stretch and
+    fail as on the virtual clock.
 
-    Threads serve one run after another: `restart` begins the next, `rest` gives the calling thread its cores back in between.
+    Threads serve one run after another: `restart` begins the next, `rest` gives the calling thread
+    its cores back in between.
     """
 
     def __init__(
@@ -70,21 +79,29 @@ class ThreadExecutor:
         self._alarms: list[tuple[float, int, TimerEvent]] = []
         self._set = 0
         self._listens = False
-        self._inbox: dict[str, Inbox[tuple[Task, float, TimeSlot | None] | None]] = {p.name: queue.SimpleQueue() for p in processors}
+        self._inbox: dict[str, Inbox[tuple[Task, float, TimeSlot | None] | None]] = {
+            p.name: queue.SimpleQueue() for p in processors
+        }
         self._stopping = False
         self.late = 0
         """Tasks whose own work took longer than their time, so that the timetable slipped."""
         self._at_work = threading.Semaphore(0)
         self._threads: list[threading.Thread] = []
         self._unpin: tuple[int, set[int]] | None = None
-        self._placed = dict(zip((p.name for p in processors), core_per_thread(len(processors)), strict=True))
+        self._placed = dict(
+            zip((p.name for p in processors), core_per_thread(len(processors)), strict=True)
+        )
         self._start()
         self.restart()
 
     def _start(self) -> None:
         for name, core in self._placed.items():
             if name != self._caller:
-                self._threads.append(threading.Thread(target=self._serve, args=(name, core), name=f"nnstretch-{name}", daemon=True))
+                self._threads.append(
+                    threading.Thread(
+                        target=self._serve, args=(name, core), name=f"nnstretch-{name}", daemon=True
+                    )
+                )
                 self._threads[-1].start()
                 self._at_work.acquire()
 
@@ -95,14 +112,22 @@ class ThreadExecutor:
         dilation: float | None = None,
         handovers_us: Mapping[tuple[str, str], float] | None = None,
     ) -> None:
-        """Now is zero, for a new run of the calling thread; with other work and times where they are given. Nothing may be in flight."""
+        """Now is zero, for a new run of the calling thread.
+
+        With other work and times where they are given. Nothing may be in flight.
+        """
         self._work = self._work if work is None else work
         self._durations_us = self._durations_us if durations_us is None else durations_us
         self._dilation = self._dilation if dilation is None else dilation
         self._handovers_us = self._handovers_us if handovers_us is None else handovers_us
-        self._timetable = Timetable(self._durations_us, self._handovers_us, self._mishaps, self._processors)
+        self._timetable = Timetable(
+            self._durations_us, self._handovers_us, self._mishaps, self._processors
+        )
         self._ends_us: dict[str, float] = {}
-        """By task, when its time is over; what needs it counts from there, so that lateness of the host does not add up."""
+        """By task, when its time is over.
+
+        What needs it counts from there, so that lateness of the host does not add up.
+        """
         self._moment_us = 0.0
         self._origin_s = perf_counter()
         core = None if self._caller is None else self._placed[self._caller]
@@ -129,7 +154,11 @@ class ThreadExecutor:
         if not (self._gone or self._mishaps.fails):
             return frozenset()
         now_us = self.now_us
-        return frozenset(p.name for p in self._processors if p.name in self._gone or self._mishaps.is_away(p.name, now_us))
+        return frozenset(
+            p.name
+            for p in self._processors
+            if p.name in self._gone or self._mishaps.is_away(p.name, now_us)
+        )
 
     def set_timer(self, at_us: float, what: Hashable, /) -> None:
         if at_us < inf:
@@ -140,17 +169,27 @@ class ThreadExecutor:
         if self._stopping:
             raise Stuck(f"{task.name} cannot start, the threads have been closed, make new ones")
         if self._in_flight[processor.name] >= processor.queue_depth:
-            raise Stuck(f"{task.name} does not fit the queue of {processor.name}, {processor.queue_depth} tasks are in it")
+            raise Stuck(
+                f"{task.name} does not fit the queue of {processor.name}, {processor.queue_depth}"
+                " tasks are in it"
+            )
         self._in_flight[processor.name] += 1
         now_us = self.now_us
         predicted = (task.subgraph, processor.name) in self._durations_us
-        slot = self._timetable.book(task, processor, min(self._moment_us, now_us)) if predicted else None
+        slot = (
+            self._timetable.book(task, processor, min(self._moment_us, now_us))
+            if predicted
+            else None
+        )
         self._inbox[processor.name].put((task, now_us, slot))
         if slot is not None:
             sleep_until(self._at_s(slot.host_us))
 
     def call(self, what: Hashable) -> None:
-        """From any thread: `wait` returns an Alarm of this at once. `listen` first, or nobody may be waiting."""
+        """From any thread: `wait` returns an Alarm of this at once.
+
+        `listen` first, or nobody may be waiting.
+        """
         self._done.put(Message(what))
 
     def listen(self) -> None:
@@ -166,16 +205,30 @@ class ThreadExecutor:
             self.close()
             raise
         self.late += late
-        over_us = self.now_us if isinstance(event, TimerEvent) else self._ends_us.pop(event.task, self.now_us)
-        self._moment_us = max(self._moment_us, over_us)  # events may come in another order than their times
+        over_us = (
+            self.now_us
+            if isinstance(event, TimerEvent)
+            else self._ends_us.pop(event.task, self.now_us)
+        )
+        self._moment_us = max(
+            self._moment_us, over_us
+        )  # events may come in another order than their times
         if not isinstance(event, TimerEvent):
             self._in_flight[event.processor] -= 1
         return event
 
     def _next(self) -> tuple[Event, bool]:
-        """What has ended; else the caller's own next task; else what ends, is called or is due next."""
+        """What has ended; else the caller's own next task.
+
+        Else what ends, is called or is due next.
+        """
         mine = self._inbox.get(self._caller or "")
-        if self._done.empty() and mine is not None and not mine.empty() and (given := mine.get()) is not None:
+        if (
+            self._done.empty()
+            and mine is not None
+            and not mine.empty()
+            and (given := mine.get()) is not None
+        ):
             return self._span_or_failure(*given, self._caller or "")
         ended = self._handle_message()
         if isinstance(ended, BaseException):
@@ -202,14 +255,21 @@ class ThreadExecutor:
                     inbox.get_nowait()
             inbox.put(None)
         for thread in self._threads:
-            if thread is not threading.current_thread():  # which may be the one that collects garbage
+            if (
+                thread is not threading.current_thread()
+            ):  # which may be the one that collects garbage
                 thread.join()
         self.unpin()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def _us(self, time_s: float) -> float:
@@ -229,7 +289,9 @@ class ThreadExecutor:
                 self._done.put(error)
                 return
 
-    def _span_or_failure(self, task: Task, given_us: float, slot: TimeSlot | None, processor: str) -> tuple[Event, bool]:
+    def _span_or_failure(
+        self, task: Task, given_us: float, slot: TimeSlot | None, processor: str
+    ) -> tuple[Event, bool]:
         """Its span, and whether it was late; or what went wrong, in its queue or at work."""
         lost_us = inf if self._quiet else self._mishaps.lost_us(processor, given_us)
         lost_us = given_us if processor in self._gone else lost_us
@@ -239,10 +301,14 @@ class ThreadExecutor:
             return self._run_timed(task, given_us, slot, processor, lost_us)
         except Exception as error:
             if isinstance(error, ProcessorFailed) and self.now_us < lost_us:
-                self._gone.add(processor)  # its backend said so: what is behind it in the queue must not start
+                self._gone.add(
+                    processor
+                )  # its backend said so: what is behind it in the queue must not start
             return Failure(self.now_us, task.name, processor, error), False
 
-    def _run_timed(self, task: Task, given_us: float, slot: TimeSlot | None, processor: str, lost_us: float) -> tuple[Span, bool]:
+    def _run_timed(
+        self, task: Task, given_us: float, slot: TimeSlot | None, processor: str, lost_us: float
+    ) -> tuple[Span, bool]:
         """Do the work, sit out the rest of its time, and say whether there was none left."""
         if slot is not None:
             sleep_until(self._at_s(min(slot.start_us, lost_us)))
@@ -250,7 +316,9 @@ class ThreadExecutor:
         self._work(task)
         if slot is not None:
             begun_us = max(slot.start_us, self._us(start_s - MADE_UP_S))
-            end_us = self._mishaps.end_us(processor, begun_us, self._durations_us[task.subgraph, processor])
+            end_us = self._mishaps.end_us(
+                processor, begun_us, self._durations_us[task.subgraph, processor]
+            )
             late = self.now_us > end_us
             self._ends_us[task.name] = end_us
             sleep_until(self._at_s(min(end_us, lost_us)))

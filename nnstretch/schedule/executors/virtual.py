@@ -24,8 +24,9 @@ def no_work(_task: Task) -> None:
 class VirtualExecutor:
     """Exact and deterministic: equal tasks give equal traces, and nothing sleeps.
 
-    Each processor serves its queue in order, as its manner of working says (`Timetable`); a task whose time there nobody predicted fails
-    at once. `work` computes a task's numbers when the task starts to count; by then everything it needs has been computed.
+    Each processor serves its queue in order, as its manner of working says (`Timetable`); a task
+    whose time there nobody predicted fails at once. `work` computes a task's numbers when the task
+    starts to count; by then everything it needs has been computed.
     """
 
     def __init__(
@@ -36,7 +37,10 @@ class VirtualExecutor:
         mishaps: Disturbances = Disturbances(),  # noqa: B008 (frozen)
         handovers_us: Mapping[tuple[str, str], float] | None = None,
     ) -> None:
-        """`handovers_us`: how long the host is held to hand a sub-graph to a processor; nothing where absent."""
+        """`handovers_us`: how long the host is held to hand a sub-graph to a processor.
+
+        Nothing where absent.
+        """
         self.now_us = 0.0
         self._processors = processors
         self._durations_us = durations_us
@@ -50,20 +54,31 @@ class VirtualExecutor:
 
     def free(self) -> tuple[Processor, ...]:
         gone = self.failed()
-        return tuple(p for p in self._processors if self._in_flight[p.name] < p.queue_depth and p.name not in gone)
+        return tuple(
+            p
+            for p in self._processors
+            if self._in_flight[p.name] < p.queue_depth and p.name not in gone
+        )
 
     def failed(self) -> frozenset[str]:
         return frozenset(
-            p.name for p in self._processors if self.now_us >= self._gone_us[p.name] or self._mishaps.is_away(p.name, self.now_us)
+            p.name
+            for p in self._processors
+            if self.now_us >= self._gone_us[p.name] or self._mishaps.is_away(p.name, self.now_us)
         )
 
     def submit(self, task: Task, processor: Processor, /) -> None:
         name = processor.name
         if self._in_flight[name] >= processor.queue_depth:
-            raise Stuck(f"{task.name} does not fit the queue of {name}, {processor.queue_depth} tasks are in it")
+            raise Stuck(
+                f"{task.name} does not fit the queue of {name}, {processor.queue_depth} tasks are"
+                " in it"
+            )
         if (task.subgraph, name) not in self._durations_us:
             self._in_flight[name] += 1
-            unknown = UnknownName(f"unknown time of {task.subgraph} on {name}, virtual clock, nobody predicted it")
+            unknown = UnknownName(
+                f"unknown time of {task.subgraph} on {name}, virtual clock, nobody predicted it"
+            )
             self._push_event(self.now_us, Failure(self.now_us, task.name, name, unknown))
             return
         slot = self._timetable.book(task, processor, self.now_us)
@@ -71,7 +86,10 @@ class VirtualExecutor:
         self._in_flight[name] += 1
         if slot.end_us > lost_us:
             self._timetable.cut(processor, lost_us)
-            self._push_event(max(self.now_us, lost_us), Failure(lost_us, task.name, name, processor_failed(name, lost_us)))
+            self._push_event(
+                max(self.now_us, lost_us),
+                Failure(lost_us, task.name, name, processor_failed(name, lost_us)),
+            )
             return
         try:
             self._work(task)
@@ -80,7 +98,9 @@ class VirtualExecutor:
                 self._gone_us[name] = slot.end_us
             self._push_event(slot.end_us, Failure(slot.end_us, task.name, name, error))
         else:
-            self._push_event(slot.end_us, Span(slot.start_us, slot.end_us, task.name, name, slot.handed_us))
+            self._push_event(
+                slot.end_us, Span(slot.start_us, slot.end_us, task.name, name, slot.handed_us)
+            )
 
     def set_timer(self, at_us: float, what: Hashable, /) -> None:
         if at_us < inf:
@@ -100,4 +120,6 @@ class VirtualExecutor:
 
 
 def processor_failed(processor: str, at_us: float) -> ProcessorFailed:
-    return ProcessorFailed(f"processor {processor} failed at {at_us / 1000:.3f} ms, what was in its queue is lost")
+    return ProcessorFailed(
+        f"processor {processor} failed at {at_us / 1000:.3f} ms, what was in its queue is lost"
+    )

@@ -1,4 +1,4 @@
 """Policies: which ready task goes to which processor now.
 
-    static_placement.py  NN-Stretch Algorithm 1
+static_placement.py  NN-Stretch Algorithm 1
 """

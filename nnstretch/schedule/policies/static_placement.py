@@ -18,23 +18,29 @@ LAST = 2
 class StaticPlacement:
     """Algorithm 1 of NN-Stretch: every task where its plan put it, accelerators before the CPU.
 
-    An accelerator's queue is filled before the CPU starts on its own branch, so that both work
-    at once; the meeting point is a task that needs all branches, so it waits for the slowest.
-    Of several requests the oldest goes first: what meets late would else wait behind whoever comes new.
+    An accelerator's queue is filled before the CPU starts on its own branch, so that both work at
+    once; the meeting point is a task that needs all branches, so it waits for the slowest. Of
+    several requests the oldest goes first: what meets late would else wait behind whoever comes
+    new.
     """
 
     processors: tuple[str, ...]
     """All of the chip's, so that a task placed nowhere is told from one whose processor is busy."""
     asynchronous_first: bool = True
-    """A queue is filled before a thread enters a call, so that both work at once. False keeps the order of the tasks among
-    accelerators, as a runtime does that walks its graph."""
+    """A queue is filled before a thread enters a call, so that both work at once.
+
+    False keeps the order of the tasks among accelerators, as a runtime does that walks its graph.
+    """
 
     def pick(self, moment: SchedulerState, /) -> tuple[Task, Processor] | None:
         free = {processor.name: processor for processor in moment.free}
         best, choice = (LAST, math.inf), None
         for task in moment.ready:
             if task.processor not in self.processors:
-                raise UnknownName(f"unknown processor {task.processor!r}, task {task.name}, it is one of {', '.join(self.processors)}")
+                raise UnknownName(
+                    f"unknown processor {task.processor!r}, task {task.name}, it is one of"
+                    f" {', '.join(self.processors)}"
+                )
             if (processor := free.get(task.processor)) is None:
                 continue
             if (rank := (self._priority(processor), task.request)) < best:

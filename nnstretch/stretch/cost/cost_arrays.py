@@ -19,7 +19,10 @@ from nnstretch.structure.layout_conversion import BLOCKED, PLAIN
 
 @dataclass(frozen=True)
 class CostArrays:
-    """Arrays of one shape: microseconds on every processor, MACs, parameters. Infinite where no such unit can be built."""
+    """Arrays of one shape: microseconds on every processor, MACs, parameters.
+
+    Infinite where no such unit can be built.
+    """
 
     latency_us: Mapping[str, Array]
     macs: Array
@@ -41,7 +44,10 @@ class TailCosts:
 
 @dataclass(frozen=True)
 class HeadCosts:
-    """The first unit of every segment that starts at one cut: arrays over (width it reads, width it writes)."""
+    """The first unit of every segment that starts at one cut.
+
+    Arrays over (width it reads, width it writes).
+    """
 
     widths_in: Array
     widths_out: Array
@@ -53,7 +59,10 @@ class HeadCosts:
 
 @dataclass(frozen=True, slots=True)
 class BoundaryLayouts:
-    """How tensors come and go where runtimes keep maps in blocks of channels; a flag for every set of fusion rules."""
+    """How tensors come and go where runtimes keep maps in blocks of channels.
+
+    A flag for every set of fusion rules.
+    """
 
     blocked: tuple[bool, ...] = ()
     """Which keep what is read in blocks; none where empty."""
@@ -63,16 +72,27 @@ class BoundaryLayouts:
     def kernels(self, graph: Graph, rules: Sequence[FusionRules]) -> tuple[tuple[Kernel, ...], ...]:
         """Under every set of rules."""
         flags = self.blocked or (False,) * len(rules)
-        return tuple(fuse_kernels(graph, r, BLOCKED if b and r.blocked else PLAIN, self.leave) for r, b in zip(rules, flags, strict=True))
+        return tuple(
+            fuse_kernels(graph, r, BLOCKED if b and r.blocked else PLAIN, self.leave)
+            for r, b in zip(rules, flags, strict=True)
+        )
 
 
 OUTSIDE = BoundaryLayouts()
 
 
-def boundary_layouts(rules: Sequence[FusionRules], blocked: Sequence[bool] = (), leave: bool = False) -> BoundaryLayouts:
+def boundary_layouts(
+    rules: Sequence[FusionRules], blocked: Sequence[bool] = (), leave: bool = False
+) -> BoundaryLayouts:
     """Where no runtime works on blocks of channels, all ends are alike."""
-    flags = tuple(b and bool(r.blocked) for r, b in zip(rules, blocked or (False,) * len(rules), strict=True))
-    return BoundaryLayouts(flags if any(flags) else (), leave) if any(r.blocked for r in rules) else OUTSIDE
+    flags = tuple(
+        b and bool(r.blocked) for r, b in zip(rules, blocked or (False,) * len(rules), strict=True)
+    )
+    return (
+        BoundaryLayouts(flags if any(flags) else (), leave)
+        if any(r.blocked for r in rules)
+        else OUTSIDE
+    )
 
 
 def layout_rules(pricer: CostModel, processors: Sequence[str]) -> tuple[FusionRules, ...]:
@@ -91,21 +111,40 @@ def select_costs(where: Array, one: CostArrays, two: CostArrays) -> CostArrays:
 
 @dataclass
 class AdapterCosts:
-    """The 1x1 convolution and batch norm that give a tensor other channels; a linear layer for tokens."""
+    """The 1x1 convolution and batch norm that give a tensor other channels.
+
+    A linear layer for tokens.
+    """
 
     axis: int
     spec: TensorSpec
     pricer: CostModel
     processors: tuple[str, ...]
-    forms: dict[tuple[int, int, BoundaryLayouts], KernelPolynomials | None] = field(default_factory=dict)
+    forms: dict[tuple[int, int, BoundaryLayouts], KernelPolynomials | None] = field(
+        default_factory=dict
+    )
 
-    def costs(self, width_in: Array, width_out: Array, always: bool = False, ends: BoundaryLayouts = OUTSIDE) -> CostArrays:
+    def costs(
+        self,
+        width_in: Array,
+        width_out: Array,
+        always: bool = False,
+        ends: BoundaryLayouts = OUTSIDE,
+    ) -> CostArrays:
         """Nothing where both widths agree, unless there is `always` one."""
         width_in, width_out = np.broadcast_arrays(width_in, width_out)
         there = np.full(width_in.shape, True) if always else width_in != width_out
         rules = layout_rules(self.pricer, self.processors)
-        result = CostArrays({p: np.zeros(width_in.shape) for p in self.processors}, np.zeros(width_in.shape), np.zeros(width_in.shape))
-        classes = (width_in % 16) * 16 + width_out % 16 if any(r.blocked for r in rules) else np.zeros_like(width_in)
+        result = CostArrays(
+            {p: np.zeros(width_in.shape) for p in self.processors},
+            np.zeros(width_in.shape),
+            np.zeros(width_in.shape),
+        )
+        classes = (
+            (width_in % 16) * 16 + width_out % 16
+            if any(r.blocked for r in rules)
+            else np.zeros_like(width_in)
+        )
         for one in np.unique(classes[there]).tolist():
             rows = (classes == one) & there
             key = (int(width_in[rows][0]) % 16, int(width_out[rows][0]) % 16)
@@ -113,11 +152,16 @@ class AdapterCosts:
             steps = form.steps([width_in[rows], width_out[rows]])
             for p in self.processors:
                 found = form.kernels[rules.index(self.pricer.soc.rules(p))]
-                result.latency_us[p][rows] = sum(self.pricer.estimate_grid(k, {n: q.at(steps) for n, q in c.items()}, p) for k, c in found)
+                result.latency_us[p][rows] = sum(
+                    self.pricer.estimate_grid(k, {n: q.at(steps) for n, q in c.items()}, p)
+                    for k, c in found
+                )
             result.macs[rows], result.params[rows] = form.macs.at(steps), form.params.at(steps)
         return result
 
-    def form(self, key: tuple[int, int], rules: tuple[FusionRules, ...], ends: BoundaryLayouts) -> KernelPolynomials:
+    def form(
+        self, key: tuple[int, int], rules: tuple[FusionRules, ...], ends: BoundaryLayouts
+    ) -> KernelPolynomials:
         def lowered(point: tuple[int, ...]) -> tuple[Graph, tuple[tuple[Kernel, ...], ...]]:
             shape = tuple(point[0] if i == self.axis else d for i, d in enumerate(self.spec.shape))
             entry = TensorSpec(shape, self.spec.dtype)

@@ -38,7 +38,9 @@ class CostModel:
         return fuse_kernels(graph, self.soc.rules(processor))
 
     def estimate_kernel(self, kernel: Kernel, processor: str) -> Estimate:
-        """Raise UnsupportedOp, naming the kernel, where its kind was never measured and no fallback is allowed."""
+        """Raise UnsupportedOp, naming the kernel, where its kind was never measured and no fallback
+        is allowed.
+        """
         key = (processor, *kernel.key)
         if key not in self.estimates:
             self.soc.processor(processor)
@@ -65,21 +67,38 @@ class CostModel:
         return Estimate(sum(e.latency_us for e in estimates), sum(e.error_us for e in estimates))
 
     def prefetch(self, found: Iterable[Kernel], processor: str) -> None:
-        """Estimate what is new all at once, where the predictor can; what it refuses is left to `kernel`."""
+        """Estimate what is new all at once, where the predictor can.
+
+        What it refuses is left to `kernel`.
+        """
         many = getattr(self.soc.predictors.get(processor), "estimate_many", None)
-        fresh = {key: k for k in found if (key := (processor, *k.key)) not in self.estimates} if many else {}
+        fresh = (
+            {key: k for k in found if (key := (processor, *k.key)) not in self.estimates}
+            if many
+            else {}
+        )
         if not many or len(fresh) < 2:
             return
         try:
             numbers = many(tuple(fresh.values()))
         except UnsupportedOp:
             return
-        rows = zip(numbers.latency_us.tolist(), numbers.error_us.tolist(), numbers.low_us.tolist(), numbers.high_us.tolist(), strict=True)
+        rows = zip(
+            numbers.latency_us.tolist(),
+            numbers.error_us.tolist(),
+            numbers.low_us.tolist(),
+            numbers.high_us.tolist(),
+            strict=True,
+        )
         for key, (latency_us, error_us, low_us, high_us) in zip(fresh, rows, strict=True):
             self.estimates[key] = Estimate(latency_us, error_us, (low_us, high_us))
 
-    def estimate_grid(self, kernel: Kernel, counts: Mapping[str, Any], processor: str) -> np.ndarray:
-        """Latencies in microseconds where some counts of a kernel are arrays that broadcast against each other."""
+    def estimate_grid(
+        self, kernel: Kernel, counts: Mapping[str, Any], processor: str
+    ) -> np.ndarray:
+        """Latencies in microseconds where some counts of a kernel are arrays that broadcast against
+        each other.
+        """
         many = replace(kernel, **counts)
         predictor: Any = self.soc.predictors[processor]
         try:
@@ -90,18 +109,26 @@ class CostModel:
             if self.fallback is None:
                 raise
         self.fallbacks[kernel.name] = nearest_kind(kernel).kind
-        return np.asarray(predictor.estimate_grid(nearest_kind(many))) if hasattr(predictor, "estimate_grid") else self.estimate_each(
-            kernel, counts, processor
+        return (
+            np.asarray(predictor.estimate_grid(nearest_kind(many)))
+            if hasattr(predictor, "estimate_grid")
+            else self.estimate_each(kernel, counts, processor)
         )
 
-    def estimate_each(self, kernel: Kernel, counts: Mapping[str, Any], processor: str) -> np.ndarray:
+    def estimate_each(
+        self, kernel: Kernel, counts: Mapping[str, Any], processor: str
+    ) -> np.ndarray:
         """For predictors that know nothing of arrays; equal kernels are estimated once."""
         arrays = np.broadcast_arrays(*(np.asarray(count) for count in counts.values()))
         rows = np.stack([array.ravel() for array in arrays], axis=1).round().astype(np.int64)
         different, at = np.unique(rows, axis=0, return_inverse=True)
-        changes: list[dict[str, Any]] = [dict(zip(counts, map(int, row), strict=True)) for row in different]
+        changes: list[dict[str, Any]] = [
+            dict(zip(counts, map(int, row), strict=True)) for row in different
+        ]
         found = [replace(kernel, **change) for change in changes]
-        return np.array([self.estimate_kernel(one, processor).latency_us for one in found])[at.ravel()].reshape(arrays[0].shape)
+        return np.array([self.estimate_kernel(one, processor).latency_us for one in found])[
+            at.ravel()
+        ].reshape(arrays[0].shape)
 
     def estimate_graph(self, graph: Graph, processor: str) -> Estimate:
         return self.estimate_total(self.fuse_kernels(graph, processor), processor)
@@ -109,12 +136,23 @@ class CostModel:
     def branch_demand(self, branch: LoweredBranch) -> BranchDemand:
         estimate = self.estimate_graph(branch.graph, branch.branch.processor)
         width = self.soc.element_bytes
-        bytes_in, bytes_out = branch.graph.inputs[0].spec.elements * width, branch.output.elements * width
+        bytes_in, bytes_out = (
+            branch.graph.inputs[0].spec.elements * width,
+            branch.output.elements * width,
+        )
         return BranchDemand(
-            branch.branch.processor, estimate.latency_us, estimate.error_us, bytes_in, bytes_out, branch.graph.macs, branch.graph.params
+            branch.branch.processor,
+            estimate.latency_us,
+            estimate.error_us,
+            bytes_in,
+            bytes_out,
+            branch.graph.macs,
+            branch.graph.params,
         )
 
-    def segment_cost(self, lowered: LoweredSegment, stay: Residency, processors: Sequence[str]) -> SegmentCost:
+    def segment_cost(
+        self, lowered: LoweredSegment, stay: Residency, processors: Sequence[str]
+    ) -> SegmentCost:
         fastest_us = min(self.estimate_graph(lowered.original, p).latency_us for p in processors)
         return segment_cost(
             self.soc,
@@ -127,27 +165,45 @@ class CostModel:
         )
 
 
-def estimate_plan(stretched: LoweredNetwork, soc: Soc, pricer: CostModel | None = None, processors: Sequence[str] = ()) -> Trial:
-    """The trial of a plan; its originals run on the fastest of `processors`, by default of the plan's own.
+def estimate_plan(
+    stretched: LoweredNetwork,
+    soc: Soc,
+    pricer: CostModel | None = None,
+    processors: Sequence[str] = (),
+) -> Trial:
+    """The trial of a plan; its originals run on the fastest of `processors`, by default of the
+    plan's own.
 
     Raises UnknownName for a processor the chip lacks, UnsupportedOp for a kernel never measured.
     """
     pricer = pricer or CostModel(soc)
     processors = processors or stretched.plan.processors
-    placements = [[branch.branch.processor for branch in segment.branches] for segment in stretched.segments]
-    costs = tuple(pricer.segment_cost(s, stay, processors) for s, stay in zip(stretched.segments, residencies(placements), strict=True))
+    placements = [
+        [branch.branch.processor for branch in segment.branches] for segment in stretched.segments
+    ]
+    costs = tuple(
+        pricer.segment_cost(s, stay, processors)
+        for s, stay in zip(stretched.segments, residencies(placements), strict=True)
+    )
     return Trial(stretched.plan, costs, stretched.macs, stretched.params)
 
 
 def nearest_kind(kernel: Kernel) -> Kernel:
-    """The kind measured everywhere that does the same amount of work: arithmetic as a linear layer, the rest as a sum."""
+    """The kind measured everywhere that does the same amount of work.
+
+    Arithmetic as a linear layer, the rest as a sum.
+    """
     plain = replace(kernel, epilogue=(), layout="", groups=1, kernel=1, stride=1)
     if np.any(kernel.macs):
         return replace(plain, kind="linear", op="linear", shapes_in=kernel.shapes_in[:1])
-    return replace(plain, kind="add", op="add", shapes_in=(kernel.shape_out,) * 2 if kernel.shape_out else ())
+    return replace(
+        plain, kind="add", op="add", shapes_in=(kernel.shape_out,) * 2 if kernel.shape_out else ()
+    )
 
 
-def uncovered_kernels(graph: Graph, soc: Soc, processors: Sequence[str], pricer: CostModel | None = None) -> tuple[str, ...]:
+def uncovered_kernels(
+    graph: Graph, soc: Soc, processors: Sequence[str], pricer: CostModel | None = None
+) -> tuple[str, ...]:
     """Kernels that some processor's predictor refuses, by name."""
     pricer = pricer or CostModel(soc)
     names: dict[str, None] = {}

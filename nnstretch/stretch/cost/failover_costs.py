@@ -1,4 +1,7 @@
-"""What every sub-graph of a plan would take on the chip's other processors: where its work goes when its own one fails."""
+"""What every sub-graph of a plan would take on the chip's other processors.
+
+Where its work goes when its own one fails.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +19,36 @@ from nnstretch.trial import AlternativeEstimates, Trial
 def with_alternatives(trial: Trial, stretched: LoweredNetwork, soc: Soc) -> Trial:
     """The trial of `stretched`, with `Trial.elsewhere` filled in."""
     pricer = CostModel(soc)
-    return replace(trial, alternatives=tuple(segment_alternatives(segment, pricer) for segment in stretched.segments))
+    return replace(
+        trial,
+        alternatives=tuple(segment_alternatives(segment, pricer) for segment in stretched.segments),
+    )
 
 
-def segment_alternatives(lowered: LoweredSegment, pricer: CostModel) -> tuple[AlternativeEstimates, ...]:
+def segment_alternatives(
+    lowered: LoweredSegment, pricer: CostModel
+) -> tuple[AlternativeEstimates, ...]:
     """By branch, and behind them the merge where branches meet."""
     used = [branch.branch.processor for branch in lowered.branches]
-    rows = [branch_alternatives(branch, frozenset(used) - {branch.branch.processor}, pricer) for branch in lowered.branches]
+    rows = [
+        branch_alternatives(branch, frozenset(used) - {branch.branch.processor}, pricer)
+        for branch in lowered.branches
+    ]
     return (*rows, merge_alternatives(lowered, pricer)) if len(rows) > 1 else tuple(rows)
 
 
-def branch_alternatives(lowered: LoweredBranch, beside: frozenset[str], pricer: CostModel) -> AlternativeEstimates:
-    """As though this branch alone had moved: data crosses from the host and back, and the others slow it down where they are."""
+def branch_alternatives(
+    lowered: LoweredBranch, beside: frozenset[str], pricer: CostModel
+) -> AlternativeEstimates:
+    """As though this branch alone had moved.
+
+    Data crosses from the host and back, and the others slow it down where they are.
+    """
     soc, width = pricer.soc, pricer.soc.element_bytes
-    bytes_in, bytes_out = lowered.graph.inputs[0].spec.elements * width, lowered.output.elements * width
+    bytes_in, bytes_out = (
+        lowered.graph.inputs[0].spec.elements * width,
+        lowered.output.elements * width,
+    )
 
     def on(name: str) -> Estimate:
         processor, alone = soc.processor(name), pricer.estimate_graph(lowered.graph, name)
@@ -38,7 +57,9 @@ def branch_alternatives(lowered: LoweredBranch, beside: frozenset[str], pricer: 
         copies_us = processor.copy_in.cost_us(bytes_in) + processor.copy_out.cost_us(bytes_out)
         return Estimate(copies_us + slowdown * alone.latency_us, slowdown * alone.error_us)
 
-    return known_estimates(on, (name for name in soc.predictors if name != lowered.branch.processor))
+    return known_estimates(
+        on, (name for name in soc.predictors if name != lowered.branch.processor)
+    )
 
 
 def merge_alternatives(lowered: LoweredSegment, pricer: CostModel) -> AlternativeEstimates:
@@ -53,7 +74,12 @@ def merge_alternatives(lowered: LoweredSegment, pricer: CostModel) -> Alternativ
         if processor.kind == "cpu":
             return Estimate(soc.merge.cost_us(size_bytes), 0.0)
         found = pricer.estimate_total([concat_kernel(lowered, elements)], name)
-        return Estimate(processor.copy_in.cost_us(size_bytes) + found.latency_us + processor.copy_out.cost_us(size_bytes), found.error_us)
+        return Estimate(
+            processor.copy_in.cost_us(size_bytes)
+            + found.latency_us
+            + processor.copy_out.cost_us(size_bytes),
+            found.error_us,
+        )
 
     return known_estimates(on, soc.predictors)
 
@@ -64,16 +90,35 @@ def concat_kernel(lowered: LoweredSegment, elements: int) -> Kernel:
     channels = sum(shape[lowered.axis] for shape in shapes)
     batch = shapes[0][0]
     pixels = max(1, elements // max(1, batch * channels))
-    shape_out = tuple(channels if axis == lowered.axis else size for axis, size in enumerate(shapes[0]))
+    shape_out = tuple(
+        channels if axis == lowered.axis else size for axis, size in enumerate(shapes[0])
+    )
     return Kernel(
-        name=f"merge of {lowered.segment}", kind="concat", cin=channels, cout=channels, hw_in=pixels, hw_out=pixels,
-        kernel=1, stride=1, groups=1, batch=batch, macs=0, read_elements=elements, write_elements=elements, weight_elements=0,
-        op="cat", shapes_in=shapes, shape_out=shape_out,
-    )  # fmt: skip
+        name=f"merge of {lowered.segment}",
+        kind="concat",
+        cin=channels,
+        cout=channels,
+        hw_in=pixels,
+        hw_out=pixels,
+        kernel=1,
+        stride=1,
+        groups=1,
+        batch=batch,
+        macs=0,
+        read_elements=elements,
+        write_elements=elements,
+        weight_elements=0,
+        op="cat",
+        shapes_in=shapes,
+        shape_out=shape_out,
+    )
 
 
 def known_estimates(on: Callable[[str], Estimate], names: Iterable[str]) -> AlternativeEstimates:
-    """Estimates of those processors that have one: an operator nobody measured there leaves it out."""
+    """Estimates of those processors that have one.
+
+    An operator nobody measured there leaves it out.
+    """
     found: dict[str, Estimate] = {}
     for name in names:
         try:

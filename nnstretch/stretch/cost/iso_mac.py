@@ -55,14 +55,20 @@ def uniform_plan(stretcher: NetworkAnalysis, processor: str, ratio: float) -> Lo
     """Every stage at the same share of its width, on one processor."""
     segments: list[Segment] = []
     start = INPUT
-    ends = [c for c in stage_boundaries(stretcher)[:-1] if weighted_between(stretcher, start, c.name)]
+    ends = [
+        c for c in stage_boundaries(stretcher)[:-1] if weighted_between(stretcher, start, c.name)
+    ]
     entry = stretcher.graph.inputs[0].spec
     for end in (*ends, stretcher.cuts[-1]):
         if end == stretcher.cuts[-1]:
             segments.append(Segment(start, end.name, (Branch(processor),)))
             break
         full = stretcher.graph.specs()[end.value].shape[stretcher.whole_network.axis(end.value)]
-        width = round_channels(full * ratio) if full >= 2 * CHANNEL_MULTIPLE else max(1, round(full * ratio))
+        width = (
+            round_channels(full * ratio)
+            if full >= 2 * CHANNEL_MULTIPLE
+            else max(1, round(full * ratio))
+        )
         chosen = Segment(start, end.name, (Branch(processor, width=width),))
         try:
             entry = stretcher.lower_segment(chosen, entry).output
@@ -71,7 +77,9 @@ def uniform_plan(stretcher: NetworkAnalysis, processor: str, ratio: float) -> Lo
             entry = stretcher.lower_segment(chosen, entry).output
         segments.append(chosen)
         start = end.name
-    return lower(stretcher, Plan(stretcher.graph.name, stretcher.graph.inputs[0].spec.shape, tuple(segments)))
+    return lower(
+        stretcher, Plan(stretcher.graph.name, stretcher.graph.inputs[0].spec.shape, tuple(segments))
+    )
 
 
 def weighted_between(stretcher: NetworkAnalysis, start: str, end: str) -> bool:
@@ -79,19 +87,37 @@ def weighted_between(stretcher: NetworkAnalysis, start: str, end: str) -> bool:
     return any(node.kind in WEIGHTED for node in stretcher.graph.nodes[low + 1 : high + 1])
 
 
-def equal_macs(stretcher: NetworkAnalysis, soc: Soc, pricer: CostModel, processors: tuple[str, ...], macs: int) -> IsoMacBaseline:
+def equal_macs(
+    stretcher: NetworkAnalysis, soc: Soc, pricer: CostModel, processors: tuple[str, ...], macs: int
+) -> IsoMacBaseline:
     """The uniformly scaled network of `macs` MACs on its fastest processor."""
-    low, high = bracket_ratio(lambda ratio: uniform_plan(stretcher, processors[0], ratio), stretcher.graph.macs, macs)
-    return min((interpolate(soc, pricer, p, low, high, macs) for p in processors), key=lambda u: u.latency_us)
+    low, high = bracket_ratio(
+        lambda ratio: uniform_plan(stretcher, processors[0], ratio), stretcher.graph.macs, macs
+    )
+    return min(
+        (interpolate(soc, pricer, p, low, high, macs) for p in processors),
+        key=lambda u: u.latency_us,
+    )
 
 
-def bracket_ratio(built: Callable[[float], LoweredNetwork], original: int, macs: int) -> tuple[ScaledNetwork, ScaledNetwork]:
-    """Two ratios close to each other with the MACs between them, as far as ratios go: MACs grow about as the square of the width."""
+def bracket_ratio(
+    built: Callable[[float], LoweredNetwork], original: int, macs: int
+) -> tuple[ScaledNetwork, ScaledNetwork]:
+    """Two ratios close to each other with the MACs between them, as far as ratios go.
+
+    MACs grow about as the square of the width.
+    """
     ratio, step = min(WIDEST, max(NARROWEST, sqrt(macs / max(1, original)))), STEP
     guess = ScaledNetwork(ratio, built(ratio))
     up = guess.macs < macs
     while True:
-        ratio = min(WIDEST, max(NARROWEST, guess.ratio * sqrt(macs / max(1, guess.macs)) * (1 + step if up else 1 - step)))
+        ratio = min(
+            WIDEST,
+            max(
+                NARROWEST,
+                guess.ratio * sqrt(macs / max(1, guess.macs)) * (1 + step if up else 1 - step),
+            ),
+        )
         other = ScaledNetwork(ratio, built(ratio))
         low, high = (guess, other) if up else (other, guess)
         if low.macs <= macs <= high.macs or other.ratio in (WIDEST, NARROWEST):
@@ -99,21 +125,40 @@ def bracket_ratio(built: Callable[[float], LoweredNetwork], original: int, macs:
         guess, step = other, 1.5 * step
 
 
-def interpolate(soc: Soc, pricer: CostModel, processor: str, low: ScaledNetwork, high: ScaledNetwork, macs: int) -> IsoMacBaseline:
-    times = [estimate_plan(on_processor(one.network, processor), soc, pricer).latency_us for one in (low, high)]
+def interpolate(
+    soc: Soc, pricer: CostModel, processor: str, low: ScaledNetwork, high: ScaledNetwork, macs: int
+) -> IsoMacBaseline:
+    times = [
+        estimate_plan(on_processor(one.network, processor), soc, pricer).latency_us
+        for one in (low, high)
+    ]
     share = (macs - low.macs) / (high.macs - low.macs) if high.macs != low.macs else 0.0
     nearer = low if share < 0.5 else high
-    return IsoMacBaseline(times[0] + (times[1] - times[0]) * share, processor, nearer.ratio, nearer.macs)
+    return IsoMacBaseline(
+        times[0] + (times[1] - times[0]) * share, processor, nearer.ratio, nearer.macs
+    )
 
 
 def on_processor(network: LoweredNetwork, processor: str) -> LoweredNetwork:
     """The same layers elsewhere."""
 
     def there(segment: Segment) -> Segment:
-        return replace(segment, branches=tuple(replace(b, processor=processor) for b in segment.branches))
+        return replace(
+            segment, branches=tuple(replace(b, processor=processor) for b in segment.branches)
+        )
 
     segments = tuple(
-        replace(s, segment=there(s.segment), branches=tuple(replace(b, branch=replace(b.branch, processor=processor)) for b in s.branches))
+        replace(
+            s,
+            segment=there(s.segment),
+            branches=tuple(
+                replace(b, branch=replace(b.branch, processor=processor)) for b in s.branches
+            ),
+        )
         for s in network.segments
     )
-    return LoweredNetwork(replace(network.plan, segments=tuple(map(there, network.plan.segments))), network.graph, segments)
+    return LoweredNetwork(
+        replace(network.plan, segments=tuple(map(there, network.plan.segments))),
+        network.graph,
+        segments,
+    )

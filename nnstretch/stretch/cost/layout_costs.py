@@ -1,4 +1,6 @@
-"""How tensors cross cuts where runtimes keep maps in blocks of channels, and what it costs to lay them out plainly."""
+"""How tensors cross cuts where runtimes keep maps in blocks of channels, and what it costs to lay
+them out plainly.
+"""
 
 from __future__ import annotations
 
@@ -40,19 +42,28 @@ class LayoutCosts:
         return boundary_layouts(self.rules, blocked, leave)
 
     def blocked(self, k: int) -> tuple[bool, ...]:
-        """Whether the tensor at a cut is in blocks of channels inside a branch, as it is in the original: for each set of rules."""
+        """Whether the tensor at a cut is in blocks of channels inside a branch, as it is in the
+        original: for each set of rules.
+        """
         return tuple(found.get(self.cuts[k].value) == BLOCKED for found in self.layouts)
 
     def conversion_us(self, j: int, widths: Array) -> dict[str, Array]:
-        """What it takes to hand an output of these widths over as a plain tensor, on each processor."""
+        """What it takes to hand an output of these widths over as a plain tensor, on each
+        processor.
+        """
         if j not in self.left:
             found = {p: np.zeros(len(widths)) for p in self.processors}
             for r, blocked in zip(self.rules, self.blocked(j), strict=True):
                 for p in self.processors:
                     if blocked and self.pricer.soc.rules(p) == r:
                         shape = self.graph.specs()[self.cuts[j].value].shape
-                        copies = [reorder_kernel(self.cuts[j].value, (shape[0], w, *shape[2:]), PLAIN) for w in widths.tolist()]
+                        copies = [
+                            reorder_kernel(self.cuts[j].value, (shape[0], w, *shape[2:]), PLAIN)
+                            for w in widths.tolist()
+                        ]
                         self.pricer.prefetch(copies, p)
-                        found[p] = np.array([self.pricer.estimate_kernel(copy, p).latency_us for copy in copies])
+                        found[p] = np.array(
+                            [self.pricer.estimate_kernel(copy, p).latency_us for copy in copies]
+                        )
             self.left[j] = found
         return self.left[j]

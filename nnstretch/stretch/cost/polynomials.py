@@ -1,8 +1,11 @@
-"""Kernels of one unit as polynomials in the widths inside it: a few lowered graphs tell the cost of all others.
+"""Kernels of one unit as polynomials in the widths inside it.
 
-Every count of a kernel (channels, elements, MACs, weights) is a product of at most two widths plus smaller terms, so it is
-a quadratic polynomial in the channel counts of the unit's groups. The coefficients are found from differences of whole numbers and
-checked on further graphs; a unit that does not fit has no form, and is lowered and priced width by width instead.
+A few lowered graphs tell the cost of all others.
+
+Every count of a kernel (channels, elements, MACs, weights) is a product of at most two widths plus
+smaller terms, so it is a quadratic polynomial in the channel counts of the unit's groups. The
+coefficients are found from differences of whole numbers and checked on further graphs; a unit that
+does not fit has no form, and is lowered and priced width by width instead.
 """
 
 from __future__ import annotations
@@ -18,7 +21,17 @@ from nnstretch.graph import Graph
 from nnstretch.protocols import Kernel
 
 Array = np.ndarray
-COUNTS = ("cin", "cout", "hw_in", "hw_out", "groups", "macs", "read_elements", "write_elements", "weight_elements")
+COUNTS = (
+    "cin",
+    "cout",
+    "hw_in",
+    "hw_out",
+    "groups",
+    "macs",
+    "read_elements",
+    "write_elements",
+    "weight_elements",
+)
 FIXED = ("kind", "op", "epilogue", "kernel", "stride", "batch", "layout")
 CHECKS = 2
 """Graphs that a form must describe exactly although it was not made from them."""
@@ -26,7 +39,9 @@ CHECKS = 2
 
 @dataclass(frozen=True, slots=True)
 class Quadratic:
-    """base + sum of slope x step + sum of bend x step x step, where steps are counted from an origin."""
+    """base + sum of slope x step + sum of bend x step x step, where steps are counted from an
+    origin.
+    """
 
     base: float
     slopes: Mapping[int, float]
@@ -54,21 +69,41 @@ class KernelPolynomials:
     params: Quadratic
 
     def steps(self, widths: Sequence[Array]) -> list[Array]:
-        return [np.asarray(width, dtype=np.float64) - base for width, base in zip(widths, self.origin, strict=True)]
+        return [
+            np.asarray(width, dtype=np.float64) - base
+            for width, base in zip(widths, self.origin, strict=True)
+        ]
 
 
 Lowered = Callable[[tuple[int, ...]], tuple[Graph, tuple[tuple[Kernel, ...], ...]]]
-"""Channels of every group -> the graph, and its kernels under every set of rules. Raises BadPlan where there is none."""
+"""Channels of every group -> the graph, and its kernels under every set of rules.
+
+Raises BadPlan where there is none.
+"""
 
 
-def fit_polynomials(lowered: Lowered, origin: tuple[int, ...], strides: tuple[int, ...]) -> KernelPolynomials | None:
-    """The form around an origin; None where the counts are no quadratic polynomials or kernels come and go."""
+def fit_polynomials(
+    lowered: Lowered, origin: tuple[int, ...], strides: tuple[int, ...]
+) -> KernelPolynomials | None:
+    """The form around an origin.
+
+    None where the counts are no quadratic polynomials or kernels come and go.
+    """
     try:
         points = {(): origin} | {
-            pair: offset_point(origin, strides, pair) for size in (1, 2) for pair in combinations_with_replacement(range(len(origin)), size)
+            pair: offset_point(origin, strides, pair)
+            for size in (1, 2)
+            for pair in combinations_with_replacement(range(len(origin)), size)
         }
         graphs = {pair: lowered(point) for pair, point in points.items()}
-        far = [offset_point(origin, strides, tuple(range(len(origin))) * (3 + 2 * check) + (check % len(origin),)) for check in range(CHECKS)]
+        far = [
+            offset_point(
+                origin,
+                strides,
+                tuple(range(len(origin))) * (3 + 2 * check) + (check % len(origin),),
+            )
+            for check in range(CHECKS)
+        ]
         checks = [(point, lowered(point)) for point in far]
     except BadPlan:
         return None
@@ -80,7 +115,16 @@ def fit_polynomials(lowered: Lowered, origin: tuple[int, ...], strides: tuple[in
         origin,
         tuple(
             tuple(
-                (kernel, {name: interpolate_quadratic({pair: getattr(k[r][n], name) for pair, (_, k) in graphs.items()}, strides) for name in COUNTS})
+                (
+                    kernel,
+                    {
+                        name: interpolate_quadratic(
+                            {pair: getattr(k[r][n], name) for pair, (_, k) in graphs.items()},
+                            strides,
+                        )
+                        for name in COUNTS
+                    },
+                )
                 for n, kernel in enumerate(found)
             )
             for r, found in enumerate(base)
@@ -88,23 +132,37 @@ def fit_polynomials(lowered: Lowered, origin: tuple[int, ...], strides: tuple[in
         interpolate_quadratic({pair: graph.macs for pair, (graph, _) in graphs.items()}, strides),
         interpolate_quadratic({pair: graph.params for pair, (graph, _) in graphs.items()}, strides),
     )
-    return form if all(predicts_counts(form, point, graph, found) for point, (graph, found) in checks) else None
+    return (
+        form
+        if all(predicts_counts(form, point, graph, found) for point, (graph, found) in checks)
+        else None
+    )
 
 
-def offset_point(origin: tuple[int, ...], strides: tuple[int, ...], pair: Sequence[int]) -> tuple[int, ...]:
-    return tuple(base + jump * pair.count(i) for i, (base, jump) in enumerate(zip(origin, strides, strict=True)))
+def offset_point(
+    origin: tuple[int, ...], strides: tuple[int, ...], pair: Sequence[int]
+) -> tuple[int, ...]:
+    return tuple(
+        base + jump * pair.count(i)
+        for i, (base, jump) in enumerate(zip(origin, strides, strict=True))
+    )
 
 
 def same_structure(one: Sequence[Sequence[Kernel]], two: Sequence[Sequence[Kernel]]) -> bool:
     """Whether two lists of kernels differ in nothing but counts."""
     return all(
-        len(a) == len(b) and all(getattr(x, f) == getattr(y, f) for x, y in zip(a, b, strict=True) for f in FIXED)
+        len(a) == len(b)
+        and all(getattr(x, f) == getattr(y, f) for x, y in zip(a, b, strict=True) for f in FIXED)
         for a, b in zip(one, two, strict=True)
     )
 
 
-def interpolate_quadratic(values: Mapping[tuple[int, ...], int], strides: tuple[int, ...]) -> Quadratic:
-    """From the values at the origin, one jump, two jumps, and one jump in each of two directions."""
+def interpolate_quadratic(
+    values: Mapping[tuple[int, ...], int], strides: tuple[int, ...]
+) -> Quadratic:
+    """From the values at the origin, one jump, two jumps, and one jump in each of two
+    directions.
+    """
     base = values[()]
     slopes: dict[int, float] = {}
     bends: dict[tuple[int, int], float] = {}
@@ -120,9 +178,14 @@ def interpolate_quadratic(values: Mapping[tuple[int, ...], int], strides: tuple[
     return Quadratic(base, slopes, bends)
 
 
-def predicts_counts(form: KernelPolynomials, point: tuple[int, ...], graph: Graph, found: Sequence[Sequence[Kernel]]) -> bool:
+def predicts_counts(
+    form: KernelPolynomials, point: tuple[int, ...], graph: Graph, found: Sequence[Sequence[Kernel]]
+) -> bool:
     steps = form.steps([np.array(width) for width in point])
-    if round(float(form.macs.at(steps))) != graph.macs or round(float(form.params.at(steps))) != graph.params:
+    if (
+        round(float(form.macs.at(steps))) != graph.macs
+        or round(float(form.params.at(steps))) != graph.params
+    ):
         return False
     return all(
         round(float(counts[name].at(steps))) == getattr(kernel, name)

@@ -1,4 +1,7 @@
-"""How many channels each group inside a unit has, at any width the unit reads and any it writes: whole arrays at once."""
+"""How many channels each group inside a unit has, at any width the unit reads and any it writes.
+
+Whole arrays at once.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +27,27 @@ class UnitWidths:
     def __post_init__(self) -> None:
         found, piece = self.piece.channels, self.piece
         self.entry = tuple(sorted(found.roots(piece.input_dimension) - found.pinned.keys()))
-        free = output_dimension_of(piece.output_dimension, found, dict.fromkeys((*found.pinned, *self.entry), Fraction(1))).free
+        free = output_dimension_of(
+            piece.output_dimension, found, dict.fromkeys((*found.pinned, *self.entry), Fraction(1))
+        ).free
         self.ends = dict(free)
-        inner = {interior.root: interior.width for interior in piece.interiors if interior.root not in found.pinned}
-        self.widths = dict.fromkeys(self.entry, piece.width_in) | self.ends | {r: w for r, w in inner.items() if r not in self.ends}
+        inner = {
+            interior.root: interior.width
+            for interior in piece.interiors
+            if interior.root not in found.pinned
+        }
+        self.widths = (
+            dict.fromkeys(self.entry, piece.width_in)
+            | self.ends
+            | {r: w for r, w in inner.items() if r not in self.ends}
+        )
         self.roots = tuple(self.widths)
 
     def entry_width(self, width_in: Array, width_out: Array) -> Array | None:
-        """`pieces.readable` over arrays: `width_in` itself, or what an adapter makes of it; None where only one pair at a time tells."""
+        """`pieces.readable` over arrays: `width_in` itself, or what an adapter makes of it.
+
+        None where only one pair at a time tells.
+        """
         found, piece = self.piece.channels, self.piece
         if not self.regular:
             return None
@@ -40,20 +56,32 @@ class UnitWidths:
         if self.entry_in_end and not self.ends:
             inside, rest = np.divmod(width_out * piece.width_in, piece.width_out)
             return None if rest.any() else inside
-        return width_in if found.granularity[self.entry[0]] == piece.width_in and not self.entry_in_end else None
+        return (
+            width_in
+            if found.granularity[self.entry[0]] == piece.width_in and not self.entry_in_end
+            else None
+        )
 
     @property
     def regular(self) -> bool:
         found = self.piece.channels
         whole = all(self.widths[r] % found.granularity[r] == 0 for r in self.roots)
-        return len(self.entry) <= 1 and whole and len(found.junctions) <= 1 and (len(self.ends) <= 1 or not self.entry_in_end)
+        return (
+            len(self.entry) <= 1
+            and whole
+            and len(found.junctions) <= 1
+            and (len(self.ends) <= 1 or not self.entry_in_end)
+        )
 
     @property
     def entry_in_end(self) -> bool:
         return bool(self.piece.channels.roots(self.piece.output_dimension) & set(self.entry))
 
     def group_widths(self, width_in: Array, width_out: Array) -> dict[int, Array] | None:
-        """Channels of every group at these widths; None where the unit cannot be entered as it is."""
+        """Channels of every group at these widths.
+
+        None where the unit cannot be entered as it is.
+        """
         piece = self.piece
         got: dict[int, Array] = dict.fromkeys(self.entry, width_in)
         got |= self.end_columns(width_in, width_out)
@@ -66,19 +94,36 @@ class UnitWidths:
         found, piece = self.piece.channels, self.piece
         if len(self.ends) == 1:
             ((root, size),) = self.ends.items()
-            read = sum(part.size for part in piece.output_dimension if part.group is not None and found.root[part.group] in self.entry)
-            left = width_out - (piece.width_out - size - read) - (width_in * read // piece.width_in if read else 0)
+            read = sum(
+                part.size
+                for part in piece.output_dimension
+                if part.group is not None and found.root[part.group] in self.entry
+            )
+            left = (
+                width_out
+                - (piece.width_out - size - read)
+                - (width_in * read // piece.width_in if read else 0)
+            )
             return {root: left}
         settled = piece.width_out - sum(self.ends.values())
         rows: dict[int, dict[int, Fraction]] = {}
         for width in np.unique(width_out).tolist():
             left = Fraction(width - settled)
-            rows[width] = allocate_channels(self.ends, found, left, left / sum(self.ends.values())) if self.ends else {}
+            rows[width] = (
+                allocate_channels(self.ends, found, left, left / sum(self.ends.values()))
+                if self.ends
+                else {}
+            )
         place = {width: i for i, width in enumerate(rows)}
         at = np.vectorize(place.__getitem__, otypes=[np.int64])(width_out)
-        return {root: np.array([int(row[root] * size) for row in rows.values()])[at] for root, size in self.ends.items()}
+        return {
+            root: np.array([int(row[root] * size) for row in rows.values()])[at]
+            for root, size in self.ends.items()
+        }
 
-    def follower_width(self, interior: InnerGroup, got: Mapping[int, Array], width_out: Array) -> Array:
+    def follower_width(
+        self, interior: InnerGroup, got: Mapping[int, Array], width_out: Array
+    ) -> Array:
         """`scales.steps` over arrays: exact where every part stays whole, else on the granule."""
         if interior.follows in got:
             num, den = got[interior.follows], self.widths[interior.follows]
@@ -88,13 +133,17 @@ class UnitWidths:
             num, den = width_out, self.piece.width_out
         width, quanta = interior.width, self.piece.channels.granularity[interior.root]
         step = width // quanta
-        unit = np.where(width * num >= 2 * CHANNEL_MULTIPLE * den, lcm(step, CHANNEL_MULTIPLE), step)
+        unit = np.where(
+            width * num >= 2 * CHANNEL_MULTIPLE * den, lcm(step, CHANNEL_MULTIPLE), step
+        )
         count, rest = np.divmod(width * num, den * unit)
         count = count + ((2 * rest > den * unit) | ((2 * rest == den * unit) & (count % 2 == 1)))
         return np.where((num * quanta) % den == 0, width * num // den, np.maximum(count, 1) * unit)
 
     def shortcut_is_identity(self, columns: Mapping[int, Array]) -> Array | None:
-        """Where an addition meets the unit's own input and both ends agree, so that no adapter goes in."""
+        """Where an addition meets the unit's own input and both ends agree, so that no adapter goes
+        in.
+        """
         if not self.piece.channels.junctions or len(self.entry) != 1 or len(self.ends) != 1:
             return None
         (end,) = self.ends

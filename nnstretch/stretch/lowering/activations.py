@@ -15,7 +15,9 @@ ATEN_NAMES: dict[str, tuple[str, tuple[float, ...]]] = {
     "gelu": ("gelu", ()),
     "hardswish": ("hardswish", ()),
 }
-MAIN = frozenset({"relu", "relu6", "hardtanh", "silu", "gelu", "hardswish", "leaky_relu", "elu", "mish"})
+MAIN = frozenset(
+    {"relu", "relu6", "hardtanh", "silu", "gelu", "hardswish", "leaky_relu", "elu", "mish"}
+)
 
 
 def with_activation(graph: Graph, name: str) -> Graph:
@@ -24,7 +26,10 @@ def with_activation(graph: Graph, name: str) -> Graph:
     Raises BadPlan for an activation that has no spelling here.
     """
     if name not in ATEN_NAMES:
-        raise BadPlan(f"unknown activation {name!r}, segment {graph.name}, it is one of {', '.join(ATEN_NAMES)}")
+        raise BadPlan(
+            f"unknown activation {name!r}, segment {graph.name}, it is one of"
+            f" {', '.join(ATEN_NAMES)}"
+        )
     op, extra = ATEN_NAMES[name]
 
     def swapped(node: Node) -> Node:

@@ -12,13 +12,22 @@ CHANNEL_MULTIPLE = 8
 """Channels come in eights on every processor of interest (NN-Stretch rounds so, too)."""
 
 
-def allocate_channels(free: Mapping[int, int], channels: ChannelGroups, left: Fraction, ratio: Fraction) -> dict[int, Fraction]:
-    """Scales of the groups whose channels sum to `left`: one ratio where all stay whole, else as near to it as steps allow, else to the nearest sum."""
+def allocate_channels(
+    free: Mapping[int, int], channels: ChannelGroups, left: Fraction, ratio: Fraction
+) -> dict[int, Fraction]:
+    """Scales of the groups whose channels sum to `left`.
+
+    One ratio where all stay whole, else as near to it as steps allow, else to the nearest sum.
+    """
     exact = {root: size // channels.granularity[root] for root, size in free.items()}
     if all((ratio * channels.granularity[root]).denominator == 1 for root in free) and ratio > 0:
         return dict.fromkeys(free, ratio)
     coarse = exact
-    if len(free) > 1 and all(size % CHANNEL_MULTIPLE == 0 for size in free.values()) and left % CHANNEL_MULTIPLE == 0:
+    if (
+        len(free) > 1
+        and all(size % CHANNEL_MULTIPLE == 0 for size in free.values())
+        and left % CHANNEL_MULTIPLE == 0
+    ):
         coarse = {root: lcm(step, CHANNEL_MULTIPLE) for root, step in exact.items()}
     for step in (coarse, exact):
         count = largest_remainder(free, step, left, ratio)
@@ -28,8 +37,13 @@ def allocate_channels(free: Mapping[int, int], channels: ChannelGroups, left: Fr
     return {root: Fraction(count[root] * exact[root], free[root]) for root in free}
 
 
-def largest_remainder(free: Mapping[int, int], step: Mapping[int, int], left: Fraction, ratio: Fraction) -> dict[int, int]:
-    """Whole steps of each group, the neediest first while something is left; their sum may fall short."""
+def largest_remainder(
+    free: Mapping[int, int], step: Mapping[int, int], left: Fraction, ratio: Fraction
+) -> dict[int, int]:
+    """Whole steps of each group, the neediest first while something is left.
+
+    Their sum may fall short.
+    """
     count = {root: max(1, int(free[root] * ratio / step[root])) for root in free}
     spare = left - sum(count[root] * step[root] for root in free)
     while fitting := [root for root in free if step[root] <= spare]:
@@ -55,17 +69,25 @@ def nearest_sum(steps: Sequence[int], wanted: Fraction) -> int:
     """The reachable number of channels nearest to what is wanted; the smaller of two."""
     limit = max(int(wanted) + max(steps), sum(steps)) + 1
     reached = reachable_sums(steps, limit)
-    return min((n for n in range(limit + 1) if reached >> n & 1), key=lambda n: (abs(n - wanted), n))
+    return min(
+        (n for n in range(limit + 1) if reached >> n & 1), key=lambda n: (abs(n - wanted), n)
+    )
 
 
-def counts_with_sum(free: Mapping[int, int], step: Mapping[int, int], total: int, ratio: Fraction) -> dict[int, int]:
+def counts_with_sum(
+    free: Mapping[int, int], step: Mapping[int, int], total: int, ratio: Fraction
+) -> dict[int, int]:
     """Counts that sum to a reachable total, each as near to its share as those after it allow."""
     roots = sorted(free, key=lambda root: -step[root])
     rest = total
     count: dict[int, int] = {}
     for i, root in enumerate(roots):
-        behind = reachable_sums([step[r] for r in roots[i + 1 :]], rest) if i + 1 < len(roots) else 1
-        possible = [n for n in range(1, rest // step[root] + 1) if behind >> (rest - n * step[root]) & 1]
+        behind = (
+            reachable_sums([step[r] for r in roots[i + 1 :]], rest) if i + 1 < len(roots) else 1
+        )
+        possible = [
+            n for n in range(1, rest // step[root] + 1) if behind >> (rest - n * step[root]) & 1
+        ]
         count[root] = min(possible, key=lambda n: abs(n * step[root] - free[root] * ratio))
         rest -= count[root] * step[root]
     return count

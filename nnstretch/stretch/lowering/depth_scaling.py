@@ -12,10 +12,17 @@ from nnstretch.structure.cuts import Cut, section
 
 
 def local_stages(all_stages: Sequence[BlockStage], start: Cut, end: Cut) -> tuple[BlockStage, ...]:
-    """Stages as a section sees them: where it begins inside a stage, the first repeat it holds stays."""
+    """Stages as a section sees them.
+
+    Where it begins inside a stage, the first repeat it holds stays.
+    """
     found: list[BlockStage] = []
     for stage in all_stages:
-        inside = tuple(r for r in stage.repeats if start.position <= r.start.position and r.end.position <= end.position)
+        inside = tuple(
+            r
+            for r in stage.repeats
+            if start.position <= r.start.position and r.end.position <= end.position
+        )
         if start.position < stage.first_end.position <= end.position:
             found.append(BlockStage(stage.first_end, inside))
         elif inside:
@@ -24,12 +31,18 @@ def local_stages(all_stages: Sequence[BlockStage], start: Cut, end: Cut) -> tupl
 
 
 def plan_depth(all_stages: Sequence[BlockStage], start: Cut, end: Cut) -> int:
-    """Blocks in a row that a plan counts: one for the first of each stage plus its repeats; 1 where nothing repeats."""
+    """Blocks in a row that a plan counts: one for the first of each stage plus its repeats.
+
+    1 where nothing repeats.
+    """
     return sum(stage.depth for stage in local_stages(all_stages, start, end)) or 1
 
 
 def distribute_repeats(depth: int, stages: Sequence[BlockStage]) -> list[int]:
-    """How many repeats each stage keeps when the section keeps `depth` blocks: in proportion, largest remainder first."""
+    """How many repeats each stage keeps when the section keeps `depth` blocks.
+
+    In proportion, largest remainder first.
+    """
     spare = depth - len(stages)
     total = sum(len(stage.repeats) for stage in stages)
     if total == 0:
@@ -42,10 +55,13 @@ def distribute_repeats(depth: int, stages: Sequence[BlockStage]) -> list[int]:
     return kept
 
 
-def with_depth(graph: Graph, all_stages: Sequence[BlockStage], start: Cut, end: Cut, depth: int | None) -> Graph:
+def with_depth(
+    graph: Graph, all_stages: Sequence[BlockStage], start: Cut, end: Cut, depth: int | None
+) -> Graph:
     """The section from `start` to `end` with `depth` blocks; None keeps them all.
 
-    Raises BadPlan for a depth below the number of first blocks, or above the original where nothing repeats.
+    Raises BadPlan for a depth below the number of first blocks, or above the original where nothing
+    repeats.
     """
     whole = section(graph, start, end)
     stages = local_stages(all_stages, start, end)
@@ -55,7 +71,10 @@ def with_depth(graph: Graph, all_stages: Sequence[BlockStage], start: Cut, end: 
     lowest = max(1, len(stages))
     if depth < lowest or (depth > full and not any(stage.repeats for stage in stages)):
         reach = f"{lowest} to {full}" if lowest < full else str(full)
-        raise BadPlan(f"depth {depth} is impossible, segment {start.name} -> {end.name}, it has {full} blocks and may keep {reach}")
+        raise BadPlan(
+            f"depth {depth} is impossible, segment {start.name} -> {end.name}, it has {full} blocks"
+            f" and may keep {reach}"
+        )
     for stage, keep in zip(stages, distribute_repeats(depth, stages), strict=True):
         for repeat in reversed(stage.repeats[keep:]):
             whole = drop_repeat(whole, repeat)
@@ -66,7 +85,12 @@ def with_depth(graph: Graph, all_stages: Sequence[BlockStage], start: Cut, end: 
 
 def drop_repeat(graph: Graph, repeat: Repeat) -> Graph:
     """The graph without a repeat: its readers read what it read."""
-    gone = {node.name for unit in repeat.find_units for node in unit.nodes if node.name in {n.name for n in graph.nodes}}
+    gone = {
+        node.name
+        for unit in repeat.find_units
+        for node in unit.nodes
+        if node.name in {n.name for n in graph.nodes}
+    }
     names = {repeat.end.value: repeat.start.value}
     previous = {node.name: node for node in graph.nodes}
     start = repeat.start.value
@@ -88,7 +112,9 @@ def duplicate_repeat(graph: Graph, repeat: Repeat, copy: int) -> Graph:
     copies = tuple(replace(rename_inputs(node, names), name=names[node.name]) for node in body)
     at = max(i for i, node in enumerate(graph.nodes) if node.name == tail) + 1
     after = {tail: names[repeat.end.value]}
-    nodes = graph.nodes[:at] + copies + tuple(rename_inputs(node, after) for node in graph.nodes[at:])
+    nodes = (
+        graph.nodes[:at] + copies + tuple(rename_inputs(node, after) for node in graph.nodes[at:])
+    )
     fresh = tuple(replace(known[w], name=new) for w, new in names.items() if w in known)
     outputs = tuple(after.get(o, o) for o in graph.outputs)
     return prune_weights(graph, nodes, outputs, graph.weights + fresh)
@@ -99,7 +125,10 @@ def body_end(graph: Graph, repeat: Repeat, copy: int) -> str:
 
 
 def copy_name(weight: str, copy: int) -> str:
-    """`layer1.2.conv1.weight` -> `layer1.2_copy1`-like name: the copy counts on the module, not on the tensor."""
+    """`layer1.2.conv1.weight` -> `layer1.2_copy1`-like name.
+
+    The copy counts on the module, not on the tensor.
+    """
     module, _, leaf = weight.rpartition(".")
     return f"{module}_copy{copy}.{leaf}" if module else f"{leaf}_copy{copy}"
 
@@ -108,7 +137,9 @@ def original_weight(name: str) -> str:
     """Which weight of the captured network a copy starts from."""
     module, _, leaf = name.rpartition(".")
     module = module.rpartition("_copy")[0] if "_copy" in module else module
-    return f"{module}.{leaf}" if module else leaf.rpartition("_copy")[0] if "_copy" in leaf else leaf
+    return (
+        f"{module}.{leaf}" if module else leaf.rpartition("_copy")[0] if "_copy" in leaf else leaf
+    )
 
 
 def rename_inputs(node: Node, names: Mapping[str, str]) -> Node:
@@ -117,10 +148,16 @@ def rename_inputs(node: Node, names: Mapping[str, str]) -> Node:
     table = dict(names)
     args = rename_refs(node.args, table)
     assert isinstance(args, tuple)
-    kwargs: tuple[tuple[str, Argument], ...] = tuple((key, rename_refs(value, table)) for key, value in node.kwargs)
+    kwargs: tuple[tuple[str, Argument], ...] = tuple(
+        (key, rename_refs(value, table)) for key, value in node.kwargs
+    )
     return replace(node, args=args, kwargs=kwargs)
 
 
-def prune_weights(graph: Graph, nodes: tuple[Node, ...], outputs: tuple[str, ...], weights: tuple[Weight, ...]) -> Graph:
+def prune_weights(
+    graph: Graph, nodes: tuple[Node, ...], outputs: tuple[str, ...], weights: tuple[Weight, ...]
+) -> Graph:
     read = {name for node in nodes for name in node.inputs}
-    return replace(graph, nodes=nodes, outputs=outputs, weights=tuple(w for w in weights if w.name in read))
+    return replace(
+        graph, nodes=nodes, outputs=outputs, weights=tuple(w for w in weights if w.name in read)
+    )

@@ -15,11 +15,27 @@ from nnstretch.errors import BadPlan
 from nnstretch.graph import Graph, TensorSpec
 from nnstretch.plan import Branch, Plan, Segment
 from nnstretch.stretch.lowering.activations import with_activation
-from nnstretch.stretch.lowering.adapters import ADAPTER_PREFIX, with_input_adapter, with_output_adapter
+from nnstretch.stretch.lowering.adapters import (
+    ADAPTER_PREFIX,
+    with_input_adapter,
+    with_output_adapter,
+)
 from nnstretch.stretch.lowering.depth_scaling import local_stages, plan_depth, with_depth
 from nnstretch.stretch.lowering.meeting_points import meeting_points
-from nnstretch.stretch.lowering.section import FeasibleWidths, InnerCut, Section, entry_scales, nearest_width, resize_section
-from nnstretch.stretch.lowering.width_scaling import inner_groups, output_dimension_of, round_channels, wanted_width
+from nnstretch.stretch.lowering.section import (
+    FeasibleWidths,
+    InnerCut,
+    Section,
+    entry_scales,
+    nearest_width,
+    resize_section,
+)
+from nnstretch.stretch.lowering.width_scaling import (
+    inner_groups,
+    output_dimension_of,
+    round_channels,
+    wanted_width,
+)
 from nnstretch.structure.blocks import BlockStage, find_stages
 from nnstretch.structure.channel_groups import ChannelGroups, analyze_channels
 from nnstretch.structure.cuts import INPUT, OUTPUT, Cut, cut_named, find_cuts, section
@@ -101,7 +117,9 @@ class NetworkAnalysis:
                 return cut
         return cut_named(self.graph, name)
 
-    def section(self, start: Cut, end: Cut, depth: int | None, activation: str | None = None) -> Section:
+    def section(
+        self, start: Cut, end: Cut, depth: int | None, activation: str | None = None
+    ) -> Section:
         key = (start.position, end.position, depth, activation)
         if key not in self.pieces:
             graph = with_depth(self.graph, self.stages, start, end, depth)
@@ -114,11 +132,25 @@ class NetworkAnalysis:
         found = analyze_channels(graph)
         axis_in = self.whole_network.axis(start.value) if start.name != INPUT else found.input_dim
         axis_out = self.whole_network.axis(end.value)
-        outer = found.roots(found.shapes[graph.inputs[0].name][0][axis_in]) | found.roots(found.shapes[graph.outputs[0]][0][axis_out])
-        return Section(graph, found, axis_in, axis_out, inner_groups(graph, found, outer), self.inner_cuts(graph, found, start, end))
+        outer = found.roots(found.shapes[graph.inputs[0].name][0][axis_in]) | found.roots(
+            found.shapes[graph.outputs[0]][0][axis_out]
+        )
+        return Section(
+            graph,
+            found,
+            axis_in,
+            axis_out,
+            inner_groups(graph, found, outer),
+            self.inner_cuts(graph, found, start, end),
+        )
 
-    def inner_cuts(self, graph: Graph, found: ChannelGroups, start: Cut, end: Cut) -> tuple[InnerCut, ...]:
-        """Ends of blocks inside a section that are still there at its depth; where one cannot scale, the width there is not asked for."""
+    def inner_cuts(
+        self, graph: Graph, found: ChannelGroups, start: Cut, end: Cut
+    ) -> tuple[InnerCut, ...]:
+        """Ends of blocks inside a section that are still there at its depth.
+
+        Where one cannot scale, the width there is not asked for.
+        """
         position = {node.name: i for i, node in enumerate(graph.nodes)}
         last = found.roots(found.shapes[graph.outputs[0]][0][self.whole_network.axis(end.value)])
         points = []
@@ -135,15 +167,23 @@ class NetworkAnalysis:
         """Widths that the tensor at a cut can have."""
         if cut.position not in self.reaches:
             dim = self.whole_network.shapes[cut.value][0][self.whole_network.axis(cut.value)]
-            end = output_dimension_of(dim, self.whole_network, dict.fromkeys(self.whole_network.pinned, Fraction(1)))
-            steps = tuple(size // self.whole_network.granularity[root] for root, size in end.free.items())
-            self.reaches[cut.position] = FeasibleWidths(sum(part.size for part in dim), int(end.settled), steps)
+            end = output_dimension_of(
+                dim, self.whole_network, dict.fromkeys(self.whole_network.pinned, Fraction(1))
+            )
+            steps = tuple(
+                size // self.whole_network.granularity[root] for root, size in end.free.items()
+            )
+            self.reaches[cut.position] = FeasibleWidths(
+                sum(part.size for part in dim), int(end.settled), steps
+            )
         return self.reaches[cut.position]
 
     def depth(self, start: Cut, end: Cut) -> int:
         return plan_depth(self.stages, start, end)
 
-    def lower_branch(self, segment: Segment, branch: Branch, width_in: int, share: int | None = None) -> LoweredBranch:
+    def lower_branch(
+        self, segment: Segment, branch: Branch, width_in: int, share: int | None = None
+    ) -> LoweredBranch:
         """One branch reading `width_in` channels; `share` is what a `project` merge expects of it.
 
         Raises BadPlan where depth or width are impossible, with what is possible.
@@ -154,14 +194,27 @@ class NetworkAnalysis:
         full = piece.width_out
         width = full if branch.width is None else branch.width
         if width < 1:
-            raise BadPlan(f"width {width} is impossible, {where}, a branch needs at least one channel")
+            raise BadPlan(
+                f"width {width} is impossible, {where}, a branch needs at least one channel"
+            )
         if segment.merge == "project":
-            return self.lower_projected(segment, branch, piece, width_in, width, share or full, where)
+            return self.lower_projected(
+                segment, branch, piece, width_in, width, share or full, where
+            )
         graph, scales = resize_section(piece, branch, width_in, width, where)
         done = replace(branch, depth=branch.depth or self.depth(start, end), width=width)
         return LoweredBranch(done, graph, piece, scales)
 
-    def lower_projected(self, segment: Segment, branch: Branch, piece: Section, width_in: int, width: int, share: int, where: str) -> LoweredBranch:
+    def lower_projected(
+        self,
+        segment: Segment,
+        branch: Branch,
+        piece: Section,
+        width_in: int,
+        width: int,
+        share: int,
+        where: str,
+    ) -> LoweredBranch:
         """1x1 convolutions in and out keep the original width (MB_VER 1 of NN-Stretch)."""
         inside = branch.width_in or round_channels(width / piece.width_out * width_in)
         into, _ = entry_scales(piece, inside, width)
@@ -174,10 +227,18 @@ class NetworkAnalysis:
         if graph.specs()[graph.outputs[0]].shape[piece.axis_out] != out:
             graph = with_output_adapter(graph, segment.end, out, piece.axis_out)
         depth = branch.depth or self.depth(self.cut(segment.start), self.cut(segment.end))
-        return LoweredBranch(replace(branch, depth=depth, width=width, width_in=inside, width_out=out), graph, piece, scales)
+        return LoweredBranch(
+            replace(branch, depth=depth, width=width, width_in=inside, width_out=out),
+            graph,
+            piece,
+            scales,
+        )
 
     def resolve_ratios(self, segment: Segment, branch: Branch, width_in: int) -> Branch:
-        """A branch whose depth and width are numbers: a ratio (`0.5x`) becomes the nearest that can be had."""
+        """A branch whose depth and width are numbers.
+
+        A ratio (`0.5x`) becomes the nearest that can be had.
+        """
         start, end = self.cut(segment.start), self.cut(segment.end)
         depth, width = branch.depth, branch.width
         if isinstance(depth, str):
@@ -196,14 +257,28 @@ class NetworkAnalysis:
         axis_in = self.section(start, end, None).axis_in
         axis = self.section(start, end, None).axis_out
         width_in = entry.shape[axis_in]
-        full = original.specs()[original.outputs[0]].shape[axis] if original.specs()[original.outputs[0]].shape else 1
-        segment = replace(segment, branches=tuple(self.resolve_ratios(segment, branch, width_in) for branch in segment.branches))
+        full = (
+            original.specs()[original.outputs[0]].shape[axis]
+            if original.specs()[original.outputs[0]].shape
+            else 1
+        )
+        segment = replace(
+            segment,
+            branches=tuple(
+                self.resolve_ratios(segment, branch, width_in) for branch in segment.branches
+            ),
+        )
         shares = equal_slices(full, len(segment.branches))
-        lowered = tuple(self.lower_branch(segment, b, width_in, share) for b, share in zip(segment.branches, shares, strict=True))
+        lowered = tuple(
+            self.lower_branch(segment, b, width_in, share)
+            for b, share in zip(segment.branches, shares, strict=True)
+        )
         first = lowered[0].output
         width = sum(b.output.shape[axis] for b in lowered)
         shape = tuple(width if i == axis else d for i, d in enumerate(first.shape))
-        return LoweredSegment(segment, lowered, entry, TensorSpec(shape, first.dtype), axis, original)
+        return LoweredSegment(
+            segment, lowered, entry, TensorSpec(shape, first.dtype), axis, original
+        )
 
 
 def parse_ratio(ratio: str) -> float:
@@ -216,19 +291,31 @@ def equal_slices(width: int, branches: int) -> list[int]:
 
 
 def check_chain(stretcher: NetworkAnalysis, plan: Plan) -> None:
-    """Segments must follow each other from the input to the output; raise BadPlan that names the gap."""
+    """Segments must follow each other from the input to the output.
+
+    Raise BadPlan that names the gap.
+    """
     if not plan.segments:
         raise BadPlan(f"empty plan, {plan.model}, it needs at least one segment up to 'output'")
     at = INPUT
     for number, segment in enumerate(plan.segments):
         if segment.start != at and stretcher.cut(segment.start) != stretcher.cut(at):
-            raise BadPlan(f"segment {number} starts at {segment.start!r}, plan of {plan.model}, the one before ends at {at!r}")
+            raise BadPlan(
+                f"segment {number} starts at {segment.start!r}, plan of {plan.model}, the one"
+                f" before ends at {at!r}"
+            )
         if stretcher.cut(segment.start).position >= stretcher.cut(segment.end).position:
-            raise BadPlan(f"segment {number} ends at {segment.end!r}, plan of {plan.model}, which is not after its start {segment.start!r}")
+            raise BadPlan(
+                f"segment {number} ends at {segment.end!r}, plan of {plan.model}, which is not"
+                f" after its start {segment.start!r}"
+            )
         used = [branch.processor for branch in segment.branches]
         if len(set(used)) != len(used):
             names = ", ".join(used)
-            raise BadPlan(f"segment {segment.start} -> {segment.end} has two branches on one processor, {names}, they would run in turn")
+            raise BadPlan(
+                f"segment {segment.start} -> {segment.end} has two branches on one processor,"
+                f" {names}, they would run in turn"
+            )
         at = segment.end
     if stretcher.cut(at).name != OUTPUT:
         raise BadPlan(f"plan ends at {at!r}, plan of {plan.model}, it must end at 'output'")
@@ -239,7 +326,9 @@ def lower(graph: Graph | NetworkAnalysis, plan: Plan) -> LoweredNetwork:
     stretcher = graph if isinstance(graph, NetworkAnalysis) else NetworkAnalysis(graph)
     if len(stretcher.graph.inputs) != 1 or not stretcher.cuts:
         counts = f"{len(stretcher.graph.inputs)} inputs and {len(stretcher.cuts)} cuts"
-        raise BadPlan(f"cannot stretch {plan.model}, it has {counts}, one input and one output are needed")
+        raise BadPlan(
+            f"cannot stretch {plan.model}, it has {counts}, one input and one output are needed"
+        )
     check_chain(stretcher, plan)
     entry = stretcher.graph.inputs[0].spec
     lowered: list[LoweredSegment] = []
@@ -253,7 +342,10 @@ def lower(graph: Graph | NetworkAnalysis, plan: Plan) -> LoweredNetwork:
 def check_output(graph: Graph, entry: TensorSpec, plan: Plan) -> None:
     expected = graph.specs()[graph.outputs[0]]
     if entry.shape != expected.shape:
-        raise BadPlan(f"output becomes {entry}, plan of {plan.model}, the network's is {expected}; the last segment keeps its width")
+        raise BadPlan(
+            f"output becomes {entry}, plan of {plan.model}, the network's is {expected}; the last"
+            " segment keeps its width"
+        )
 
 
 def single_processor_plan(graph: Graph, model: str, processor: str) -> Plan:
@@ -262,4 +354,15 @@ def single_processor_plan(graph: Graph, model: str, processor: str) -> Plan:
     return Plan(model, shape, (Segment(INPUT, OUTPUT, (Branch(processor),)),))
 
 
-__all__ = ["ADAPTER_PREFIX", "LoweredBranch", "LoweredNetwork", "LoweredSegment", "NetworkAnalysis", "Section", "lower", "nearest_width", "resize_section", "single_processor_plan"]
+__all__ = [
+    "ADAPTER_PREFIX",
+    "LoweredBranch",
+    "LoweredNetwork",
+    "LoweredSegment",
+    "NetworkAnalysis",
+    "Section",
+    "lower",
+    "nearest_width",
+    "resize_section",
+    "single_processor_plan",
+]

@@ -38,14 +38,21 @@ class GraphResizer:
 
     def outputs(self, node: Node) -> tuple[TensorSpec, ...]:
         shapes = self.channels.shapes[node.name]
-        return tuple(TensorSpec(self.shape(shape), old.dtype) for shape, old in zip(shapes, node.outputs, strict=False))
+        return tuple(
+            TensorSpec(self.shape(shape), old.dtype)
+            for shape, old in zip(shapes, node.outputs, strict=False)
+        )
 
     def node(self, node: Node, specs: Mapping[str, TensorSpec]) -> Node:
         outputs = self.outputs(node)
         args = self.arguments(node, outputs, specs)
-        return replace(node, args=args, outputs=outputs, macs=count_macs(node.kind, args, outputs[0], specs))
+        return replace(
+            node, args=args, outputs=outputs, macs=count_macs(node.kind, args, outputs[0], specs)
+        )
 
-    def arguments(self, node: Node, outputs: tuple[TensorSpec, ...], specs: Mapping[str, TensorSpec]) -> tuple[Argument, ...]:
+    def arguments(
+        self, node: Node, outputs: tuple[TensorSpec, ...], specs: Mapping[str, TensorSpec]
+    ) -> tuple[Argument, ...]:
         """The arguments that spell out a size, spelt for the new one."""
         args = node.args
         if node.kind in ("view", "reshape", "_unsafe_view", "expand"):
@@ -59,8 +66,18 @@ class GraphResizer:
             return self.resize_scatter_args(node, specs[args[1].name].shape)
         if node.kind == "layer_norm":
             return (args[0], (outputs[0].shape[-1],), *args[2:])
-        if node.kind in CONVOLUTIONS and len(args) > 6 and args[6] != 1 and isinstance(args[0], ValueRef) and isinstance(args[1], ValueRef):
-            return (*args[:6], specs[args[0].name].shape[1] // specs[args[1].name].shape[1], *args[7:])
+        if (
+            node.kind in CONVOLUTIONS
+            and len(args) > 6
+            and args[6] != 1
+            and isinstance(args[0], ValueRef)
+            and isinstance(args[1], ValueRef)
+        ):
+            return (
+                *args[:6],
+                specs[args[0].name].shape[1] // specs[args[1].name].shape[1],
+                *args[7:],
+            )
         return args
 
     def resize_scatter_args(self, node: Node, slice_shape: tuple[int, ...]) -> tuple[Argument, ...]:
@@ -68,23 +85,38 @@ class GraphResizer:
         args, shape = node.args, self.input_shape(node)
         axis = int(str(args[2])) % len(shape) if len(args) > 2 else 0
         start = args[3] if len(args) > 3 and isinstance(args[3], int) else 0
-        low = self.size(slice_leading(shape[axis], start + (sum(part.size for part in shape[axis]) if start < 0 else 0)))
+        low = self.size(
+            slice_leading(
+                shape[axis], start + (sum(part.size for part in shape[axis]) if start < 0 else 0)
+            )
+        )
         return (*args[:2], axis, low, low + slice_shape[axis], *args[5:])
 
     def input_shape(self, node: Node) -> Shape:
         assert isinstance(node.args[0], ValueRef)
         return self.channels.shapes[node.args[0].name][0]
 
-    def resize_split_args(self, node: Node, outputs: tuple[TensorSpec, ...]) -> tuple[Argument, ...]:
+    def resize_split_args(
+        self, node: Node, outputs: tuple[TensorSpec, ...]
+    ) -> tuple[Argument, ...]:
         args = node.args
         shape = self.input_shape(node)
-        axis = int(str(args[2 if node.kind != "slice" else 1])) % len(shape) if len(args) > (2 if node.kind != "slice" else 1) else 0
+        axis = (
+            int(str(args[2 if node.kind != "slice" else 1])) % len(shape)
+            if len(args) > (2 if node.kind != "slice" else 1)
+            else 0
+        )
         if node.kind == "split":
             return (args[0], outputs[0].shape[axis], *args[2:])
         if node.kind == "split_with_sizes":
             return (args[0], tuple(o.shape[axis] for o in outputs), *args[2:])
         size = sum(part.size for part in shape[axis])
-        if node.output.shape[axis] == size or len(args) < 3 or not isinstance(args[2], int | None) or args[4:] not in ((), (1,)):
+        if (
+            node.output.shape[axis] == size
+            or len(args) < 3
+            or not isinstance(args[2], int | None)
+            or args[4:] not in ((), (1,))
+        ):
             return args
         start = args[2] or 0
         start += size if start < 0 else 0
@@ -95,7 +127,10 @@ class GraphResizer:
 def resize_shape_argument(sizes: Argument, shape: tuple[int, ...]) -> Argument:
     """Literal sizes replaced; -1 and computed batch sizes stay."""
     assert isinstance(sizes, tuple)
-    return tuple(new if isinstance(old, int) and old != -1 else old for old, new in zip(sizes, shape, strict=True))
+    return tuple(
+        new if isinstance(old, int) and old != -1 else old
+        for old, new in zip(sizes, shape, strict=True)
+    )
 
 
 def slice_leading(dim: Dim, count: int) -> Dim:
@@ -109,14 +144,22 @@ def slice_leading(dim: Dim, count: int) -> Dim:
     return tuple(taken)
 
 
-def resize_graph(graph: Graph, channels: ChannelGroups, scales: Scales, group_width: int | None = None) -> Graph:
-    """The graph with every group at its scale; shortcuts that no longer fit are adapted (adapters.py)."""
+def resize_graph(
+    graph: Graph, channels: ChannelGroups, scales: Scales, group_width: int | None = None
+) -> Graph:
+    """The graph with every group at its scale.
+
+    Shortcuts that no longer fit are adapted (adapters.py).
+    """
     from nnstretch.stretch.lowering.adapters import adapt_junction
 
     resizer = GraphResizer(graph, channels, scales, group_width)
     regrouped = {} if group_width is None else grouped_weights(graph, group_width)
     weights = [resizer.weight(weight, regrouped) for weight in graph.weights]
-    inputs = tuple(Value(v.name, TensorSpec(resizer.shape(channels.shapes[v.name][0]), v.spec.dtype)) for v in graph.inputs)
+    inputs = tuple(
+        Value(v.name, TensorSpec(resizer.shape(channels.shapes[v.name][0]), v.spec.dtype))
+        for v in graph.inputs
+    )
     specs = {v.name: v.spec for v in inputs} | {w.name: w.spec for w in weights}
     junctions = {j.node: j for j in channels.junctions}
     nodes: list[Node] = []
@@ -137,6 +180,10 @@ def grouped_weights(graph: Graph, group_width: int) -> dict[str, int]:
     found: dict[str, int] = {}
     for node in graph.nodes:
         grouped = node.kind in CONVOLUTIONS and len(node.args) > 6 and node.args[6] != 1
-        if grouped and isinstance(weight := node.args[1], ValueRef) and specs[weight.name].shape[1] > 1:
+        if (
+            grouped
+            and isinstance(weight := node.args[1], ValueRef)
+            and specs[weight.name].shape[1] > 1
+        ):
             found[weight.name] = group_width
     return found

@@ -49,7 +49,10 @@ class FeasibleWidths:
 
 @dataclass(frozen=True, slots=True)
 class InnerCut:
-    """A cut inside a section that ends a block: its width follows the end's, on the hardware's granule."""
+    """A cut inside a section that ends a block.
+
+    Its width follows the end's, on the hardware's granule.
+    """
 
     position: int
     """Index of the node that writes it."""
@@ -70,7 +73,10 @@ class Section:
     axis_out: int
     interiors: tuple[InnerGroup, ...]
     waypoints: tuple[InnerCut, ...] = ()
-    """Cuts inside the section whose width is settled on the way; those that share all of the end's groups are not among them."""
+    """Cuts inside the section whose width is settled on the way.
+
+    Those that share all of the end's groups are not among them.
+    """
 
     @property
     def input_dimension(self) -> Dim:
@@ -89,8 +95,12 @@ class Section:
         return self.graph.specs()[self.graph.outputs[0]].shape[self.axis_out]
 
 
-def resize_section(piece: Section, branch: Branch, width_in: int, width: int, where: str) -> tuple[Graph, dict[int, Fraction]]:
-    """The piece at a width, behind an adapter where its input cannot simply be read at `width_in`."""
+def resize_section(
+    piece: Section, branch: Branch, width_in: int, width: int, where: str
+) -> tuple[Graph, dict[int, Fraction]]:
+    """The piece at a width, behind an adapter where its input cannot simply be read at
+    `width_in`.
+    """
     found = piece.channels
     into, scales = entry_scales(piece, width_in, width)
     goals: list[WidthTarget] = []
@@ -100,7 +110,13 @@ def resize_section(piece: Section, branch: Branch, width_in: int, width: int, wh
         goals.append(WidthTarget(point.position, here, point.reach.full))
     solve_end(piece.output_dimension, found, scales, width, where)
     goals.append(WidthTarget(len(piece.graph.nodes), width, piece.width_out))
-    scale_inner_groups(piece.interiors, found, scales, branch.inner_ratio, lambda at: next(goal for goal in goals if at <= goal.position))
+    scale_inner_groups(
+        piece.interiors,
+        found,
+        scales,
+        branch.inner_ratio,
+        lambda at: next(goal for goal in goals if at <= goal.position),
+    )
     graph = resize_graph(piece.graph, found, scales, branch.group_width)
     if into != width_in:
         graph = with_input_adapter(graph, piece.graph.outputs[0], width_in, piece.axis_in)
@@ -109,11 +125,15 @@ def resize_section(piece: Section, branch: Branch, width_in: int, width: int, wh
 
 def nearest_width(piece: Section, width_in: int, width: int) -> int:
     """The width nearest to the one asked for that a branch reading `width_in` channels can have."""
-    return nearest_end(piece.output_dimension, piece.channels, entry_scales(piece, width_in, width)[1], width)
+    return nearest_end(
+        piece.output_dimension, piece.channels, entry_scales(piece, width_in, width)[1], width
+    )
 
 
 def entry_scales(piece: Section, width_in: int, width: int) -> tuple[int, dict[int, Fraction]]:
-    """The width at which the piece itself is entered, and the scales that this and the pinned groups settle."""
+    """The width at which the piece itself is entered, and the scales that this and the pinned
+    groups settle.
+    """
     into = readable_width(piece, width_in, width)
     scales = {root: Fraction(1) for root in piece.channels.pinned}
     for root in piece.channels.roots(piece.input_dimension) - piece.channels.pinned.keys():
@@ -124,8 +144,9 @@ def entry_scales(piece: Section, width_in: int, width: int) -> tuple[int, dict[i
 def readable_width(piece: Section, width_in: int, width: int) -> int:
     """`width_in` where the piece can be entered at it, else what an adapter must make of it.
 
-    An input that is the whole end (a residual stage) must have the end's ratio, one that is a whole cut on the way that cut's. One that is a part of it
-    (a concatenation) is read as it is, unless that would leave the rest less than half of its share.
+    An input that is the whole end (a residual stage) must have the end's ratio, one that is a whole
+    cut on the way that cut's. One that is a part of it (a concatenation) is read as it is, unless
+    that would leave the rest less than half of its share.
     """
     found = piece.channels
     roots = found.roots(piece.input_dimension)
@@ -137,9 +158,18 @@ def readable_width(piece: Section, width_in: int, width: int) -> int:
             inside = piece.width_in * Fraction(point.width(ratio), point.reach.full)
             return int(inside) if inside.denominator == 1 else piece.width_in
     if roots & found.roots(piece.output_dimension):
-        end = output_dimension_of(piece.output_dimension, found, dict.fromkeys(found.pinned, Fraction(1)) | dict.fromkeys(roots, Fraction(width_in, piece.width_in)))
+        end = output_dimension_of(
+            piece.output_dimension,
+            found,
+            dict.fromkeys(found.pinned, Fraction(1))
+            | dict.fromkeys(roots, Fraction(width_in, piece.width_in)),
+        )
         if not end.free:
-            return int(piece.width_in * ratio) if (piece.width_in * ratio).denominator == 1 else piece.width_in
+            return (
+                int(piece.width_in * ratio)
+                if (piece.width_in * ratio).denominator == 1
+                else piece.width_in
+            )
         if 2 * end.ratio(width) < ratio:
             return nearest_whole_groups(piece, roots, ratio)
     wanted = Fraction(width_in, piece.width_in)
@@ -150,4 +180,12 @@ def readable_width(piece: Section, width_in: int, width: int) -> int:
 
 def nearest_whole_groups(piece: Section, roots: set[int], ratio: Fraction) -> int:
     """The whole number of channels at which the input's groups stay whole, nearest to a ratio."""
-    return int(nearest_feasible_scale(piece.channels, min(roots, key=lambda root: piece.channels.granularity[root]), piece.width_in, ratio) * piece.width_in)
+    return int(
+        nearest_feasible_scale(
+            piece.channels,
+            min(roots, key=lambda root: piece.channels.granularity[root]),
+            piece.width_in,
+            ratio,
+        )
+        * piece.width_in
+    )

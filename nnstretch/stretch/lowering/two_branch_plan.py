@@ -41,13 +41,27 @@ def resolution_boundaries(stretcher: NetworkAnalysis) -> tuple[Cut, ...]:
     """The boundaries at which the number of pixels changes, and the output."""
     specs = stretcher.graph.specs()
     found = stage_boundaries(stretcher)
-    after = {cut.position: following for cut, following in zip(stretcher.cuts, stretcher.cuts[1:], strict=False)}
-    pixels = [specs[cut.value].shape[2:] != specs[after[cut.position].value].shape[2:] for cut in found[:-1]]
+    after = {
+        cut.position: following
+        for cut, following in zip(stretcher.cuts, stretcher.cuts[1:], strict=False)
+    }
+    pixels = [
+        specs[cut.value].shape[2:] != specs[after[cut.position].value].shape[2:]
+        for cut in found[:-1]
+    ]
     return (*(cut for cut, differs in zip(found[:-1], pixels, strict=True) if differs), found[-1])
 
 
-def two_branches(stretcher: NetworkAnalysis, model: str, processors: tuple[str, str], depths: tuple[float, float], width: float) -> CoveragePlan:
-    """Every stretch of one resolution as two branches where the rules allow it, else its stretches of one width."""
+def two_branches(
+    stretcher: NetworkAnalysis,
+    model: str,
+    processors: tuple[str, str],
+    depths: tuple[float, float],
+    width: float,
+) -> CoveragePlan:
+    """Every stretch of one resolution as two branches where the rules allow it, else its stretches
+    of one width.
+    """
     request = TwoBranchRequest(stretcher, processors, depths, width)
     fine = [cut.name for cut in stage_boundaries(stretcher)]
     entry = stretcher.graph.inputs[0].spec
@@ -62,7 +76,9 @@ def two_branches(stretcher: NetworkAnalysis, model: str, processors: tuple[str, 
         if whole.reason and len(inner) > 1:
             tried = []
             for end in inner:
-                tried.append(request.attempt(start, end, tried[-1].lowered.output if tried else entry))
+                tried.append(
+                    request.attempt(start, end, tried[-1].lowered.output if tried else entry)
+                )
                 start = end
         segments += [attempt.lowered.segment for attempt in tried]
         refused += [attempt.reason for attempt in tried if attempt.reason]
@@ -101,7 +117,9 @@ class TwoBranchRequest:
         if last and sequential.original.macs < OUTPUT_SHARE * self.stretcher.graph.macs:
             return TwoBranchAttempt(sequential, f"{start} -> {end}: the output keeps its width")
         try:
-            lowered = self.stretcher.lower_segment(replace(plain, branches=self.branches(plain, entry, last)), entry)
+            lowered = self.stretcher.lower_segment(
+                replace(plain, branches=self.branches(plain, entry, last)), entry
+            )
             if last and lowered.output.shape != sequential.output.shape:
                 return TwoBranchAttempt(sequential, f"{start} -> {end}: the output keeps its width")
             return TwoBranchAttempt(lowered, "")
@@ -111,7 +129,10 @@ class TwoBranchRequest:
     def branches(self, plain: Segment, entry: TensorSpec, last: bool) -> tuple[Branch, ...]:
         """Depths rounded up to what the stages allow, widths to the nearest that can be had."""
         start, end = self.stretcher.cut(plain.start), self.stretcher.cut(plain.end)
-        full, fewest = self.stretcher.depth(start, end), max(1, len(local_stages(self.stretcher.stages, start, end)))
+        full, fewest = (
+            self.stretcher.depth(start, end),
+            max(1, len(local_stages(self.stretcher.stages, start, end))),
+        )
         branches = []
         for number, (processor, share) in enumerate(zip(self.processors, self.depths, strict=True)):
             depth = max(fewest, ceil(full * share))
@@ -119,7 +140,10 @@ class TwoBranchRequest:
             wanted = self.requested_branches(piece.width_out, last, number)
             width = nearest_width(piece, entry.shape[piece.axis_in], wanted)
             if abs(width - wanted) > piece.width_out / 4:
-                raise BadPlan(f"width {wanted} is impossible, {processor}, {width} of {piece.width_out} is the nearest")
+                raise BadPlan(
+                    f"width {wanted} is impossible, {processor}, {width} of {piece.width_out} is"
+                    " the nearest"
+                )
             branches.append(Branch(processor, depth, width))
         return tuple(branches)
 

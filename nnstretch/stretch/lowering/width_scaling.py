@@ -19,7 +19,11 @@ from math import ceil, lcm
 
 from nnstretch.errors import BadPlan
 from nnstretch.graph import Graph, Node, ValueRef
-from nnstretch.stretch.lowering.channel_allocation import CHANNEL_MULTIPLE, allocate_channels, nearest_sum
+from nnstretch.stretch.lowering.channel_allocation import (
+    CHANNEL_MULTIPLE,
+    allocate_channels,
+    nearest_sum,
+)
 from nnstretch.structure.channel_groups import ChannelGroups, ChannelSlice, Dim
 from nnstretch.structure.macs import WEIGHTED
 
@@ -41,14 +45,19 @@ class InnerGroup:
 
 
 def round_channels(width: float, granule: int = CHANNEL_MULTIPLE) -> int:
-    """Nearest multiple, at least one; one more where rounding lost over a tenth (`round8` of NN-Stretch)."""
+    """Nearest multiple, at least one.
+
+    One more where rounding lost over a tenth (`round8` of NN-Stretch).
+    """
     rounded = max(granule, int(width + granule / 2) // granule * granule)
     return rounded + granule if rounded < 0.9 * width else rounded
 
 
 def wanted_width(full: int, ratio: float) -> int:
     """A share of an original width on the granule; narrow ones are too few for that."""
-    return round_channels(full * ratio) if full >= 2 * CHANNEL_MULTIPLE else max(1, ceil(full * ratio))
+    return (
+        round_channels(full * ratio) if full >= 2 * CHANNEL_MULTIPLE else max(1, ceil(full * ratio))
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,22 +77,45 @@ def inner_groups(graph: Graph, channels: ChannelGroups, ends: set[int]) -> tuple
     for node, source, target in writers:
         for root in target - ends - channels.pinned.keys() - found.keys():
             width = channel_width(channels, graph, root)
-            next_roots = set().union(*(out for _, into, out in readers if root in into)) if readers else set()
+            next_roots = (
+                set().union(*(out for _, into, out in readers if root in into))
+                if readers
+                else set()
+            )
             before = next(iter(sorted(source)), None)
             squeezed = before is not None and before in next_roots
             wide = max((channel_width(channels, graph, r) for r in next_roots), default=0)
             narrow = channel_width(channels, graph, before) if before is not None else 0
-            expands = before is not None and width > wide > 0 and narrow > 0 and width % narrow == 0 and width > narrow
+            expands = (
+                before is not None
+                and width > wide > 0
+                and narrow > 0
+                and width % narrow == 0
+                and width > narrow
+            )
             pixels = len(node.output.shape) == 4 and max(node.output.shape[2:]) > 1
-            found[root] = InnerGroup(root, width, before if squeezed or expands else None, pixels, expands and not squeezed, position[node.name])
+            found[root] = InnerGroup(
+                root,
+                width,
+                before if squeezed or expands else None,
+                pixels,
+                expands and not squeezed,
+                position[node.name],
+            )
     return tuple(found.values())
 
 
-def weighted_layers(graph: Graph, channels: ChannelGroups) -> tuple[list[tuple[Node, set[int], set[int]]], list[tuple[Node, set[int], set[int]]]]:
+def weighted_layers(
+    graph: Graph, channels: ChannelGroups
+) -> tuple[list[tuple[Node, set[int], set[int]]], list[tuple[Node, set[int], set[int]]]]:
     """Layers with the roots of what they read and write."""
     rows: list[tuple[Node, set[int], set[int]]] = []
     for node in graph.nodes:
-        if node.kind not in WEIGHTED or not isinstance(node.args[1], ValueRef) or node.args[1].name not in channels.shapes:
+        if (
+            node.kind not in WEIGHTED
+            or not isinstance(node.args[1], ValueRef)
+            or node.args[1].name not in channels.shapes
+        ):
             continue
         weight = channels.shapes[node.args[1].name][0]
         rows.append((node, channels.roots(weight[1]), channels.roots(weight[0])))
@@ -93,7 +125,11 @@ def weighted_layers(graph: Graph, channels: ChannelGroups) -> tuple[list[tuple[N
 def channel_width(channels: ChannelGroups, graph: Graph, root: int) -> int:
     """Channels of a group at the original size: what its first writer writes."""
     for name in channels.weights_of.get(root, ()):
-        return sum(p.size for p in channels.shapes[name][0][0] if p.group is not None and channels.root[p.group] == root)
+        return sum(
+            p.size
+            for p in channels.shapes[name][0][0]
+            if p.group is not None and channels.root[p.group] == root
+        )
     entry = channels.shapes[graph.inputs[0].name][0]
     for dim in entry:
         for part in dim:
@@ -102,14 +138,23 @@ def channel_width(channels: ChannelGroups, graph: Graph, root: int) -> int:
     return channels.granularity[root]
 
 
-def nearest_feasible_scale(channels: ChannelGroups, root: int, width: int, ratio: Fraction) -> Fraction:
-    """The feasible scale nearest to `ratio`: exact where every part stays whole, else on the granule."""
+def nearest_feasible_scale(
+    channels: ChannelGroups, root: int, width: int, ratio: Fraction
+) -> Fraction:
+    """The feasible scale nearest to `ratio`.
+
+    Exact where every part stays whole, else on the granule.
+    """
     quanta = channels.granularity[root]
     exact = ratio * quanta
     if exact.denominator == 1 and exact > 0:
         return ratio
     step = Fraction(width, quanta)
-    unit = lcm(int(step), CHANNEL_MULTIPLE) if step.denominator == 1 and width * ratio >= 2 * CHANNEL_MULTIPLE else step
+    unit = (
+        lcm(int(step), CHANNEL_MULTIPLE)
+        if step.denominator == 1 and width * ratio >= 2 * CHANNEL_MULTIPLE
+        else step
+    )
     count = max(1, round(width * ratio / unit))
     return Fraction(count * unit) / width
 
@@ -126,7 +171,9 @@ class OutputDimension:
         return (width - self.settled) / sum(self.free.values())
 
 
-def output_dimension_of(dim: Dim, channels: ChannelGroups, scales: Mapping[int, Fraction]) -> OutputDimension:
+def output_dimension_of(
+    dim: Dim, channels: ChannelGroups, scales: Mapping[int, Fraction]
+) -> OutputDimension:
     settled = Fraction(0)
     free: dict[int, int] = {}
     for part in dim:
@@ -138,39 +185,66 @@ def output_dimension_of(dim: Dim, channels: ChannelGroups, scales: Mapping[int, 
     return OutputDimension(settled, free)
 
 
-def nearest_end(dim: Dim, channels: ChannelGroups, scales: Mapping[int, Fraction], width: int) -> int:
+def nearest_end(
+    dim: Dim, channels: ChannelGroups, scales: Mapping[int, Fraction], width: int
+) -> int:
     """The width nearest to the one asked for that the end can have."""
     end = output_dimension_of(dim, channels, scales)
     steps_ = [size // channels.granularity[root] for root, size in end.free.items()]
     return int(end.settled) + (nearest_sum(steps_, width - end.settled) if steps_ else 0)
 
 
-def solve_end(dim: Dim, channels: ChannelGroups, scales: dict[int, Fraction], width: int, where: str) -> None:
-    """Give the end's free groups scales that sum to `width`; raise BadPlan with what is reachable."""
+def solve_end(
+    dim: Dim, channels: ChannelGroups, scales: dict[int, Fraction], width: int, where: str
+) -> None:
+    """Give the end's free groups scales that sum to `width`.
+
+    Raise BadPlan with what is reachable.
+    """
     end = output_dimension_of(dim, channels, scales)
     if not end.free:
         if end.settled != width:
-            raise BadPlan(f"width {width} is impossible, {where}, its width is {end.settled} and {why_fixed(dim, channels)}")
+            raise BadPlan(
+                f"width {width} is impossible, {where}, its width is {end.settled} and"
+                f" {why_fixed(dim, channels)}"
+            )
         return
     if width <= end.settled:
         nearest = nearest_end(dim, channels, scales, width)
-        raise BadPlan(f"width {width} is impossible, {where}, {end.settled} of its channels do not scale, {nearest} is the nearest")
+        raise BadPlan(
+            f"width {width} is impossible, {where}, {end.settled} of its channels do not scale,"
+            f" {nearest} is the nearest"
+        )
     chosen = allocate_channels(end.free, channels, width - end.settled, end.ratio(width))
     if end.settled + sum(end.free[r] * s for r, s in chosen.items()) != width:
         nearest = nearest_end(dim, channels, scales, width)
-        raise BadPlan(f"width {width} is impossible, {where}, channels come in whole groups, {nearest} is the nearest")
+        raise BadPlan(
+            f"width {width} is impossible, {where}, channels come in whole groups, {nearest} is the"
+            " nearest"
+        )
     scales.update(chosen)
 
 
 def why_fixed(dim: Dim, channels: ChannelGroups) -> str:
-    reasons = [channels.pinned[channels.root[p.group]] for p in dim if p.group is not None and channels.root[p.group] in channels.pinned]
+    reasons = [
+        channels.pinned[channels.root[p.group]]
+        for p in dim
+        if p.group is not None and channels.root[p.group] in channels.pinned
+    ]
     return reasons[0] if reasons else "nothing in it scales"
 
 
 def scale_inner_groups(
-    found: tuple[InnerGroup, ...], channels: ChannelGroups, scales: dict[int, Fraction], inner: float | None, leads_to: Callable[[int], WidthTarget]
+    found: tuple[InnerGroup, ...],
+    channels: ChannelGroups,
+    scales: dict[int, Fraction],
+    inner: float | None,
+    leads_to: Callable[[int], WidthTarget],
 ) -> None:
-    """Scales of the interior groups; `inner` overrides the bottleneck or expansion factor. `leads_to` tells where a node's work ends."""
+    """Scales of the interior groups; `inner` overrides the bottleneck or expansion factor.
+
+    `leads_to` tells where a node's work ends.
+    """
     for interior in found:
         if interior.root in scales:
             continue
@@ -180,15 +254,24 @@ def scale_inner_groups(
         if inner is not None and interior.direct:
             wanted = reference_width(interior, channels, scales, width) * inner
             base = Fraction(round(wanted), interior.width)
-        scales[interior.root] = nearest_feasible_scale(channels, interior.root, interior.width, base)
+        scales[interior.root] = nearest_feasible_scale(
+            channels, interior.root, interior.width, base
+        )
 
 
-def reference_width(interior: InnerGroup, channels: ChannelGroups, scales: Mapping[int, Fraction], width: int) -> Fraction:
-    """What an overriding factor multiplies: the beginning's width for an expansion, else the branch's."""
+def reference_width(
+    interior: InnerGroup, channels: ChannelGroups, scales: Mapping[int, Fraction], width: int
+) -> Fraction:
+    """What an overriding factor multiplies.
+
+    The beginning's width for an expansion, else the branch's.
+    """
     if not interior.expands or interior.follows is None:
         return Fraction(width)
     root = interior.follows
-    size = max((part_size(channels, name, root) for name in channels.weights_of.get(root, ())), default=0)
+    size = max(
+        (part_size(channels, name, root) for name in channels.weights_of.get(root, ())), default=0
+    )
     return (size or widest_part(channels, root)) * scales.get(root, Fraction(1))
 
 

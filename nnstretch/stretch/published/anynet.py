@@ -1,4 +1,5 @@
-"""Published NN-Stretch configurations (AnyNet YAML of its pycls fork) -> plans on torchvision and timm networks.
+"""Published NN-Stretch configurations (AnyNet YAML of its pycls fork) -> plans on torchvision and
+timm networks.
 
 Keys and rules: MobiSys'23 repository. MB_VER 2 (ResNet, RegNet): branches read the merged tensor
 directly and their outputs are concatenated. MB_VER 1 (branched EfficientNets): 1x1 convolution +
@@ -37,38 +38,117 @@ class PublishedNetwork:
     squeeze: bool = False
 
 
-EN_STRIDES, EN_KERNELS, EN_INNER = (1, 2, 2, 2, 1, 2, 1), (3, 3, 5, 3, 5, 5, 3), (1, 6, 6, 6, 6, 6, 6)
+EN_STRIDES, EN_KERNELS, EN_INNER = (
+    (1, 2, 2, 2, 1, 2, 1),
+    (3, 3, 5, 3, 5, 5, 3),
+    (1, 6, 6, 6, 6, 6, 6),
+)
 LAYERS = ("layer1", "layer2", "layer3", "layer4")
 FAMILIES = (
-    PublishedNetwork("torchvision:resnet34", "res_basic_block", 64, 0, "maxpool", LAYERS, (1, 2, 2, 2), (), (), None, "relu"),
-    PublishedNetwork("torchvision:resnet50", "res_bottleneck_block", 64, 0, "maxpool", LAYERS, (1, 2, 2, 2), (), (0.25,) * 4, None, "relu"),
     PublishedNetwork(
-        "torchvision:regnet_x_1_6gf", "res_bottleneck_block", 32, 0, "stem",
-        tuple(f"trunk_output.block{i}" for i in range(1, 5)), (2, 2, 2, 2), (), (1,) * 4, 24, "relu",
+        "torchvision:resnet34",
+        "res_basic_block",
+        64,
+        0,
+        "maxpool",
+        LAYERS,
+        (1, 2, 2, 2),
+        (),
+        (),
+        None,
+        "relu",
     ),
-    PublishedNetwork("timm:regnetx_040", "res_bottleneck_block", 32, 0, "stem", ("s1", "s2", "s3", "s4"), (2, 2, 2, 2), (), (1,) * 4, 40, "relu"),
     PublishedNetwork(
-        "timm:efficientnet_lite4", "mbconv", 32, 1280, "bn1",
-        tuple(f"blocks.{i}" for i in range(7)), EN_STRIDES, EN_KERNELS, EN_INNER, None, "relu6",
+        "torchvision:resnet50",
+        "res_bottleneck_block",
+        64,
+        0,
+        "maxpool",
+        LAYERS,
+        (1, 2, 2, 2),
+        (),
+        (0.25,) * 4,
+        None,
+        "relu",
     ),
     PublishedNetwork(
-        "torchvision:efficientnet_b5?dropout=0&stochastic_depth_prob=0", "mbconv", 48, 2048, "features.0",
-        tuple(f"features.{i}" for i in range(1, 8)), EN_STRIDES, EN_KERNELS, EN_INNER, None, "silu", squeeze=True,
+        "torchvision:regnet_x_1_6gf",
+        "res_bottleneck_block",
+        32,
+        0,
+        "stem",
+        tuple(f"trunk_output.block{i}" for i in range(1, 5)),
+        (2, 2, 2, 2),
+        (),
+        (1,) * 4,
+        24,
+        "relu",
     ),
-)  # fmt: skip
+    PublishedNetwork(
+        "timm:regnetx_040",
+        "res_bottleneck_block",
+        32,
+        0,
+        "stem",
+        ("s1", "s2", "s3", "s4"),
+        (2, 2, 2, 2),
+        (),
+        (1,) * 4,
+        40,
+        "relu",
+    ),
+    PublishedNetwork(
+        "timm:efficientnet_lite4",
+        "mbconv",
+        32,
+        1280,
+        "bn1",
+        tuple(f"blocks.{i}" for i in range(7)),
+        EN_STRIDES,
+        EN_KERNELS,
+        EN_INNER,
+        None,
+        "relu6",
+    ),
+    PublishedNetwork(
+        "torchvision:efficientnet_b5?dropout=0&stochastic_depth_prob=0",
+        "mbconv",
+        48,
+        2048,
+        "features.0",
+        tuple(f"features.{i}" for i in range(1, 8)),
+        EN_STRIDES,
+        EN_KERNELS,
+        EN_INNER,
+        None,
+        "silu",
+        squeeze=True,
+    ),
+)
 
 
 def match_published_network(config: AnyNetConfig) -> PublishedNetwork:
     """The network a configuration stretches, told by its block, stem, head and group width."""
-    finest = min((w for stage in config.group_widths for w in stage), default=0) if config.group_widths else 0
+    finest = (
+        min((w for stage in config.group_widths for w in stage), default=0)
+        if config.group_widths
+        else 0
+    )
     for family in FAMILIES:
-        if (family.block, family.stem_width, family.head_width) != (config.block, config.stem_width, config.head_width):
+        if (family.block, family.stem_width, family.head_width) != (
+            config.block,
+            config.stem_width,
+            config.head_width,
+        ):
             continue
-        if len(config.depths) == len(family.stage_ends) and (family.group_width is None or finest % family.group_width == 0):
+        if len(config.depths) == len(family.stage_ends) and (
+            family.group_width is None or finest % family.group_width == 0
+        ):
             return family
     raise BadPlan(
-        f"no known network, configuration {config.where}, blocks {config.block}, stem {config.stem_width}, head {config.head_width}, "
-        f"{len(config.depths)} stages, group width {finest or 'none'}; known are {', '.join(f.model for f in FAMILIES)}"
+        f"no known network, configuration {config.where}, blocks {config.block}, stem"
+        f" {config.stem_width}, head {config.head_width}, {len(config.depths)} stages, group width"
+        f" {finest or 'none'}; known are {', '.join(f.model for f in FAMILIES)}"
     )
 
 
@@ -83,25 +163,45 @@ def check_config(config: AnyNetConfig, family: PublishedNetwork) -> None:
     for stage in range(len(config.widths)):
         check_stage(config, family, stage, where)
     if family.kernels and config.kernels is not None and config.kernels != family.kernels:
-        raise BadPlan(f"KERNELS is {list(config.kernels)}, {where}, {family.model} has {list(family.kernels)}")
+        raise BadPlan(
+            f"KERNELS is {list(config.kernels)}, {where}, {family.model} has {list(family.kernels)}"
+        )
 
 
 def check_stage(config: AnyNetConfig, family: PublishedNetwork, stage: int, where: str) -> None:
     widths, merged, strides = config.widths[stage], config.merged[stage], config.strides[stage]
     at, n = f"stage {stage + 1}", len(widths)
     if config.version == 2 and merged != sum(widths):
-        raise BadPlan(f"ORIGINAL_WIDTHS is {merged} in {at} but {format_values(widths)}, {where}, channels would not match")
+        raise BadPlan(
+            f"ORIGINAL_WIDTHS is {merged} in {at} but {format_values(widths)}, {where}, channels"
+            " would not match"
+        )
     if config.version == 1 and merged // n * n != merged:
-        raise BadPlan(f"ORIGINAL_WIDTHS is {merged} in {at}, {where}, {n} equal slices make {merged // n * n}")
+        raise BadPlan(
+            f"ORIGINAL_WIDTHS is {merged} in {at}, {where}, {n} equal slices make {merged // n * n}"
+        )
     if set(strides) != {family.strides[stage]}:
-        raise BadPlan(f"STRIDES is {list(strides)} in {at}, {where}, {family.model} has {family.strides[stage]}")
+        raise BadPlan(
+            f"STRIDES is {list(strides)} in {at}, {where}, {family.model} has"
+            f" {family.strides[stage]}"
+        )
 
 
 def format_values(widths: tuple[int, ...]) -> str:
-    return f"the widths sum to {' + '.join(map(str, widths))} = {sum(widths)}" if len(widths) > 1 else f"the width is {widths[0]}"
+    return (
+        f"the widths sum to {' + '.join(map(str, widths))} = {sum(widths)}"
+        if len(widths) > 1
+        else f"the width is {widths[0]}"
+    )
 
 
-def import_plan(config: AnyNetConfig, stretcher: NetworkAnalysis, family: PublishedNetwork, batch: int = 1, image_size: int = 224) -> Plan:
+def import_plan(
+    config: AnyNetConfig,
+    stretcher: NetworkAnalysis,
+    family: PublishedNetwork,
+    batch: int = 1,
+    image_size: int = 224,
+) -> Plan:
     """The plan on `family.model`; cut names as the captured network spells them."""
     check_config(config, family)
     activation = None if config.activations[0] == family.activation else config.activations[0]
@@ -110,14 +210,24 @@ def import_plan(config: AnyNetConfig, stretcher: NetworkAnalysis, family: Publis
     before = config.stem_width
     for stage, end in enumerate(family.stage_ends):
         end_name = stretcher.cut(end).name
-        branches = tuple(branch_of(config, family, stage, i, before) for i in range(len(config.depths[stage])))
-        segments.append(Segment(segments[-1].end, end_name, branches, "project" if config.version == 1 else "concat"))
+        branches = tuple(
+            branch_of(config, family, stage, i, before) for i in range(len(config.depths[stage]))
+        )
+        segments.append(
+            Segment(
+                segments[-1].end, end_name, branches, "project" if config.version == 1 else "concat"
+            )
+        )
         before = config.merged[stage]
-    segments.append(Segment(segments[-1].end, OUTPUT, (Branch(config.head_device, activation=activation),)))
+    segments.append(
+        Segment(segments[-1].end, OUTPUT, (Branch(config.head_device, activation=activation),))
+    )
     return Plan(family.model, (batch, 3, image_size, image_size), tuple(segments))
 
 
-def branch_of(config: AnyNetConfig, family: PublishedNetwork, stage: int, i: int, before: int) -> Branch:
+def branch_of(
+    config: AnyNetConfig, family: PublishedNetwork, stage: int, i: int, before: int
+) -> Branch:
     width, merged, n = config.widths[stage][i], config.merged[stage], len(config.widths[stage])
     act = config.activations[i] if len(config.activations) > i else config.activations[0]
     inner = config.inner[stage][i]
@@ -134,8 +244,13 @@ def branch_of(config: AnyNetConfig, family: PublishedNetwork, stage: int, i: int
     )
 
 
-def other_group_width(config: AnyNetConfig, family: PublishedNetwork, stage: int, i: int) -> int | None:
-    """The group width where it is not the network's own; refused where blocks have no groups to widen."""
+def other_group_width(
+    config: AnyNetConfig, family: PublishedNetwork, stage: int, i: int
+) -> int | None:
+    """The group width where it is not the network's own.
+
+    Refused where blocks have no groups to widen.
+    """
     if config.group_widths is None or config.block == "res_basic_block":
         return None
     given = config.group_widths[stage][i]
@@ -143,11 +258,25 @@ def other_group_width(config: AnyNetConfig, family: PublishedNetwork, stage: int
     at = f"stage {stage + 1}, configuration {config.where}"
     if family.group_width is None:
         if given != bottleneck:
-            raise BadPlan(f"GROUP_WS is {given} in {at}, {family.model} has no groups, {bottleneck} would mean none")
+            raise BadPlan(
+                f"GROUP_WS is {given} in {at}, {family.model} has no groups, {bottleneck} would"
+                " mean none"
+            )
         return None
     if bottleneck % given:
-        raise BadPlan(f"GROUP_WS is {given} in {at}, it does not divide the bottleneck's {bottleneck} channels")
+        raise BadPlan(
+            f"GROUP_WS is {given} in {at}, it does not divide the bottleneck's {bottleneck}"
+            " channels"
+        )
     return None if given == family.group_width else given
 
 
-__all__ = ["FAMILIES", "AnyNetConfig", "PublishedNetwork", "check_config", "import_plan", "match_published_network", "read_config"]
+__all__ = [
+    "FAMILIES",
+    "AnyNetConfig",
+    "PublishedNetwork",
+    "check_config",
+    "import_plan",
+    "match_published_network",
+    "read_config",
+]

@@ -1,4 +1,7 @@
-"""Reading published NN-Stretch configurations (AnyNet YAML) strictly: what is not understood is refused by its key."""
+"""Reading published NN-Stretch configurations (AnyNet YAML) strictly.
+
+What is not understood is refused by its key.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,33 @@ from nnstretch.errors import BadPlan, BrokenFile, UnknownName
 from nnstretch.files.strict_yaml import parse_yaml
 
 DEVICES = {"cpu": "cpu", "gpu": "gpu", "dsp": "dsp", "hexagon": "dsp"}
-KEYS = frozenset({
-    *("STEM_TYPE", "STEM_W", "STEM_K", "BLOCK_TYPE", "HEAD_W", "DEPTHS", "WIDTHS", "STRIDES", "BOT_MULS", "GROUP_WS", "KERNELS"),
-    *("ORIGINAL_WIDTHS", "SE_ON", "SE_R", "MB_VER", "MB_DOWNSAMPLE", "ACTIVATION_FUN"),
-    *("DEVICES", "STEM_DEVICE", "HEAD_DEVICE", "MERGE_DEVICE"),
-})  # fmt: skip
-LARGEST = {"DEPTHS": 256, "WIDTHS": 1 << 16, "STRIDES": 8, "BOT_MULS": 64, "GROUP_WS": 1 << 16, "KERNELS": 31}
+KEYS = frozenset(
+    {
+        *(
+            "STEM_TYPE",
+            "STEM_W",
+            "STEM_K",
+            "BLOCK_TYPE",
+            "HEAD_W",
+            "DEPTHS",
+            "WIDTHS",
+            "STRIDES",
+            "BOT_MULS",
+            "GROUP_WS",
+            "KERNELS",
+        ),
+        *("ORIGINAL_WIDTHS", "SE_ON", "SE_R", "MB_VER", "MB_DOWNSAMPLE", "ACTIVATION_FUN"),
+        *("DEVICES", "STEM_DEVICE", "HEAD_DEVICE", "MERGE_DEVICE"),
+    }
+)
+LARGEST = {
+    "DEPTHS": 256,
+    "WIDTHS": 1 << 16,
+    "STRIDES": 8,
+    "BOT_MULS": 64,
+    "GROUP_WS": 1 << 16,
+    "KERNELS": 31,
+}
 """A plan beyond these is a typing error, and would only be noticed after minutes of building."""
 
 
@@ -26,7 +50,10 @@ class AnyNetConfig:
     where: str
     block: str
     stem: str | None
-    """res_stem_in (strided 7x7 and pool) or simple_stem_in (strided 3x3); None where the file does not say."""
+    """res_stem_in (strided 7x7 and pool) or simple_stem_in (strided 3x3).
+
+    None where the file does not say.
+    """
     stem_width: int
     head_width: int
     squeeze: bool
@@ -53,9 +80,14 @@ def read_config(path: str | Path) -> AnyNetConfig:
     except OSError as error:
         raise UnknownName(f"no configuration {path}, {error.strerror or error}") from error
     except UnicodeDecodeError as error:
-        raise BrokenFile(f"configuration {path} is no text, byte {error.start}, {error.reason}") from error
+        raise BrokenFile(
+            f"configuration {path} is no text, byte {error.start}, {error.reason}"
+        ) from error
     if not isinstance(data, dict) or not isinstance(data.get("ANYNET"), dict):
-        raise BrokenFile(f"configuration {path} has no ANYNET section, it is no published NN-Stretch configuration")
+        raise BrokenFile(
+            f"configuration {path} has no ANYNET section, it is no published NN-Stretch"
+            " configuration"
+        )
     return AnyNetReader(str(path), data).read()
 
 
@@ -87,7 +119,11 @@ class AnyNetReader:
             widths=widths,
             strides=self.per_branch("STRIDES", int, counts),
             inner=self.per_branch("BOT_MULS", float, counts, default=1.0),
-            group_widths=None if self.get("GROUP_WS", None) is None else self.per_branch("GROUP_WS", int, counts),
+            group_widths=(
+                None
+                if self.get("GROUP_WS", None) is None
+                else self.per_branch("GROUP_WS", int, counts)
+            ),
             kernels=self.kernels(counts),
             merged=self.read_merge(widths),
             devices=devices,
@@ -103,14 +139,23 @@ class AnyNetReader:
 
     def refuse_unknown(self) -> None:
         if unknown := sorted(str(key) for key in self.data["ANYNET"] if key not in KEYS):
-            raise BadPlan(f"unknown key ANYNET.{unknown[0]}, {self.file}, it knows {', '.join(sorted(KEYS))}")
+            raise BadPlan(
+                f"unknown key ANYNET.{unknown[0]}, {self.file}, it knows {', '.join(sorted(KEYS))}"
+            )
         if not self.flag("MB_DOWNSAMPLE", True):
-            raise BadPlan(f"MB_DOWNSAMPLE is False, {self.file}, a strided block shared by the branches is not supported")
+            raise BadPlan(
+                f"MB_DOWNSAMPLE is False, {self.file}, a strided block shared by the branches is"
+                " not supported"
+            )
         classes = self.section("MODEL").get("NUM_CLASSES", 1000)
         if classes != 1000:
-            raise BadPlan(f"NUM_CLASSES is {classes!r}, {self.file}, the published networks have 1000")
+            raise BadPlan(
+                f"NUM_CLASSES is {classes!r}, {self.file}, the published networks have 1000"
+            )
         if self.flag("SE_ON", False) and self.get("SE_R", 0.25) != 0.25:
-            raise BadPlan(f"SE_R is {self.get('SE_R', 0.25)!r}, {self.file}, the published networks have 0.25")
+            raise BadPlan(
+                f"SE_R is {self.get('SE_R', 0.25)!r}, {self.file}, the published networks have 0.25"
+            )
 
     def section(self, name: str) -> dict[str, Any]:
         value = self.data.get(name)
@@ -122,8 +167,15 @@ class AnyNetReader:
 
     def number(self, key: str, default: int) -> int:
         value = self.get(key, default)
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= LARGEST["WIDTHS"]:
-            raise BadPlan(f"{key} is {value!r}, {self.file}, it must be a whole number up to {LARGEST['WIDTHS']}")
+        if (
+            not isinstance(value, int)
+            or isinstance(value, bool)
+            or not 0 <= value <= LARGEST["WIDTHS"]
+        ):
+            raise BadPlan(
+                f"{key} is {value!r}, {self.file}, it must be a whole number up to"
+                f" {LARGEST['WIDTHS']}"
+            )
         return value
 
     def flag(self, key: str, default: bool) -> bool:
@@ -141,47 +193,80 @@ class AnyNetReader:
     def image_size(self) -> int:
         value = self.section("TRAIN").get("IM_SIZE", 224)
         if not isinstance(value, int) or isinstance(value, bool) or not 32 <= value <= 4096:
-            raise BadPlan(f"TRAIN.IM_SIZE is {value!r}, {self.file}, it must be a whole number of pixels from 32 to 4096")
+            raise BadPlan(
+                f"TRAIN.IM_SIZE is {value!r}, {self.file}, it must be a whole number of pixels from"
+                " 32 to 4096"
+            )
         return value
 
     def device(self, value: Any, key: str) -> str:
         if str(value) not in DEVICES:
-            raise BadPlan(f"{key} names unknown processor {value!r}, {self.file}, it is one of {', '.join(DEVICES)}")
+            raise BadPlan(
+                f"{key} names unknown processor {value!r}, {self.file}, it is one of"
+                f" {', '.join(DEVICES)}"
+            )
         return DEVICES[str(value)]
 
     def branch_counts(self) -> list[int]:
         """Branches of every stage: the longest list that any per-branch key has there."""
-        stages = [self.stages(key) for key in ("DEPTHS", "WIDTHS", "STRIDES", "BOT_MULS", "GROUP_WS") if self.get(key, None) is not None]
+        stages = [
+            self.stages(key)
+            for key in ("DEPTHS", "WIDTHS", "STRIDES", "BOT_MULS", "GROUP_WS")
+            if self.get(key, None) is not None
+        ]
         rows = [row for row in stages if row is not None]
         if self.get("DEPTHS", None) is None or not rows or self.stages("DEPTHS") is None:
-            raise BadPlan(f"DEPTHS is {self.get('DEPTHS', None)!r}, {self.file}, it must be a list with an entry per stage")
+            raise BadPlan(
+                f"DEPTHS is {self.get('DEPTHS', None)!r}, {self.file}, it must be a list with an"
+                " entry per stage"
+            )
         length = len(self.stages("DEPTHS") or ())
-        return [max(len(row[i]) if i < len(row) and isinstance(row[i], list) else 1 for row in rows) for i in range(length)]
+        return [
+            max(len(row[i]) if i < len(row) and isinstance(row[i], list) else 1 for row in rows)
+            for i in range(length)
+        ]
 
     def stages(self, key: str) -> list[Any] | None:
         """Entries of every stage; None for one number that stands for all."""
         value = self.get(key, None)
         return value if isinstance(value, list) and value else None
 
-    def per_branch(self, key: str, kind: type, counts: list[int], default: Any = None) -> tuple[tuple[Any, ...], ...]:
+    def per_branch(
+        self, key: str, kind: type, counts: list[int], default: Any = None
+    ) -> tuple[tuple[Any, ...], ...]:
         """[stage][branch], from one number, a number per stage or a list per branch."""
         value = self.get(key, default)
         if isinstance(value, (int, float)):
             value = [value] * len(counts)
         if not isinstance(value, list) or not value:
-            raise BadPlan(f"{key} is {value!r}, {self.file}, it must be a list with an entry per stage")
+            raise BadPlan(
+                f"{key} is {value!r}, {self.file}, it must be a list with an entry per stage"
+            )
         if len(value) != len(counts):
-            raise BadPlan(f"{key} has {len(value)} stages but DEPTHS has {len(counts)}, {self.file}")
-        return tuple(self.row(key, kind, stage, entry, counts[stage]) for stage, entry in enumerate(value))
+            raise BadPlan(
+                f"{key} has {len(value)} stages but DEPTHS has {len(counts)}, {self.file}"
+            )
+        return tuple(
+            self.row(key, kind, stage, entry, counts[stage]) for stage, entry in enumerate(value)
+        )
 
     def row(self, key: str, kind: type, stage: int, entry: Any, count: int) -> tuple[Any, ...]:
         row = tuple(entry) if isinstance(entry, list) else (entry,) * count
         if len(row) != count:
-            raise BadPlan(f"{key} has {len(row)} branches in stage {stage + 1} but another key has {count}, {self.file}")
-        numbers = all(isinstance(v, (int, float)) and not isinstance(v, bool) and 0 < v <= LARGEST[key] for v in row)
+            raise BadPlan(
+                f"{key} has {len(row)} branches in stage {stage + 1} but another key has {count},"
+                f" {self.file}"
+            )
+        numbers = all(
+            isinstance(v, (int, float)) and not isinstance(v, bool) and 0 < v <= LARGEST[key]
+            for v in row
+        )
         if not numbers or (kind is int and any(v != int(v) for v in row)):
             what = "whole numbers" if kind is int else "numbers"
-            raise BadPlan(f"{key} is {list(row)} in stage {stage + 1}, {self.file}, it must be positive {what} up to {LARGEST[key]}")
+            raise BadPlan(
+                f"{key} is {list(row)} in stage {stage + 1}, {self.file}, it must be positive"
+                f" {what} up to {LARGEST[key]}"
+            )
         return tuple(kind(v) for v in row)
 
     def kernels(self, counts: list[int]) -> tuple[int, ...] | None:
@@ -190,23 +275,36 @@ class AnyNetReader:
         rows = self.per_branch("KERNELS", int, counts)
         for stage, row in enumerate(rows):
             if len(set(row)) > 1:
-                raise BadPlan(f"KERNELS is {list(row)} in stage {stage + 1}, {self.file}, its branches must have one kernel")
+                raise BadPlan(
+                    f"KERNELS is {list(row)} in stage {stage + 1}, {self.file}, its branches must"
+                    " have one kernel"
+                )
         return tuple(row[0] for row in rows)
 
     def read_merge(self, widths: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
         value = self.get("ORIGINAL_WIDTHS", None)
         if value is None and self.version() == 1 and max(map(len, widths)) > 1:
-            raise BadPlan(f"ORIGINAL_WIDTHS is missing, {self.file}, MB_VER 1 needs the width that every stage keeps")
+            raise BadPlan(
+                f"ORIGINAL_WIDTHS is missing, {self.file}, MB_VER 1 needs the width that every"
+                " stage keeps"
+            )
         if value is None:
             return tuple(sum(stage) for stage in widths)
         listed = isinstance(value, list) and len(value) == len(widths)
         if not listed or not all(type(v) is int and 0 < v <= LARGEST["WIDTHS"] for v in value):
-            raise BadPlan(f"ORIGINAL_WIDTHS is {value!r}, {self.file}, it must have {len(widths)} whole numbers")
+            raise BadPlan(
+                f"ORIGINAL_WIDTHS is {value!r}, {self.file}, it must have {len(widths)} whole"
+                " numbers"
+            )
         return tuple(value)
 
     def activations(self) -> tuple[str, ...]:
         """Per device; a mark such as `relu(default)` is read as its name."""
-        value = self.get("ACTIVATION_FUN", None) or self.section("MODEL").get("ACTIVATION_FUN") or "relu"
+        value = (
+            self.get("ACTIVATION_FUN", None)
+            or self.section("MODEL").get("ACTIVATION_FUN")
+            or "relu"
+        )
         return tuple(activation_name(v) for v in as_list(value))
 
 

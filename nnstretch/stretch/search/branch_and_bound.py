@@ -1,4 +1,7 @@
-"""The best plan of a space, and how sure that is: prices, bounds, fewer lanes, then labels, with more effort until the proof is whole."""
+"""The best plan of a space, and how sure that is.
+
+Prices, bounds, fewer lanes, then labels, with more effort until the proof is whole.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,23 @@ from nnstretch.stretch.search.search_space import SearchSpace
 from nnstretch.stretch.search.segment_options import BranchCombinations, SegmentOption
 
 Progress = Callable[[str, int, int], None]
-EFFORTS = (BeamLimits(60, 24), BeamLimits(300, 100), BeamLimits(3_000, 600), BeamLimits(30_000, 4_000))
-"""Labels a cut and combinations a lane that a run may keep; the next is tried where one forgot too much."""
-FREE, BOUNDED = (1.3, 1.15, 1.05, 1.015), (1.1, 1.03, 1.015, 1.0)
-"""Factors that a range of input widths spans: at first, while prices are sought, when they are found, where that does not do.
+EFFORTS = (
+    BeamLimits(60, 24),
+    BeamLimits(300, 100),
+    BeamLimits(3_000, 600),
+    BeamLimits(30_000, 4_000),
+)
+"""Labels a cut and combinations a lane that a run may keep.
 
-Where work has a price, ranges must be finer: what is least in time and most in work over a range exists nowhere in it.
+The next is tried where one forgot too much.
+"""
+FREE, BOUNDED = (1.3, 1.15, 1.05, 1.015), (1.1, 1.03, 1.015, 1.0)
+"""Factors that a range of input widths spans.
+
+At first, while prices are sought, when they are found, where that does not do.
+
+Where work has a price, ranges must be finer: what is least in time and most in work over a range
+exists nowhere in it.
 """
 REACH = 0.15
 """Share of the highest price by which prices change at most from one round to the next."""
@@ -36,7 +50,9 @@ VALUES = 5
 FIRST = ((EFFORTS[0], 0.04),)
 PLAN = ((EFFORTS[0], 0.04), (EFFORTS[1], 0.04), (EFFORTS[2], 0.04), (EFFORTS[2], 0.2))
 LAST = ((EFFORTS[2], 0.2), (EFFORTS[3], 0.5), (EFFORTS[3], math.inf))
-"""With which effort labels are followed, and how far above the bound a plan is looked for, as a share."""
+"""With which effort labels are followed, and how far above the bound a plan is looked for, as a
+share.
+"""
 ABOVE = (0.03, 0.1, 0.3, math.inf)
 """How far above the bound a first good plan is looked for, as shares."""
 ROOMS = (0.002, 0.02, 0.2, math.inf)
@@ -68,7 +84,9 @@ class ExactSearch:
 
     @property
     def factors(self) -> tuple[float, ...]:
-        if self.bounds.max_macs < math.inf:  # over a range, work may be overstated but not understated
+        if (
+            self.bounds.max_macs < math.inf
+        ):  # over a range, work may be overstated but not understated
             return (1.0,) * 4
         return BOUNDED if self.bounds.any else FREE
 
@@ -78,7 +96,9 @@ class ExactSearch:
 
     @property
     def search_whole_space(self) -> bool:
-        return self.best is not None and self.lower_bound_us >= self.best.latency_us * (1 - max(self.gap, 1e-9))
+        return self.best is not None and self.lower_bound_us >= self.best.latency_us * (
+            1 - max(self.gap, 1e-9)
+        )
 
     def run(self) -> ExactSearch:
         """Raises nothing: without a plan within the bounds, `best` stays None."""
@@ -102,7 +122,16 @@ class ExactSearch:
     def search_labels(self, found: list[CostToGo], effort: BeamLimits, near: float) -> None:
         """Labels with this much effort; what they forget bounds what may have been missed."""
         near_us = self.bound_us + near * abs(self.bound_us)
-        search = LabelSearch(self.space, self.lanes, found, self.bounds, effort, self.gap, self.best, ceiling_us=near_us)
+        search = LabelSearch(
+            self.space,
+            self.lanes,
+            found,
+            self.bounds,
+            effort,
+            self.gap,
+            self.best,
+            ceiling_us=near_us,
+        )
         search.run(lambda done, of: self.report_progress("following labels", done, of))
         if search.best is not None:
             self.best = search.best
@@ -116,7 +145,10 @@ class ExactSearch:
         return float(values.at[0][0]) + values.prices.constant(self.bounds)
 
     def evaluate(self, prices: Multipliers, finest: float) -> CostToGo:
-        """Bounds at these prices; on the way, a plan that suggests itself, and lanes that can be forgotten."""
+        """Bounds at these prices.
+
+        On the way, a plan that suggests itself, and lanes that can be forgotten.
+        """
         values = cost_to_go(self.space, self.lanes, prices, self.alive, finest)
         self.bound_us = max(self.bound_us, self.relaxed_total(values))
         self.greedy_plan(values)
@@ -124,7 +156,10 @@ class ExactSearch:
         return values
 
     def optimise_multipliers(self) -> list[CostToGo]:
-        """Good prices, by cutting planes: every plan says how high the bound at other prices can be at most (Kelley, 1960)."""
+        """Good prices, by cutting planes.
+
+        Every plan says how high the bound at other prices can be at most (Kelley, 1960).
+        """
         most_macs, most_params = self.scale()
         here = Multipliers(most_macs / 3)
         if not (self.bounds.min_macs > 0 or self.bounds.max_macs < math.inf):
@@ -142,28 +177,51 @@ class ExactSearch:
         return sorted(self.known.values(), key=lambda v: -self.relaxed_total(v))[:VALUES]
 
     def scale(self) -> tuple[float, float]:
-        """The highest prices considered: three times what a MAC costs when all processors work, and as much for the parameters."""
+        """The highest prices considered.
+
+        Three times what a MAC costs when all processors work, and as much for the parameters.
+        """
         us, macs = self.space.original(0, len(self.space.cuts) - 1)
         each = 1 / sum(macs / one for one in us.values()) if macs else 0.0
         return 3 * each, 3 * each * macs / max(1, self.space.stretcher.graph.params)
 
-    def propose_multipliers(self, most_macs: float, most_params: float) -> tuple[Multipliers, float]:
+    def propose_multipliers(
+        self, most_macs: float, most_params: float
+    ) -> tuple[Multipliers, float]:
         """Where the plans seen so far leave most room for the bound, and how much."""
         low = -most_macs if self.bounds.max_macs < math.inf else 0.0
         steps = np.linspace(0.0, 1.0, 121)
-        per_mac = low + (most_macs - low) * steps if self.bounds.min_macs > 0 or low else np.zeros(1)
+        per_mac = (
+            low + (most_macs - low) * steps if self.bounds.min_macs > 0 or low else np.zeros(1)
+        )
         per_param = most_params * steps if self.bounds.min_params > 0 else np.zeros(1)
         if self.tried:  # not far from the best so far: far away, few plans have been seen
             best = max(self.tried, key=lambda p: self.tried[p])
             per_mac = per_mac[np.abs(per_mac - best.per_mac) <= REACH * most_macs + 1e-30]
             per_param = per_param[np.abs(per_param - best.per_param) <= REACH * most_params + 1e-30]
         room = np.full((len(per_mac), len(per_param)), np.inf)
-        target = np.where(per_mac >= 0, self.bounds.min_macs, min(self.bounds.max_macs, 1e30))[:, None]
+        target = np.where(per_mac >= 0, self.bounds.min_macs, min(self.bounds.max_macs, 1e30))[
+            :, None
+        ]
         for latency_us, macs, params in self.cutting_planes:
-            room = np.minimum(room, latency_us + per_mac[:, None] * (target - macs) + per_param * (self.bounds.min_params - params))
-        for tried, total in self.tried.items():  # close to where bounds are known, little more is in them, whatever plans say
+            room = np.minimum(
+                room,
+                latency_us
+                + per_mac[:, None] * (target - macs)
+                + per_param * (self.bounds.min_params - params),
+            )
+        for (
+            tried,
+            total,
+        ) in (
+            self.tried.items()
+        ):  # close to where bounds are known, little more is in them, whatever plans say
             near = np.abs(per_mac - tried.per_mac)[:, None] <= NEXT * most_macs
-            room = np.where(near & (np.abs(per_param - tried.per_param) <= NEXT * most_params + 1e-30), np.minimum(room, total), room)
+            room = np.where(
+                near & (np.abs(per_param - tried.per_param) <= NEXT * most_params + 1e-30),
+                np.minimum(room, total),
+                room,
+            )
         row, column = np.unravel_index(int(room.argmax()), room.shape)
         return Multipliers(float(per_mac[row]), float(per_param[column])), float(room.max())
 
@@ -173,31 +231,52 @@ class ExactSearch:
             self.tried[prices] = self.relaxed_total(self.known[prices])
 
     def greedy_plan(self, values: CostToGo) -> None:
-        """Follow the bounds to a plan; keep it where it meets the whole network's bounds and is the fastest yet."""
+        """Follow the bounds to a plan.
+
+        Keep it where it meets the whole network's bounds and is the fastest yet.
+        """
         i, width, last = 0, self.space.original_width(0), len(self.space.cuts) - 1
         steps: list[tuple[int, tuple[int, ...]]] = []
         latency = macs = params = 0.0
         held = np.zeros((1, len(self.space.limited)))
         while i < last:
             row = int(np.searchsorted(self.space.merged_widths(i), width))
-            order = sorted((n for n in self.alive if n in values.lanes and self.lanes[n].i == i), key=lambda n: float(values.lanes[n][row]))
-            taken = next((t for n in order[:6] if (t := self.best_combination(n, width, values)) is not None), None)
+            order = sorted(
+                (n for n in self.alive if n in values.lanes and self.lanes[n].i == i),
+                key=lambda n: float(values.lanes[n][row]),
+            )
+            taken = next(
+                (
+                    t
+                    for n in order[:6]
+                    if (t := self.best_combination(n, width, values)) is not None
+                ),
+                None,
+            )
             if taken is None:
                 return
             number, options, pick = taken
             steps.append((number, options))
-            latency, macs, params = latency + float(pick.latency_us[0]), macs + float(pick.macs[0]), params + float(pick.params[0])
+            latency, macs, params = (
+                latency + float(pick.latency_us[0]),
+                macs + float(pick.macs[0]),
+                params + float(pick.params[0]),
+            )
             held = held + pick.params_held
             i, width = self.lanes[number].j, int(pick.width[0])
         self.cutting_planes.append((latency, macs, params))
-        if self.bounds.keeps(np.array(macs), np.array(params), held).all() and (self.best is None or latency < self.best.latency_us):
+        if self.bounds.keeps(np.array(macs), np.array(params), held).all() and (
+            self.best is None or latency < self.best.latency_us
+        ):
             self.best = PlanPath(latency, tuple(steps))
         lanes = {number for number, _ in steps}
         if self.best is None or not lanes <= self.used:
             self.used |= lanes
             self.local_search([values], EFFORTS[0], ABOVE if self.best is None else ABOVE[:2])
 
-    def local_search(self, found: list[CostToGo], effort: BeamLimits, shares: Sequence[float] = ABOVE) -> None:
+    def local_search(
+        self, found: list[CostToGo], effort: BeamLimits, shares: Sequence[float] = ABOVE
+    ) -> None:
         """A better plan over the lanes of the descents so far: they are few."""
         near = self.promising_options(found) if len(found) > 1 else set()
         known = (self.used | near).intersection(*(v.lanes for v in found))
@@ -206,7 +285,17 @@ class ExactSearch:
         for n, above in enumerate(shares):
             self.report_progress("polishing", n + 1, len(shares))
             ceiling_us = self.bound_us + above * abs(self.bound_us)
-            search = LabelSearch(self.space, self.lanes, found, self.bounds, effort, self.gap, self.best, sorted(known), ceiling_us).run()
+            search = LabelSearch(
+                self.space,
+                self.lanes,
+                found,
+                self.bounds,
+                effort,
+                self.gap,
+                self.best,
+                sorted(known),
+                ceiling_us,
+            ).run()
             if search.best is not self.best:
                 self.best = search.best
                 return
@@ -217,10 +306,17 @@ class ExactSearch:
         """Lanes that lead to the least bounds when they are worst priced."""
         every = [self.reduced_costs(values) for values in found]
         common = set.intersection(*(set(regrets) for regrets in every))
-        worst = {n: max(self.relaxed_total(v) + regrets[n] for v, regrets in zip(found, every, strict=True)) for n in common}
+        worst = {
+            n: max(
+                self.relaxed_total(v) + regrets[n] for v, regrets in zip(found, every, strict=True)
+            )
+            for n in common
+        }
         return set(sorted(worst, key=lambda n: worst[n])[:PROMISING])
 
-    def best_combination(self, number: int, width: int, values: CostToGo) -> tuple[int, tuple[int, ...], BranchCombinations] | None:
+    def best_combination(
+        self, number: int, width: int, values: CostToGo
+    ) -> tuple[int, tuple[int, ...], BranchCombinations] | None:
         """The combination of one lane that leads on best."""
         lane = self.lanes[number]
         row = int(np.searchsorted(self.space.merged_widths(lane.i), width))
@@ -229,7 +325,9 @@ class ExactSearch:
             return None
         for share in ROOMS:
             room = bound + share * max(abs(bound), 1000.0) if share < math.inf else math.inf
-            options, _ = candidate_combinations(lane, width, values, values.ways[number], self.bounds, room, 4_000)
+            options, _ = candidate_combinations(
+                lane, width, values, values.ways[number], self.bounds, room, 4_000
+            )
             found = lane.branch_totals(width)
             if options is None or found is None:
                 continue
@@ -237,31 +335,47 @@ class ExactSearch:
             if len(picks):
                 after = values.prices.reduced(picks.latency_us, picks.macs, picks.params)
                 if lane.j < len(self.space.cuts) - 1:
-                    after = after + values.at[lane.j][np.searchsorted(self.space.merged_widths(lane.j), picks.width)]
+                    after = (
+                        after
+                        + values.at[lane.j][
+                            np.searchsorted(self.space.merged_widths(lane.j), picks.width)
+                        ]
+                    )
                 pick = picks.take(np.array([int(after.argmin())]))
                 return number, tuple(int(o[0]) for o in pick.options), pick
         return None
 
     def k_best(self, count: int) -> list[PlanPath]:
-        """The best plans that differ from those before in where they branch, on what, or how they merge (Lawler, 1972).
+        """The best plans that differ from those before in where they branch, on what, or how they
+        merge (Lawler, 1972).
 
         Found with limited effort: good alternatives, not proven second and third.
         """
         found = [self.best] if self.best is not None else []
         if not count or not found:
             return []
-        values = cost_to_go(self.space, self.lanes, max(self.tried, key=lambda p: self.tried[p]), None, self.factors[1])
+        values = cost_to_go(
+            self.space,
+            self.lanes,
+            max(self.tried, key=lambda p: self.tried[p]),
+            None,
+            self.factors[1],
+        )
         waiting: list[tuple[float, PlanPath, frozenset[int]]] = []
         without: frozenset[int] = frozenset()
         for n in range(count):
             branched = [number for number, _ in found[-1].steps if self.lanes[number].branched]
             for k, number in enumerate(branched):
-                self.report_progress("alternatives", n * len(branched) + k + 1, count * len(branched))
+                self.report_progress(
+                    "alternatives", n * len(branched) + k + 1, count * len(branched)
+                )
                 path = self.best_without(values, without | {number})
                 if path is not None:
                     waiting.append((path.latency_us, path, without | {number}))
             waiting.sort(key=lambda w: w[0])
-            waiting = [w for w in waiting if all(plan_skeleton(w[1]) != plan_skeleton(f) for f in found)]
+            waiting = [
+                w for w in waiting if all(plan_skeleton(w[1]) != plan_skeleton(f) for f in found)
+            ]
             if not waiting:
                 break
             _, path, without = waiting.pop(0)
@@ -271,8 +385,22 @@ class ExactSearch:
     def best_without(self, values: CostToGo, without: frozenset[int]) -> PlanPath | None:
         only = [n for n in values.lanes if n not in without]
         for above in (*ABOVE, math.inf):
-            ceiling_us = self.relaxed_total(values) + above * abs(self.bound_us) if above < math.inf else math.inf
-            search = LabelSearch(self.space, self.lanes, [values], self.bounds, EFFORTS[0], 0.0, None, only, ceiling_us).run()
+            ceiling_us = (
+                self.relaxed_total(values) + above * abs(self.bound_us)
+                if above < math.inf
+                else math.inf
+            )
+            search = LabelSearch(
+                self.space,
+                self.lanes,
+                [values],
+                self.bounds,
+                EFFORTS[0],
+                0.0,
+                None,
+                only,
+                ceiling_us,
+            ).run()
             if search.best is not None:
                 return search.best
         return None
@@ -280,7 +408,10 @@ class ExactSearch:
     def prune_options(self, values: CostToGo) -> None:
         """Lanes through which no plan can beat the best one."""
         if self.best is not None:
-            limit, regrets = self.best.latency_us - self.relaxed_total(values), self.reduced_costs(values)
+            limit, regrets = (
+                self.best.latency_us - self.relaxed_total(values),
+                self.reduced_costs(values),
+            )
             self.alive = [n for n in self.alive if regrets.get(n, math.inf) < limit]
 
     def reduced_costs(self, values: CostToGo) -> dict[int, float]:
@@ -291,7 +422,9 @@ class ExactSearch:
             lane = self.lanes[n]
             there = np.isfinite(values.lanes[n])
             if lane.i in reach and there.any():
-                found[n] = reach[lane.i] + float((values.lanes[n][there] - values.at[lane.i][there]).min())
+                found[n] = reach[lane.i] + float(
+                    (values.lanes[n][there] - values.at[lane.i][there]).min()
+                )
                 reach[lane.j] = min(reach.get(lane.j, math.inf), found[n])
         return found
 

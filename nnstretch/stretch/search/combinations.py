@@ -23,24 +23,38 @@ from nnstretch.stretch.search.segment_options import SegmentOption
 MANY = 2_000
 """Combinations from which on it pays to look for those that others do better."""
 PRODUCTS = 10_000_000
-"""Pairs that are looked at for one lane and input width; beyond, the options with the worst bounds are left out."""
+"""Pairs that are looked at for one lane and input width.
+
+Beyond, the options with the worst bounds are left out.
+"""
 SLICE = 500_000
 
 
 def candidate_combinations(
-    lane: SegmentOption, width: int, values: CostToGo, ways: SegmentMultipliers, bounds: NetworkLimits, slack_us: float, most: int
+    lane: SegmentOption,
+    width: int,
+    values: CostToGo,
+    ways: SegmentMultipliers,
+    bounds: NetworkLimits,
+    slack_us: float,
+    most: int,
 ) -> tuple[tuple[Array, ...] | None, float]:
-    """Options of every branch, as parallel arrays, whose bound on the reduced latency to the output is below `room_us`.
+    """Options of every branch, as parallel arrays, whose bound on the reduced latency to the output
+    is below `room_us`.
 
-    Of more than `most`, those with the least bounds; the second value is the least bound of what was left out although it
-    was below the room, infinite where nothing was. None where no combination is good enough.
+    Of more than `most`, those with the least bounds; the second value is the least bound of what
+    was left out although it was below the room, infinite where nothing was. None where no
+    combination is good enough.
     """
     entries = lane.entry_costs(width)
     if entries is None:
         return None, np.inf
     read = [EntryBins(e.us[None], e.macs[None], e.params[None]) for e in entries]
     least = segment_bound(lane, read, ways, values)
-    alone = [float(tightest_bound(lane, least[k : k + 1], ways.take([k]), values)[0]) for k in range(len(ways))]
+    alone = [
+        float(tightest_bound(lane, least[k : k + 1], ways.take([k]), values)[0])
+        for k in range(len(ways))
+    ]
     way = ways.take([int(np.argmax(alone))])
     raced = deadline_costs(lane, read, way, values.prices)
     if not np.isfinite(raced.costs).any():
@@ -52,7 +66,10 @@ def candidate_combinations(
 
 @dataclass(frozen=True)
 class BranchOptions:
-    """What one branch may be, as parallel arrays; of several branches together, the slowest latency and sums of the rest."""
+    """What one branch may be, as parallel arrays.
+
+    Of several branches together, the slowest latency and sums of the rest.
+    """
 
     us: Array
     reward: Array
@@ -67,28 +84,49 @@ class BranchOptions:
 
     def with_rewards(self, other: BranchOptions) -> BranchOptions:
         us, largest = np.maximum(self.us, other.us), np.maximum(self.largest, other.largest)
-        sums = (self.handed + other.handed, self.macs + other.macs, largest, self.params + other.params)
+        sums = (
+            self.handed + other.handed,
+            self.macs + other.macs,
+            largest,
+            self.params + other.params,
+        )
         return BranchOptions(us, self.reward + other.reward, *sums)
 
 
-def branch_options(lane: SegmentOption, read: list[EntryBins], way: SegmentMultipliers, values: CostToGo) -> list[BranchOptions]:
+def branch_options(
+    lane: SegmentOption, read: list[EntryBins], way: SegmentMultipliers, values: CostToGo
+) -> list[BranchOptions]:
     """Every option of every branch."""
     prices = values.prices
-    per_mac, per_channel = prices.per_mac + float(way.per_mac[0]), float(way.per_channel[0]) + lane.merge_us_per_channel
+    per_mac, per_channel = (
+        prices.per_mac + float(way.per_mac[0]),
+        float(way.per_channel[0]) + lane.merge_us_per_channel,
+    )
     found = []
     for side, entry in zip(lane.branch_tables, read, strict=True):
         one = entry.us[0, side.first] + side.us
         us = np.where(one <= (lane.limits_us[1] if lane.branched else np.inf), one, np.inf)
-        macs, params = entry.macs[0, side.first] + side.macs, entry.params[0, side.first] + side.params
+        macs, params = (
+            entry.macs[0, side.first] + side.macs,
+            entry.params[0, side.first] + side.params,
+        )
         reward = per_mac * macs + prices.per_param * params - per_channel * side.channels_out
         found.append(BranchOptions(us, reward, side.channels_out, macs, macs, params))
     return found
 
 
 def feasible_combinations(
-    lane: SegmentOption, raced: DeadlineTable, sides: list[BranchOptions], bounds: NetworkLimits, slack_us: float, most: int, tail: float
+    lane: SegmentOption,
+    raced: DeadlineTable,
+    sides: list[BranchOptions],
+    bounds: NetworkLimits,
+    slack_us: float,
+    most: int,
+    tail: float,
 ) -> tuple[tuple[Array, ...] | None, float]:
-    """Branch by branch, dropping what no choice of the others can save, and what another does better in every way."""
+    """Branch by branch, dropping what no choice of the others can save, and what another does
+    better in every way.
+    """
     deadlines = raced.deadline_us[0]
     best = [reward[0, 0] for reward in raced.rewards]
     left_out = np.inf
@@ -96,7 +134,9 @@ def feasible_combinations(
     held: BranchOptions | None = None
     for b, side in enumerate(sides):
         ahead = remaining_cost_by_deadline(deadlines, best[b + 1 :], raced.meets_demands[0])
-        alone = remaining_cost_by_deadline(deadlines, best[:b] + best[b + 1 :], raced.meets_demands[0])
+        alone = remaining_cost_by_deadline(
+            deadlines, best[:b] + best[b + 1 :], raced.meets_demands[0]
+        )
         fits = np.flatnonzero(np.isfinite(side.us))
         least = alone[np.searchsorted(deadlines, side.us[fits])] - side.reward[fits]
         fits = fits[least <= slack_us]
@@ -127,13 +167,23 @@ def feasible_combinations(
     return (rows if held is not None and len(held.us) else None), left_out
 
 
-def undominated_options(lane: SegmentOption, options: BranchOptions, bounds: NetworkLimits, alone: bool = False) -> Array:
-    """Those to which no other that hands over as many channels is at least equal in all that counts; all, where that is dear to know."""
+def undominated_options(
+    lane: SegmentOption, options: BranchOptions, bounds: NetworkLimits, alone: bool = False
+) -> Array:
+    """Those to which no other that hands over as many channels is at least equal in all that
+    counts; all, where that is dear to know.
+    """
     everyone = np.arange(len(options.us))
     if not lane.branched or (bounds.min_params > 0 and bounds.min_macs > 0) or bounds.max_held:
         return everyone
     limits, before = lane.space.limits, lane.original[1]
-    resources = [options.macs if bounds.min_macs > 0 else np.minimum(options.macs, limits.segment_macs * before)]
+    resources = [
+        (
+            options.macs
+            if bounds.min_macs > 0
+            else np.minimum(options.macs, limits.segment_macs * before)
+        )
+    ]
     if not alone:  # of one branch alone, the largest is itself
         resources.append(np.minimum(options.largest, limits.main_macs * before))
     resources += [-options.macs] if bounds.max_macs < np.inf else []
@@ -147,16 +197,27 @@ def meets_capacity(lane: SegmentOption, options: BranchOptions) -> Array:
     limits, before = lane.space.limits, lane.original[1]
     if not lane.branched:
         return np.arange(len(options.us))
-    return np.flatnonzero((options.macs >= limits.segment_macs * before) & (options.largest >= limits.main_macs * before))
+    return np.flatnonzero(
+        (options.macs >= limits.segment_macs * before)
+        & (options.largest >= limits.main_macs * before)
+    )
 
 
-def bounded_pairs(deadlines: Array, ahead: Array, held: BranchOptions, more: BranchOptions, slack_us: float) -> tuple[Array, Array, Array]:
+def bounded_pairs(
+    deadlines: Array, ahead: Array, held: BranchOptions, more: BranchOptions, slack_us: float
+) -> tuple[Array, Array, Array]:
     """Pairs of what is held and one more option whose bound fits the room, a slice at a time."""
-    found: list[tuple[Array, Array, Array]] = [(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0))]
+    found: list[tuple[Array, Array, Array]] = [
+        (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0))
+    ]
     size = max(1, SLICE // max(1, len(more.us)))
     for low in range(0, len(held.us), size):
         both = np.maximum(held.us[low : low + size, None], more.us)
-        bound = ahead[np.searchsorted(deadlines, both)] - held.reward[low : low + size, None] - more.reward
+        bound = (
+            ahead[np.searchsorted(deadlines, both)]
+            - held.reward[low : low + size, None]
+            - more.reward
+        )
         left, right = np.nonzero(bound <= slack_us)
         found.append((left + low, right, bound[left, right]))
     left, right, least = (np.concatenate(part) for part in zip(*found, strict=True))
@@ -164,7 +225,10 @@ def bounded_pairs(deadlines: Array, ahead: Array, held: BranchOptions, more: Bra
 
 
 def remaining_cost_by_deadline(deadlines: Array, others: list[Array], able: Array) -> Array:
-    """For every deadline: the least of later deadlines less what the other branches earn by them; infinite behind the last."""
+    """For every deadline: the least of later deadlines less what the other branches earn by them.
+
+    Infinite behind the last.
+    """
     total: Array | float = 0.0
     for other in others:
         total = total + other

@@ -1,8 +1,10 @@
-"""Why a segment is refused: pure questions about a trial, and the same limits for whole arrays of them.
+"""Why a segment is refused.
 
-Sources: the rules are NN-Stretch's (MobiSys'23 slides: cost-amortised meeting points, no stragglers;
-its public script: capacity 0.4 and 0.8, latency 0.8). Its paper's alpha and beta were never published,
-so they are settings here.
+Pure questions about a trial, and the same limits for whole arrays of them.
+
+Sources: the rules are NN-Stretch's (MobiSys'23 slides: cost-amortised meeting points, no
+stragglers; its public script: capacity 0.4 and 0.8, latency 0.8). Its paper's alpha and beta were
+never published, so they are settings here.
 """
 
 from __future__ import annotations
@@ -34,10 +36,20 @@ class SegmentLimits:
     def __post_init__(self) -> None:
         for name in ("alpha", "beta"):
             if not getattr(self, name) > 0:
-                raise BadInput(f"{name} is {getattr(self, name)}, search settings, it must be above 0")
-        for name, most in (("min_depth", 1), ("min_width", 1), ("main_macs", 4), ("segment_macs", 4)):
+                raise BadInput(
+                    f"{name} is {getattr(self, name)}, search settings, it must be above 0"
+                )
+        for name, most in (
+            ("min_depth", 1),
+            ("min_width", 1),
+            ("main_macs", 4),
+            ("segment_macs", 4),
+        ):
             if not 0 <= getattr(self, name) <= most:
-                raise BadInput(f"{name} is {getattr(self, name)}, search settings, it must be a share between 0 and {most}")
+                raise BadInput(
+                    f"{name} is {getattr(self, name)}, search settings, it must be a share between"
+                    f" 0 and {most}"
+                )
 
 
 def branched_segments(trial: Trial) -> tuple[SegmentCost, ...]:
@@ -58,7 +70,13 @@ class CostAmortised:
         for segment in branched_segments(trial):
             limit_us = self.alpha * segment.original_us
             if segment.communication_us > limit_us:
-                return Violation("cost_amortised", segment_name(segment), segment.communication_us, limit_us, "us")
+                return Violation(
+                    "cost_amortised",
+                    segment_name(segment),
+                    segment.communication_us,
+                    limit_us,
+                    "us",
+                )
         return None
 
 
@@ -72,7 +90,13 @@ class NoStragglers:
         for segment in branched_segments(trial):
             slowest = max(branch.latency_us for branch in segment.branches)
             if slowest > self.beta * segment.original_us:
-                return Violation("no_stragglers", segment_name(segment), slowest, self.beta * segment.original_us, "us")
+                return Violation(
+                    "no_stragglers",
+                    segment_name(segment),
+                    slowest,
+                    self.beta * segment.original_us,
+                    "us",
+                )
         return None
 
 
@@ -87,9 +111,21 @@ class CapacityLimit:
         for segment in branched_segments(trial):
             macs = [branch.macs for branch in segment.branches]
             if max(macs) < self.main_macs * segment.original_macs:
-                return Violation("main_branch", segment_name(segment), max(macs), self.main_macs * segment.original_macs, "MACs at least")
+                return Violation(
+                    "main_branch",
+                    segment_name(segment),
+                    max(macs),
+                    self.main_macs * segment.original_macs,
+                    "MACs at least",
+                )
             if sum(macs) < self.segment_macs * segment.original_macs:
-                return Violation("capacity", segment_name(segment), sum(macs), self.segment_macs * segment.original_macs, "MACs at least")
+                return Violation(
+                    "capacity",
+                    segment_name(segment),
+                    sum(macs),
+                    self.segment_macs * segment.original_macs,
+                    "MACs at least",
+                )
         return None
 
 
@@ -103,7 +139,9 @@ class MemoryLimit:
         held: dict[str, float] = {}
         for segment in trial.segments:
             for branch in segment.branches:
-                held[branch.processor] = held.get(branch.processor, 0) + branch.params * self.soc.element_bytes
+                held[branch.processor] = (
+                    held.get(branch.processor, 0) + branch.params * self.soc.element_bytes
+                )
         for name, size in held.items():
             limit = self.soc.processor(name).memory_bytes
             if limit is not None and size > limit:
@@ -111,5 +149,12 @@ class MemoryLimit:
         return None
 
 
-def constraints_of(limits: SegmentLimits, soc: Soc) -> tuple[CostAmortised | NoStragglers | CapacityLimit | MemoryLimit, ...]:
-    return (CostAmortised(limits.alpha), NoStragglers(limits.beta), CapacityLimit(limits.main_macs, limits.segment_macs), MemoryLimit(soc))
+def constraints_of(
+    limits: SegmentLimits, soc: Soc
+) -> tuple[CostAmortised | NoStragglers | CapacityLimit | MemoryLimit, ...]:
+    return (
+        CostAmortised(limits.alpha),
+        NoStragglers(limits.beta),
+        CapacityLimit(limits.main_macs, limits.segment_macs),
+        MemoryLimit(soc),
+    )

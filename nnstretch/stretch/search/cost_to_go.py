@@ -25,24 +25,40 @@ FEW = 30
 """Input widths of which bounds are told one by one."""
 
 SAMPLE = 100
-"""Options of a branch that are looked at to choose between ways to relax a lane; the bound itself looks at all."""
+"""Options of a branch that are looked at to choose between ways to relax a lane.
+
+The bound itself looks at all.
+"""
 
 CHUNK = 10_000
-"""Numbers of an array over (way to relax, range, option) at a time: small arrays stay in the cache, and their memory is used again at once."""
+"""Numbers of an array over (way to relax, range, option) at a time.
+
+Small arrays stay in the cache, and their memory is used again at once.
+"""
 
 
 def multiplier_candidates(lane: SegmentOption, values: CostToGo) -> SegmentMultipliers:
-    """Candidates: a MAC of the segment worth up to one over the sum of rates, a channel what the tail's lines say."""
+    """Candidates: a MAC of the segment worth up to one over the sum of rates, a channel what the
+    tail's lines say.
+    """
     if not lane.branched:
         return SegmentMultipliers(np.zeros(1), np.zeros(1))
     us, macs = lane.space.original(lane.i, lane.j)
     rate = sum(macs / (us[p] * lane.slowdown) for p in lane.team)
-    extra = np.array(sorted({max(0.0, share / rate - values.prices.per_mac) for share in (0.0, 0.8)}))
+    extra = np.array(
+        sorted({max(0.0, share / rate - values.prices.per_mac) for share in (0.0, 0.8)})
+    )
     slopes = values.tails[lane.j].slopes if lane.merge == "concat" else np.zeros(1)
     return SegmentMultipliers(np.repeat(extra, len(slopes)), np.tile(slopes, len(extra)))
 
 
-def cost_to_go(space: SearchSpace, lanes: Sequence[SegmentOption], prices: Multipliers, alive: Sequence[int] | None = None, finest: float = 1.05) -> CostToGo:
+def cost_to_go(
+    space: SearchSpace,
+    lanes: Sequence[SegmentOption],
+    prices: Multipliers,
+    alive: Sequence[int] | None = None,
+    finest: float = 1.05,
+) -> CostToGo:
     """Backwards from the output, over ranges of input widths that span a factor of `finest`."""
     values = CostToGo(prices)
     last = len(space.cuts) - 1
@@ -72,7 +88,9 @@ def cost_to_go(space: SearchSpace, lanes: Sequence[SegmentOption], prices: Multi
     return values
 
 
-def bound_option(number: int, lane: SegmentOption, values: CostToGo, starts: Array, full: int) -> Array | None:
+def bound_option(
+    number: int, lane: SegmentOption, values: CostToGo, starts: Array, full: int
+) -> Array | None:
     """The lane's bound over ranges: the ways that are best at a few of them, everywhere."""
     ways = multiplier_candidates(lane, values)
     own = int(np.searchsorted(starts, full, side="right")) - 1
@@ -82,17 +100,33 @@ def bound_option(number: int, lane: SegmentOption, values: CostToGo, starts: Arr
         return None
     few = read if lane.merge == "project" else [r.take(near) for r in read]
     if len(ways) > 2:
-        least = segment_bound(lane, few, ways, values, [side.subsample(SAMPLE) for side in lane.branch_tables])
-        alone = np.array([tightest_bound(lane, least[k : k + 1], ways.take([k]), values) for k in range(len(ways))])
+        least = segment_bound(
+            lane, few, ways, values, [side.subsample(SAMPLE) for side in lane.branch_tables]
+        )
+        alone = np.array(
+            [
+                tightest_bound(lane, least[k : k + 1], ways.take([k]), values)
+                for k in range(len(ways))
+            ]
+        )
         ways = ways.take(sorted({int(k) for k in alone.argmax(axis=0)}))
     values.ways[number] = ways
     if lane.merge == "project":
         return tightest_bound(lane, segment_bound(lane, read, ways, values), ways, values)
     above = int(np.searchsorted(starts, full, side="right"))
     step = max(4, CHUNK // (len(ways) * sum(len(side.us) for side in lane.branch_tables)))
-    rows = [np.arange(a, min(a + step, end)) for begin, end in ((0, above), (above, len(starts))) for a in range(begin, end, step)]
+    rows = [
+        np.arange(a, min(a + step, end))
+        for begin, end in ((0, above), (above, len(starts)))
+        for a in range(begin, end, step)
+    ]
     parts = [[r.take(some) for r in read] for some in rows]
-    return np.concatenate([tightest_bound(lane, segment_bound(lane, part, ways, values), ways, values) for part in parts])
+    return np.concatenate(
+        [
+            tightest_bound(lane, segment_bound(lane, part, ways, values), ways, values)
+            for part in parts
+        ]
+    )
 
 
 def affine_minorants(widths: Array, values: Array, full: int) -> AffineMinorants:
@@ -100,7 +134,9 @@ def affine_minorants(widths: Array, values: Array, full: int) -> AffineMinorants
     finite = np.isfinite(values) & (widths != full)
     whole = float(values[np.searchsorted(widths, full)])
     if finite.sum() < 2:
-        return AffineMinorants(np.zeros(1), np.array([float(values[finite].min(initial=np.inf))]), full, whole)
+        return AffineMinorants(
+            np.zeros(1), np.array([float(values[finite].min(initial=np.inf))]), full, whole
+        )
     x, y = widths[finite].astype(float), values[finite]
     slopes = {0.0}
     for centre in (1.1, 1.6):
@@ -112,7 +148,9 @@ def affine_minorants(widths: Array, values: Array, full: int) -> AffineMinorants
 
 
 def width_bins(space: SearchSpace, i: int, finest: float) -> Array:
-    """Where ranges of input widths begin among a cut's: each spans a factor of at most `finest`; the original width stands alone.
+    """Where ranges of input widths begin among a cut's: each spans a factor of at most `finest`.
+
+    The original width stands alone.
 
     Of few widths, each is a range of its own.
     """

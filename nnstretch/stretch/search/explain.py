@@ -1,6 +1,9 @@
-"""Why branches may or may not meet at one cut: every segment that ends there, against every rule, in numbers.
+"""Why branches may or may not meet at one cut.
 
-Segments start from tensors of the original width, as in `counts.refusals`, and rules are asked in the same order.
+Every segment that ends there, against every rule, in numbers.
+
+Segments start from tensors of the original width, as in `counts.refusals`, and rules are asked in
+the same order.
 """
 
 from __future__ import annotations
@@ -35,7 +38,10 @@ class RemainingOptions:
 
 @dataclass(frozen=True, slots=True)
 class SegmentVerdict:
-    """One segment under one team: the rule that forbids branches there, or what is left and how fast that is."""
+    """One segment under one team.
+
+    The rule that forbids branches there, or what is left and how fast that is.
+    """
 
     start: str
     end: str
@@ -53,13 +59,18 @@ class SegmentVerdict:
         return self.fastest_us is not None
 
     def __str__(self) -> str:
-        where = f"{self.start} -> {self.end} on {'+'.join(self.team)}" + (" (project)" if self.merge == "project" else "")
+        where = f"{self.start} -> {self.end} on {'+'.join(self.team)}" + (
+            " (project)" if self.merge == "project" else ""
+        )
         if self.first_violation is not None:
             return f"{where}: {format_violation(self.first_violation)}"
         counts = ", ".join(f"{side.processor} {side.kept} of {side.of}" for side in self.left)
         if self.fastest_us is None:
             return f"{where}: each rule alone leaves branches ({counts}), all together leave none"
-        times = f"fastest {format_amount(self.fastest_us, 'us')}, original {format_amount(self.original_us, 'us')}"
+        times = (
+            f"fastest {format_amount(self.fastest_us, 'us')}, original"
+            f" {format_amount(self.original_us, 'us')}"
+        )
         speed = f"{times} ({self.original_us / self.fastest_us:.2f}x)"
         return f"{where}: allowed, branches left {counts}, {speed}"
 
@@ -73,13 +84,18 @@ class Explanation:
     """Why nothing meets at this cut at all; empty at a meeting point."""
     verdicts: tuple[SegmentVerdict, ...] = ()
     idle: tuple[str, ...] = ()
-    """Starts from which no convolution or linear layer lies on the way, so there is nothing to branch."""
+    """Starts from which no convolution or linear layer lies on the way, so there is nothing to
+    branch.
+    """
 
     @property
     def lines(self) -> tuple[str, ...]:
         if self.reason:
             return (f"{self.cut} is no meeting point: {self.reason}",)
-        return (*(f"{start} -> {self.cut}: no weighted work to branch" for start in self.idle), *map(str, self.verdicts))
+        return (
+            *(f"{start} -> {self.cut}: no weighted work to branch" for start in self.idle),
+            *map(str, self.verdicts),
+        )
 
 
 def format_amount(value: float, unit: str) -> str:
@@ -88,23 +104,40 @@ def format_amount(value: float, unit: str) -> str:
 
 
 def format_violation(violation: Violation) -> str:
-    """`cost_amortised needs 812 us, limit 640 us`; `capacity has 7e+05 MACs, limit at least 8e+05 MACs`."""
+    """`cost_amortised needs 812 us, limit 640 us`.
+
+    `capacity has 7e+05 MACs, limit at least 8e+05 MACs`.
+    """
     unit, least = violation.unit.removesuffix(" at least"), violation.unit.endswith(" at least")
     demand, limit = format_amount(violation.demand, unit), format_amount(violation.limit, unit)
-    return f"{violation.rule} has {demand}, limit at least {limit}" if least else f"{violation.rule} needs {demand}, limit {limit}"
+    return (
+        f"{violation.rule} has {demand}, limit at least {limit}"
+        if least
+        else f"{violation.rule} needs {demand}, limit {limit}"
+    )
 
 
 def explain(space: SearchSpace, name: str) -> Explanation:
-    """Every segment that ends at a cut. Raises BadPlan, with the names that there are, for a cut the network lacks."""
+    """Every segment that ends at a cut.
+
+    Raises BadPlan, with the names that there are, for a cut the network lacks.
+    """
     cut = space.stretcher.cut(name)
     if reason := why_no_meeting(space.stretcher, cut):
         return Explanation(cut.name, reason)
     j = next(k for k, other in enumerate(space.cuts) if other.position == cut.position)
     starts = range(j)
     worked = [i for i in starts if space.original(i, j)[1]]
-    lanes = [SegmentOption(space, i, j, team, merge) for i in worked for team in space.processor_sets() for merge in space.merges]
+    lanes = [
+        SegmentOption(space, i, j, team, merge)
+        for i in worked
+        for team in space.processor_sets()
+        for merge in space.merges
+    ]
     idle = tuple(space.cuts[i].name for i in starts if i not in worked)
-    reason = "only one processor is given, so nothing runs at once" if not space.processor_sets() else ""
+    reason = (
+        "only one processor is given, so nothing runs at once" if not space.processor_sets() else ""
+    )
     return Explanation(cut.name, reason, tuple(judge_option(lane) for lane in lanes), idle)
 
 
@@ -121,24 +154,44 @@ def why_no_meeting(stretcher: NetworkAnalysis, cut: Cut) -> str:
             end = next(c.name for c in stretcher.cuts if c.position == high)
             return f"it is inside the block that ends at {end}, whose layers scale together"
     if before_window(stretcher.graph, cut):
-        return "it is padded for the convolution behind it, the cut before the padding serves as well"
+        return (
+            "it is padded for the convolution behind it, the cut before the padding serves as well"
+        )
     shape = stretcher.graph.specs()[cut.value].shape
     if not has_pixels(shape, stretcher.whole_network.axis(cut.value)):
-        return f"it is behind the global pool ({'x'.join(map(str, shape))}), where hardly any work is left to share"
-    return f"it belongs to a dense block: {blocking_meeting_point(stretcher, cut)} holds on to its channels, which cannot change alone"
+        return (
+            f"it is behind the global pool ({'x'.join(map(str, shape))}), where hardly any work is"
+            " left to share"
+        )
+    return (
+        f"it belongs to a dense block: {blocking_meeting_point(stretcher, cut)} holds on to its"
+        " channels, which cannot change alone"
+    )
 
 
 def blocking_meeting_point(stretcher: NetworkAnalysis, cut: Cut) -> str:
     """The last meeting point behind a cut that keeps channels of it."""
     whole = stretcher.whole_network
-    free = {c.value: whole.roots(whole.shapes[c.value][0][whole.axis(c.value)]) - whole.pinned.keys() for c in stretcher.cuts}
-    behind = [c.name for c in stretcher.block_ends if c.position > cut.position and free[c.value] & free[cut.value]]
+    free = {
+        c.value: whole.roots(whole.shapes[c.value][0][whole.axis(c.value)]) - whole.pinned.keys()
+        for c in stretcher.cuts
+    }
+    behind = [
+        c.name
+        for c in stretcher.block_ends
+        if c.position > cut.position and free[c.value] & free[cut.value]
+    ]
     return behind[-1] if behind else "a later tensor"
 
 
 def block_ranges(stretcher: NetworkAnalysis) -> list[tuple[int, int]]:
-    """Node ranges of blocks; cuts strictly inside are no meeting points, unless another block ends there."""
-    repeats = [(r.start.position, r.end.position) for stage in stretcher.stages for r in stage.repeats]
+    """Node ranges of blocks.
+
+    Cuts strictly inside are no meeting points, unless another block ends there.
+    """
+    repeats = [
+        (r.start.position, r.end.position) for stage in stretcher.stages for r in stage.repeats
+    ]
     return first_blocks(stretcher.graph, stretcher.stages) + repeats
 
 
@@ -150,22 +203,32 @@ def judge_option(lane: SegmentOption) -> SegmentVerdict:
     if broken := first_violation(lane, width_in, options):
         return SegmentVerdict(*about, broken)
     found = lane.branch_totals(width_in) or []
-    left = tuple(RemainingOptions(p, int(np.isfinite(us).sum()), len(us)) for p, (us, _, _) in zip(lane.team, found, strict=True))
+    left = tuple(
+        RemainingOptions(p, int(np.isfinite(us).sum()), len(us))
+        for p, (us, _, _) in zip(lane.team, found, strict=True)
+    )
     return SegmentVerdict(*about, None, left, fastest_us(lane, width_in, found))
 
 
 def admissible_latency(lane: SegmentOption, width_in: int) -> Options:
-    """Branches as they are, stragglers among them; infinite where a depth and a width do not go together."""
+    """Branches as they are, stragglers among them.
+
+    Infinite where a depth and a width do not go together.
+    """
     entries = lane.entry_costs(width_in)
     assert entries is not None, "every merge can start from the original width"
     return [
-        (e.us[s.first] + s.us, e.macs[s.first] + s.macs, e.params[s.first] + s.params) for s, e in zip(lane.branch_tables, entries, strict=True)
+        (e.us[s.first] + s.us, e.macs[s.first] + s.macs, e.params[s.first] + s.params)
+        for s, e in zip(lane.branch_tables, entries, strict=True)
     ]
 
 
 def first_violation(lane: SegmentOption, width_in: int, options: Options) -> Violation | None:
     """The first rule that leaves nothing, with the least that could be asked of it."""
-    communication_us, slowest_us = least_communication_us(lane, width_in), max(float(us.min()) for us, _, _ in options)
+    communication_us, slowest_us = (
+        least_communication_us(lane, width_in),
+        max(float(us.min()) for us, _, _ in options),
+    )
     limit_us, straggles_us = lane.limits_us
     if communication_us > limit_us:
         return Violation("cost_amortised", lane.name, communication_us, limit_us, "us")
@@ -174,22 +237,34 @@ def first_violation(lane: SegmentOption, width_in: int, options: Options) -> Vio
     most = [float(macs[us <= straggles_us].max()) for us, macs, _ in options]
     limits, before = lane.space.limits, lane.original[1]
     if max(most) < limits.main_macs * before:
-        return Violation("main_branch", lane.name, max(most), limits.main_macs * before, "MACs at least")
+        return Violation(
+            "main_branch", lane.name, max(most), limits.main_macs * before, "MACs at least"
+        )
     if sum(most) < limits.segment_macs * before:
-        return Violation("capacity", lane.name, sum(most), limits.segment_macs * before, "MACs at least")
+        return Violation(
+            "capacity", lane.name, sum(most), limits.segment_macs * before, "MACs at least"
+        )
     return None
 
 
 def fastest_us(lane: SegmentOption, width_in: int, found: Options) -> float | None:
     """Of all combinations that no rule refuses.
 
-    An option is left out where another of its branch is no slower, has no fewer MACs and hands no more over: every rule and
-    the latency are at least as content with that one.
+    An option is left out where another of its branch is no slower, has no fewer MACs and hands no
+    more over: every rule and the latency are at least as content with that one.
     """
     kept = []
     for (us, macs, _), side in zip(found, lane.branch_tables, strict=True):
         there = np.flatnonzero(np.isfinite(us))
-        kept.append(there[undominated(np.zeros(len(there)), us[there], [macs[there], -side.channels_out[there].astype(float)])])
+        kept.append(
+            there[
+                undominated(
+                    np.zeros(len(there)),
+                    us[there],
+                    [macs[there], -side.channels_out[there].astype(float)],
+                )
+            ]
+        )
     best = np.inf
     rows = max(1, CHUNK // max(1, int(np.prod([len(k) for k in kept[1:]]))))
     for low in range(0, len(kept[0]), rows):

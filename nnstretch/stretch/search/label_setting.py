@@ -1,8 +1,11 @@
-"""Best paths through cuts and widths: labels that carry MACs and parameters along, pruned by proven bounds.
+"""Best paths through cuts and widths.
 
-A label is dropped if another at the same cut and width is at least as good in everything that is bounded, or if its bound says
-that no completion can beat the best plan found by more than the gap allowed. Where memory or patience ends first, the labels with the
-worst bounds go. The least bound of all that was dropped is a lower bound on the optimum, so every run ends with its own certificate.
+Labels that carry MACs and parameters along, pruned by proven bounds.
+
+A label is dropped if another at the same cut and width is at least as good in everything that is
+bounded, or if its bound says that no completion can beat the best plan found by more than the gap
+allowed. Where memory or patience ends first, the labels with the worst bounds go. The least bound
+of all that was dropped is a lower bound on the optimum, so every run ends with its own certificate.
 """
 
 from __future__ import annotations
@@ -98,13 +101,21 @@ class LabelSearch:
     @property
     def limit_us(self) -> float:
         """What a bound must stay below to be worth following."""
-        return min(self.ceiling_us, np.inf if self.best is None else self.best.latency_us * (1 - max(self.gap, 1e-12)))
+        return min(
+            self.ceiling_us,
+            np.inf if self.best is None else self.best.latency_us * (1 - max(self.gap, 1e-12)),
+        )
 
     def run(self, progress: Callable[[int, int], None] | None = None) -> LabelSearch:
         last = len(self.space.cuts) - 1
         one, nobody = np.zeros(1), np.array([-1])
-        held, options = np.zeros((1, len(self.space.limited))), np.zeros((1, len(self.space.processors)), dtype=np.int32)
-        start = LabelSet(np.array([self.space.original_width(0)]), one, one, one, held, nobody, nobody, options)
+        held, options = (
+            np.zeros((1, len(self.space.limited))),
+            np.zeros((1, len(self.space.processors)), dtype=np.int32),
+        )
+        start = LabelSet(
+            np.array([self.space.original_width(0)]), one, one, one, held, nobody, nobody, options
+        )
         waiting: dict[int, list[LabelSet]] = {0: [start]}
         for i in range(last):
             if i in waiting:
@@ -128,9 +139,13 @@ class LabelSearch:
         worst = float(np.partition(bound, most)[most])
         return self.discard(labels, bound, bound < worst, worst)
 
-    def discard(self, labels: LabelSet, bound: Array, keep: Array, least: float) -> tuple[LabelSet, Array]:
+    def discard(
+        self, labels: LabelSet, bound: Array, keep: Array, least: float
+    ) -> tuple[LabelSet, Array]:
         if not keep.all():
-            self.discarded_bound_us = min(self.discarded_bound_us, max(least, float(bound[~keep].min())))
+            self.discarded_bound_us = min(
+                self.discarded_bound_us, max(least, float(bound[~keep].min()))
+            )
         rows = np.flatnonzero(keep)
         return labels.take(rows), bound[rows]
 
@@ -159,28 +174,50 @@ class LabelSearch:
         self.log.append(labels)
         self.kept += len(labels)
         widths, starts = np.unique(labels.width, return_index=True)
-        for width, low, high in zip(widths.tolist(), starts.tolist(), [*starts.tolist()[1:], len(labels)], strict=True):
+        for width, low, high in zip(
+            widths.tolist(), starts.tolist(), [*starts.tolist()[1:], len(labels)], strict=True
+        ):
             group = labels.take(np.arange(low, high))
             row = int(np.searchsorted(self.space.merged_widths(i), width))
-            reduced = [v.prices.reduced(group.latency_us, group.macs, group.params) for v in self.values]
+            reduced = [
+                v.prices.reduced(group.latency_us, group.macs, group.params) for v in self.values
+            ]
             for number in self.starting.get(i, ()):
-                if not all(number in v.lanes and np.isfinite(v.lanes[number][row]) for v in self.values):
+                if not all(
+                    number in v.lanes and np.isfinite(v.lanes[number][row]) for v in self.values
+                ):
                     continue
                 rows = zip(self.values, self.constants, reduced, strict=True)
-                if any(c + float(r.min()) + v.lanes[number][row] >= self.limit_us for v, c, r in rows):
+                if any(
+                    c + float(r.min()) + v.lanes[number][row] >= self.limit_us for v, c, r in rows
+                ):
                     self.discarded_bound_us = min(self.discarded_bound_us, self.limit_us)
                     continue
                 picks = self.admissible_combinations(number, width, reduced)
                 if picks is not None and len(picks):
                     self.extend(number, group, numbers[low:high], picks, waiting)
 
-    def admissible_combinations(self, number: int, width: int, reduced: list[Array]) -> BranchCombinations | None:
+    def admissible_combinations(
+        self, number: int, width: int, reduced: list[Array]
+    ) -> BranchCombinations | None:
         """Combinations of one lane at one width that may still be part of a plan good enough."""
         lane = self.lanes[number]
         ahead = self.constants[0] + float(reduced[0].min())
-        options, least = candidate_combinations(lane, width, self.values[0], self.values[0].ways[number], self.bounds, self.limit_us - ahead, 16 * self.effort.picks)
+        options, least = candidate_combinations(
+            lane,
+            width,
+            self.values[0],
+            self.values[0].ways[number],
+            self.bounds,
+            self.limit_us - ahead,
+            16 * self.effort.picks,
+        )
         if np.isfinite(self.limit_us) or np.isfinite(least):
-            self.discarded_bound_us = min(self.discarded_bound_us, max(ahead + least, 0.0) if np.isfinite(least) else self.limit_us, self.limit_us)
+            self.discarded_bound_us = min(
+                self.discarded_bound_us,
+                max(ahead + least, 0.0) if np.isfinite(least) else self.limit_us,
+                self.limit_us,
+            )
         if options is None:
             return None
         found = lane.branch_totals(width)
@@ -190,13 +227,21 @@ class LabelSearch:
         if not len(picks):
             return picks
         after = [self.bound_after(v, lane.j, picks) for v in self.values]
-        rooms = [self.limit_us - c - float(r.min()) for c, r in zip(self.constants, reduced, strict=True)]
-        promising = np.flatnonzero(np.logical_and.reduce([a < room for a, room in zip(after, rooms, strict=True)]))
-        picks, values = self.least(picks.take(promising), after[0][promising], ahead, SPARE * self.effort.picks)
+        rooms = [
+            self.limit_us - c - float(r.min()) for c, r in zip(self.constants, reduced, strict=True)
+        ]
+        promising = np.flatnonzero(
+            np.logical_and.reduce([a < room for a, room in zip(after, rooms, strict=True)])
+        )
+        picks, values = self.least(
+            picks.take(promising), after[0][promising], ahead, SPARE * self.effort.picks
+        )
         kept = undominated(picks.width, picks.latency_us, self.resources(picks))
         return self.least(picks.take(kept), values[kept], ahead, self.effort.picks)[0]
 
-    def least(self, picks: BranchCombinations, values: Array, ahead: float, most: int) -> tuple[BranchCombinations, Array]:
+    def least(
+        self, picks: BranchCombinations, values: Array, ahead: float, most: int
+    ) -> tuple[BranchCombinations, Array]:
         if len(picks) <= most:
             return picks, values
         order = np.argpartition(values, most)
@@ -210,14 +255,30 @@ class LabelSearch:
             return reduced
         return reduced + values.at[j][np.searchsorted(self.space.merged_widths(j), picks.width)]
 
-    def extend(self, number: int, group: LabelSet, numbers: Array, picks: BranchCombinations, waiting: dict[int, list[LabelSet]]) -> None:
+    def extend(
+        self,
+        number: int,
+        group: LabelSet,
+        numbers: Array,
+        picks: BranchCombinations,
+        waiting: dict[int, list[LabelSet]],
+    ) -> None:
         lane = self.lanes[number]
         latency = (group.latency_us[:, None] + picks.latency_us).ravel()
-        macs, params = (group.macs[:, None] + picks.macs).ravel(), (group.params[:, None] + picks.params).ravel()
+        macs, params = (
+            (group.macs[:, None] + picks.macs).ravel(),
+            (group.params[:, None] + picks.params).ravel(),
+        )
         width = np.tile(picks.width, len(group))
-        held = (group.params_held[:, None] + picks.params_held).reshape(len(latency), len(self.space.limited))
+        held = (group.params_held[:, None] + picks.params_held).reshape(
+            len(latency), len(self.space.limited)
+        )
         last = lane.j == len(self.space.cuts) - 1
-        keep = self.bounds.keeps(macs, params, held) if last else self.bound(lane.j, width, latency, macs, params) < self.limit_us
+        keep = (
+            self.bounds.keeps(macs, params, held)
+            if last
+            else self.bound(lane.j, width, latency, macs, params) < self.limit_us
+        )
         if not last and not keep.all() and np.isfinite(self.limit_us):
             self.discarded_bound_us = min(self.discarded_bound_us, self.limit_us)
         rows = np.flatnonzero(keep if last else keep & self.bounds.fits(held))
@@ -227,7 +288,16 @@ class LabelSearch:
         options = np.zeros((len(rows), len(self.space.processors)), dtype=np.int32)
         for b, option in enumerate(picks.options):
             options[:, b] = option[pick]
-        made = LabelSet(width[rows], latency[rows], macs[rows], params[rows], held[rows], np.full(len(rows), number), numbers[parent], options)
+        made = LabelSet(
+            width[rows],
+            latency[rows],
+            macs[rows],
+            params[rows],
+            held[rows],
+            np.full(len(rows), number),
+            numbers[parent],
+            options,
+        )
         if last:
             self.finish(made)
             return
@@ -246,7 +316,9 @@ class LabelSearch:
         steps: list[tuple[int, tuple[int, ...]]] = []
         while labels.lane[row] >= 0:
             number = int(labels.lane[row])
-            steps.append((number, tuple(labels.options[row, : len(self.lanes[number].team)].tolist())))
+            steps.append(
+                (number, tuple(labels.options[row, : len(self.lanes[number].team)].tolist()))
+            )
             before = int(labels.parent[row])
             part = int(np.searchsorted(firsts, before, side="right")) - 1
             labels, row = self.log[part], before - int(firsts[part])
@@ -260,7 +332,9 @@ class LabelSearch:
 def concatenate_labels(parts: list[LabelSet]) -> LabelSet:
     if len(parts) == 1:
         return parts[0]
-    return LabelSet(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(LabelSet)))
+    return LabelSet(
+        *(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(LabelSet))
+    )
 
 
 __all__ = ["BeamLimits", "LabelSearch", "Multipliers", "PlanPath"]

@@ -1,9 +1,12 @@
-"""Lower bounds on what is left to go, by Lagrangian relaxation of everything that ties branches together.
+"""Lower bounds on what is left to go, by Lagrangian relaxation of everything that ties branches
+together.
 
-Bounds on MACs and parameters of the whole get a price each; within a lane, the demand for MACs of the segment gets one, too, and the
-value of the merged width becomes a straight line below it. What is left falls apart: for every deadline, each branch takes its most
-rewarding option that keeps it. Every number here is a proven lower bound, whatever the prices; good prices make it tight.
-The relaxation alone would leave a gap: wide operators run more efficiently, so latency over MACs is not convex. labels.py closes it.
+Bounds on MACs and parameters of the whole get a price each; within a lane, the demand for MACs of
+the segment gets one, too, and the value of the merged width becomes a straight line below it. What
+is left falls apart: for every deadline, each branch takes its most rewarding option that keeps it.
+Every number here is a proven lower bound, whatever the prices; good prices make it tight. The
+relaxation alone would leave a gap: wide operators run more efficiently, so latency over MACs is not
+convex. labels.py closes it.
 """
 
 from __future__ import annotations
@@ -25,30 +28,54 @@ class NetworkLimits:
     max_macs: float = np.inf
     min_params: float = 0.0
     max_held: tuple[float, ...] = ()
-    """Parameters that processors with a memory limit may hold, in the order of `Space.limited`; empty where no plan comes near."""
+    """Parameters that processors with a memory limit may hold, in the order of `Space.limited`.
+
+    Empty where no plan comes near.
+    """
 
     @property
     def any(self) -> bool:
-        return self.min_macs > 0 or self.min_params > 0 or self.max_macs < np.inf or bool(self.max_held)
+        return (
+            self.min_macs > 0
+            or self.min_params > 0
+            or self.max_macs < np.inf
+            or bool(self.max_held)
+        )
 
     def keeps(self, macs: Array, params: Array, held: Array) -> Array:
         """`held` is over (plan, processor with a memory limit)."""
-        return (macs >= self.min_macs) & (macs <= self.max_macs) & (params >= self.min_params) & self.fits(held)
+        return (
+            (macs >= self.min_macs)
+            & (macs <= self.max_macs)
+            & (params >= self.min_params)
+            & self.fits(held)
+        )
 
     def fits(self, held: Array) -> Array:
-        return np.asarray((held <= self.max_held).all(axis=1)) if self.max_held else np.ones(len(held), dtype=bool)
+        return (
+            np.asarray((held <= self.max_held).all(axis=1))
+            if self.max_held
+            else np.ones(len(held), dtype=bool)
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Multipliers:
-    """Microseconds that a MAC and a parameter are worth; a negative price of MACs serves an upper bound."""
+    """Microseconds that a MAC and a parameter are worth.
+
+    A negative price of MACs serves an upper bound.
+    """
 
     per_mac: float = 0.0
     per_param: float = 0.0
 
     def constant(self, bounds: NetworkLimits) -> float:
         """What the bounds add to the relaxed latency."""
-        macs = self.per_mac * (bounds.min_macs if self.per_mac >= 0 else bounds.max_macs) if self.per_mac else 0.0
+        macs = (
+            self.per_mac * (bounds.min_macs if self.per_mac >= 0 else bounds.max_macs)
+            if self.per_mac
+            else 0.0
+        )
         return macs + self.per_param * bounds.min_params
 
     def reduced(self, latency_us: Array, macs: Array, params: Array) -> Array:
@@ -57,7 +84,10 @@ class Multipliers:
 
 @dataclass(frozen=True)
 class SegmentMultipliers:
-    """Ways to relax one lane, a row each: microseconds for a MAC of the segment, and for a channel of the merged tensor."""
+    """Ways to relax one lane, a row each.
+
+    Microseconds for a MAC of the segment, and for a channel of the merged tensor.
+    """
 
     per_mac: Array
     per_channel: Array
@@ -80,8 +110,13 @@ class AffineMinorants:
     at_full: float
 
     def merged_width_cost(self, slopes: Array, least: Array) -> Array:
-        """What merged widths add at the least: `least` is what a lane costs at these slopes, over (slope, ...)."""
-        bases = np.array([self.bases[np.flatnonzero(self.slopes == s)[0]] for s in slopes]).reshape(-1, *([1] * (least.ndim - 1)))
+        """What merged widths add at the least.
+
+        `least` is what a lane costs at these slopes, over (slope, ...).
+        """
+        bases = np.array([self.bases[np.flatnonzero(self.slopes == s)[0]] for s in slopes]).reshape(
+            -1, *([1] * (least.ndim - 1))
+        )
         other = (least + bases).max(axis=0)
         whole = (least + self.at_full - (slopes * self.full).reshape(bases.shape)).max(axis=0)
         return np.asarray(np.minimum(other, whole))
@@ -103,7 +138,10 @@ class CostToGo:
 
 @dataclass(frozen=True)
 class EntryBins:
-    """First units on tensors of several ranges of widths: over (range, column of the front), the least time and the most work."""
+    """First units on tensors of several ranges of widths.
+
+    Over (range, column of the front), the least time and the most work.
+    """
 
     us: Array
     macs: Array
@@ -113,19 +151,33 @@ class EntryBins:
 
     def take(self, rows: Array) -> EntryBins:
         plain = None if self.plain is None else self.plain.take(rows)
-        return EntryBins(self.us[rows], self.macs[rows], self.params[rows], plain if plain is not None and np.isfinite(plain.us).any() else None)
+        return EntryBins(
+            self.us[rows],
+            self.macs[rows],
+            self.params[rows],
+            plain if plain is not None and np.isfinite(plain.us).any() else None,
+        )
 
 
 def bin_entries(lane: SegmentOption, starts: Array) -> list[EntryBins] | None:
-    """What each branch of a lane reads, over ranges of input widths; None where it cannot start from any."""
+    """What each branch of a lane reads, over ranges of input widths.
+
+    None where it cannot start from any.
+    """
     widths = lane.space.merged_widths(lane.i)
     if lane.merge == "project":
         entries = lane.entry_costs(lane.space.original_width(lane.i))
-        return None if entries is None else [EntryBins(e.us[None], e.macs[None], e.params[None]) for e in entries]
+        return (
+            None
+            if entries is None
+            else [EntryBins(e.us[None], e.macs[None], e.params[None]) for e in entries]
+        )
     found = []
     for p, link in zip(lane.team, lane.copies_in, strict=True):
         copy = (link.fixed_us + link.us_per_kib * lane.bytes_in * widths[starts] / 1024)[:, None]
-        adapted, plain = (lane.space.binned_head_costs(lane.i, p, starts, alike) for alike in (False, True))
+        adapted, plain = (
+            lane.space.binned_head_costs(lane.i, p, starts, alike) for alike in (False, True)
+        )
         same = EntryBins(lane.slowdown * plain[0] + copy, plain[1], plain[2])
         found.append(EntryBins(lane.slowdown * adapted[0] + copy, adapted[1], adapted[2], same))
     return found
@@ -133,14 +185,20 @@ def bin_entries(lane: SegmentOption, starts: Array) -> list[EntryBins] | None:
 
 @dataclass(frozen=True)
 class DeadlineTable:
-    """All options of a lane's branches in the order of their latency: over (way to relax, range, option)."""
+    """All options of a lane's branches in the order of their latency.
+
+    Over (way to relax, range, option).
+    """
 
     deadline_us: Array
     """Over (range, option)."""
     rewards: list[Array]
     """For every branch: the best reward of its options that keep each deadline."""
     meets_demands: Array
-    """Over (range, option): whether some combination that keeps the deadline has the MACs that a segment must have."""
+    """Over (range, option).
+
+    Whether some combination that keeps the deadline has the MACs that a segment must have.
+    """
 
     @property
     def costs(self) -> Array:
@@ -150,8 +208,17 @@ class DeadlineTable:
         return np.asarray(np.where(self.meets_demands, self.deadline_us - total, np.inf))
 
 
-def deadline_costs(lane: SegmentOption, read: list[EntryBins], ways: SegmentMultipliers, prices: Multipliers, sides: Sequence[BranchTable] | None = None) -> DeadlineTable:
-    """For every deadline, what branches cost that all keep it; of `sides` with fewer options than the lane's, no bound."""
+def deadline_costs(
+    lane: SegmentOption,
+    read: list[EntryBins],
+    ways: SegmentMultipliers,
+    prices: Multipliers,
+    sides: Sequence[BranchTable] | None = None,
+) -> DeadlineTable:
+    """For every deadline, what branches cost that all keep it.
+
+    Of `sides` with fewer options than the lane's, no bound.
+    """
     us, rewards, work = [], [], []
     per_mac = (prices.per_mac + ways.per_mac)[:, None, None]
     per_channel = (ways.per_channel + lane.merge_us_per_channel)[:, None, None]
@@ -166,7 +233,10 @@ def deadline_costs(lane: SegmentOption, read: list[EntryBins], ways: SegmentMult
         macs = np.where(plain, both[-1].macs[:, first], entry.macs[:, first]) + side.macs[option]
         reward = per_mac * macs - per_channel * side.channels_out[option]
         if prices.per_param:
-            params = np.where(plain, both[-1].params[:, first], entry.params[:, first]) + side.params[option]
+            params = (
+                np.where(plain, both[-1].params[:, first], entry.params[:, first])
+                + side.params[option]
+            )
             reward = reward + prices.per_param * params
         us.append(np.where(keeps, latency, np.inf)[:, some])
         rewards.append(reward)
@@ -176,7 +246,9 @@ def deadline_costs(lane: SegmentOption, read: list[EntryBins], ways: SegmentMult
     return deadline_table(lane, us, rewards, work)
 
 
-def deadline_table(lane: SegmentOption, us: list[Array], rewards: list[Array], work: list[Array]) -> DeadlineTable:
+def deadline_table(
+    lane: SegmentOption, us: list[Array], rewards: list[Array], work: list[Array]
+) -> DeadlineTable:
     every = np.concatenate(us, axis=1)
     most = int(np.isfinite(every).sum(axis=1).max(initial=0)) + 1
     order = np.argsort(every, axis=1)[:, :most]
@@ -196,7 +268,10 @@ def meets_demands(lane: SegmentOption, most: Sequence[Array]) -> Array:
     total: Array | float = 0.0
     for one in most:
         total = total + one
-    return np.asarray((total >= limits.segment_macs * before) & (np.maximum.reduce(list(most)) >= limits.main_macs * before))
+    return np.asarray(
+        (total >= limits.segment_macs * before)
+        & (np.maximum.reduce(list(most)) >= limits.main_macs * before)
+    )
 
 
 def multiplier_constant(lane: SegmentOption, ways: SegmentMultipliers) -> Array:
@@ -205,18 +280,34 @@ def multiplier_constant(lane: SegmentOption, ways: SegmentMultipliers) -> Array:
     return np.asarray(lane.sync_us + lane.merge_us + ways.per_mac * demand)
 
 
-def segment_bound(lane: SegmentOption, read: list[EntryBins], ways: SegmentMultipliers, values: CostToGo, sides: Sequence[BranchTable] | None = None) -> Array:
-    """A bound on the reduced latency from the lane's start to the output: over (way to relax, range of widths)."""
-    least = deadline_costs(lane, read, ways, values.prices, sides).costs.min(axis=2, initial=np.inf) + multiplier_constant(lane, ways)[:, None]
+def segment_bound(
+    lane: SegmentOption,
+    read: list[EntryBins],
+    ways: SegmentMultipliers,
+    values: CostToGo,
+    sides: Sequence[BranchTable] | None = None,
+) -> Array:
+    """A bound on the reduced latency from the lane's start to the output.
+
+    Over (way to relax, range of widths).
+    """
+    least = (
+        deadline_costs(lane, read, ways, values.prices, sides).costs.min(axis=2, initial=np.inf)
+        + multiplier_constant(lane, ways)[:, None]
+    )
     if lane.j == len(lane.space.cuts) - 1:
         return least
     tail = values.tails[lane.j]
     if lane.branched and lane.merge == "concat":
         return least
-    return np.asarray(least + tail.at_full - (ways.per_channel * (tail.full if lane.branched else 0))[:, None])
+    return np.asarray(
+        least + tail.at_full - (ways.per_channel * (tail.full if lane.branched else 0))[:, None]
+    )
 
 
-def tightest_bound(lane: SegmentOption, least: Array, ways: SegmentMultipliers, values: CostToGo) -> Array:
+def tightest_bound(
+    lane: SegmentOption, least: Array, ways: SegmentMultipliers, values: CostToGo
+) -> Array:
     """The best bound over all ways, over ranges of widths."""
     if lane.j == len(lane.space.cuts) - 1 or not lane.branched or lane.merge == "project":
         return np.asarray(least.max(axis=0))

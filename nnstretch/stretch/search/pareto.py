@@ -1,7 +1,10 @@
-"""Many searches of one network: what latency costs in MACs or parameters, and what the rules' settings change.
+"""Many searches of one network.
 
-A front is found by the epsilon-constraint method (Haimes et al., 1971): one search for every lower bound on the work, so every
-point is the proven fastest plan of at least that much work, also where the front is not convex.
+What latency costs in MACs or parameters, and what the rules' settings change.
+
+A front is found by the epsilon-constraint method (Haimes et al., 1971): one search for every lower
+bound on the work, so every point is the proven fastest plan of at least that much work, also where
+the front is not convex.
 """
 
 from __future__ import annotations
@@ -28,7 +31,9 @@ Progress = Callable[[str, int, int], None]
 class SearchFunction(Protocol):
     """One search with everything settled but these. Raises NoPlan."""
 
-    def __call__(self, settings: Mapping[str, float], progress: Progress | None) -> SearchResult: ...
+    def __call__(
+        self, settings: Mapping[str, float], progress: Progress | None
+    ) -> SearchResult: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +86,13 @@ def limit_ratios(steps: int) -> tuple[float, ...]:
     return tuple(round(LOWEST + (HIGHEST - LOWEST) * k / (steps - 1), 9) for k in range(steps))
 
 
-def trace_front(ask: SearchFunction, measure: str, original: int, steps: int = STEPS, progress: Progress | None = None) -> ParetoFront:
+def trace_front(
+    ask: SearchFunction,
+    measure: str,
+    original: int,
+    steps: int = STEPS,
+    progress: Progress | None = None,
+) -> ParetoFront:
     """One search a step, from little work to much. An interrupt ends it with the points so far."""
     points: list[ParetoPoint] = []
     without: list[float] = []
@@ -101,7 +112,10 @@ def trace_front(ask: SearchFunction, measure: str, original: int, steps: int = S
 
 
 def undominated_points(points: Sequence[ParetoPoint], measure: str) -> tuple[ParetoPoint, ...]:
-    """Points than which no other is at least as fast with at least as much work; of equals, the first."""
+    """Points than which no other is at least as fast with at least as much work.
+
+    Of equals, the first.
+    """
     best: list[ParetoPoint] = []
     for point in sorted(points, key=lambda p: (p.trial.latency_us, -p.measured(measure))):
         if not best or point.measured(measure) > best[-1].measured(measure):
@@ -119,7 +133,10 @@ def weight_bytes(trial: Trial, element_bytes: int) -> dict[str, int]:
 
 
 def energy_mj(trial: Trial, soc: Soc) -> float | None:
-    """Millijoules that computing takes, above the idle chip; None where the power of a processor in use is not known."""
+    """Millijoules that computing takes, above the idle chip.
+
+    None where the power of a processor in use is not known.
+    """
     total = 0.0
     for segment in trial.segments:
         for branch in segment.branches:
@@ -130,7 +147,9 @@ def energy_mj(trial: Trial, soc: Soc) -> float | None:
     return total
 
 
-def sensitivity(ask: SearchFunction, progress: Progress | None = None) -> tuple[tuple[SensitivityRow, ...], bool]:
+def sensitivity(
+    ask: SearchFunction, progress: Progress | None = None
+) -> tuple[tuple[SensitivityRow, ...], bool]:
     """The best plan under every pair of limits, and whether somebody interrupted it."""
     rows: list[SensitivityRow] = []
     pairs = list(product(ALPHAS, BETAS))

@@ -1,8 +1,9 @@
 """The proven best plan of the whole space.
 
-Segments touch only through the merged width, so dynamic programming over (cut, merged width) is exact. Where MACs or parameters
-of the whole network are bounded, labels carry them along. Lower bounds from a Lagrangian relaxation say which of the millions of
-combinations need not be looked at, and in the end what no plan can beat.
+Segments touch only through the merged width, so dynamic programming over (cut, merged width) is
+exact. Where MACs or parameters of the whole network are bounded, labels carry them along. Lower
+bounds from a Lagrangian relaxation say which of the millions of combinations need not be looked at,
+and in the end what no plan can beat.
 """
 
 from __future__ import annotations
@@ -57,8 +58,11 @@ class SearchResult:
     log10_size: float
     optimal: bool
     lower_bound_us: float
-    """No plan of the space is faster; 0 where nothing is proven, because a runtime that works on blocks of channels copies between layouts
-    at the ends of blocks, which tables only estimate."""
+    """No plan of the space is faster.
+
+    0 where nothing is proven, because a runtime that works on blocks of channels copies between
+    layouts at the ends of blocks, which tables only estimate.
+    """
     search_s: float
     limits: SegmentLimits = field(default_factory=SegmentLimits)
     fallbacks: Mapping[str, str] = field(default_factory=dict)
@@ -89,37 +93,65 @@ def search(
     fallback: str | None = None,
     merges: Sequence[str] = ("concat", "project"),
 ) -> SearchResult:
-    """The fastest plan of a network on a chip, proven, and `top` - 1 others that differ from it in where or on what they branch.
+    """The fastest plan of a network on a chip, proven, and `top` - 1 others that differ from it in
+    where or on what they branch.
 
-    `min_macs`, `max_macs`, `min_params` are absolute counts. An interrupt (KeyboardInterrupt) ends the search with the best plan so far.
-    Raises NoPlan where no plan satisfies the bounds, UnknownName for a processor the chip lacks,
-    UnsupportedOp where a kernel was never measured and no `fallback` (`nearest`) is allowed.
+    `min_macs`, `max_macs`, `min_params` are absolute counts. An interrupt (KeyboardInterrupt) ends
+    the search with the best plan so far. Raises NoPlan where no plan satisfies the bounds,
+    UnknownName for a processor the chip lacks, UnsupportedOp where a kernel was never measured and
+    no `fallback` (`nearest`) is allowed.
     """
     began = time.perf_counter()
     check_settings(soc, processors, top, width_steps, merges)
     if min_macs > max_macs:
-        raise BadInput(f"MACs cannot be at least {min_macs:.4g} and at most {max_macs:.4g}, search bounds")
+        raise BadInput(
+            f"MACs cannot be at least {min_macs:.4g} and at most {max_macs:.4g}, search bounds"
+        )
     stretcher = graph if isinstance(graph, NetworkAnalysis) else NetworkAnalysis(graph)
     pricer = CostModel(soc, fallback)
     check_covered(stretcher, soc, processors, pricer)
-    space = SearchSpace(stretcher, pricer, tuple(processors), limits or SegmentLimits(), width_steps, tuple(merges))
-    originals = {p: estimate_plan(lower(stretcher, single_processor_plan(stretcher.graph, stretcher.graph.name, p)), soc, pricer) for p in processors}
+    space = SearchSpace(
+        stretcher, pricer, tuple(processors), limits or SegmentLimits(), width_steps, tuple(merges)
+    )
+    originals = {
+        p: estimate_plan(
+            lower(stretcher, single_processor_plan(stretcher.graph, stretcher.graph.name, p)),
+            soc,
+            pricer,
+        )
+        for p in processors
+    }
     bounds = NetworkLimits(min_macs, max_macs, min_params)
     every = tuple(segment_options(space))
     if max_macs < math.inf and max_macs < (least := least_macs(space, every)) * (1 - 1e-9):
-        raise NoPlan(f"no plan for {stretcher.graph.name} has at most {max_macs:.4g} MACs, the limits leave none below {least:.4g}")
+        raise NoPlan(
+            f"no plan for {stretcher.graph.name} has at most {max_macs:.4g} MACs, the limits leave"
+            f" none below {least:.4g}"
+        )
     proof, interrupted = search_within_memory(space, every, bounds, progress)
     plans = [plan_from_path(space, every, path) for path in [proof.best] if path is not None]
     plans += original_as_fallback(space, originals, bounds) if interrupted and not plans else []
     if not plans:
         raise NoPlan(explain_no_plan(space, bounds, interrupted))
     try:
-        plans += [] if interrupted else [plan_from_path(space, every, path) for path in proof.k_best(top - 1)]
+        plans += (
+            []
+            if interrupted
+            else [plan_from_path(space, every, path) for path in proof.k_best(top - 1)]
+        )
     except KeyboardInterrupt:
         interrupted = True
     found = [score_plan(plan, stretcher, soc, pricer, processors) for plan in plans]
-    found = [found[0], *sorted(found[1:], key=lambda f: f.trial.latency_us)] if space.exact else sorted(found, key=lambda f: f.trial.latency_us)
-    agrees = space.exact and proof.best is not None and abs(found[0].trial.latency_us / proof.best.latency_us - 1) < AGREES
+    found = (
+        [found[0], *sorted(found[1:], key=lambda f: f.trial.latency_us)]
+        if space.exact
+        else sorted(found, key=lambda f: f.trial.latency_us)
+    )
+    agrees = (
+        space.exact
+        and proof.best is not None
+        and abs(found[0].trial.latency_us / proof.best.latency_us - 1) < AGREES
+    )
     best_us = found[0].trial.latency_us
     optimal = proof.search_whole_space and agrees
     return SearchResult(
@@ -130,7 +162,9 @@ def search(
         refused=refusals(space, every),
         log10_size=log10_size(space),
         optimal=optimal,
-        lower_bound_us=best_us if optimal else min(best_us, max(0.0, proof.lower_bound_us)) if agrees else 0.0,
+        lower_bound_us=(
+            best_us if optimal else min(best_us, max(0.0, proof.lower_bound_us)) if agrees else 0.0
+        ),
         search_s=time.perf_counter() - began,
         limits=space.limits,
         fallbacks=dict(pricer.fallbacks),
@@ -138,7 +172,12 @@ def search(
     )
 
 
-def run_search(space: SearchSpace, every: Sequence[SegmentOption], bounds: NetworkLimits, progress: Progress | None) -> tuple[ExactSearch, bool]:
+def run_search(
+    space: SearchSpace,
+    every: Sequence[SegmentOption],
+    bounds: NetworkLimits,
+    progress: Progress | None,
+) -> tuple[ExactSearch, bool]:
     """As far as it came before somebody interrupted it."""
     proof = ExactSearch(space, every, bounds, 0.0, progress)
     try:
@@ -148,8 +187,16 @@ def run_search(space: SearchSpace, every: Sequence[SegmentOption], bounds: Netwo
     return proof, False
 
 
-def search_within_memory(space: SearchSpace, every: Sequence[SegmentOption], bounds: NetworkLimits, progress: Progress | None) -> tuple[ExactSearch, bool]:
-    """Proven, with weights that fit. Memory seldom binds, so it is looked at only where the best plan without would not fit."""
+def search_within_memory(
+    space: SearchSpace,
+    every: Sequence[SegmentOption],
+    bounds: NetworkLimits,
+    progress: Progress | None,
+) -> tuple[ExactSearch, bool]:
+    """Proven, with weights that fit.
+
+    Memory seldom binds, so it is looked at only where the best plan without would not fit.
+    """
     within = replace(bounds, max_held=max_params_held(space))
     proof, interrupted = run_search(space, every, bounds, progress)
     if proof.best is not None and not fits_memory(space, plan_from_path(space, every, proof.best)):
@@ -162,10 +209,21 @@ def search_within_memory(space: SearchSpace, every: Sequence[SegmentOption], bou
     return proof, interrupted
 
 
-def original_as_fallback(space: SearchSpace, originals: Mapping[str, Trial], bounds: NetworkLimits) -> list[Plan]:
-    """The original on its fastest processor, where it keeps to the bounds: what an early interrupt leaves."""
+def original_as_fallback(
+    space: SearchSpace, originals: Mapping[str, Trial], bounds: NetworkLimits
+) -> list[Plan]:
+    """The original on its fastest processor, where it keeps to the bounds.
+
+    What an early interrupt leaves.
+    """
     trials = sorted(originals.values(), key=lambda trial: trial.latency_us)
-    kept = [t.plan for t in trials if bounds.min_macs <= t.macs <= bounds.max_macs and t.params >= bounds.min_params and fits_memory(space, t.plan)]
+    kept = [
+        t.plan
+        for t in trials
+        if bounds.min_macs <= t.macs <= bounds.max_macs
+        and t.params >= bounds.min_params
+        and fits_memory(space, t.plan)
+    ]
     return kept[:1]
 
 
@@ -179,26 +237,44 @@ def fits_memory(space: SearchSpace, plan: Plan) -> bool:
     """Whether the weights of a plan fit the processors they are for."""
     if not space.limited:
         return True
-    trial = estimate_plan(lower(space.stretcher, plan), space.pricer.soc, space.pricer, space.processors)
+    trial = estimate_plan(
+        lower(space.stretcher, plan), space.pricer.soc, space.pricer, space.processors
+    )
     return MemoryLimit(space.pricer.soc)(trial) is None
 
 
-def check_settings(soc: Soc, processors: Sequence[str], top: int, width_steps: int | None, merges: Sequence[str]) -> None:
+def check_settings(
+    soc: Soc, processors: Sequence[str], top: int, width_steps: int | None, merges: Sequence[str]
+) -> None:
     for name in processors:
         soc.processor(name)
     if len(set(processors)) != len(processors) or not processors:
-        raise BadInput(f"processors are {', '.join(processors) or 'none'}, search on {soc.name}, name each once")
+        raise BadInput(
+            f"processors are {', '.join(processors) or 'none'}, search on {soc.name}, name each"
+            " once"
+        )
     if top < 1 or (width_steps is not None and width_steps < 2):
-        raise BadInput(f"top is {top} and width_steps {width_steps}, search settings, they must be at least 1 and 2")
+        raise BadInput(
+            f"top is {top} and width_steps {width_steps}, search settings, they must be at least 1"
+            " and 2"
+        )
     if not merges or not set(merges) <= {"concat", "project"}:
-        raise BadInput(f"merges are {', '.join(merges) or 'none'}, search settings, they are concat and project")
+        raise BadInput(
+            f"merges are {', '.join(merges) or 'none'}, search settings, they are concat and"
+            " project"
+        )
 
 
-def check_covered(stretcher: NetworkAnalysis, soc: Soc, processors: Sequence[str], pricer: CostModel) -> None:
+def check_covered(
+    stretcher: NetworkAnalysis, soc: Soc, processors: Sequence[str], pricer: CostModel
+) -> None:
     if missing := uncovered_kernels(stretcher.graph, soc, processors, pricer):
         named = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
         where = f"{stretcher.graph.name} on {soc.name}"
-        raise UnsupportedOp(f"{len(missing)} kernels were never measured ({named}), {where}, allow --fallback nearest")
+        raise UnsupportedOp(
+            f"{len(missing)} kernels were never measured ({named}), {where}, allow --fallback"
+            " nearest"
+        )
 
 
 def plan_from_path(space: SearchSpace, every: Sequence[SegmentOption], path: PlanPath) -> Plan:
@@ -216,24 +292,44 @@ def plan_from_path(space: SearchSpace, every: Sequence[SegmentOption], path: Pla
     return Plan(graph.name, graph.inputs[0].spec.shape, tuple(segments), space.pricer.soc.name)
 
 
-def score_plan(plan: Plan, stretcher: NetworkAnalysis, soc: Soc, pricer: CostModel, processors: Sequence[str]) -> ScoredPlan:
+def score_plan(
+    plan: Plan, stretcher: NetworkAnalysis, soc: Soc, pricer: CostModel, processors: Sequence[str]
+) -> ScoredPlan:
     lowered = lower(stretcher, plan)
     trial = with_alternatives(estimate_plan(lowered, soc, pricer, processors), lowered, soc)
-    return ScoredPlan(trial, plan_error_us(trial), equal_macs(stretcher, soc, pricer, tuple(processors), trial.macs))
+    return ScoredPlan(
+        trial,
+        plan_error_us(trial),
+        equal_macs(stretcher, soc, pricer, tuple(processors), trial.macs),
+    )
 
 
 def plan_error_us(trial: Trial) -> float:
-    """Errors of one predictor lean one way, so those of segments add up; of branches, the slowest counts."""
-    return sum(max(segment.branches, key=lambda b: b.latency_us).error_us for segment in trial.segments)
+    """Errors of one predictor lean one way, so those of segments add up.
+
+    Of branches, the slowest counts.
+    """
+    return sum(
+        max(segment.branches, key=lambda b: b.latency_us).error_us for segment in trial.segments
+    )
 
 
 def explain_no_plan(space: SearchSpace, bounds: NetworkLimits, interrupted: bool) -> str:
     graph = space.stretcher.graph
     counts = ", ".join(f"{name} {count}" for name, count in refusals(space).items()) or "none"
-    wanted = f"MACs {bounds.min_macs:.4g} to {bounds.max_macs:.4g}, parameters from {bounds.min_params:.4g}"
-    wanted += "".join(f", {n / 1e6:.4g}M parameters on {p}" for p, n in zip(space.limited, max_params_held(space), strict=True))
+    wanted = (
+        f"MACs {bounds.min_macs:.4g} to {bounds.max_macs:.4g}, parameters from"
+        f" {bounds.min_params:.4g}"
+    )
+    wanted += "".join(
+        f", {n / 1e6:.4g}M parameters on {p}"
+        for p, n in zip(space.limited, max_params_held(space), strict=True)
+    )
     ended = ", interrupted" if interrupted else ""
-    return f"no plan for {graph.name}, bounds {wanted} (original {graph.macs} MACs, {graph.params} parameters), refused by constraint: {counts}{ended}"
+    return (
+        f"no plan for {graph.name}, bounds {wanted} (original {graph.macs} MACs, {graph.params}"
+        f" parameters), refused by constraint: {counts}{ended}"
+    )
 
 
 __all__ = ["Branch", "ScoredPlan", "SearchResult", "constraints_of", "search"]

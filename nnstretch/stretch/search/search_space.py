@@ -1,8 +1,8 @@
 """The space a search covers: meeting points, depths, widths; and what every branch in it costs.
 
-A branch is a chain of units. The first reads the merged tensor, so what it costs depends on the width of that; the others
-depend on the branch's own width alone, and a repeat that is dropped takes its cost with it. One table a unit therefore prices
-every branch of every segment.
+A branch is a chain of units. The first reads the merged tensor, so what it costs depends on the
+width of that; the others depend on the branch's own width alone, and a repeat that is dropped takes
+its cost with it. One table a unit therefore prices every branch of every segment.
 """
 
 from __future__ import annotations
@@ -17,7 +17,13 @@ from math import ceil
 import numpy as np
 
 from nnstretch.graph import TensorSpec
-from nnstretch.stretch.cost.cost_arrays import CostArrays, HeadCosts, TailCosts, add_costs, layout_rules
+from nnstretch.stretch.cost.cost_arrays import (
+    CostArrays,
+    HeadCosts,
+    TailCosts,
+    add_costs,
+    layout_rules,
+)
 from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.stretch.cost.layout_costs import LayoutCosts
 from nnstretch.stretch.cost.unit_costs import UnitCostModel
@@ -58,7 +64,9 @@ class SearchSpace:
     @cached_property
     def limited(self) -> tuple[str, ...]:
         """Processors with a memory limit."""
-        return tuple(p for p in self.processors if self.pricer.soc.processor(p).memory_bytes is not None)
+        return tuple(
+            p for p in self.processors if self.pricer.soc.processor(p).memory_bytes is not None
+        )
 
     @cached_property
     def specs(self) -> Mapping[str, TensorSpec]:
@@ -69,18 +77,28 @@ class SearchSpace:
         return LayoutCosts(self.stretcher.graph, self.cuts, self.pricer, self.processors)
 
     def exit_costs(self, j: int) -> Mapping[str, Array]:
-        """What it takes to hand a branch's output over as a plain tensor, on each processor: over its widths."""
+        """What it takes to hand a branch's output over as a plain tensor, on each processor.
+
+        Over its widths.
+        """
         return self.borders.conversion_us(j, self.widths_at(j))
 
     @cached_property
     def channel_multiple(self) -> int:
         """Runtimes that work on blocks of channels want whole blocks."""
-        blocks = [rules.blocked.block for p in self.processors if (rules := self.pricer.soc.rules(p)).blocked]
+        blocks = [
+            rules.blocked.block
+            for p in self.processors
+            if (rules := self.pricer.soc.rules(p)).blocked
+        ]
         return max([CHANNEL_MULTIPLE, *blocks])
 
     @property
     def exact(self) -> bool:
-        """Whether tables tell the cost of whole branches; where runtimes work on blocks of channels, what units copy depends on their neighbours."""
+        """Whether tables tell the cost of whole branches.
+
+        Where runtimes work on blocks of channels, what units copy depends on their neighbours.
+        """
         return not any(rules.blocked for rules in layout_rules(self.pricer, self.processors))
 
     def feasible_widths(self, k: int) -> FeasibleWidths:
@@ -100,7 +118,9 @@ class SearchSpace:
             nodes = graph.nodes[start.position + 1 : end.position + 1]
             key = structural_hash(graph, Block(start, end, nodes, 0, 0))
             if key not in self._alike:
-                self._alike[key] = UnitCostModel(self.stretcher.section(start, end, None), self.pricer, self.processors)
+                self._alike[key] = UnitCostModel(
+                    self.stretcher.section(start, end, None), self.pricer, self.processors
+                )
             self.units[k] = self._alike[key]
         return self.units[k]
 
@@ -122,13 +142,23 @@ class SearchSpace:
         return found
 
     def inner_width(self, k: int, j: int) -> Array:
-        """Width at cut k of every branch that ends at cut j: its share on the granule, or the end's own where both are the same channels."""
+        """Width at cut k of every branch that ends at cut j.
+
+        Its share on the granule, or the end's own where both are the same channels.
+        """
         ratios = [Fraction(w, self.original_width(j)) for w in self.widths(j).tolist()]
         shares = np.array([self.feasible_widths(k).scaled_width(r) for r in ratios], dtype=np.int64)
-        if self.original_width(k) != self.original_width(j) or np.array_equal(shares, self.widths(j)):
+        if self.original_width(k) != self.original_width(j) or np.array_equal(
+            shares, self.widths(j)
+        ):
             return shares
         piece = self.stretcher.section(self.cuts[k], self.cuts[j], None)
-        return self.widths(j) if piece.channels.roots(piece.input_dimension) == piece.channels.roots(piece.output_dimension) else shares
+        return (
+            self.widths(j)
+            if piece.channels.roots(piece.input_dimension)
+            == piece.channels.roots(piece.output_dimension)
+            else shares
+        )
 
     def widths(self, k: int) -> Array:
         """What a branch may hand over at a cut; the original's own width is the last."""
@@ -137,14 +167,27 @@ class SearchSpace:
             return np.array([full])
         step, least = self.channel_multiple, self.limits.min_width * full
         if full < 2 * step:
-            wanted: Sequence[int] = range(max(1, ceil(least)), full) if full < 2 * CHANNEL_MULTIPLE else range(CHANNEL_MULTIPLE, full, CHANNEL_MULTIPLE)
+            wanted: Sequence[int] = (
+                range(max(1, ceil(least)), full)
+                if full < 2 * CHANNEL_MULTIPLE
+                else range(CHANNEL_MULTIPLE, full, CHANNEL_MULTIPLE)
+            )
         else:
             wanted = range(max(step, ceil(least / step) * step), full, step)
         most = self.width_steps or (PLAIN_WIDTHS if self.needs_lowering else None)
         if most is not None and len(wanted) >= most:
-            shares = [self.limits.min_width + (1 - self.limits.min_width) * i / (most - 1) for i in range(most - 1)]
+            shares = [
+                self.limits.min_width + (1 - self.limits.min_width) * i / (most - 1)
+                for i in range(most - 1)
+            ]
             wanted = sorted({round_channels(full * s, step) for s in shares})
-        return np.array([*sorted({w for w in map(reach.nearest, wanted) if w < full and w >= least - 1e-9}), full], dtype=np.int64)
+        return np.array(
+            [
+                *sorted({w for w in map(reach.nearest, wanted) if w < full and w >= least - 1e-9}),
+                full,
+            ],
+            dtype=np.int64,
+        )
 
     @cached_property
     def needs_lowering(self) -> bool:
@@ -153,25 +196,38 @@ class SearchSpace:
 
     @cached_property
     def blocks(self) -> list[CostArrays]:
-        """For every unit: its cost inside the branches that pass it, in the order of their ends and widths."""
+        """For every unit: its cost inside the branches that pass it, in the order of their ends and
+        widths.
+        """
         found: list[CostArrays] = []
         for k in range(len(self.cuts) - 1):
             ends = list(range(k + 2, len(self.cuts)))
             if k == 0 or (not ends and k + 1 == len(self.cuts)):
-                found.append(CostArrays({p: np.zeros(0) for p in self.processors}, np.zeros(0), np.zeros(0)))
+                found.append(
+                    CostArrays({p: np.zeros(0) for p in self.processors}, np.zeros(0), np.zeros(0))
+                )
                 continue
             ends = list(range(k + 1, len(self.cuts)))
             width_in = np.concatenate([self.inner_widths[j][k - 1] for j in ends])
             width_out = np.concatenate([self.inner_widths[j][k] for j in ends])
-            found.append(self.unit(k).costs(width_in, width_out, self.borders.ends(self.borders.blocked(k))))
+            found.append(
+                self.unit(k).costs(width_in, width_out, self.borders.ends(self.borders.blocked(k)))
+            )
         return found
 
     def block(self, k: int, j: int) -> tuple[list[Array], Array, Array]:
-        """Unit k inside branches that end at cut j: microseconds on each processor, MACs, parameters; over their widths."""
+        """Unit k inside branches that end at cut j.
+
+        Microseconds on each processor, MACs, parameters; over their widths.
+        """
         low = sum(len(self.widths_at(e)) for e in range(k + 1, j))
         rows = slice(low, low + len(self.widths_at(j)))
         costs = self.blocks[k]
-        return [costs.latency_us[p][rows] for p in self.processors], costs.macs[rows], costs.params[rows]
+        return (
+            [costs.latency_us[p][rows] for p in self.processors],
+            costs.macs[rows],
+            costs.params[rows],
+        )
 
     def widths_at(self, k: int) -> Array:
         return self.inner_widths[k][-1]
@@ -191,14 +247,21 @@ class SearchSpace:
             depths = self.depths(i, j)
             widths = self.widths_at(j)
             inner = list(range(i + 1, j))
-            kept = np.array([self.kept_units(i, j, depth, inner) for depth in depths], dtype=np.float64).reshape(len(depths), len(inner))
+            kept = np.array(
+                [self.kept_units(i, j, depth, inner) for depth in depths], dtype=np.float64
+            ).reshape(len(depths), len(inner))
             rows = [self.block(k, j) for k in inner]
             empty = np.zeros((len(depths), len(widths)))
-            us = {p: kept @ np.array([r[0][n] for r in rows]) if inner else empty for n, p in enumerate(self.processors)}
+            us = {
+                p: kept @ np.array([r[0][n] for r in rows]) if inner else empty
+                for n, p in enumerate(self.processors)
+            }
             macs = kept @ np.array([r[1] for r in rows]) if inner else empty
             params = kept @ np.array([r[2] for r in rows]) if inner else empty
             for number, k in enumerate(inner):
-                stuck = self.inner_widths[j][k - 1] != self.inner_widths[j][k]  # dropping it would leave widths that do not meet
+                stuck = (
+                    self.inner_widths[j][k - 1] != self.inner_widths[j][k]
+                )  # dropping it would leave widths that do not meet
                 for p in us:
                     us[p][np.ix_(kept[:, number] == 0, stuck)] = np.inf
             first = np.searchsorted(self.head_costs(i).widths_out, self.inner_widths[j][i])
@@ -219,22 +282,38 @@ class SearchSpace:
             ends = range(i + 1, len(self.cuts))
             widths_out = np.unique(np.concatenate([self.inner_widths[j][i] for j in ends]))
             widths_in = self.merged_widths(i)
-            self.fronts[i] = HeadCosts(widths_in, widths_out, self.unit(i).costs(widths_in[:, None], widths_out[None, :], self.borders.ends()))
+            self.fronts[i] = HeadCosts(
+                widths_in,
+                widths_out,
+                self.unit(i).costs(widths_in[:, None], widths_out[None, :], self.borders.ends()),
+            )
         return self.fronts[i]
 
-    def binned_head_costs(self, i: int, processor: str, starts: Array, plain: bool) -> tuple[Array, Array, Array]:
-        """A front over ranges of input widths: the least microseconds, the most MACs and parameters.
+    def binned_head_costs(
+        self, i: int, processor: str, starts: Array, plain: bool
+    ) -> tuple[Array, Array, Array]:
+        """A front over ranges of input widths.
 
-        Where widths agree, no adapter is needed; these are told apart (`plain`), since no unit has the time of one and the work of the other.
+        The least microseconds, the most MACs and parameters.
+
+        Where widths agree, no adapter is needed; these are told apart (`plain`), since no unit has
+        the time of one and the work of the other.
         """
         key = (i, processor, len(starts), plain)
         if key not in self._ranged:
             front = self.head_costs(i)
             if i not in self._plain:
-                self._plain[i] = self.unit(i).is_identity_shortcut(front.widths_in[:, None], front.widths_out[None, :])
+                self._plain[i] = self.unit(i).is_identity_shortcut(
+                    front.widths_in[:, None], front.widths_out[None, :]
+                )
             there = self._plain[i] if plain else ~self._plain[i]
-            us = np.minimum.reduceat(np.where(there, front.costs.latency_us[processor], np.inf), starts, axis=0)
-            work = [np.maximum.reduceat(np.where(there, w, 0.0), starts, axis=0) for w in (front.costs.macs, front.costs.params)]
+            us = np.minimum.reduceat(
+                np.where(there, front.costs.latency_us[processor], np.inf), starts, axis=0
+            )
+            work = [
+                np.maximum.reduceat(np.where(there, w, 0.0), starts, axis=0)
+                for w in (front.costs.macs, front.costs.params)
+            ]
             self._ranged[key] = us, work[0], work[1]
         return self._ranged[key]
 
@@ -252,7 +331,9 @@ class SearchSpace:
         return self._entries[i]
 
     def projected_head_costs(self, i: int, j: int) -> CostArrays:
-        """What opens and first works in the branches of a `project` merge that start from the original width: over their widths."""
+        """What opens and first works in the branches of a `project` merge that start from the
+        original width: over their widths.
+        """
         if (i, j) not in self._projected:
             self._projected[i, j] = self.entry_adapter(i, j)
         return self._projected[i, j]
@@ -265,15 +346,22 @@ class SearchSpace:
         into = unit.inside.entry_width(inside, behind)
         inside = inside if into is None else np.broadcast_to(into, inside.shape)
         work = unit.costs(inside, behind, self.borders.ends((True,) * len(unit.rules)))
-        return add_costs(unit.adapter.costs(np.array(full), inside, always=True, ends=self.borders.ends()), work)
+        return add_costs(
+            unit.adapter.costs(np.array(full), inside, always=True, ends=self.borders.ends()), work
+        )
 
     def exit_adapter(self, j: int, share: int) -> CostArrays:
         """What hands a branch's output over at a `project` merge: over its widths."""
         if (j, share) in self._closed:
             return self._closed[j, share]
         widths = self.widths_at(j)
-        found = self.unit(j - 1).exit_adapter.costs(widths, np.array(share), ends=self.borders.ends(self.borders.blocked(j), leave=False))
-        us = {p: found.latency_us[p] + np.where(widths == share, self.exit_costs(j)[p], 0.0) for p in self.processors}
+        found = self.unit(j - 1).exit_adapter.costs(
+            widths, np.array(share), ends=self.borders.ends(self.borders.blocked(j), leave=False)
+        )
+        us = {
+            p: found.latency_us[p] + np.where(widths == share, self.exit_costs(j)[p], 0.0)
+            for p in self.processors
+        }
         self._closed[j, share] = CostArrays(us, found.macs, found.params)
         return self._closed[j, share]
 
@@ -283,7 +371,9 @@ class SearchSpace:
             return self._originals[i, j]
         us, macs = dict.fromkeys(self.processors, 0.0), 0
         for k in range(i, j):
-            found, work = self.unit(k).original(self.borders.ends() if k == i else self.borders.ends(self.borders.blocked(k)))
+            found, work = self.unit(k).original(
+                self.borders.ends() if k == i else self.borders.ends(self.borders.blocked(k))
+            )
             macs += work
             for p in self.processors:
                 us[p] += found[p]
@@ -299,7 +389,11 @@ class SearchSpace:
 
     def processor_sets(self) -> list[tuple[str, ...]]:
         """Every set of processors that branches can run on."""
-        return [team for size in range(2, len(self.processors) + 1) for team in combinations(self.processors, size)]
+        return [
+            team
+            for size in range(2, len(self.processors) + 1)
+            for team in combinations(self.processors, size)
+        ]
 
 
 __all__ = ["OUTPUT", "HeadCosts", "SearchSpace", "TailCosts"]

@@ -1,4 +1,6 @@
-"""Every way to cross one segment: which processors take part, how their branches merge, and what each combination costs.
+"""Every way to cross one segment.
+
+Which processors take part, how their branches merge, and what each combination costs.
 
 The constraints of constraints.py are applied here to whole arrays; a test keeps the two alike.
 """
@@ -18,7 +20,9 @@ from nnstretch.stretch.search.search_space import Array, SearchSpace
 
 @dataclass(frozen=True)
 class BranchTable:
-    """What one branch may be, over (depth, width), apart from what depends on the tensor it reads."""
+    """What one branch may be, over (depth, width), apart from what depends on the tensor it
+    reads.
+    """
 
     us: Array
     """Compute behind the first unit, contention included, and the copy out."""
@@ -33,7 +37,11 @@ class BranchTable:
     def subsample(self, most: int) -> BranchTable:
         """About `most` of the options, evenly spread; few are left as they are."""
         step = max(1, len(self.us) // most)
-        return self if step == 1 else BranchTable(*(getattr(self, f.name)[::step] for f in fields(self)))
+        return (
+            self
+            if step == 1
+            else BranchTable(*(getattr(self, f.name)[::step] for f in fields(self)))
+        )
 
 
 @dataclass(frozen=True)
@@ -63,13 +71,25 @@ class BranchCombinations:
 
     def take(self, rows: Array) -> BranchCombinations:
         options = tuple(o[rows] for o in self.options)
-        return BranchCombinations(self.latency_us[rows], self.macs[rows], self.params[rows], self.width[rows], self.params_held[rows], options)
+        return BranchCombinations(
+            self.latency_us[rows],
+            self.macs[rows],
+            self.params[rows],
+            self.width[rows],
+            self.params_held[rows],
+            options,
+        )
 
 
 class SegmentOption:
-    """One segment under one team: a single processor, or several whose branches are concatenated or projected."""
+    """One segment under one team.
 
-    def __init__(self, space: SearchSpace, i: int, j: int, team: tuple[str, ...], merge: str = "concat") -> None:
+    A single processor, or several whose branches are concatenated or projected.
+    """
+
+    def __init__(
+        self, space: SearchSpace, i: int, j: int, team: tuple[str, ...], merge: str = "concat"
+    ) -> None:
         self.space, self.i, self.j, self.team, self.merge = space, i, j, team, merge
         soc, names = space.pricer.soc, frozenset(team)
         self.rest, self.front = space.tail_costs(i, j), space.head_costs(i)
@@ -80,7 +100,9 @@ class SegmentOption:
         self.copies_out = [p.copy_out for p in processors]
         self.bytes_in, self.bytes_out = space.channel_bytes(i), space.channel_bytes(j)
         self.merge_us = soc.merge.fixed_us if self.branched else 0.0
-        self.merge_us_per_channel = soc.merge.us_per_kib * self.bytes_out / 1024 if self.branched else 0.0
+        self.merge_us_per_channel = (
+            soc.merge.us_per_kib * self.bytes_out / 1024 if self.branched else 0.0
+        )
 
     @property
     def branched(self) -> bool:
@@ -88,7 +110,10 @@ class SegmentOption:
 
     @property
     def name(self) -> str:
-        return f"{self.space.cuts[self.i].name} -> {self.space.cuts[self.j].name} on {'+'.join(self.team)}"
+        return (
+            f"{self.space.cuts[self.i].name} -> {self.space.cuts[self.j].name} on"
+            f" {'+'.join(self.team)}"
+        )
 
     @cached_property
     def original(self) -> tuple[float, int]:
@@ -115,13 +140,19 @@ class SegmentOption:
         depths = np.arange(len(rest.depths))
         if not self.branched:  # the original layers
             depths, columns = depths[-1:], columns[-1:]
-        us, macs, params = (a[np.ix_(depths, columns)] for a in (rest.us[processor], rest.macs, rest.params))
+        us, macs, params = (
+            a[np.ix_(depths, columns)] for a in (rest.us[processor], rest.macs, rest.params)
+        )
         handed = rest.widths[columns]
         if self.merge == "concat":
             us = us + self.space.exit_costs(self.j)[processor][columns]
         if self.merge == "project":
             closed = self.space.exit_adapter(self.j, self.shares[b])
-            us, macs, params = us + closed.latency_us[processor], macs + closed.macs, params + closed.params
+            us, macs, params = (
+                us + closed.latency_us[processor],
+                macs + closed.macs,
+                params + closed.params,
+            )
             handed = np.full_like(handed, self.shares[b])
         link = self.copies_out[b]
         out_us = link.fixed_us + link.us_per_kib * self.bytes_out * handed / 1024
@@ -131,7 +162,14 @@ class SegmentOption:
             return np.broadcast_to(row, shape).ravel()
 
         first = columns if self.merge == "project" else rest.first[columns]
-        return BranchTable((self.slowdown * us + out_us).ravel(), flat(out_us), macs.ravel(), params.ravel(), flat(handed), flat(first))
+        return BranchTable(
+            (self.slowdown * us + out_us).ravel(),
+            flat(out_us),
+            macs.ravel(),
+            params.ravel(),
+            flat(handed),
+            flat(first),
+        )
 
     def entry_costs(self, width_in: int) -> list[EntryCost] | None:
         """First units on a tensor of this width; None where none can start from it."""
@@ -142,12 +180,20 @@ class SegmentOption:
             rows = [(costs.latency_us[p], costs.macs, costs.params) for p in self.team]
         else:
             row, costs = self.front.row(width_in), self.front.costs
-            rows = [(costs.latency_us[p][row], costs.macs[row], costs.params[row]) for p in self.team]
+            rows = [
+                (costs.latency_us[p][row], costs.macs[row], costs.params[row]) for p in self.team
+            ]
         moved = [link.cost_us(self.bytes_in * width_in) for link in self.copies_in]
-        return [EntryCost(self.slowdown * us + copy, copy, macs, params) for copy, (us, macs, params) in zip(moved, rows, strict=True)]
+        return [
+            EntryCost(self.slowdown * us + copy, copy, macs, params)
+            for copy, (us, macs, params) in zip(moved, rows, strict=True)
+        ]
 
     def branch_totals(self, width_in: int) -> list[tuple[Array, Array, Array]] | None:
-        """For every branch: latency, MACs and parameters of all its options; infinite where it would straggle."""
+        """For every branch: latency, MACs and parameters of all its options.
+
+        Infinite where it would straggle.
+        """
         entries = self.entry_costs(width_in)
         if entries is None:
             return None
@@ -156,20 +202,32 @@ class SegmentOption:
             us = entry.us[side.first] + side.us
             if self.branched:
                 us = np.where(us <= self.limits_us[1], us, np.inf)
-            found.append((us, entry.macs[side.first] + side.macs, entry.params[side.first] + side.params))
+            found.append(
+                (us, entry.macs[side.first] + side.macs, entry.params[side.first] + side.params)
+            )
         return found
 
-    def admissible_combinations(self, width_in: int, found: list[tuple[Array, Array, Array]], options: tuple[Array, ...]) -> BranchCombinations:
+    def admissible_combinations(
+        self, width_in: int, found: list[tuple[Array, Array, Array]], options: tuple[Array, ...]
+    ) -> BranchCombinations:
         """Combinations that no constraint refuses, priced."""
         us = [branch[0][o] for branch, o in zip(found, options, strict=True)]
         macs = [branch[1][o] for branch, o in zip(found, options, strict=True)]
         each = {p: branch[2][o] for p, branch, o in zip(self.team, found, options, strict=True)}
-        width = sum(side.channels_out[o] for side, o in zip(self.branch_tables, options, strict=True))
+        width = sum(
+            side.channels_out[o] for side, o in zip(self.branch_tables, options, strict=True)
+        )
         slowest, work = np.maximum.reduce(us), sum(macs)
         merge_us = self.merge_us + self.merge_us_per_channel * width
         none = np.zeros(len(slowest))
-        held = np.array([each.get(p, none) for p in self.space.limited]).reshape(len(self.space.limited), len(slowest)).T
-        picks = BranchCombinations(slowest + self.sync_us + merge_us, work, sum(each.values()), width, held, options)
+        held = (
+            np.array([each.get(p, none) for p in self.space.limited])
+            .reshape(len(self.space.limited), len(slowest))
+            .T
+        )
+        picks = BranchCombinations(
+            slowest + self.sync_us + merge_us, work, sum(each.values()), width, held, options
+        )
         keep = np.isfinite(slowest)
         if self.branched:
             copies = [
@@ -201,7 +259,10 @@ class SegmentOption:
 
 
 def segment_options(space: SearchSpace) -> Iterator[SegmentOption]:
-    """All of a space: single processors everywhere; teams where there is weighted work and channels may differ afterwards."""
+    """All of a space: single processors everywhere.
+
+    Teams where there is weighted work and channels may differ afterwards.
+    """
     last = len(space.cuts) - 1
     for i in range(last):
         for j in range(i + 1, last + 1):

@@ -22,17 +22,30 @@ def log10_size(space: SearchSpace) -> float:
     for j in range(1, last + 1):
         for i in range(j):
             options = len(space.depths(i, j)) * len(space.widths_at(j))
-            branched = sum(options ** len(team) for team in space.processor_sets()) * len(space.merges) if j < last and space.original(i, j)[1] else 0
+            branched = (
+                sum(options ** len(team) for team in space.processor_sets()) * len(space.merges)
+                if j < last and space.original(i, j)[1]
+                else 0
+            )
             ways[j] += ways[i] * (alone + branched)
     return math.log10(ways[-1])
 
 
 def least_macs(space: SearchSpace, lanes: Sequence[SegmentOption]) -> float:
-    """No plan has fewer: every segment by itself, whatever width it reads and however long its branches take."""
+    """No plan has fewer: every segment by itself, whatever width it reads and however long its
+    branches take.
+    """
     reach = {0: 0.0}
     for lane in sorted(lanes, key=lambda lane: lane.i):
-        first = space.projected_head_costs(lane.i, lane.j).macs if lane.merge == "project" else lane.front.costs.macs.min(axis=0)
-        work = sum(float((first[side.first] + side.macs).min(initial=math.inf)) for side in lane.branch_tables)
+        first = (
+            space.projected_head_costs(lane.i, lane.j).macs
+            if lane.merge == "project"
+            else lane.front.costs.macs.min(axis=0)
+        )
+        work = sum(
+            float((first[side.first] + side.macs).min(initial=math.inf))
+            for side in lane.branch_tables
+        )
         if lane.branched:
             work = max(work, space.limits.segment_macs * lane.original[1])
         reach[lane.j] = min(reach.get(lane.j, math.inf), reach.get(lane.i, math.inf) + work)
@@ -40,23 +53,31 @@ def least_macs(space: SearchSpace, lanes: Sequence[SegmentOption]) -> float:
 
 
 def refusals(space: SearchSpace, known: Sequence[SegmentOption] = ()) -> dict[str, int]:
-    """Of all segments and teams, how many each rule leaves no branches for, starting from tensors of the original width.
+    """Of all segments and teams, how many each rule leaves no branches for, starting from tensors
+    of the original width.
 
-    `no_stragglers` also counts single branches that are too slow, as `straggling_branches`. Lanes that are `known` are not made again.
+    `no_stragglers` also counts single branches that are too slow, as `straggling_branches`. Lanes
+    that are `known` are not made again.
     """
     counts: Counter[str] = Counter()
     last = len(space.cuts) - 1
     made = {(lane.i, lane.j, lane.team): lane for lane in known if lane.merge == "concat"}
-    for (i, j), team in product([(a, b) for a in range(last) for b in range(a + 1, last)], space.processor_sets()):
+    for (i, j), team in product(
+        [(a, b) for a in range(last) for b in range(a + 1, last)], space.processor_sets()
+    ):
         if space.original(i, j)[1]:
-            reason, slow = first_refusal(made.get((i, j, team)) or SegmentOption(space, i, j, team), space.original_width(i))
+            reason, slow = first_refusal(
+                made.get((i, j, team)) or SegmentOption(space, i, j, team), space.original_width(i)
+            )
             counts["straggling_branches"] += slow
             counts[reason] += reason != ""
     return {name: counts[name] for name in (*RULES, "straggling_branches") if counts[name]}
 
 
 def first_refusal(lane: SegmentOption, width_in: int) -> tuple[str, int]:
-    """The rule that leaves nothing of a lane, if one does, and how many of its branches straggle."""
+    """The rule that leaves nothing of a lane, if one does, and how many of its branches
+    straggle.
+    """
     found = lane.branch_totals(width_in)
     if found is None:
         return "", 0
@@ -75,6 +96,9 @@ def first_refusal(lane: SegmentOption, width_in: int) -> tuple[str, int]:
 
 def least_communication_us(lane: SegmentOption, width_in: int) -> float:
     """What meeting costs at the least, over all branches of a lane."""
-    copies = [link.cost_us(lane.bytes_in * width_in) + float(side.copy_out_us.min()) for link, side in zip(lane.copies_in, lane.branch_tables, strict=True)]
+    copies = [
+        link.cost_us(lane.bytes_in * width_in) + float(side.copy_out_us.min())
+        for link, side in zip(lane.copies_in, lane.branch_tables, strict=True)
+    ]
     handed = sum(int(side.channels_out.min()) for side in lane.branch_tables)
     return max(copies) + lane.sync_us + lane.merge_us + lane.merge_us_per_channel * handed

@@ -1,11 +1,11 @@
 """A lowered plan becomes a torch module with weights inherited from the original.
 
-    branched_module.py   torch module of a lowered plan
-    inheritance.py       initial weights from the original
-    initialization.py    random initialization, zero-init residual
-    reconstruction.py    layer-wise reconstruction against the original (He et al. 2017)
-    least_squares.py     ridge regression of last layers
-    foldable_layers.py   last layers of a branch a fit can be folded into
-    feature_matching.py  features at meeting points, feature loss
-    precise_bn.py        precise batch-norm statistics (pycls' term)
+branched_module.py   torch module of a lowered plan
+inheritance.py       initial weights from the original
+initialization.py    random initialization, zero-init residual
+reconstruction.py    layer-wise reconstruction against the original (He et al. 2017)
+least_squares.py     ridge regression of last layers
+foldable_layers.py   last layers of a branch a fit can be folded into
+feature_matching.py  features at meeting points, feature loss
+precise_bn.py        precise batch-norm statistics (pycls' term)
 """

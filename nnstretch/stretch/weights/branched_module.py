@@ -19,8 +19,11 @@ class BranchedSegment(nn.Module):
     """Branches that read one tensor, and the concatenation in which they meet."""
 
     stands_for: torch.Tensor
-    """[channels behind it], int64: the original channel that each one inherited. Without inheritance they go round the original's
-    in turn, so that features can be compared all the same."""
+    """[channels behind it], int64: the original channel that each one inherited.
+
+    Without inheritance they go round the original's in turn, so that features can be compared all
+    the same.
+    """
 
     def __init__(self, lowered: LoweredSegment) -> None:
         super().__init__()
@@ -31,7 +34,8 @@ class BranchedSegment(nn.Module):
         original = lowered.original.specs()[lowered.original.outputs[0]].shape
         width = lowered.output.shape[self.axis] if lowered.output.shape else 1
         turns = torch.arange(width) % (original[self.axis] if original else 1)
-        # Not persistent: weights of networks saved before must load, and it follows from plan and original anyway.
+        # Not persistent: weights of networks saved before must load, and it follows from plan and
+        # original anyway.
         self.register_buffer("stands_for", turns, persistent=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -44,11 +48,13 @@ class BranchedSegment(nn.Module):
 
 
 def drop_branches(outputs: list[torch.Tensor], p: float) -> list[torch.Tensor]:
-    """Outputs of branches [batch, ...], each zeroed with probability `p`, the survivors scaled so that the expectation stays.
+    """Outputs of branches [batch, ...], each zeroed with probability `p`, the survivors scaled so
+    that the expectation stays.
 
-    Every sample draws for itself: gradients are less noisy than with one draw for the batch, and batch norms behind the
-    meeting point see the same mixture in every batch. A sample that would lose all its branches keeps one, drawn evenly.
-    Draws come from the processor's global generator, so a seed gives the same ones on every device.
+    Every sample draws for itself: gradients are less noisy than with one draw for the batch, and
+    batch norms behind the meeting point see the same mixture in every batch. A sample that would
+    lose all its branches keeps one, drawn evenly. Draws come from the processor's global generator,
+    so a seed gives the same ones on every device.
     """
     batch, count = outputs[0].shape[0], len(outputs)
     drawn = torch.rand(batch, count + 1)
@@ -56,12 +62,20 @@ def drop_branches(outputs: list[torch.Tensor], p: float) -> list[torch.Tensor]:
     saved = (drawn[:, count] * count).long().clamp_max(count - 1)
     kept |= ~kept.any(1, keepdim=True) & nn.functional.one_hot(saved, count).bool()
     scale = kept / (1 - p + p**count / count)
-    columns = scale.to(outputs[0].device, non_blocking=True).unbind(1)  # to wait for a card would cost more than to draw
-    return [y * column.to(y.dtype).reshape(-1, *(1,) * (y.dim() - 1)) for y, column in zip(outputs, columns, strict=True)]
+    columns = scale.to(outputs[0].device, non_blocking=True).unbind(
+        1
+    )  # to wait for a card would cost more than to draw
+    return [
+        y * column.to(y.dtype).reshape(-1, *(1,) * (y.dim() - 1))
+        for y, column in zip(outputs, columns, strict=True)
+    ]
 
 
 class StretchedNetwork(nn.Module):
-    """Segments in a row. Evaluates branches one after another; `nnstretch run` runs them at once."""
+    """Segments in a row.
+
+    Evaluates branches one after another; `nnstretch run` runs them at once.
+    """
 
     def __init__(self, lowered: LoweredNetwork) -> None:
         super().__init__()
@@ -73,12 +87,17 @@ class StretchedNetwork(nn.Module):
         return self.lowered.plan
 
     def set_branch_drop(self, p: float) -> None:
-        """From now on, training drops each branch of a segment with probability `p`, but never all; 0 is off.
+        """From now on, training drops each branch of a segment with probability `p`, but never all.
+
+        0 is off.
 
         Evaluation and export never drop. Raises BadInput unless 0 <= p < 1.
         """
         if not 0 <= p < 1:
-            raise BadInput(f"branch drop-out is {p}, plan of {self.plan.model}, it is a probability from 0 to below 1")
+            raise BadInput(
+                f"branch drop-out is {p}, plan of {self.plan.model}, it is a probability from 0 to"
+                " below 1"
+            )
         for segment in self.segments:
             segment.branch_drop = float(p)  # type: ignore[assignment]
 
@@ -91,20 +110,29 @@ class StretchedNetwork(nn.Module):
 def stretch(module: nn.Module, plan: Plan, inherit: bool = True) -> StretchedNetwork:
     """The network a plan describes, in training mode.
 
-    With `inherit`, it starts from the weights of `module` (rule: stretch/inherit.py); otherwise from
-    PyTorch's own initialisation. Raises BadPlan where plan and network disagree, CannotCapture where
-    the network is no fixed graph.
+    With `inherit`, it starts from the weights of `module` (rule: stretch/inherit.py); otherwise
+    from PyTorch's own initialisation. Raises BadPlan where plan and network disagree, CannotCapture
+    where the network is no fixed graph.
     """
     captured = trace(module, torch.zeros(plan.input_shape), plan.model)
     return build_module(lower(captured.graph, plan), captured.weights if inherit else None)
 
 
-def build_module(lowered: LoweredNetwork, weights: Mapping[str, torch.Tensor] | None = None) -> StretchedNetwork:
-    """The network of a lowered plan, in training mode; it inherits from `weights`, the original's, where they are given."""
+def build_module(
+    lowered: LoweredNetwork, weights: Mapping[str, torch.Tensor] | None = None
+) -> StretchedNetwork:
+    """The network of a lowered plan, in training mode.
+
+    It inherits from `weights`, the original's, where they are given.
+    """
     network = StretchedNetwork(lowered)
     if weights is not None:
-        for meeting, segment, (values, stands_for) in zip(network.segments, lowered.segments, inherit_segments(lowered, weights), strict=True):
+        for meeting, segment, (values, stands_for) in zip(
+            network.segments, lowered.segments, inherit_segments(lowered, weights), strict=True
+        ):
             meeting.stands_for.copy_(stands_for)  # type: ignore[operator]
-            for built, branch, starting in zip(meeting.branches, segment.branches, values, strict=True):  # type: ignore[arg-type]
+            for built, branch, starting in zip(
+                meeting.branches, segment.branches, values, strict=True
+            ):  # type: ignore[arg-type]
                 copy_weights(built, branch.graph, starting)
     return network.train()

@@ -1,8 +1,10 @@
-"""The last layers of a branch that something can be folded into, and fits of them to what the original computes there.
+"""The last layers of a branch that something can be folded into, and fits of them to what the
+original computes there.
 
-A branch ends in a layer (convolution or linear, with or without batch norm) or in a sum of such layers and a shortcut,
-possibly behind activations and pooling. In front of those the original's tensor is the target: for an activation that is
-the same in both, agreement before it is agreement behind it, and there the layers are linear.
+A branch ends in a layer (convolution or linear, with or without batch norm) or in a sum of such
+layers and a shortcut, possibly behind activations and pooling. In front of those the original's
+tensor is the target: for an activation that is the same in both, agreement before it is agreement
+behind it, and there the layers are linear.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from nnstretch.structure.cuts import ACTIVATIONS, PASSING
 POOLING = frozenset({"max_pool2d", "avg_pool2d", "adaptive_avg_pool2d"})
 SUMS = frozenset({"add"})
 MOST_READ = 4608
-"""Inputs of one output channel, window included, beyond which a full fit costs more than it is worth: 512 channels of 3x3."""
+"""Inputs of one output channel, window included, beyond which a full fit costs more than it is
+worth: 512 channels of 3x3.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +85,9 @@ class RecordingInterpreter(fx.Interpreter):
         return value
 
 
-def record_values(module: fx.GraphModule, x: torch.Tensor, names: frozenset[str]) -> dict[str, torch.Tensor]:
+def record_values(
+    module: fx.GraphModule, x: torch.Tensor, names: frozenset[str]
+) -> dict[str, torch.Tensor]:
     watch = RecordingInterpreter(module, names)
     watch.run(x)
     return watch.seen
@@ -130,7 +136,12 @@ def term_at(node: fx.Node, module: fx.GraphModule) -> Term | None:
     if not isinstance(last, _BatchNorm):
         if not isinstance(last, (nn.modules.conv._ConvNd, nn.Linear)):
             return None
-        return Term(is_full_layer(last), last if is_full_layer(last) is None else None, source.name, node.name)
+        return Term(
+            is_full_layer(last),
+            last if is_full_layer(last) is None else None,
+            source.name,
+            node.name,
+        )
     if not last.affine:
         return None
     if source.op == "call_module" and len(source.users) == 1:
@@ -144,7 +155,12 @@ def is_full_layer(layer: nn.Module) -> nn.Conv2d | nn.Linear | None:
     """The layer, if every output channel reads every input channel and the fit is not too large."""
     if isinstance(layer, nn.Linear):
         return layer if layer.in_features <= MOST_READ else None
-    if not isinstance(layer, nn.Conv2d) or layer.groups > 1 or layer.padding_mode != "zeros" or isinstance(layer.padding, str):
+    if (
+        not isinstance(layer, nn.Conv2d)
+        or layer.groups > 1
+        or layer.padding_mode != "zeros"
+        or isinstance(layer.padding, str)
+    ):
         return None
     return layer if layer.weight[0].numel() <= MOST_READ else None
 
@@ -155,5 +171,7 @@ def input_rows(term: Term, x: torch.Tensor) -> torch.Tensor:
     if isinstance(layer, nn.Linear):
         return x.float().flatten(0, -2)
     assert isinstance(layer, nn.Conv2d)
-    patches = functional.unfold(x.float(), layer.kernel_size, layer.dilation, layer.padding, layer.stride)  # type: ignore[arg-type]
+    patches = functional.unfold(
+        x.float(), layer.kernel_size, layer.dilation, layer.padding, layer.stride
+    )  # type: ignore[arg-type]
     return patches.transpose(1, 2).flatten(0, 1)

@@ -29,12 +29,20 @@ Index = torch.Tensor
 
 
 def inherited(stretched: LoweredNetwork, weights: Weights) -> list[list[dict[str, torch.Tensor]]]:
-    """Per segment and branch: a starting value for every weight that has an ancestor or is a selection."""
+    """Per segment and branch.
+
+    A starting value for every weight that has an ancestor or is a selection.
+    """
     return [values for values, _ in inherit_segments(stretched, weights)]
 
 
-def inherit_segments(stretched: LoweredNetwork, weights: Weights) -> Iterator[tuple[list[dict[str, torch.Tensor]], Index]]:
-    """The same with the original channel of everything handed on, one segment at a time: a huge network need not be in memory once more."""
+def inherit_segments(
+    stretched: LoweredNetwork, weights: Weights
+) -> Iterator[tuple[list[dict[str, torch.Tensor]], Index]]:
+    """The same with the original channel of everything handed on, one segment at a time.
+
+    A huge network need not be in memory once more.
+    """
     entry = stretched.graph.inputs[0].spec.shape
     incoming = torch.arange(entry[1] if len(entry) > 1 else 1)
     for segment in stretched.segments:
@@ -42,13 +50,21 @@ def inherit_segments(stretched: LoweredNetwork, weights: Weights) -> Iterator[tu
         yield values, incoming
 
 
-def inherit_segment(segment: LoweredSegment, weights: Weights, incoming: Index) -> tuple[list[dict[str, torch.Tensor]], Index]:
+def inherit_segment(
+    segment: LoweredSegment, weights: Weights, incoming: Index
+) -> tuple[list[dict[str, torch.Tensor]], Index]:
     values: list[dict[str, torch.Tensor]] = []
     outputs: list[Index] = []
     taken: dict[int, int] = {}
     at = 0
     for branch in segment.branches:
-        heir = BranchWeights(branch, weights, incoming, dict(taken), at if segment.segment.merge == "project" else None)
+        heir = BranchWeights(
+            branch,
+            weights,
+            incoming,
+            dict(taken),
+            at if segment.segment.merge == "project" else None,
+        )
         values.append(heir.starting_values())
         out = heir.output_channels()
         at += len(out)
@@ -77,16 +93,25 @@ class BranchWeights:
         self.end_roots = self.channels.roots(self.end)
         self.kept: dict[int, Index] = {}
         into = self.size(self.entry)
-        self.inside = self.incoming if into == len(self.incoming) and not self.has_input_adapter() else self.best_inputs(into)
+        self.inside = (
+            self.incoming
+            if into == len(self.incoming) and not self.has_input_adapter()
+            else self.best_inputs(into)
+        )
         for root in self.channels.roots(self.entry):
             if self.channels.root.count(root) and sum(p.size for p in self.entry) == piece.width_in:
                 self.kept[root] = self.inside
 
     def has_input_adapter(self) -> bool:
-        return any(w.name.startswith(f"{ADAPTER_PREFIX}") and w.name.split(".")[0].endswith("_in") for w in self.branch.graph.weights)
+        return any(
+            w.name.startswith(f"{ADAPTER_PREFIX}") and w.name.split(".")[0].endswith("_in")
+            for w in self.branch.graph.weights
+        )
 
     def best_inputs(self, count: int) -> Index:
-        """Behind an adapter: the channels the merged tensor offers, most important first, then any."""
+        """Behind an adapter: the channels the merged tensor offers, most important first,
+        then any.
+        """
         offered = sorted(set(self.incoming.tolist()))
         full = sum(p.size for p in self.entry)
         order = offered + [c for c in range(full) if c not in set(offered)]
@@ -133,9 +158,13 @@ class BranchWeights:
     def most_important(self, root: int, width: int, count: int) -> Index:
         score = self.importance(root, width)
         if root in self.end_roots and sum(p.size for p in self.end) == width:
-            score = score - 1e6 * torch.tensor([float(self.channel_use.get(c, 0)) for c in range(width)])
+            score = score - 1e6 * torch.tensor(
+                [float(self.channel_use.get(c, 0)) for c in range(width)]
+            )
             if self.slice_start is not None:
-                mine = slice(self.slice_start, self.slice_start + (self.branch.branch.width_out or 0))
+                mine = slice(
+                    self.slice_start, self.slice_start + (self.branch.branch.width_out or 0)
+                )
                 score[mine] += 1e9
         chunk = max(1, width // self.channels.granularity[root])
         scores = score[: width // chunk * chunk].reshape(-1, chunk).mean(1)
@@ -174,7 +203,11 @@ class BranchWeights:
             ancestor = self.weights.get(original_weight(weight.name))
             if ancestor is not None:
                 tracked = weight.name in self.channels.shapes
-                found[weight.name] = self.slice_weight(weight.name, weight.spec.shape) if tracked else ancestor.clone()
+                found[weight.name] = (
+                    self.slice_weight(weight.name, weight.spec.shape)
+                    if tracked
+                    else ancestor.clone()
+                )
         return found | self.adapter_values()
 
     def slice_weight(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
@@ -199,18 +232,29 @@ class BranchWeights:
             if module in junctions:
                 args = nodes[junctions[module].node].args
                 side = junctions[module].argument
-                source, target = self.positions_along(args[side]), self.positions_along(args[1 - side])
+                source, target = (
+                    self.positions_along(args[side]),
+                    self.positions_along(args[1 - side]),
+                )
             elif module.endswith("_in"):
                 source, target = self.incoming, self.inside
             else:
                 source, target = self.end_index(), self.output_channels()
-            found[name] = selection_matrix(target, source).reshape(shape) if shape[:2] == (len(target), len(source)) else torch.zeros(shape)
+            found[name] = (
+                selection_matrix(target, source).reshape(shape)
+                if shape[:2] == (len(target), len(source))
+                else torch.zeros(shape)
+            )
         return found
 
     def positions_along(self, argument: object) -> Index:
         assert isinstance(argument, ValueRef)
         shape = self.channels.shapes[argument.name][0]
-        return self.original_positions(shape[self.channels.axis(argument.name) if len(shape) != 4 else self.branch.piece.axis_out])
+        return self.original_positions(
+            shape[
+                self.channels.axis(argument.name) if len(shape) != 4 else self.branch.piece.axis_out
+            ]
+        )
 
     def end_index(self) -> Index:
         return self.original_positions(self.end)
@@ -221,10 +265,17 @@ class BranchWeights:
             return self.end_index()
         width = self.branch.branch.width_out or 0
         own = self.end_index()
-        return torch.arange(self.slice_start, self.slice_start + width) if len(own) != width or self.has_output_adapter() else own
+        return (
+            torch.arange(self.slice_start, self.slice_start + width)
+            if len(own) != width or self.has_output_adapter()
+            else own
+        )
 
     def has_output_adapter(self) -> bool:
-        return any(w.name.startswith(ADAPTER_PREFIX) and w.name.split(".")[0].endswith("_out") for w in self.branch.graph.weights)
+        return any(
+            w.name.startswith(ADAPTER_PREFIX) and w.name.split(".")[0].endswith("_out")
+            for w in self.branch.graph.weights
+        )
 
 
 def divide_repeated_columns(tensor: torch.Tensor, index: Index) -> torch.Tensor:

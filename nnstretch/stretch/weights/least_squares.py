@@ -1,4 +1,6 @@
-"""Least squares: the last layers of a branch, changed as little as is needed to write what the original writes."""
+"""Least squares: the last layers of a branch, changed as little as is needed to write what the
+original writes.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,16 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from nnstretch.stretch.weights.foldable_layers import Term
 
 STEADY = 1e-3
-"""Ridge, as a share of the output's power, that keeps a channel's scale at one where its output says nothing."""
+"""Ridge, as a share of the output's power, that keeps a channel's scale at one where its output
+says nothing.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class LayerSamples:
-    """What the layers at the end of a branch read and write at some positions of some images, in float32."""
+    """What the layers at the end of a branch read and write at some positions of some images, in
+    float32.
+    """
 
     read: tuple[torch.Tensor | None, ...]
     """Per term [rows, inputs]; None where the layer is not fitted whole."""
@@ -29,7 +35,9 @@ class LayerSamples:
 
 @torch.no_grad()
 def scale_terms(terms: Sequence[Term], samples: LayerSamples) -> None:
-    """Give every channel of every term the scale, and the sum the shift, that leave the least squared error."""
+    """Give every channel of every term the scale, and the sum the shift, that leave the least
+    squared error.
+    """
     shifting = next((t for t in terms if t.shifts), None)
     written = torch.stack(samples.written).double()  # [terms, rows, channels]
     missing = samples.missing.double()
@@ -39,7 +47,9 @@ def scale_terms(terms: Sequence[Term], samples: LayerSamples) -> None:
     gram = torch.einsum("irc,jrc->cij", written, written) / len(missing)
     towards = torch.einsum("irc,rc->ci", written, missing) / len(missing)
     power = gram.diagonal(dim1=1, dim2=2).mean(1).clamp_min(1e-12)
-    ridge = STEADY * power[:, None, None] * torch.eye(len(terms), dtype=gram.dtype, device=gram.device)
+    ridge = (
+        STEADY * power[:, None, None] * torch.eye(len(terms), dtype=gram.dtype, device=gram.device)
+    )
     more = torch.linalg.solve(gram + ridge, towards)  # [channels, terms], added to a scale of one
     for i, term in enumerate(terms):
         scale_rows(term.last, 1 + more[:, i])
@@ -61,7 +71,10 @@ def shift_bias(layer: nn.Module, by: torch.Tensor) -> None:
 
 
 class RidgeFit:
-    """Ridge regression of what is missing on everything the fitted layers read; `apply` it at any strength."""
+    """Ridge regression of what is missing on everything the fitted layers read.
+
+    `apply` it at any strength.
+    """
 
     def __init__(self, terms: Sequence[Term], samples: LayerSamples) -> None:
         self.terms = [t for t in terms if t.layer is not None]
@@ -77,9 +90,14 @@ class RidgeFit:
 
     @torch.no_grad()
     def apply(self, ridge: float) -> None:
-        """`ridge` is a share of the mean power of what is read: the larger, the nearer to the weights as they were."""
+        """`ridge` is a share of the mean power of what is read.
+
+        The larger, the nearer to the weights as they were.
+        """
         diagonal = self.gram.diagonal()
-        damped = self.gram + torch.diag(torch.full_like(diagonal, max(1e-12, ridge * float(diagonal.mean()))))
+        damped = self.gram + torch.diag(
+            torch.full_like(diagonal, max(1e-12, ridge * float(diagonal.mean())))
+        )
         more = torch.cholesky_solve(self.towards, torch.linalg.cholesky(damped)).float()
         parts = more.split([r.shape[1] for r in self.read])
         for term, part, read in zip(self.terms, parts, self.read, strict=True):
@@ -89,9 +107,11 @@ class RidgeFit:
 
 
 def fold_correction(term: Term, more: torch.Tensor, read: torch.Tensor) -> None:
-    """Change a layer so that, with the norm behind it, it writes what it wrote plus `more` [channels, inputs] times what it reads.
+    """Change a layer so that, with the norm behind it, it writes what it wrote plus `more`
+    [channels, inputs] times what it reads.
 
-    The norm's statistics become those of the new layer on `read`, so that training, which measures them anew, starts from the same function.
+    The norm's statistics become those of the new layer on `read`, so that training, which measures
+    them anew, starts from the same function.
     """
     layer, norm = term.layer, term.norm
     assert layer is not None

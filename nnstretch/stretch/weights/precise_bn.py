@@ -15,15 +15,21 @@ from nnstretch.errors import BadInput
 
 def norms_with_statistics(module: nn.Module) -> list[_BatchNorm]:
     """Batch norms with running statistics."""
-    return [m for m in module.modules() if isinstance(m, _BatchNorm) and m.track_running_stats and m.running_mean is not None]
+    return [
+        m
+        for m in module.modules()
+        if isinstance(m, _BatchNorm) and m.track_running_stats and m.running_mean is not None
+    ]
 
 
 @torch.no_grad()
 def precise_bn(module: nn.Module, batches: Iterable[torch.Tensor]) -> None:
-    """Set every batch norm's running mean and variance to their averages over the batches, weighted by their images.
+    """Set every batch norm's running mean and variance to their averages over the batches, weighted
+    by their images.
 
-    As pycls does (`compute_precise_bn_stats`), but with drop-out off, since the statistics are for evaluation. Nothing else
-    changes. Raises BadInput for a batch of one image, which has no variance, and where there is no batch.
+    As pycls does (`compute_precise_bn_stats`), but with drop-out off, since the statistics are for
+    evaluation. Nothing else changes. Raises BadInput for a batch of one image, which has no
+    variance, and where there is no batch.
     """
     norms = norms_with_statistics(module)
     means = [torch.zeros_like(norm.running_mean, dtype=torch.float64) for norm in norms]
@@ -32,7 +38,10 @@ def precise_bn(module: nn.Module, batches: Iterable[torch.Tensor]) -> None:
     with eval_mode(module), batch_statistics_only(norms):
         for images in batches:
             if len(images) < 2:
-                raise BadInput(f"a batch has {len(images)} images, statistics of batch norms, at least 2 have a variance")
+                raise BadInput(
+                    f"a batch has {len(images)} images, statistics of batch norms, at least 2 have"
+                    " a variance"
+                )
             module(images)
             seen += len(images)
             for norm, mean, variance in zip(norms, means, variances, strict=True):
@@ -47,8 +56,13 @@ def precise_bn(module: nn.Module, batches: Iterable[torch.Tensor]) -> None:
 
 @contextmanager
 def batch_statistics_only(norms: list[_BatchNorm]) -> Iterator[None]:
-    """Norms that take every batch's own statistics and remember only the last; on an error the old statistics come back."""
-    before = [(n.momentum, {key: value.clone() for key, value in n.state_dict().items()}) for n in norms]
+    """Norms that take every batch's own statistics and remember only the last.
+
+    On an error the old statistics come back.
+    """
+    before = [
+        (n.momentum, {key: value.clone() for key, value in n.state_dict().items()}) for n in norms
+    ]
     try:
         for norm in norms:
             norm.momentum = 1.0

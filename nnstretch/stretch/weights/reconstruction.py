@@ -1,10 +1,15 @@
-"""Inherited features, put right without labels: measured norms, and last layers fitted to what the original computes.
+"""Inherited features, put right without labels.
+
+Measured norms, and last layers fitted to what the original computes.
 
 Segment by segment, in order of depth, on a few batches of training images:
 - batch norms get the statistics of what they see now (norms.py);
-- the last layer of every branch gets a scale and a shift per channel, or is fitted whole by ridge regression to the
-  original's features, as channel pruning does (He et al. 2017, "Channel Pruning for Accelerating Very Deep Neural Networks").
-Each step is kept only if it helps on images that it was not fitted on. No layer is added and no shape changes.
+- the last layer of every branch gets a scale and a shift per channel, or is fitted whole by ridge
+  regression to the
+  original's features, as channel pruning does (He et al. 2017, "Channel Pruning for Accelerating
+  Very Deep Neural Networks").
+Each step is kept only if it helps on images that it was not fitted on. No layer is added and no
+shape changes.
 """
 
 from __future__ import annotations
@@ -18,8 +23,18 @@ from torch import fx, nn
 from nnstretch.capture.exported_program import eval_mode
 from nnstretch.errors import BadInput
 from nnstretch.stretch.weights.branched_module import BranchedSegment, StretchedNetwork
-from nnstretch.stretch.weights.feature_matching import FeatureTeacher, feature_error, flatten_per_channel, segments_with_ends
-from nnstretch.stretch.weights.foldable_layers import BranchTail, branch_tail, input_rows, record_values
+from nnstretch.stretch.weights.feature_matching import (
+    FeatureTeacher,
+    feature_error,
+    flatten_per_channel,
+    segments_with_ends,
+)
+from nnstretch.stretch.weights.foldable_layers import (
+    BranchTail,
+    branch_tail,
+    input_rows,
+    record_values,
+)
 from nnstretch.stretch.weights.least_squares import LayerSamples, RidgeFit, scale_terms
 from nnstretch.stretch.weights.precise_bn import precise_bn
 
@@ -44,20 +59,31 @@ class ReconstructionRow:
     met: bool
     """Whether branches met here."""
     before: float
-    """How far the inherited network is off: 0 is the original's features, 1 is as bad as their mean (features.py)."""
+    """How far the inherited network is off.
+
+    0 is the original's features, 1 is as bad as their mean (features.py).
+    """
     after: float
     """Both on the images that no weight was fitted on, a quarter of those given."""
     fits: tuple[str, ...]
-    """What was done in each branch: `as it was`, norms `measured` and no more, `scaled`, or `ridge 0.01` (see refit.py)."""
+    """What was done in each branch.
+
+    `as it was`, norms `measured` and no more, `scaled`, or `ridge 0.01` (see refit.py).
+    """
 
 
 @torch.no_grad()
-def reconstruct(network: StretchedNetwork, original: nn.Module, batches: Batches) -> tuple[ReconstructionRow, ...]:
-    """Bring `network` nearer to `original` in place; one row for every segment's end, in order of depth.
+def reconstruct(
+    network: StretchedNetwork, original: nn.Module, batches: Batches
+) -> tuple[ReconstructionRow, ...]:
+    """Bring `network` nearer to `original` in place.
 
-    `batches` are images [batch, ...] on the device of both, without labels; three quarters of each are fitted, the rest judges.
-    State_dict keys and shapes stay. No end gets worse: where one would, everything is left as it was.
-    Batches of fewer than 8 images join the one before. Raises BadInput for fewer than 8 in all, or where the original is another network.
+    One row for every segment's end, in order of depth.
+
+    `batches` are images [batch, ...] on the device of both, without labels; three quarters of each
+    are fitted, the rest judges. State_dict keys and shapes stay. No end gets worse: where one
+    would, everything is left as it was. Batches of fewer than 8 images join the one before. Raises
+    BadInput for fewer than 8 in all, or where the original is another network.
     """
     batches = join_batches(batches)
     teacher = FeatureTeacher(original, network)
@@ -67,7 +93,10 @@ def reconstruct(network: StretchedNetwork, original: nn.Module, batches: Batches
         rows = tuple(reconstruct_segments(network, teacher, batches))
         if any(row.after > row.before for row in rows):
             network.load_state_dict(before)
-            rows = tuple(ReconstructionRow(r.end, r.met, r.before, r.before, (AS_IT_WAS,) * len(r.fits)) for r in rows)
+            rows = tuple(
+                ReconstructionRow(r.end, r.met, r.before, r.before, (AS_IT_WAS,) * len(r.fits))
+                for r in rows
+            )
     return rows
 
 
@@ -80,11 +109,16 @@ def join_batches(batches: Batches) -> list[torch.Tensor]:
         else:
             found.append(batch)
     if not found or len(found[0]) < LEAST:
-        raise BadInput(f"rescaling needs at least {LEAST} images, given {sum(map(len, batches))}, a quarter of them judges")
+        raise BadInput(
+            f"rescaling needs at least {LEAST} images, given {sum(map(len, batches))}, a quarter of"
+            " them judges"
+        )
     return found
 
 
-def reconstruct_segments(network: StretchedNetwork, teacher: FeatureTeacher, batches: Batches) -> Iterator[ReconstructionRow]:
+def reconstruct_segments(
+    network: StretchedNetwork, teacher: FeatureTeacher, batches: Batches
+) -> Iterator[ReconstructionRow]:
     """Settle one segment after another, each reading what those before it write by now."""
     untouched = now = truth = list(batches)
     for (end, meeting), section in zip(segments_with_ends(network), teacher.sections, strict=True):
@@ -94,7 +128,9 @@ def reconstruct_segments(network: StretchedNetwork, teacher: FeatureTeacher, bat
         step = SegmentFit(meeting, section, now, entered, truth)
         fits = step.reconstruct_segment()
         now = [meeting(x) for x in now]
-        yield ReconstructionRow(end, len(meeting.branches) > 1, before, judged_error(meeting, now, truth), fits)
+        yield ReconstructionRow(
+            end, len(meeting.branches) > 1, before, judged_error(meeting, now, truth), fits
+        )
 
 
 def judged_error(meeting: BranchedSegment, features: Batches, truth: Batches) -> float:
@@ -147,12 +183,22 @@ class SegmentFit:
         for branch in self.meeting.branches:
             assert isinstance(branch, fx.GraphModule)
             width = branch(self.now[0][:1]).shape[self.meeting.axis]
-            done.append(self.fit_branch(branch, branch_tail(branch), aim, self.meeting.stands_for[at : at + width]) or otherwise)
+            done.append(
+                self.fit_branch(
+                    branch, branch_tail(branch), aim, self.meeting.stands_for[at : at + width]
+                )
+                or otherwise
+            )
             at += width
         return tuple(done)
 
-    def fit_branch(self, branch: fx.GraphModule, tail: BranchTail, aim: BranchTail, channels: torch.Tensor) -> str:
-        """Fit a branch's end to the original's channels; which of the ways was best, empty where none helped."""
+    def fit_branch(
+        self, branch: fx.GraphModule, tail: BranchTail, aim: BranchTail, channels: torch.Tensor
+    ) -> str:
+        """Fit a branch's end to the original's channels.
+
+        Which of the ways was best, empty where none helped.
+        """
         place = aim.value_before(tail.behind) if tail.terms else None
         samples = self.draw_samples(branch, tail, place, channels) if place is not None else None
         if samples is None:
@@ -164,13 +210,24 @@ class SegmentFit:
         axis, right = self.meeting.axis, torch.cat([judging_rows(t) for t in self.truth])
 
         def judge() -> float:
-            return float(feature_error(torch.cat([branch(judging_rows(x)) for x in self.now]), right, channels, axis))
+            return float(
+                feature_error(
+                    torch.cat([branch(judging_rows(x)) for x in self.now]), right, channels, axis
+                )
+            )
 
         return keep_best_attempt(branch, judge, ways)
 
-    def draw_samples(self, branch: fx.GraphModule, tail: BranchTail, place: str, channels: torch.Tensor) -> LayerSamples | None:
-        """Rows at positions drawn alike in every fit; None where branch and original have other shapes before their ends."""
-        names = frozenset({tail.place} | {t.reads for t in tail.terms} | {t.writes for t in tail.terms})
+    def draw_samples(
+        self, branch: fx.GraphModule, tail: BranchTail, place: str, channels: torch.Tensor
+    ) -> LayerSamples | None:
+        """Rows at positions drawn alike in every fit.
+
+        None where branch and original have other shapes before their ends.
+        """
+        names = frozenset(
+            {tail.place} | {t.reads for t in tail.terms} | {t.writes for t in tail.terms}
+        )
         generator = torch.Generator().manual_seed(0)
         share = max(1, ROWS // max(1, sum(len(fitting_rows(x)) for x in self.now)))
         columns: list[list[torch.Tensor]] = []
@@ -179,18 +236,30 @@ class SegmentFit:
             target = record_values(self.section, t, frozenset({place}))[place]
             mine = seen[tail.place]
             axis = self.meeting.axis
-            if target.dim() != mine.dim() or mine.shape[axis] != len(channels) or int(channels.max()) >= target.shape[axis]:
+            if (
+                target.dim() != mine.dim()
+                or mine.shape[axis] != len(channels)
+                or int(channels.max()) >= target.shape[axis]
+            ):
                 return None
             rows = flatten_per_channel(target, axis)[:, channels] - flatten_per_channel(mine, axis)
-            picked = torch.randperm(len(rows), generator=generator)[: share * len(x)].to(rows.device)
-            read = [input_rows(term, seen[term.reads]) for term in tail.terms if term.layer is not None]
+            picked = torch.randperm(len(rows), generator=generator)[: share * len(x)].to(
+                rows.device
+            )
+            read = [
+                input_rows(term, seen[term.reads]) for term in tail.terms if term.layer is not None
+            ]
             written = [flatten_per_channel(seen[term.writes], axis) for term in tail.terms]
             if any(len(r) != len(rows) for r in (*read, *written)):
                 return None
             columns.append([v[picked] for v in (rows, *read, *written)])
         missing, *rest = (torch.cat(parts) for parts in zip(*columns, strict=True))
         fed = iter(rest)
-        return LayerSamples(tuple(next(fed) if t.layer is not None else None for t in tail.terms), tuple(fed), missing)
+        return LayerSamples(
+            tuple(next(fed) if t.layer is not None else None for t in tail.terms),
+            tuple(fed),
+            missing,
+        )
 
 
 def chunks(batches: Batches) -> Iterator[torch.Tensor]:
@@ -198,10 +267,15 @@ def chunks(batches: Batches) -> Iterator[torch.Tensor]:
         yield from fitting_rows(batch).split(CHUNK)
 
 
-def keep_best_attempt(module: nn.Module, judge: Callable[[], float], ways: dict[str, Callable[[], None]]) -> str:
-    """Try ways from the same start and keep the one with the least error; its name, empty for the start itself.
+def keep_best_attempt(
+    module: nn.Module, judge: Callable[[], float], ways: dict[str, Callable[[], None]]
+) -> str:
+    """Try ways from the same start and keep the one with the least error.
 
-    Ways come in order of how much they change; where a later one is worse than the one before it, the rest is not tried.
+    Its name, empty for the start itself.
+
+    Ways come in order of how much they change; where a later one is worse than the one before it,
+    the rest is not tried.
     """
     start = saved_state(module)
     best, least, state = "", judge(), start

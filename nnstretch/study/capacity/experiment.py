@@ -1,10 +1,12 @@
-"""The preliminary experiment of NN-Stretch on the user's data: how shallow and how narrow may a branch be?
+"""The preliminary experiment of NN-Stretch on the user's data.
+
+How shallow and how narrow may a branch be?
 
 Variants of the network, two branches in every stage, are trained by one recipe, as is the original.
-From scratch unless weights are given: the question is what a structure can learn, and inheritance would
-favour the structures that lie nearest to the original; the published branched networks were trained
-from scratch, too. Original and variants are built by the same code, so they start from the same kind of
-initialisation; seed n means the same batches and augmentation for all.
+From scratch unless weights are given: the question is what a structure can learn, and inheritance
+would favour the structures that lie nearest to the original; the published branched networks were
+trained from scratch, too. Original and variants are built by the same code, so they start from the
+same kind of initialisation; seed n means the same batches and augmentation for all.
 """
 
 from __future__ import annotations
@@ -52,11 +54,20 @@ class CapacityRequest:
         if not 1 <= self.seeds <= 1000:
             raise BadInput(f"seeds is {self.seeds}, capacity study, it must lie between 1 and 1000")
         if not 0 <= self.tolerance <= 1:
-            raise BadInput(f"tolerance is {100 * self.tolerance:g} points, capacity study, it must lie between 0 and 100")
+            raise BadInput(
+                f"tolerance is {100 * self.tolerance:g} points, capacity study, it must lie between"
+                " 0 and 100"
+            )
         if self.recipe.loss.distill > 0:
-            raise BadInput(f"loss.distill is {self.recipe.loss.distill}, capacity study, the original has no teacher, leave it at 0")
+            raise BadInput(
+                f"loss.distill is {self.recipe.loss.distill}, capacity study, the original has no"
+                " teacher, leave it at 0"
+            )
         if self.recipe.branched.drop > 0:
-            raise BadInput(f"branched.drop is {self.recipe.branched.drop}, capacity study, its trainings drop no branch, leave it at 0")
+            raise BadInput(
+                f"branched.drop is {self.recipe.branched.drop}, capacity study, its trainings drop"
+                " no branch, leave it at 0"
+            )
         rules.branch_shapes(self.depths, self.widths)
 
 
@@ -89,7 +100,10 @@ class CapacityResult:
     original: CapacityRow
     rows: tuple[CapacityRow, ...]
     margin: float
-    """How far below the original's accuracy a variant may be: tolerance and seed spread, as a share of images."""
+    """How far below the original's accuracy a variant may be.
+
+    Tolerance and seed spread, as a share of images.
+    """
     bounds: rules.CapacityBounds
     reused: int
     """Trainings that were kept from before."""
@@ -99,21 +113,31 @@ class CapacityResult:
         return rules.is_within_margin(row.accuracy, self.original.accuracy, self.margin)
 
 
-def run_capacity_study(wanted: CapacityRequest, progress: CapacityProgress | None = None) -> CapacityResult:
+def run_capacity_study(
+    wanted: CapacityRequest, progress: CapacityProgress | None = None
+) -> CapacityResult:
     """Train what is missing, and judge.
 
-    Every finished training is kept at once in `wanted.out`/capacity.jsonl, an unfinished one by its epochs:
-    the same call goes on where this one was interrupted. Raises NoPlan where nothing can be branched,
-    BadInput where the folder keeps a study of another model or recipe.
+    Every finished training is kept at once in `wanted.out`/capacity.jsonl, an unfinished one by its
+    epochs: the same call goes on where this one was interrupted. Raises NoPlan where nothing can be
+    branched, BadInput where the folder keeps a study of another model or recipe.
     """
     from nnstretch.stretch import NetworkAnalysis
 
     captured = capture_original(wanted)
     stretcher = NetworkAnalysis(captured.graph)
     shapes = rules.branch_shapes(wanted.depths, wanted.widths)
-    wholes = (original_candidate(stretcher, wanted.model), *plan_candidates(stretcher, wanted.model, shapes))
+    wholes = (
+        original_candidate(stretcher, wanted.model),
+        *plan_candidates(stretcher, wanted.model, shapes),
+    )
     journal = open_journal(Path(wanted.out), journal_header(wanted, captured))
-    missing = [(one, seed) for one in wholes for seed in training_seeds(wanted) if (one.key, seed) not in journal.trainings]
+    missing = [
+        (one, seed)
+        for one in wholes
+        for seed in training_seeds(wanted)
+        if (one.key, seed) not in journal.trainings
+    ]
     total = len(wholes) * wanted.seeds
     for number, (one, seed) in enumerate(missing):
         if progress is not None:
@@ -138,13 +162,24 @@ def capture_original(wanted: CapacityRequest) -> CapturedNetwork:
 
 
 def journal_header(wanted: CapacityRequest, captured: CapturedNetwork) -> dict[str, Any]:
-    """What must be the same for trainings to belong together. Threads change how long they take, not what they show."""
+    """What must be the same for trainings to belong together.
+
+    Threads change how long they take, not what they show.
+    """
     from nnstretch.train.recipe_loader import flatten_keys
 
     elsewhere = ("model", "start", "trainer.threads")
-    recipe = {f"recipe.{key}": value for key, value in flatten_keys(asdict(wanted.recipe)).items() if key not in elsewhere}
+    recipe = {
+        f"recipe.{key}": value
+        for key, value in flatten_keys(asdict(wanted.recipe)).items()
+        if key not in elsewhere
+    }
     size = {"macs": captured.graph.macs, "params": captured.graph.params}
-    return {"model": wanted.model, "start": describe_start(wanted.weights, wanted.recipe.start)} | size | recipe
+    return (
+        {"model": wanted.model, "start": describe_start(wanted.weights, wanted.recipe.start)}
+        | size
+        | recipe
+    )
 
 
 def describe_start(weights: Path | None, way: str) -> str:
@@ -162,17 +197,27 @@ def training_seeds(wanted: CapacityRequest) -> range:
 
 def training_folder(one: CapacityCandidate, seed: int, wanted: CapacityRequest) -> Path:
     """Where the epochs of one training are kept until it is finished."""
-    return Path(wanted.out) / "unfinished" / f"{hashlib.sha256(one.key.encode()).hexdigest()[:16]}-{seed}"
+    return (
+        Path(wanted.out)
+        / "unfinished"
+        / f"{hashlib.sha256(one.key.encode()).hexdigest()[:16]}-{seed}"
+    )
 
 
-def train_candidate(one: CapacityCandidate, seed: int, wanted: CapacityRequest, captured: CapturedNetwork) -> FinishedTraining:
+def train_candidate(
+    one: CapacityCandidate, seed: int, wanted: CapacityRequest, captured: CapturedNetwork
+) -> FinishedTraining:
     from nnstretch.train import fit
     from nnstretch.train.branched_start import initialize_network
     from nnstretch.train.callbacks import STATE_FILE
 
     folder = training_folder(one, seed, wanted)
     # One process: others would each go through the whole study.
-    recipe = replace(wanted.recipe, seed=seed, trainer=replace(wanted.recipe.trainer, tensorboard=False, devices=1, nodes=1))
+    recipe = replace(
+        wanted.recipe,
+        seed=seed,
+        trainer=replace(wanted.recipe.trainer, tensorboard=False, devices=1, nodes=1),
+    )
     module = make_candidate_module(one, seed, captured if wanted.weights is not None else None)
     if wanted.weights is None:
         initialize_network(module, recipe)
@@ -182,7 +227,9 @@ def train_candidate(one: CapacityCandidate, seed: int, wanted: CapacityRequest, 
     return FinishedTraining(one.key, seed, result.val_accuracy, result.epochs, round(seconds, 3))
 
 
-def make_candidate_module(one: CapacityCandidate, seed: int, start: CapturedNetwork | None) -> nn.Module:
+def make_candidate_module(
+    one: CapacityCandidate, seed: int, start: CapturedNetwork | None
+) -> nn.Module:
     """The network, from weights or from the random initialisation that belongs to the seed."""
     import torch
 
@@ -193,15 +240,36 @@ def make_candidate_module(one: CapacityCandidate, seed: int, start: CapturedNetw
         return build_module(one.stretched, start.weights if start is not None else None)
 
 
-def summarize_trainings(wanted: CapacityRequest, wholes: Sequence[CapacityCandidate], journal: CapacityJournal, reused: int) -> CapacityResult:
+def summarize_trainings(
+    wanted: CapacityRequest,
+    wholes: Sequence[CapacityCandidate],
+    journal: CapacityJournal,
+    reused: int,
+) -> CapacityResult:
     """Rows, margin and bounds from what the journal holds."""
     seeds = training_seeds(wanted)
-    first, *others = [make_capacity_row(one, [journal.trainings[one.key, seed] for seed in seeds]) for one in wholes]
-    allowed = rules.accuracy_margin(wanted.tolerance, [row.spread for row in (first, *others)], wanted.seeds)
-    shaped = [(row.candidate.shape, rules.is_within_margin(row.accuracy, first.accuracy, allowed)) for row in others]
-    points = [rules.CapacityPoint(shape.depth, shape.width, held) for shape, held in shaped if shape is not None]
-    return CapacityResult(wanted, first, tuple(others), allowed, rules.lower_bounds(points), reused, journal.path)
+    first, *others = [
+        make_capacity_row(one, [journal.trainings[one.key, seed] for seed in seeds])
+        for one in wholes
+    ]
+    allowed = rules.accuracy_margin(
+        wanted.tolerance, [row.spread for row in (first, *others)], wanted.seeds
+    )
+    shaped = [
+        (row.candidate.shape, rules.is_within_margin(row.accuracy, first.accuracy, allowed))
+        for row in others
+    ]
+    points = [
+        rules.CapacityPoint(shape.depth, shape.width, held)
+        for shape, held in shaped
+        if shape is not None
+    ]
+    return CapacityResult(
+        wanted, first, tuple(others), allowed, rules.lower_bounds(points), reused, journal.path
+    )
 
 
 def make_capacity_row(one: CapacityCandidate, runs: Sequence[FinishedTraining]) -> CapacityRow:
-    return CapacityRow(one, tuple(run.accuracy for run in runs), runs[0].epochs, sum(run.seconds for run in runs))
+    return CapacityRow(
+        one, tuple(run.accuracy for run in runs), runs[0].epochs, sum(run.seconds for run in runs)
+    )

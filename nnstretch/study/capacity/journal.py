@@ -1,4 +1,6 @@
-"""What was trained, line by line, so that an interrupted capacity study goes on where it stopped."""
+"""What was trained, line by line, so that an interrupted capacity study goes on where it
+stopped.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +33,21 @@ class FinishedTraining:
 
     def __post_init__(self) -> None:
         whole = type(self.seed) is int and type(self.epochs) is int and self.epochs >= 1
-        if not (isinstance(self.plan, str) and whole and 0 <= self.accuracy <= 1 and 0 <= self.seconds < math.inf):
+        if not (
+            isinstance(self.plan, str)
+            and whole
+            and 0 <= self.accuracy <= 1
+            and 0 <= self.seconds < math.inf
+        ):
             raise ValueError(f"numbers out of range, seed {self.seed}, accuracy {self.accuracy}")
 
 
 @dataclass(frozen=True)
 class CapacityJournal:
-    """One JSON line for the settings, then one for every finished run; each is on disk before the next begins."""
+    """One JSON line for the settings, then one for every finished run.
+
+    Each is on disk before the next begins.
+    """
 
     path: Path
     trainings: dict[tuple[str, int], FinishedTraining]
@@ -51,7 +61,8 @@ class CapacityJournal:
 def open_journal(folder: Path, head: dict[str, Any]) -> CapacityJournal:
     """The journal of a folder; a new one, with `head` as its first line, where there is none.
 
-    Raises BadInput that names the setting in which the kept study differs, BrokenFile for a file that is no journal.
+    Raises BadInput that names the setting in which the kept study differs, BrokenFile for a file
+    that is no journal.
     """
     path = folder / JOURNAL_FILE
     head = {"format": JOURNAL_FORMAT} | head
@@ -60,11 +71,16 @@ def open_journal(folder: Path, head: dict[str, Any]) -> CapacityJournal:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise BadInput(f"cannot study into {folder}, {error.strerror}, name another folder") from None
+            raise BadInput(
+                f"cannot study into {folder}, {error.strerror}, name another folder"
+            ) from None
         append_json_line(path, head)
         return CapacityJournal(path, {})
     check_same_settings(parse_json_line(lines[0], path, 1), head, path)
-    runs = [parse_training(parse_json_line(line, path, at), path, at) for at, line in enumerate(lines[1:], 2)]
+    runs = [
+        parse_training(parse_json_line(line, path, at), path, at)
+        for at, line in enumerate(lines[1:], 2)
+    ]
     return CapacityJournal(path, {(run.plan, run.seed): run for run in runs})
 
 
@@ -75,7 +91,10 @@ def check_same_settings(before: dict[str, Any], now: dict[str, Any], path: Path)
     for key in [*now, *before]:
         if before.get(key) != now.get(key):
             was, given = before.get(key, "not there"), now.get(key, "not there")
-            raise BadInput(f"{key} is {given}, the study kept in {path} has {was}, give the same or another --out")
+            raise BadInput(
+                f"{key} is {given}, the study kept in {path} has {was}, give the same or another"
+                " --out"
+            )
 
 
 def append_json_line(path: Path, line: dict[str, Any]) -> None:
@@ -85,7 +104,9 @@ def append_json_line(path: Path, line: dict[str, Any]) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        raise BadInput(f"cannot write {path}, {error.strerror}, what was trained before is kept") from None
+        raise BadInput(
+            f"cannot write {path}, {error.strerror}, what was trained before is kept"
+        ) from None
 
 
 def parse_training(data: dict[str, Any], path: Path, at: int) -> FinishedTraining:

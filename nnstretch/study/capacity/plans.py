@@ -10,7 +10,13 @@ from nnstretch.errors import BadPlan, BrokenGraph, NoPlan
 from nnstretch.graph import TensorSpec
 from nnstretch.plan import Branch, Plan, Segment
 from nnstretch.stretch.lowering.depth_scaling import local_stages
-from nnstretch.stretch.lowering.lower import LoweredNetwork, LoweredSegment, NetworkAnalysis, lower, single_processor_plan
+from nnstretch.stretch.lowering.lower import (
+    LoweredNetwork,
+    LoweredSegment,
+    NetworkAnalysis,
+    lower,
+    single_processor_plan,
+)
 from nnstretch.stretch.lowering.section import nearest_width
 from nnstretch.stretch.lowering.two_branch_plan import resolution_boundaries
 from nnstretch.stretch.lowering.width_scaling import wanted_width
@@ -37,18 +43,25 @@ class CapacityCandidate:
     def key(self) -> str:
         """The whole structure in one line: equal keys are equal networks.
 
-        Its size is part of it: inner widths are not in a plan, and the rule that chooses them may change between versions.
+        Its size is part of it: inner widths are not in a plan, and the rule that chooses them may
+        change between versions.
         """
         plan = "; ".join(str(segment.segment) for segment in self.stretched.segments)
         return f"{plan}; {self.stretched.macs} MACs, {self.stretched.params} parameters"
 
 
 def original_candidate(stretcher: NetworkAnalysis, model: str) -> CapacityCandidate:
-    return CapacityCandidate(None, lower(stretcher, single_processor_plan(stretcher.graph, model, MAIN_PROCESSOR)))
+    return CapacityCandidate(
+        None, lower(stretcher, single_processor_plan(stretcher.graph, model, MAIN_PROCESSOR))
+    )
 
 
-def plan_candidates(stretcher: NetworkAnalysis, model: str, wanted: Sequence[BranchShape]) -> tuple[CapacityCandidate, ...]:
-    """A plan of each shape; of shapes that make the same network (few blocks, narrow stages) only the first.
+def plan_candidates(
+    stretcher: NetworkAnalysis, model: str, wanted: Sequence[BranchShape]
+) -> tuple[CapacityCandidate, ...]:
+    """A plan of each shape.
+
+    Of shapes that make the same network (few blocks, narrow stages) only the first.
 
     Raises NoPlan where no stage of the network can be branched.
     """
@@ -65,12 +78,19 @@ def plan_candidate(stretcher: NetworkAnalysis, model: str, shape: BranchShape) -
     refused: list[str] = []
     for start, end, wanted in branchable_stages(stretcher):
         plain = Segment(start, end, (Branch(MAIN_PROCESSOR),))
-        lowered, reason = try_branching(stretcher, plain, entry, shape) if wanted else (stretcher.lower_segment(plain, entry), None)
+        lowered, reason = (
+            try_branching(stretcher, plain, entry, shape)
+            if wanted
+            else (stretcher.lower_segment(plain, entry), None)
+        )
         segments.append(lowered.segment)
         refused += [reason] if reason else []
         entry = lowered.output
     if not any(segment.branched for segment in segments):
-        raise NoPlan(f"no stage of {model} can be branched as {shape}, {refused[0] if refused else 'it has only one resolution'}")
+        raise NoPlan(
+            f"no stage of {model} can be branched as {shape},"
+            f" {refused[0] if refused else 'it has only one resolution'}"
+        )
     plan = Plan(model, stretcher.graph.inputs[0].spec.shape, tuple(segments))
     return CapacityCandidate(shape, lower(stretcher, plan), tuple(refused))
 
@@ -78,26 +98,49 @@ def plan_candidate(stretcher: NetworkAnalysis, model: str, shape: BranchShape) -
 def branchable_stages(stretcher: NetworkAnalysis) -> list[tuple[str, str, bool]]:
     """Start and end of every stretch of one resolution, and whether it is to be branched.
 
-    Those with more than one block are; where nothing repeats, all but the last. The last one keeps its width: it is the output.
+    Those with more than one block are; where nothing repeats, all but the last. The last one keeps
+    its width: it is the output.
     """
     ends = [cut.name for cut in resolution_boundaries(stretcher)]
     pairs = list(zip([INPUT, *ends], ends, strict=False))
-    deep = [stretcher.depth(stretcher.cut(start), stretcher.cut(end)) > 1 for start, end in pairs[:-1]]
+    deep = [
+        stretcher.depth(stretcher.cut(start), stretcher.cut(end)) > 1 for start, end in pairs[:-1]
+    ]
     wanted = deep if any(deep) else [True] * len(deep)
-    return [(start, end, chosen) for (start, end), chosen in zip(pairs, [*wanted, False], strict=True)]
+    return [
+        (start, end, chosen) for (start, end), chosen in zip(pairs, [*wanted, False], strict=True)
+    ]
 
 
-def try_branching(stretcher: NetworkAnalysis, plain: Segment, entry: TensorSpec, shape: BranchShape) -> tuple[LoweredSegment, str | None]:
+def try_branching(
+    stretcher: NetworkAnalysis, plain: Segment, entry: TensorSpec, shape: BranchShape
+) -> tuple[LoweredSegment, str | None]:
     """Branched; or sequential, and why."""
     try:
-        branches = tuple(make_branch(stretcher, plain, entry, share, name) for name, share in ((MAIN_PROCESSOR, shape.main), (SECOND_PROCESSOR, shape.second)))
+        branches = tuple(
+            make_branch(stretcher, plain, entry, share, name)
+            for name, share in ((MAIN_PROCESSOR, shape.main), (SECOND_PROCESSOR, shape.second))
+        )
         return stretcher.lower_segment(replace(plain, branches=branches), entry), None
-    except (BadPlan, BrokenGraph, AssertionError) as refusal:  # the last where a concatenation's width leaves part of a channel
+    except (
+        BadPlan,
+        BrokenGraph,
+        AssertionError,
+    ) as refusal:  # the last where a concatenation's width leaves part of a channel
         return stretcher.lower_segment(plain, entry), f"{plain.start} -> {plain.end}: {refusal}"
 
 
-def make_branch(stretcher: NetworkAnalysis, plain: Segment, entry: TensorSpec, share: BranchShare, processor: str) -> Branch:
-    """Depths round up as those of search do; widths go to the nearest that can be had. Raises BadPlan."""
+def make_branch(
+    stretcher: NetworkAnalysis,
+    plain: Segment,
+    entry: TensorSpec,
+    share: BranchShare,
+    processor: str,
+) -> Branch:
+    """Depths round up as those of search do; widths go to the nearest that can be had.
+
+    Raises BadPlan.
+    """
     start, end = stretcher.cut(plain.start), stretcher.cut(plain.end)
     fewest = max(1, len(local_stages(stretcher.stages, start, end)))
     depth = max(fewest, ceil(stretcher.depth(start, end) * share.depth - 1e-9))
@@ -105,5 +148,8 @@ def make_branch(stretcher: NetworkAnalysis, plain: Segment, entry: TensorSpec, s
     wanted = wanted_width(piece.width_out, share.width)
     width = nearest_width(piece, entry.shape[piece.axis_in], wanted)
     if abs(width - wanted) > MAX_WIDTH_DEVIATION * piece.width_out:
-        raise BadPlan(f"width {wanted} is impossible, {processor}, {width} of {piece.width_out} is the nearest")
+        raise BadPlan(
+            f"width {wanted} is impossible, {processor}, {width} of {piece.width_out} is the"
+            " nearest"
+        )
     return Branch(processor, depth, width)

@@ -1,17 +1,17 @@
 """Data sets: images in a known order, from memory, folders or shards.
 
-    dataset.py         data set protocol
-    datamodule.py      batches for Lightning
-    sampling_order.py  deterministic order
-    transforms.py      image -> tensor
-    decode.py          image bytes -> tensor
-    image_folder.py    image folders
-    shards.py          litData shards
-    shard_index.py     litData's index, checked
-    shard_writer.py    images -> shards
-    digits.py          scikit-learn digits
-    cifar.py           CIFAR-10 and CIFAR-100
-    shapes.py          drawn shapes, 60 classes
+dataset.py         data set protocol
+datamodule.py      batches for Lightning
+sampling_order.py  deterministic order
+transforms.py      image -> tensor
+decode.py          image bytes -> tensor
+image_folder.py    image folders
+shards.py          litData shards
+shard_index.py     litData's index, checked
+shard_writer.py    images -> shards
+digits.py          scikit-learn digits
+cifar.py           CIFAR-10 and CIFAR-100
+shapes.py          drawn shapes, 60 classes
 """
 
 from __future__ import annotations

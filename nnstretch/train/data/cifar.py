@@ -20,31 +20,48 @@ COLOR_STATISTICS: dict[int, tuple[Color, Color]] = {
     10: ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
     100: ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
 }
-"""Mean and deviation over all pixels of the 50,000 training images, as published with most training code
-(of CIFAR-100: github.com/weiaicunzai/pytorch-cifar100, conf/global_settings.py)."""
+"""Mean and deviation over all pixels of the 50,000 training images, as published with most training
+code (of CIFAR-100: github.com/weiaicunzai/pytorch-cifar100, conf/global_settings.py).
+"""
 
 
 def open_cifar(root: Path, classes: int, download: bool) -> Dataset:
-    """`root` holds `cifar-10-batches-py` or `cifar-100-python`, or is where they are downloaded to. Raises BadInput."""
+    """`root` holds `cifar-10-batches-py` or `cifar-100-python`, or is where they are downloaded to.
+
+    Raises BadInput.
+    """
     from torchvision import datasets
 
     kind: Any = {10: datasets.CIFAR10, 100: datasets.CIFAR100}.get(classes)
     if kind is None:
         raise BadInput(f"CIFAR of {classes} classes, {root}, there are 10 and 100")
     with lock_download(Path(root)) if download else nullcontext():
-        train, held = (open_split(kind, Path(root), classes, part, download) for part in (True, False))
-    return Dataset(to_in_memory_images(train), to_in_memory_images(held), tuple(train.classes), *COLOR_STATISTICS[classes])
+        train, held = (
+            open_split(kind, Path(root), classes, part, download) for part in (True, False)
+        )
+    return Dataset(
+        to_in_memory_images(train),
+        to_in_memory_images(held),
+        tuple(train.classes),
+        *COLOR_STATISTICS[classes],
+    )
 
 
 @contextmanager
 def lock_download(root: Path) -> Iterator[None]:
-    """One process at a time: of several that train together each opens the images, and would unpack them into those of another."""
+    """One process at a time.
+
+    Of several that train together each opens the images, and would unpack them into those of
+    another.
+    """
     try:
         root.mkdir(parents=True, exist_ok=True)
         lock = FileLock(root / ".download.lock")
         lock.acquire()
     except OSError as error:
-        raise BadInput(f"cannot download into {root}, {error.strerror or error}, name another data.root") from None
+        raise BadInput(
+            f"cannot download into {root}, {error.strerror or error}, name another data.root"
+        ) from None
     try:
         yield
     finally:
@@ -52,14 +69,21 @@ def lock_download(root: Path) -> Iterator[None]:
 
 
 def open_split(kind: Any, root: Path, classes: int, train: bool, download: bool) -> CIFAR10:
-    """The files are pickles, which run code when read. Torchvision first compares every file that it reads with the MD5 of
-    the published one and reads none that differs: keep that gate, and read these files in no other way."""
+    """The files are pickles, which run code when read.
+
+    Torchvision first compares every file that it reads with the MD5 of the published one and reads
+    none that differs: keep that gate, and read these files in no other way.
+    """
     try:
         return kind(str(root), train=train, download=download)
     except (OSError, RuntimeError) as error:
         text = " ".join(str(error).split())
         wrong = find_bad_file(kind, root) or f"{root / kind.base_folder}, {text}"
-        done = f"downloading failed: {text}" if download else f"unpack {kind.filename} into {root} or set data.download"
+        done = (
+            f"downloading failed: {text}"
+            if download
+            else f"unpack {kind.filename} into {root} or set data.download"
+        )
         raise BadInput(f"CIFAR-{classes} cannot be read, {wrong}; {done}") from None
 
 

@@ -1,4 +1,6 @@
-"""Batches of uint8 images for Lightning, in an order that survives interruption and any number of processes."""
+"""Batches of uint8 images for Lightning, in an order that survives interruption and any number of
+processes.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,20 @@ from torch.utils.data import Dataset as TorchDataset
 
 from nnstretch.errors import BadInput, BrokenFile, one_line
 from nnstretch.train.data.dataset import Dataset, Images, InMemoryImages, UnreadableImage
-from nnstretch.train.data.sampling_order import BatchSelection, ProcessShare, SamplingOrder, seed_global_generators, sequential_selections
-from nnstretch.train.data.transforms import ImageTransform, ResizeAndCrop, normalize_images, training_transform, validation_transform
+from nnstretch.train.data.sampling_order import (
+    BatchSelection,
+    ProcessShare,
+    SamplingOrder,
+    seed_global_generators,
+    sequential_selections,
+)
+from nnstretch.train.data.transforms import (
+    ImageTransform,
+    ResizeAndCrop,
+    normalize_images,
+    training_transform,
+    validation_transform,
+)
 from nnstretch.train.recipe import DataSettings, Recipe
 
 VAL_BATCH_IMAGES, NORM_BATCH_IMAGES = 128, 64
@@ -39,7 +53,11 @@ class ImageBatch:
 
     def to(self, device: torch.device) -> ImageBatch:
         later = device.type != "cpu"
-        return replace(self, images=self.images.to(device, non_blocking=later), labels=self.labels.to(device, non_blocking=later))
+        return replace(
+            self,
+            images=self.images.to(device, non_blocking=later),
+            labels=self.labels.to(device, non_blocking=later),
+        )
 
     def pin_memory(self) -> ImageBatch:
         return replace(self, images=self.images.pin_memory(), labels=self.labels.pin_memory())
@@ -51,14 +69,33 @@ class ImageBatch:
 class ImageBatches(TorchDataset[ImageBatch]):
     """Whole batches by their picks, so that a worker process needs to be told nothing else."""
 
-    def __init__(self, images: Images, view: ImageTransform | None, seed: int, corrupt: str, judged: bool = False) -> None:
-        self._images, self._view, self._seed, self._corrupt, self._judged = images, view, seed, corrupt, judged
+    def __init__(
+        self,
+        images: Images,
+        view: ImageTransform | None,
+        seed: int,
+        corrupt: str,
+        judged: bool = False,
+    ) -> None:
+        self._images, self._view, self._seed, self._corrupt, self._judged = (
+            images,
+            view,
+            seed,
+            corrupt,
+            judged,
+        )
 
     def __getitem__(self, pick: BatchSelection) -> ImageBatch:
         if isinstance(self._images, InMemoryImages) and self._view is None:
             chosen = torch.tensor(pick.indices)
-            return ImageBatch(self._images.images[chosen], self._images.labels[chosen], pick, is_validation=self._judged)
-        # The generators' state is kept: whoever else draws on it must not feel how images are loaded.
+            return ImageBatch(
+                self._images.images[chosen],
+                self._images.labels[chosen],
+                pick,
+                is_validation=self._judged,
+            )
+        # The generators' state is kept: whoever else draws on it must not feel how images are
+        # loaded.
         with torch.random.fork_rng(devices=[]):
             return self.load_each(pick)
 
@@ -70,7 +107,9 @@ class ImageBatches(TorchDataset[ImageBatch]):
             try:
                 image, label = self.first_readable(index, problems)
             except UnreadableImage as problem:
-                if self._judged and self._corrupt == "skip":  # nothing takes its place: another would count twice
+                if (
+                    self._judged and self._corrupt == "skip"
+                ):  # nothing takes its place: another would count twice
                     problems.append(str(problem))
                     continue
                 return empty_batch(pick, (str(problem),), self._judged)
@@ -79,10 +118,14 @@ class ImageBatches(TorchDataset[ImageBatch]):
             labels.append(label)
         if not images:
             return empty_batch(pick, tuple(problems), self._judged)
-        return ImageBatch(torch.stack(images), torch.tensor(labels), pick, tuple(problems), self._judged)
+        return ImageBatch(
+            torch.stack(images), torch.tensor(labels), pick, tuple(problems), self._judged
+        )
 
     def first_readable(self, index: int, problems: list[str]) -> tuple[Tensor, int]:
-        """The image, or, where unreadable ones are to be skipped in training, the next that can be read."""
+        """The image, or, where unreadable ones are to be skipped in training, the next that can be
+        read.
+        """
         if self._judged:
             return self._images[index]
         for beyond in range(len(self._images)):
@@ -92,7 +135,9 @@ class ImageBatches(TorchDataset[ImageBatch]):
                 if self._corrupt == "refuse":
                     raise
                 problems.append(str(problem))
-        raise UnreadableImage(f"no image can be read, {len(self._images)} were tried, the last: {problems[-1]}")
+        raise UnreadableImage(
+            f"no image can be read, {len(self._images)} were tried, the last: {problems[-1]}"
+        )
 
 
 def empty_batch(pick: BatchSelection, problems: tuple[str, ...], judged: bool) -> ImageBatch:
@@ -100,11 +145,17 @@ def empty_batch(pick: BatchSelection, problems: tuple[str, ...], judged: bool) -
 
 
 def open_dataset(data: DataSettings) -> Dataset:
-    """The data set that a recipe names. Raises BadInput or UnknownName for what is not there, or larger than memory."""
+    """The data set that a recipe names.
+
+    Raises BadInput or UnknownName for what is not there, or larger than memory.
+    """
     try:
         return open_named_dataset(data)
     except MemoryError as error:
-        raise BadInput(f"data set {data.name} does not fit into memory, {one_line(error)}, take smaller data.image_px or fewer images") from None
+        raise BadInput(
+            f"data set {data.name} does not fit into memory, {one_line(error)}, take smaller"
+            " data.image_px or fewer images"
+        ) from None
 
 
 def open_named_dataset(data: DataSettings) -> Dataset:
@@ -119,7 +170,12 @@ def open_named_dataset(data: DataSettings) -> Dataset:
     if data.name == "shapes":
         from nnstretch.train.data.shapes import open_shapes
 
-        return open_shapes(data.image_px, data.images_per_class, max(1, data.images_per_class // 2), data.split_seed)
+        return open_shapes(
+            data.image_px,
+            data.images_per_class,
+            max(1, data.images_per_class // 2),
+            data.split_seed,
+        )
     if data.name == "folder":
         from nnstretch.train.data.image_folder import open_folder
 
@@ -134,12 +190,20 @@ def open_named_dataset(data: DataSettings) -> Dataset:
 
 
 def needs_transform(images: Images, px: int, resize_px: int = 0) -> bool:
-    return not isinstance(images, InMemoryImages) or tuple(images.images.shape[-2:]) != (px, px) or resize_px > px
+    return (
+        not isinstance(images, InMemoryImages)
+        or tuple(images.images.shape[-2:]) != (px, px)
+        or resize_px > px
+    )
 
 
 def validation_transform_for(images: Images, data: DataSettings) -> ResizeAndCrop | None:
     """How a stored image is made ready to be judged; None where every one of them is."""
-    return validation_transform(data) if needs_transform(images, data.validation_px, data.val_resize_px) else None
+    return (
+        validation_transform(data)
+        if needs_transform(images, data.validation_px, data.val_resize_px)
+        else None
+    )
 
 
 class Pictures(LightningDataModule):
@@ -152,7 +216,10 @@ class Pictures(LightningDataModule):
         self.start = (-1, 0)
         if recipe.data.batch_images > len(self.dataset.train):
             found = f"only {len(self.dataset.train)} images to train on"
-            raise BadInput(f"data.batch_images is {recipe.data.batch_images}, data set {recipe.data.name}, {found}")
+            raise BadInput(
+                f"data.batch_images is {recipe.data.batch_images}, data set {recipe.data.name},"
+                f" {found}"
+            )
 
     def process_share(self) -> ProcessShare:
         trainer = self.trainer
@@ -163,11 +230,21 @@ class Pictures(LightningDataModule):
         order = self.sampling_order(self.recipe.data.batch_images, self.process_share())
         order.start = self.start
         epoch, done = self.start
-        order.set_epoch(max(0, epoch) + (done >= len(order)))  # Lightning says it later than loading processes begin to fetch
-        return make_loader(self.training_batches(), order, self.recipe.data.workers, self.pins_memory())
+        order.set_epoch(
+            max(0, epoch) + (done >= len(order))
+        )  # Lightning says it later than loading processes begin to fetch
+        return make_loader(
+            self.training_batches(), order, self.recipe.data.workers, self.pins_memory()
+        )
 
     def sampling_order(self, batch_images: int, share: ProcessShare) -> SamplingOrder:
-        return SamplingOrder(len(self.dataset.train), self.dataset.train.chunks, batch_images, self.recipe.seed, share)
+        return SamplingOrder(
+            len(self.dataset.train),
+            self.dataset.train.chunks,
+            batch_images,
+            self.recipe.seed,
+            share,
+        )
 
     def training_batches(self) -> ImageBatches:
         data, augment, images = self.recipe.data, self.recipe.augment, self.dataset.train
@@ -177,57 +254,101 @@ class Pictures(LightningDataModule):
         return ImageBatches(images, view, self.recipe.seed, data.corrupt)
 
     def norm_batches(self, epoch: int, images: int) -> DataLoader[ImageBatch]:
-        """The first training images of an epoch, all of them on every process, so that statistics agree."""
+        """The first training images of an epoch, all of them on every process, so that statistics
+        agree.
+        """
         size = min(NORM_BATCH_IMAGES, images, len(self.dataset.train))
         order = self.sampling_order(size, ProcessShare())
         order.set_epoch(epoch)
         picks = list(islice(order, max(1, images // size)))
-        return make_loader(self.training_batches(), picks, self.recipe.data.workers, self.pins_memory())
+        return make_loader(
+            self.training_batches(), picks, self.recipe.data.workers, self.pins_memory()
+        )
 
     def val_dataloader(self) -> DataLoader[ImageBatch]:
         data, images = self.recipe.data, self.dataset.held
         view = validation_transform_for(images, data)
         picks = sequential_selections(len(images), VAL_BATCH_IMAGES, self.process_share())
-        return make_loader(ImageBatches(images, view, self.recipe.seed, data.corrupt, judged=True), picks, data.workers, self.pins_memory())
+        return make_loader(
+            ImageBatches(images, view, self.recipe.seed, data.corrupt, judged=True),
+            picks,
+            data.workers,
+            self.pins_memory(),
+        )
 
     def pins_memory(self) -> bool:
         return self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"
 
     def state_dict(self) -> dict[str, Any]:
-        """How far the epoch is, and of which images; the next run goes on there, with the same ones."""
+        """How far the epoch is, and of which images.
+
+        The next run goes on there, with the same ones.
+        """
         progress = self.trainer.fit_loop.epoch_loop.batch_progress.current
-        return {"epoch": self.trainer.current_epoch, "micro_batches": progress.processed, "images": self.dataset_identity}
+        return {
+            "epoch": self.trainer.current_epoch,
+            "micro_batches": progress.processed,
+            "images": self.dataset_identity,
+        }
 
     @cached_property
     def dataset_identity(self) -> dict[str, Any]:
         """What images are known by."""
         train, held = self.dataset.train, self.dataset.held
         names = {"train": train.digest(), "held": held.digest()}
-        return {"classes": list(self.dataset.classes), "train_images": len(train), "held_images": len(held), **names}
+        return {
+            "classes": list(self.dataset.classes),
+            "train_images": len(train),
+            "held_images": len(held),
+            **names,
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Raises BadInput where the images are others than before."""
         before = state_dict.get("images")
         if not isinstance(before, dict) or not {*self.dataset_identity} <= {*before}:
-            raise BrokenFile("training state of another version, it says not which images it is of, begin anew in another folder")
+            raise BrokenFile(
+                "training state of another version, it says not which images it is of, begin anew"
+                " in another folder"
+            )
         for key, now in self.dataset_identity.items():
             if before[key] != now:
-                raise BadInput(f"cannot resume, data set {self.recipe.data.name}, {describe_change(key, before[key], now)}")
+                raise BadInput(
+                    f"cannot resume, data set {self.recipe.data.name},"
+                    f" {describe_change(key, before[key], now)}"
+                )
         self.start = (state_dict["epoch"], state_dict["micro_batches"])
 
 
 def describe_change(key: str, before: Any, now: Any) -> str:
     if key == "classes" and isinstance(before, list):
-        gone, new = [name for name in before if name not in now], [name for name in now if name not in before]
-        found = f"class {gone[0]} is gone" if gone else f"class {new[0]} is new" if new else "their order is another"
+        gone, new = (
+            [name for name in before if name not in now],
+            [name for name in now if name not in before],
+        )
+        found = (
+            f"class {gone[0]} is gone"
+            if gone
+            else f"class {new[0]} is new"
+            if new
+            else "their order is another"
+        )
         return f"it has {len(now)} classes and had {len(before)}, {found}"
     if isinstance(now, int):
         return f"{key} were {before} and are now {now}"
     return f"the images called {key} are others than before"
 
 
-def make_loader(batches: ImageBatches, picks: Sequence[BatchSelection] | SamplingOrder, workers: int, pinned: bool) -> DataLoader[ImageBatch]:
-    """A generator of its own keeps the loader from drawing on the global one; the sampler hands out whole batches."""
+def make_loader(
+    batches: ImageBatches,
+    picks: Sequence[BatchSelection] | SamplingOrder,
+    workers: int,
+    pinned: bool,
+) -> DataLoader[ImageBatch]:
+    """A generator of its own keeps the loader from drawing on the global one.
+
+    The sampler hands out whole batches.
+    """
     return DataLoader(
         batches,
         batch_size=None,
@@ -239,14 +360,20 @@ def make_loader(batches: ImageBatches, picks: Sequence[BatchSelection] | Samplin
     )
 
 
-def prepare_images(dataset: Dataset, images: Images, indices: Sequence[int], data: DataSettings, aloud: bool = True) -> tuple[Tensor, Tensor]:
-    """Chosen images as the network sees them when it is judged: float32 of [n, 3, px, px]; and their labels.
+def prepare_images(
+    dataset: Dataset, images: Images, indices: Sequence[int], data: DataSettings, aloud: bool = True
+) -> tuple[Tensor, Tensor]:
+    """Chosen images as the network sees them when it is judged: float32 of [n, 3, px, px].
 
-    Images that cannot be read are named (`aloud`), where `data` says that they are skipped; held-out ones are left out, in place of others
-    comes the next.
+    And their labels.
+
+    Images that cannot be read are named (`aloud`), where `data` says that they are skipped;
+    held-out ones are left out, in place of others comes the next.
     """
     judged = images is dataset.held
-    batch = ImageBatches(images, validation_transform_for(images, data), 0, data.corrupt, judged)[BatchSelection(0, 0, 0, len(indices), tuple(indices))]
+    batch = ImageBatches(images, validation_transform_for(images, data), 0, data.corrupt, judged)[
+        BatchSelection(0, 0, 0, len(indices), tuple(indices))
+    ]
     refuse_unreadable(batch, data)
     if aloud:
         report_skipped(batch.problems)
@@ -254,7 +381,9 @@ def prepare_images(dataset: Dataset, images: Images, indices: Sequence[int], dat
 
 
 def refuse_unreadable(batch: ImageBatch, data: DataSettings) -> None:
-    """Raises BadInput for a batch of which nothing could be read, except for held-out images where these may be skipped."""
+    """Raises BadInput for a batch of which nothing could be read, except for held-out images where
+    these may be skipped.
+    """
     if not len(batch) and not (batch.is_validation and data.corrupt == "skip"):
         raise BadInput(batch.problems[0])
 
@@ -269,7 +398,10 @@ def no_readable_image_error(data: DataSettings) -> BadInput:
 
 
 def load_held_out(data: DataSettings) -> tuple[Tensor, Tensor]:
-    """All validation images as a network sees them, and their labels: for data sets that memory holds."""
+    """All validation images as a network sees them, and their labels.
+
+    For data sets that memory holds.
+    """
     dataset = open_dataset(data)
     images, labels = prepare_images(dataset, dataset.held, range(len(dataset.held)), data)
     if not len(labels):

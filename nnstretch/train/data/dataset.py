@@ -16,7 +16,10 @@ Color = tuple[float, float, float]
 """Red, green, blue, each from 0 to 1."""
 IMAGENET_MEAN: Color = (0.485, 0.456, 0.406)
 IMAGENET_STD: Color = (0.229, 0.224, 0.225)
-"""Of ImageNet's training images (torchvision's models, since 2017); photographs are near enough to them."""
+"""Of ImageNet's training images (torchvision's models, since 2017).
+
+Photographs are near enough to them.
+"""
 
 
 class UnreadableImage(BadInput):
@@ -28,7 +31,10 @@ class Images(Protocol):
 
     @property
     def chunks(self) -> tuple[int, ...]:
-        """Sizes of the runs that are stored together, where reading across runs is dear; empty where it is not."""
+        """Sizes of the runs that are stored together, where reading across runs is dear.
+
+        Empty where it is not.
+        """
         ...
 
     def __len__(self) -> int: ...
@@ -38,13 +44,18 @@ class Images(Protocol):
         ...
 
     def digest(self) -> str:
-        """Another one where images came, went, moved or changed their class; files are known by their names, not by their bytes."""
+        """Another one where images came, went, moved or changed their class.
+
+        Files are known by their names, not by their bytes.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Images to learn from, images to be judged by, and what brings their colours to mean 0 and deviation 1."""
+    """Images to learn from, images to be judged by, and what brings their colours to mean 0 and
+    deviation 1.
+    """
 
     train: Images
     held: Images

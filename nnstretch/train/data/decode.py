@@ -1,7 +1,7 @@
 """Bytes of an image file to a tensor, with whatever is wrong said in one line.
 
-Pillow alone decodes: torchvision.io's decoders are deprecated since torchvision 0.29, give the same bytes of a JPEG
-in the same time, and know fewer formats.
+Pillow alone decodes: torchvision.io's decoders are deprecated since torchvision 0.29, give the same
+bytes of a JPEG in the same time, and know fewer formats.
 """
 
 from __future__ import annotations
@@ -18,18 +18,25 @@ from torch import Tensor
 from nnstretch.train.data.dataset import UnreadableImage
 
 IMAGE_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
-"""What is in a file decides, not its name. Others stay out: to read EPS, Pillow would start a program."""
+"""What is in a file decides, not its name.
+
+Others stay out: to read EPS, Pillow would start a program.
+"""
 MAX_PIXELS = 64_000_000
 """192 MB decoded; a file of a few kB can claim more than a machine holds."""
 
-# Photographs are full of odd metadata, and Pillow would tell of each. Once for all threads: catch_warnings is not safe there.
+# Photographs are full of odd metadata, and Pillow would tell of each. Once for all threads:
+# catch_warnings is not safe there.
 warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
 def decode_image(data: bytes, where: str) -> Tensor:
-    """Upright colour image, uint8 of [3, height, width]; `where` names it in the refusal. Raises Unreadable.
+    """Upright colour image, uint8 of [3, height, width]; `where` names it in the refusal.
 
-    The camera's orientation (EXIF) is applied: every viewer does so, and labels were given in viewers.
+    Raises Unreadable.
+
+    The camera's orientation (EXIF) is applied: every viewer does so, and labels were given in
+    viewers.
     """
     try:
         with Image.open(io.BytesIO(data), formats=IMAGE_FORMATS) as image:
@@ -37,10 +44,15 @@ def decode_image(data: bytes, where: str) -> Tensor:
             if width * height <= MAX_PIXELS:
                 pixels = np.array(to_eight_bit(ImageOps.exif_transpose(image)).convert("RGB"))
                 return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
-    # Pillow's decoders answer hostile bytes with exceptions of a dozen kinds, SyntaxError and struct.error among them.
+    # Pillow's decoders answer hostile bytes with exceptions of a dozen kinds, SyntaxError and
+    # struct.error among them.
     except Exception as error:
-        raise UnreadableImage(f"not a readable image, {where}, {decode_failure(error, len(data))}") from None
-    raise UnreadableImage(f"image of {width}x{height} pixels, {where}, the limit is {MAX_PIXELS} pixels")
+        raise UnreadableImage(
+            f"not a readable image, {where}, {decode_failure(error, len(data))}"
+        ) from None
+    raise UnreadableImage(
+        f"image of {width}x{height} pixels, {where}, the limit is {MAX_PIXELS} pixels"
+    )
 
 
 def decode_failure(error: Exception, size_bytes: int) -> str:
@@ -60,7 +72,9 @@ def to_eight_bit(image: Image.Image) -> Image.Image:
 def encode_png(image: Tensor) -> bytes:
     """Lossless, of uint8 [3, height, width]."""
     stream = io.BytesIO()
-    Image.fromarray(image.permute(1, 2, 0).contiguous().numpy()).save(stream, "PNG", compress_level=4)
+    Image.fromarray(image.permute(1, 2, 0).contiguous().numpy()).save(
+        stream, "PNG", compress_level=4
+    )
     return stream.getvalue()
 
 

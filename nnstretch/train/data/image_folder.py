@@ -26,7 +26,10 @@ class ImageFiles:
 
     root: Path
     names: NDArray[np.bytes_]
-    """Below `root`. One array: a million Python strings would be copied into every worker process."""
+    """Below `root`.
+
+    One array: a million Python strings would be copied into every worker process.
+    """
     labels: NDArray[np.int64]
     chunks: tuple[int, ...] = ()
 
@@ -60,14 +63,17 @@ class ImageListing:
     def select_files(self, files: Iterable[tuple[str, int]]) -> ImageFiles:
         chosen = sorted(files)
         names = np.array([os.fsencode(name) for name, _ in chosen])
-        return ImageFiles(self.root, names, np.array([label for _, label in chosen], dtype=np.int64))
+        return ImageFiles(
+            self.root, names, np.array([label for _, label in chosen], dtype=np.int64)
+        )
 
 
 def open_folder(root: Path, held_out: float, split_seed: int) -> Dataset:
     """`root` holds `train` and `val` (or `validation`, or `test`), or the class folders themselves.
 
-    Of class folders, the share `held_out` of every class is held out; it depends on the files' names and on
-    `split_seed` alone. Mean and deviation are ImageNet's. Raises BadInput naming the folder or the class.
+    Of class folders, the share `held_out` of every class is held out; it depends on the files'
+    names and on `split_seed` alone. Mean and deviation are ImageNet's. Raises BadInput naming the
+    folder or the class.
     """
     root = Path(root)
     inside = list_folders(root)
@@ -75,10 +81,16 @@ def open_folder(root: Path, held_out: float, split_seed: int) -> Dataset:
     if "train" in inside and held is not None:
         return split_by_folder(root / "train", root / held)
     if inside == {"train"}:
-        raise BadInput(f"images to be judged by are missing, {root}, beside train needed is one of {', '.join(HELD_OUT_FOLDERS)}")
+        raise BadInput(
+            f"images to be judged by are missing, {root}, beside train needed is one of"
+            f" {', '.join(HELD_OUT_FOLDERS)}"
+        )
     found = find_images(root)
     if not 0 < held_out < 1:
-        raise BadInput(f"held_out is {held_out}, image folder {root} without train and val, needed is a share between 0 and 1")
+        raise BadInput(
+            f"held_out is {held_out}, image folder {root} without train and val, needed is a share"
+            " between 0 and 1"
+        )
     apart = choose_held_out_files(found, held_out, split_seed)
     train = found.select_files(file for file in found.files if file not in apart)
     return Dataset(train, found.select_files(apart), found.classes, IMAGENET_MEAN, IMAGENET_STD)
@@ -86,18 +98,33 @@ def open_folder(root: Path, held_out: float, split_seed: int) -> Dataset:
 
 def split_by_folder(train_root: Path, held_root: Path) -> Dataset:
     train, held = find_images(train_root), find_images(held_root)
-    refuse_duplicate_folders({os.path.dirname(found.root / name) for found in (train, held) for name, _ in found.files})
+    refuse_duplicate_folders(
+        {os.path.dirname(found.root / name) for found in (train, held) for name, _ in found.files}
+    )
     differing = sorted(set(train.classes) ^ set(held.classes))
     if differing:
-        here, there = (train_root, held_root) if differing[0] in train.classes else (held_root, train_root)
-        raise BadInput(f"class {differing[0]} is in {here} but not in {there}, {len(differing)} classes differ, both need the same")
-    return Dataset(train.select_files(train.files), held.select_files(held.files), train.classes, IMAGENET_MEAN, IMAGENET_STD)
+        here, there = (
+            (train_root, held_root) if differing[0] in train.classes else (held_root, train_root)
+        )
+        raise BadInput(
+            f"class {differing[0]} is in {here} but not in {there}, {len(differing)} classes"
+            " differ, both need the same"
+        )
+    return Dataset(
+        train.select_files(train.files),
+        held.select_files(held.files),
+        train.classes,
+        IMAGENET_MEAN,
+        IMAGENET_STD,
+    )
 
 
 def list_folders(root: Path) -> set[str]:
     """Raises BadInput for what is no folder or cannot be read."""
     if not root.is_dir():
-        raise BadInput(f"no image folder, {root}, {'it is a file' if root.exists() else 'nothing is there'}")
+        raise BadInput(
+            f"no image folder, {root}, {'it is a file' if root.exists() else 'nothing is there'}"
+        )
     try:
         return {entry.name for entry in os.scandir(root) if entry.is_dir()}
     except OSError as error:
@@ -118,31 +145,48 @@ def find_images(root: Path) -> ImageListing:
     if (counts == 0).any():
         empty = [name for name, count in zip(found.classes, counts, strict=True) if not count]
         others = f" and {len(empty) - 1} more" if len(empty) > 1 else ""
-        raise BadInput(f"class {empty[0]} has no images, {root / empty[0]}{others}, needed is at least one")
+        raise BadInput(
+            f"class {empty[0]} has no images, {root / empty[0]}{others}, needed is at least one"
+        )
     if len(found.classes) < 2:
         raise BadInput(f"only one class ({found.classes[0]}), {root}, needed are at least 2")
     refuse_duplicate_folders({os.path.dirname(path) for path, _ in found.samples})
-    return ImageListing(root, tuple(found.classes), tuple((os.path.relpath(path, root), label) for path, label in found.samples))
+    return ImageListing(
+        root,
+        tuple(found.classes),
+        tuple((os.path.relpath(path, root), label) for path, label in found.samples),
+    )
 
 
 def refuse_duplicate_folders(folders: Iterable[str]) -> None:
-    """A link to a folder above it, to another class or from held-out to training images would list images twice. Raises BadInput."""
+    """A link to a folder above it, to another class or from held-out to training images would list
+    images twice. Raises BadInput.
+    """
     known: dict[str, str] = {}
     for folder in sorted(folders):
         other = known.setdefault(os.path.realpath(folder), folder)
         if other != folder:
-            raise BadInput(f"images would be there twice, {other}, {folder} is a link to the same folder, remove the link")
+            raise BadInput(
+                f"images would be there twice, {other}, {folder} is a link to the same folder,"
+                " remove the link"
+            )
 
 
 def choose_held_out_files(found: ImageListing, share: float, seed: int) -> set[tuple[str, int]]:
-    """The share of every class whose names hash lowest: files that come or go later leave the others where they are."""
+    """The share of every class whose names hash lowest.
+
+    Files that come or go later leave the others where they are.
+    """
     by_class: list[list[tuple[str, int]]] = [[] for _ in found.classes]
     for file in found.files:
         by_class[file[1]].append(file)
     apart: set[tuple[str, int]] = set()
     for name, files in zip(found.classes, by_class, strict=True):
         if len(files) < 2:
-            raise BadInput(f"class {name} has {len(files)} image, {found.root / name}, to hold one out needed are at least 2")
+            raise BadInput(
+                f"class {name} has {len(files)} image, {found.root / name}, to hold one out needed"
+                " are at least 2"
+            )
         count = min(max(round(len(files) * share), 1), len(files) - 1)
         apart |= set(sorted(files, key=lambda file: split_hash(file[0], seed))[:count])
     return apart

@@ -1,7 +1,8 @@
 """In which order images are seen: a rule of (seed, epoch) alone.
 
 The rule knows nothing of how many processes there are or where a run was interrupted: every process
-takes its part of the same batches, and a resumed run goes on within the epoch at the batch that came next.
+takes its part of the same batches, and a resumed run goes on within the epoch at the batch that
+came next.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from torch.utils.data import Sampler
 from nnstretch.errors import BadInput
 
 CHUNKS_PER_WINDOW = 8
-"""Stored runs that are shuffled into one another: more mixes better, fewer are open at the same time."""
+"""Stored runs that are shuffled into one another.
+
+More mixes better, fewer are open at the same time.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +44,15 @@ class ProcessShare:
     micro_batches: int = 1
 
     def images_per_micro_batch(self, batch_images: int) -> int:
-        """Images of one micro-batch. Raises BadInput where the batch cannot be shared out evenly."""
+        """Images of one micro-batch.
+
+        Raises BadInput where the batch cannot be shared out evenly.
+        """
         parts = self.processes * self.micro_batches
         if batch_images % parts or batch_images < parts:
             raise BadInput(
-                f"data.batch_images is {batch_images}, {self.processes} processes of {self.micro_batches} micro-batches, it must be a multiple of {parts}"
+                f"data.batch_images is {batch_images}, {self.processes} processes of"
+                f" {self.micro_batches} micro-batches, it must be a multiple of {parts}"
             )
         return batch_images // parts
 
@@ -55,10 +63,11 @@ def seeded_generator(*numbers: int) -> torch.Generator:
 
 
 def seed_global_generators(device: torch.device, *numbers: int) -> None:
-    """What draws on PyTorch's global generators (the host's, and that of `device`) draws from this tuple's stream.
+    """What draws on PyTorch's global generators (the host's, and that of `device`) draws from this
+    tuple's stream.
 
-    torch.manual_seed reaches every kind of device, and where there is none of a kind it writes down the whole call stack
-    instead: half a millisecond, for every batch or every image.
+    torch.manual_seed reaches every kind of device, and where there is none of a kind it writes down
+    the whole call stack instead: half a millisecond, for every batch or every image.
     """
     torch.default_generator.manual_seed(mix_seeds(*numbers))
     if device.type == "cuda":
@@ -66,7 +75,10 @@ def seed_global_generators(device: torch.device, *numbers: int) -> None:
 
 
 def mix_seeds(*numbers: int) -> int:
-    """One seed of several numbers: neighbours give unrelated ones (splitmix64, Steele et al. 2014)."""
+    """One seed of several numbers.
+
+    Neighbours give unrelated ones (splitmix64, Steele et al. 2014).
+    """
     mask, state = (1 << 64) - 1, 0
     for number in numbers:
         state = (state + number + 0x9E3779B97F4A7C15) & mask
@@ -84,7 +96,9 @@ def shuffle_indices(images: int, chunks: Sequence[int], seed: int, epoch: int) -
     ends = torch.tensor(chunks).cumsum(0).tolist()
     runs = [torch.arange(end - size, end) for size, end in zip(chunks, ends, strict=True)]
     shuffled = torch.randperm(len(runs), generator=generator).tolist()
-    windows = [shuffled[at : at + CHUNKS_PER_WINDOW] for at in range(0, len(runs), CHUNKS_PER_WINDOW)]
+    windows = [
+        shuffled[at : at + CHUNKS_PER_WINDOW] for at in range(0, len(runs), CHUNKS_PER_WINDOW)
+    ]
     mixed_runs = [torch.cat([runs[chunk] for chunk in window]) for window in windows]
     return torch.cat([run[torch.randperm(len(run), generator=generator)] for run in mixed_runs])
 
@@ -92,7 +106,9 @@ def shuffle_indices(images: int, chunks: Sequence[int], seed: int, epoch: int) -
 class SamplingOrder(Sampler[BatchSelection]):
     """Full batches of one epoch; what is left over waits for another epoch's order."""
 
-    def __init__(self, images: int, chunks: Sequence[int], batch_images: int, seed: int, share: ProcessShare) -> None:
+    def __init__(
+        self, images: int, chunks: Sequence[int], batch_images: int, seed: int, share: ProcessShare
+    ) -> None:
         self._images, self._chunks, self._seed, self._share = images, chunks, seed, share
         self._batch_images, self._own = batch_images, share.images_per_micro_batch(batch_images)
         self.epoch = 0
@@ -115,10 +131,17 @@ class SamplingOrder(Sampler[BatchSelection]):
             step, part = divmod(micro_batch, self._share.micro_batches)
             first = (part * self._share.processes + self._share.rank) * self._own
             at = step * self._batch_images + first
-            yield BatchSelection(epoch, step, first, self._batch_images, tuple(order[at : at + self._own].tolist()))
+            yield BatchSelection(
+                epoch, step, first, self._batch_images, tuple(order[at : at + self._own].tolist())
+            )
 
 
-def sequential_selections(images: int, batch_images: int, share: ProcessShare) -> list[BatchSelection]:
+def sequential_selections(
+    images: int, batch_images: int, share: ProcessShare
+) -> list[BatchSelection]:
     """Held-out images in their own order; every process takes each `processes`th of them."""
     own = range(share.rank, images, share.processes)
-    return [BatchSelection(0, at, 0, batch_images, tuple(own[at : at + batch_images])) for at in range(0, len(own), batch_images)]
+    return [
+        BatchSelection(0, at, 0, batch_images, tuple(own[at : at + batch_images]))
+        for at in range(0, len(own), batch_images)
+    ]

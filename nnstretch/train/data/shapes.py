@@ -1,8 +1,11 @@
-"""Textured shapes, drawn by rule: 60 classes that need both the outline and the texture, no download.
+"""Textured shapes, drawn by rule.
 
-A class is an outline (10) filled with a texture (6), such as "striped star". Colours, background, place, size
-and angles are random and the same for all classes. An image depends on (seed, split, class, number) alone (and
-on NumPy's version, which fixes what its generators draw), so more images of a class keep the earlier ones.
+60 classes that need both the outline and the texture, no download.
+
+A class is an outline (10) filled with a texture (6), such as "striped star". Colours, background,
+place, size and angles are random and the same for all classes. An image depends on (seed, split,
+class, number) alone (and on NumPy's version, which fixes what its generators draw), so more images
+of a class keep the earlier ones.
 """
 
 from __future__ import annotations
@@ -24,7 +27,10 @@ MIN_IMAGE_PX, MAX_IMAGE_PX = 16, 256
 NOISE_DEVIATION = 0.02
 """Deviation of the noise of each channel of each pixel, of a brightness from 0 to 1."""
 SHAPE_CONTRAST_RANGE, BACKGROUND_CONTRAST_RANGE = (0.65, 0.90), (0.05, 0.15)
-"""How far apart the two colours of a texture and of the background are; black and white are 1 apart."""
+"""How far apart the two colours of a texture and of the background are.
+
+Black and white are 1 apart.
+"""
 RADIUS_RANGE, TEXTURE_PERIOD_RANGE = (0.80, 0.92), (0.40, 0.55)
 """Radius of a shape and period of its texture; half the image is 1."""
 MAX_TILT_RAD = 0.2
@@ -49,7 +55,9 @@ def disc(x: PixelField, y: PixelField, radius: float) -> PixelField:
 def star(x: PixelField, y: PixelField) -> PixelField:
     """Five points: one edge, its angle folded to the tenth of a turn that it serves."""
     radius, angle = np.hypot(x, y), np.arctan2(y, x)
-    folded = np.abs((angle + FULL_TURN_RAD) % (FULL_TURN_RAD / 5) - FULL_TURN_RAD / 10)  # 0 in a notch, a tenth of a turn at a tip
+    folded = np.abs(
+        (angle + FULL_TURN_RAD) % (FULL_TURN_RAD / 5) - FULL_TURN_RAD / 10
+    )  # 0 in a notch, a tenth of a turn at a tip
     across, along = radius * np.sin(folded), radius * np.cos(folded)
     tip = 1.15 * np.array([np.cos(FULL_TURN_RAD / 10), np.sin(FULL_TURN_RAD / 10)])
     edge = tip - np.array([0.5, 0.0])
@@ -110,22 +118,30 @@ def smooth_noise(u: PixelField, v: PixelField, rng: np.random.Generator) -> Pixe
 
 TEXTURES: dict[str, Callable[[PixelField, PixelField, np.random.Generator], PixelField]] = {
     "striped": lambda u, v, rng: soften_wave(np.sin(FULL_TURN_RAD * u)),
-    "chequered": lambda u, v, rng: soften_wave(2 * np.sin(FULL_TURN_RAD * u * 0.6) * np.sin(FULL_TURN_RAD * v * 0.6)),
+    "chequered": lambda u, v, rng: soften_wave(
+        2 * np.sin(FULL_TURN_RAD * u * 0.6) * np.sin(FULL_TURN_RAD * v * 0.6)
+    ),
     "dotted": lambda u, v, rng: dot_pattern(u, v),
     "ringed": lambda u, v, rng: soften_wave(np.sin(FULL_TURN_RAD * np.hypot(u, v))),
-    "wavy": lambda u, v, rng: soften_wave(np.sin(FULL_TURN_RAD * (u + 0.45 * np.sin(FULL_TURN_RAD * v * 0.45)))),
+    "wavy": lambda u, v, rng: soften_wave(
+        np.sin(FULL_TURN_RAD * (u + 0.45 * np.sin(FULL_TURN_RAD * v * 0.45)))
+    ),
     "speckled": lambda u, v, rng: soften_wave(4 * smooth_noise(u * 1.6, v * 1.6, rng) - 2),
 }
 """0 to 1, which blends the two colours of a shape; the period is about 1."""
 CLASS_NAMES = tuple(f"{texture} {outline}" for outline in OUTLINES for texture in TEXTURES)
 
 
-def rotate_and_scale(x: PixelField, y: PixelField, angle: float, size: float) -> tuple[PixelField, PixelField]:
+def rotate_and_scale(
+    x: PixelField, y: PixelField, angle: float, size: float
+) -> tuple[PixelField, PixelField]:
     cos, sin = np.float32(np.cos(angle) / size), np.float32(np.sin(angle) / size)
     return cos * x + sin * y, cos * y - sin * x
 
 
-def blend_random_colors(blend: PixelField, contrast: tuple[float, float], rng: np.random.Generator) -> NDArray[np.float32]:
+def blend_random_colors(
+    blend: PixelField, contrast: tuple[float, float], rng: np.random.Generator
+) -> NDArray[np.float32]:
     """[3, height, width]: from one random colour to another, in a random direction from it."""
     middle, way = rng.uniform(0.25, 0.75, 3), rng.normal(size=3)
     way *= rng.uniform(*contrast) * 0.5 * np.sqrt(3) / np.linalg.norm(way)
@@ -134,11 +150,15 @@ def blend_random_colors(blend: PixelField, contrast: tuple[float, float], rng: n
 
 
 def draw_background(x: PixelField, y: PixelField, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Clouds with a grating over them, so that neither texture nor waves tell where the shape is."""
+    """Clouds with a grating over them, so that neither texture nor waves tell where the
+    shape is.
+    """
     u, v = rotate_and_scale(x, y, rng.uniform(0, FULL_TURN_RAD), rng.uniform(0.2, 0.6))
     clouds = smooth_noise(u + rng.uniform(0, 16), v, rng)
     wave = np.sin(FULL_TURN_RAD * (u * rng.uniform(0.3, 1.2) + rng.uniform()))
-    return blend_random_colors(np.clip(clouds + rng.uniform(0, 0.35) * wave, 0, 1), BACKGROUND_CONTRAST_RANGE, rng)
+    return blend_random_colors(
+        np.clip(clouds + rng.uniform(0, 0.35) * wave, 0, 1), BACKGROUND_CONTRAST_RANGE, rng
+    )
 
 
 def draw_image(number: int, image_px: int, rng: np.random.Generator) -> NDArray[np.uint8]:
@@ -149,9 +169,16 @@ def draw_image(number: int, image_px: int, rng: np.random.Generator) -> NDArray[
     x, y = np.meshgrid(line, line)
     behind = draw_background(x, y, rng)
     size = rng.uniform(*RADIUS_RANGE)
-    x, y = x - np.float32(rng.uniform(-1, 1) * (1 - size)), y - np.float32(rng.uniform(-1, 1) * (1 - size))
-    edge_px = outline(*rotate_and_scale(x, y, rng.uniform(-MAX_TILT_RAD, MAX_TILT_RAD), size)) * (size * image_px / 2)
-    u, v = rotate_and_scale(x, y, rng.uniform(-MAX_TILT_RAD, MAX_TILT_RAD), rng.uniform(*TEXTURE_PERIOD_RANGE))
+    x, y = (
+        x - np.float32(rng.uniform(-1, 1) * (1 - size)),
+        y - np.float32(rng.uniform(-1, 1) * (1 - size)),
+    )
+    edge_px = outline(*rotate_and_scale(x, y, rng.uniform(-MAX_TILT_RAD, MAX_TILT_RAD), size)) * (
+        size * image_px / 2
+    )
+    u, v = rotate_and_scale(
+        x, y, rng.uniform(-MAX_TILT_RAD, MAX_TILT_RAD), rng.uniform(*TEXTURE_PERIOD_RANGE)
+    )
     u, v = u + np.float32(rng.uniform(-0.5, 0.5)), v + np.float32(rng.uniform(-0.5, 0.5))
     front = blend_random_colors(texture(u, v, rng), SHAPE_CONTRAST_RANGE, rng)
     inside = np.clip(0.5 - edge_px, 0, 1)
@@ -165,13 +192,19 @@ def draw_images(image_px: int, per_class: int, seed: int, split: int) -> InMemor
     images = np.empty((len(CLASS_NAMES) * per_class, 3, image_px, image_px), np.uint8)
     for place in range(len(images)):
         number, k = divmod(place, per_class)
-        images[place] = draw_image(number, image_px, np.random.default_rng((seed, split, number, k)))
-    return InMemoryImages(torch.from_numpy(images), torch.arange(len(CLASS_NAMES)).repeat_interleave(per_class))
+        images[place] = draw_image(
+            number, image_px, np.random.default_rng((seed, split, number, k))
+        )
+    return InMemoryImages(
+        torch.from_numpy(images), torch.arange(len(CLASS_NAMES)).repeat_interleave(per_class)
+    )
 
 
 def color_statistics(images: Tensor) -> tuple[Color, Color]:
     """Mean and deviation of each channel, from exact sums of bytes."""
-    counts = torch.stack([torch.bincount(images[:, channel].flatten(), minlength=256) for channel in range(3)]).double()
+    counts = torch.stack(
+        [torch.bincount(images[:, channel].flatten(), minlength=256) for channel in range(3)]
+    ).double()
     level, total = torch.arange(256).double() / 255, counts.sum(1)
     mean = (counts @ level) / total
     std = ((counts @ level.square()) / total - mean.square()).sqrt()
@@ -180,11 +213,19 @@ def color_statistics(images: Tensor) -> tuple[Color, Color]:
 
 @lru_cache(maxsize=2)
 def open_shapes(image_px: int, images_per_class: int, held_per_class: int, seed: int) -> Dataset:
-    """Images of `image_px` squared; mean and deviation are those of the training images. Raises BadInput."""
+    """Images of `image_px` squared; mean and deviation are those of the training images.
+
+    Raises BadInput.
+    """
     if not MIN_IMAGE_PX <= image_px <= MAX_IMAGE_PX:
-        raise BadInput(f"image_px is {image_px}, data set shapes, needed are {MIN_IMAGE_PX} to {MAX_IMAGE_PX}")
+        raise BadInput(
+            f"image_px is {image_px}, data set shapes, needed are {MIN_IMAGE_PX} to {MAX_IMAGE_PX}"
+        )
     if min(images_per_class, held_per_class) < 1 or seed < 0:
         given = f"{images_per_class} images a class, {held_per_class} held out, seed {seed}"
         raise BadInput(f"{given}, data set shapes, needed are at least 1, 1 and 0")
-    train, held = draw_images(image_px, images_per_class, seed, 0), draw_images(image_px, held_per_class, seed, 1)
+    train, held = (
+        draw_images(image_px, images_per_class, seed, 0),
+        draw_images(image_px, held_per_class, seed, 1),
+    )
     return Dataset(train, held, CLASS_NAMES, *color_statistics(train.images))

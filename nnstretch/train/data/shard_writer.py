@@ -1,4 +1,7 @@
-"""Images into litData's shards, written aside and renamed: a killed run leaves no half of a data set."""
+"""Images into litData's shards, written aside and renamed.
+
+A killed run leaves no half of a data set.
+"""
 
 from __future__ import annotations
 
@@ -31,27 +34,50 @@ def ignore_progress(done: int, total: int) -> None:
     """No progress is shown."""
 
 
-def write_dataset(dataset: Dataset, root: Path, chunk_bytes: int, workers: int = 1, progress: ShardProgress = ignore_progress) -> None:
-    """Both parts, and the classes; `open_shards` reads them. `root` must not be there yet. Raises BadInput or Unreadable."""
+def write_dataset(
+    dataset: Dataset,
+    root: Path,
+    chunk_bytes: int,
+    workers: int = 1,
+    progress: ShardProgress = ignore_progress,
+) -> None:
+    """Both parts, and the classes; `open_shards` reads them.
+
+    `root` must not be there yet. Raises BadInput or Unreadable.
+    """
     with create_folder_atomically(Path(root)) as aside:
         write_chunks(aside / "train", dataset.train, chunk_bytes, workers, progress)
         write_chunks(aside / "val", dataset.held, chunk_bytes, workers, progress)
-        facts = {"format": CLASSES_FORMAT, "classes": dataset.classes, "mean": dataset.mean, "std": dataset.std}
+        facts = {
+            "format": CLASSES_FORMAT,
+            "classes": dataset.classes,
+            "mean": dataset.mean,
+            "std": dataset.std,
+        }
         (aside / CLASSES_FILE).write_text(json.dumps(facts, indent=1), encoding="utf-8")
 
 
-def write_shards(images: Images, folder: Path, chunk_bytes: int, workers: int = 1, progress: ShardProgress = ignore_progress) -> None:
+def write_shards(
+    images: Images,
+    folder: Path,
+    chunk_bytes: int,
+    workers: int = 1,
+    progress: ShardProgress = ignore_progress,
+) -> None:
     """One litData folder of chunks of about `chunk_bytes`. `folder` must not be there yet.
 
-    Files keep their own bytes, each decoded once to see that it can be; other images become PNG. The order is mixed, always in
-    the same way: a chunk then holds many classes, and batches drawn from few chunks are fair. `workers` threads read and decode.
-    Raises BadInput, or Unreadable naming the file.
+    Files keep their own bytes, each decoded once to see that it can be; other images become PNG.
+    The order is mixed, always in the same way: a chunk then holds many classes, and batches drawn
+    from few chunks are fair. `workers` threads read and decode. Raises BadInput, or Unreadable
+    naming the file.
     """
     with create_folder_atomically(Path(folder)) as aside:
         write_chunks(aside, images, chunk_bytes, workers, progress)
 
 
-def write_chunks(folder: Path, images: Images, chunk_bytes: int, workers: int, progress: ShardProgress) -> None:
+def write_chunks(
+    folder: Path, images: Images, chunk_bytes: int, workers: int, progress: ShardProgress
+) -> None:
     from litdata.streaming import Cache
 
     if chunk_bytes < MIN_CHUNK_BYTES or workers < 1 or not len(images):
@@ -62,7 +88,9 @@ def write_chunks(folder: Path, images: Images, chunk_bytes: int, workers: int, p
     with ThreadPoolExecutor(workers) as pool:
         for start in range(0, len(order), IMAGES_PER_BLOCK):
             block = order[start : start + IMAGES_PER_BLOCK]
-            for place, pair in enumerate(pool.map(lambda index: encode_item(images, index), block), start):
+            for place, pair in enumerate(
+                pool.map(lambda index: encode_item(images, index), block), start
+            ):
                 cache[place] = pair
             progress(start + len(block), len(order))
     cache.done()
@@ -80,7 +108,10 @@ def encode_item(images: Images, index: int) -> tuple[bytes, int]:
 
 @contextmanager
 def create_folder_atomically(path: Path) -> Iterator[Path]:
-    """Yield an empty folder beside `path`; it becomes `path` only if the block succeeds. Raises BadInput."""
+    """Yield an empty folder beside `path`; it becomes `path` only if the block succeeds.
+
+    Raises BadInput.
+    """
     if path.exists():
         raise BadInput(f"cannot write shards, {path}, it is there already; name a new folder")
     if not path.parent.is_dir():

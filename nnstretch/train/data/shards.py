@@ -1,6 +1,9 @@
-"""Images packed into a few large files by litData: what network storage and millions of small files ask for.
+"""Images packed into a few large files by litData.
 
-`root` holds `classes.json`, `train` and `val`; each of the two is a litData folder of pairs (encoded image, class).
+What network storage and millions of small files ask for.
+
+`root` holds `classes.json`, `train` and `val`; each of the two is a litData folder of pairs
+(encoded image, class).
 """
 
 from __future__ import annotations
@@ -15,7 +18,14 @@ import numpy as np
 from torch import Tensor
 
 from nnstretch.errors import BadInput, BrokenFile
-from nnstretch.train.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Color, Dataset, UnreadableImage, arrays_digest
+from nnstretch.train.data.dataset import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    Color,
+    Dataset,
+    UnreadableImage,
+    arrays_digest,
+)
 from nnstretch.train.data.decode import decode_image
 from nnstretch.train.data.shard_index import INDEX_FILE, images_per_chunk
 
@@ -45,9 +55,13 @@ class ShardedImages:
         where = f"image {index} of {self.folder}"
         try:
             data, label = self.process_reader()[index]
-        # Its files are read as they are, so damage inside of them shows as whatever error comes first.
+        # Its files are read as they are, so damage inside of them shows as whatever error comes
+        # first.
         except Exception as error:
-            raise UnreadableImage(f"cannot read a shard, {where}, {type(error).__name__}: {' '.join(str(error).split())[:120]}") from None
+            raise UnreadableImage(
+                f"cannot read a shard, {where}, {type(error).__name__}:"
+                f" {' '.join(str(error).split())[:120]}"
+            ) from None
         if not 0 <= label < self.classes:
             raise UnreadableImage(f"class {label}, {where}, known are {self.classes}")
         return decode_image(bytes(data), where), int(label)
@@ -71,17 +85,28 @@ class ShardedImages:
 
 
 def open_shards(root: str) -> Dataset:
-    """What `write_dataset` wrote. Raises BadInput for what is not there and BrokenFile for what was changed.
+    """What `write_dataset` wrote.
 
-    Only folders of this machine or mounted on it: the index is read and judged here before litData sees it.
+    Raises BadInput for what is not there and BrokenFile for what was changed.
+
+    Only folders of this machine or mounted on it: the index is read and judged here before litData
+    sees it.
     """
     if "://" in root:
-        raise BadInput(f"shards on another machine, {root}, needed is a folder; mount it or copy it")
+        raise BadInput(
+            f"shards on another machine, {root}, needed is a folder; mount it or copy it"
+        )
     folder = Path(root)
     if not folder.is_dir():
-        raise BadInput(f"no folder of shards, {root}, {'it is a file' if folder.exists() else 'nothing is there'}")
+        raise BadInput(
+            f"no folder of shards, {root},"
+            f" {'it is a file' if folder.exists() else 'nothing is there'}"
+        )
     classes, mean, std = read_classes(folder / CLASSES_FILE)
-    train, held = (ShardedImages(part, len(classes), images_per_chunk(part)) for part in (folder / "train", folder / "val"))
+    train, held = (
+        ShardedImages(part, len(classes), images_per_chunk(part))
+        for part in (folder / "train", folder / "val")
+    )
     return Dataset(train, held, classes, mean, std)
 
 
@@ -90,22 +115,40 @@ def read_classes(path: Path) -> tuple[tuple[str, ...], Color, Color]:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise BadInput(f"no {path.name}, {path.parent}, make shards with scripts/make_shards.py") from None
+        raise BadInput(
+            f"no {path.name}, {path.parent}, make shards with scripts/make_shards.py"
+        ) from None
     except OSError as error:
         raise BadInput(f"cannot read {path}, {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise BrokenFile(f"not JSON, {path}, {type(error).__name__}") from None
     if not isinstance(data, dict) or data.get("format") != CLASSES_FORMAT:
-        raise BrokenFile(f"not a list of classes, {path}, needed is an object of format {CLASSES_FORMAT}")
+        raise BrokenFile(
+            f"not a list of classes, {path}, needed is an object of format {CLASSES_FORMAT}"
+        )
     names = data.get("classes")
-    if not isinstance(names, list) or len(names) < 2 or not all(isinstance(name, str) for name in names):
+    if (
+        not isinstance(names, list)
+        or len(names) < 2
+        or not all(isinstance(name, str) for name in names)
+    ):
         raise BrokenFile(f"classes are {str(names)[:60]}, {path}, needed are at least two names")
-    return tuple(names), parse_color(data, "mean", IMAGENET_MEAN, path), parse_color(data, "std", IMAGENET_STD, path)
+    return (
+        tuple(names),
+        parse_color(data, "mean", IMAGENET_MEAN, path),
+        parse_color(data, "std", IMAGENET_STD, path),
+    )
 
 
 def parse_color(data: dict[str, Any], key: str, default: Color, path: Path) -> Color:
     value = data.get(key, default)
-    numbers = [part for part in value if isinstance(part, int | float) and 0 <= part <= 1] if isinstance(value, list | tuple) else []
+    numbers = (
+        [part for part in value if isinstance(part, int | float) and 0 <= part <= 1]
+        if isinstance(value, list | tuple)
+        else []
+    )
     if len(numbers) != 3 or len(value) != 3 or (key == "std" and 0 in numbers):
-        raise BrokenFile(f"{key} is {str(value)[:60]}, {path}, needed are three numbers from 0 to 1")
+        raise BrokenFile(
+            f"{key} is {str(value)[:60]}, {path}, needed are three numbers from 0 to 1"
+        )
     return numbers[0], numbers[1], numbers[2]

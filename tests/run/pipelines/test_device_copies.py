@@ -1,4 +1,7 @@
-"""Copies to and from a device go on while it computes: in prediction, on emulated processors, and with a backend that has its own memory."""
+"""Copies to and from a device go on while it computes.
+
+In prediction, on emulated processors, and with a backend that has its own memory.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,14 @@ from nnstretch.errors import StageFailed
 from nnstretch.pipeline import PipelineStage
 from nnstretch.run.pipelines import stage_functions as crafts
 from nnstretch.run.pipelines.item_buffer import StagePacing
-from nnstretch.run.pipelines.metrics import SequentialPipeline, bottleneck_us, copy_steps, predict_stream, simulate_pipeline, step_us
+from nnstretch.run.pipelines.metrics import (
+    SequentialPipeline,
+    bottleneck_us,
+    copy_steps,
+    predict_stream,
+    simulate_pipeline,
+    step_us,
+)
 from nnstretch.run.pipelines.pipeline import Pipeline
 from nnstretch.schedule.pipeline_graph import IN, OUT, StageNode, stage_graph, stages_with_copies
 
@@ -38,7 +48,15 @@ def copying(bundle: Bundle, times_us: Mapping[str, tuple[float, float, float]]) 
     def placed(stage: PipelineStage) -> PipelineStage:
         into_us, _, out_us = times_us[stage.name]
         places = stage.replicas or (f"dev-{stage.name}",)
-        return replace(stage, copy_in_us=dict.fromkeys(places, into_us), copy_out_us=dict.fromkeys(places, out_us)) if into_us + out_us else stage
+        return (
+            replace(
+                stage,
+                copy_in_us=dict.fromkeys(places, into_us),
+                copy_out_us=dict.fromkeys(places, out_us),
+            )
+            if into_us + out_us
+            else stage
+        )
 
     stages = tuple(placed(stage) for stage in pipeline.stages)
     home = {name: stage for stage in stages for name in stage.subgraphs}
@@ -46,7 +64,10 @@ def copying(bundle: Bundle, times_us: Mapping[str, tuple[float, float, float]]) 
         replace(
             sub,
             processor=(home[sub.name].replicas or (f"dev-{home[sub.name].name}",))[0],
-            predicted_us=dict.fromkeys(home[sub.name].replicas or (f"dev-{home[sub.name].name}",), sum(times_us[home[sub.name].name])),
+            predicted_us=dict.fromkeys(
+                home[sub.name].replicas or (f"dev-{home[sub.name].name}",),
+                sum(times_us[home[sub.name].name]),
+            ),
         )
         for sub in bundle.manifest.subgraphs
     )
@@ -65,21 +86,36 @@ def test_a_stage_with_copies_is_three_steps_and_feeders_and_readers_are_at_its_e
     assert [step.fed for step in flow] == [True, True, False, False, False]
     assert [step.stage for step in flow] == ["s0", "s1", "s1", "s1", "s2"]
     assert [step.part for step in flow] == ["", IN, "", OUT, ""]
-    assert [step.capacity for step in flow[1:4]] == [pipeline.stages[1].capacity, 1, 1], "two places for inputs on the device, two for outputs"
+    assert [step.capacity for step in flow[1:4]] == [
+        pipeline.stages[1].capacity,
+        1,
+        1,
+    ], "two places for inputs on the device, two for outputs"
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 20), st.integers(0, 9)), min_size=1, max_size=4), st.integers(1, 3))
-def test_a_result_comes_whenever_the_slowest_of_compute_and_copies_is_through(times: list[tuple[int, int, int]], capacity: int) -> None:
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 9), st.integers(1, 20), st.integers(0, 9)), min_size=1, max_size=4
+    ),
+    st.integers(1, 3),
+)
+def test_a_result_comes_whenever_the_slowest_of_compute_and_copies_is_through(
+    times: list[tuple[int, int, int]], capacity: int
+) -> None:
     times_us = {f"m{n}": (float(a), float(b), float(c)) for n, (a, b, c) in enumerate(times)}
     bundle = copying(chain(len(times), capacity=capacity), times_us)
     found, output = simulate_pipeline(SequentialPipeline(bundle), X, 40, {})
     slowest_us = max(max(b, a + c) for a, b, c in times_us.values())
     assert found.bottleneck_us == pytest.approx(slowest_us)
-    assert found.period_us == pytest.approx(slowest_us, rel=0.1), "copies of one device take turns, and two places each bound how far it runs ahead"
+    assert found.period_us == pytest.approx(slowest_us, rel=0.1), (
+        "copies of one device take turns, and two places each bound how far it runs ahead"
+    )
     assert found.trace.spans[-1].end_us >= 40 * slowest_us
     alone, _ = simulate_pipeline(SequentialPipeline(bundle), X, 1, {})
-    assert alone.latencies_us == pytest.approx((sum(a + b + c for a, b, c in times_us.values()),)), "of an item alone nothing overlaps"
+    assert alone.latencies_us == pytest.approx(
+        (sum(a + b + c for a, b, c in times_us.values()),)
+    ), "of an item alone nothing overlaps"
     assert found.latency_us == pytest.approx({name: sum(parts) for name, parts in times_us.items()})
     assert np.array_equal(output, X + len(times) * (len(times) + 1) / 2)
 
@@ -92,26 +128,46 @@ def test_no_two_items_are_in_one_place_of_a_device() -> None:
     for item in range(2, 20):
         assert at[f"m1 copy in#{item}"].start_us >= at[f"m1#{item - 2}"].end_us
         assert at[f"m1#{item}"].start_us >= at[f"m1 copy out#{item - 2}"].end_us
-    assert any(at[f"m1 copy in#{n + 1}"].start_us < at[f"m1#{n}"].end_us for n in range(4, 16)), "and they are ahead"
+    assert any(at[f"m1 copy in#{n + 1}"].start_us < at[f"m1#{n}"].end_us for n in range(4, 16)), (
+        "and they are ahead"
+    )
     assert {at[f"m1 copy in#{n}"].processor for n in range(20)} == {"dev-m1.copy"}
 
 
 def test_emulated_devices_keep_the_timetable_and_the_numbers() -> None:
-    times_us = {"m0": (2000.0, 6000.0, 2000.0), "m1": (0.0, 5000.0, 0.0), "m2": (3000.0, 5000.0, 3000.0)}
+    times_us = {
+        "m0": (2000.0, 6000.0, 2000.0),
+        "m1": (0.0, 5000.0, 0.0),
+        "m2": (3000.0, 5000.0, 3000.0),
+    }
     bundle = copying(chain(3), times_us)
     pace = StagePacing(tuple(step_us(bundle.manifest, {}).values()))
     with Pipeline(bundle, pace=pace, bind=False) as pipeline:
-        assert [one.stage for one in pipeline.statistics()] == [step.name for step in copy_steps(bundle.manifest)]
+        assert [one.stage for one in pipeline.statistics()] == [
+            step.name for step in copy_steps(bundle.manifest)
+        ]
         assert all(np.array_equal(result.value(), X + 6) for result in pipeline.stream([X] * 12))
         booked_us = {one.stage: one.busy_us / one.items for one in pipeline.statistics()}
         assert booked_us == pytest.approx(
-            {"m0 copy in": 2000, "m0": 6000, "m0 copy out": 2000, "m1": 5000, "m2 copy in": 3000, "m2": 5000, "m2 copy out": 3000}
+            {
+                "m0 copy in": 2000,
+                "m0": 6000,
+                "m0 copy out": 2000,
+                "m1": 5000,
+                "m2 copy in": 3000,
+                "m2": 5000,
+                "m2 copy out": 3000,
+            }
         )
         at = {span.task: span for span in pipeline.trace().spans}
     both = [at[f"m2 copy {way}#{n}"] for n in range(12) for way in ("in", "out")]
     both.sort(key=lambda span: span.start_us)
-    assert all(one.end_us <= two.start_us + 1e-3 for one, two in pairwise(both)), "one engine copies in and out"
-    assert bottleneck_us(bundle.manifest, copy_steps(bundle.manifest), booked_us) == pytest.approx(6000)
+    assert all(one.end_us <= two.start_us + 1e-3 for one, two in pairwise(both)), (
+        "one engine copies in and out"
+    )
+    assert bottleneck_us(bundle.manifest, copy_steps(bundle.manifest), booked_us) == pytest.approx(
+        6000
+    )
 
 
 def test_weights_change_between_items_of_a_device() -> None:
@@ -161,13 +217,23 @@ def on_a_device(monkeypatch: pytest.MonkeyPatch, meet: Callable[[str, int], None
     Device.inside, Device.meet = [], staticmethod(meet)
     bundle = chain(2)
     (first, second), plain = bundle.manifest.subgraphs, crafts.load_backend
-    moved = replace(bundle, manifest=replace(bundle.manifest, subgraphs=(first, replace(second, processor="gpu"))))
-    monkeypatch.setattr(crafts, "load_backend", lambda name, *rest: Device() if name == "torch:cuda" else plain(name, *rest))
+    moved = replace(
+        bundle,
+        manifest=replace(bundle.manifest, subgraphs=(first, replace(second, processor="gpu"))),
+    )
+    monkeypatch.setattr(
+        crafts,
+        "load_backend",
+        lambda name, *rest: Device() if name == "torch:cuda" else plain(name, *rest),
+    )
     return moved
 
 
 def test_three_items_are_in_one_device_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One is copied in, one is computed, one is copied out: each waits until the other two are there."""
+    """One is copied in, one is computed, one is copied out.
+
+    Each waits until the other two are there.
+    """
     barrier = threading.Barrier(3)
 
     def meet(what: str, item: int) -> None:
@@ -176,15 +242,25 @@ def test_three_items_are_in_one_device_at_once(monkeypatch: pytest.MonkeyPatch) 
 
     bundle = on_a_device(monkeypatch, meet)
     with Pipeline(bundle, backend="gpu=torch:cuda", bind=False) as pipeline:
-        assert [one.stage for one in pipeline.statistics()] == ["m0", "m1 copy in", "m1", "m1 copy out"]
+        assert [one.stage for one in pipeline.statistics()] == [
+            "m0",
+            "m1 copy in",
+            "m1",
+            "m1 copy out",
+        ]
         results = list(pipeline.stream(X * n for n in range(12)))
     assert all(np.array_equal(result.value(), (X * n + 1) * 2) for n, result in enumerate(results))
     assert not barrier.broken
     assert sorted(Device.inside) == sorted(["copy in", "compute", "copy out"] * 12)
 
 
-@pytest.mark.parametrize(("where", "said"), [("copy in", "stage m1, copy in"), ("compute", "stage m1"), ("copy out", "stage m1, copy out")])
-def test_a_copy_that_fails_fails_its_item_and_says_so(monkeypatch: pytest.MonkeyPatch, where: str, said: str) -> None:
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [("copy in", "stage m1, copy in"), ("compute", "stage m1"), ("copy out", "stage m1, copy out")],
+)
+def test_a_copy_that_fails_fails_its_item_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, where: str, said: str
+) -> None:
     def meet(what: str, item: int) -> None:
         if (what, item) == (where, 3):
             raise OSError("the bus is gone")
@@ -193,17 +269,29 @@ def test_a_copy_that_fails_fails_its_item_and_says_so(monkeypatch: pytest.Monkey
     with Pipeline(bundle, backend="gpu=torch:cuda", bind=False) as pipeline:
         results = list(pipeline.stream(X * n for n in range(5)))
     assert [result.error is None for result in results] == [True, True, False, True, True]
-    with pytest.raises(StageFailed, match=rf"^item 2 failed, {said}, OSError: the bus is gone$") as failed:
+    with pytest.raises(
+        StageFailed, match=rf"^item 2 failed, {said}, OSError: the bus is gone$"
+    ) as failed:
         results[2].value()
     assert (failed.value.stage, failed.value.item) == ("m1", 2)
 
 
 def test_arrows_of_a_trace_go_through_the_copies() -> None:
-    found = events_of(copying(chain(3), {"m0": (0, 5, 0), "m1": (1, 5, 1), "m2": (0, 5, 0)}).manifest, 2)
-    assert list(rows(found).values()) == ["m0 on dev-m0", "m1 on dev-m1", "m1 on dev-m1.copy", "m2 on dev-m2"]
+    found = events_of(
+        copying(chain(3), {"m0": (0, 5, 0), "m1": (1, 5, 1), "m2": (0, 5, 0)}).manifest, 2
+    )
+    assert list(rows(found).values()) == [
+        "m0 on dev-m0",
+        "m1 on dev-m1",
+        "m1 on dev-m1.copy",
+        "m2 on dev-m2",
+    ]
     assert [(a, b) for name, a, b in arrows(found) if name == "item 1"] == [
-        ("m0#1", "m1 copy in#1"), ("m1 copy in#1", "m1#1"), ("m1#1", "m1 copy out#1"), ("m1 copy out#1", "m2#1"),
-    ]  # fmt: skip
+        ("m0#1", "m1 copy in#1"),
+        ("m1 copy in#1", "m1#1"),
+        ("m1#1", "m1 copy out#1"),
+        ("m1 copy out#1", "m2#1"),
+    ]
     assert {event["args"]["stage"] for event in found if event["ph"] == "X"} == {"m0", "m1", "m2"}
 
 
@@ -213,11 +301,19 @@ def test_arrows_of_a_trace_go_through_the_copies() -> None:
         (lambda stage: replace(stage, copy_out_us={}), "in and out for the same processors"),
         (lambda stage: replace(stage, copy_in_us={"dev-m1": 9.0}), "part of no predicted time"),
         (lambda stage: replace(stage, copy_in_us={"dev-m1": -1.0}), "part of no predicted time"),
-        (lambda stage: replace(stage, copy_in_us={"dev-m1": float("nan")}), "part of no predicted time"),
-        (lambda stage: replace(stage, copy_in_us={"moon": 1.0}, copy_out_us={"moon": 1.0}), "part of no predicted time"),
+        (
+            lambda stage: replace(stage, copy_in_us={"dev-m1": float("nan")}),
+            "part of no predicted time",
+        ),
+        (
+            lambda stage: replace(stage, copy_in_us={"moon": 1.0}, copy_out_us={"moon": 1.0}),
+            "part of no predicted time",
+        ),
     ],
 )
-def test_copies_that_cannot_be_are_refused(change: Callable[[PipelineStage], PipelineStage], said: str) -> None:
+def test_copies_that_cannot_be_are_refused(
+    change: Callable[[PipelineStage], PipelineStage], said: str
+) -> None:
     manifest = copying(chain(2), {"m0": (0, 5, 0), "m1": (1, 5, 1)}).manifest
     pipeline = manifest.pipeline
     assert pipeline is not None
@@ -244,7 +340,15 @@ def test_a_step_knows_its_stage() -> None:
 
 def test_nothing_begins_before_what_it_needs_is_over_on_the_timetable() -> None:
     """Copies that take no time and Python stages pass on when an item was there."""
-    bundle = copying(chain(4, python=[2]), {"m0": (0.0, 300.0, 5.0), "m1": (0.0, 300.0, 5.0), "m2": (0, 0, 0), "m3": (5.0, 300.0, 0.0)})
+    bundle = copying(
+        chain(4, python=[2]),
+        {
+            "m0": (0.0, 300.0, 5.0),
+            "m1": (0.0, 300.0, 5.0),
+            "m2": (0, 0, 0),
+            "m3": (5.0, 300.0, 0.0),
+        },
+    )
     pace = StagePacing(tuple(step_us(bundle.manifest, {}).values()))
     with Pipeline(bundle, {"stages:m2": lambda x: x + 3}, pace=pace, bind=False) as pipeline:
         assert all(np.array_equal(result.value(), X + 10) for result in pipeline.stream([X] * 30))
@@ -252,16 +356,28 @@ def test_nothing_begins_before_what_it_needs_is_over_on_the_timetable() -> None:
     for step in flow:
         for feeder in step.feeders:
             for n in range(30):
-                assert at[f"{step.name}#{n}"].start_us >= at[f"{flow[feeder].name}#{n}"].end_us - 1e-3
+                assert (
+                    at[f"{step.name}#{n}"].start_us >= at[f"{flow[feeder].name}#{n}"].end_us - 1e-3
+                )
 
 
 def test_unlike_replicas_are_judged_by_the_slower_one_however_many_items() -> None:
-    """A CPU that copies with its own cores beside a device: copies of the CPU are part of its compute."""
+    """A CPU that copies with its own cores beside a device.
+
+    Copies of the CPU are part of its compute.
+    """
     bundle = copying(chain(2, replicas=2), {"m0": (0, 5, 0), "m1": (4, 10, 4)})
     manifest, pipeline = bundle.manifest, bundle.manifest.pipeline
     assert pipeline is not None
-    stage = replace(pipeline.stages[1], copy_in_us={"cpu0": 0.0, "cpu1": 4.0}, copy_out_us={"cpu0": 0.0, "cpu1": 4.0})
-    mixed = replace(bundle, manifest=replace(manifest, pipeline=replace(pipeline, stages=(pipeline.stages[0], stage))))
+    stage = replace(
+        pipeline.stages[1],
+        copy_in_us={"cpu0": 0.0, "cpu1": 4.0},
+        copy_out_us={"cpu0": 0.0, "cpu1": 4.0},
+    )
+    mixed = replace(
+        bundle,
+        manifest=replace(manifest, pipeline=replace(pipeline, stages=(pipeline.stages[0], stage))),
+    )
     for items in (40, 41):
         found, _ = simulate_pipeline(SequentialPipeline(mixed), X, items, {})
         assert found.bottleneck_us == pytest.approx(18 / 2)
@@ -277,10 +393,14 @@ def test_names_that_would_meet_those_of_copies_leave_the_stage_whole() -> None:
         pipeline = manifest.pipeline
         assert pipeline is not None
         stages = (replace(pipeline.stages[0], subgraphs=(name,)), pipeline.stages[1])
-        assert not stages_with_copies(replace(manifest, subgraphs=(other, second), pipeline=replace(pipeline, stages=stages)))
+        assert not stages_with_copies(
+            replace(manifest, subgraphs=(other, second), pipeline=replace(pipeline, stages=stages))
+        )
 
 
-def test_what_failed_leaves_the_device_before_its_result_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_failed_leaves_the_device_before_its_result_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     held: list[weakref.ref[Any]] = []
 
     class Memory:
@@ -307,5 +427,7 @@ def test_what_failed_leaves_the_device_before_its_result_is_read(monkeypatch: py
     for result in results:
         assert result.error is not None
         assert result.error.__cause__ is not None
-        result.error.__cause__.__traceback__ = None  # it holds the frames in which the item was computed
+        result.error.__cause__.__traceback__ = (
+            None  # it holds the frames in which the item was computed
+        )
     assert not [one for one in held if one() is not None]

@@ -1,4 +1,6 @@
-"""What does not fit is refused at the push or where a stage returns it, and an error reaches exactly the items it concerns."""
+"""What does not fit is refused at the push or where a stage returns it, and an error reaches
+exactly the items it concerns.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 from support.bundles import branched_bundle
-from support.pipeline_bundles import both, chain, first_of, framed, full, reference, reference_bundle
+from support.pipeline_bundles import (
+    both,
+    chain,
+    first_of,
+    framed,
+    full,
+    reference,
+    reference_bundle,
+)
 
 from nnstretch.bundle.bundle import Bundle
 from nnstretch.errors import BadInput, Cancelled, StageFailed, UnknownName
@@ -23,10 +33,22 @@ def test_what_does_not_fit_is_refused_at_the_push_and_takes_no_place() -> None:
     """float64 into a float32 input, a wrong shape, a missing and an unknown name."""
     with Pipeline(reference_bundle()) as pipeline:
         wrong: list[tuple[Any, str]] = [
-            ({"data_a": full(1).astype(np.float64), "data_b": full(1)}, "input data_a, expected 3x3 float32, got 3x3 float64"),
-            ({"data_a": full(1), "data_b": np.zeros((3, 4), np.float32)}, "input data_b, expected 3x3 float32, got 3x4 float32"),
-            ({"data_a": full(1)}, "inputs data_a, pipeline of reference, it expects data_a, data_b"),
-            (both(1) | {"data_c": full(1)}, "inputs data_a, data_b, data_c, pipeline of reference, it expects data_a, data_b"),
+            (
+                {"data_a": full(1).astype(np.float64), "data_b": full(1)},
+                "input data_a, expected 3x3 float32, got 3x3 float64",
+            ),
+            (
+                {"data_a": full(1), "data_b": np.zeros((3, 4), np.float32)},
+                "input data_b, expected 3x3 float32, got 3x4 float32",
+            ),
+            (
+                {"data_a": full(1)},
+                "inputs data_a, pipeline of reference, it expects data_a, data_b",
+            ),
+            (
+                both(1) | {"data_c": full(1)},
+                "inputs data_a, data_b, data_c, pipeline of reference, it expects data_a, data_b",
+            ),
             (full(1), "inputs one ndarray, pipeline of reference, it expects data_a, data_b"),
             ({"data_a": full(np.nan), "data_b": full(1)}, "9 of 9 numbers that are NaN"),
         ]
@@ -51,15 +73,25 @@ def test_a_stage_that_raises_fails_exactly_its_items_by_name() -> None:
         results = list(pipeline.stream(full(item) for item in range(100)))
     failed = [result for result in results if result.error is not None]
     assert [result.item for result in failed] == list(range(9, 100, 10))
-    assert [first_of(result.value()) for result in results if result.error is None] == [10 + item for item in range(100) if item % 10 != 9]
+    assert [first_of(result.value()) for result in results if result.error is None] == [
+        10 + item for item in range(100) if item % 10 != 9
+    ]
     for result in failed:
-        assert str(result.error) == f"item {result.item} failed, stage m1, KeyError: 'no good: {result.item}'"
+        assert (
+            str(result.error)
+            == f"item {result.item} failed, stage m1, KeyError: 'no good: {result.item}'"
+        )
         assert isinstance(result.error, StageFailed)
         assert (result.error.stage, result.error.item) == ("m1", result.item)
         assert isinstance(result.error.__cause__, KeyError)
         with pytest.raises(StageFailed, match="stage m1"):
             result.value()
-    assert [(one.items, one.failed) for one in pipeline.statistics()] == [(100, 0), (100, 10), (90, 0), (90, 0)]
+    assert [(one.items, one.failed) for one in pipeline.statistics()] == [
+        (100, 0),
+        (100, 10),
+        (90, 0),
+        (90, 0),
+    ]
 
 
 def test_a_stage_that_raises_may_stop_the_pipeline() -> None:
@@ -70,8 +102,12 @@ def test_a_stage_that_raises_may_stop_the_pipeline() -> None:
             pipeline.push(full(item), timeout_s=20)
             results.extend([pipeline.get()] if item > 5 else [])
 
-    with Pipeline(chain(3, python=[1]), {"stages:m1": sometimes(5, ValueError)}, on_error="stop") as pipeline:
-        with pytest.raises(Cancelled, match="no item is taken, pipeline of test, item 4 failed and it stops there"):
+    with Pipeline(
+        chain(3, python=[1]), {"stages:m1": sometimes(5, ValueError)}, on_error="stop"
+    ) as pipeline:
+        with pytest.raises(
+            Cancelled, match="no item is taken, pipeline of test, item 4 failed and it stops there"
+        ):
             push_all()
         results += [pipeline.get(20) for _ in range(pipeline.open_items)]
     assert [result.item for result in results] == list(range(len(results)))
@@ -83,17 +119,31 @@ def listed(x: np.ndarray) -> Any:
     return x.tolist()
 
 
-@pytest.mark.parametrize(("made", "message"), [
-    (lambda x: (x, x), "output x2 of stage m1, expected 3x3 float32, got tuple, not a numpy array"),
-    (lambda x: x.astype(np.float64), "output x2 of stage m1, expected 3x3 float32, got 3x3 float64"),
-    (lambda x: x[:2], "output x2 of stage m1, expected 3x3 float32, got 2x3 float32"),
-    (lambda x: None, "output x2 of stage m1, expected 3x3 float32, got NoneType"),
-    (lambda x: {"x2": x}, "output x2 of stage m1, expected 3x3 float32, got dict"),
-    (np.ma.masked_array, "output x2 of stage m1, expected 3x3 float32, got 3x3 float32 with a mask"),
-    (listed, "output x2 of stage m1, expected 3x3 float32, got list"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (
+            lambda x: (x, x),
+            "output x2 of stage m1, expected 3x3 float32, got tuple, not a numpy array",
+        ),
+        (
+            lambda x: x.astype(np.float64),
+            "output x2 of stage m1, expected 3x3 float32, got 3x3 float64",
+        ),
+        (lambda x: x[:2], "output x2 of stage m1, expected 3x3 float32, got 2x3 float32"),
+        (lambda x: None, "output x2 of stage m1, expected 3x3 float32, got NoneType"),
+        (lambda x: {"x2": x}, "output x2 of stage m1, expected 3x3 float32, got dict"),
+        (
+            np.ma.masked_array,
+            "output x2 of stage m1, expected 3x3 float32, got 3x3 float32 with a mask",
+        ),
+        (listed, "output x2 of stage m1, expected 3x3 float32, got list"),
+    ],
+)
 @pytest.mark.parametrize("last", [False, True])
-def test_what_a_python_stage_returns_is_checked_and_called_its_output(made: Callable[[np.ndarray], Any], message: str, last: bool) -> None:
+def test_what_a_python_stage_returns_is_checked_and_called_its_output(
+    made: Callable[[np.ndarray], Any], message: str, last: bool
+) -> None:
     """Also where no network reads it."""
     with Pipeline(chain(2 if last else 3, python=[1]), {"stages:m1": made}) as pipeline:
         pipeline.push(full(1))
@@ -102,32 +152,61 @@ def test_what_a_python_stage_returns_is_checked_and_called_its_output(made: Call
 
 
 def test_numbers_of_a_python_stage_are_looked_at_in_front_of_a_network() -> None:
-    with Pipeline(chain(3, python=[1]), {"stages:m1": lambda x: x * np.float32(np.nan)}) as pipeline:
+    with Pipeline(
+        chain(3, python=[1]), {"stages:m1": lambda x: x * np.float32(np.nan)}
+    ) as pipeline:
         pipeline.push(full(1))
-        with pytest.raises(StageFailed, match="output x2 of stage m1, expected 3x3 float32, got 9 of 9 numbers that are NaN or infinite"):
+        with pytest.raises(
+            StageFailed,
+            match=(
+                "output x2 of stage m1, expected 3x3 float32, got 9 of 9 numbers that are NaN or"
+                " infinite"
+            ),
+        ):
             pipeline.get(20).value()
-    with Pipeline(chain(2, python=[1]), {"stages:m1": lambda x: x * np.float32(np.nan)}) as pipeline:
+    with Pipeline(
+        chain(2, python=[1]), {"stages:m1": lambda x: x * np.float32(np.nan)}
+    ) as pipeline:
         assert np.isnan(pipeline.run(full(1))).all()
 
 
 @pytest.mark.parametrize(("made", "given"), [({}, "one dict"), ((1,), "1"), (None, "one NoneType")])
 def test_outputs_that_a_python_stage_leaves_out_are_named(made: Any, given: str) -> None:
-    calls: dict[str, Callable[..., Any]] = {"camera.read:load": lambda _: made, "boxes:draw": first_of}
+    calls: dict[str, Callable[..., Any]] = {
+        "camera.read:load": lambda _: made,
+        "boxes:draw": first_of,
+    }
     with Pipeline(Bundle(*framed()), calls) as pipeline:
         pipeline.push(0)
-        with pytest.raises(StageFailed, match=f"stage before returned {given}, camera.read:load, it has 2 outputs: a tuple of data_a, data_b"):
+        with pytest.raises(
+            StageFailed,
+            match=(
+                f"stage before returned {given}, camera.read:load, it has 2 outputs: a tuple of"
+                " data_a, data_b"
+            ),
+        ):
             pipeline.get(20).value()
 
 
 def test_a_masked_input_is_refused_by_its_name() -> None:
     """No network heeds a mask: what was taken out would count again."""
     masked = np.ma.masked_array(full(1), full(0))
-    with Pipeline(reference_bundle()) as pipeline, pytest.raises(BadInput, match="input data_b, expected 3x3 float32, got 3x3 float32 with a mask"):
+    with (
+        Pipeline(reference_bundle()) as pipeline,
+        pytest.raises(
+            BadInput, match="input data_b, expected 3x3 float32, got 3x3 float32 with a mask"
+        ),
+    ):
         pipeline.push({"data_a": full(1), "data_b": masked})
-    with Pipeline(chain(2, python=[0]), {"stages:m0": lambda x: x}) as pipeline, pytest.raises(BadInput, match=r"input x, expected .* with a mask"):
+    with (
+        Pipeline(chain(2, python=[0]), {"stages:m0": lambda x: x}) as pipeline,
+        pytest.raises(BadInput, match=r"input x, expected .* with a mask"),
+    ):
         pipeline.push(masked)
     network = LoadedNetwork(Bundle(*reference()))
-    with pytest.raises(BadInput, match="input data_a, expected 3x3 float32, got 3x3 float32 with a mask"):
+    with pytest.raises(
+        BadInput, match="input data_a, expected 3x3 float32, got 3x3 float32 with a mask"
+    ):
         network.run_sequential({"data_a": masked, "data_b": full(1)})
 
 
@@ -142,9 +221,14 @@ def test_a_matrix_is_computed_with_as_an_array(python: list[int]) -> None:
 
 
 def test_a_bundle_without_a_pipeline_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"no pipeline, bundle .*, it has branches only; `nnstretch partition` makes one"):
+    with pytest.raises(
+        BadInput,
+        match=r"no pipeline, bundle .*, it has branches only; `nnstretch partition` makes one",
+    ):
         Pipeline(branched_bundle())
-    with pytest.raises(UnknownName, match="unknown on_error 'sometimes', pipeline, it is one of continue, stop"):
+    with pytest.raises(
+        UnknownName, match="unknown on_error 'sometimes', pipeline, it is one of continue, stop"
+    ):
         Pipeline(chain(2), on_error="sometimes")
     with pytest.raises(BadInput, match="results is 0"):
         Pipeline(chain(2), results=0)

@@ -1,4 +1,6 @@
-"""A pipeline's trace: every item can be found by name and followed by arrows from stage to stage."""
+"""A pipeline's trace: every item can be found by name and followed by arrows from stage to
+stage.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,15 @@ Event = dict[str, Any]
 def timed(bundle: Bundle, time_us: float = 1000.0) -> Manifest:
     """Every sub-graph takes so long, wherever a copy of it is."""
     assert bundle.manifest.pipeline is not None
-    places = {name: stage.replicas for stage in bundle.manifest.pipeline.stages for name in stage.subgraphs}
-    subs = tuple(replace(sub, predicted_us=dict.fromkeys(places[sub.name] or (sub.processor,), time_us)) for sub in bundle.manifest.subgraphs)
+    places = {
+        name: stage.replicas
+        for stage in bundle.manifest.pipeline.stages
+        for name in stage.subgraphs
+    }
+    subs = tuple(
+        replace(sub, predicted_us=dict.fromkeys(places[sub.name] or (sub.processor,), time_us))
+        for sub in bundle.manifest.subgraphs
+    )
     return replace(bundle.manifest, subgraphs=subs)
 
 
@@ -41,23 +50,30 @@ def arrows(found: list[Event]) -> list[tuple[str, str, str]]:
         (name,) = [
             one["name"]
             for one in slices
-            if (one["pid"], one["tid"]) == (end["pid"], end["tid"]) and one["ts"] <= end["ts"] < one["ts"] + max(one["dur"], 0.001)
+            if (one["pid"], one["tid"]) == (end["pid"], end["tid"])
+            and one["ts"] <= end["ts"] < one["ts"] + max(one["dur"], 0.001)
         ]
         return str(name)
 
     begins = {event["id"]: event for event in found if event["ph"] == "s"}
-    return [(event["name"], at(begins[event["id"]]), at(event)) for event in found if event["ph"] == "f"]
+    return [
+        (event["name"], at(begins[event["id"]]), at(event)) for event in found if event["ph"] == "f"
+    ]
 
 
 def rows(found: list[Event]) -> dict[int, str]:
-    return {event["tid"]: event["args"]["name"] for event in found if event["name"] == "thread_name"}
+    return {
+        event["tid"]: event["args"]["name"] for event in found if event["name"] == "thread_name"
+    }
 
 
 def test_arrows_lead_every_item_along_the_tensors_it_is_handed() -> None:
     """S0 feeds S1 and S2, S1 feeds S2."""
     found = arrows(events_of(timed(Bundle(*reference())), 3))
     assert sorted(found) == sorted(
-        (f"item {n}", f"{a}#{n}", f"{b}#{n}") for n in range(3) for a, b in (("s0", "s1"), ("s0", "s2"), ("s1", "s2"))
+        (f"item {n}", f"{a}#{n}", f"{b}#{n}")
+        for n in range(3)
+        for a, b in (("s0", "s1"), ("s0", "s2"), ("s1", "s2"))
     )
 
 
@@ -65,12 +81,18 @@ def test_slices_are_named_by_stage_and_item_and_every_worker_has_a_row() -> None
     found = events_of(timed(Bundle(*reference())), 2)
     assert list(rows(found).values()) == ["s0 on cpu", "s1 on dsp", "s2 on cpu"]
     slices = [event for event in found if event["ph"] == "X"]
-    assert {event["name"]: rows(found)[event["tid"]] for event in slices if event["name"].endswith("#1")} == {
+    assert {
+        event["name"]: rows(found)[event["tid"]] for event in slices if event["name"].endswith("#1")
+    } == {
         "s0#1": "s0 on cpu",
         "s1#1": "s1 on dsp",
         "s2#1": "s2 on cpu",
     }
-    assert all((event["args"]["stage"], event["args"]["item"]) == (event["name"][:2], int(event["name"][3:])) for event in slices)
+    assert all(
+        (event["args"]["stage"], event["args"]["item"])
+        == (event["name"][:2], int(event["name"][3:]))
+        for event in slices
+    )
 
 
 def test_replicas_have_rows_of_their_own() -> None:
@@ -90,12 +112,19 @@ def test_the_file_says_which_stages_there_are(tmp_path: Path) -> None:
     manifest = timed(Bundle(*reference()))
     write_perfetto(tmp_path / "t.json", {"predicted": predict_stream(manifest, 2, {})}, manifest)
     said = json.loads((tmp_path / "t.json").read_text())["otherData"]
-    assert said["pipeline"] == [{"stage": "s0", "after": []}, {"stage": "s1", "after": ["s0"]}, {"stage": "s2", "after": ["s1", "s0"]}]
+    assert said["pipeline"] == [
+        {"stage": "s0", "after": []},
+        {"stage": "s1", "after": ["s0"]},
+        {"stage": "s2", "after": ["s1", "s0"]},
+    ]
 
 
 def test_what_a_trace_does_not_hold_gets_no_arrow_and_failures_stay_in_their_row() -> None:
     manifest = timed(Bundle(*reference()))
-    late = Trace((Span(5, 9, "s1#7", "dsp"), Span(9, 12, "s2#7", "cpu")), (Failure(3.0, "s0#8", "cpu", ValueError("lens cap")),))
+    late = Trace(
+        (Span(5, 9, "s1#7", "dsp"), Span(9, 12, "s2#7", "cpu")),
+        (Failure(3.0, "s0#8", "cpu", ValueError("lens cap")),),
+    )
     found = list(events({"measured": late}, manifest))
     assert arrows(found) == [("item 7", "s1#7", "s2#7")]
     (failed,) = [event for event in found if event["ph"] == "i"]
@@ -103,10 +132,14 @@ def test_what_a_trace_does_not_hold_gets_no_arrow_and_failures_stay_in_their_row
 
 
 @given(count=st.integers(1, 5), items=st.integers(1, 6), data=st.data())
-def test_every_item_of_any_chain_passes_every_border_once(count: int, items: int, data: st.DataObject) -> None:
+def test_every_item_of_any_chain_passes_every_border_once(
+    count: int, items: int, data: st.DataObject
+) -> None:
     python = data.draw(st.lists(st.integers(0, count - 1), unique=True, max_size=count - 1))
     found = events_of(timed(chain(count, python=python)), items)
     flows = [event for event in found if event["ph"] == "f"]
     assert len(flows) == items * (count - 1)
     assert len({event["id"] for event in flows}) == len(flows)
-    assert {event["name"] for event in flows} == ({f"item {n}" for n in range(items)} if count > 1 else set())
+    assert {event["name"] for event in flows} == (
+        {f"item {n}" for n in range(items)} if count > 1 else set()
+    )

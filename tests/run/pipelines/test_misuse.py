@@ -1,4 +1,7 @@
-"""What callers and Python stages may do to a pipeline that runs: write on arrays, go away, close it from within, fork."""
+"""What callers and Python stages may do to a pipeline that runs.
+
+Write on arrays, go away, close it from within, fork.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,9 @@ def test_an_array_may_be_used_again_once_it_was_pushed() -> None:
             yield frame
 
     with Pipeline(chain(4)) as pipeline:
-        assert [float(result.value()[0, 0]) for result in pipeline.stream(frames())] == [k + 10 for k in range(50)]
+        assert [float(result.value()[0, 0]) for result in pipeline.stream(frames())] == [
+            k + 10 for k in range(50)
+        ]
 
 
 def test_a_python_stage_may_return_the_same_array_every_time() -> None:
@@ -80,10 +85,15 @@ def test_a_python_stage_cannot_write_on_what_others_read() -> None:
         x *= 0
         return x
 
-    with Pipeline(fan(), {"stages:m": zeroed}) as pipeline, pytest.raises(StageFailed, match=r"stage m, ValueError: .*read-only"):
+    with (
+        Pipeline(fan(), {"stages:m": zeroed}) as pipeline,
+        pytest.raises(StageFailed, match=r"stage m, ValueError: .*read-only"),
+    ):
         pipeline.run(full(1))
     with Pipeline(fan(), {"stages:m": lambda x: x}) as pipeline:
-        assert [float(r.value()[0, 0]) for r in pipeline.stream(full(k) for k in range(20))] == [3 * (k + 1) for k in range(20)]
+        assert [float(r.value()[0, 0]) for r in pipeline.stream(full(k) for k in range(20))] == [
+            3 * (k + 1) for k in range(20)
+        ]
 
 
 def raising(at: int, error: BaseException) -> Callable[[np.ndarray], np.ndarray]:
@@ -113,7 +123,9 @@ def test_what_came_before_a_bad_item_is_heard_first(broken: bool) -> None:
 
 def test_a_stream_that_stops_gives_every_result_up_to_the_error() -> None:
     found: list[tuple[int, str]] = []
-    with Pipeline(chain(2, (0,)), {"stages:m0": raising(3, ValueError("no"))}, on_error="stop") as pipeline:
+    with Pipeline(
+        chain(2, (0,)), {"stages:m0": raising(3, ValueError("no"))}, on_error="stop"
+    ) as pipeline:
         stream = pipeline.stream(full(k) for k in range(60))
         with pytest.raises(Cancelled, match="item 3 failed"):
             found.extend((result.item, type(result.error).__name__) for result in stream)
@@ -124,14 +136,18 @@ def test_a_stream_that_stops_gives_every_result_up_to_the_error() -> None:
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), StopIteration()])
 def test_whatever_a_stage_raises_fails_its_item_alone(error: BaseException) -> None:
     with Pipeline(chain(2, (0,)), {"stages:m0": raising(3, error)}) as pipeline:
-        found = [(result.item, result.error) for result in pipeline.stream(full(k) for k in range(6))]
+        found = [
+            (result.item, result.error) for result in pipeline.stream(full(k) for k in range(6))
+        ]
     assert [item for item, one in found if one is not None] == [3]
     assert isinstance(found[3][1], StageFailed)
     assert found[3][1].__cause__ is error
 
 
 def threads() -> set[str]:
-    return {thread.name for thread in threading.enumerate() if thread.name.startswith("nnstretch-m")}
+    return {
+        thread.name for thread in threading.enumerate() if thread.name.startswith("nnstretch-m")
+    }
 
 
 def gone() -> bool:
@@ -177,7 +193,11 @@ def test_a_forked_process_is_told_that_it_has_no_stages() -> None:
         child = os.fork()
         if child == 0:
             said = []
-            for call in (lambda: pipeline.run(full(1)), lambda: pipeline.push(full(1)), lambda: pipeline.get()):
+            for call in (
+                lambda: pipeline.run(full(1)),
+                lambda: pipeline.push(full(1)),
+                lambda: pipeline.get(),
+            ):
                 with pytest.raises(Stuck, match="a fork has no threads"):
                     call()
                 said.append(1)
@@ -194,7 +214,10 @@ def test_a_timeout_may_be_infinite(timeout_s: float) -> None:
 
 
 def test_a_run_has_one_deadline_for_its_two_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a clock of the test: what is gone when the item is on its way is no longer there for its result."""
+    """On a clock of the test.
+
+    What is gone when the item is on its way is no longer there for its result.
+    """
     now_s, waited = [0.0], list[float | None]()
 
     def waits(_there: Callable[[], bool], left_s: float | None) -> bool:
@@ -205,8 +228,14 @@ def test_a_run_has_one_deadline_for_its_two_waits(monkeypatch: pytest.MonkeyPatc
         gate = threading.Event()
         entering = pipeline._forms.from_caller
         monkeypatch.setattr("nnstretch.schedule.timeout.perf_counter", lambda: now_s[0])
-        monkeypatch.setattr(pipeline._forms, "from_caller", lambda *given: [entering(*given), now_s.__setitem__(0, 3.0)][0])
-        monkeypatch.setattr(pipeline._relay, "taker", SimpleNamespace(wait=waits, ring=lambda: None, asleep=False))
+        monkeypatch.setattr(
+            pipeline._forms,
+            "from_caller",
+            lambda *given: [entering(*given), now_s.__setitem__(0, 3.0)][0],
+        )
+        monkeypatch.setattr(
+            pipeline._relay, "taker", SimpleNamespace(wait=waits, ring=lambda: None, asleep=False)
+        )
         with pytest.raises(Stuck, match="no result of item 0 in 5 s"):
             pipeline.run(full(1), timeout_s=5)
         gate.set()
@@ -223,7 +252,12 @@ def test_a_timeout_is_a_number(timeout_s: Any) -> None:
 
 @pytest.mark.parametrize(
     ("fields", "message"),
-    [({"results": "a"}, "results is 'a'"), ({"results": 1.5}, "results is 1.5"), ({"traced": -1}, "traced is -1"), ({"results": 10**9}, "at most 1000000")],
+    [
+        ({"results": "a"}, "results is 'a'"),
+        ({"results": 1.5}, "results is 1.5"),
+        ({"traced": -1}, "traced is -1"),
+        ({"results": 10**9}, "at most 1000000"),
+    ],
 )
 def test_bounds_of_a_pipeline_are_checked(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(BadInput, match=message):

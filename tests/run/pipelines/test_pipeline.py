@@ -9,7 +9,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.pipeline_bundles import both, bundled, chain, chain_config, first_of, framed, full, reference, reference_bundle
+from support.pipeline_bundles import (
+    both,
+    bundled,
+    chain,
+    chain_config,
+    first_of,
+    framed,
+    full,
+    reference,
+    reference_bundle,
+)
 
 from nnstretch.bundle.bundle import Bundle
 from nnstretch.errors import BadInput, Stuck
@@ -29,13 +39,23 @@ def test_a_slow_reader_stops_the_writer_and_nothing_is_dropped() -> None:
 
     with Pipeline(chain(4), results=3) as pipeline:
         limit = in_flight_limit(pipeline.flow) + 3
-        with pytest.raises(Stuck, match=f"no room for one more item, pipeline of test, {limit} are on their way or wait to be read, at most {limit}"):
+        with pytest.raises(
+            Stuck,
+            match=(
+                f"no room for one more item, pipeline of test, {limit} are on their way or wait to"
+                f" be read, at most {limit}"
+            ),
+        ):
             push_all()
         assert pushed == limit
         assert first_of(pipeline.get(20).value()) == 10
         assert pipeline.push(full(pushed), timeout_s=20) == limit
-        assert [first_of(pipeline.get(20).value()) for _ in range(limit)] == [10 + item for item in range(1, limit + 1)]
-        with pytest.raises(Stuck, match=r"no result of item \d+ in 0 s, pipeline of test, 0 are on their way"):
+        assert [first_of(pipeline.get(20).value()) for _ in range(limit)] == [
+            10 + item for item in range(1, limit + 1)
+        ]
+        with pytest.raises(
+            Stuck, match=r"no result of item \d+ in 0 s, pipeline of test, 0 are on their way"
+        ):
             pipeline.get(timeout_s=0)
 
 
@@ -45,7 +65,10 @@ def test_python_stages_take_and_give_anything() -> None:
         "boxes:draw": lambda x: ["drawn", first_of(x)],
     }
     with Pipeline(Bundle(*framed(), name="framed.nns"), given) as pipeline:
-        assert [result.value() for result in pipeline.stream({"v": value} for value in (3, 4))] == [["drawn", 43.0], ["drawn", 50.0]]
+        assert [result.value() for result in pipeline.stream({"v": value} for value in (3, 4))] == [
+            ["drawn", 43.0],
+            ["drawn", 50.0],
+        ]
     with pytest.raises(BadInput, match="stage after runs boxes:draw, pipeline, nobody passed it"):
         Pipeline(Bundle(*framed(), name="framed.nns"), {"camera.read:load": len})
 
@@ -53,8 +76,14 @@ def test_python_stages_take_and_give_anything() -> None:
 def test_many_threads_push_and_get_and_every_item_is_answered_once() -> None:
     taken: list[ItemResult] = []
     with Pipeline(chain(3, replicas=2)) as pipeline:
-        pushers = [threading.Thread(target=lambda: [pipeline.push(full(1)) for _ in range(200)]) for _ in range(3)]
-        getters = [threading.Thread(target=lambda: taken.extend(pipeline.get(30) for _ in range(300))) for _ in range(2)]
+        pushers = [
+            threading.Thread(target=lambda: [pipeline.push(full(1)) for _ in range(200)])
+            for _ in range(3)
+        ]
+        getters = [
+            threading.Thread(target=lambda: taken.extend(pipeline.get(30) for _ in range(300)))
+            for _ in range(2)
+        ]
         for thread in (*pushers, *getters):
             thread.start()
         for thread in (*pushers, *getters):
@@ -80,8 +109,15 @@ def test_items_are_taken_only_as_fast_as_results_are_read() -> None:
 
 
 def test_an_item_holds_only_what_is_still_wanted() -> None:
-    """o2 skips a stage: it stays until its reader is through; nothing is left of an item but its output."""
-    assert dead_tensors(reference()[0]) == {"s0": ("data_a",), "s1": ("o3", "data_b"), "s2": ("o2", "n")}
+    """o2 skips a stage: it stays until its reader is through.
+
+    Nothing is left of an item but its output.
+    """
+    assert dead_tensors(reference()[0]) == {
+        "s0": ("data_a",),
+        "s1": ("o3", "data_b"),
+        "s2": ("o2", "n"),
+    }
     with Pipeline(reference_bundle()) as pipeline:
         pipeline.push(both(3))
         pipeline._relay.taker.wait(lambda: pipeline._relay.is_complete(0), 20)
@@ -94,13 +130,22 @@ def test_two_thousand_items_leave_the_ring_as_large_as_it_was() -> None:
     config, files = chain_config(4)
     with Pipeline(bundled(config.links, files)) as pipeline:
         places = len(pipeline._belt._places)
-        assert sum(first_of(result.value()) == 10 + result.item for result in pipeline.stream(full(item) for item in range(2000))) == 2000
+        assert (
+            sum(
+                first_of(result.value()) == 10 + result.item
+                for result in pipeline.stream(full(item) for item in range(2000))
+            )
+            == 2000
+        )
         assert len(pipeline._belt._places) == places
         assert not [entry for entry in pipeline._belt._places if entry is not None]
 
 
 def test_the_first_stages_go_on_while_the_oldest_result_is_waited_for() -> None:
-    """The last stage lets item 0 go when the first has begun more items than fit before it: only who pushes meanwhile gets there."""
+    """The last stage lets item 0 go when the first has begun more items than fit before it.
+
+    Only who pushes meanwhile gets there.
+    """
     begun, enough = [0], threading.Event()
 
     def m0(x: np.ndarray) -> np.ndarray:
@@ -114,6 +159,9 @@ def test_the_first_stages_go_on_while_the_oldest_result_is_waited_for() -> None:
         assert enough.wait(20)
         return np.asarray(x + 3)
 
-    with Pipeline(chain(3, python=[0, 1, 2], capacity=3), {"stages:m0": m0, "stages:m1": lambda x: x + 2, "stages:m2": m2}) as pipeline:
+    with Pipeline(
+        chain(3, python=[0, 1, 2], capacity=3),
+        {"stages:m0": m0, "stages:m1": lambda x: x + 2, "stages:m2": m2},
+    ) as pipeline:
         results = list(pipeline.stream(np.full((3, 3), n, np.float32) for n in range(9)))
     assert [float(result.value()[0, 0]) for result in results] == [n + 6 for n in range(9)]

@@ -1,4 +1,7 @@
-"""Who works at a stage: replicas in turn, branches at once, cores, backends, and what each says it did."""
+"""Who works at a stage.
+
+Replicas in turn, branches at once, cores, backends, and what each says it did.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +30,14 @@ from nnstretch.schedule.cpu_affinity import affinity
 
 def test_replicas_take_turns_and_results_keep_their_order() -> None:
     with Pipeline(chain(3, replicas=3)) as pipeline:
-        assert [first_of(result.value()) for result in pipeline.stream(full(item) for item in range(50))] == [6 + item for item in range(50)]
+        assert [
+            first_of(result.value()) for result in pipeline.stream(full(item) for item in range(50))
+        ] == [6 + item for item in range(50)]
     spans = [span for span in pipeline.trace().spans if span.task.startswith("m1#")]
-    assert {span.processor: {int(s.task[3:]) % 3 for s in spans if s.processor == span.processor} for span in spans} == {"cpu0": {0}, "cpu1": {1}, "cpu2": {2}}
+    assert {
+        span.processor: {int(s.task[3:]) % 3 for s in spans if s.processor == span.processor}
+        for span in spans
+    } == {"cpu0": {0}, "cpu1": {1}, "cpu2": {2}}
 
 
 def branched_pipeline() -> Bundle:
@@ -37,7 +45,11 @@ def branched_pipeline() -> Bundle:
     bundle = branched_bundle()
     ins, outs = bundle.manifest.inputs, bundle.manifest.outputs
     stage = PipelineStage("whole", subgraphs=tuple(sub.name for sub in bundle.manifest.subgraphs))
-    pipeline = Stages((stage,), tuple(TensorDecl(port.name, port.spec) for port in ins), tuple(port.name for port in outs))
+    pipeline = Stages(
+        (stage,),
+        tuple(TensorDecl(port.name, port.spec) for port in ins),
+        tuple(port.name for port in outs),
+    )
     return replace(bundle, manifest=replace(bundle.manifest, pipeline=pipeline))
 
 
@@ -48,52 +60,85 @@ def test_a_branched_stage_computes_what_its_network_computes() -> None:
     with Pipeline(bundle) as pipeline:
         for given, result in zip(inputs, pipeline.stream(inputs), strict=True):
             assert np.array_equal(result.value(), network.run_sequential(given))
-    assert np.array_equal(SequentialPipeline(bundle).run(inputs[0]), network.run_sequential(inputs[0]))
+    assert np.array_equal(
+        SequentialPipeline(bundle).run(inputs[0]), network.run_sequential(inputs[0])
+    )
 
 
 def test_cores_are_those_a_stage_names_else_one_of_its_own_where_there_are_enough() -> None:
-    plain, bound, two = PipelineStage("a", ("a",)), PipelineStage("b", ("b",), cores=(2, 3)), PipelineStage("c", ("c",), threads=2)
+    plain, bound, two = (
+        PipelineStage("a", ("a",)),
+        PipelineStage("b", ("b",), cores=(2, 3)),
+        PipelineStage("c", ("c",), threads=2),
+    )
     python = PipelineStage("p", call="m:f")
-    assert assign_cores((plain, python, two), {0, 1, 2, 3}) == [[frozenset({0})], [None], [frozenset({1, 2})]]
+    assert assign_cores((plain, python, two), {0, 1, 2, 3}) == [
+        [frozenset({0})],
+        [None],
+        [frozenset({1, 2})],
+    ]
     assert assign_cores((plain, bound), {0, 2, 3}) == [[frozenset({0})], [frozenset({2, 3})]]
     assert assign_cores((plain, two), {0, 1}) == [[None], [None]]
-    assert assign_cores((replace(plain, replicas=("cpu0", "cpu1")),), {4, 5}) == [[frozenset({4}), frozenset({5})]]
+    assert assign_cores((replace(plain, replicas=("cpu0", "cpu1")),), {4, 5}) == [
+        [frozenset({4}), frozenset({5})]
+    ]
 
 
 def test_the_callers_own_cores_stay_as_they_were() -> None:
-    """P8, and a hole of the original: stage 0 changed the affinity of the thread that made it, for good."""
+    """P8, and a hole of the original.
+
+    Stage 0 changed the affinity of the thread that made it, for good.
+    """
     before = affinity()
     bundle = chain(2)
     assert bundle.manifest.pipeline is not None
     first = min(before or {0})
     stages = tuple(replace(stage, cores=(first,)) for stage in bundle.manifest.pipeline.stages)
-    bound = replace(bundle, manifest=replace(bundle.manifest, pipeline=replace(bundle.manifest.pipeline, stages=stages)))
+    bound = replace(
+        bundle,
+        manifest=replace(
+            bundle.manifest, pipeline=replace(bundle.manifest.pipeline, stages=stages)
+        ),
+    )
     with Pipeline(bound) as pipeline:
         assert first_of(pipeline.run(full(0))) == 3
         assert affinity() == before
-        assert [worker.cores for stage in pipeline._relay.workers for worker in stage] == [frozenset({first})] * 2
+        assert [worker.cores for stage in pipeline._relay.workers for worker in stage] == [
+            frozenset({first})
+        ] * 2
     assert affinity() == before
 
 
 def test_each_stage_may_have_a_backend_of_its_own_and_says_what_it_did() -> None:
-    """T1, and the published runner's check of its statistics: one item, some time at every stage."""
+    """T1, and the published runner's check of its statistics.
+
+    One item, some time at every stage.
+    """
     with Pipeline(reference_bundle(), backend={"cpu": "onnxruntime", "dsp": "torch"}) as pipeline:
         assert pipeline.run(both(5))[0, 0] == 57
         found = pipeline.statistics()
     assert [(one.stage, one.processors, one.items, one.failed, one.waiting) for one in found] == [
-        ("s0", ("cpu",), 1, 0, 0), ("s1", ("dsp",), 1, 0, 0), ("s2", ("cpu",), 1, 0, 0),
-    ]  # fmt: skip
+        ("s0", ("cpu",), 1, 0, 0),
+        ("s1", ("dsp",), 1, 0, 0),
+        ("s2", ("cpu",), 1, 0, 0),
+    ]
     assert all(one.busy_us > 0 and one.service_us > 0 for one in found)
 
 
 def test_a_core_that_is_not_there_is_refused_and_not_silently_ignored() -> None:
     """A hole of the original: affinity had no effect, which users found by timing."""
-    with pytest.raises(BadInput, match="stage b is bound to core 9, pipeline, this process may use 0, 2; pass bind=False"):
+    with pytest.raises(
+        BadInput,
+        match="stage b is bound to core 9, pipeline, this process may use 0, 2; pass bind=False",
+    ):
         assign_cores((PipelineStage("a", ("a",)), PipelineStage("b", ("b",), cores=(2, 9))), {0, 2})
 
 
 def test_replicas_of_a_python_stage_are_inside_at_once(tmp_path: Path) -> None:
-    """Counted and not timed: a barrier lets nobody through before three are there, so 30 items take ten steps and not 30."""
+    """Counted and not timed.
+
+    A barrier lets nobody through before three are there, so 30 items take ten steps and not 30.
+    """
     steps: list[int] = []
     together = threading.Barrier(3, lambda: steps.append(1))
 
@@ -105,15 +150,30 @@ def test_replicas_of_a_python_stage_are_inside_at_once(tmp_path: Path) -> None:
     made = chain(3, python=[1], replicas=3)
     write_bundle(tmp_path / "net.nns", made.manifest, made.files)
     with Pipeline(tmp_path / "net.nns", {"stages:m1": m1}) as pipeline:
-        found = [(result.item, first_of(result.value())) for result in pipeline.stream(full(item) for item in range(30))]
+        found = [
+            (result.item, first_of(result.value()))
+            for result in pipeline.stream(full(item) for item in range(30))
+        ]
         assert (found, len(steps)) == ([(item, item + 6) for item in range(30)], 10)
         one = pipeline.statistics()[1]
-    assert (one.processors, one.items, one.replica_items) == (("m1.0", "m1.1", "m1.2"), 30, (10, 10, 10))
+    assert (one.processors, one.items, one.replica_items) == (
+        ("m1.0", "m1.1", "m1.2"),
+        30,
+        (10, 10, 10),
+    )
     assert sum(one.replica_busy_us) == pytest.approx(one.busy_us)
     spans = [span for span in pipeline.trace().spans if span.task.startswith("m1#")]
-    assert {(span.processor, int(span.task[3:]) % 3) for span in spans} == {("m1.0", 0), ("m1.1", 1), ("m1.2", 2)}
+    assert {(span.processor, int(span.task[3:]) % 3) for span in spans} == {
+        ("m1.0", 0),
+        ("m1.1", 1),
+        ("m1.2", 2),
+    }
     write_perfetto(tmp_path / "trace.json", {"measured": pipeline.trace()}, pipeline.manifest)
-    named = [event["args"]["name"] for event in json.loads((tmp_path / "trace.json").read_text())["traceEvents"] if event["name"] == "thread_name"]
+    named = [
+        event["args"]["name"]
+        for event in json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+        if event["name"] == "thread_name"
+    ]
     assert [name for name in named if name.startswith("m1")] == ["m1.0", "m1.1", "m1.2"]
 
 
@@ -122,7 +182,10 @@ def test_replicas_of_a_python_stage_are_on_the_virtual_clock_too() -> None:
     subs = tuple(replace(sub, predicted_us={"cpu": 5.0}) for sub in made.manifest.subgraphs)
     manifest = replace(made.manifest, subgraphs=subs)
     spans = [span for span in predict_stream(manifest, 6, {}).spans if span.task.startswith("m1#")]
-    assert {(span.processor, int(span.task[3:]) % 2) for span in spans} == {("m1.0", 0), ("m1.1", 1)}
+    assert {(span.processor, int(span.task[3:]) % 2) for span in spans} == {
+        ("m1.0", 0),
+        ("m1.1", 1),
+    }
     assert step_us(manifest, {})["m1"] == (0.0, 0.0)
 
 
@@ -133,5 +196,9 @@ def test_an_error_in_one_replica_of_a_python_stage_reaches_its_item_alone() -> N
         return x
 
     with Pipeline(chain(3, python=[1], replicas=4), {"stages:m1": m1}) as pipeline:
-        failed = [result.item for result in pipeline.stream(full(item) for item in range(40)) if result.error is not None]
+        failed = [
+            result.item
+            for result in pipeline.stream(full(item) for item in range(40))
+            if result.error is not None
+        ]
     assert failed == [4]

@@ -75,8 +75,12 @@ def test_an_image_file_becomes_its_pixels(tmp_path: Path) -> None:
 
 
 @settings_of_hypothesis(max_examples=25, deadline=None)
-@given(st.lists(st.integers(2, 9), min_size=2, max_size=4), st.floats(0.01, 0.99), st.integers(0, 99))
-def test_every_class_is_split_in_its_share_and_always_alike(tmp_path_factory: Any, counts: list[int], share: float, seed: int) -> None:
+@given(
+    st.lists(st.integers(2, 9), min_size=2, max_size=4), st.floats(0.01, 0.99), st.integers(0, 99)
+)
+def test_every_class_is_split_in_its_share_and_always_alike(
+    tmp_path_factory: Any, counts: list[int], share: float, seed: int
+) -> None:
     root = tmp_path_factory.mktemp("split")
     for label, count in enumerate(counts):
         (root / f"c{label}").mkdir()
@@ -109,7 +113,10 @@ def test_imagenets_layout_is_taken_as_it_is_split(tmp_path: Path, held: str) -> 
 
 
 def test_a_class_called_train_is_a_class(tmp_path: Path) -> None:
-    assert open_folder(write_images(tmp_path / "set", {"bus": 2, "train": 2}), 0.5, 0).classes == ("bus", "train")
+    assert open_folder(write_images(tmp_path / "set", {"bus": 2, "train": 2}), 0.5, 0).classes == (
+        "bus",
+        "train",
+    )
 
 
 def test_refused_folders_are_named(tmp_path: Path) -> None:
@@ -131,7 +138,14 @@ def test_refused_folders_are_named(tmp_path: Path) -> None:
     assert f"class cow is in {half / 'val'} but not in {half / 'train'}" in refusal(half)
 
 
-@pytest.mark.parametrize("damage", [lambda data: data[: len(data) // 2], lambda data: b"", lambda data: b"%!PS-Adobe-3.0 EPSF-3.0\n"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data[: len(data) // 2],
+        lambda data: b"",
+        lambda data: b"%!PS-Adobe-3.0 EPSF-3.0\n",
+    ],
+)
 @pytest.mark.parametrize("name", ["0.png", "1.jpg"])
 def test_an_image_that_cannot_be_decoded_is_named(tmp_path: Path, damage: Any, name: str) -> None:
     root = write_images(tmp_path / "set", {"cat": 9, "dog": 9})
@@ -173,17 +187,25 @@ def test_other_kinds_of_image_become_colour_of_eight_bits() -> None:
     for mode in ("1", "L", "LA", "P", "RGBA"):
         assert decode_image(in_bytes(picture(0).convert(mode), "PNG"), mode).shape == (3, 8, 10)
     red = Image.new("RGB", (16, 16), (250, 10, 10)).convert("CMYK")
-    assert (decode_image(in_bytes(red, "JPEG"), "cmyk").float().mean((1, 2)) - torch.tensor([250.0, 10, 10])).abs().max() < 8
+    assert (
+        decode_image(in_bytes(red, "JPEG"), "cmyk").float().mean((1, 2))
+        - torch.tensor([250.0, 10, 10])
+    ).abs().max() < 8
 
 
 def test_a_photograph_is_turned_upright() -> None:
     turned = Image.Exif()
     turned[0x0112] = 6
-    plain, upright = (decode_image(in_bytes(picture(0), "PNG", exif=exif), "photo") for exif in (Image.Exif(), turned))
+    plain, upright = (
+        decode_image(in_bytes(picture(0), "PNG", exif=exif), "photo")
+        for exif in (Image.Exif(), turned)
+    )
     assert torch.equal(upright, plain.rot90(-1, (1, 2)))
 
 
-@pytest.mark.parametrize(("side_px", "told"), [(9_000, "image of 9000x9000 pixels, bomb, the limit"), (60_000, "Bomb")])
+@pytest.mark.parametrize(
+    ("side_px", "told"), [(9_000, "image of 9000x9000 pixels, bomb, the limit"), (60_000, "Bomb")]
+)
 def test_an_image_too_large_is_refused_before_it_is_decoded(side_px: int, told: str) -> None:
     file = bytearray(in_bytes(picture(0), "PNG"))
     file[16:24] = struct.pack(">II", side_px, side_px)
@@ -195,7 +217,9 @@ def test_an_image_too_large_is_refused_before_it_is_decoded(side_px: int, told: 
 @settings_of_hypothesis(max_examples=20, deadline=None)
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 99))
 def test_png_keeps_every_byte(height: int, width: int, seed: int) -> None:
-    image = torch.randint(0, 256, (3, height, width), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
+    image = torch.randint(
+        0, 256, (3, height, width), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed)
+    )
     assert torch.equal(decode_image(encode_png(image), "here"), image)
 
 
@@ -216,7 +240,9 @@ def write_cifar(monkeypatch: pytest.MonkeyPatch, root: Path, classes: int) -> Pa
     for part in ("train_list", "test_list"):
         files = [[name, write(name, batch(len(name)))] for name, _ in getattr(kind, part)]
         monkeypatch.setattr(kind, part, files)
-    listed = write(kind.meta["filename"], {kind.meta["key"]: [f"class {number}" for number in range(classes)]})
+    listed = write(
+        kind.meta["filename"], {kind.meta["key"]: [f"class {number}" for number in range(classes)]}
+    )
     monkeypatch.setattr(kind, "meta", {**kind.meta, "md5": listed})
     return folder
 
@@ -225,7 +251,10 @@ def write_cifar(monkeypatch: pytest.MonkeyPatch, root: Path, classes: int) -> Pa
 def test_a_link_that_would_list_images_twice_is_refused(tmp_path: Path, target: str) -> None:
     write_images(tmp_path / "images", {"ant": 3, "bee": 3})
     (tmp_path / "images" / "ant" / "more").symlink_to(target)
-    with pytest.raises(BadInput, match=r"images would be there twice, .* is a link to the same folder, remove the link"):
+    with pytest.raises(
+        BadInput,
+        match=r"images would be there twice, .* is a link to the same folder, remove the link",
+    ):
         open_folder(tmp_path / "images", 0.3, 0)
 
 
@@ -235,15 +264,29 @@ def test_held_out_images_that_are_training_images_are_refused(tmp_path: Path, li
     if link == "val/cat":
         write_images(tmp_path / "val", {"ant": 3})
     (tmp_path / link).symlink_to(tmp_path / "train" / link.removeprefix("val").strip("/"))
-    with pytest.raises(BadInput, match=r"images would be there twice, .* is a link to the same folder, remove the link"):
+    with pytest.raises(
+        BadInput,
+        match=r"images would be there twice, .* is a link to the same folder, remove the link",
+    ):
         open_folder(tmp_path, 0.3, 0)
 
 
-def test_a_file_name_cannot_write_to_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_name_cannot_write_to_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_images(tmp_path / "images", {"ant": 3, "bee": 3})
     for k in range(3):
         (tmp_path / "images" / "ant" / f"\x1b[2J\n{k}.png").write_bytes(b"no image")
-    words = ["--data.name", "folder", "--data.root", str(tmp_path / "images"), "--data.batch_images", "2", "--out", str(tmp_path / "out")]
+    words = [
+        "--data.name",
+        "folder",
+        "--data.root",
+        str(tmp_path / "images"),
+        "--data.batch_images",
+        "2",
+        "--out",
+        str(tmp_path / "out"),
+    ]
     assert main(["train", "digits", "--model", "torchvision:resnet18?num_classes=2", *words]) == 1
     line = capsys.readouterr().err
     assert line.count("\n") == 1
@@ -252,7 +295,9 @@ def test_a_file_name_cannot_write_to_the_terminal(tmp_path: Path, capsys: pytest
 
 
 @pytest.mark.parametrize(("classes", "images"), [(10, 25), (100, 5)])
-def test_cifar_is_read_in_its_published_form(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, classes: int, images: int) -> None:
+def test_cifar_is_read_in_its_published_form(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, classes: int, images: int
+) -> None:
     folder = write_cifar(monkeypatch, tmp_path, classes)
     dataset = open_cifar(tmp_path, classes, False)
     assert (len(dataset.train), len(dataset.held), len(dataset.classes)) == (images, 5, classes)
@@ -280,7 +325,12 @@ def test_processes_that_download_take_turns(tmp_path: Path) -> None:
 
 
 def test_cifar_that_is_missing_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"cifar-10-batches-py/data_batch_1, no such file; unpack cifar-10-python\.tar\.gz into"):
+    with pytest.raises(
+        BadInput,
+        match=(
+            r"cifar-10-batches-py/data_batch_1, no such file; unpack cifar-10-python\.tar\.gz into"
+        ),
+    ):
         open_cifar(tmp_path, 10, False)
     with pytest.raises(BadInput, match="there are 10 and 100"):
         open_cifar(tmp_path, 20, False)
@@ -297,7 +347,9 @@ class Payload:
 
 
 @pytest.mark.parametrize("name", ["data_batch_3", "test_batch", "batches.meta"])
-def test_a_changed_cifar_file_is_refused_and_never_unpickled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
+def test_a_changed_cifar_file_is_refused_and_never_unpickled(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
     folder = write_cifar(monkeypatch, tmp_path, 10)
     (folder / name).write_bytes(pickle.dumps(Payload(tmp_path / "ran")))
     with pytest.raises(BadInput, match=f"{name}, its MD5 is not the published"):

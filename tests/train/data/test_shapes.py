@@ -1,4 +1,6 @@
-"""The drawn shapes: fixed by their numbers, told apart by outline and texture and never by colour."""
+"""The drawn shapes: fixed by their numbers, told apart by outline and texture and never by
+colour.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def test_outlines_and_textures_differ_among_themselves() -> None:
     line = np.linspace(-1.2, 1.2, 48, dtype=np.float32)
     x, y = np.meshgrid(line, line)
     inside = np.stack([outline(x, y) < 0 for outline in shapes.OUTLINES.values()])
-    assert (inside[:, None] != inside[None]).mean((2, 3))[~np.eye(len(inside), dtype=bool)].min() > 0.03
+    assert (inside[:, None] != inside[None]).mean((2, 3))[
+        ~np.eye(len(inside), dtype=bool)
+    ].min() > 0.03
     assert inside.mean((1, 2)).min() > 0.1
     for texture in shapes.TEXTURES.values():
         blend = texture(2 * x, 2 * y, np.random.default_rng(0))

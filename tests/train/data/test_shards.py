@@ -1,4 +1,7 @@
-"""Shards: what goes in comes out, in any process; what was changed, or could run code, is refused."""
+"""Shards: what goes in comes out, in any process.
+
+What was changed, or could run code, is refused.
+"""
 
 from __future__ import annotations
 
@@ -31,16 +34,22 @@ CHUNK_BYTES = 2048
 def in_memory(count: int, seed: int) -> InMemoryImages:
     generator = torch.Generator().manual_seed(seed)
     return InMemoryImages(
-        torch.randint(0, 256, (count, 3, 8, 8), dtype=torch.uint8, generator=generator), torch.arange(count) * 3 // max(1, count)
+        torch.randint(0, 256, (count, 3, 8, 8), dtype=torch.uint8, generator=generator),
+        torch.arange(count) * 3 // max(1, count),
     )
 
 
 def small() -> Dataset:
-    return Dataset(in_memory(40, 0), in_memory(7, 1), ("a", "b", "c"), (0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
+    return Dataset(
+        in_memory(40, 0), in_memory(7, 1), ("a", "b", "c"), (0.1, 0.2, 0.3), (0.4, 0.5, 0.6)
+    )
 
 
 def contents(images: Images) -> list[tuple[bytes, int]]:
-    return sorted((image.numpy().tobytes(), label) for image, label in (images[index] for index in range(len(images))))
+    return sorted(
+        (image.numpy().tobytes(), label)
+        for image, label in (images[index] for index in range(len(images)))
+    )
 
 
 @pytest.fixture
@@ -56,12 +65,16 @@ def test_what_goes_in_comes_out(root: Path) -> None:
     assert contents(after.held) == contents(before.held)
     assert len(after.train.chunks) > 3
     assert sum(after.train.chunks) == 40
-    assert len({after.train[index][1] for index in range(after.train.chunks[0])}) > 1, "a chunk holds several classes"
+    assert len({after.train[index][1] for index in range(after.train.chunks[0])}) > 1, (
+        "a chunk holds several classes"
+    )
     with pytest.raises(IndexError):
         after.train[40]
 
 
-def test_files_keep_their_own_bytes_and_any_number_of_workers_writes_the_same(tmp_path: Path) -> None:
+def test_files_keep_their_own_bytes_and_any_number_of_workers_writes_the_same(
+    tmp_path: Path,
+) -> None:
     for number in range(12):
         folder = tmp_path / "set" / f"c{number % 2}"
         folder.mkdir(parents=True, exist_ok=True)
@@ -72,7 +85,9 @@ def test_files_keep_their_own_bytes_and_any_number_of_workers_writes_the_same(tm
     one, three = (sorted((tmp_path / f"by{workers}" / "train").glob("*.bin")) for workers in (1, 3))
     assert [file.read_bytes() for file in one] == [file.read_bytes() for file in three]
     assert contents(open_shards(str(tmp_path / "by1")).train) == contents(dataset.train)
-    assert (tmp_path / "set" / "c0" / "0.jpg").read_bytes() in b"".join(file.read_bytes() for file in (tmp_path / "by1").rglob("*.bin"))
+    assert (tmp_path / "set" / "c0" / "0.jpg").read_bytes() in b"".join(
+        file.read_bytes() for file in (tmp_path / "by1").rglob("*.bin")
+    )
 
 
 class AsTorch(torch.utils.data.Dataset[tuple[Tensor, int]]):
@@ -90,7 +105,13 @@ def test_worker_processes_read_the_same_as_the_one_that_read_before(root: Path) 
     images = open_shards(str(root)).train
     order = torch.randperm(40, generator=torch.Generator().manual_seed(0)).tolist()
     alone = [images[index][0] for index in order]
-    forked = DataLoader(AsTorch(images), batch_size=None, sampler=order, num_workers=2, multiprocessing_context="fork")
+    forked = DataLoader(
+        AsTorch(images),
+        batch_size=None,
+        sampler=order,
+        num_workers=2,
+        multiprocessing_context="fork",
+    )
     assert all(torch.equal(one, other) for one, (other, _) in zip(alone, forked, strict=True))
     assert torch.equal(pickle.loads(pickle.dumps(images))[order[0]][0], alone[0])
 
@@ -119,14 +140,31 @@ def refusal(root: Path) -> str:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda data: data["config"].update(data_format=["pickle", "int"]), "data_format is ['pickle', 'int']"),
-        (lambda data: data["config"].update(data_format=["bytes", "int", "pickle"]), "only ['bytes', 'int'] is read"),
-        (lambda data: data["config"].update(item_loader="ParquetLoader"), "item_loader is ParquetLoader"),
-        (lambda data: data["config"].update(data_spec='[1, {"type": "os.system", "context": "null"}]'), "data_spec is"),
+        (
+            lambda data: data["config"].update(data_format=["pickle", "int"]),
+            "data_format is ['pickle', 'int']",
+        ),
+        (
+            lambda data: data["config"].update(data_format=["bytes", "int", "pickle"]),
+            "only ['bytes', 'int'] is read",
+        ),
+        (
+            lambda data: data["config"].update(item_loader="ParquetLoader"),
+            "item_loader is ParquetLoader",
+        ),
+        (
+            lambda data: data["config"].update(
+                data_spec='[1, {"type": "os.system", "context": "null"}]'
+            ),
+            "data_spec is",
+        ),
         (lambda data: data["config"].pop("data_spec"), "data_spec is None"),
         (lambda data: data["config"].update(compression="zstd"), "compression is zstd"),
         (lambda data: data["config"].update(novelty=1), "novelty is 1"),
-        (lambda data: data["chunks"][0].update(filename="../../chunk-0-0.bin"), "chunk ../../chunk-0-0.bin"),
+        (
+            lambda data: data["chunks"][0].update(filename="../../chunk-0-0.bin"),
+            "chunk ../../chunk-0-0.bin",
+        ),
         (lambda data: data["chunks"][0].update(filename="chunk-9-9.bin"), "shard missing"),
         (lambda data: data["chunks"][0].update(chunk_size=-1), "of -1 images"),
         (lambda data: data["chunks"][0].update(chunk_bytes=1), "says 1"),
@@ -135,7 +173,9 @@ def refusal(root: Path) -> str:
         (lambda data: data.pop("config"), "needed are config and chunks"),
     ],
 )
-def test_an_index_of_another_form_is_refused(root: Path, change: Callable[[dict[str, Any]], None], told: str) -> None:
+def test_an_index_of_another_form_is_refused(
+    root: Path, change: Callable[[dict[str, Any]], None], told: str
+) -> None:
     changed(change, root / "train" / "index.json")
     message = refusal(root)
     assert told in message
@@ -150,7 +190,11 @@ def test_an_index_of_another_form_is_refused(root: Path, change: Callable[[dict[
         ("val/index.json", "[]", "not an index of shards"),
         ("classes.json", "\x80", "not a list of classes|not JSON"),
         ("classes.json", '{"format": 1, "classes": ["a"]}', "needed are at least two names"),
-        ("classes.json", '{"format": 1, "classes": ["a", "b"], "std": [0, 1, 1]}', "std is [0, 1, 1]"),
+        (
+            "classes.json",
+            '{"format": 1, "classes": ["a", "b"], "std": [0, 1, 1]}',
+            "std is [0, 1, 1]",
+        ),
         ("classes.json", '{"format": 2}', "format 1"),
     ],
 )
@@ -177,17 +221,23 @@ def test_a_shard_cut_short_is_refused(root: Path) -> None:
     assert str(file) in refusal(root)
 
 
-@settings_of_hypothesis(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings_of_hypothesis(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(st.data())
 def test_damage_inside_a_shard_gives_an_image_or_one_line(root: Path, data: st.DataObject) -> None:
     file = root / "train" / "chunk-0-0.bin"
     whole = file.read_bytes()
     damaged = bytearray(whole)
     for _ in range(3):
-        damaged[data.draw(st.integers(0, min(len(whole), 120) - 1))] = data.draw(st.integers(0, 255))
+        damaged[data.draw(st.integers(0, min(len(whole), 120) - 1))] = data.draw(
+            st.integers(0, 255)
+        )
     file.write_bytes(damaged)
     images = open_shards(str(root)).train
-    problems = [problem for index in range(images.chunks[0]) if (problem := problem_of(images, index))]
+    problems = [
+        problem for index in range(images.chunks[0]) if (problem := problem_of(images, index))
+    ]
     file.write_bytes(whole)
     assert all("\n" not in problem and str(root / "train") in problem for problem in problems)
 
@@ -208,7 +258,11 @@ def test_nothing_is_left_of_shards_that_were_not_finished(tmp_path: Path) -> Non
             return super().__getitem__(index)
 
     whole = in_memory(9, 0)
-    for images, chunk_bytes in ((Half(whole.images, whole.labels), CHUNK_BYTES), (whole, 1), (in_memory(0, 0), CHUNK_BYTES)):
+    for images, chunk_bytes in (
+        (Half(whole.images, whole.labels), CHUNK_BYTES),
+        (whole, 1),
+        (in_memory(0, 0), CHUNK_BYTES),
+    ):
         with pytest.raises(NnstretchError):
             write_shards(images, tmp_path / "out", chunk_bytes)
         assert not list(tmp_path.iterdir())
@@ -224,7 +278,10 @@ def test_the_script_makes_shards_of_a_folder_or_says_why_not(
         (tmp_path / "set" / part / name).mkdir(parents=True)
         Image.effect_noise((9, 7), 60).save(tmp_path / "set" / part / name / "0.png")
     main = runpy.run_path(str(SCRIPT))["main"]
-    monkeypatch.setattr("sys.argv", [SCRIPT.name, str(tmp_path / "set"), "--out", str(tmp_path / "out"), "--chunk-mb", "0.01"])
+    monkeypatch.setattr(
+        "sys.argv",
+        [SCRIPT.name, str(tmp_path / "set"), "--out", str(tmp_path / "out"), "--chunk-mb", "0.01"],
+    )
     (tmp_path / "set" / "val" / "a" / "0.png").write_bytes(b"none")
     assert main() == 1
     told = capsys.readouterr().err.strip().splitlines()[-1]

@@ -16,13 +16,20 @@ from nnstretch.train.data import InMemoryImages, open_dataset
 from nnstretch.train.data.datamodule import ImageBatches, prepare_images
 from nnstretch.train.data.dataset import Dataset, Images, UnreadableImage
 from nnstretch.train.data.sampling_order import BatchSelection
-from nnstretch.train.data.transforms import normalize_images, training_transform, validation_transform
+from nnstretch.train.data.transforms import (
+    normalize_images,
+    training_transform,
+    validation_transform,
+)
 from nnstretch.train.recipe import AugmentSettings, DataSettings
 
 
 def test_training_views_depend_on_seed_epoch_and_image_and_on_no_neighbour() -> None:
     images = open_dataset(UNMOVED.data).train
-    data, augment = replace(UNMOVED.data, image_px=12), AugmentSettings(crop_scale=0.5, flip=0.5, randaugment=2)
+    data, augment = (
+        replace(UNMOVED.data, image_px=12),
+        AugmentSettings(crop_scale=0.5, flip=0.5, randaugment=2),
+    )
     batches = ImageBatches(images, training_transform(data, augment), 0, "refuse")
     before = torch.random.get_rng_state()
     whole = batches[BatchSelection(1, 0, 0, 4, (5, 6, 7, 8))]
@@ -76,13 +83,19 @@ class Torn:
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("corrupt", ["refuse", "skip"])
 def test_a_torn_image_ends_training_or_is_skipped_by_name(
-    corrupt: str, workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    corrupt: str,
+    workers: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     good = open_dataset(UNMOVED.data)
     torn = Dataset(Torn(good.train), good.held, good.classes, good.mean, good.std)
     monkeypatch.setattr("nnstretch.train.data.datamodule.open_dataset", lambda _: torn)
     recipe = replace(
-        UNMOVED, data=replace(UNMOVED.data, corrupt=corrupt, workers=workers, batch_images=512), trainer=replace(UNMOVED.trainer, max_epochs=1)
+        UNMOVED,
+        data=replace(UNMOVED.data, corrupt=corrupt, workers=workers, batch_images=512),
+        trainer=replace(UNMOVED.trainer, max_epochs=1),
     )
     if corrupt == "refuse":
         with pytest.raises(BadInput, match=r"^cannot decode image \d+, torn$"):
@@ -100,11 +113,19 @@ def test_held_out_images_none_of_which_can_be_read_together_are_skipped_and_none
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good = open_dataset(UNMOVED.data)
-    recipe = replace(UNMOVED, data=replace(UNMOVED.data, corrupt="skip"), trainer=replace(UNMOVED.trainer, max_epochs=1))
-    monkeypatch.setattr("nnstretch.train.data.datamodule.VAL_BATCH_IMAGES", 2)  # 0 and 1; 2 and 3; 4 and 5; ...
+    recipe = replace(
+        UNMOVED,
+        data=replace(UNMOVED.data, corrupt="skip"),
+        trainer=replace(UNMOVED.trainer, max_epochs=1),
+    )
+    monkeypatch.setattr(
+        "nnstretch.train.data.datamodule.VAL_BATCH_IMAGES", 2
+    )  # 0 and 1; 2 and 3; 4 and 5; ...
     for torn_at, judged in ({0, 1}, len(good.held) - 2), ({*range(len(good.held))}, 0):
         torn = Dataset(good.train, Torn(good.held, torn_at), good.classes, good.mean, good.std)
-        monkeypatch.setattr("nnstretch.train.data.datamodule.open_dataset", lambda _, torn=torn: torn)
+        monkeypatch.setattr(
+            "nnstretch.train.data.datamodule.open_dataset", lambda _, torn=torn: torn
+        )
         network = net()
         if not judged:
             with pytest.raises(BadInput, match="no held-out image can be read, data set digits"):
@@ -119,7 +140,10 @@ def test_held_out_images_none_of_which_can_be_read_together_are_skipped_and_none
 
 def test_held_out_images_are_resized_also_where_they_are_stored_at_their_side() -> None:
     data = DataSettings(image_px=16, val_resize_px=20)
-    plain, seen = (prepare_images(good := open_dataset(d), good.held, range(4), d)[0] for d in (DataSettings(image_px=16), data))
+    plain, seen = (
+        prepare_images(good := open_dataset(d), good.held, range(4), d)[0]
+        for d in (DataSettings(image_px=16), data)
+    )
     assert seen.shape == plain.shape
     assert not torch.allclose(seen, plain)
 
@@ -149,8 +173,17 @@ def test_a_torn_held_out_image_is_named_once_and_counts_nowhere(
 
 
 def test_workers_deliver_what_the_training_process_would_have_made(tmp_path: Path) -> None:
-    recipe = replace(UNMOVED, augment=AugmentSettings(crop_scale=0.5, flip=0.5, shift=0.1), trainer=replace(UNMOVED.trainer, max_epochs=1))
+    recipe = replace(
+        UNMOVED,
+        augment=AugmentSettings(crop_scale=0.5, flip=0.5, shift=0.1),
+        trainer=replace(UNMOVED.trainer, max_epochs=1),
+    )
     alone, helped = net(), net()
     fit(alone, recipe, tmp_path / "alone", progress=False)
-    fit(helped, replace(recipe, data=replace(recipe.data, workers=2)), tmp_path / "helped", progress=False)
+    fit(
+        helped,
+        replace(recipe, data=replace(recipe.data, workers=2)),
+        tmp_path / "helped",
+        progress=False,
+    )
     assert same_weights(alone, helped)
