@@ -6,6 +6,7 @@ Rules as data, one set per backend.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
 
 WEIGHTED = ("conv", "gconv", "dwconv", "linear")
 ACTIVATIONS = (
@@ -93,3 +94,76 @@ with.
 
 `scale` and `shift` are products and sums with a number or a weight.
 """
+
+
+key_of = attrgetter(
+    "kind",
+    "op",
+    "epilogue",
+    "cin",
+    "cout",
+    "hw_in",
+    "hw_out",
+    "kernel",
+    "stride",
+    "groups",
+    "batch",
+    "macs",
+    "read_elements",
+    "write_elements",
+    "weight_elements",
+    "shapes_in",
+    "shape_out",
+    "layout",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One launch on a processor: an operator with the cheap ones fused behind it."""
+
+    name: str
+    """Name of the first node in it."""
+    kind: str
+    """conv, gconv, dwconv, linear, pool, gap, add, mul, concat, norm, activation, matmul, softmax,
+    reshape, or the operator's own name.
+    """
+    cin: int
+    cout: int
+    hw_in: int
+    """Input pixels (height times width) or tokens; 1 after the head."""
+    hw_out: int
+    kernel: int
+    """Side of the window, the larger where it is not square; 1 where there is none."""
+    stride: int
+    groups: int
+    batch: int
+    macs: int
+    read_elements: int
+    """Activations read; weights apart."""
+    write_elements: int
+    weight_elements: int
+    nodes: tuple[str, ...] = ()
+    """Everything fused into it, in execution order."""
+    op: str = ""
+    """PyTorch's name of the operator that gives it its kind: `conv2d`, `hardswish`, `max_pool2d`.
+
+    Empty where unknown.
+    """
+    epilogue: tuple[str, ...] = ()
+    """Operators fused behind it, in order.
+
+    A batch norm folded into the weights is not there any more.
+    """
+    shapes_in: tuple[tuple[int, ...], ...] = ()
+    """Activations it reads, in the order of its arguments; empty where unknown."""
+    shape_out: tuple[int, ...] = ()
+    layout: str = ""
+    """`blocked` where it works on blocks of channels (NCHWc), `padded` where it pads in a copy of
+    its own; empty otherwise.
+    """
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What its latency depends on: everything but the names in the network."""
+        return key_of(self)

@@ -13,7 +13,7 @@ from itertools import combinations
 from nnstretch.errors import UnknownName
 from nnstretch.graph import ELEMENT_BYTES
 from nnstretch.kernel import MOBILE_FUSION, FusionRules
-from nnstretch.protocols import Predictor
+from nnstretch.predictor import Predictor
 
 
 @dataclass(frozen=True, slots=True)

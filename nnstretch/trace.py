@@ -7,20 +7,6 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """One sub-graph for one input, and what it needs first."""
-
-    name: str
-    subgraph: str
-    needs: frozenset[str] = frozenset()
-    """Names of the tasks that must end before it starts."""
-    processor: str | None = None
-    """Where its plan placed it; None leaves the choice to the policy."""
-    request: int = 0
-    """Which input it belongs to."""
-
-
-@dataclass(frozen=True, slots=True)
 class Span:
     """One task on one processor."""
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from nnstretch.plan import Plan
-from nnstretch.protocols import Estimate
+from nnstretch.predictor import Estimate
 
 AlternativeEstimates = Mapping[str, Estimate]
 """By processor, copies included.

@@ -21,11 +21,11 @@ import torch
 from nnstretch.capture import default_input, load_model
 from nnstretch.capture.torch_export import capture
 from nnstretch.errors import BadPlan, UnsupportedOp
+from nnstretch.kernel import Kernel
 from nnstretch.plan import Branch
 from nnstretch.predict import load_soc
 from nnstretch.predict.learned import estimate_many
 from nnstretch.profile.kernel_generator import generate_kernels, load_prior
-from nnstretch.protocols import Kernel
 from nnstretch.soc import Soc
 from nnstretch.stretch import NetworkAnalysis
 from nnstretch.stretch.lowering.section import resize_section

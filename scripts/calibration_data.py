@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
+from nnstretch.kernel import Kernel
 from nnstretch.predict.op_list import OpListSegment, read_ops
 from nnstretch.predict.roofline import Rates, RooflineFeatures, roofline_features
-from nnstretch.protocols import Kernel
 from nnstretch.soc import Link, Processor, Soc
 
 ELEMENT_BYTES = 1

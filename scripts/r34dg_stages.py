@@ -15,7 +15,8 @@ from nnstretch.errors import BrokenFile
 from nnstretch.schedule import StaticPlacement, ThreadExecutor, VirtualExecutor, run_tasks
 from nnstretch.schedule.meeting_waits import meeting_waits
 from nnstretch.soc import Processor, Soc
-from nnstretch.trace import Span, Task, Trace
+from nnstretch.task import Task
+from nnstretch.trace import Span, Trace
 
 DATA = Path(__file__).parents[1] / "tests/data/nn_stretch/kernels_r34dg.csv"
 TIMED = ("timed1", "timed2")

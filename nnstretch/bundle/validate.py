@@ -24,8 +24,10 @@ from nnstretch.bundle.manifest import (
     plans_by_name,
     segment_ends,
 )
+from nnstretch.bundle.pipeline_view import subgraphs_of_stage
+from nnstretch.bundle.validate_pipeline import check_pipeline
 from nnstretch.graph import ELEMENT_BYTES
-from nnstretch.pipeline import PipelineStage, check_pipeline, subgraphs_of_stage
+from nnstretch.pipeline import PipelineStage
 
 QUANTISED = ("int8", "uint8", "int16")
 MAX_SCALE = 1e30

@@ -110,7 +110,7 @@ def inline_wrappers(program: Any) -> torch.fx.Graph:
                 inner, dict(zip(places, fx_node.args[at + 1 :], strict=True))
             )
         for reader in list(fx_node.users):
-            reader.replace_all_uses_with(outputs[reader.args[1]])
+            reader.replace_all_uses_with(outputs[reader.args[1]])  # type: ignore[index]
             graph.erase_node(reader)
         graph.erase_node(fx_node)
         if not holder.users:

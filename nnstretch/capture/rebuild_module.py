@@ -157,7 +157,7 @@ def make_layer(node: Node, builder: ModuleBuilder) -> tuple[str, nn.Module, tupl
     if (
         len(paths) > 1
         or "" in paths
-        or any(names[k] is not None and names[k].rpartition(".")[2] != k for k in names)
+        or any(names[k] is not None and names[k].rpartition(".")[2] != k for k in names)  # type: ignore[union-attr]
     ):  # type: ignore[union-attr]
         return None
     module = make(node, builder.specs)
@@ -251,8 +251,8 @@ def make_batch_norm(node: Node, specs: Mapping[str, TensorSpec]) -> nn.Module | 
     ]
     return make(
         specs[mean.name].shape[0],
-        eps=float(node.args[7]),
-        momentum=float(node.args[6]),
+        eps=float(node.args[7]),  # type: ignore[arg-type]
+        momentum=float(node.args[6]),  # type: ignore[arg-type]
         affine=weight is not None,
     )  # type: ignore[arg-type]
 
@@ -263,7 +263,9 @@ def make_layer_norm(node: Node, specs: Mapping[str, TensorSpec]) -> nn.Module | 
     if affine and not isinstance(argument_or_default(node, 3, None), ValueRef):
         return None
     return nn.LayerNorm(
-        tuple(shape), eps=float(argument_or_default(node, 4, 1e-5)), elementwise_affine=affine
+        tuple(shape),  # type: ignore[arg-type]
+        eps=float(argument_or_default(node, 4, 1e-5)),
+        elementwise_affine=affine,  # type: ignore[arg-type]
     )  # type: ignore[arg-type]
 
 

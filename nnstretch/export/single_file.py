@@ -102,7 +102,8 @@ def single_float(request: ExportRequest, notes: dict[str, str]) -> tuple[bytes, 
 
 
 def single_int8(request: ExportRequest, notes: dict[str, str]) -> tuple[bytes, SingleFile]:
-    name, kept = request.plan.model, []
+    name = request.plan.model
+    kept: list[torch.Tensor] = []
 
     def feeds() -> Iterator[tuple[torch.Tensor]]:
         for x in check_inputs(request):

@@ -15,8 +15,9 @@ from itertools import pairwise
 from math import inf
 
 from nnstretch.bundle.manifest import Manifest, Subgraph
+from nnstretch.bundle.pipeline_view import torch_spec
 from nnstretch.errors import NoPlan
-from nnstretch.pipeline import DEFAULT_CAPACITY, PipelineSpec, PipelineStage, TensorDecl, torch_spec
+from nnstretch.pipeline import DEFAULT_CAPACITY, PipelineSpec, PipelineStage, TensorDecl
 from nnstretch.soc import Soc
 from nnstretch.trial import SegmentCost, Trial
 

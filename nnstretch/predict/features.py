@@ -17,7 +17,7 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from nnstretch.protocols import Kernel
+from nnstretch.kernel import Kernel
 
 Numbers = NDArray[np.float64]
 

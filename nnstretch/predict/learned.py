@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 
 from nnstretch.errors import UnsupportedOp
 from nnstretch.graph import ELEMENT_BYTES
+from nnstretch.kernel import Kernel
 from nnstretch.predict.boosted_trees import Forest
 from nnstretch.predict.features import FeatureBatch, Form, Numbers, feature_batch, feature_grid
 from nnstretch.predict.roofline import Roofline, RooflineFeatures, latency_us, roofline_features
-from nnstretch.protocols import Estimate, Kernel
+from nnstretch.predictor import Estimate
 
 LAID_OUT = frozenset({"conv", "gconv", "dwconv", "pool"})
 """Kinds that are other programs on blocks of channels than on plain tensors."""

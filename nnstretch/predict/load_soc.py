@@ -28,7 +28,7 @@ from nnstretch.graph import ELEMENT_BYTES
 from nnstretch.kernel import MOBILE_FUSION, FusionRules
 from nnstretch.predict.fusion_rules_json import parse_rules
 from nnstretch.predict.roofline import Rates, Roofline
-from nnstretch.protocols import Predictor
+from nnstretch.predictor import Predictor
 from nnstretch.soc import Link, Processor, Soc
 
 SOC_FORMAT = 1

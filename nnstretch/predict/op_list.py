@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from nnstretch.errors import BrokenFile, UnknownName
-from nnstretch.kernel import FusionRules
-from nnstretch.protocols import Kernel
+from nnstretch.kernel import FusionRules, Kernel
 from nnstretch.soc import Soc
 from nnstretch.structure.segment_cost import BranchDemand, residencies, segment_cost
 from nnstretch.trial import SegmentCost

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nnstretch.errors import UnsupportedOp
 from nnstretch.graph import ELEMENT_BYTES
-from nnstretch.protocols import Estimate, Kernel
+from nnstretch.kernel import Kernel
+from nnstretch.predictor import Estimate
 
 if TYPE_CHECKING:
     import numpy as np

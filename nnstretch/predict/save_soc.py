@@ -15,7 +15,7 @@ from nnstretch.files.atomic import write_text
 from nnstretch.predict.fusion_rules_json import rules_document
 from nnstretch.predict.load_soc import OPTIONAL, PREDICTOR_FORMAT, SOC_FORMAT, UNIT
 from nnstretch.predict.roofline import Roofline
-from nnstretch.protocols import Predictor
+from nnstretch.predictor import Predictor
 from nnstretch.soc import Processor, Soc
 
 FILE_KEYS = {"enqueue_us": "handover_us", "copies_overlap_compute": "copies_beside"}

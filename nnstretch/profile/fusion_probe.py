@@ -14,11 +14,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from nnstretch.errors import BadInput
-from nnstretch.kernel import ACTIVATIONS, FusionRules
+from nnstretch.kernel import ACTIVATIONS, FusionRules, Kernel
 from nnstretch.profile.backends.meter import Meter
 from nnstretch.profile.kernel_spec import CONVOLUTIONS as FOLDED
 from nnstretch.profile.kernel_spec import KernelSpec, Shape, kernel_of_spec
-from nnstretch.protocols import Kernel
 
 MAP: Shape = (1, 64, 56, 56)
 """Large enough for an activation to cost about as much as the narrow convolution before it."""

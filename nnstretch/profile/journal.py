@@ -11,8 +11,8 @@ from typing import Any
 
 from nnstretch.errors import BadInput, BrokenFile
 from nnstretch.files.atomic import parse_json_line, read_complete_lines
+from nnstretch.kernel import Kernel
 from nnstretch.profile.sample import Sample
-from nnstretch.protocols import Kernel
 
 FORMAT = 1
 NAME = "samples.jsonl"

@@ -16,7 +16,7 @@ from functools import cached_property
 from importlib.resources import files
 from math import prod
 
-from nnstretch.kernel import PADDED, FusionRules
+from nnstretch.kernel import PADDED, FusionRules, Kernel
 from nnstretch.profile.kernel_spec import (
     CONVOLUTIONS,
     KernelSpec,
@@ -24,7 +24,6 @@ from nnstretch.profile.kernel_spec import (
     kernel_of_spec,
     spec_of_kernel,
 )
-from nnstretch.protocols import Kernel
 from nnstretch.structure.layout_conversion import BLOCKED, kernel_layouts, reorder_kernel
 
 SHARES = {

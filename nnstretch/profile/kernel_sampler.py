@@ -20,13 +20,12 @@ from time import perf_counter
 
 import numpy as np
 
-from nnstretch.kernel import FusionRules
+from nnstretch.kernel import FusionRules, Kernel
 from nnstretch.profile.backends.meter import Meter
 from nnstretch.profile.journal import ProfileJournal
 from nnstretch.profile.kernel_generator import KernelPrior, generate_kernels, perturb_kernel
 from nnstretch.profile.kernel_spec import KernelSpec, kernel_of_spec
 from nnstretch.profile.sample import TOLERATED, Sample
-from nnstretch.protocols import Kernel
 
 MEDLEY = 24
 CHUNK = 10 * MEDLEY

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from nnstretch.protocols import Kernel
+from nnstretch.kernel import Kernel
 
 CONVOLUTIONS = ("conv", "gconv", "dwconv")
 Shape = tuple[int, ...]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nnstretch.protocols import Kernel
+from nnstretch.kernel import Kernel
 
 
 @dataclass(frozen=True, slots=True)

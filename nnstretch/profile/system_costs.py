@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from nnstretch.kernel import Kernel
 from nnstretch.profile.backends.meter import Meter
 from nnstretch.profile.kernel_spec import KernelSpec, kernel_of_spec
 from nnstretch.profile.machine import pin_process
-from nnstretch.protocols import Kernel
 from nnstretch.soc import Link
 
 ROUND_TRIPS = 400
@@ -92,8 +92,8 @@ def measure_copies(device: str) -> tuple[Link, Link]:
             torch.empty(size, dtype=torch.uint8).pin_memory(),
             torch.empty(size, dtype=torch.uint8, device=device),
         )
-        there.append((size / 1024, fastest_us(lambda far=far, host=host: far.copy_(host), device)))
-        back.append((size / 1024, fastest_us(lambda far=far, host=host: host.copy_(far), device)))
+        there.append((size / 1024, fastest_us(lambda far=far, host=host: far.copy_(host), device)))  # type: ignore[misc]
+        back.append((size / 1024, fastest_us(lambda far=far, host=host: host.copy_(far), device)))  # type: ignore[misc]
     return fit_line(there), fit_line(back)
 
 

@@ -26,7 +26,8 @@ from nnstretch.schedule.multi_plan import (
     split_name,
 )
 from nnstretch.soc import Processor
-from nnstretch.trace import Span, Task
+from nnstretch.task import Task
+from nnstretch.trace import Span
 
 Tell = Callable[[int], None]
 """Hears how many requests have ended."""

@@ -12,7 +12,8 @@ import numpy as np
 from nnstretch.bundle.manifest import Manifest
 from nnstretch.errors import Mismatch
 from nnstretch.schedule import critical_path_us, task_graph
-from nnstretch.trace import Span, Task, Trace
+from nnstretch.task import Task
+from nnstretch.trace import Span, Trace
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,8 @@ from nnstretch.schedule.multi_plan import (
     split_name,
 )
 from nnstretch.soc import Processor
-from nnstretch.trace import Span, Task
+from nnstretch.task import Task
+from nnstretch.trace import Span
 
 CAPACITY = 16
 """Open requests; who wants one more waits."""

@@ -41,7 +41,8 @@ from nnstretch.schedule.elide import restore_noops, without_noops
 from nnstretch.schedule.executors.static import RunTimes
 from nnstretch.schedule.executors.virtual import no_work
 from nnstretch.soc import Processor, Soc
-from nnstretch.trace import Task, Trace
+from nnstretch.task import Task
+from nnstretch.trace import Trace
 
 MODES = ("spatial", "sequential")
 CLOCKS = ("virtual", "real")

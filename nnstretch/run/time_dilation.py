@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from nnstretch.schedule import critical_path_us
-from nnstretch.trace import Span, Task, Trace
+from nnstretch.task import Task
+from nnstretch.trace import Span, Trace
 
 MARGIN = 1.4
 """Room for a host that is slower while it emulates than it was in rehearsal.

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable
 from nnstretch.errors import Stuck
 from nnstretch.protocols import Executor, Policy, SchedulerState
 from nnstretch.soc import Processor
-from nnstretch.trace import Failure, Span, Task, TimerEvent, Trace
+from nnstretch.task import Task
+from nnstretch.trace import Failure, Span, TimerEvent, Trace
 
 Place = Callable[[Task], Task]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from nnstretch.trace import Task, Trace
+from nnstretch.task import Task
+from nnstretch.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,8 @@ from nnstretch.schedule.task_graph import (
     task_graph,
 )
 from nnstretch.soc import Processor
-from nnstretch.trace import Span, Task
+from nnstretch.task import Task
+from nnstretch.trace import Span
 
 FIRST_PROBE = 1 << 62
 """Probes are requests of the runtime's own, behind all others: their numbers start here."""

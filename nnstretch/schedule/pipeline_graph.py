@@ -19,9 +19,11 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from nnstretch.bundle.manifest import Manifest, segment_ends
-from nnstretch.pipeline import PipelineSpec, PipelineStage, edges, subgraphs_of_stage
+from nnstretch.bundle.pipeline_view import edges, subgraphs_of_stage
+from nnstretch.pipeline import PipelineSpec, PipelineStage
 from nnstretch.soc import Processor
-from nnstretch.trace import Span, Task, Trace
+from nnstretch.task import Task
+from nnstretch.trace import Span, Trace
 
 PYTHON = "python"
 """Kind of the processor that a Python stage is on: a host thread of its own."""

@@ -13,7 +13,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nnstretch.errors import BadInput
-from nnstretch.trace import Span, Task
+from nnstretch.task import Task
+from nnstretch.trace import Span
 
 Durations = Mapping[tuple[str, str], float]
 GONE = float("inf")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from nnstretch.errors import BadInput
-from nnstretch.trace import Task
+from nnstretch.task import Task
 
 Times = Mapping[tuple[str, str], float]
 """Microseconds by (sub-graph, processor)."""

@@ -17,7 +17,8 @@ from nnstretch.protocols import Executor, Policy
 from nnstretch.schedule.event_loop import Place, ReadyQueue, dispatch, keep_placement
 from nnstretch.schedule.rebalancing import Rebalancer, RemainingTasks
 from nnstretch.soc import Processor
-from nnstretch.trace import Failure, Span, Task, TimerEvent
+from nnstretch.task import Task
+from nnstretch.trace import Failure, Span, TimerEvent
 
 MANY = 64
 LOOKED_AT = 4

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from nnstretch.bundle.manifest import Manifest, segment_ends
 from nnstretch.soc import Processor
-from nnstretch.trace import Task
+from nnstretch.task import Task
 from nnstretch.trial import Trial
 
 

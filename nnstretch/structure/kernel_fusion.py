@@ -13,8 +13,7 @@ from math import prod
 from typing import Any
 
 from nnstretch.graph import Argument, Graph, Node, TensorSpec, ValueRef, refs
-from nnstretch.kernel import ACTIVATIONS, MOBILE_FUSION, PADDED, FusionRules
-from nnstretch.protocols import Kernel
+from nnstretch.kernel import ACTIVATIONS, MOBILE_FUSION, PADDED, FusionRules, Kernel
 from nnstretch.structure.layout_conversion import PLAIN, insert_layout_conversions
 from nnstretch.structure.macs import CONVOLUTIONS
 from nnstretch.structure.padding import padded_as_same

@@ -12,8 +12,7 @@ from dataclasses import replace
 from math import prod
 
 from nnstretch.graph import Graph
-from nnstretch.kernel import ChannelBlockedLayout
-from nnstretch.protocols import Kernel
+from nnstretch.kernel import ChannelBlockedLayout, Kernel
 
 BLOCKED, PLAIN = "blocked", "plain"
 

@@ -154,7 +154,7 @@ class Classifier(LightningModule):
         settings, network = self.recipe.loss, self._compiled[0] if self._compiled else self.network
         if not self._teacher:
             return training_loss(class_scores(network(images)).float(), labels, None, settings)
-        seen = self._teacher[0].compare(network, images)
+        seen = self._teacher[0].compare(network, images)  # type: ignore[arg-type]
         loss = training_loss(seen.student.float(), labels, seen.teacher.float(), settings)
         return loss if seen.distance is None else loss + settings.features * seen.distance
 
@@ -167,7 +167,7 @@ class Classifier(LightningModule):
         `together`, where all processes ask, for all.
         """
         if together and self.trainer.world_size > 1:
-            self.first_bad = self.all_gather(self.first_bad).min()
+            self.first_bad = self.all_gather(self.first_bad).min()  # type: ignore[union-attr]
         if torch.isfinite(self.first_bad):
             step, lr = int(self.first_bad) + 1, self.recipe.optimizer.lr
             found = f"step {step} in epoch {self.current_epoch + 1}, the loss is not finite"
@@ -197,7 +197,7 @@ class Classifier(LightningModule):
         images = self.recipe.trainer.precise_norm_images
         if not images or not norms_with_statistics(self.evaluated_network):
             return
-        batches = self.trainer.datamodule.norm_batches(self.current_epoch, images)
+        batches = self.trainer.datamodule.norm_batches(self.current_epoch, images)  # type: ignore[attr-defined]
         with (
             torch.autocast(self.device.type, enabled=False),
             unsynchronized_norms(self.evaluated_network),
@@ -275,7 +275,7 @@ class Classifier(LightningModule):
         }
         if self.trainer.world_size > 1:
             for key in LOSS_SUM_KEYS:
-                checkpoint["state_dict"][key] = self.all_gather(checkpoint["state_dict"][key]).sum(
+                checkpoint["state_dict"][key] = self.all_gather(checkpoint["state_dict"][key]).sum(  # type: ignore[union-attr]
                     0
                 )
 

@@ -44,7 +44,7 @@ def is_started_by_slurm() -> bool:
 
     Torchrun may have been started by it.
     """
-    from pytorch_lightning.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
+    from pytorch_lightning.plugins.environments import SLURMEnvironment, TorchElasticEnvironment  # type: ignore[attr-defined]
 
     return SLURMEnvironment.detect() and not TorchElasticEnvironment.detect()
 
@@ -53,7 +53,7 @@ def cluster_environments() -> list[Any]:
     """SLURM without Lightning's saving and requeueing on a signal, which goes around the run's own
     folder; others as Lightning finds them.
     """
-    from pytorch_lightning.plugins.environments import SLURMEnvironment
+    from pytorch_lightning.plugins.environments import SLURMEnvironment  # type: ignore[attr-defined]
 
     return [SLURMEnvironment(auto_requeue=False)] if is_started_by_slurm() else []
 

@@ -118,4 +118,4 @@ def unsynchronized_norms(network: nn.Module) -> Iterator[None]:
         yield
     finally:
         for norm, forward in taken:
-            norm.forward = forward
+            norm.forward = forward  # type: ignore[method-assign]

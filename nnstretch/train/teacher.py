@@ -54,7 +54,7 @@ class DistillationTeacher:
         """
         watched = self.watched is not None and isinstance(student, StretchedNetwork)
         return (
-            tuple(point.stands_for.cpu() for point in features.meeting_points(student))
+            tuple(point.stands_for.cpu() for point in features.meeting_points(student))  # type: ignore[arg-type]
             if watched
             else ()
         )  # type: ignore[arg-type]

@@ -160,7 +160,7 @@ def train(
         trainer.fit(classifier, datamodule=pictures, ckpt_path=state)
     if classifier.average is not None:
         network.load_state_dict(classifier.average.state_dict())
-    network.to("cpu", memory_format=torch.contiguous_format).eval()
+    network.to("cpu", memory_format=torch.contiguous_format).eval()  # type: ignore[call-overload]
 
 
 def make_trainer(settings: TrainerSettings, **wishes: Any) -> lightning.Trainer:

@@ -30,19 +30,12 @@ from support.pipeline_bundles import (
 
 from nnstretch.bundle.archive import MANIFEST, write_sealed
 from nnstretch.bundle.bundle import Bundle, read_bundle, write_bundle
+from nnstretch.bundle.pipeline_view import PipelineEdge, edges, functions_of
 from nnstretch.errors import BadInput, BrokenFile, UnknownName, UnsupportedOp
 from nnstretch.export.onnx.rename_io import rename_io
 from nnstretch.partition.build_manifest import build_manifest
 from nnstretch.partition.connect import PipelineConfig
-from nnstretch.pipeline import (
-    PipelineEdge,
-    PipelineSpec,
-    PipelineStage,
-    TensorDecl,
-    edges,
-    find_group,
-    functions_of,
-)
+from nnstretch.pipeline import PipelineSpec, PipelineStage, TensorDecl, find_group
 from nnstretch.run.loaded_network import LoadedNetwork
 from nnstretch.run.weight_patching import patch_weights
 

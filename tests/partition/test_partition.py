@@ -19,6 +19,7 @@ import torch
 from support.pipeline_graphs import residual
 
 from nnstretch.bundle.bundle import read_bundle
+from nnstretch.bundle.pipeline_view import stage_inputs
 from nnstretch.cli import run_verb
 from nnstretch.errors import BadInput, NoPlan, UnknownName, UnsupportedOp
 from nnstretch.kernel import ChannelBlockedLayout
@@ -28,7 +29,6 @@ from nnstretch.partition.partition import Partition, PartitionRequest, partition
 from nnstretch.partition.solver import best_assignments
 from nnstretch.partition.stage_costs import stage_cost_table
 from nnstretch.partition.topological_cuts import topological_cuts
-from nnstretch.pipeline import stage_inputs
 from nnstretch.predict import load_soc
 from nnstretch.run import Session
 from nnstretch.run.pipelines.metrics import predicted_bottleneck_us
@@ -202,7 +202,7 @@ class Anything:
     processor = "cpu"
 
     def estimate(self, kernel: Any) -> Any:
-        from nnstretch.protocols import Estimate
+        from nnstretch.predictor import Estimate
 
         return Estimate(1000.0, 10.0)
 

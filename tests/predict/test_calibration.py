@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from nnstretch.files.package_data import package_data
+from nnstretch.kernel import Kernel
 from nnstretch.predict import Roofline, load_soc, predict_ops
 from nnstretch.predict.roofline import RooflineFeatures, latency_us, roofline_features
-from nnstretch.protocols import Kernel
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data" / "nn_stretch"

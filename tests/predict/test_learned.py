@@ -15,12 +15,12 @@ from support import synthetic
 from support.promises import Form, Size, kernel
 
 from nnstretch.errors import BadInput, UnsupportedOp
+from nnstretch.kernel import Kernel
 from nnstretch.predict import load_soc
 from nnstretch.predict.boosted_trees import LEAVES, Forest, Tree
 from nnstretch.predict.features import COLUMNS, feature_table
 from nnstretch.predict.learned import WIDER, Learned, estimate_many
 from nnstretch.profile.fit_predictor import Sample, convert_forest, fit
-from nnstretch.protocols import Kernel
 
 HELD_OUT = synthetic.samples(600, seed=2)
 

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from nnstretch.errors import BadPlan, BrokenFile, NnstretchError, UnknownName, UnsupportedOp
 from nnstretch.files.package_data import package_data
+from nnstretch.kernel import Kernel
 from nnstretch.predict import known_socs, load_soc, predict_ops
 from nnstretch.predict.op_list import predict_segments, read_ops, segment_costs
 from nnstretch.predict.roofline import KINDS
-from nnstretch.protocols import Kernel
 from nnstretch.soc import Link, Processor, Soc
 from nnstretch.structure.segment_cost import BranchDemand, Residency, residencies, segment_cost
 

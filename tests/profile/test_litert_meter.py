@@ -19,6 +19,7 @@ from ai_edge_litert.interpreter import Interpreter
 from nnstretch.capture.torch_export import capture
 from nnstretch.errors import UnsupportedOp
 from nnstretch.export.litert.convert import silent
+from nnstretch.kernel import Kernel
 from nnstretch.profile.backends.litert_meter import (
     NETWORK_BYTES,
     RULES,
@@ -28,7 +29,6 @@ from nnstretch.profile.backends.litert_meter import (
 )
 from nnstretch.profile.backends.litert_network import to_tflite, with_nontrivial_weights
 from nnstretch.profile.backends.tflite_models import build
-from nnstretch.protocols import Kernel
 from nnstretch.structure.kernel_fusion import fuse_kernels
 
 NAMES = {

@@ -52,7 +52,8 @@ from nnstretch.schedule import (
     task_graph,
 )
 from nnstretch.soc import Processor, Soc
-from nnstretch.trace import Failure, Span, Task, TimerEvent, Trace
+from nnstretch.task import Task
+from nnstretch.trace import Failure, Span, TimerEvent, Trace
 
 PHONE = Soc(
     "mi9",

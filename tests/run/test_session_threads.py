@@ -21,7 +21,7 @@ from nnstretch.run.loaded_network import LoadedNetwork
 from nnstretch.schedule import StaticPlacement, ThreadExecutor, run_tasks
 from nnstretch.schedule.cpu_affinity import affinity
 from nnstretch.soc import Processor
-from nnstretch.trace import Task
+from nnstretch.task import Task
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ import pytest
 
 from nnstretch.errors import BrokenFile
 from nnstretch.predict import load_soc
-from nnstretch.trace import Task
+from nnstretch.task import Task
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 from r34dg_stages import DATA, Emulation, Stage, emulation, published, stages

@@ -21,7 +21,7 @@ from nnstretch.schedule import (
 )
 from nnstretch.schedule.elide import restore_noops, without_noops
 from nnstretch.soc import Processor
-from nnstretch.trace import Task
+from nnstretch.task import Task
 
 PROCESSORS = (Processor("cpu", "cpu", 2), Processor("dsp", "dsp", 2))
 

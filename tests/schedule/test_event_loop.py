@@ -34,7 +34,8 @@ from nnstretch.schedule import (
 )
 from nnstretch.schedule.meeting_waits import meeting_waits
 from nnstretch.soc import Processor
-from nnstretch.trace import Failure, Span, Task, Trace
+from nnstretch.task import Task
+from nnstretch.trace import Failure, Span, Trace
 
 CPU, DSP, GPU = Processor("cpu", "cpu", 2), Processor("dsp", "dsp", 2), Processor("gpu", "gpu", 1)
 PHONE = (CPU, DSP, GPU)

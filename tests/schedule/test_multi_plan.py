@@ -27,7 +27,8 @@ from nnstretch.schedule.multi_plan import (
 from nnstretch.schedule.plan_selection import PlanSelector, PlanVariant, SelectionSettings
 from nnstretch.schedule.rebalancing import RebalancingSettings
 from nnstretch.soc import Processor
-from nnstretch.trace import Span, Task
+from nnstretch.task import Task
+from nnstretch.trace import Span
 
 PHONE = (Processor("cpu", "cpu", 2), Processor("dsp", "dsp", 2), Processor("gpu", "gpu", 1))
 SEVERAL = plans_by_name(several_plans().manifest)

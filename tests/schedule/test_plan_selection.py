@@ -9,7 +9,8 @@ import pytest
 
 from nnstretch.errors import BadInput
 from nnstretch.schedule.plan_selection import PlanSelector, PlanVariant, SelectionSettings
-from nnstretch.trace import Span, Task
+from nnstretch.task import Task
+from nnstretch.trace import Span
 
 INF = float("inf")
 

@@ -32,7 +32,7 @@ from nnstretch.schedule.rebalancing import (
     choose_moves,
 )
 from nnstretch.soc import Processor
-from nnstretch.trace import Task
+from nnstretch.task import Task
 
 NAMES = ("cpu", "gpu", "dsp")
 PHONE = tuple(Processor(name, name, depth) for name, depth in zip(NAMES, (1, 4, 2), strict=True))

@@ -32,7 +32,8 @@ from nnstretch.schedule import (
     run_tasks,
 )
 from nnstretch.soc import Processor
-from nnstretch.trace import Span, Task
+from nnstretch.task import Task
+from nnstretch.trace import Span
 
 CPU, DSP, GPU = Processor("cpu", "cpu", 2), Processor("dsp", "dsp", 2), Processor("gpu", "gpu", 1)
 PHONE = (CPU, DSP, GPU)

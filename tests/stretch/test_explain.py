@@ -19,7 +19,8 @@ from torch import nn
 from nnstretch import capture
 from nnstretch.errors import BadPlan
 from nnstretch.graph import Graph, Node, TensorSpec, Value, ValueRef, Weight
-from nnstretch.protocols import Estimate, Kernel
+from nnstretch.kernel import Kernel
+from nnstretch.predictor import Estimate
 from nnstretch.soc import Link, Processor, Soc
 from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.stretch.lowering.lower import NetworkAnalysis

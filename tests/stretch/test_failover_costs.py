@@ -12,8 +12,9 @@ from nnstretch import capture, export, load_soc, search, stretch
 from nnstretch.bundle.bundle import read_bundle
 from nnstretch.bundle.manifest import Manifest
 from nnstretch.errors import ProcessorFailed, UnknownName, UnsupportedOp
+from nnstretch.kernel import Kernel
 from nnstretch.plan import Branch, Plan, Segment
-from nnstretch.protocols import Estimate, Kernel
+from nnstretch.predictor import Estimate
 from nnstretch.schedule import (
     Disturbances,
     Outage,

@@ -15,10 +15,10 @@ from nnstretch.capture.torch_export import capture
 from nnstretch.cli import main
 from nnstretch.errors import UnsupportedOp
 from nnstretch.graph import Graph
-from nnstretch.kernel import MOBILE_FUSION, ChannelBlockedLayout, FusionRules
+from nnstretch.kernel import MOBILE_FUSION, ChannelBlockedLayout, FusionRules, Kernel
 from nnstretch.predict import load_soc
+from nnstretch.predictor import Estimate
 from nnstretch.profile.profile_run import ProfileRequest, ProfileRun
-from nnstretch.protocols import Estimate, Kernel
 from nnstretch.soc import Processor, Soc
 from nnstretch.stretch import NetworkAnalysis
 from nnstretch.stretch.cost.cost_model import CostModel, estimate_plan, uncovered_kernels

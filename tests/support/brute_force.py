@@ -13,8 +13,9 @@ import pytest
 
 from nnstretch.errors import BadPlan, NoPlan, UnsupportedOp
 from nnstretch.graph import Graph, Node, TensorSpec, Value, ValueRef, Weight
+from nnstretch.kernel import Kernel
 from nnstretch.plan import Branch, Plan, Segment
-from nnstretch.protocols import Estimate, Kernel
+from nnstretch.predictor import Estimate
 from nnstretch.soc import Link, Processor, Soc
 from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.stretch.lowering.lower import NetworkAnalysis, equal_slices

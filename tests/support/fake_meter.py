@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from nnstretch.kernel import ChannelBlockedLayout, FusionRules
-from nnstretch.protocols import Kernel
+from nnstretch.kernel import ChannelBlockedLayout, FusionRules, Kernel
 
 
 def law_us(kernel: Kernel) -> float:

@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nnstretch.errors import UnsupportedOp
+from nnstretch.kernel import Kernel
 from nnstretch.predict.learned import estimate_many
 from nnstretch.predict.roofline import KINDS, Roofline
 from nnstretch.profile.kernel_spec import KernelSpec, kernel_of_spec
-from nnstretch.protocols import Kernel
 
 MANY = settings(
     max_examples=60,

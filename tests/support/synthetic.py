@@ -6,8 +6,8 @@ import random
 
 from support.promises import Form, Size, kernel
 
+from nnstretch.kernel import Kernel
 from nnstretch.profile.fit_predictor import Sample
-from nnstretch.protocols import Kernel
 
 FORMS = (
     Form("conv", "conv2d", 1, "blocked"),

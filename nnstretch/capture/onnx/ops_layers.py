@@ -64,7 +64,7 @@ def conv(call: NodeContext) -> OnnxValue:
         raise call.unsupported_error("its filters are computed from the input")
     stride, dilation, pads = window_settings(call, weight.shape[2:], x)
     x, padding = pad_unequal_sides(call, x, pads, 0.0)
-    weight, bias = call.builder.layer_weights(
+    weight, bias = call.builder.layer_weights(  # type: ignore[assignment]
         call.layer_path(weight), {"weight": weight, "bias": bias}
     )  # type: ignore[assignment]
     op = f"conv{weight.rank - 2}d"
@@ -80,7 +80,7 @@ def conv_transpose(call: NodeContext) -> OnnxValue:
         or any(a != b for a, b in pads)
     ):
         raise call.unsupported_error("only equal explicit padding is known")
-    weight, bias = call.builder.layer_weights(
+    weight, bias = call.builder.layer_weights(  # type: ignore[assignment]
         call.layer_path(weight), {"weight": weight, "bias": bias}
     )  # type: ignore[assignment]
     extra = tuple(call.get_attribute("output_padding", (0,) * len(stride)))

@@ -265,7 +265,7 @@ def numbers(
     busy_us: dict[str, float],
 ) -> dict[str, Any]:
     """What both clocks say alike."""
-    from nnstretch.pipeline import subgraphs_of_stage
+    from nnstretch.bundle.pipeline_view import subgraphs_of_stage
     from nnstretch.run.backends.registry import choose_backends, describe_choice
     from nnstretch.run.metrics import percentiles
     from nnstretch.run.pipelines.metrics import predicted_bottleneck_us

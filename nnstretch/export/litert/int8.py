@@ -139,8 +139,8 @@ def shared_ranges(
         members = [(draft, name) for draft, name in group if draft and name in shared[draft]]
         low = min(float(np.min(shared[draft][name]["min"])) for draft, name in members)
         high = max(float(np.max(shared[draft][name]["max"])) for draft, name in members)
-        for draft, name in members:
-            shared[draft][name] = widen_range(shared[draft][name], low, high)
+        for member, name in members:
+            shared[member][name] = widen_range(shared[member][name], low, high)
     return shared
 
 
@@ -200,7 +200,7 @@ def port_formats(
 
 def port_format(how: Mapping[str, object]) -> Form:
     scale, zero_point = how["quantization"]  # type: ignore[misc]
-    return np.dtype(how["dtype"]).name, float(scale), int(zero_point)  # type: ignore[call-overload]
+    return np.dtype(how["dtype"]).name, float(scale), int(zero_point)  # type: ignore[call-overload, has-type]
 
 
 def require_equal_formats(tensor: str, forms: Sequence[tuple[str, Form]], model: str) -> None:

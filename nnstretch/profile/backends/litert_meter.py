@@ -15,10 +15,9 @@ from ai_edge_litert.interpreter import Interpreter
 
 from nnstretch.errors import UnsupportedOp
 from nnstretch.graph import ELEMENT_BYTES
-from nnstretch.kernel import WEIGHTED, FusionRules
+from nnstretch.kernel import WEIGHTED, FusionRules, Kernel
 from nnstretch.profile.backends.tflite_models import build
 from nnstretch.profile.backends.tflite_writer import TfliteModelBuilder
-from nnstretch.protocols import Kernel
 
 if TYPE_CHECKING:
     import torch

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from nnstretch.kernel import ChannelBlockedLayout, FusionRules
-from nnstretch.protocols import Kernel
+from nnstretch.kernel import ChannelBlockedLayout, FusionRules, Kernel
 
 if TYPE_CHECKING:
     import torch

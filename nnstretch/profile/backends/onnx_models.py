@@ -18,8 +18,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from nnstretch.errors import UnsupportedOp
+from nnstretch.kernel import Kernel
 from nnstretch.profile.kernel_spec import CONVOLUTIONS
-from nnstretch.protocols import Kernel
 
 OPSET = 20
 HEAD, TAIL, CARRIER, SWEEP = "head", "tail", "carrier", "sweep"
@@ -74,7 +74,7 @@ class OnnxModelBuilder:
     ) -> str:
         found = [self.name() for _ in range(outputs)]
         self.nodes.append(
-            helper.make_node(op, list(inputs), found, name=name or found[0], **attributes)
+            helper.make_node(op, list(inputs), found, name=name or found[0], **attributes)  # type: ignore[arg-type]
         )
         return found[0]
 
@@ -208,18 +208,21 @@ def follow(model: OnnxModelBuilder, kernel: Kernel, op: str, value: str) -> str:
     if op in CLIPS:
         low, high = CLIPS[op]
         return model.add(
-            "Clip", value, model.constant(np.float32(low)), model.constant(np.float32(high))
+            "Clip",
+            value,
+            model.constant(np.float32(low)),  # type: ignore[arg-type]
+            model.constant(np.float32(high)),  # type: ignore[arg-type]
         )
     if op == "silu":
         return model.add("Mul", value, model.add("Sigmoid", value))
     if op in ("shift", "scale"):
-        return model.add("Add" if op == "shift" else "Mul", value, model.constant(np.float32(1.5)))
+        return model.add("Add" if op == "shift" else "Mul", value, model.constant(np.float32(1.5)))  # type: ignore[arg-type]
     if op not in ACTIVATIONS:
         raise UnsupportedOp(
             f"operator {op!r} cannot be measured, kernel {kernel.name}, it has no ONNX form here"
         )
     name, attributes = ACTIVATIONS[op]
-    return model.add(name, value, **attributes)
+    return model.add(name, value, **attributes)  # type: ignore[arg-type]
 
 
 def conv(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
@@ -232,7 +235,12 @@ def conv(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
     weight = model.weight(kernel.cout, kernel.cin // kernel.groups, window, window)
     shape = {"kernel_shape": [window] * 2, "pads": padding(kernel), "strides": [kernel.stride] * 2}
     return model.add(
-        "Conv", values[0], weight, model.weight(kernel.cout), group=kernel.groups, **shape
+        "Conv",
+        values[0],
+        weight,
+        model.weight(kernel.cout),
+        group=kernel.groups,
+        **shape,  # type: ignore[arg-type]
     )
 
 
@@ -293,7 +301,7 @@ def gap(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
 
 def binary(op: str) -> Callable[[OnnxModelBuilder, Kernel, list[str]], str]:
     def emitter(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
-        other = values[1] if len(values) > 1 else model.constant(np.float32(1.5))
+        other = values[1] if len(values) > 1 else model.constant(np.float32(1.5))  # type: ignore[arg-type]
         return model.add(op, values[0], other)
 
     return emitter

@@ -16,7 +16,7 @@ import numpy as np
 import onnxruntime  # type: ignore[import-untyped]
 
 from nnstretch.errors import UnsupportedOp
-from nnstretch.kernel import ChannelBlockedLayout
+from nnstretch.kernel import ChannelBlockedLayout, Kernel
 from nnstretch.profile.backends.onnx_models import (
     CARRIER,
     HEAD,
@@ -27,7 +27,6 @@ from nnstretch.profile.backends.onnx_models import (
 )
 from nnstretch.profile.backends.onnxruntime_layout import blocked_of
 from nnstretch.profile.kernel_spec import KernelSpec, kernel_of_spec
-from nnstretch.protocols import Kernel
 
 if TYPE_CHECKING:
     import torch

@@ -15,16 +15,15 @@ from openvino import Layout
 from openvino.preprocess import PrePostProcessor
 
 from nnstretch.errors import BadInput, UnsupportedOp
-from nnstretch.kernel import ChannelBlockedLayout, FusionRules
+from nnstretch.kernel import ChannelBlockedLayout, FusionRules, Kernel
 from nnstretch.profile.backends.onnx_models import (
-    CONVOLUTIONS,
     OnnxModelBuilder,
     axis_of,
     emit,
     inputs_of,
 )
 from nnstretch.profile.interleaved_timing import LEAST_US, WARM_UP, time_interleaved, wall_us
-from nnstretch.protocols import Kernel
+from nnstretch.profile.kernel_spec import CONVOLUTIONS
 
 if TYPE_CHECKING:
     import torch

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from nnstretch.errors import UnsupportedOp
-from nnstretch.kernel import PADDED, WEIGHTED
+from nnstretch.kernel import PADDED, WEIGHTED, Kernel
 from nnstretch.profile.backends.tflite_ops import (
     CLAMPS,
     activation,
@@ -24,7 +24,6 @@ from nnstretch.profile.backends.tflite_ops import (
     scale_by,
 )
 from nnstretch.profile.backends.tflite_writer import TfliteModelBuilder
-from nnstretch.protocols import Kernel
 
 SAME, VALID = 0, 1
 FOLDED = ("scale", "shift", "batch_norm")
@@ -271,7 +270,7 @@ def convolution(
             (source, weight, model.bias(kernel.cout, source)),
             shape,
             "DepthwiseConv2DOptions",
-            **slide,
+            **slide,  # type: ignore[arg-type]
             depthMultiplier=kernel.cout // kernel.cin,
             fusedActivationFunction=clamp,
         )
@@ -281,7 +280,7 @@ def convolution(
         (source, weight, model.bias(kernel.cout, source)),
         shape,
         "Conv2DOptions",
-        **slide,
+        **slide,  # type: ignore[arg-type]
         fusedActivationFunction=clamp,
     )
 

@@ -6,8 +6,8 @@ from itertools import permutations
 from math import prod
 
 from nnstretch.errors import UnsupportedOp
+from nnstretch.kernel import Kernel
 from nnstretch.profile.backends.tflite_writer import TfliteModelBuilder
-from nnstretch.protocols import Kernel
 
 CLAMPS = {"relu": 1, "relu6": 3, "hardtanh": 3}
 """Fused activation functions; `hardtanh` is what PyTorch's ReLU6 becomes."""

@@ -16,10 +16,9 @@ import torch
 from torch import nn
 
 from nnstretch.errors import BadInput, UnsupportedOp
-from nnstretch.kernel import ChannelBlockedLayout, FusionRules
+from nnstretch.kernel import ChannelBlockedLayout, FusionRules, Kernel
 from nnstretch.profile.backends.torch_modules import EagerCall, EagerChain, build, shapes_of, writes
 from nnstretch.profile.interleaved_timing import time_interleaved, wall_us
-from nnstretch.protocols import Kernel
 
 RULES = FusionRules(frozenset())
 """Eager PyTorch fuses nothing, a batch norm not even into a convolution."""

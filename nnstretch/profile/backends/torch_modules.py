@@ -18,8 +18,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from nnstretch.errors import UnsupportedOp
+from nnstretch.kernel import Kernel
 from nnstretch.profile.backends.onnx_models import axis_of, inputs_of, padding, permutation
-from nnstretch.protocols import Kernel
 
 Run = Callable[..., torch.Tensor]
 ACTIVATIONS: dict[str, Run] = {

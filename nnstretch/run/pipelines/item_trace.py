@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from nnstretch.bundle.manifest import Manifest
-from nnstretch.pipeline import stage_inputs, stage_outputs
+from nnstretch.bundle.pipeline_view import stage_inputs, stage_outputs
 from nnstretch.schedule import subgraph_of
 from nnstretch.schedule.pipeline_graph import IN, OUT, stage_graph, step_name
 from nnstretch.trace import Span, Trace

@@ -17,8 +17,8 @@ import numpy as np
 
 from nnstretch.bundle.bundle import Bundle
 from nnstretch.bundle.manifest import Manifest
+from nnstretch.bundle.pipeline_view import functions_of, subgraphs_of_stage
 from nnstretch.errors import BadInput, StageFailed, one_line
-from nnstretch.pipeline import functions_of, subgraphs_of_stage
 from nnstretch.run.backends.registry import Choice, choose_backends
 from nnstretch.run.pipelines.item_buffer import ItemResult, StagePacing
 from nnstretch.run.pipelines.pipeline import Pipeline
@@ -46,7 +46,8 @@ from nnstretch.schedule.pipeline_graph import (
     stream_tasks,
 )
 from nnstretch.soc import Processor
-from nnstretch.trace import Span, Task, Trace
+from nnstretch.task import Task
+from nnstretch.trace import Span, Trace
 
 MARGIN = 1.4
 """Room for a host that is slower while it emulates than alone."""

@@ -23,8 +23,9 @@ from typing import Any, Self
 import numpy as np
 
 from nnstretch.bundle.bundle import Bundle, read_bundle
+from nnstretch.bundle.pipeline_view import functions_of
 from nnstretch.errors import BadInput, Cancelled, Stuck, UnknownName
-from nnstretch.pipeline import ParameterGroup, find_group, functions_of
+from nnstretch.pipeline import ParameterGroup, find_group
 from nnstretch.run.backends.registry import Choice, choose_backends
 from nnstretch.run.pipelines.item_buffer import InFlightItem, ItemBuffer, ItemResult, StagePacing
 from nnstretch.run.pipelines.stage_functions import (

@@ -13,22 +13,15 @@ import numpy as np
 
 from nnstretch.bundle.bundle import Bundle
 from nnstretch.bundle.manifest import Manifest, Port, Subgraph
+from nnstretch.bundle.pipeline_view import edges, stage_outputs, subgraphs_of_stage, torch_spec
 from nnstretch.errors import BadInput
-from nnstretch.pipeline import (
-    PipelineSpec,
-    PipelineStage,
-    TensorDecl,
-    edges,
-    stage_outputs,
-    subgraphs_of_stage,
-    torch_spec,
-)
+from nnstretch.pipeline import PipelineSpec, PipelineStage, TensorDecl
 from nnstretch.protocols import Backend, DeviceBackend
 from nnstretch.run.backends.registry import DEVICE_MEMORY_PREFIX, load_backend
 from nnstretch.run.tensor_io import describe_value, from_port, matches_spec, to_port
 from nnstretch.schedule import StaticExecutor, StaticPlacement, static_order
 from nnstretch.soc import Processor
-from nnstretch.trace import Task
+from nnstretch.task import Task
 
 Values = dict[str, Any]
 """Tensors of an item by name as ports hold them, and whatever Python stages hand on."""

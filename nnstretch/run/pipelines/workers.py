@@ -13,8 +13,9 @@ from statistics import median
 from typing import TypeVar
 
 from nnstretch.bundle.bundle import Bundle
+from nnstretch.bundle.pipeline_view import subgraphs_of_stage
 from nnstretch.errors import BadInput
-from nnstretch.pipeline import PipelineStage, subgraphs_of_stage
+from nnstretch.pipeline import PipelineStage
 from nnstretch.run.pipelines.item_buffer import ItemBuffer, WorkerRecord
 from nnstretch.run.pipelines.stage_functions import SubgraphStage
 from nnstretch.schedule.cpu_affinity import pin

@@ -21,7 +21,8 @@ from nnstretch.schedule.cpu_affinity import affinity, core_per_thread, pin, spin
 from nnstretch.schedule.event_loop import run_tasks
 from nnstretch.schedule.executors.virtual import VirtualExecutor
 from nnstretch.soc import Processor
-from nnstretch.trace import Span, Task, Trace
+from nnstretch.task import Task
+from nnstretch.trace import Span, Trace
 
 AWAKE_S = 5e-3
 """How long a thread on a core of its own looks for what it waits for before it sleeps.

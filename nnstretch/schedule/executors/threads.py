@@ -20,7 +20,8 @@ from nnstretch.schedule.disturbances import Disturbances
 from nnstretch.schedule.executors.timetable import TimeSlot, Timetable
 from nnstretch.schedule.executors.virtual import Event, Work, processor_failed
 from nnstretch.soc import Processor
-from nnstretch.trace import Failure, Span, Task, TimerEvent
+from nnstretch.task import Task
+from nnstretch.trace import Failure, Span, TimerEvent
 
 MADE_UP_S = 1e-3
 """How much of a late start a task makes up for.

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from nnstretch.schedule.disturbances import Disturbances
 from nnstretch.soc import Processor
-from nnstretch.trace import Task
+from nnstretch.task import Task
 
 Times = Mapping[tuple[str, str], float]
 """Microseconds by (sub-graph, processor)."""

@@ -11,7 +11,8 @@ from nnstretch.errors import ProcessorFailed, Stuck, UnknownName
 from nnstretch.schedule.disturbances import Disturbances
 from nnstretch.schedule.executors.timetable import Timetable
 from nnstretch.soc import Processor
-from nnstretch.trace import Failure, Span, Task, TimerEvent
+from nnstretch.task import Task
+from nnstretch.trace import Failure, Span, TimerEvent
 
 Work = Callable[[Task], object]
 Event = Span | Failure | TimerEvent

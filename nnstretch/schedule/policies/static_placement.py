@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from nnstretch.errors import UnknownName
 from nnstretch.protocols import SchedulerState
 from nnstretch.soc import Processor
-from nnstretch.trace import Task
+from nnstretch.task import Task
 
 LAST = 2
 """The CPU's turn."""

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from nnstretch.graph import Graph, TensorSpec, Value
-from nnstretch.kernel import FusionRules
-from nnstretch.protocols import Kernel
+from nnstretch.kernel import FusionRules, Kernel
 from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.stretch.cost.polynomials import Array, KernelPolynomials, fit_polynomials
 from nnstretch.stretch.lowering.adapters import build_adapter

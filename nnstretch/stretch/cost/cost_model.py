@@ -10,7 +10,8 @@ import numpy as np
 
 from nnstretch.errors import UnsupportedOp
 from nnstretch.graph import Graph
-from nnstretch.protocols import Estimate, Kernel
+from nnstretch.kernel import Kernel
+from nnstretch.predictor import Estimate
 from nnstretch.soc import Soc
 from nnstretch.stretch.lowering.lower import LoweredBranch, LoweredNetwork, LoweredSegment
 from nnstretch.structure.kernel_fusion import fuse_kernels

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from nnstretch.errors import UnsupportedOp
-from nnstretch.protocols import Estimate, Kernel
+from nnstretch.kernel import Kernel
+from nnstretch.predictor import Estimate
 from nnstretch.soc import Soc
 from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.stretch.lowering.lower import LoweredBranch, LoweredNetwork, LoweredSegment

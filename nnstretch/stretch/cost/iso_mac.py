@@ -15,9 +15,10 @@ from nnstretch.errors import BadPlan
 from nnstretch.plan import Branch, Plan, Segment
 from nnstretch.soc import Soc
 from nnstretch.stretch.cost.cost_model import CostModel, estimate_plan
+from nnstretch.stretch.lowering.channel_allocation import CHANNEL_MULTIPLE
 from nnstretch.stretch.lowering.lower import LoweredNetwork, NetworkAnalysis, lower
 from nnstretch.stretch.lowering.two_branch_plan import stage_boundaries
-from nnstretch.stretch.lowering.width_scaling import CHANNEL_MULTIPLE, round_channels
+from nnstretch.stretch.lowering.width_scaling import round_channels
 from nnstretch.structure.cuts import INPUT
 from nnstretch.structure.macs import WEIGHTED
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from nnstretch.errors import BadPlan
 from nnstretch.graph import Graph
-from nnstretch.protocols import Kernel
+from nnstretch.kernel import Kernel
 
 Array = np.ndarray
 COUNTS = (

@@ -16,8 +16,8 @@ import numpy as np
 
 from nnstretch.errors import BadPlan
 from nnstretch.graph import Graph
+from nnstretch.kernel import Kernel
 from nnstretch.plan import Branch
-from nnstretch.protocols import Kernel
 from nnstretch.stretch.cost.cost_arrays import (
     OUTSIDE,
     AdapterCosts,

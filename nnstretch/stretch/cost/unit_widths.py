@@ -126,7 +126,7 @@ class UnitWidths:
     ) -> Array:
         """`scales.steps` over arrays: exact where every part stays whole, else on the granule."""
         if interior.follows in got:
-            num, den = got[interior.follows], self.widths[interior.follows]
+            num, den = got[interior.follows], self.widths[interior.follows]  # type: ignore[index]
         elif interior.follows in self.piece.channels.pinned:
             num, den = np.ones(1, dtype=np.int64), 1
         else:

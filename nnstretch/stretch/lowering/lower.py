@@ -190,18 +190,24 @@ class NetworkAnalysis:
         """
         start, end = self.cut(segment.start), self.cut(segment.end)
         where = f"segment {segment.start} -> {segment.end} on {branch.processor}"
-        piece = self.section(start, end, branch.depth, branch.activation)
+        piece = self.section(start, end, branch.depth, branch.activation)  # type: ignore[arg-type]
         full = piece.width_out
         width = full if branch.width is None else branch.width
-        if width < 1:
+        if width < 1:  # type: ignore[operator]
             raise BadPlan(
                 f"width {width} is impossible, {where}, a branch needs at least one channel"
             )
         if segment.merge == "project":
             return self.lower_projected(
-                segment, branch, piece, width_in, width, share or full, where
+                segment,
+                branch,
+                piece,
+                width_in,
+                width,  # type: ignore[arg-type]
+                share or full,
+                where,  # type: ignore[arg-type]
             )
-        graph, scales = resize_section(piece, branch, width_in, width, where)
+        graph, scales = resize_section(piece, branch, width_in, width, where)  # type: ignore[arg-type]
         done = replace(branch, depth=branch.depth or self.depth(start, end), width=width)
         return LoweredBranch(done, graph, piece, scales)
 

@@ -27,10 +27,11 @@ from nnstretch.stretch.cost.cost_arrays import (
 from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.stretch.cost.layout_costs import LayoutCosts
 from nnstretch.stretch.cost.unit_costs import UnitCostModel
+from nnstretch.stretch.lowering.channel_allocation import CHANNEL_MULTIPLE
 from nnstretch.stretch.lowering.depth_scaling import distribute_repeats, local_stages
 from nnstretch.stretch.lowering.lower import NetworkAnalysis
 from nnstretch.stretch.lowering.section import FeasibleWidths
-from nnstretch.stretch.lowering.width_scaling import CHANNEL_MULTIPLE, round_channels
+from nnstretch.stretch.lowering.width_scaling import round_channels
 from nnstretch.stretch.search.constraints import SegmentLimits
 from nnstretch.structure.blocks import Unit as Block
 from nnstretch.structure.blocks import structural_hash

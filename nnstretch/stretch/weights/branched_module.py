@@ -132,7 +132,10 @@ def build_module(
         ):
             meeting.stands_for.copy_(stands_for)  # type: ignore[operator]
             for built, branch, starting in zip(
-                meeting.branches, segment.branches, values, strict=True
+                meeting.branches,  # type: ignore[arg-type]
+                segment.branches,
+                values,
+                strict=True,  # type: ignore[arg-type]
             ):  # type: ignore[arg-type]
                 copy_weights(built, branch.graph, starting)
     return network.train()

@@ -172,6 +172,10 @@ def input_rows(term: Term, x: torch.Tensor) -> torch.Tensor:
         return x.float().flatten(0, -2)
     assert isinstance(layer, nn.Conv2d)
     patches = functional.unfold(
-        x.float(), layer.kernel_size, layer.dilation, layer.padding, layer.stride
+        x.float(),
+        layer.kernel_size,
+        layer.dilation,
+        layer.padding,  # type: ignore[arg-type]
+        layer.stride,  # type: ignore[arg-type]
     )  # type: ignore[arg-type]
     return patches.transpose(1, 2).flatten(0, 1)

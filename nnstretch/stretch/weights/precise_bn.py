@@ -32,8 +32,8 @@ def precise_bn(module: nn.Module, batches: Iterable[torch.Tensor]) -> None:
     variance, and where there is no batch.
     """
     norms = norms_with_statistics(module)
-    means = [torch.zeros_like(norm.running_mean, dtype=torch.float64) for norm in norms]
-    variances = [torch.zeros_like(norm.running_var, dtype=torch.float64) for norm in norms]
+    means = [torch.zeros_like(norm.running_mean, dtype=torch.float64) for norm in norms]  # type: ignore[arg-type]
+    variances = [torch.zeros_like(norm.running_var, dtype=torch.float64) for norm in norms]  # type: ignore[arg-type]
     seen = 0
     with eval_mode(module), batch_statistics_only(norms):
         for images in batches:

@@ -284,10 +284,10 @@ class Pictures(LightningDataModule):
 
         The next run goes on there, with the same ones.
         """
-        progress = self.trainer.fit_loop.epoch_loop.batch_progress.current
+        progress = self.trainer.fit_loop.epoch_loop.batch_progress.current  # type: ignore[union-attr]
         return {
-            "epoch": self.trainer.current_epoch,
-            "micro_batches": progress.processed,
+            "epoch": self.trainer.current_epoch,  # type: ignore[union-attr]
+            "micro_batches": progress.processed,  # type: ignore[union-attr]
             "images": self.dataset_identity,
         }
 

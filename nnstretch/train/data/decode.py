@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from nnstretch.train.data.dataset import UnreadableImage
@@ -56,7 +56,7 @@ def decode_image(data: bytes, where: str) -> Tensor:
 
 
 def decode_failure(error: Exception, size_bytes: int) -> str:
-    if isinstance(error, Image.UnidentifiedImageError):
+    if isinstance(error, UnidentifiedImageError):
         return f"{size_bytes} bytes of no format that is known ({', '.join(IMAGE_FORMATS)})"
     text = " ".join(str(error).split())[:120]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from torch import Tensor
 from nnstretch.errors import BadInput
 from nnstretch.train.data.dataset import Color, Dataset, InMemoryImages
 
-PixelField = NDArray[np.float32]
+PixelField = NDArray[np.floating[Any]]
 """One number a pixel."""
 MIN_IMAGE_PX, MAX_IMAGE_PX = 16, 256
 NOISE_DEVIATION = 0.02
@@ -141,7 +142,7 @@ def rotate_and_scale(
 
 def blend_random_colors(
     blend: PixelField, contrast: tuple[float, float], rng: np.random.Generator
-) -> NDArray[np.float32]:
+) -> PixelField:
     """[3, height, width]: from one random colour to another, in a random direction from it."""
     middle, way = rng.uniform(0.25, 0.75, 3), rng.normal(size=3)
     way *= rng.uniform(*contrast) * 0.5 * np.sqrt(3) / np.linalg.norm(way)
@@ -149,7 +150,7 @@ def blend_random_colors(
     return first[:, None, None] * (1 - blend) + second[:, None, None] * blend
 
 
-def draw_background(x: PixelField, y: PixelField, rng: np.random.Generator) -> NDArray[np.float32]:
+def draw_background(x: PixelField, y: PixelField, rng: np.random.Generator) -> PixelField:
     """Clouds with a grating over them, so that neither texture nor waves tell where the
     shape is.
     """

@@ -14,7 +14,7 @@ from typing import Any
 from nnstretch.errors import BadInput, BrokenFile
 
 INDEX_FILE = "index.json"
-LEAF_SPEC = {"type": None, "context": None, "children_spec": []}
+LEAF_SPEC: dict[str, Any] = {"type": None, "context": None, "children_spec": []}
 PAIR_SPEC = [
     1,
     {"type": "builtins.tuple", "context": "null", "children_spec": [LEAF_SPEC, LEAF_SPEC]},

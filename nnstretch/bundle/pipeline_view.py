@@ -1,0 +1,88 @@
+"""A pipeline beside its manifest: what stages read and write, and who feeds whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from nnstretch.bundle.manifest import Manifest, Port, Subgraph
+from nnstretch.errors import BadInput
+from nnstretch.graph import TensorSpec
+from nnstretch.pipeline import PipelineSpec, PipelineStage
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineEdge:
+    """A tensor on its way: from a stage to a stage; empty names for the caller's side."""
+
+    tensor: str
+    source: str
+    target: str
+
+
+def stage_inputs(stage: PipelineStage, manifest: Manifest) -> tuple[str, ...]:
+    """Tensors that enter a stage, each once."""
+    subs = subgraphs_of_stage(stage, manifest)
+    own = {port.name for sub in subs for port in sub.outputs}
+    ports = (port.name for sub in subs for port in sub.inputs if port.name not in own)
+    return tuple(dict.fromkeys([*ports, *(item.name for item in stage.inputs)]))
+
+
+def stage_outputs(stage: PipelineStage, manifest: Manifest) -> tuple[str, ...]:
+    """Every tensor that a stage makes, also those that only its own sub-graphs read."""
+    return (
+        *(port.name for sub in subgraphs_of_stage(stage, manifest) for port in sub.outputs),
+        *(item.name for item in stage.outputs),
+    )
+
+
+def subgraphs_of_stage(stage: PipelineStage, manifest: Manifest) -> tuple[Subgraph, ...]:
+    """The sub-graphs of a stage."""
+    wanted = set(stage.subgraphs)
+    return tuple(sub for sub in manifest.subgraphs if sub.name in wanted)
+
+
+def edges(pipeline: PipelineSpec, manifest: Manifest) -> tuple[PipelineEdge, ...]:
+    """Who hands which tensor to whom, in the order of the readers; the caller's side last."""
+    writer = {item.name: "" for item in pipeline.inputs}
+    writer |= {
+        name: stage.name for stage in pipeline.stages for name in stage_outputs(stage, manifest)
+    }
+    found = [
+        PipelineEdge(name, writer[name], stage.name)
+        for stage in pipeline.stages
+        for name in stage_inputs(stage, manifest)
+    ]
+    return (*found, *(PipelineEdge(name, writer[name], "") for name in pipeline.outputs))
+
+
+def torch_spec(port: Port) -> TensorSpec:
+    """A port as PyTorch has it: real numbers, channels first."""
+    shape = port.spec.shape
+    return TensorSpec(
+        tuple(shape[i] for i in (0, 3, 1, 2)) if port.layout == "NHWC" else shape,
+        "float32" if port.scale else port.spec.dtype,
+    )
+
+
+def functions_of(
+    pipeline: PipelineSpec, given: Mapping[str, Callable[..., object]]
+) -> dict[str, Callable[..., object]]:
+    """The function of each Python stage, by stage, out of those that the caller passes by
+    `module:function`. Raises BadInput.
+
+    A bundle only names them: nothing is imported because a file says so.
+    """
+    for stage in pipeline.stages:
+        if stage.call and stage.call not in given:
+            passed = ", ".join(given) or "none"
+            raise BadInput(
+                f"stage {stage.name} runs {stage.call}, pipeline, nobody passed it; passed are"
+                f" {passed}"
+            )
+        if stage.call and not callable(given[stage.call]):
+            raise BadInput(
+                f"stage {stage.name} runs {stage.call}, pipeline, what was passed is no function"
+                f" but {type(given[stage.call]).__name__}"
+            )
+    return {stage.name: given[stage.call] for stage in pipeline.stages if stage.call}

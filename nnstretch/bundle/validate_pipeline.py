@@ -1,0 +1,212 @@
+"""Validation of the pipeline of a manifest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from nnstretch.bundle.manifest import Manifest, Port
+from nnstretch.bundle.pipeline_view import (
+    stage_inputs,
+    stage_outputs,
+    subgraphs_of_stage,
+    torch_spec,
+)
+from nnstretch.graph import ELEMENT_BYTES
+from nnstretch.pipeline import (
+    CALL,
+    MAX_CAPACITY,
+    MAX_CORE,
+    MAX_REPLICAS,
+    MAX_STAGES,
+    MAX_THREADS,
+    PipelineSpec,
+    PipelineStage,
+    TensorDecl,
+)
+
+
+def check_pipeline(pipeline: PipelineSpec, manifest: Manifest) -> None:
+    """Raise ValueError unless stages, tensors and parameter groups fit the manifest and
+    each other.
+    """
+    _once("stage", [stage.name for stage in pipeline.stages])
+    if not (pipeline.stages and pipeline.inputs and pipeline.outputs):
+        raise ValueError("pipeline, it needs stages, inputs and outputs")
+    if len(pipeline.stages) > MAX_STAGES:
+        raise ValueError(f"pipeline, {len(pipeline.stages)} stages, at most {MAX_STAGES}")
+    ports = {port.name: port for sub in manifest.subgraphs for port in (*sub.inputs, *sub.outputs)}
+    _check_members(pipeline, manifest)
+    for stage in pipeline.stages:
+        _check_stage(stage, manifest)
+    for item in (
+        *pipeline.inputs,
+        *(item for stage in pipeline.stages for item in (*stage.inputs, *stage.outputs)),
+    ):
+        _check_item(item, ports)
+    _check_flow(pipeline, manifest)
+    _check_groups(pipeline, manifest)
+
+
+def _once(what: str, names: list[str]) -> None:
+    if "" in names:
+        raise ValueError(f"pipeline, a {what} without a name")
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise ValueError(
+            f"pipeline, {what} {twice[0][:80]!r} is there {names.count(twice[0])} times"
+        )
+
+
+def _check_members(pipeline: PipelineSpec, manifest: Manifest) -> None:
+    held, known = (
+        [name for stage in pipeline.stages for name in stage.subgraphs],
+        {sub.name for sub in manifest.subgraphs},
+    )
+    _once("sub-graph", held)
+    if unknown := sorted(set(held) - known):
+        raise ValueError(
+            f"pipeline, sub-graph {unknown[0][:80]!r}, the manifest has none of this name"
+        )
+    if missing := sorted(known - set(held)):
+        raise ValueError(f"pipeline, sub-graph {missing[0][:80]!r} is in no stage")
+
+
+def _check_stage(stage: PipelineStage, manifest: Manifest) -> None:
+    where = f"pipeline, stage {stage.name[:80]!r}"
+    if bool(stage.subgraphs) == bool(stage.call):
+        raise ValueError(f"{where}, it needs either sub-graphs or a Python function")
+    if stage.call and not CALL.fullmatch(stage.call):
+        raise ValueError(f"{where}, function {stage.call[:80]!r}, write module:function")
+    if stage.call and (not stage.inputs or not stage.outputs):
+        raise ValueError(f"{where}, a Python function needs inputs and outputs")
+    if stage.subgraphs and (stage.inputs or stage.outputs):
+        raise ValueError(f"{where}, its sub-graphs say what they read and write, it must not")
+    if not (1 <= stage.capacity <= MAX_CAPACITY and 1 <= stage.threads <= MAX_THREADS):
+        raise ValueError(
+            f"{where}, {stage.threads} threads and capacity {stage.capacity}, at least 1, at most"
+            f" {MAX_THREADS} and {MAX_CAPACITY}"
+        )
+    if len(set(stage.cores)) != len(stage.cores) or not all(
+        0 <= core <= MAX_CORE for core in stage.cores
+    ):
+        raise ValueError(
+            f"{where}, cores {str(stage.cores)[:80]}, each once and from 0 to {MAX_CORE}"
+        )
+    if not stage_inputs(stage, manifest):
+        raise ValueError(f"{where}, nothing enters it, so nothing would drive it")
+    if stage.replicas != ():
+        _check_replicas(stage, manifest, where)
+
+
+def _check_replicas(stage: PipelineStage, manifest: Manifest, where: str) -> None:
+    if isinstance(stage.replicas, int):
+        if not stage.call or not 1 <= stage.replicas <= MAX_REPLICAS:
+            raise ValueError(
+                f"{where}, {stage.replicas} replicas, a Python function has from 1 to"
+                f" {MAX_REPLICAS}, sub-graphs name their processors"
+            )
+        return
+    if stage.call:
+        raise ValueError(
+            f"{where}, replicas on {str(stage.replicas)[:80]}, a Python function has a number of"
+            " them"
+        )
+    if len(stage.replicas) > MAX_REPLICAS:
+        raise ValueError(f"{where}, {len(stage.replicas)} replicas, at most {MAX_REPLICAS}")
+    if len(set(stage.replicas)) != len(stage.replicas) or "" in stage.replicas:
+        raise ValueError(
+            f"{where}, replicas on {str(stage.replicas)[:80]}, each processor holds one"
+        )
+    for sub in subgraphs_of_stage(stage, manifest):
+        if sub.processor != stage.replicas[0]:
+            raise ValueError(
+                f"{where}, sub-graph {sub.name[:80]!r} on {sub.processor[:40]}, replicas begin with"
+                f" {stage.replicas[0][:40]}"
+            )
+        if sub.predicted_us and (
+            missing := [name for name in stage.replicas if name not in sub.predicted_us]
+        ):
+            raise ValueError(
+                f"{where}, sub-graph {sub.name[:80]!r} has no predicted time of its replica on"
+                f" {missing[0][:40]}"
+            )
+
+
+def _check_item(item: TensorDecl, ports: Mapping[str, Port]) -> None:
+    spec = item.spec
+    if spec is None:
+        return
+    if spec.dtype not in ELEMENT_BYTES or min(spec.shape, default=1) < 1:
+        raise ValueError(
+            f"pipeline, tensor {item.name[:80]!r} of impossible shape {spec} or type"
+            f" {spec.dtype[:40]!r}"
+        )
+    port = ports.get(item.name)
+    if port is not None and spec not in (port.spec, torch_spec(port)):
+        raise ValueError(
+            f"pipeline, tensor {item.name[:80]!r} is {spec} {spec.dtype}, sub-graphs have it as"
+            f" {port.spec} {port.spec.dtype}"
+        )
+
+
+def _check_flow(pipeline: PipelineSpec, manifest: Manifest) -> None:
+    """Every tensor is written once, before it is read, and nothing is made for nobody."""
+    outside = [item.name for item in pipeline.inputs]
+    made = [name for stage in pipeline.stages for name in stage_outputs(stage, manifest)]
+    _once("tensor", outside + made)
+    known, read = set(outside), set(pipeline.outputs)
+    for stage in pipeline.stages:
+        for name in stage_inputs(stage, manifest):
+            if name not in known:
+                why = (
+                    "before it is written, a cycle or a wrong order"
+                    if name in made
+                    else "which nothing feeds"
+                )
+                raise ValueError(f"pipeline, stage {stage.name[:80]!r} reads {name[:80]!r}, {why}")
+        known.update(stage_outputs(stage, manifest))
+        read.update(stage_inputs(stage, manifest))
+    _once("output", list(pipeline.outputs))
+    if lost := [name for name in pipeline.outputs if name not in known]:
+        raise ValueError(f"pipeline, output {lost[0][:80]!r}, which nothing writes")
+    if idle := [name for name in outside if name not in read]:
+        raise ValueError(f"pipeline, input {idle[0][:80]!r} feeds no stage")
+    for stage in pipeline.stages:
+        elsewhere = {
+            name
+            for other in pipeline.stages
+            if other is not stage
+            for name in stage_inputs(other, manifest)
+        }
+        if not (elsewhere | set(pipeline.outputs)).intersection(stage_outputs(stage, manifest)):
+            raise ValueError(f"pipeline, stage {stage.name[:80]!r} feeds nobody")
+
+
+def _check_groups(pipeline: PipelineSpec, manifest: Manifest) -> None:
+    _once("parameter group", [group.name for group in pipeline.groups])
+    subs = {sub.name: sub for sub in manifest.subgraphs}
+    for group in pipeline.groups:
+        where = f"pipeline, parameter group {group.name[:80]!r}"
+        if group.subgraph not in subs:
+            raise ValueError(
+                f"{where}, sub-graph {group.subgraph[:80]!r}, the manifest has none of this name"
+            )
+        if not group.parameters:
+            raise ValueError(f"{where}, it has no parameters")
+        _once(f"parameter of group {group.name[:80]}", [one.name for one in group.parameters])
+        end = 0
+        for one in sorted(group.parameters, key=lambda one: one.offset_bytes):
+            if one.spec.dtype not in ELEMENT_BYTES or min(one.spec.shape, default=1) < 1:
+                raise ValueError(
+                    f"{where}, {one.name[:80]!r} of impossible shape {one.spec} or type"
+                    f" {one.spec.dtype[:40]!r}"
+                )
+            if (
+                one.offset_bytes < end
+                or one.offset_bytes + one.spec.size_bytes > subs[group.subgraph].size_bytes
+            ):
+                raise ValueError(
+                    f"{where}, {one.name[:80]!r} at byte {one.offset_bytes}, outside its file or"
+                    " inside another parameter"
+                )
+            end = one.offset_bytes + one.spec.size_bytes

@@ -1,0 +1,32 @@
+"""Latency of a kernel on one processor: the estimate, and the protocol of what makes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from nnstretch.kernel import Kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A latency, and how far it is usually off."""
+
+    latency_us: float
+    error_us: float
+    """Root-mean-square error on cases that the predictor was not fitted on."""
+    interval_us: tuple[float, float] | None = None
+    """90% of the latencies lie between these; None where nobody counted."""
+
+
+class Predictor(Protocol):
+    """Estimates one kernel on one processor, from its description alone."""
+
+    @property
+    def processor(self) -> str:
+        """Name of the `Processor` that was measured."""
+        ...
+
+    def estimate(self, kernel: Kernel, /) -> Estimate:
+        """Raise `UnsupportedOp` for a kind never measured; never guess zero."""
+        ...

@@ -1,0 +1,39 @@
+"""What `import nnstretch` offers: names with signatures, each loaded when it is first used."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import nnstretch
+
+
+@pytest.mark.parametrize("name", nnstretch.__all__)
+def test_a_public_name_can_be_called_and_is_documented(name: str) -> None:
+    value = getattr(nnstretch, name)
+    assert callable(value)
+    assert inspect.getdoc(value)
+
+
+def test_help_shows_the_signature_of_the_search() -> None:
+    parameters = inspect.signature(nnstretch.search).parameters
+    assert [*parameters][:3] == ["graph", "soc", "processors"]
+
+
+def test_type_checkers_see_the_types_of_public_names(tmp_path: Path) -> None:
+    assert Path(nnstretch.__file__).with_name("py.typed").exists()
+    code = "import nnstretch\nreveal_type(nnstretch.search)\nreveal_type(nnstretch.load_soc)\n"
+    (tmp_path / "use.py").write_text(code, encoding="utf-8")
+    command = [sys.executable, "-m", "mypy", "--follow-imports=silent", "use.py"]
+    out = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False).stdout
+    assert "SearchResult" in out
+    assert "Soc" in out
+
+
+def test_an_unknown_name_is_refused() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'serch'"):
+        _ = nnstretch.serch
