@@ -1,8 +1,11 @@
 """The .nns file: sub-graphs, their manifest and their digest in one sealed archive.
 
-bundle.py    read_bundle, write_bundle
-manifest.py  schema of manifest.json
-validate.py  validation of a manifest
-archive.py   sealed zip; its strict JSON decoder (60 lines) goes to files/decode.py
-variants.py  several plans in one bundle
+bundle.py             read_bundle, write_bundle
+manifest.py           schema of manifest.json
+pipeline_view.py      what the stages of a pipeline read and write, and who feeds whom
+quantization.py       int8 codes of real numbers and back: the one rule
+validate.py           validation of a manifest
+validate_pipeline.py  validation of its pipeline
+archive.py            sealed zip, and the strict JSON decoder
+variants.py           several plans in one bundle
 """

@@ -1,12 +1,12 @@
 """Linking by hand: `config[module]["output"][0].connect(config[other]["input"]["x"])`, checked at
 every step.
 
-config = PipelineConfig()
-config["input"]["image"].connect(config[first]["input"]["x"])
-config[first]["output"][0].connect(config[second]["input"]["y"])
-config[second]["output"][0].connect(config["output"][0])
-config["param_group"]["weights"].connect(config[first]["param"])
-print(config)
+    config = PipelineConfig()
+    config["input"]["image"].connect(config[first]["input"]["x"])
+    config[first]["output"][0].connect(config[second]["input"]["y"])
+    config[second]["output"][0].connect(config["output"][0])
+    config["param_group"]["weights"].connect(config[first]["param"])
+    print(config)
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """Latency of kernels, networks and operator lists on a chip, from JSON descriptions, never from a
 pickle.
 
-load_soc.py           latency_predictors/NAME -> Soc
-save_soc.py           Soc -> latency_predictors/NAME
-roofline.py           ten-rate roofline predictor
-learned.py            roofline + boosted trees + interval
-learned_json.py       JSON <-> Learned
-boosted_trees.py      tree evaluation without sklearn
-features.py           kernel -> feature table
-fusion_rules_json.py  fusion rules <-> JSON
-op_list.py            ops_mi9.csv -> latency
+    load_soc.py           latency_predictors/NAME -> Soc
+    save_soc.py           Soc -> latency_predictors/NAME
+    roofline.py           ten-rate roofline predictor
+    learned.py            roofline + boosted trees + interval
+    learned_json.py       JSON <-> Learned
+    boosted_trees.py      tree evaluation without sklearn
+    features.py           kernel -> feature table
+    fusion_rules_json.py  fusion rules <-> JSON
+    op_list.py            ops_mi9.csv -> latency
 """
 
 from nnstretch.predict.load_soc import known_socs, load_soc

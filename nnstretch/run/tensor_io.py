@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from nnstretch.bundle.manifest import Port
+from nnstretch.bundle.quantization import from_codes, to_codes
 from nnstretch.errors import BadInput
 from nnstretch.graph import TensorSpec
 
@@ -92,16 +93,12 @@ def from_port(port: Port, array: np.ndarray) -> np.ndarray:
 
 def quantize(values: np.ndarray, port: Port) -> np.ndarray:
     """`round(x / scale) + zero_point`, half to even, what is out of range at its end."""
-    bounds = np.iinfo(port.spec.dtype)
-    with np.errstate(over="ignore"):
-        steps = np.rint(values / np.float64(port.scale)) + port.zero_point
-    clipped: np.ndarray = np.clip(steps, bounds.min, bounds.max).astype(port.spec.dtype)
-    return clipped
+    return to_codes(values, port.spec.dtype, port.scale, port.zero_point)
 
 
 def dequantize(values: np.ndarray, port: Port) -> np.ndarray:
     """`(q - zero_point) * scale`, float32."""
-    return ((values.astype(np.int32) - port.zero_point) * np.float64(port.scale)).astype(np.float32)
+    return from_codes(values, port.scale, port.zero_point)
 
 
 def random_for_port(port: Port, generator: np.random.Generator) -> np.ndarray:

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from nnstretch.bundle.quantization import from_codes, to_codes
 from nnstretch.errors import BadInput, UnsupportedOp
 from nnstretch.export.silence import silence_process as silent
 
@@ -207,10 +208,7 @@ def quantize(values: np.ndarray, how: Mapping[str, Any]) -> np.ndarray:
     if not np.issubdtype(how["dtype"], np.integer):
         return np.ascontiguousarray(values, how["dtype"])
     scale, zero_point = how["quantization"]
-    bounds = np.iinfo(how["dtype"])
-    return np.clip(np.rint(values / scale) + zero_point, bounds.min, bounds.max).astype(
-        how["dtype"]
-    )
+    return to_codes(values, np.dtype(how["dtype"]).name, scale, zero_point)
 
 
 def dequantize(values: np.ndarray, how: Mapping[str, Any]) -> np.ndarray:
@@ -218,7 +216,7 @@ def dequantize(values: np.ndarray, how: Mapping[str, Any]) -> np.ndarray:
     if not np.issubdtype(how["dtype"], np.integer):
         return values
     scale, zero_point = how["quantization"]
-    return (values.astype(np.float32) - zero_point) * np.float32(scale)
+    return from_codes(values, scale, zero_point)
 
 
 def fit_shape(values: np.ndarray, name: str, how: Mapping[str, Any]) -> np.ndarray:
