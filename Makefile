@@ -36,7 +36,7 @@ demo: $(STAMP)
 	$(BIN)/python scripts/demo.py --out demo
 
 bench: $(STAMP)
-	$(BIN)/python scripts/coverage_zoo.py --out docs/coverage_zoo.md
+	$(BIN)/python scripts/coverage_zoo.py --out docs/results/coverage_zoo.md
 
 clean:
 	rm -rf $(VENV) demo

@@ -4,7 +4,7 @@ The branched network also runs on one stream, so that what is won by branches at
 smaller network can be told apart. All three take turns; a time is one replay, from its launch until
 the card is done, without the copies in and out.
 
-  python scripts/bench_cuda.py --out docs/bench_cuda.md
+  python scripts/bench_cuda.py --out docs/results/bench_cuda.md
 """
 
 from __future__ import annotations
@@ -152,8 +152,8 @@ def main() -> int:
     parser.add_argument(
         "--out",
         type=Path,
-        default=Path("docs/bench_cuda.md"),
-        help="the page (default docs/bench_cuda.md)",
+        default=Path("docs/results/bench_cuda.md"),
+        help="the page (default docs/results/bench_cuda.md)",
     )
     args = parser.parse_args()
     try:

@@ -2,7 +2,7 @@
 
 The plan that a search finds for two of its cores, measured against the original.
 
-    python scripts/bench_host.py --out docs/bench_host.md [--soc latency_predictors/host]
+    python scripts/bench_host.py --out docs/results/bench_host.md [--soc latency_predictors/host]
     [--networks resnet50,...] [--runs 30]
 
 Profiles the machine first where --soc is not there. Every network is searched at no fewer than 0.8
@@ -49,7 +49,7 @@ NOTES = {
         ),
         (
             "Branches write side by side into the tensor of their meeting point, so merges copy"
-            " nothing (docs/runtime.md). Inputs and outputs of sub-graphs are copied: LiteRT"
+            " nothing (docs/guide/run_and_serve.md). Inputs and outputs of sub-graphs are copied: LiteRT"
             " computes in memory of its own. No segment ends at a map that is padded for the"
             " convolution behind it: a padded map that is handed over is copied pixel by pixel,"
             " inside a sub-graph padding costs nothing."

@@ -2,7 +2,7 @@
 
 How near to the critical path, and what meeting costs.
 
-    python scripts/bench_overlap.py --out docs/overlap.md [--config R-50-CG] [--runs 50] [--backend
+    python scripts/bench_overlap.py --out docs/results/overlap.md [--config R-50-CG] [--runs 50] [--backend
     onnxruntime,litert]
 
 ONNX Runtime and LiteRT float32, LiteRT int8. Weights and calibration inputs are random: only times

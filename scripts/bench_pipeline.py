@@ -3,7 +3,7 @@
 Throughput against one core and against two threads within operators.
 
     nnstretch profile --out latency_predictors/host --backend onnxruntime --processors cpu0,cpu1
-    python scripts/bench_pipeline.py --out docs/bench_pipeline.md --soc latency_predictors/host
+    python scripts/bench_pipeline.py --out docs/results/bench_pipeline.md --soc latency_predictors/host
     [--rounds 12] [--items 40]
 
 Split automatically, by predicted latency alone and with `partition --measure`, which streams

@@ -2,7 +2,7 @@
 
 A table and a plot.
 
-  python scripts/bench_search.py --out docs/search.md --picture docs/search_growth.svg
+  python scripts/bench_search.py --out docs/results/search.md --picture docs/results/search_growth.svg
 
 Every search runs in a process of its own on one core, over every cut between blocks and every width
 in steps of 8. One that takes under five seconds runs five times: its row shows the median, least

@@ -8,7 +8,7 @@ eighth, as one waits for the card where one takes over): what slows the machine 
 both. Beside the median of the turns' ratios stands its 95 % interval by order statistics, which
 asks nothing of how they are spread.
 
-  OMP_NUM_THREADS=1 python scripts/bench_training.py --out docs/training_speed.md
+  OMP_NUM_THREADS=1 python scripts/bench_training.py --out docs/results/training_speed.md
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def main() -> int:
     parser.add_argument("--turns", type=int, default=9, help="epochs of each network")
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     parser.add_argument("--accelerator", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--out", type=Path, default=Path("docs/training_speed.md"))
+    parser.add_argument("--out", type=Path, default=Path("docs/results/training_speed.md"))
     args = parser.parse_args()
     base = load_recipe(
         "digits",

@@ -7,9 +7,9 @@ that the exact search covers, and is told each limit by `Trial.set_constraint`. 
 predicted, so a study takes seconds to minutes; a sampler that needs longer than --cap-s for one
 study is stopped there, and the table says at how many trials.
 
-  OMP_NUM_THREADS=1 python scripts/compare_samplers.py --out docs/samplers.md
+  OMP_NUM_THREADS=1 python scripts/compare_samplers.py --out docs/results/samplers.md
   OMP_NUM_THREADS=1 python scripts/compare_samplers.py --models torchvision:resnet18 --seeds 3
-  --cap-s 60 --out docs/samplers.md
+  --cap-s 60 --out docs/results/samplers.md
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ def main() -> int:
         metavar="MODEL=MS",
         help="known from an earlier search: skips it",
     )
-    parser.add_argument("--out", type=Path, default=Path("docs/samplers.md"))
+    parser.add_argument("--out", type=Path, default=Path("docs/results/samplers.md"))
     args = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)

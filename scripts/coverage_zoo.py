@@ -2,7 +2,7 @@
 
 The rest named with the reason.
 
-    python scripts/coverage_zoo.py [--only PATTERN] [--cache zoo.jsonl] [--out docs/coverage_zoo.md]
+    python scripts/coverage_zoo.py [--only PATTERN] [--cache zoo.jsonl] [--out docs/results/coverage_zoo.md]
     [--memory-gb 8]
 
 For every torchvision classification network and one network of each timm family (its smallest or
@@ -345,7 +345,7 @@ def document(findings: Sequence[Finding]) -> str:
             f" {torch.__version__}. Written by:"
         ),
         "",
-        "    python scripts/coverage_zoo.py --out docs/coverage_zoo.md",
+        "    python scripts/coverage_zoo.py --out docs/results/coverage_zoo.md",
         "",
     ]
     meaning = (__doc__ or "").split("\n\n", 2)[2].rpartition("\n\n")[0]

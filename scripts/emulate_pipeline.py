@@ -2,7 +2,7 @@
 
 How much of what the slowest stage allows, on both clocks.
 
-    python scripts/emulate_pipeline.py --out docs/pipeline_emulation.md [--items 60]
+    python scripts/emulate_pipeline.py --out docs/results/pipeline_emulation.md [--items 60]
 
 The ideal is a result each time the slowest stage is through with an item. On the real clock stages
 are threads that compute the true numbers and last their predicted times on a clock that is slowed

@@ -1,6 +1,6 @@
 """R-34 on the emulated Mi 9's GPU and DSP: does it wait where the profiled phone waited?
 
-    python scripts/emulate_r34dg.py --out docs/emulation.md --picture docs/emulation.svg
+    python scripts/emulate_r34dg.py --out docs/results/emulation.md --picture docs/results/emulation.svg
 
 Plays the published plan R-34-DG with the published times of its branches (`kernels_r34dg.csv`) on
 the virtual clock and `--runs` times on real threads, and compares the waits at every meeting point
@@ -43,7 +43,7 @@ PHONE_MS = "20.8 and 23.3"
 """Whole inference by the phone's profiler, two runs; 21.2 and 23.8 from outside."""
 HEAD = """# An emulated phone that waits like the real one
 
-Made by `python scripts/emulate_r34dg.py --out docs/emulation.md --picture docs/emulation.svg --bundle r34dg.nns`.
+Made by `python scripts/emulate_r34dg.py --out docs/results/emulation.md --picture docs/results/emulation.svg --bundle r34dg.nns`.
 
 R-34-DG is NN-Stretch's ResNet-34 with a DSP and a GPU branch in each of four stages. Its authors profiled two timed inferences
 (`kernels_r34dg.csv`; the phone is inferred to be the Mi 9). The GPU has an asynchronous queue: the main thread enqueues and flushes

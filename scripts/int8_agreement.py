@@ -4,7 +4,7 @@ digits.
 Trains the original and the branched network, exports the branched one twice (LiteRT float32, LiteRT
 int8 calibrated on training images), and runs every image through both bundles by `Session`.
 
-  python scripts/int8_agreement.py --out int8 --write docs/int8_agreement.md
+  python scripts/int8_agreement.py --out int8 --write docs/results/int8_agreement.md
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ takes and moves, between plans before an inference and among processors within i
 stays. It is the code of `Server` on the virtual clock, on which a busy processor is shared. Plans
 are the exact search's.
 
-  python scripts/interference.py --out docs/interference.md --picture docs/interference.svg
+  python scripts/interference.py --out docs/results/interference.md --picture docs/results/interference.svg
 """
 
 from __future__ import annotations
@@ -297,8 +297,8 @@ def page(
         "# Interference: plans that move",
         "",
         (
-            "Made by `python scripts/interference.py --out docs/interference.md --picture"
-            " docs/interference.svg`:"
+            "Made by `python scripts/interference.py --out docs/results/interference.md --picture"
+            " docs/results/interference.svg`:"
         ),
         (
             f"{args.model} on {args.soc}, emulated on the virtual clock; a busy processor leaves"

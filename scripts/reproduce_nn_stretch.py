@@ -1,7 +1,7 @@
 """Every published NN-Stretch plan of the Mi 9 against the plan that a search finds at no fewer MACs
 and parameters.
 
-    python scripts/reproduce_nn_stretch.py --out docs/reproduce_nn_stretch.md [--networks R-34,R-50]
+    python scripts/reproduce_nn_stretch.py --out docs/results/reproduce_nn_stretch.md [--networks R-34,R-50]
     [--combinations C+D]
 
 Six networks on C+G, C+D, G+D and C+G+D. Every search runs in a process of its own. Finished rows go

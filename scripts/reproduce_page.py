@@ -21,7 +21,7 @@ from reproduce_rows import (
     sum_of_rates,
 )
 
-COMMAND = "python scripts/reproduce_nn_stretch.py --out docs/reproduce_nn_stretch.md"
+COMMAND = "python scripts/reproduce_nn_stretch.py --out docs/results/reproduce_nn_stretch.md"
 NAMES = {processor: letter for letter, processor in LETTERS.items()}
 NONE = "-"
 

@@ -187,7 +187,9 @@ def answers(tree: Path) -> dict[str, Any]:
             collected[name] = {
                 "status": status,
                 "json": result,
-                "refusal": [text.replace(folder, "WORK") for text in refusal],
+                "refusal": [
+                    text.replace(folder, "WORK").replace(str(tree), "TREE") for text in refusal
+                ],
                 "files": files,
             }
             print(f"{tree.name}: {name} {status}", file=sys.stderr)

@@ -5,7 +5,7 @@ Both clocks: on the virtual one clients are alarms and the service is driven alo
 they are threads that call a served bundle. Every request must end once: 0 lost, 0 twice, 0 stuck,
 and memory must not grow.
 
-  python scripts/soak.py --out docs/soak.md
+  python scripts/soak.py --out docs/results/soak.md
 """
 
 from __future__ import annotations
@@ -381,7 +381,7 @@ def main() -> int:
         "# Soak: requests under trouble",
         "",
         (
-            f"Made by `python scripts/soak.py --out docs/soak.md` (seed {args.seed}). A stem, three"
+            f"Made by `python scripts/soak.py --out docs/results/soak.md` (seed {args.seed}). A stem, three"
             " branches and a meeting point on three processors;"
         ),
         (

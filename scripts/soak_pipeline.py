@@ -2,7 +2,7 @@
 
 Order, losses, memory, errors, and what an item costs at a stage.
 
-    python scripts/soak_pipeline.py --out docs/pipeline_soak.md [--items 100000]
+    python scripts/soak_pipeline.py --out docs/results/pipeline_soak.md [--items 100000]
 
 Stages are ONNX files that add a number to a 3x3 map, and Python functions that do; nothing else is
 done, so all that is measured is the way through. An item's cost at a stage is all time over items

@@ -1,6 +1,6 @@
 """Profile this machine, then predict and measure networks that were never sampled, all in one run.
 
-    python scripts/validate_predictor.py --budget-s 420 --out docs/predictor_validation.md
+    python scripts/validate_predictor.py --budget-s 420 --out docs/results/predictor_validation.md
 
 For ONNX Runtime (float32) and LiteRT (int8): `nnstretch profile`, then 20 networks of torchvision
 and timm from more than 10 families, none of which is in nnstretch/profile/prior.csv. nn-Meter's

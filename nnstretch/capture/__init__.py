@@ -3,6 +3,7 @@
 model_spec.py        MODEL string -> nn.Module
 torch_export.py      torch.export -> Graph
 exported_program.py  making an ExportedProgram
+silence.py           silence exporters and converters
 pt2_file.py          .pt2 -> Graph, without running it
 rebuild_module.py    Graph -> nn.Module
 onnx/                ONNX file -> Graph

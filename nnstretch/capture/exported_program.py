@@ -4,12 +4,9 @@ nodes are.
 
 from __future__ import annotations
 
-import io
-import logging
 import operator
-import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -64,26 +61,6 @@ def eval_mode(module: nn.Module) -> Iterator[None]:
     finally:
         for m, training in modes.items():
             m.training = training
-
-
-@contextmanager
-def silence_export() -> Iterator[None]:
-    """Export explains itself at length on standard error and in logs.
-
-    Our own error says what matters.
-    """
-    level = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with (
-            warnings.catch_warnings(),
-            redirect_stderr(io.StringIO()),
-            redirect_stdout(io.StringIO()),
-        ):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(level)
 
 
 def inline_wrappers(program: Any) -> torch.fx.Graph:

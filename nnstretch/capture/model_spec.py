@@ -12,7 +12,8 @@ import torch
 import yaml
 from torch import nn
 
-from nnstretch.capture.torch_export import CapturedNetwork, silence_export
+from nnstretch.capture.silence import silence_python
+from nnstretch.capture.torch_export import CapturedNetwork
 from nnstretch.errors import BadInput, BrokenFile, NnstretchError, UnknownName, closest
 
 DEFAULT_INPUT = (1, 3, 224, 224)
@@ -28,7 +29,7 @@ def load_model(spec: str, seed: int = 0) -> nn.Module:
     source, _, query = spec.partition("?")
     settings: dict[str, Any] = {key: yaml.safe_load(value) for key, value in parse_qsl(query)}
     prefix, _, name = source.partition(":")
-    with silence_export(), torch.random.fork_rng(devices=[]):
+    with silence_python(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if prefix == "torchvision" and name:
             return load_torchvision(name, settings)

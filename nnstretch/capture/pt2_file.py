@@ -27,7 +27,7 @@ from typing import Any
 
 import torch
 
-from nnstretch.capture.exported_program import silence_export
+from nnstretch.capture.silence import silence_python
 from nnstretch.capture.torch_export import CapturedNetwork, read_program
 from nnstretch.errors import BrokenFile, CannotCapture, NnstretchError, UnknownName, UnsupportedOp
 
@@ -81,7 +81,7 @@ def read_pt2(path: Path) -> CapturedNetwork:
         raise UnknownName(f"no model file {path}, it does not exist")
     data = path.read_bytes()
     try:
-        with silence_export(), torch.no_grad():
+        with silence_python(), torch.no_grad():
             check_archive(data, path)
             return read_program(load_program(data), 1, re.sub(r"\W", "_", path.stem))
     except NnstretchError:

@@ -20,8 +20,8 @@ from nnstretch.capture.exported_program import (
     is_view,
     module_path,
     operator_name,
-    silence_export,
 )
+from nnstretch.capture.silence import silence_python
 from nnstretch.errors import CannotCapture
 from nnstretch.graph import Argument, Graph, Node, TensorSpec, Value, ValueRef, Weight
 from nnstretch.structure.macs import count_macs
@@ -65,7 +65,7 @@ def trace(
     batch = examples[0].shape[0] if examples[0].dim() else 1
     if (known := recall_captured(module, examples, name)) is not None:
         return known
-    with eval_mode(module), silence_export(), torch.no_grad():
+    with eval_mode(module), silence_python(), torch.no_grad():
         return read_program(export_program(module, examples, name), batch, name)
 
 
@@ -371,6 +371,5 @@ __all__ = [
     "capture",
     "live_node_names",
     "read_program",
-    "silence_export",
     "trace",
 ]

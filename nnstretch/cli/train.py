@@ -13,7 +13,7 @@ The original, or a branched one that starts from the original's weights.
 A recipe is a YAML file or the name of a shipped one; every key in it can be overridden by its
 dotted name. The folder receives weights.safetensors (the last epoch's), best.safetensors,
 training.json and curve.csv (the curve), recipe.yaml (every key of it) and resume.safetensors, from
-which --resume goes on behind the last save. docs/training.md tells the rest.
+which --resume goes on behind the last save. docs/guide/train.md tells the rest.
 """
 
 from __future__ import annotations

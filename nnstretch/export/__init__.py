@@ -7,7 +7,6 @@ subgraph_specs.py  sub-graphs to export, before they have files
 subgraph_files.py  sub-graphs with their files
 verify.py          files against the module
 single_file.py     whole network as one file
-silence.py         silence exporters
 onnx/              modules -> ONNX
 litert/            modules -> .tflite
 """

@@ -13,7 +13,7 @@ from torch import nn
 from nnstretch.bundle.bundle import Bundle, write_bundle
 from nnstretch.bundle.manifest import FORMATS, Manifest, Port, Subgraph
 from nnstretch.bundle.variants import merge_bundles
-from nnstretch.export.litert.convert import eval_mode
+from nnstretch.capture.exported_program import eval_mode
 from nnstretch.export.subgraph_files import ExportedFiles, litert_files, onnx_files
 from nnstretch.export.subgraph_specs import ExportRequest, Progress, SubgraphSpec, subgraph_specs
 from nnstretch.export.verify import ExportErrors, verify_files

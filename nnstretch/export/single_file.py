@@ -10,8 +10,9 @@ import numpy as np
 import torch
 
 from nnstretch.bundle.manifest import FORMATS, Port
+from nnstretch.capture.exported_program import eval_mode
 from nnstretch.errors import BadInput
-from nnstretch.export.litert.convert import LiteRTRunner, eval_mode, to_int8, to_litert
+from nnstretch.export.litert.convert import LiteRTRunner, to_int8, to_litert
 from nnstretch.export.litert.flatbuffer import with_description
 from nnstretch.export.litert.int8 import TESTED, check_inputs
 from nnstretch.export.onnx.convert import (

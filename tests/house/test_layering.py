@@ -39,6 +39,7 @@ ALSO = {
     "bench": {"run", "schedule"},
     "stretch": {"capture"},
     "train": {"stretch"},
+    "export": {"capture"},
     "profile": {"predict", "capture", "export"},
     "partition": {"capture", "stretch", "export"},
     "study": {"stretch", "capture", "train", "export", "schedule", "run", "report"},

@@ -86,5 +86,5 @@ def test_without_moves_or_without_a_meeting_point_it_falls_behind(
 
 
 def test_the_page_that_is_kept_says_that_it_holds() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "interference.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "results" / "interference.md").read_text()
     assert "and faster in every stretch with somebody busy" in page

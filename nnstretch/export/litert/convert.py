@@ -22,8 +22,9 @@ import torch
 from torch import nn
 
 from nnstretch.bundle.quantization import from_codes, to_codes
+from nnstretch.capture.exported_program import eval_mode
+from nnstretch.capture.silence import silence_process as silent
 from nnstretch.errors import BadInput, UnsupportedOp
-from nnstretch.export.silence import silence_process as silent
 
 SIGNATURE = "serving_default"
 """The one entry that litert-torch gives a file; its inputs are args_0, args_1, ..."""
@@ -314,14 +315,3 @@ def converter_errors(name: str, what: str) -> Iterator[None]:
         raise UnsupportedOp(
             f"cannot convert {name} to LiteRT {what}, {where}, {reason[:200]}"
         ) from error
-
-
-@contextlib.contextmanager
-def eval_mode(module: nn.Module) -> Iterator[None]:
-    modes = {m: m.training for m in module.modules()}
-    module.eval()
-    try:
-        yield
-    finally:
-        for m, training in modes.items():
-            m.training = training

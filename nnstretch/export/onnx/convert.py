@@ -12,8 +12,8 @@ from onnx import TensorProto, helper
 from torch import nn
 
 from nnstretch.bundle.manifest import Port
+from nnstretch.capture.silence import silence_python
 from nnstretch.errors import Mismatch, UnsupportedOp
-from nnstretch.export.silence import silence_python
 from nnstretch.graph import TensorSpec
 
 OPSET = 20

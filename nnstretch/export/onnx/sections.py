@@ -13,10 +13,10 @@ import torch
 from torch import nn
 
 from nnstretch.bundle.manifest import Port
+from nnstretch.capture.silence import silence_python
 from nnstretch.errors import UnsupportedOp
 from nnstretch.export.onnx.convert import OPSET, check_close, spec_of, with_metadata
 from nnstretch.export.onnx.rename_io import rename_io
-from nnstretch.export.silence import silence_python
 from nnstretch.graph import TensorSpec
 
 Arrays = dict[str, np.ndarray]

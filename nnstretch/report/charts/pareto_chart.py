@@ -18,13 +18,13 @@ WIDTH_PX, PANEL_PX = 640.0, 400.0
 LEFT_PX, RIGHT_PX, TOP_PX, BOTTOM_PX = 64.0, 24.0, 74.0, 52.0
 STYLE = """
 svg { background: #ffffff; font-family: system-ui, sans-serif; }
-text { font-size: 12px; fill: #16202c; } .small { font-size: 11px; fill: #4c5a6b; }
+text { font-size: 12px; fill: #16202c; } .small { font-size: 11px; fill: #4c5a6b; } \
 .strong { font-weight: 650; font-size: 14px; }
 .grid { stroke: #e6eaef; } .axis { stroke: #647182; }
 .front { --s: #b84a00; } .single { --s: #5b6b7e; } .original { --s: #0067a8; }
-polyline { stroke: var(--s); stroke-width: 2.2; stroke-linejoin: round; }
+polyline { stroke: var(--s); stroke-width: 2.2; stroke-linejoin: round; } \
 circle { fill: var(--s); stroke: #ffffff; }
-.single polyline { stroke-dasharray: 5 4; stroke-width: 1.6; }
+.single polyline { stroke-dasharray: 5 4; stroke-width: 1.6; } \
 .open circle { fill: #ffffff; stroke: var(--s); stroke-width: 1.6; }
 """
 
