@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from nnstretch.plan import Plan
 from nnstretch.predictor import Estimate
@@ -86,9 +87,11 @@ class Violation:
     demand: float
     limit: float
     unit: str
+    sense: Literal["at most", "at least"] = "at most"
+    """Whether the limit is an upper or a lower one."""
 
     def __str__(self) -> str:
-        return (
-            f"{self.rule}: {self.where} needs {self.demand:.4g} {self.unit}, limit {self.limit:.4g}"
-            f" {self.unit}"
-        )
+        demand, limit = f"{self.demand:.4g} {self.unit}", f"{self.limit:.4g} {self.unit}"
+        if self.sense == "at least":
+            return f"{self.rule}: {self.where} has {demand}, limit at least {limit}"
+        return f"{self.rule}: {self.where} needs {demand}, limit {limit}"

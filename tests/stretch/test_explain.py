@@ -282,7 +282,7 @@ def check_enumerated(verdict: SegmentVerdict, lane: SegmentOption) -> None:
     best = None if picks is None or not len(picks) else float(picks.latency_us.min())
     assert verdict.fastest_us == (None if best is None else pytest.approx(best, rel=1e-12))
     if verdict.first_violation is not None:
-        least = verdict.first_violation.unit.endswith("at least")
+        least = verdict.first_violation.sense == "at least"
         assert (verdict.first_violation.demand < verdict.first_violation.limit) == least, (
             "a violation breaks its own limit"
         )
@@ -298,6 +298,13 @@ def test_large_products_are_priced_in_parts(monkeypatch: pytest.MonkeyPatch) -> 
     assert fastest_us(lane, whole.original_width(0), found) == at_once
 
 
+def test_a_violation_says_in_which_sense_its_limit_holds() -> None:
+    least = Violation("capacity", "segment a -> b", 7e5, 8e5, "MACs", "at least")
+    assert str(least) == "capacity: segment a -> b has 7e+05 MACs, limit at least 8e+05 MACs"
+    most = Violation("memory", "processor dsp", 9.0, 8.0, "bytes")
+    assert str(most) == "memory: processor dsp needs 9 bytes, limit 8 bytes"
+
+
 def test_amounts_carry_their_unit() -> None:
     assert format_amount(812.0, "us") == "812 us"
     assert format_amount(13.04, "us") == "13 us"
@@ -306,6 +313,6 @@ def test_amounts_carry_their_unit() -> None:
         == "cost_amortised needs 812 us, limit 640 us"
     )
     assert (
-        format_violation(Violation("capacity", "", 7e5, 8e5, "MACs at least"))
+        format_violation(Violation("capacity", "", 7e5, 8e5, "MACs", "at least"))
         == "capacity has 7e+05 MACs, limit at least 8e+05 MACs"
     )

@@ -111,7 +111,8 @@ def verdict_json(verdict: SegmentVerdict) -> dict[str, Any]:
             "rule": broken.rule,
             "demand": demand,
             "limit": broken.limit,
-            "unit": broken.unit,
+            "unit": f"{broken.unit} at least" if broken.sense == "at least" else broken.unit,
+            "sense": broken.sense,
         }
     found["branches_left"] = {
         side.processor: {"left": side.kept, "of": side.of} for side in verdict.left

@@ -116,7 +116,8 @@ class CapacityLimit:
                     segment_name(segment),
                     max(macs),
                     self.main_macs * segment.original_macs,
-                    "MACs at least",
+                    "MACs",
+                    "at least",
                 )
             if sum(macs) < self.segment_macs * segment.original_macs:
                 return Violation(
@@ -124,7 +125,8 @@ class CapacityLimit:
                     segment_name(segment),
                     sum(macs),
                     self.segment_macs * segment.original_macs,
-                    "MACs at least",
+                    "MACs",
+                    "at least",
                 )
         return None
 

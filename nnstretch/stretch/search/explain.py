@@ -108,11 +108,11 @@ def format_violation(violation: Violation) -> str:
 
     `capacity has 7e+05 MACs, limit at least 8e+05 MACs`.
     """
-    unit, least = violation.unit.removesuffix(" at least"), violation.unit.endswith(" at least")
+    unit = violation.unit
     demand, limit = format_amount(violation.demand, unit), format_amount(violation.limit, unit)
     return (
         f"{violation.rule} has {demand}, limit at least {limit}"
-        if least
+        if violation.sense == "at least"
         else f"{violation.rule} needs {demand}, limit {limit}"
     )
 
@@ -238,11 +238,11 @@ def first_violation(lane: SegmentOption, width_in: int, options: Options) -> Vio
     limits, before = lane.space.limits, lane.original[1]
     if max(most) < limits.main_macs * before:
         return Violation(
-            "main_branch", lane.name, max(most), limits.main_macs * before, "MACs at least"
+            "main_branch", lane.name, max(most), limits.main_macs * before, "MACs", "at least"
         )
     if sum(most) < limits.segment_macs * before:
         return Violation(
-            "capacity", lane.name, sum(most), limits.segment_macs * before, "MACs at least"
+            "capacity", lane.name, sum(most), limits.segment_macs * before, "MACs", "at least"
         )
     return None
 
