@@ -278,6 +278,7 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: object) -> str:
     return line
 
 
+@pytest.mark.slow
 def test_a_plan_is_measured_and_told(
     plan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -292,6 +293,7 @@ def test_a_plan_is_measured_and_told(
     assert f"| onnxruntime float32 | {CONCURRENT} |" in text
 
 
+@pytest.mark.slow
 def test_a_bundle_exported_before_is_measured_for_people(
     plan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

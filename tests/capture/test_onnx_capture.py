@@ -164,6 +164,7 @@ def export(name: str, path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", MODELS)
 def test_an_exported_network_computes_what_onnxruntime_computes_at_any_batch(

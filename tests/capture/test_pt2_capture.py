@@ -188,6 +188,7 @@ print(read_pt2(Path(sys.argv[1])).graph.params, unpickled)
 """
 
 
+@pytest.mark.slow
 def test_python_itself_sees_no_unpickling(files: dict[str, Path]) -> None:
     """Every name that Python's unpickler looks up raises an audit event.
 

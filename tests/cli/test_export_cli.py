@@ -109,6 +109,7 @@ def test_neither_a_folder_nor_a_recipe_is_unknown() -> None:
         open_calibration("nowhere", 4, (1, 3, 16, 16))
 
 
+@pytest.mark.slow
 def test_the_verb_writes_an_int8_bundle_and_a_single_file(place: Path) -> None:
     out, single = place / "net.nns", place / "net.tflite"
     argv = [

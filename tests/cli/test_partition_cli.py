@@ -47,6 +47,7 @@ sys.exit(status)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no Ctrl-C of this kind here")
 def test_ctrl_c_while_candidates_stream_leaves_one_line_and_nothing_else(tmp_path: Path) -> None:
     """The stream has no end, so however slow the machine is the signal finds it streaming."""
@@ -102,6 +103,7 @@ def stages_of(path: Path) -> tuple[PipelineStage, ...]:
     return pipeline.stages
 
 
+@pytest.mark.slow
 def test_cores_and_replicas_of_single_stages_are_in_the_bundle(
     net: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -150,6 +152,7 @@ def test_cores_bind_the_workers_of_their_stage(net: Path) -> None:
         assert pipeline.run(np.zeros((1, 3, 16, 16), np.float32)).shape == (1, 4, 8, 8)
 
 
+@pytest.mark.slow
 def test_stages_of_a_plan_have_cores_too(net: Path) -> None:
     (net / "plan.yaml").write_text(
         f"format: 1\nmodel: {net}/net.py:make\ninput: [1, 3, 16, 16]\nsegments:\n  - {{end: '1',"

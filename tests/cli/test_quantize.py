@@ -165,6 +165,7 @@ def branched(place: Path) -> dict[str, Any]:
     return verb.main(parser_of("quantize").parse_args(argv))
 
 
+@pytest.mark.slow
 def test_a_branched_network_becomes_int8_and_keeps_its_accuracy(branched: dict[str, Any]) -> None:
     assert branched["images"] == len(open_dataset(DIGITS).held)
     assert branched["calibration_images"] == 50

@@ -293,6 +293,7 @@ def test_what_does_not_go_together_is_refused(
     assert message in refused(capsys, path, *words)
 
 
+@pytest.mark.slow
 def test_candidates_are_measured_here_and_the_fastest_is_kept_first(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -182,6 +182,7 @@ def test_the_best_plan_can_be_lowered(net: str, capsys: pytest.CaptureFixture[st
     assert lowered.macs >= 1.1 * load_model_argument(net).graph.macs
 
 
+@pytest.mark.slow
 def test_of_two_commands_one_is_killed_in_mid_trial_and_the_study_completes(
     net: str, tmp_path: Path
 ) -> None:

@@ -24,6 +24,7 @@ def test_help_shows_the_signature_of_the_search() -> None:
     assert [*parameters][:3] == ["graph", "soc", "processors"]
 
 
+@pytest.mark.slow
 def test_type_checkers_see_the_types_of_public_names(tmp_path: Path) -> None:
     assert Path(nnstretch.__file__).with_name("py.typed").exists()
     code = "import nnstretch\nreveal_type(nnstretch.search)\nreveal_type(nnstretch.load_soc)\n"

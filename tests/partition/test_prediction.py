@@ -52,6 +52,7 @@ def streamed(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stages", "processors", "replicas"),
     [

@@ -190,6 +190,7 @@ def rewritten(tmp_path_factory: pytest.TempPathFactory) -> Path:
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["soc.json", "cpu.json", "gpu.json", "dsp.json", "CARD.md"])
 def test_the_script_writes_what_is_shipped(rewritten: Path, name: str) -> None:
     """Word for word; numbers up to what another processor's arithmetic changes in a fit, which is

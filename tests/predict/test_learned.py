@@ -56,6 +56,7 @@ def test_the_table_says_what_a_kernel_is() -> None:
     assert feature_table([one], 1)[0][COLUMNS.index("read_bytes")] == row["read_bytes"] / 4
 
 
+@pytest.mark.slow
 def test_held_out_kernels_are_met_up_to_their_noise(learned: Learned) -> None:
     found = learned.estimate_many([sample.kernel for sample in HELD_OUT])
     measured = np.array([sample.latency_us for sample in HELD_OUT])

@@ -324,6 +324,7 @@ def profiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.slow
 def test_a_profile_tells_the_law_of_its_backend(profiled: Path) -> None:
     soc = load_soc(profiled)
     assert soc.calibrated
@@ -341,6 +342,7 @@ def test_a_profile_tells_the_law_of_its_backend(profiled: Path) -> None:
     assert "- conv: batch_norm, relu, scale, shift" in card
 
 
+@pytest.mark.slow
 def test_a_second_run_spends_only_what_is_left(profiled: Path) -> None:
     before = (profiled / NAME).read_text()
     spent_s = sum(json.loads(line)["spent_s"] for line in before.splitlines()[1:])

@@ -294,6 +294,7 @@ def test_a_corrupt_onnx_file_is_one_line(
     check_payloads(bundle, backend, capfd, 80)
 
 
+@pytest.mark.slow
 def test_a_corrupt_tflite_file_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("litert_torch")
     pytest.importorskip("ai_edge_quantizer")

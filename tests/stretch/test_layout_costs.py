@@ -198,6 +198,7 @@ def test_nobody_meets_at_a_map_that_is_padded_for_a_convolution() -> None:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.sampled_from([8, 12, 16, 18, 32, 34]), min_size=2, max_size=6), st.booleans())
 def test_layouts_change_no_work_and_lose_no_node(widths: list[int], pooled: bool) -> None:

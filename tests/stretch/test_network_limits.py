@@ -116,6 +116,7 @@ def test_no_plan_is_better_than_the_bound_of_the_whole(seed: int) -> None:
             assert float(values.at[0][0]) + prices.constant(one.bounds) <= best[0] + slack(best[0])
 
 
+@pytest.mark.slow
 def test_bounds_are_not_idle() -> None:
     """At no price, the bound of the whole is most of the best latency where nothing else is asked
     for.

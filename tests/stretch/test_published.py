@@ -55,6 +55,7 @@ def changed(name: str, **keys: Any) -> dict[str, Any]:
     return data
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_configuration_has_exactly_the_published_parameters_and_macs(
     name: str, tmp_path: Path

@@ -65,6 +65,7 @@ def forgetful(one: Instance, share: float) -> Instance | None:
     return replace(one, soc=replace(one.soc, processors=processors))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.2, 0.6, 0.95])
 def test_memory_that_binds_is_kept_to_and_the_rest_is_still_optimal(share: float) -> None:
     bound = [

@@ -175,6 +175,7 @@ def test_a_branch_of_a_toy_costs_what_its_tables_say(make: object, seed: int) ->
     assert check_space(toy(rng), make(), rng.choice((None, 3, 5)), seed) > CASES / 2  # type: ignore[operator]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [mi9, chip], ids=["mi9", "rate"])
 @settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @example(((Step("residual", 24, 3), Step("dense", 16, 2)), False), 5, 0)

@@ -140,6 +140,7 @@ def projected(segment: Segment) -> Segment:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ZOO)
 def test_a_plan_that_branches_nothing_is_the_original(name: str) -> None:
     module = load_model(name)

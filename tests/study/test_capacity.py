@@ -541,6 +541,7 @@ command(["study", "capacity", *sys.argv[1:]])
 """
 
 
+@pytest.mark.slow
 def test_a_study_killed_in_its_second_training_keeps_the_first_and_goes_on(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,6 +71,7 @@ def test_a_worker_runs_as_many_trials_as_are_wanted_and_another_run_only_what_is
     )
 
 
+@pytest.mark.slow
 def test_a_worker_killed_in_mid_trial_loses_nothing(tmp_path: Path) -> None:
     """Two processes, one journal.
 

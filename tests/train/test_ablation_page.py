@@ -35,6 +35,7 @@ def journal_in(work: Path, seeds: int, first_split: int | None = None) -> Bench:
     return Bench("digits", COMMON, EPOCHS, EPOCHS, work, first_split=first_split)
 
 
+@pytest.mark.slow
 def test_differences_are_taken_seed_by_seed(tmp_path: Path) -> None:
     *_, first, second, empty, last = claims(journal_in(tmp_path, SEEDS), [NETWORK], SEEDS)
     told = (
@@ -57,6 +58,7 @@ def test_a_difference_that_is_the_same_in_every_seed_has_no_error() -> None:
     assert with_error([0.25]) == "+0.25"
 
 
+@pytest.mark.slow
 def test_the_page_counts_the_trainings_it_tells(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,6 +94,7 @@ def test_a_training_of_claims_and_of_parts_is_one(tmp_path: Path) -> None:
     assert len(told) == 5 + len(PARTS) - 1
 
 
+@pytest.mark.slow
 def test_every_training_of_a_seed_is_on_that_seeds_split(tmp_path: Path) -> None:
     shared = Bench("digits", COMMON, EPOCHS, EPOCHS, tmp_path)
     own = Bench("digits", COMMON, EPOCHS, EPOCHS, tmp_path, first_split=10)

@@ -105,6 +105,7 @@ def kill_after(process: subprocess.Popen[str], file: Path, saves: int) -> None:
     process.communicate()
 
 
+@pytest.mark.slow
 def test_a_training_killed_within_an_epoch_resumes_to_the_same_weights_bit_for_bit(
     tmp_path: Path,
 ) -> None:
@@ -131,6 +132,7 @@ def test_a_training_killed_within_an_epoch_resumes_to_the_same_weights_bit_for_b
     assert not [path.name for path in (tmp_path / "killed").iterdir() if path.name.startswith(".")]
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_curve_of_one_with_the_whole_batch(tmp_path: Path) -> None:
     """`data.batch_images` is over all processes.
 
@@ -146,6 +148,7 @@ def test_two_processes_give_the_curve_of_one_with_the_whole_batch(tmp_path: Path
             assert mine[name] == pytest.approx(theirs[name], abs=1e-4), name
 
 
+@pytest.mark.slow
 def test_two_processes_of_torchrun_are_as_two_that_lightning_starts(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(STILL)
     words = "--trainer.max_epochs 1 --trainer.accelerator cpu"
@@ -161,6 +164,7 @@ def test_two_processes_of_torchrun_are_as_two_that_lightning_starts(tmp_path: Pa
     ).read_bytes()
 
 
+@pytest.mark.slow
 def test_two_processes_killed_within_an_epoch_resume_to_the_same_curve(tmp_path: Path) -> None:
     """The loss of the interrupted epoch is that of both processes, before and after."""
     (tmp_path / "net.py").write_text(FACTORY)
@@ -181,6 +185,7 @@ def test_two_processes_killed_within_an_epoch_resume_to_the_same_curve(tmp_path:
     ).read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", [2, 4])
 def test_of_two_processes_one_that_refuses_says_why_and_the_other_ends(
     broken: int, tmp_path: Path
@@ -206,6 +211,7 @@ def test_of_two_processes_one_that_refuses_says_why_and_the_other_ends(
     assert any(f"images/train/a/{broken}.png" in line for line in said)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("limit_bytes", "reason"), [(4096, "cannot write"), (8, "File too large")])
 def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(
     limit_bytes: int, reason: str, tmp_path: Path

@@ -104,6 +104,7 @@ def test_published_hyper_parameters(name: str) -> None:
     assert 1 - recipe.average.decay == pytest.approx(1e-5 * recipe.data.batch_images / 100 * 32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in RECIPES if name != "imagenet_distill"])
 def test_a_recipe_takes_two_steps(
     name: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -76,6 +76,7 @@ def test_a_plan_gives_way_to_itself_only(tmp_path: Path) -> None:
     assert not (tmp_path / "out" / "plan.yaml").exists()
 
 
+@pytest.mark.slow
 def test_a_recipe_is_not_replaced_by_what_it_became(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -93,6 +93,7 @@ def test_a_resumed_training_ends_in_the_same_weights(
     assert untimed[0] == untimed[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("epoch", "save_every_steps"), [(1, 0), (2, 0), (2, 2)])
 def test_loading_processes_go_on_with_the_images_that_come_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, epoch: int, save_every_steps: int

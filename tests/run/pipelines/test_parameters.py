@@ -51,6 +51,7 @@ def test_five_items_with_parameters_replaced_come_out_in_order() -> None:
     assert [one.items for one in pipeline.statistics()] == [6, 6, 6]
 
 
+@pytest.mark.slow
 def test_items_on_their_way_keep_the_parameters_they_were_pushed_with() -> None:
     gate = threading.Event()
 
