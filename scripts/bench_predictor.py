@@ -25,7 +25,7 @@ from nnstretch.kernel import Kernel
 from nnstretch.plan import Branch
 from nnstretch.predict import load_soc
 from nnstretch.predict.learned import estimate_many
-from nnstretch.profile.kernel_generator import generate_kernels, load_prior
+from nnstretch.profile.sampling.kernel_generator import generate_kernels, load_prior
 from nnstretch.soc import Soc
 from nnstretch.stretch import NetworkAnalysis
 from nnstretch.stretch.lowering.section import resize_section

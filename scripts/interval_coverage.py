@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from nnstretch.profile.fit_predictor import fit
-from nnstretch.profile.journal import NAME, open_journal
-from nnstretch.profile.sample import Sample, normalize_disturbed
+from nnstretch.profile.sampling.journal import NAME, open_journal
+from nnstretch.profile.sampling.sample import Sample, normalize_disturbed
 
 
 def split(samples: list[Sample]) -> tuple[list[Sample], list[Sample]]:

@@ -20,7 +20,7 @@ from nnstretch.capture import default_input, load_model
 from nnstretch.capture.torch_export import capture
 from nnstretch.files.atomic import write_text
 from nnstretch.kernel import WEIGHTED, FusionRules
-from nnstretch.profile.kernel_spec import KernelSpec, spec_of_kernel
+from nnstretch.profile.sampling.kernel_spec import KernelSpec, spec_of_kernel
 from nnstretch.profile.validation import NETWORKS
 from nnstretch.structure.kernel_fusion import fuse_kernels
 

@@ -9,7 +9,7 @@ from datetime import date
 from nnstretch.kernel import FusionRules
 from nnstretch.profile.backends.meter import Meter
 from nnstretch.profile.machine import Cluster, PinnedProcessor
-from nnstretch.profile.sample import Sample
+from nnstretch.profile.sampling.sample import Sample
 from nnstretch.profile.validation import HeldOutNetwork, summary
 from nnstretch.soc import Soc
 

@@ -11,8 +11,8 @@ import os
 import sys
 
 from nnstretch.profile.backends.registry import meter_for
-from nnstretch.profile.journal import parse_sample
 from nnstretch.profile.machine import pin_process
+from nnstretch.profile.sampling.journal import parse_sample
 
 
 def main() -> None:

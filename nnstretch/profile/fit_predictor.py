@@ -21,7 +21,7 @@ from nnstretch.graph import ELEMENT_BYTES
 from nnstretch.predict.boosted_trees import Forest, Tree
 from nnstretch.predict.features import GROWS, FeatureBatch, Numbers, feature_batch
 from nnstretch.predict.learned import ErrorQuantiles, KernelFamily, Learned, RateTerm, kernel_family
-from nnstretch.profile.sample import Sample
+from nnstretch.profile.sampling.sample import Sample
 
 MIB = 2.0**20
 FOLDS = 5

@@ -16,8 +16,8 @@ import numpy as np
 from nnstretch.errors import BadInput
 from nnstretch.kernel import ACTIVATIONS, FusionRules, Kernel
 from nnstretch.profile.backends.meter import Meter
-from nnstretch.profile.kernel_spec import CONVOLUTIONS as FOLDED
-from nnstretch.profile.kernel_spec import KernelSpec, Shape, kernel_of_spec
+from nnstretch.profile.sampling.kernel_spec import CONVOLUTIONS as FOLDED
+from nnstretch.profile.sampling.kernel_spec import KernelSpec, Shape, kernel_of_spec
 
 MAP: Shape = (1, 64, 56, 56)
 """Large enough for an activation to cost about as much as the narrow convolution before it."""

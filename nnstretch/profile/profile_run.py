@@ -27,9 +27,6 @@ from nnstretch.profile.backends.registry import cuda_devices, meter_for
 from nnstretch.profile.card import CardFacts, card
 from nnstretch.profile.fit_predictor import fit
 from nnstretch.profile.fusion_probe import fused_pairs
-from nnstretch.profile.journal import NAME, ProfileJournal, open_journal
-from nnstretch.profile.kernel_generator import load_prior
-from nnstretch.profile.kernel_sampler import KernelSampler
 from nnstretch.profile.machine import (
     PinnedProcessor,
     clusters,
@@ -37,7 +34,10 @@ from nnstretch.profile.machine import (
     parse_processors,
     pin_process,
 )
-from nnstretch.profile.sample import Sample, normalize_disturbed
+from nnstretch.profile.sampling.journal import NAME, ProfileJournal, open_journal
+from nnstretch.profile.sampling.kernel_generator import load_prior
+from nnstretch.profile.sampling.kernel_sampler import KernelSampler
+from nnstretch.profile.sampling.sample import Sample, normalize_disturbed
 from nnstretch.profile.uncertainty import relative_errors
 from nnstretch.profile.validation import HeldOutNetwork, summary, validate
 from nnstretch.soc import Link, Processor, Soc

@@ -20,8 +20,8 @@ import numpy as np
 
 from nnstretch.kernel import Kernel
 from nnstretch.profile.backends.meter import Meter
-from nnstretch.profile.kernel_spec import KernelSpec, kernel_of_spec
 from nnstretch.profile.machine import pin_process
+from nnstretch.profile.sampling.kernel_spec import KernelSpec, kernel_of_spec
 from nnstretch.soc import Link
 
 ROUND_TRIPS = 400

@@ -13,7 +13,7 @@ from nnstretch.graph import ELEMENT_BYTES
 from nnstretch.predict.features import feature_batch
 from nnstretch.predict.learned import kernel_family
 from nnstretch.profile.fit_predictor import TrainingKernels, cross_validated_errors
-from nnstretch.profile.sample import Sample
+from nnstretch.profile.sampling.sample import Sample
 
 
 def relative_errors(samples: Sequence[Sample], dtype: str) -> np.ndarray:

@@ -17,8 +17,8 @@ from nnstretch.profile.backends.meter import Meter
 from nnstretch.profile.backends.torch_meter import MOST_LAUNCHES, TINY_US, TorchMeter, spread_us
 from nnstretch.profile.backends.torch_modules import build, shapes_of
 from nnstretch.profile.interleaved_timing import LEAST_US, WARM_UP, time_interleaved
-from nnstretch.profile.kernel_generator import load_prior
-from nnstretch.profile.kernel_spec import KernelSpec, kernel_of_spec
+from nnstretch.profile.sampling.kernel_generator import load_prior
+from nnstretch.profile.sampling.kernel_spec import KernelSpec, kernel_of_spec
 
 CONV = kernel_of_spec(
     KernelSpec("conv", "conv2d", ((1, 8, 6, 6),), (1, 16, 3, 3), 3, 2), "conv", ("relu",)

@@ -19,18 +19,18 @@ from nnstretch.errors import BadInput, BrokenFile
 from nnstretch.kernel import MOBILE_FUSION, ChannelBlockedLayout, FusionRules
 from nnstretch.predict import load_soc
 from nnstretch.profile.fusion_probe import FOLDED, fused_pairs
-from nnstretch.profile.journal import NAME, open_journal
-from nnstretch.profile.kernel_generator import (
+from nnstretch.profile.machine import PinnedProcessor, clusters, parse_processors
+from nnstretch.profile.profile_run import ProfileRequest, ProfileRun
+from nnstretch.profile.sampling.journal import NAME, open_journal
+from nnstretch.profile.sampling.kernel_generator import (
     MOST_MACS,
     generate_kernels,
     load_prior,
     perturb_kernel,
 )
-from nnstretch.profile.kernel_sampler import KernelSampler, kernel_groups
-from nnstretch.profile.kernel_spec import kernel_of_spec, spec_of_kernel
-from nnstretch.profile.machine import PinnedProcessor, clusters, parse_processors
-from nnstretch.profile.profile_run import ProfileRequest, ProfileRun
-from nnstretch.profile.sample import Sample, normalize_disturbed
+from nnstretch.profile.sampling.kernel_sampler import KernelSampler, kernel_groups
+from nnstretch.profile.sampling.kernel_spec import kernel_of_spec, spec_of_kernel
+from nnstretch.profile.sampling.sample import Sample, normalize_disturbed
 from nnstretch.profile.validation import NETWORKS
 
 PRIOR = load_prior()

@@ -17,7 +17,7 @@ from nnstretch.errors import UnsupportedOp
 from nnstretch.kernel import Kernel
 from nnstretch.predict.learned import estimate_many
 from nnstretch.predict.roofline import KINDS, Roofline
-from nnstretch.profile.kernel_spec import KernelSpec, kernel_of_spec
+from nnstretch.profile.sampling.kernel_spec import KernelSpec, kernel_of_spec
 
 MANY = settings(
     max_examples=60,

@@ -19,7 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from nnstretch.errors import UnsupportedOp
 from nnstretch.kernel import Kernel
-from nnstretch.profile.kernel_spec import CONVOLUTIONS
+from nnstretch.profile.sampling.kernel_spec import CONVOLUTIONS
 
 OPSET = 20
 HEAD, TAIL, CARRIER, SWEEP = "head", "tail", "carrier", "sweep"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nnstretch.kernel import ChannelBlockedLayout, Kernel
-from nnstretch.profile.kernel_spec import KernelSpec, kernel_of_spec
+from nnstretch.profile.sampling.kernel_spec import KernelSpec, kernel_of_spec
 
 CANDIDATES = (
     "add",

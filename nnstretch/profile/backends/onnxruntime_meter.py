@@ -26,7 +26,7 @@ from nnstretch.profile.backends.onnx_models import (
     build,
 )
 from nnstretch.profile.backends.onnxruntime_layout import blocked_of
-from nnstretch.profile.kernel_spec import KernelSpec, kernel_of_spec
+from nnstretch.profile.sampling.kernel_spec import KernelSpec, kernel_of_spec
 
 if TYPE_CHECKING:
     import torch

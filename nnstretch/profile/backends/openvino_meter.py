@@ -23,7 +23,7 @@ from nnstretch.profile.backends.onnx_models import (
     inputs_of,
 )
 from nnstretch.profile.interleaved_timing import LEAST_US, WARM_UP, time_interleaved, wall_us
-from nnstretch.profile.kernel_spec import CONVOLUTIONS
+from nnstretch.profile.sampling.kernel_spec import CONVOLUTIONS
 
 if TYPE_CHECKING:
     import torch

@@ -22,10 +22,14 @@ import numpy as np
 
 from nnstretch.kernel import FusionRules, Kernel
 from nnstretch.profile.backends.meter import Meter
-from nnstretch.profile.journal import ProfileJournal
-from nnstretch.profile.kernel_generator import KernelPrior, generate_kernels, perturb_kernel
-from nnstretch.profile.kernel_spec import KernelSpec, kernel_of_spec
-from nnstretch.profile.sample import TOLERATED, Sample
+from nnstretch.profile.sampling.journal import ProfileJournal
+from nnstretch.profile.sampling.kernel_generator import (
+    KernelPrior,
+    generate_kernels,
+    perturb_kernel,
+)
+from nnstretch.profile.sampling.kernel_spec import KernelSpec, kernel_of_spec
+from nnstretch.profile.sampling.sample import TOLERATED, Sample
 
 MEDLEY = 24
 CHUNK = 10 * MEDLEY

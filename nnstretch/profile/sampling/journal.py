@@ -12,7 +12,7 @@ from typing import Any
 from nnstretch.errors import BadInput, BrokenFile
 from nnstretch.files.atomic import parse_json_line, read_complete_lines
 from nnstretch.kernel import Kernel
-from nnstretch.profile.sample import Sample
+from nnstretch.profile.sampling.sample import Sample
 
 FORMAT = 1
 NAME = "samples.jsonl"

@@ -17,7 +17,7 @@ from importlib.resources import files
 from math import prod
 
 from nnstretch.kernel import PADDED, FusionRules, Kernel
-from nnstretch.profile.kernel_spec import (
+from nnstretch.profile.sampling.kernel_spec import (
     CONVOLUTIONS,
     KernelSpec,
     Shape,
