@@ -33,12 +33,16 @@ from nnstretch.errors import BrokenFile, CannotCapture, NnstretchError, UnknownN
 
 MODEL_RECORD, SAMPLES_RECORD = "models/model.json", "data/sample_inputs/model.pt"
 ALLOWED_RECORD = re.compile(
-    r"models/model\.json|data/(weights|constants)/(weight_\d+|tensor_\d+|model_(weights|constants)_config\.json)"
-    r"|data/sample_inputs/model\.pt|archive_format|archive_version|byteorder|\.data/\w+|\.format_version|\.storage_alignment|extra/.*"
+    r"models/model\.json|data/(weights|constants)/"
+    r"(weight_\d+|tensor_\d+|model_(weights|constants)_config\.json)"
+    r"|data/sample_inputs/model\.pt|archive_format|archive_version|byteorder|\.data/\w+"
+    r"|\.format_version|\.storage_alignment|extra/.*"
 )
 """Records that hold numbers, JSON or a version."""
 ALLOWED_OPERATOR = re.compile(
-    r"torch\.ops\.(aten|torchvision)\.\w+\.\w+|_operator\.(add|sub|mul|floordiv|mod|neg|truediv|eq|ne|le|lt|ge|gt|getitem)|torch\.sym_\w+"
+    r"torch\.ops\.(aten|torchvision)\.\w+\.\w+"
+    r"|_operator\.(add|sub|mul|floordiv|mod|neg|truediv|eq|ne|le|lt|ge|gt|getitem)"
+    r"|torch\.sym_\w+"
 )
 FILE_READING_OPERATOR = "torch.ops.aten.from_file."
 IDENTIFIER = re.compile(r"([A-Za-z_]\w*)?", re.ASCII)
