@@ -70,7 +70,7 @@ def refs(argument: Argument) -> Iterator[str]:
 
 
 def rename_refs(argument: Argument, names: dict[str, str]) -> Argument:
-    """The same argument, reading other names."""
+    """Return an argument that reads other names."""
     if isinstance(argument, ValueRef):
         return ValueRef(names.get(argument.name, argument.name))
     if isinstance(argument, tuple):
@@ -184,7 +184,7 @@ class Graph:
         return known | {node.name: node.output for node in self.nodes}
 
     def consumers(self) -> dict[str, tuple[Node, ...]]:
-        """Who reads each name; names that nobody reads are absent."""
+        """Return the nodes that read each name; names without readers are absent."""
         readers: dict[str, list[Node]] = {}
         for node in self.nodes:
             for name in node.inputs:

@@ -165,5 +165,5 @@ class Kernel:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What its latency depends on: everything but the names in the network."""
+        """Return what the latency depends on: everything but the names in the network."""
         return key_of(self)

@@ -79,7 +79,9 @@ class PipelineStage:
 
     @property
     def replica_names(self) -> tuple[str, ...]:
-        """Who takes its items in turn: processors, or NAME.0, NAME.1, ... of a Python stage.
+        """Return what takes its items in turn.
+
+        Processors, or NAME.0, NAME.1, ... of a Python stage.
 
         Empty where it has no replicas.
         """

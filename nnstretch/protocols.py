@@ -59,7 +59,7 @@ class Executor(Protocol):
         ...
 
     def wait(self) -> Span | Failure | TimerEvent | None:
-        """What happens next; None when nothing is in flight and no alarm is set."""
+        """Return what happens next; None when nothing is in flight and no timer is set."""
         ...
 
 

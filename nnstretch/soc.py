@@ -103,7 +103,7 @@ class Soc:
         raise UnknownName(f"unknown processor {name!r}, SoC {self.name}, it has {names}")
 
     def rules(self, processor: str) -> FusionRules:
-        """What the backend of a processor fuses."""
+        """Return what the backend of a processor fuses."""
         return self.fusion.get(processor, MOBILE_FUSION)
 
     @property

@@ -54,7 +54,7 @@ class Trace:
 
     @property
     def makespan_us(self) -> float:
-        """From the first start to the last end; zero for an empty trace."""
+        """Return the time from the first start to the last end; zero for an empty trace."""
         if not self.spans:
             return 0.0
         return max(span.end_us for span in self.spans) - min(span.start_us for span in self.spans)

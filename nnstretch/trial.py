@@ -52,7 +52,7 @@ class SegmentCost:
 
     @property
     def communication_us(self) -> float:
-        """What meeting costs: everything but compute, on the branch that pays most."""
+        """Return what meeting costs: everything but compute, on the branch that pays most."""
         copies = max(branch.transfer_in_us + branch.transfer_out_us for branch in self.branches)
         return copies + self.sync_us + self.merge_us
 

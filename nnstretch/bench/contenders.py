@@ -107,7 +107,7 @@ class Contenders:
         self._alone: list[Times] = []
 
     def turns(self) -> dict[str, Turn]:
-        """By the name of the contender."""
+        """Return the callable of each contender, by name."""
         found = {
             ONE_CORE: lambda: pin_caller(lambda: sequential_us(self._one, self._inputs)),
             SEQUENTIAL: lambda: pin_caller(
@@ -177,7 +177,7 @@ class Contenders:
 
 
 def without_predictions(bundle: Bundle) -> Bundle:
-    """The same files without a chip's times, which a session would keep to."""
+    """Return the bundle without a chip's times, which a session would keep to."""
     subs = tuple(replace(sub, predicted_us={}, error_us={}) for sub in bundle.manifest.subgraphs)
     return replace(bundle, manifest=replace(bundle.manifest, soc=None, subgraphs=subs, sync_us={}))
 

@@ -13,7 +13,7 @@ COLUMNS = ("backend", "what", "median ms", "quartiles ms", "speed-up", "95% inte
 
 
 def doubts_about(outcomes: Iterable[BenchResult]) -> list[str]:
-    """What makes numbers doubtful: workers that do not overlap, times that vary."""
+    """Return what makes numbers doubtful: workers that do not overlap, times that vary."""
     found = []
     for one in outcomes:
         name, overlap = f"{one.backend} {one.precision}", one.overlap
@@ -47,7 +47,7 @@ def table_rows(one: BenchResult) -> list[tuple[str, ...]]:
 
 
 def describe_limit(one: BenchResult) -> str:
-    """How near the branches come to what is possible."""
+    """Return how near the branches come to what is possible."""
     return (
         f"{one.backend} {one.precision}: critical path {one.critical_path_us / 1e3:.3f} ms,"
         f" {one.efficiency:.3f} of the latency of {CONCURRENT}; {one.dispatch_us:.0f} us per"

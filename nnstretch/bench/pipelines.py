@@ -49,7 +49,10 @@ def measure_candidates(
     rounds: int = ROUNDS,
     tell: Tell = lambda done, total: None,
 ) -> list[MeasuredPipeline]:
-    """Of every bundle, medians. They have the same inputs. Raises what `Pipeline` raises."""
+    """Measure every bundle and return medians.
+
+    They have the same inputs. Raises what `Pipeline` raises.
+    """
     inputs = SequentialPipeline(read_bundle(paths[0])).random_inputs(0)
     with ExitStack() as stack:
         pipelines = {path: stack.enter_context(Pipeline(path)) for path in paths}

@@ -35,7 +35,7 @@ def quartiles(times: Sequence[float]) -> Interval:
 
 
 def speedup(base: Sequence[float], times: Sequence[float]) -> Interval:
-    """How many times faster than `base`.
+    """Return how many times faster than `base`.
 
     The median over rounds, with an interval that holds the true median with 95% or more.
 
@@ -49,8 +49,8 @@ def speedup(base: Sequence[float], times: Sequence[float]) -> Interval:
 
 
 def order_statistic_rank(count: int) -> int:
-    """How many of `count` sorted values may be cut off at either end, so that the true median is
-    inside with `SURE`.
+    """Return how many of `count` sorted values may be cut off at either end, so that the true
+    median is inside with `SURE`.
     """
     skip, tail = 0, 0.0
     for cut in range(count // 2):

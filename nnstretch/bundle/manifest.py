@@ -118,7 +118,7 @@ def plans_by_name(manifest: Manifest) -> dict[str, Manifest]:
 
 
 def all_subgraphs(manifest: Manifest) -> tuple[Subgraph, ...]:
-    """Of all plans."""
+    """Return the sub-graphs of all plans."""
     return (*manifest.subgraphs, *(sub for one in manifest.alternatives for sub in one.subgraphs))
 
 

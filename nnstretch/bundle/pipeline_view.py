@@ -43,7 +43,10 @@ def subgraphs_of_stage(stage: PipelineStage, manifest: Manifest) -> tuple[Subgra
 
 
 def edges(pipeline: PipelineSpec, manifest: Manifest) -> tuple[PipelineEdge, ...]:
-    """Who hands which tensor to whom, in the order of the readers; the caller's side last."""
+    """Return which stage hands which tensor to which, in the order of the readers.
+
+    The caller's side last.
+    """
     writer = {item.name: "" for item in pipeline.inputs}
     writer |= {
         name: stage.name for stage in pipeline.stages for name in stage_outputs(stage, manifest)

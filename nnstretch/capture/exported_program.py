@@ -116,7 +116,9 @@ def operator_name(target: Any) -> tuple[str, bool]:
 
 
 def is_view(fx_node: Any) -> bool:
-    """Whether the result shows its first argument's memory, or is a piece of one that does."""
+    """Return whether the result shows its first argument's memory, or is a piece of one
+    that does.
+    """
     if fx_node.target is operator.getitem:
         return isinstance(fx_node.args[0].target, torch._ops.OpOverload) and is_view(
             fx_node.args[0]

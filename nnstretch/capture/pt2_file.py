@@ -128,9 +128,7 @@ def check_archive(data: bytes, path: Path) -> None:
 
 
 def check_samples(pickled: bytes, path: Path) -> None:
-    """What the safe unpickler accepts here, it accepts again in torch.export, which then tries no
-    other.
-    """
+    """Check the sample inputs with the safe unpickler; torch.export then tries no other."""
     if not pickled:
         return
     try:

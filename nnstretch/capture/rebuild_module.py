@@ -115,7 +115,7 @@ class ModuleBuilder:
         return self.values[name]
 
     def owns_weights(self, *names: str | None) -> bool:
-        """Whether a layer may hold these weights: named, and read by nobody else."""
+        """Return whether a layer may hold these weights: named, and read by nobody else."""
         return all(n is None or (n in self.weights and len(self.readers[n]) == 1) for n in names)
 
     def finish(self) -> fx.GraphModule:

@@ -200,7 +200,7 @@ class ProgramReader:
         return op, args
 
     def redirect_readers(self, old: str, new: str) -> None:
-        """Who read the old value reads the new one from here on."""
+        """Let readers of the old value read the new one from here on."""
         self.names = {k: new if v == old else v for k, v in self.names.items()}
 
     def write_through(self, fx_node: Any) -> None:

@@ -121,7 +121,10 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def check(args: argparse.Namespace) -> None:
-    """What does not go together, before anything is loaded. Raises BadInput and UnknownName."""
+    """Refuse options that do not go together, before anything is loaded.
+
+    Raises BadInput and UnknownName.
+    """
     from nnstretch.cli.common import is_plan
     from nnstretch.run.backends.registry import CHOICES, READS
 
@@ -266,7 +269,7 @@ def calibration_of(args: argparse.Namespace, shape: tuple[int, ...]) -> Any:
 
 
 def settle_norms(module: Any, args: argparse.Namespace, calibration: Any) -> Any:
-    """Where weights and inputs are random.
+    """Set batch norms to the statistics of random inputs, where weights are random.
 
     Batch norms see what reaches them, so that layers neither fade out nor blow up.
     """
@@ -287,7 +290,10 @@ def settle_norms(module: Any, args: argparse.Namespace, calibration: Any) -> Any
 
 
 def random_weights(args: argparse.Namespace) -> bool:
-    """Whether nobody means the numbers: neither weights nor calibration inputs were given."""
+    """Return whether nobody means the numbers.
+
+    Neither weights nor calibration inputs were given.
+    """
     return args.calibration == RANDOM and args.weights is None
 
 
@@ -320,7 +326,7 @@ def run_competition(
 
 
 def warn_low_snr(variants: list[BenchVariant]) -> list[str]:
-    """What int8 that would be refused as a network is still good for."""
+    """Warn about int8 networks whose signal-to-noise ratio would refuse them as networks."""
     from nnstretch.export.verify import MIN_SNR_DB
 
     return [
@@ -365,7 +371,7 @@ def result_of(
 
 
 def options(args: argparse.Namespace) -> dict[str, str]:
-    """As they were given."""
+    """Return the options as they were given."""
     found = {
         "weights": args.weights,
         "bundle": args.bundle,
@@ -388,7 +394,7 @@ def options(args: argparse.Namespace) -> dict[str, str]:
 
 
 def measurement_facts(args: argparse.Namespace) -> dict[str, str]:
-    """Where, with what and of what was measured."""
+    """Return where, with what and of what was measured."""
     from importlib.metadata import PackageNotFoundError, version
 
     from nnstretch.profile.machine import allowed_cores, description

@@ -76,7 +76,7 @@ def open_calibration(
 
 
 def folder_images(root: Path, side: int, seed: int) -> tuple[int, Callable[[int], Tensor], int]:
-    """How many images there are, and how to read one."""
+    """Return how many images a folder holds, and how to read one."""
     import torch
 
     from nnstretch.train.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset, InMemoryImages
@@ -102,7 +102,7 @@ def folder_images(root: Path, side: int, seed: int) -> tuple[int, Callable[[int]
 
 
 def recipe_images(what: str, side: int) -> tuple[int, Callable[[int], Tensor], int]:
-    """The same of a recipe's training images, and its seed."""
+    """Return how many training images a recipe has, how to read one, and its seed."""
     from nnstretch.train.data import open_dataset, prepare_images
     from nnstretch.train.recipe_loader import load_recipe
 

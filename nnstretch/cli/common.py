@@ -169,7 +169,7 @@ def check_writable(path: str | Path | None, *sources: str | Path | None) -> Path
 
 
 def is_same(out: Path, source: str) -> bool:
-    """Whether an input is the file itself, or a factory in it."""
+    """Return whether an input is the file itself, or a factory in it."""
     candidates = (Path(source.partition("?")[0]), Path(source.rpartition(":")[0] or source))
     return any(c.is_file() and out.samefile(c) for c in candidates)
 

@@ -126,7 +126,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def check(args: argparse.Namespace) -> None:
-    """What does not go together, before anything is loaded. Raises BadInput."""
+    """Refuse options that do not go together, before anything is loaded. Raises BadInput."""
     if args.out is None and args.single is None:
         raise BadInput("nothing to write, command line, give --out FILE.nns or --single FILE")
     if args.also and args.out is None:

@@ -325,7 +325,7 @@ def largest_difference(expected: np.ndarray, actual: np.ndarray) -> float:
 
 
 def summarize_accuracy(classes: np.ndarray, max_abs_error: float) -> AccuracyCheck:
-    """From rows of labels and of the classes that PyTorch, float32 and int8 choose."""
+    """Compare labels with the classes that PyTorch, float32 and int8 choose."""
     labels, exact, plain, small = classes
     return AccuracyCheck(
         torch_accuracy=float((exact == labels).mean()),

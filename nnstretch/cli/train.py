@@ -138,7 +138,9 @@ def refuse_own_input(out: Path, files: Mapping[str, str | None]) -> None:
 
 
 def resumed_recipe(recipe: Recipe) -> Recipe:
-    """The same without what is then lost, because the saved state has all weights."""
+    """Return the recipe without what is lost on resuming, because the saved state has all
+    weights.
+    """
     inherit = "weights" if recipe.branched.inherit == "rescaled" else recipe.branched.inherit
     return replace(recipe, start="own", branched=replace(recipe.branched, inherit=inherit))
 
@@ -186,7 +188,7 @@ def networks(
     teacher: str | None = None,
     aloud: bool = False,
 ) -> tuple[nn.Module, nn.Module | None]:
-    """What is trained, and its teacher where the recipe distils.
+    """Return the network to train, and its teacher where the recipe distils.
 
     The original, or any network with --teacher's weights.
 
@@ -231,9 +233,7 @@ def started_or_loaded(recipe: Recipe, weights: str | None) -> nn.Module:
 
 
 def same_kernels(one: nn.Module, other: nn.Module) -> int:
-    """How many kernels two networks of other seeds share, which then come from a file or a seed of
-    their own; constants are nobody's.
-    """
+    """Count the kernels that two networks of other seeds share; constants do not count."""
     pairs = zip(one.parameters(), other.parameters(), strict=False)
     return sum(
         a.ndim > 1 and a.shape == b.shape and bool((a == b).all()) and float(a.detach().std()) > 0
@@ -242,7 +242,7 @@ def same_kernels(one: nn.Module, other: nn.Module) -> int:
 
 
 def tell(recipe: Recipe, what: str) -> None:
-    """Of several processes the first one speaks."""
+    """Print from the first of several processes only."""
     from nnstretch.train.hardware import process_rank
 
     if process_rank(recipe.trainer) == 0:

@@ -136,7 +136,7 @@ def subgraph_of(
 
 
 def on_placed_processor(draft: SubgraphSpec, time_us: float | None) -> dict[str, float]:
-    """On the processor it is placed on."""
+    """Return the prediction on the processor that the sub-graph is placed on."""
     return (
         {draft.processor: time_us} if draft.predicted_us is not None and time_us is not None else {}
     )

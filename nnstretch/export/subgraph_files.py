@@ -82,7 +82,7 @@ def litert_files(request: ExportRequest, drafts: Sequence[SubgraphSpec]) -> Expo
 def float_files(
     request: ExportRequest, drafts: Sequence[SubgraphSpec], values: Tensors
 ) -> dict[str, bytes]:
-    """As the converter writes them, by the name of the draft."""
+    """Convert every sub-graph in float32; files by the name of the sub-graph."""
     files = {}
     for number, draft in enumerate(drafts):
         request.tell(number, len(drafts), draft.name)

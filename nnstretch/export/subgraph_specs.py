@@ -87,7 +87,7 @@ class ExportRequest:
 
     @property
     def host(self) -> str:
-        """Who merges: the chip's CPU, or the first processor of the plan."""
+        """Return the processor that merges: the chip's CPU, or the first processor of the plan."""
         if self.soc is not None:
             return next(
                 (p.name for p in self.soc.processors if p.kind == "cpu"),
@@ -148,7 +148,7 @@ def subgraph_specs(request: ExportRequest) -> tuple[SubgraphSpec, ...]:
 
 
 def with_alternatives(drafts: Sequence[SubgraphSpec], trial: Trial) -> tuple[SubgraphSpec, ...]:
-    """The same drafts with what the trial says of other processors.
+    """Return the specs with what the trial predicts for other processors.
 
     It has one row for each, in the same order.
     """

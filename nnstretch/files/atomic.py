@@ -63,7 +63,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def read_complete_lines(path: Path) -> list[str]:
-    """Of a journal, without the line that a kill cut off, which goes from the file, too.
+    """Read a journal without the line that a kill cut off, and cut it off the file, too.
 
     Raises BadInput.
     """

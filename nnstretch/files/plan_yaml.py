@@ -178,7 +178,7 @@ def branch_of(data: Any, where: str) -> Branch:
 
 
 def is_ratio(value: Any) -> bool:
-    """Whether it is a share of the original's, spelt `0.5x`."""
+    """Return whether it is a share of the original's, spelt `0.5x`."""
     return (
         isinstance(value, str)
         and RATIO.fullmatch(value) is not None

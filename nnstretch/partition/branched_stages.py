@@ -100,8 +100,8 @@ def with_contention(manifest: Manifest, trial: Trial, soc: Soc, host: str) -> Ma
 
 
 def contention_of(cost: SegmentCost, soc: Soc, together: frozenset[str]) -> float:
-    """How much longer a segment's compute takes while all processors of the pipeline compute than
-    with its own alone.
+    """Return the factor by which a segment's compute grows while all processors of the pipeline
+    compute.
     """
     names = frozenset(branch.processor for branch in cost.branches)
     alone = soc.contention_factor(names) if len(names) > 1 else 1.0

@@ -143,8 +143,9 @@ def notes_of(stage: StageCost) -> dict[str, str]:
 
 
 def module_file(file: SectionFile, stage: StageCost) -> ModuleFile:
-    """Where one replica copies beside its compute and another does not, all copies of the other are
-    part of its compute.
+    """Describe a stage's file.
+
+    Copies count as compute unless every replica copies beside its compute.
     """
     beside = any(share.beside for share in stage.shares)
     return ModuleFile(

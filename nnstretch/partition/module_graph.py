@@ -90,7 +90,7 @@ class ModuleGraph:
         return next(module for module in self.modules if module.name == name)
 
     def sources(self) -> dict[Endpoint, Endpoint]:
-        """Who feeds each end that is fed."""
+        """Return the endpoint that feeds each endpoint that is fed."""
         return {target: source for source, target in self.connections}
 
     def fed_by(self, source: Endpoint) -> tuple[Endpoint, ...]:
@@ -135,7 +135,7 @@ def connection_error(links: ModuleGraph, source: Endpoint, target: Endpoint) -> 
 
 
 def endpoint_error(source: Endpoint, target: Endpoint) -> str | None:
-    """What may be connected to what at all."""
+    """Return why two endpoints may not be connected, whatever their types, or None."""
     from_pipeline, to_pipeline = source.owner == PIPELINE, target.owner == PIPELINE
     if source.owner == target.owner:
         return "both ends belong to " + ("the pipeline" if from_pipeline else "one module")
@@ -234,14 +234,17 @@ def topological_order(links: ModuleGraph) -> tuple[Module, ...]:
 
 
 def require_complete(links: ModuleGraph) -> ModuleGraph:
-    """The same links, if nothing is missing. Raises BadInput that names everything that is."""
+    """Return the module graph if nothing is missing.
+
+    Raises BadInput that names everything that is.
+    """
     if missing := list(missing_connections(links)):
         raise BadInput(f"incomplete pipeline, {'; '.join(missing)}, connect each")
     return links
 
 
 def missing_connections(links: ModuleGraph) -> Iterable[str]:
-    """What is not connected though it must be, by name."""
+    """Return the names of what must be connected and is not."""
     sources = links.sources()
     if not links.modules:
         yield "it has no module"

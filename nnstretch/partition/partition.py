@@ -64,7 +64,7 @@ class StageCost:
 
     @property
     def latency_us(self) -> float:
-        """Of one item, on the slowest replica."""
+        """Return the latency of one item on the slowest replica."""
         return max(share.latency_us for share in self.shares)
 
     @property

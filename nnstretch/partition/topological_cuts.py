@@ -49,7 +49,7 @@ class TopologicalCuts:
 
 
 def chain_cuts(units: int) -> TopologicalCuts:
-    """Those of a chain: unit 0, units 0 and 1, ..."""
+    """Return the cuts of a chain: unit 0, units 0 and 1, ..."""
     return TopologicalCuts(tuple((1 << count) - 1 for count in range(units + 1)), True, units)
 
 

@@ -59,7 +59,7 @@ class Forest:
 
     @property
     def features(self) -> int:
-        """How many columns its rows need at least."""
+        """Return how many columns its rows need at least."""
         return 1 + max((test for tree in self.trees for test in tree.feature), default=-1)
 
     def predict(self, columns: Sequence[Numbers]) -> Numbers:

@@ -198,7 +198,7 @@ class Learned:
         return found.reshape(shape)
 
     def covers(self, kernel: Kernel, /) -> bool:
-        """Whether a kernel of its kind and operators was measured."""
+        """Return whether a kernel of its kind and operators was measured."""
         (form,) = feature_batch((kernel,), ELEMENT_BYTES[self.dtype]).forms
         return self.refusal(form, kernel_family(form)) is None
 

@@ -260,7 +260,7 @@ def fit_model(data: TrainingKernels, growth: TreeSettings | None) -> KernelFamil
 
 
 def flags_of(data: TrainingKernels) -> dict[str, int]:
-    """What tells kernels of one family apart, and how many samples have it."""
+    """Return what tells kernels of one family apart, and how many samples have it."""
     forms = [data.kernels.forms[index] for index in data.kernels.form]
     counts = Counter(
         flag
@@ -351,7 +351,7 @@ def grow_trees(
 
 
 def convert_forest(trees: HistGradientBoostingRegressor) -> Forest:
-    """The same numbers without the library."""
+    """Return scikit-learn's forest as arrays that need no library."""
     return Forest(
         float(np.ravel(trees._baseline_prediction)[0]),
         tuple(convert_tree(one[0].nodes) for one in trees._predictors),

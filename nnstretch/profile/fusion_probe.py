@@ -110,7 +110,7 @@ def follower(op: str, first: Kernel) -> Kernel:
 
 
 def after_activation(meter: Meter, conv: Kernel, found: set[tuple[str, str]]) -> bool:
-    """Whether a sum still joins behind conv + relu."""
+    """Return whether a sum still joins behind conv + relu."""
     if not {("conv", "relu"), ("conv", "add")} <= found:
         return False
     with_relu, total = replace(conv, epilogue=("relu",)), follower("add", conv)

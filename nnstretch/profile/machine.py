@@ -40,7 +40,7 @@ class PinnedProcessor:
 
 
 def allowed_cores() -> tuple[int, ...]:
-    """What this process may run on, which a container may have cut down."""
+    """Return what this process may run on, which a container may have cut down."""
     if hasattr(os, "sched_getaffinity"):
         return tuple(sorted(os.sched_getaffinity(0)))
     return tuple(range(os.cpu_count() or 1))

@@ -310,7 +310,7 @@ def remove_journal(folder: Path) -> None:
 
 
 def quality(where: str, gathering: KernelSampler) -> str:
-    """How quiet the machine was, in one sentence."""
+    """Return how quiet the machine was, in one sentence."""
     spreads = [sample.spread for sample in gathering.samples]
     spread = f", median spread between the quartiles {np.median(spreads):.1%}" if spreads else ""
     text = f"{where}: {len(spreads)} kernels{spread}, {gathering.disturbed} medleys measured again"
@@ -328,7 +328,7 @@ def provenance(
     rows: list[HeldOutNetwork],
     kernels: int,
 ) -> str:
-    """What was measured, by whom, and the held-out error, in one sentence."""
+    """Return what was measured, by whom, and the held-out error, in one sentence."""
     error = next(iter(predictors.values())).relative_error
     how = f"{machine}, {meter.version}, {meter.dtype}, one pinned thread"
     text = f"measured on this machine ({how}), {kernels} kernels, left-out error {error:.1%} (rms)"

@@ -117,8 +117,7 @@ def fit_line(points: Sequence[tuple[float, float]]) -> Link:
 
 
 def measure_contention(meter: Meter, kernels: Sequence[Kernel], other: int) -> float | None:
-    """How much slower these kernels are, all together, while a second process runs the same ones on
-    another core; at least 1.
+    """Measure how much slower kernels are while a second process runs the same ones; at least 1.
 
     None where it could not be measured.
     """

@@ -290,7 +290,7 @@ def space_chapter(story: ReportData) -> Markup:
 
 
 def _gap(story: ReportData) -> str:
-    """How far the best plan may still be from the best possible one."""
+    """Return how far the best plan may still be from the best possible one."""
     plan, bound_ms = story.plan, story.search.lower_bound_ms if story.search else None
     return f", gap {percent(plan.latency_ms / bound_ms - 1, 2)}" if plan and bound_ms else ""
 

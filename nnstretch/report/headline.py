@@ -68,7 +68,7 @@ def _uncalibrated(story: ReportData) -> Markup | None:
 
 
 def speedup_caveat() -> Markup:
-    """What the kinds of milliseconds are."""
+    """Explain what the kinds of milliseconds are."""
     kinds = join(join((tag("strong", kind), f" {says} ")) for kind, says in KINDS)
     return tag("p", HONEST_START, kinds, HONEST_END, class_="honest")
 
@@ -129,7 +129,7 @@ def _split(story: ReportData) -> Markup | None:
 
 
 def _verdict(story: ReportData) -> Markup | None:
-    """Whether the gain is larger than what the predictor gets wrong."""
+    """Return whether the gain is larger than what the predictor gets wrong."""
     plan = story.plan
     if not plan or plan.error_ms is None or plan.iso_mac_latency_ms is None:
         return None

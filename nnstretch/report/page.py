@@ -84,7 +84,7 @@ def _branched(story: ReportData) -> bool:
 
 
 def _chapters(story: ReportData) -> tuple[tuple[str, str, Callable[[ReportData], Markup]], ...]:
-    """Of the branched network; provenance is of both."""
+    """Return the chapters of a branched network; provenance is of both kinds."""
     return CHAPTERS if _branched(story) else CHAPTERS[-1:]
 
 

@@ -68,7 +68,7 @@ MEANINGS = (
 
 
 def stream_headline(story: PipelineReportData) -> Markup:
-    """How many results a second, beside what, and how close to what the slowest stage allows."""
+    """Show results per second, beside what, and how close to what the slowest stage allows."""
     run = story.run
     if run is None:
         return tag(
@@ -287,7 +287,7 @@ def _off(predicted_ms: float, found_ms: float) -> str:
 
 
 def _waits(run: StreamSummary) -> Markup | None:
-    """Where each worker's time went; a virtual clock does not say."""
+    """Show where each worker's time went; a virtual clock does not say."""
     rows = [(stage, _parts(stage)) for stage in run.stages]
     if not any(sum(parts) for _, parts in rows):
         return None

@@ -72,11 +72,14 @@ def allocate_all(manifest: Manifest, met: Mapping[str, int]) -> dict[str, np.nda
 
 
 def no_merge() -> None:
-    """What a merge does whose branches wrote side by side."""
+    """Do nothing: stands for a merge whose inputs were written in place."""
 
 
 def bind(backend: Backend, reads: Mapping[str, np.ndarray], writes: Sequence[np.ndarray]) -> Call:
-    """What runs a sub-graph on these arrays; who cannot be wired has its outputs copied."""
+    """Return a call that runs a sub-graph on these arrays.
+
+    Outputs are copied where binding is unsupported.
+    """
     if isinstance(backend, BindableBackend):
         return backend.bind(reads, writes)
 

@@ -40,7 +40,7 @@ def in_place_merges(manifest: Manifest, backends: Mapping[str, Backend]) -> dict
 
 
 def concat_axis(sub: Subgraph) -> int | None:
-    """Where the inputs differ in one axis at most and make up the output along it, all held alike.
+    """Return the one axis along which the inputs make up the output, all held alike, or None.
 
     Else None.
     """
@@ -66,7 +66,7 @@ def shape_without(port: Port, axis: int) -> tuple[int, ...]:
 
 
 def is_plain_concat(sub: Subgraph, backend: Backend, axis: int) -> bool:
-    """Whether the file copies its inputs side by side.
+    """Return whether the file copies its inputs side by side.
 
     One that cannot run says so when it is called, not here.
     """
@@ -104,7 +104,7 @@ def slice_view(whole: np.ndarray, axis: int, begin: int, size: int) -> np.ndarra
 
 
 def copy_into(target: np.ndarray) -> Callable[[np.ndarray], None]:
-    """What copies a contiguous array of its shape and type to `target`.
+    """Return a call that copies a contiguous array of its shape and type to `target`.
 
     What lies between two gaps is moved as one element: channels of a pixel are few, and numpy takes
     as long for each as for hundreds.

@@ -107,7 +107,7 @@ def simulate_load(
     adaptive: bool,
     tell: Tell,
 ) -> LoadTestResult:
-    """On the virtual clock.
+    """Run clients on the virtual clock.
 
     Every request has the same input, so each plan's numbers are computed once, in the order of the
     schedule.
@@ -222,7 +222,7 @@ def drive_server(
 
 
 def request_end(reply: Reply, expected: Mapping[str, object]) -> tuple[RequestEnd, float]:
-    """How a request ended, and how far its answer is from what it should be."""
+    """Return how a request ended, and how far its answer is from what it should be."""
     try:
         found, error = reply.result(), ""
     except (CancelledError, Exception) as why:

@@ -79,8 +79,8 @@ class LoadedNetwork:
         return BoundNetwork(self.manifest, self._loaded)
 
     def bound_and_filled(self, inputs: Values) -> BoundNetwork:
-        """The same with every tensor computed, one sub-graph after another, from what `inputs`
-        gave.
+        """Return the bound network with every tensor computed from `inputs`, one sub-graph after
+        another.
         """
         wired = self.wired()
         wired.enter(inputs)
@@ -98,7 +98,7 @@ class LoadedNetwork:
             values[name] = output
 
     def results(self, subgraph: str, values: Values) -> Sequence[np.ndarray]:
-        """What one sub-graph makes of `values`, kept nowhere."""
+        """Compute one sub-graph on `values` and keep the result nowhere."""
         run, reads, _ = self._steps[subgraph]
         return run({name: values[name] for name in reads})
 
@@ -131,9 +131,7 @@ class LoadedNetwork:
         return values
 
     def random_inputs(self, seed: int) -> Values:
-        """In PyTorch's order: standard normal numbers, or small counts where the input is an
-        integer.
-        """
+        """Draw inputs in PyTorch's order: standard normal numbers, or small counts for integers."""
         generator = np.random.default_rng(seed)
         return {port.name: random_for_port(port, generator) for port in self.manifest.inputs}
 

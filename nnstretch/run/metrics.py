@@ -82,7 +82,7 @@ def measure(
 
 
 def latency_us(trace: Trace) -> float:
-    """From the arrival of the input, which is time zero."""
+    """Return the time from the arrival of the input, which is time zero, to the last end."""
     return max((span.end_us for span in trace.spans), default=0.0)
 
 
@@ -135,7 +135,7 @@ def _waits_us(tasks: Iterable[Task], trace: Trace, held: bool) -> dict[str, floa
 
 
 def _previous_end_us(trace: Trace) -> dict[str, float]:
-    """By task, when its processor ended the one before it."""
+    """Return when each task's processor ended the one before it."""
     free_us: dict[str, float] = {}
     before: dict[str, float] = {}
     for span in sorted(trace.spans, key=lambda span: (span.start_us, span.end_us)):

@@ -60,7 +60,7 @@ class Overlap:
 
 
 def overlap(network: LoadedNetwork, values: Values) -> Overlap | None:
-    """Of the two longest branches of the heaviest segment.
+    """Measure the two longest branches of the heaviest segment at once and alone.
 
     None where no segment has branches on two processors.
 
@@ -117,8 +117,8 @@ def compare_overlap(
 
 
 def repeats_per_round(times_s: Sequence[float]) -> list[int]:
-    """How often each has to run to be busy for a round's share of the budget, and as long as the
-    other.
+    """Return how often each has to run to be busy for a round's share of the budget, and as long as
+    the other.
     """
     times_s = [max(time_s, 1e-6) for time_s in times_s]
     round_s = max(times_s) * max(1, round(BUDGET_S / (4 * ROUNDS) / max(times_s)))
@@ -174,7 +174,7 @@ def run_concurrently(works: Sequence[tuple[Work, int]]) -> float:
 
 
 def holds_gil(work: Work) -> bool:
-    """Whether a Python thread stands still while `work` runs: in most of a few windows."""
+    """Return whether a Python thread stands still while `work` runs: in most of a few windows."""
     steps, stop = [0], threading.Event()
 
     def step() -> None:
@@ -209,7 +209,7 @@ def _round(works: Sequence[tuple[Work, int]], race: Race) -> tuple[tuple[float, 
 
 
 def _times_s(network: LoadedNetwork, values: Values) -> dict[str, float]:
-    """Of every sub-graph, once; leaves every tensor in `values`."""
+    """Time every sub-graph once; leaves every tensor in `values`."""
     times_s = {}
     for sub in network.manifest.subgraphs:
         begin_s = perf_counter()

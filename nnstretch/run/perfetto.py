@@ -85,7 +85,7 @@ def events(traces: Mapping[str, Trace], manifest: Manifest) -> Iterator[Event]:
 
 
 def _spans_and_failures(trace: Trace) -> list[Place]:
-    """Who did what, in the order of starts, and what failed."""
+    """Return spans and failures in the order of their starts."""
     spans = [
         (subgraph_of(span.task), span.processor)
         for span in sorted(trace.spans, key=lambda s: s.start_us)

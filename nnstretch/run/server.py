@@ -280,7 +280,7 @@ class Server:
                 )
 
     def _handle_message(self, what: object) -> bool:
-        """Whether the server is to close."""
+        """Return whether the server is to close."""
         if isinstance(what, SubmitMessage):
             entry = self._open.entries[what.request]
             self._plans.submit(
@@ -303,7 +303,7 @@ class Server:
             )
 
     def _work(self, task: Task) -> None:
-        """On a processor's thread; of a request that is over, nothing is computed any more."""
+        """Compute a task on a processor's thread; for a request that is over, do nothing."""
         plan, name = split_name(task.subgraph)
         if is_probe(task):
             self.networks[plan].results(name, zero_inputs(self.networks[plan], name))

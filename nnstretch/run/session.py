@@ -107,7 +107,7 @@ class Session:
 
     @property
     def backends(self) -> dict[str, str]:
-        """Who computes, by processor.
+        """Return the backend of each processor.
 
         Two names with a comma between where a processor needs both.
         """
@@ -115,24 +115,24 @@ class Session:
 
     @property
     def emulated(self) -> bool:
-        """Whether times are the chip's, predicted, or this host's own."""
+        """Return whether times are the chip's, predicted, or this host's own."""
         return bool(self.durations_us)
 
     @property
     def trace(self) -> Trace:
-        """Of the last run, in microseconds of the chip."""
+        """Return the trace of the last run, in microseconds of the chip."""
         if not isinstance(self._trace, Trace):
             self._trace = self._trace()
         return self._trace
 
     @property
     def latency_us(self) -> float:
-        """Of the last run, from the arrival of its input."""
+        """Return the latency of the last run, from the arrival of its input."""
         return latency_us(self.trace)
 
     @property
     def dilation(self) -> float:
-        """How many times slower than the chip the real clock goes.
+        """Return how many times slower than the chip the real clock goes.
 
         Rehearsed once, 1 on the virtual clock.
         """
@@ -160,7 +160,7 @@ class Session:
         return self.network.outputs(values, raw)
 
     def compute(self, values: Values) -> None:
-        """The same from what `Network.inputs` gave, to which this adds the outputs.
+        """Compute all sub-graphs on what `LoadedNetwork.inputs` gave, and add the outputs to it.
 
         What is timed where only computing counts.
         """
@@ -200,7 +200,7 @@ class Session:
         return other
 
     def overlap(self, inputs: Given) -> Overlap | None:
-        """Whether branches truly run at once on this host; None where nothing can.
+        """Return whether branches truly run at once on this host; None where nothing can.
 
         One processor, or no branches.
         """
@@ -256,7 +256,7 @@ class Session:
         )
 
     def _run_static(self, values: Values) -> Callable[[], Trace]:
-        """As fast as this host can: the order is decided once and repeated.
+        """Run as fast as this host can: the order is decided once and repeated.
 
         What makes its trace.
         """
@@ -343,14 +343,12 @@ class Session:
 
 
 def trace_of_static_run(ran: RunTimes, tasks: tuple[Task, ...], met: Mapping[str, int]) -> Trace:
-    """Of a run on lists; it knows no session, which could not go otherwise before its trace
-    goes.
-    """
+    """Return the trace of a static run; keeps no reference to the session."""
     return restore_noops(ran.trace(), tasks, met, ran.durations_us)
 
 
 def nothing_to_close() -> None:
-    """How the threads end of a session that has none."""
+    """Do nothing: stands for closing the threads of a session that has none."""
 
 
 def _check_choice(what: str, value: str, choices: tuple[str, ...]) -> None:
@@ -359,7 +357,7 @@ def _check_choice(what: str, value: str, choices: tuple[str, ...]) -> None:
 
 
 def _processors(bundle: Bundle, soc: str | Soc | None) -> tuple[Processor, ...]:
-    """Those that the bundle uses, as the chip describes them."""
+    """Return the processors that the bundle uses, as the chip describes them."""
     used = dict.fromkeys(sub.processor for sub in bundle.manifest.subgraphs)
     made_for = bundle.manifest.soc
     name = soc.name if isinstance(soc, Soc) else soc

@@ -50,7 +50,7 @@ def to_port(port: Port, array: object, what: str = "") -> np.ndarray:
 
 
 def matches_spec(array: object, spec: TensorSpec) -> bool:
-    """Whether it is an array of exactly this shape and type, without a mask."""
+    """Return whether it is an array of exactly this shape and type, without a mask."""
     return (
         isinstance(array, np.ndarray)
         and (array.shape, str(array.dtype)) == (spec.shape, spec.dtype)
@@ -59,12 +59,12 @@ def matches_spec(array: object, spec: TensorSpec) -> bool:
 
 
 def is_masked_array(array: np.ndarray) -> bool:
-    """Whether it has a mask, which no network heeds."""
+    """Return whether it has a mask, which no network heeds."""
     return isinstance(array, np.ma.MaskedArray)
 
 
 def describe_value(array: object) -> str:
-    """What was given, for messages."""
+    """Return what was given, for messages."""
     if not isinstance(array, np.ndarray):
         return f"{type(array).__name__}, not a numpy array"
     mask = (
@@ -76,7 +76,7 @@ def describe_value(array: object) -> str:
 
 
 def count_non_finite(array: np.ndarray) -> int:
-    """How many numbers are NaN or infinite.
+    """Return how many numbers are NaN or infinite.
 
     Then the largest or the smallest is, too: to ask those first is far faster.
     """
@@ -86,7 +86,7 @@ def count_non_finite(array: np.ndarray) -> int:
 
 
 def from_port(port: Port, array: np.ndarray) -> np.ndarray:
-    """What a port holds, in PyTorch's form."""
+    """Return what a port holds, in PyTorch's form."""
     array = array.transpose(TO_FIRST) if port.layout == "NHWC" else array
     return np.asarray(dequantize(array, port) if port.scale else array, order="C")
 
@@ -102,7 +102,7 @@ def dequantize(values: np.ndarray, port: Port) -> np.ndarray:
 
 
 def random_for_port(port: Port, generator: np.random.Generator) -> np.ndarray:
-    """In PyTorch's form: standard normal numbers, or small counts where the port holds integers."""
+    """Draw values in PyTorch's form: standard normal numbers, or small counts for integers."""
     shape, dtype = torch_form(port)
     kind = np.dtype(dtype)
     return (

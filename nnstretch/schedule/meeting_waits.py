@@ -27,7 +27,8 @@ class MeetingWait:
 
 
 def meeting_waits(tasks: Iterable[Task], trace: Trace) -> tuple[MeetingWait, ...]:
-    """Of every task that needs more than one other, in the order of its needs' names.
+    """Return the waits at every task that needs more than one other, in the order of its
+    needs' names.
 
     Waking the host is the meeting task's own time.
     """

@@ -149,7 +149,7 @@ class MultiPlanScheduler:
 def plan_durations_us(
     manifests: Mapping[str, Manifest], processors: Sequence[Processor] = ()
 ) -> dict[tuple[str, str], float]:
-    """Of all plans, by (PLAN/SUBGRAPH, processor).
+    """Return the durations of all plans, by (PLAN/SUBGRAPH, processor).
 
     Without what `processors` hold the host for (`handovers_us_of`).
     """
@@ -163,8 +163,8 @@ def plan_durations_us(
 def plan_enqueue_us(
     manifests: Mapping[str, Manifest], processors: Sequence[Processor]
 ) -> dict[tuple[str, str], float]:
-    """How long the host is held to hand over each sub-graph of all plans, where anybody predicted
-    it to run.
+    """Return the enqueue times of each sub-graph of all plans, on every processor it is
+    predicted for.
     """
     return {
         key: us
@@ -176,7 +176,7 @@ def plan_enqueue_us(
 def rebalancer_for(
     variants: Sequence[PlanVariant], costs: TaskCosts, caution: RebalancingSettings
 ) -> Rebalancer:
-    """What is long and what is long ago is counted in latencies of the fastest plan."""
+    """Return a rebalancer whose times are counted in latencies of the fastest plan."""
     latency_us = max(1.0, min(variant.latency_us({}) for variant in variants))
     return Rebalancer(
         costs,
@@ -196,7 +196,7 @@ def split_name(subgraph: str) -> tuple[str, str]:
 
 
 def is_adaptive(manifests: Mapping[str, Manifest], wanted: bool | None, where: str) -> bool:
-    """Whether to move between plans: as wanted, else where there are several and all are predicted.
+    """Return whether to move between plans: as asked for, else where several are all predicted.
 
     Raises BadInput where it cannot.
     """

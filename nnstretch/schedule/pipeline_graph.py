@@ -107,7 +107,7 @@ def step_name(stage: str, part: str) -> str:
 
 
 def copy_step_name(processor: str) -> str:
-    """Who copies to and from a device."""
+    """Return the name of the step that copies to or from a device."""
     return f"{processor}.{COPY}"
 
 
@@ -163,7 +163,7 @@ def in_flight_limit(flow: StageGraph) -> int:
 
 
 def processor_of_item(stage: PipelineStage, item: int, planned: str) -> str:
-    """Where a sub-graph of a stage, or the stage's function, runs for an item."""
+    """Return the processor of a sub-graph, or of a Python stage, for an item."""
     return stage.replica_names[item % len(stage.replica_names)] if stage.replica_names else planned
 
 

@@ -165,7 +165,7 @@ class ProcessorForecast:
     def with_queued(
         self, rest: RemainingTasks, moved: Mapping[str, str], costs: TaskCosts
     ) -> ProcessorForecast:
-        """The same with the ready tasks of a request handed out, too."""
+        """Return the forecast with the ready tasks of a request dispatched, too."""
         free_us = dict(self.free_us)
         for task in (task for task in rest.tasks if task.name in rest.ready):
             processor = moved.get(task.name) or task.processor or ""
@@ -240,7 +240,7 @@ class Rebalancer:
             self.slowdowns.observe(processor, flight.quiet_us, took_us, now_us)
 
     def forecast(self, processors: Iterable[str], now_us: float) -> ProcessorForecast:
-        """Of those that are there.
+        """Return the forecast of the processors that are there.
 
         One whose task is late is at least as slow as that task already shows.
         """
@@ -264,7 +264,7 @@ class Rebalancer:
         return found
 
     def moves(self, rests: Sequence[RemainingTasks], outlook: ProcessorForecast) -> dict[str, str]:
-        """Of several requests, the oldest first.
+        """Return the moves of several requests, the oldest first.
 
         Who comes later finds processors as those before leave them.
         """
@@ -276,7 +276,7 @@ class Rebalancer:
         return found
 
     def any_slow(self, outlook: ProcessorForecast) -> bool:
-        """Whether anything can move at all."""
+        """Return whether anything can move at all."""
         return any(factor > self.caution.slow for factor in outlook.slow.values())
 
     def _is_late(self, processor: str, now_us: float) -> float:

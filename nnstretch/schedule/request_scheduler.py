@@ -182,7 +182,7 @@ class RequestScheduler:
         return self.handle(event)
 
     def dispatch(self) -> None:
-        """What is ready, as far as there is room."""
+        """Submit ready tasks as far as there is room."""
         self._check_processors()
         for task, processor in dispatch(self._board, self._policy, self._executor, self._place()):
             self._running[task.name] = task.request
@@ -192,7 +192,7 @@ class RequestScheduler:
                 self._mover.on_dispatch(task, processor.name, self._executor.now_us)
 
     def handle(self, event: Span | Failure | TimerEvent) -> Hashable:
-        """What an event means; the subject of an alarm that is not the service's own, else True."""
+        """Handle an event; return the tag of a timer that is not the scheduler's own, else True."""
         if self.heard is not None:
             self.heard(event)
         if isinstance(event, TimerEvent):
@@ -240,7 +240,7 @@ class RequestScheduler:
                 self._close(number, no_processor_error(number))
 
     def _expire_deadlines(self) -> None:
-        """Who has missed a deadline; then wait for the next one."""
+        """End requests that have missed their deadline; then wait for the next one."""
         self._next_us = inf
         while self._deadlines and self._deadlines[0][0] <= self._executor.now_us:
             at_us, late = heapq.heappop(self._deadlines)
@@ -285,7 +285,7 @@ class RequestScheduler:
         )
 
     def _failover_processor(self, task: Task) -> Task:
-        """Where a task is to run while some processor is away."""
+        """Return the task on the processor that takes over while its own is away."""
         if task.processor is None or any(
             processor.name == task.processor for processor in self.alive
         ):
@@ -330,7 +330,7 @@ def no_processor_error(number: int) -> ProcessorFailed:
 def fastest_replacement(
     task: Task, alive: Sequence[Processor], durations_us: Mapping[tuple[str, str], float]
 ) -> str:
-    """Who takes over: the fastest of those with a predicted time.
+    """Return the fastest processor among those with a predicted time.
 
     Where none has one, a CPU, or the first.
     """

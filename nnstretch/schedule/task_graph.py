@@ -86,7 +86,7 @@ def subgraph_of(task: str) -> str:
 
 
 def serialize(tasks: Iterable[Task]) -> tuple[Task, ...]:
-    """The same tasks one after another, for comparison: each also needs the one before it."""
+    """Return the tasks one after another, for comparison: each also needs the one before it."""
     chain: list[Task] = []
     for task in tasks:
         chain.append(replace(task, needs=task.needs | {chain[-1].name}) if chain else task)
@@ -96,7 +96,7 @@ def serialize(tasks: Iterable[Task]) -> tuple[Task, ...]:
 def enqueue_times_us(
     manifest: Manifest, processors: Iterable[Processor], prefix: str = ""
 ) -> dict[tuple[str, str], float]:
-    """How long the host is held to start a branch, by (`prefix` and sub-graph, processor).
+    """Return the host time to enqueue each branch, by (`prefix` and sub-graph, processor).
 
     Where a segment pays no synchronisation its data stays on the processor: the next sub-graph is
     enqueued behind a running one.
@@ -153,5 +153,5 @@ def critical_path_us(tasks: Iterable[Task], duration_us: Callable[[Task], float]
 
 
 def duration_as_placed(durations_us: Mapping[tuple[str, str], float]) -> Callable[[Task], float]:
-    """How long a task takes where its plan put it."""
+    """Return how long a task takes where its plan put it."""
     return lambda task: durations_us[task.subgraph, task.processor or ""]

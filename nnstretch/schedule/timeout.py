@@ -31,7 +31,7 @@ class Timeout:
 
     @property
     def for_lock_s(self) -> float:
-        """The same as a lock's `acquire` wants it."""
+        """Return the seconds that are left, as a lock's `acquire` wants them."""
         return -1 if (left_s := self.left_s) is None else max(0.0, left_s)
 
     def __str__(self) -> str:

@@ -131,7 +131,7 @@ def kernel_weights(graph: Graph) -> Iterator[str]:
 
 
 def refine_groups(analyst: ChannelAnalysis) -> Mapping[tuple[str, int], frozenset[int]]:
-    """Where weights begin new groups, when every group that was cut whole becomes two."""
+    """Return where weights begin new groups, when every group that was cut becomes two."""
     cut_at: dict[tuple[int, int], set[int]] = {}
     for group, offset in analyst.marks:
         cut_at.setdefault((analyst.find(group), analyst.base[group]), set()).add(offset)

@@ -69,7 +69,7 @@ def unify_operands(a: ChannelAnalysis, node: Node, left: Dim, right: Dim) -> Dim
 
 
 def carries_input(a: ChannelAnalysis, dim: Dim) -> bool:
-    """Whether the dimension is the section's input itself, tied to nothing pinned."""
+    """Return whether the dimension is the section's input itself, tied to nothing pinned."""
     roots = {a.find(g) for g in a.inputs}
     groups = [part.group for part in dim]
     return all(g is not None and a.find(g) in roots and not a.is_pinned(g) for g in groups)

@@ -141,7 +141,7 @@ FUSED = {
 
 
 def inside_kernel(graph: Graph, cut: Cut, readers: tuple[Node, ...]) -> bool:
-    """Whether the tensor only feeds the epilogue of the operator that writes it."""
+    """Return whether the tensor only feeds the epilogue of the operator that writes it."""
     node = graph.nodes[cut.position]
     if len(readers) != 1:
         return False
@@ -153,7 +153,7 @@ def inside_kernel(graph: Graph, cut: Cut, readers: tuple[Node, ...]) -> bool:
 
 
 def before_window(graph: Graph, cut: Cut) -> bool:
-    """Whether the tensor is a map padded for the one convolution that reads it.
+    """Return whether the tensor is a map padded for the one convolution that reads it.
 
     Nothing is gained by meeting there.
 

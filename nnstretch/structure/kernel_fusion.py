@@ -226,7 +226,7 @@ class KernelFuser:
         return self.readers.get(value, 0) == 1 and value not in self.graph.outputs
 
     def joins(self, node: Node, values: list[str], home: int) -> bool:
-        """Whether the latest launch can go on with this node.
+        """Return whether the latest launch can go on with this node.
 
         Everything else it reads exists by then.
         """
@@ -341,7 +341,10 @@ class KernelFuser:
         }
 
     def weight_elements(self, nodes: list[Node]) -> int:
-        """As deployed: a batch norm behind a convolution leaves only one bias per channel."""
+        """Count weights as deployed.
+
+        A batch norm behind a convolution leaves only one bias per channel.
+        """
         names = dict.fromkeys(
             n
             for node in nodes
@@ -404,7 +407,7 @@ def batch_of(spec: TensorSpec) -> int:
 
 
 def channels(spec: TensorSpec) -> int:
-    """Of NCHW maps, NLC tokens and NC vectors."""
+    """Return the channels of NCHW maps, NLC tokens and NC vectors."""
     return spec.shape[1] if len(spec.shape) >= 4 else spec.shape[-1] if spec.shape else 1
 
 

@@ -24,8 +24,8 @@ def insert_layout_conversions(
     entry: str = PLAIN,
     leave: bool = False,
 ) -> tuple[tuple[Kernel, ...], dict[str, str]]:
-    """The same kernels in the same order, and before each the copies it needs, one per value and
-    direction; and every value's layout.
+    """Return the kernels with the copies each needs before it, one per value and direction, and all
+    layouts.
 
     `entry` is the layout of the graph's inputs; `leave` hands outputs over in the layout they have.
     """

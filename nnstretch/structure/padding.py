@@ -29,7 +29,7 @@ def padded_as_same(graph: Graph) -> dict[str, Node]:
 
 
 def is_same_padding(pad: Node, reader: Node, specs: Mapping[str, TensorSpec]) -> bool:
-    """Whether zeros go around a map as SAME puts them.
+    """Return whether zeros go around a map as SAME puts them.
 
     No more than windows need, the odd one at the end.
     """

@@ -63,8 +63,8 @@ class StudyConfig:
 
     @property
     def uses_predicted_latency(self) -> bool:
-        """Whether predicted latency is among the objectives, so that the exact optimum is one of
-        theirs.
+        """Return whether predicted latency is among the objectives, so that the exact optimum is
+        one of theirs.
         """
         return self.objective in ("latency", "both")
 
@@ -73,7 +73,7 @@ class StudyConfig:
         return self.objective in ("accuracy", "both")
 
     def to_flat_json(self) -> dict[str, Any]:
-        """As JSON, one level deep; an absent bound is null."""
+        """Return the configuration as JSON, one level deep; an absent bound is null."""
         pairs: dict[str, Any] = {}
         for key, value in asdict(self).items():
             pairs |= flatten_mapping(value, f"{key}.") if isinstance(value, dict) else {key: value}

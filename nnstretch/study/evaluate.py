@@ -85,7 +85,7 @@ class PlanEvaluator:
         )
 
     def estimate_trial(self, lowered: LoweredNetwork) -> Trial:
-        """As `stretch.pricing.price`, beside the fastest of the study's processors, used or not.
+        """Estimate a plan beside the fastest of the study's processors, used or not.
 
         So the exact search has it.
         """
@@ -121,7 +121,7 @@ class PlanEvaluator:
 def constraint_violations(
     trial: Trial, limits: SegmentLimits, bounds: MacAndParamBounds, soc: Soc
 ) -> dict[str, float]:
-    """How far a plan is beyond each of its limits, as a share of the limit.
+    """Return how far a plan is beyond each of its limits, as a share of the limit.
 
     Limits that cannot be broken are left out.
     """

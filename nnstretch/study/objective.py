@@ -46,7 +46,7 @@ class Objectives:
     """Of the original, by the input shape it was captured at."""
 
     def measure_objectives(self, verdict: Evaluation, report: AccuracyCallback) -> dict[str, float]:
-        """By metric: `latency_ms`, `measured_ms`, `accuracy`.
+        """Measure the objectives, by metric: `latency_ms`, `measured_ms`, `accuracy`.
 
         Raises Behind, and what exporting or training raises.
         """
@@ -104,7 +104,7 @@ class Objectives:
 def should_prune_training(
     accuracy: float, epoch: int, latency_ms: float, rivals: Sequence[tuple[float, Sequence[float]]]
 ) -> bool:
-    """Whether a training of two objectives may stop.
+    """Return whether a training of two objectives may stop.
 
     At this epoch, most trials that are as fast were more accurate.
 

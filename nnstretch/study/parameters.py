@@ -102,7 +102,7 @@ class PlanSpace:
 
     @cached_property
     def unused_defaults(self) -> dict[str, ParameterValue]:
-        """What parameters say that a plan does not use.
+        """Return values for parameters that a plan does not use.
 
         The original, unbranched, on the first processor.
         """

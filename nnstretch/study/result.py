@@ -33,7 +33,7 @@ def feasible_trials(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
 def dominates(
     one: Sequence[float], two: Sequence[float], directions: Sequence[StudyDirection]
 ) -> bool:
-    """Whether values `one` dominate `two`: nowhere worse, somewhere better."""
+    """Return whether values `one` dominate `two`: nowhere worse, somewhere better."""
     signed = [
         (-a, -b) if d == StudyDirection.MAXIMIZE else (a, b)
         for a, b, d in zip(one, two, directions, strict=True)
@@ -44,7 +44,10 @@ def dominates(
 def best_trials(
     trials: Sequence[FrozenTrial], directions: Sequence[StudyDirection]
 ) -> list[FrozenTrial]:
-    """Of one objective the best few, of two the front; equal plans once, the first to be told."""
+    """Return the best few of one objective, the front of two.
+
+    Equal plans once, the first reported.
+    """
     once = {t.user_attrs.get("plan", t.number): t for t in reversed(feasible_trials(trials))}
     found = [
         t

@@ -68,13 +68,13 @@ def finished_trials(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
 
 
 def can_start_trial(trials: Sequence[FrozenTrial], wanted: int) -> bool:
-    """Whether another trial may start at all; waiting ones are asked for first."""
+    """Return whether another trial may start at all; waiting ones are asked for first."""
     busy = [t for t in trials if t.state == TrialState.RUNNING]
     return len(finished_trials(trials)) + len(busy) + len(orphaned_trials(trials)) < wanted
 
 
 def repetition_key(trial: FrozenTrial) -> tuple[str, int] | None:
-    """What two trials must not have in common.
+    """Return what two trials must not have in common.
 
     The trial they repeat, or the warm start they are.
     """
@@ -125,7 +125,7 @@ def must_repeat(trial: FrozenTrial, by_number: dict[int, FrozenTrial]) -> bool:
 
 
 def count_failed_attempts(trial: FrozenTrial, by_number: dict[int, FrozenTrial]) -> int:
-    """How often a trial was run to a bad end; being interrupted by its user is none."""
+    """Return how often a trial was run to a bad end; being interrupted by its user is none."""
     chain = [
         *(by_number[n] for n in trial.system_attrs.get(RETRY_HISTORY_KEY, []) if n in by_number),
         trial,
@@ -144,7 +144,7 @@ def abandoned_trials(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
 
 
 def repeat_trial(trial: FrozenTrial) -> FrozenTrial:
-    """The same trial, waiting."""
+    """Add the trial again, waiting."""
     kept = {
         key: value
         for key, value in trial.system_attrs.items()

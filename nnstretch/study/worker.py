@@ -158,7 +158,7 @@ class StudyWorker:
         return [values[name] for name in METRICS[self.config.objective]]
 
     def reuse_objectives(self, trial: Trial) -> list[float] | None:
-        """What the same plan was worth before.
+        """Return the objectives of the same plan measured before.
 
         Many parameters spell one plan, and training it twice would teach nothing.
         """

@@ -136,7 +136,7 @@ def initialize_network(module: M, recipe: Recipe) -> M:
 
 
 def has_pretrained_weights(model: str) -> bool:
-    """Whether a model comes with weights by its own word.
+    """Return whether a model comes with weights by its own word.
 
     A file, torchvision's `weights=`, timm's `pretrained=true` or `checkpoint_path=`.
     """
@@ -149,7 +149,7 @@ def has_pretrained_weights(model: str) -> bool:
 
 
 def has_pretrained_classifier(model: str) -> bool:
-    """Whether its scores of classes are trained, too.
+    """Return whether its scores of classes are trained, too.
 
     Timm leaves out a head of another size, and draws one.
     """

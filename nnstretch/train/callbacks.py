@@ -144,7 +144,7 @@ class Records(lightning.Callback):
         self._images, self._learning_rate, self._saved_step, self._logged_step = 0, 0.0, 0, 0
 
     def on_fit_start(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
-        """What was resumed is known by now."""
+        """Check what was resumed, which is known by now."""
         done, asked = len(self.epochs), trainer.max_epochs or 0
         if done > asked:
             raise BadInput(

@@ -102,7 +102,7 @@ class Classifier(LightningModule):
 
     @property
     def evaluated_network(self) -> nn.Module:
-        """What is validated and kept: the running average where there is one."""
+        """Return the network that is validated and kept: the running average where there is one."""
         return self.average if self.average is not None else self.network
 
     def forward(self, images: Tensor) -> Tensor:
@@ -222,7 +222,7 @@ class Classifier(LightningModule):
         )
 
     def validation_step(self, batch: ImageBatch, batch_number: int) -> None:
-        """In fp32, because that is the network which is exported."""
+        """Validate in fp32, because that is the network which is exported."""
         self.report_unreadable(batch)
         if not len(batch):
             return

@@ -40,7 +40,7 @@ def process_rank(wanted: TrainerSettings) -> int:
 
 
 def is_started_by_slurm() -> bool:
-    """Whether `srun` started this process, as Lightning sees it.
+    """Return whether `srun` started this process, as Lightning sees it.
 
     Torchrun may have been started by it.
     """
@@ -87,12 +87,12 @@ def resolve_precision(wanted: TrainerSettings, accelerator: str) -> str:
 
 
 def precision_name(precision: str | None) -> str:
-    """What a recipe calls Lightning's precision."""
+    """Return what a recipe calls Lightning's precision."""
     return next(name for name, called in LIGHTNING_PRECISIONS.items() if called == precision)
 
 
 def tensor_memory_format(wanted: TrainerSettings) -> torch.memory_format:
-    """In which order images, weights and features lie in memory."""
+    """Return the order in which images, weights and features lie in memory."""
     return torch.channels_last if wanted.channels_last else torch.contiguous_format
 
 

@@ -9,8 +9,9 @@ from nnstretch.train.recipe import LossSettings
 
 
 def label_loss(student: Tensor, labels: Tensor, loss: LossSettings) -> Tensor:
-    """Of the labels alone: class numbers of [images], or shares of [images, classes] where images
-    were mixed.
+    """Return the loss on labels alone.
+
+    Class numbers of [images], or shares of [images, classes].
     """
     if loss.kind == "softmax":
         return functional.cross_entropy(student, labels, label_smoothing=loss.label_smoothing)

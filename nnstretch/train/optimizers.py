@@ -62,7 +62,7 @@ def make_optimizer(
 
 
 def match_memory_layout(weight: Tensor, value: Any) -> Any:
-    """The same numbers in the memory order of `weight`; what is not of its shape stays as it is."""
+    """Return the numbers in the memory order of `weight`; other shapes stay as they are."""
     if not isinstance(value, Tensor) or value.shape != weight.shape:
         return value
     return torch.empty_like(weight, dtype=value.dtype, requires_grad=False).copy_(value)

@@ -113,7 +113,7 @@ to, which `auto` does not.
 
 
 def is_training_folder(out: Path) -> bool:
-    """Whether the recipe there is a whole one, as a training leaves it.
+    """Return whether the recipe there is a whole one, as a training leaves it.
 
     One that is written by hand says what differs from the defaults.
     """
@@ -178,6 +178,6 @@ def is_plan_unchanged(network: StretchedNetwork, out: Path) -> bool:
 
 
 def has_same_plan(network: StretchedNetwork, out: Path) -> bool:
-    """The same weights fit plans that differ in processors, or in how branches meet."""
+    """Return the same weights fit plans that differ in processors, or in how branches meet."""
     before = read_plan(out / PLAN_FILE)
     return replace(before, model=network.plan.model) == network.plan

@@ -30,7 +30,7 @@ def recipe_settings(kind: type = Recipe, prefix: str = "") -> Iterator[tuple[str
 
 
 def setting_descriptions() -> dict[str, str]:
-    """What every dotted key means: the text below its setting in recipe.py."""
+    """Return what every dotted key means: the text below its setting in recipe.py."""
     classes = {
         node.name: node
         for node in ast.parse(inspect.getsource(recipe_nouns)).body

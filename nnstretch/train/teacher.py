@@ -48,7 +48,7 @@ class DistillationTeacher:
             self.watched = features.FeatureTeacher(network, student)
 
     def compared_channels(self, student: nn.Module) -> tuple[Tensor, ...]:
-        """Of every meeting point at which features are compared.
+        """Return the channels of every meeting point at which features are compared.
 
         The original's channel that each channel stands for.
         """

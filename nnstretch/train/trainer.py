@@ -333,8 +333,7 @@ ERROR_EXPLANATIONS = (
 
 @contextmanager
 def explain_failures(out: Path) -> Iterator[None]:
-    """What the machine refuses (no room, no rights, a disk that is gone) is bad input, whoever
-    asked for it.
+    """Turn what the machine refuses (no room, no rights, a disk that is gone) into BadInput.
 
     TensorBoard writes in a thread, which hands its error to the next who asks it to write, and need
     not print it as well.

@@ -45,15 +45,15 @@ def test_modules_that_are_named_exist(page: Path) -> None:
 def commands() -> list[str]:
     lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
     shown = [line.split(" #")[0].strip() for line in lines]
-    return [line for line in shown if line.startswith(".venv/bin/nnstretch ")]
+    verbs = [line for line in shown if line.startswith(".venv/bin/nnstretch ")]
+    # The parser of `train` is built from the recipe: tests/train runs it.
+    return [line for line in verbs if not line.startswith(".venv/bin/nnstretch train")]
 
 
 @pytest.mark.parametrize("command", commands())
 def test_every_command_of_the_readme_parses(command: str) -> None:
     verb, argv = verb_of(shlex.split(command)[1:])
     assert verb.split()[0] in VERBS
-    if verb == "train":
-        pytest.skip("its parser is built from the recipe; tests/train runs it")
     parser_of(verb).parse_args(argv)
 
 

@@ -64,7 +64,7 @@ class OnnxValue:
 
     @property
     def varies_with_batch(self) -> bool:
-        """Whether a constant depends on the batch."""
+        """Return whether a constant depends on the batch."""
         first, *others = self.probes
         return any(
             p is not first and (p.shape != first.shape or not torch.equal(p, first)) for p in others

@@ -73,7 +73,7 @@ def opset_version(model: onnx.ModelProto) -> int:
 
 
 def refuse_unsupported(model: onnx.ModelProto, path: Path) -> None:
-    """What the checker would explain worse, or not at all."""
+    """Refuse what the checker would explain worse, or not at all."""
     opset, newest = opset_version(model), onnx.defs.onnx_opset_version()
     if not MIN_OPSET <= opset <= newest:
         raise UnsupportedOp(

@@ -53,7 +53,7 @@ def path_from_node_name(name: str) -> str:
 
 
 def clean_path(name: str) -> str:
-    """The same name as a dotted path of attributes that a module can have."""
+    """Return the name as a dotted path of attributes that a module can have."""
     return (
         ".".join(clean_attribute(part) for part in name.strip("./:").split(".") if part) or "value"
     )

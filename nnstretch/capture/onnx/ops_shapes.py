@@ -79,9 +79,7 @@ def emit_reshape(
 
 
 def flatten_start(x: OnnxValue, wanted: Sizes) -> int | None:
-    """From which dimension on the target is one run of the source, if it is and the batch lies
-    before it.
-    """
+    """Return the dimension from which on the target is one run of the source, or None."""
     start = len(wanted) - 1
     if any(p.shape[start:] != x.probes[0].shape[start:] for p in x.probes):
         return None

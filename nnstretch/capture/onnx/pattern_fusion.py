@@ -16,7 +16,7 @@ NodesByName = dict[str, Node]
 
 
 def fuse_patterns(nodes: NodesByName, outputs: tuple[str, ...]) -> NodesByName:
-    """The same computation with every pattern replaced where its last node stood."""
+    """Replace every pattern, where its last node stood, by one operator that computes the same."""
     pattern = PatternMatcher(nodes, outputs)
     found = dict(nodes)
     for name, node in nodes.items():
@@ -97,7 +97,7 @@ class PatternMatcher:
         return None
 
     def product_factors(self, node: Node) -> list[Argument]:
-        """What a product of three is made of."""
+        """Return what a product of three is made of."""
         if node.op != "mul.Tensor" or len(node.args) != 2:
             return []
         for one, two in both_orders(node):
@@ -117,7 +117,7 @@ def is_close_number(argument: Argument, wanted: float) -> bool:
 
 
 def multiplies_by(node: Node, factor: float) -> bool:
-    """Whether a node multiplies by a number, or divides by its inverse."""
+    """Return whether a node multiplies by a number, or divides by its inverse."""
     if len(node.args) != 2:
         return False
     wanted = {"mul.Tensor": factor, "div.Tensor": 1 / factor}.get(node.op)

@@ -72,7 +72,7 @@ def single_input(
 
 
 def external_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
-    """What the network reads from outside."""
+    """Return what the network reads from outside."""
     stored = {tensor.name for tensor in model.graph.initializer}
     read = {name for node in model.graph.node for name in node.input}
     return [value for value in model.graph.input if value.name not in stored and value.name in read]

@@ -83,7 +83,7 @@ class NodeContext:
         return value
 
     def layer_path(self, weight: OnnxValue | None = None) -> str:
-        """Where a layer's weights belong.
+        """Return where a layer's weights belong.
 
         Beside the initializer if that is named like one, else at the node.
         """

@@ -45,7 +45,7 @@ class MeasuredPartition:
 
 
 def key_of(partition: Partition) -> Key:
-    """What makes a candidate another one: which nodes are on which processors."""
+    """Return what makes a candidate another one: which nodes are on which processors."""
     pairs = zip(partition.stages, partition.pieces, strict=True)
     return tuple(
         (tuple(share.processor for share in stage.shares), tuple(node.name for node in piece.nodes))

@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
-    """What can be said before anything is loaded. Raises BadInput."""
+    """Refuse what can be refused before anything is loaded. Raises BadInput."""
     cores, replicas = cores_of(args.cores), replicas_of(args.python_replicas)
     python = tuple(name for name in PYTHON if getattr(args, name))
     for name in replicas:

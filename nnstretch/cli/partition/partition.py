@@ -193,7 +193,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def check(args: argparse.Namespace) -> None:
-    """What does not go together, before anything is loaded. Raises BadInput."""
+    """Refuse options that do not go together, before anything is loaded. Raises BadInput."""
     for option, most in (
         ("stages", MOST),
         ("top", MOST_CANDIDATES),

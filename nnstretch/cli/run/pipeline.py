@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
-    """What does not go together, before anything is loaded. Raises BadInput."""
+    """Refuse options that do not go together, before anything is loaded. Raises BadInput."""
     if args.mode != "pipeline":
         alone = {"--allow": args.allow, "--on-error": args.on_error}
         if given := [option for option, value in alone.items() if value is not None]:
@@ -163,7 +163,7 @@ def run_real(
     functions: dict[str, Callable[..., object]],
     emulated: bool,
 ) -> tuple[dict[str, Any], Any]:
-    """On the real clock: as fast as this host can, or where a chip is named at its pace."""
+    """Stream on the real clock: as fast as this host can, or where a chip is named at its pace."""
     from nnstretch.run.metrics import max_abs_error
     from nnstretch.run.pipelines.metrics import (
         measure_pipeline,
@@ -264,7 +264,7 @@ def numbers(
     rows: list[dict[str, Any]],
     busy_us: dict[str, float],
 ) -> dict[str, Any]:
-    """What both clocks say alike."""
+    """Return the numbers that both clocks have."""
     from nnstretch.bundle.pipeline_view import subgraphs_of_stage
     from nnstretch.run.backends.registry import choose_backends, describe_choice
     from nnstretch.run.metrics import percentiles

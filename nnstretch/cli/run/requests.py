@@ -69,7 +69,7 @@ def count(text: str) -> int:
 
 
 def check(args: argparse.Namespace) -> None:
-    """What does not go together, before anything is loaded. Raises BadInput."""
+    """Refuse options that do not go together, before anything is loaded. Raises BadInput."""
     alone = {
         "--clients": args.clients,
         "--deadline-ms": args.deadline_ms,
@@ -141,7 +141,7 @@ def parse_spells(option: str, text: str | None, ends: bool) -> list[tuple[str, f
 def processors_of(
     manifests: dict[str, Manifest], soc: Soc | None, mishaps: Disturbances
 ) -> tuple[Processor, ...]:
-    """Those that plans use, and those that could take over.
+    """Return the processors that plans use, and those that could take over.
 
     Raises UnknownName for a mishap of another.
     """
@@ -246,7 +246,7 @@ def drive_requests(
     tell: Any,
     **how: Any,
 ) -> LoadTestResult:
-    """Of a server, on the real clock; `how` are its own settings."""
+    """Send requests to a server on the real clock; `how` are its own settings."""
     from nnstretch.run.load_test import LoadTestResult, drive_server
     from nnstretch.run.server import Server
 
@@ -336,9 +336,7 @@ def processor_use(processor: str, outcome: LoadTestResult) -> dict[str, float] |
 
 
 def requests_trace(bundle: Bundle, outcome: LoadTestResult) -> tuple[Trace, Manifest]:
-    """What clients' requests ran, and a manifest with the sub-graphs of all plans under the names
-    that its tasks have.
-    """
+    """Return the trace of clients' requests, and a manifest with the sub-graphs of all plans."""
     from nnstretch.schedule.multi_plan import FIRST_PROBE
 
     subs = []

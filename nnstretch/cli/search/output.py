@@ -222,7 +222,7 @@ def show(result: dict[str, Any], console: Any) -> None:
 
 
 def proof_text(found: dict[str, Any]) -> str:
-    """What is proven; a share that is rounded is rounded up, so that it stays true."""
+    """Return what is proven; a share that is rounded is rounded up, so that it stays true."""
     if found["optimal"]:
         return "proven optimal"
     return f"nothing can be more than {math.ceil(found['gap'] * 1000) / 10:.1f}% faster (proven)"

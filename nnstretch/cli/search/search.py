@@ -283,7 +283,7 @@ def views(
     picture: Path | None,
     tick: Any,
 ) -> dict[str, Any]:
-    """What was asked for beside the best plan; nothing more after an interrupt."""
+    """Compute what was asked for beside the best plan; nothing more after an interrupt."""
     from nnstretch.stretch.search.pareto import sensitivity, trace_front
 
     found: dict[str, Any] = {}
@@ -347,7 +347,7 @@ def explain_cut(cut: str, question: SearchRequest) -> list[dict[str, Any]]:
 
 
 def outputs(args: argparse.Namespace) -> tuple[Path | None, Path | None]:
-    """Where the picture and the plan go. Raises BadInput before any long work."""
+    """Return the paths of the picture and the plan. Raises BadInput before any long work."""
     if args.picture is not None and not args.pareto:
         raise BadInput(
             f"cannot draw {args.picture}, there is no front, ask for one with --pareto macs"

@@ -153,7 +153,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_limits(parser: argparse.ArgumentParser) -> None:
-    """As `search` has them."""
+    """Add the limits that `search` has."""
     for name, value, what in (
         ("alpha", 0.5, "communication of a segment over its original latency, at most"),
         ("beta", 0.8, "latency of a branch over the original segment's, at most"),

@@ -297,8 +297,8 @@ def require_packages() -> None:
 
 @contextlib.contextmanager
 def converter_errors(name: str, what: str) -> Iterator[None]:
-    """What a converter or interpreter throws, of any kind, as one line that names the operator
-    where it says which.
+    """Turn what a converter or interpreter throws into one line that names the operator,
+    where known.
     """
     try:
         yield

@@ -25,7 +25,10 @@ class FileIO:
 
 
 def file_io(model: bytes) -> FileIO:
-    """Of a file with one signature, as litert-torch writes it: arguments are args_0, args_1, ..."""
+    """Return inputs and output of a file with one signature, as litert-torch writes it.
+
+    Args_0, args_1, ...
+    """
     parsed = parse_model(model)
     signature, graph = parsed.SignatureDefs(0), parsed.Subgraphs(0)
     inputs = [signature.Inputs(i) for i in range(signature.InputsLength())]
@@ -66,7 +69,8 @@ def quantization_of(tensor: Any) -> tuple[float, int] | None:
 
 
 def with_description(model: bytes, text: str) -> bytes:
-    """The same file with a description, which Netron shows, and all weights inside the flatbuffer.
+    """Return the file with a description, which Netron shows, and all weights inside the
+    flatbuffer.
 
     From 256 KiB on, the quantizer writes weights behind the flatbuffer, at offsets that a new one
     would not keep and that older interpreters (tflite-runtime 2.14) do not know.

@@ -85,7 +85,7 @@ def rename(model: onnx.ModelProto, source: str, target: str) -> None:
 
 
 def merge_onnx(sources: Sequence[Port], target: Port, axis: int, notes: Mapping[str, str]) -> bytes:
-    """What a meeting point computes: outputs side by side."""
+    """Return an ONNX file of a meeting point: outputs side by side."""
     inputs = [
         helper.make_tensor_value_info(p.name, TensorProto.FLOAT, p.spec.shape) for p in sources
     ]

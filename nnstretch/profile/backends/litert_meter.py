@@ -116,7 +116,7 @@ class LiteRTMeter:
 
     @cached_property
     def harness_us(self) -> list[float]:
-        """What an inference costs by copies before it computes anything.
+        """Measure what an inference costs by copies before it computes anything.
 
         One number taken of one tensor, again and again.
         """
@@ -165,7 +165,9 @@ class LoadedTfliteModel:
         self.times_us: list[float] = []
 
     def feed(self) -> None:
-        """In a network, what a kernel reads was just written: it is in the near caches."""
+        """Write new inputs: in a network, what a kernel reads was just written and is in the near
+        caches.
+        """
         for index, data in self.feeds:
             self.interpreter.set_tensor(index, data)
 

@@ -17,7 +17,7 @@ class Meter(Protocol):
 
     @property
     def name(self) -> str:
-        """As `--backend` spells it: onnxruntime, litert, openvino, torch."""
+        """Return the name for `--backend`: onnxruntime, litert, openvino, torch."""
         ...
 
     @property
@@ -30,7 +30,8 @@ class Meter(Protocol):
 
     @property
     def rules(self) -> FusionRules | None:
-        """Where fusion is decided by the converter that writes the files.
+        """Return the fusion rules where the converter that writes the files decides them,
+        else None.
 
         None where the runtime decides, so that it is tested.
         """
@@ -38,11 +39,11 @@ class Meter(Protocol):
 
     @property
     def call_us(self) -> float:
-        """What one call of a deployed sub-graph costs beside its kernels."""
+        """Return what one call of a deployed sub-graph costs beside its kernels."""
         ...
 
     def blocked(self) -> ChannelBlockedLayout | None:
-        """Where it keeps feature maps in blocks of channels, as seen in what it runs.
+        """Return the blocked layout of feature maps, as seen in what the backend runs, or None.
 
         None where it does not.
         """

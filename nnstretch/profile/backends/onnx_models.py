@@ -154,8 +154,7 @@ def sweep(model: OnnxModelBuilder, scratch: str, index: int) -> str:
 def with_blocked_layout(
     model: OnnxModelBuilder, kernel: Kernel, shape: tuple[int, ...], value: str, label: str
 ) -> str:
-    """What a kernel without weights reads in blocks is written in blocks, by a depthwise 1x1
-    convolution.
+    """Add a depthwise 1x1 convolution that writes a map in blocks, for kernels without weights.
 
     Its activation keeps a sum behind it from being fused into it.
     """
@@ -245,7 +244,9 @@ def conv(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
 
 
 def padding(kernel: Kernel) -> list[int]:
-    """As much on each side as makes the map come out with the size it has."""
+    """Return padding that makes the map come out with its size, equal on both sides where
+    possible.
+    """
     sides = inputs_of(kernel)[0][-2:]
     outs = kernel.shape_out[-2:] or (isqrt(kernel.hw_out),) * 2
     total = [

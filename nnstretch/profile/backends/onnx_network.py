@@ -11,6 +11,9 @@ from nnstretch.graph import TensorSpec
 
 
 def to_onnx(module: nn.Module, example: torch.Tensor) -> bytes:
-    """As `nnstretch export` writes it. Raises UnsupportedOp with the exporter's reason."""
+    """Write a module to ONNX as `nnstretch export` does.
+
+    Raises UnsupportedOp with the exporter's reason.
+    """
     target = Port("output", TensorSpec(()))
     return exported(module, example, Port("input", TensorSpec(tuple(example.shape))), target, {})

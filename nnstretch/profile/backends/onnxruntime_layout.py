@@ -41,7 +41,7 @@ def blocked_of(copies: Copies) -> ChannelBlockedLayout | None:
 
 
 def keeps_layout(copies: Copies, op: str) -> bool:
-    """Whether conv, op, conv needs no more copies than conv, conv.
+    """Return whether conv, op, conv needs no more copies than conv, conv.
 
     The first ends in an activation, so nothing fuses.
 

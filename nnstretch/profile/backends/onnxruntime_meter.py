@@ -69,7 +69,7 @@ class OnnxRuntimeMeter:
     def time_with_halving(
         self, models: list[tuple[Kernel, ...]], firsts: list[Kernel], rounds: int
     ) -> list[tuple[float, ...]]:
-        """What the runtime refuses is looked for by halves, so that one refused chain does not cost
+        """Time chains; what the runtime refuses is looked for by halves, so that it does not cost
         the others.
         """
         if not models:
@@ -113,7 +113,7 @@ class OnnxRuntimeMeter:
         return None if found is None else sum(op not in REORDERS for op in found)
 
     def operators(self, chain: tuple[Kernel, ...]) -> list[str] | None:
-        """What ran for a chain, without head, tail and carriers.
+        """Return the operators that ran for a chain, without head, tail and carriers.
 
         None where the runtime refuses it.
         """
@@ -177,7 +177,10 @@ class OnnxRuntimeMeter:
 
     @cached_property
     def recording_us(self) -> float:
-        """What a record adds to a launch: tiny launches with records against the same without."""
+        """Return what a record adds to a launch.
+
+        Tiny launches with records against the same without.
+        """
         model = OnnxModelBuilder()
         value, count = model.read((1, 16)), 60
         for _ in range(count // 2):

@@ -185,9 +185,7 @@ class LoadedOpenVINOModel:
             self.request.set_output_tensor(index, openvino.Tensor(data, shared_memory=True))
 
     def feed(self) -> None:
-        """In a network what a kernel reads was just written, and what it writes was in use
-        before.
-        """
+        """Write inputs and touch outputs, as a network would have just before."""
         for data in self.outputs:
             data.fill(0)
         for fed, data in zip(self.fed, self.data, strict=True):

@@ -39,7 +39,7 @@ def meter_for(backend: str, dtype: str | None = None, device: str = "cpu") -> Me
 
 
 def cuda_devices(backend: str) -> int:
-    """How many CUDA devices a backend can measure here: torch's alone."""
+    """Return how many CUDA devices a backend can measure here: torch's alone."""
     if backend != "torch":
         return 0
     import torch

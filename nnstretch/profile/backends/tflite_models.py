@@ -117,8 +117,9 @@ def inputs(model: TfliteModelBuilder, kernel: Kernel, before: int | None) -> lis
 
 
 def kernel_shape(kernel: Kernel, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """As LiteRT sees it: operators along the last axis find it last already, all other maps are
-    NCHW in PyTorch.
+    """Return a shape as LiteRT sees it.
+
+    Maps are NCHW in PyTorch, operators along the last axis as they are.
     """
     last = kernel.kind in ("linear", "matmul", "softmax") or kernel.op in ("layer_norm", "rms_norm")
     return shape if last or len(shape) != 4 else (shape[0], shape[2], shape[3], shape[1])
@@ -168,8 +169,9 @@ class Padding:
 
 
 def padding(size: int, window: int, stride: int, out: int) -> Padding:
-    """What PyTorch pads: both ends alike where that gives the output's size, or more at the end
-    (ceil mode, TF-style).
+    """Return PyTorch's padding.
+
+    Both ends alike where that gives the output's size, or more at the end.
     """
     for side in dict.fromkeys(((window - 1) // 2, 0, *range(window))):
         if (size + 2 * side - window) // stride + 1 == out and size + 2 * side >= window:
@@ -187,7 +189,7 @@ def end_padding(size: int, window: int, stride: int, out: int) -> Padding:
 
 
 def is_same(size: int, window: int, stride: int, out: int, pad: Padding) -> bool:
-    """Whether TFLite's SAME pads exactly so."""
+    """Return whether TFLite's SAME pads exactly so."""
     total = max(0, (out - 1) * stride + window - size)
     return out == -(-size // stride) and (pad.before, pad.after) == (total // 2, total - total // 2)
 

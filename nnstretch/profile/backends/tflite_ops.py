@@ -234,7 +234,7 @@ def reshape(model: TfliteModelBuilder, kernel: Kernel, value: int, shape: tuple[
 
 
 def slices(model: TfliteModelBuilder, kernel: Kernel, value: int, shape: tuple[int, ...]) -> int:
-    """As many pieces of the first one's size as the kernel writes; the first is the value."""
+    """Add as many slices of the first one's size as the kernel writes; return the first."""
     size = model.shape(value)
     axis = next((i for i, (a, b) in enumerate(zip(size, shape, strict=True)) if a != b), 0)
     found = []

@@ -140,7 +140,7 @@ class TfliteModelBuilder:
         )
 
     def lowest_value(self, like: int) -> int:
-        """What a maximum ignores, in the scale of another value."""
+        """Return what a maximum ignores, in the scale of another value."""
         data = (
             np.full(1, -128, np.int8)
             if self.dtype == "int8"

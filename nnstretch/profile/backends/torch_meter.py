@@ -81,7 +81,7 @@ class TorchMeter:
 
     @property
     def gpu_uuid(self) -> str:
-        """Of the CUDA device, as `energy.find` wants it; empty on the CPU."""
+        """Return the UUID of the CUDA device for its energy meter; empty on the CPU."""
         return (
             f"GPU-{torch.cuda.get_device_properties(self.device).uuid}"
             if self.device.type == "cuda"
@@ -110,7 +110,7 @@ class TorchMeter:
 
     @cached_property
     def framing_us(self) -> float:
-        """What the harness adds: a call of a module that does nothing.
+        """Measure what the harness adds: a call of a module that does nothing.
 
         On CUDA it is part of a launch, as in a network.
         """
@@ -160,7 +160,9 @@ class LoadedTorchKernels:
         self.fed = [data.clone() for data in self.data]
 
     def feed(self) -> None:
-        """In a network, what a kernel reads was just written: it is in the near caches."""
+        """Write new inputs: in a network, what a kernel reads was just written and is in the near
+        caches.
+        """
         for fed, data in zip(self.fed, self.data, strict=True):
             fed.copy_(data)
 

@@ -98,7 +98,7 @@ def build(chain: Sequence[Kernel]) -> EagerChain:
 
 
 def shapes_of(chain: Sequence[Kernel]) -> list[tuple[int, ...]]:
-    """What the module of a chain reads."""
+    """Return the shapes that the module of a chain reads."""
     return [
         shape
         for position, kernel in enumerate(chain)
@@ -269,13 +269,13 @@ def copied(order: list[int]) -> Run:
 
 
 def grown(shape: tuple[int, ...], out: tuple[int, ...]) -> list[int]:
-    """As `F.pad` wants it: the last axis first, both ends of each."""
+    """Return padding as `F.pad` wants it: the last axis first, both ends of each."""
     more = [b - a for a, b in zip(shape, out, strict=True)]
     return [end for size in reversed(more) for end in (size // 2, size - size // 2)]
 
 
 def writes(kernel: Kernel, value: torch.Tensor) -> bool:
-    """Whether a value has the size that the kernel is described with."""
+    """Return whether a value has the size that the kernel is described with."""
     return not kernel.shape_out or value.numel() == prod(kernel.shape_out)
 
 

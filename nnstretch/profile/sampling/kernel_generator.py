@@ -191,8 +191,8 @@ def with_epilogue(recipe: KernelSpec, rules: FusionRules, rng: random.Random, na
 
 
 def can_pad(recipe: KernelSpec) -> bool:
-    """Whether a strided window reaches over the map's edge on one end only, as PyTorch's padding
-    makes it.
+    """Return whether a strided window reaches over the map's edge on one end only, as PyTorch's
+    padding makes it.
     """
     if (
         recipe.kind not in (*CONVOLUTIONS, "pool")

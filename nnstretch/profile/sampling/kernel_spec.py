@@ -93,7 +93,7 @@ def written_elements(recipe: KernelSpec) -> int:
 
 
 def spec_of_kernel(kernel: Kernel) -> KernelSpec:
-    """What is left of a kernel without its epilogue and its names."""
+    """Return a kernel without its epilogue and its names."""
     own = len(kernel.shapes_in) - kernel.epilogue.count("add")
     shapes = kernel.shapes_in[:own]
     return KernelSpec(

@@ -45,9 +45,7 @@ MOST = 1.5
 
 
 def normalize_disturbed(samples: Sequence[Sample]) -> list[Sample]:
-    """What was measured while the machine was clearly slower than usual, divided by how much slower
-    the reference was.
-    """
+    """Divide samples of a clearly slower machine by how much slower the reference was."""
     references = [sample.reference_us for sample in samples if sample.reference_us > 0]
     if not references:
         return list(samples)

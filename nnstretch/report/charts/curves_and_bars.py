@@ -92,7 +92,7 @@ def _curve_legend(lines: Iterable[Curve]) -> Markup:
 
 
 def count_bars(counts: dict[str, float], meaning: Callable[[str], str]) -> Markup:
-    """How often each constraint refused, longest first.
+    """Return how often each constraint refused, longest first.
 
     Logarithmic once counts differ a hundredfold.
     """

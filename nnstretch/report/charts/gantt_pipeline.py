@@ -166,7 +166,7 @@ def _bar(one: StreamSlice, number: int, top: float, x: svg.AxisScale) -> Markup:
 
 
 def _links(panel: GanttPanel, after: After, x: svg.AxisScale) -> Markup:
-    """From the end of an item's slice at one stage to its beginning at the next."""
+    """Draw lines from the end of an item's slice at one stage to its beginning at the next."""
     own = {(one.stage, one.item): one for one in panel.window.slices}
     ways = [
         (feeder, stage, item)

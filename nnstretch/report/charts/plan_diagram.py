@@ -102,7 +102,7 @@ def _details(branch: ReportedBranch) -> str:
 
 
 def _wires(y: float, middle: float, fork: float, inner: float, width: float) -> Markup:
-    """From the last meeting point to the lane, through its boxes, and to the next one."""
+    """Draw wires from the last meeting point through a branch's boxes to the next one."""
     right = fork + inner
     if y == middle:
         return svg.line(0, middle, width, middle, class_="wire")

@@ -198,7 +198,7 @@ class ReportData:
 
     @property
     def branches(self) -> bool:
-        """Whether anything is told of a branched network."""
+        """Return whether anything is told of a branched network."""
         return bool(
             self.summary
             or self.search

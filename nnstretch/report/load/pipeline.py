@@ -27,7 +27,7 @@ _TASK = re.compile(r"(.+)#(\d{1,9})", re.S)
 
 
 def parse_pipeline(read: Mapping[str, JsonCursor]) -> PipelineReportData | None:
-    """Of the files that are there; None where none of them is."""
+    """Read the pipeline's files that are there; None where none of them is."""
     if not any(name in read for name in PIPELINE_FILES):
         return None
     return PipelineReportData(
@@ -39,7 +39,7 @@ def parse_pipeline(read: Mapping[str, JsonCursor]) -> PipelineReportData | None:
 
 
 def is_pipelines(trace: JsonCursor) -> bool:
-    """Whether a trace says of itself that it is a pipeline's."""
+    """Return whether a trace says of itself that it is a pipeline's."""
     about = trace.value.get("otherData") if isinstance(trace.value, dict) else None
     return isinstance(about, dict) and isinstance(about.get("pipeline"), list)
 

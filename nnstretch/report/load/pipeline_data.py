@@ -48,7 +48,7 @@ class StreamTrace:
 
     @property
     def service_ms(self) -> dict[str, float]:
-        """By stage, the median time that an item is worked on.
+        """Return the median time that an item is worked on, by stage.
 
         Its copies and branches together, what overlaps once.
         """
@@ -185,9 +185,7 @@ class PipelineReportData:
 
 
 def windows_of(streams: Iterable[StreamTrace], count: int = WINDOW) -> tuple[StreamWindow, ...]:
-    """The same items of every stream from the middle of what all of them hold, or where they hold
-    other ones, of each its own middle.
-    """
+    """Return the same items of every stream, from the middle of what all of them hold."""
     found = [stream for stream in streams if stream.slices]
     common = set.intersection(*(set(stream.items) for stream in found)) if found else set()
     shared = _middle(tuple(sorted(common)), count)

@@ -72,7 +72,7 @@ def timing_of(network: str, played: Timeline, runs: Mapping[str, RunSummary]) ->
 def differences(
     network: str, found: tuple[Timeline, ...], runs: Mapping[str, RunSummary]
 ) -> list[TraceDifference]:
-    """Of every sub-graph that is in both timelines."""
+    """Return the difference of every sub-graph that is in both timelines."""
     pair = pair_of(found)
     if pair is None:
         return []

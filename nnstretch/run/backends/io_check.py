@@ -33,7 +33,7 @@ class TensorInfo:
     zero_point: int = 0
 
     def matches(self, port: Port) -> bool:
-        """Whether this is the tensor that the manifest speaks of."""
+        """Return whether this is the tensor that the manifest speaks of."""
         sizes = len(self.shape) == len(port.spec.shape) and all(
             there in (None, here) for there, here in zip(self.shape, port.spec.shape, strict=True)
         )
@@ -54,7 +54,7 @@ class TensorInfo:
 
 
 def member_label(subgraph: Subgraph, bundle: str) -> str:
-    """How every refusal of a file begins."""
+    """Return the beginning of every refusal of a file."""
     return f"broken bundle {bundle}, member {subgraph.file}"
 
 

@@ -111,7 +111,10 @@ class LiteRTBackend:
 
 @cache
 def _interpreter_class() -> Any:
-    """Of the first package that can be loaded. Raises BadInput where none can."""
+    """Return the interpreter of the first package that can be loaded.
+
+    Raises BadInput where none can.
+    """
     reasons = []
     for package in PACKAGES:
         try:

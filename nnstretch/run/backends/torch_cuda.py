@@ -48,7 +48,7 @@ class RecordedStep:
 
 
 def recorded_steps(subgraphs: Iterable[Subgraph]) -> tuple[RecordedStep, ...]:
-    """In the order in which they are recorded.
+    """Return the steps in the order in which they are recorded.
 
     What runs on the same stream needs no event: it is in order.
     """
@@ -154,7 +154,7 @@ class CudaGraphRecording:
         return values
 
     def copy_streams(self) -> CopyStreams:
-        """The same request in three parts, for a stream of them."""
+        """Return the request in three parts, for a stream of them."""
         return CopyStreams(self, self._outputs, self._inputs, self._device, self._cuda)
 
     def replay(self) -> None:

@@ -130,7 +130,7 @@ class ItemBuffer:
         self.cancelled_from: int | None = None
 
     def forget(self, tensors: Sequence[tuple[str, ...]]) -> None:
-        """By stage, what an item need not hold any more behind it."""
+        """Drop what an item need not hold any more behind a stage."""
         self._forget = list(tensors)
 
     def put(self, item: int, values: Values) -> None:
@@ -146,7 +146,10 @@ class ItemBuffer:
         return entry
 
     def stage_function(self, stage: int, replica: int) -> StageFunction:
-        """What a worker does with each item; loads its files, on the thread that calls this."""
+        """Return what a worker does with each item.
+
+        Loads its files on the thread that calls this.
+        """
         record, changes, step = (
             self.records[stage][replica],
             self.changes[stage, replica],
@@ -190,7 +193,7 @@ class ItemBuffer:
         return one
 
     def _work(self, number: int, replica: int) -> Work:
-        """Of a stage, or of a copy.
+        """Return the work of a stage, or of a copy.
 
         Where stages are emulated a copy takes its time and does nothing.
         """
@@ -262,8 +265,8 @@ class ItemBuffer:
             self.stopped_by = item
 
     def spans(self, origin_s: float, dilation: float) -> list[Span]:
-        """Of the last items, in microseconds since `origin_s` on the chip's clock, in the order in
-        which they ended.
+        """Return spans of the last items in the order of their ends, in us since `origin_s` on the
+        chip's clock.
         """
         found = [
             Span(

@@ -101,7 +101,7 @@ def producer_consumer_spans(trace: Trace, manifest: Manifest) -> Iterator[tuple[
 def _ends(
     manifest: Manifest, ran: frozenset[str]
 ) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
-    """What every sub-graph and every stage reads and writes.
+    """Return what every sub-graph and every stage reads and writes.
 
     Where its copies `ran`, they do that, and it has to do with them alone.
     """

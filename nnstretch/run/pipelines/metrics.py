@@ -111,7 +111,7 @@ class SequentialPipeline:
             work(values)
 
     def stage_s(self, inputs: Any) -> dict[str, float]:
-        """What every stage takes here alone, the least of a few."""
+        """Measure what every stage takes here alone, the least of a few."""
         found: dict[str, list[float]] = {name: [] for name in self._stages}
         for _ in range(REHEARSALS):
             values = self.from_caller(inputs)
@@ -178,13 +178,13 @@ def predict_stream(
 
 
 def copy_steps(manifest: Manifest) -> StageGraph:
-    """As on the chip: with copies apart where they were predicted."""
+    """Return the stage graph with copies apart where they were predicted."""
     assert manifest.pipeline is not None
     return stage_graph(manifest.pipeline, manifest, stages_with_copies(manifest))
 
 
 def step_us(manifest: Manifest, known: Mapping[str, Processor]) -> dict[str, tuple[float, ...]]:
-    """By step, the predicted time of each replica.
+    """Return the predicted time of each replica, by step.
 
     Of a branched stage until its last sub-graph ends; a Python stage has none.
     """
@@ -258,7 +258,7 @@ class PipelineMetrics:
 
     @property
     def copies_us(self) -> dict[str, float]:
-        """By stage, both copies of an item where they are apart from its compute."""
+        """Return both copies of an item by stage, where they are apart from its compute."""
         return {
             one.stage: sum(
                 self.service_us[step.name]
@@ -270,7 +270,7 @@ class PipelineMetrics:
 
     @property
     def latency_us(self) -> dict[str, float]:
-        """By stage, copies in, compute and copies out of an item."""
+        """Return copies in, compute and copies out of an item, by stage."""
         return {
             step.stage: self.service_us[step.stage] + self.copies_us[step.stage]
             for step in self.flow
@@ -278,7 +278,7 @@ class PipelineMetrics:
 
     @property
     def shares_us(self) -> dict[str, float]:
-        """By stage, the longer of compute and copies for an item over its replicas.
+        """Return the longer of compute and copies for an item over its replicas, by stage.
 
         The largest is the bottleneck.
         """
@@ -316,7 +316,7 @@ class PipelineMetrics:
 
     @property
     def overhead_us(self) -> float:
-        """How long after it could have begun an item did, at a stage; the median."""
+        """Return the median delay between when an item could begin at a stage and when it did."""
         pipeline = self.manifest.pipeline
         assert pipeline is not None
         return median(
@@ -360,7 +360,7 @@ def slowest_us(spans: Sequence[Span], replicas: int) -> float:
 def measure_pipeline(
     pipeline: Pipeline, inputs: Any, items: int, heard: Callable[[ItemResult], None]
 ) -> PipelineMetrics:
-    """The same item again and again through a pipeline that runs; every result is `heard`."""
+    """Stream one item again and again through a pipeline; every result is `heard`."""
     results = []
     for result in pipeline.stream(repeat(inputs, items)):
         heard(result)
@@ -379,7 +379,7 @@ def measure_pipeline(
 
 
 def bottleneck_us(manifest: Manifest, flow: StageGraph, service_us: Mapping[str, float]) -> float:
-    """What the busiest processor needs for an item.
+    """Return what the busiest processor needs for an item.
 
     A branched stage has all of its processors as long as it lasts.
     """

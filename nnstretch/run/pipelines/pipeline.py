@@ -274,7 +274,7 @@ class Pipeline:
         return self._pushed - self._taken
 
     def statistics(self) -> tuple[StageStatistics, ...]:
-        """Of every stage, in their order.
+        """Return the statistics of every stage, in their order.
 
         Copies to and from a device have rows of their own, around their stage's.
         """

@@ -40,7 +40,7 @@ Parts = dict[
 
 
 def dead_tensors(manifest: Manifest) -> dict[str, tuple[str, ...]]:
-    """By stage, tensors that nobody reads after it: an item holds only what is still wanted.
+    """Return, by stage, tensors without readers after it: an item holds only what is still needed.
 
     Where several stages read one, the last of them forgets it if all others are before it; else it
     stays until the item has left.
@@ -75,7 +75,7 @@ def shared_tensors(manifest: Manifest) -> frozenset[str]:
 
 
 def stage_ancestors(manifest: Manifest) -> dict[str, set[str]]:
-    """By stage, every stage that an item has left when it comes there."""
+    """Return, by stage, every stage that an item has passed when it comes there."""
     pipeline = manifest.pipeline
     assert pipeline is not None
     found: dict[str, set[str]] = {stage.name: set() for stage in pipeline.stages}
@@ -101,7 +101,7 @@ class TensorForms:
                 self._ports.setdefault(port.name, port)
 
     def inward(self, item: TensorDecl, value: Any, stage: str = "") -> Any:
-        """From a caller, or from a Python stage that is named.
+        """Convert a value from a caller, or from a Python stage that is named, to a port's form.
 
         Raises BadInput for another shape or type than the pipeline says.
         """
@@ -131,7 +131,7 @@ class TensorForms:
         return found
 
     def from_caller(self, pipeline: PipelineSpec, inputs: Any, model: str) -> Values:
-        """What a caller gives: one input as it is, several by name. Raises BadInput."""
+        """Convert what a caller gives: one input as it is, several by name. Raises BadInput."""
         items = pipeline.inputs
         names = {item.name for item in items}
         if len(items) == 1 and not (isinstance(inputs, Mapping) and inputs.keys() == names):
@@ -149,7 +149,7 @@ class TensorForms:
         return {item.name: self.inward(item, inputs[item.name]) for item in items}
 
     def to_caller(self, outputs: Sequence[str], values: Values) -> Any:
-        """What a caller gets: one output as it is, several by name."""
+        """Convert what a caller gets: one output as it is, several by name."""
         found = {name: self.outward(name, values[name]) for name in outputs}
         return next(iter(found.values())) if len(found) == 1 else found
 

@@ -49,7 +49,7 @@ class StageStatistics:
 
 
 def replica_processors(stage: PipelineStage, bundle: Bundle, part: str = "") -> tuple[str, ...]:
-    """On what each replica of a stage runs.
+    """Return the processors of each replica of a stage.
 
     A processor, several where it is branched, the stage's own name where it is Python, NAME.0 and
     so on of its replicas.

@@ -139,12 +139,12 @@ class PipelineExecutor:
             raise
 
     def is_item_complete(self, stage: int, item: int) -> bool:
-        """Whether a stage is through with an item."""
+        """Return whether a stage is through with an item."""
         workers = self.workers[stage]
         return item < 0 or workers[item % len(workers)].done > item // len(workers)
 
     def has_room(self, item: int) -> bool:
-        """Whether the stages that the caller feeds have room for this item."""
+        """Return whether the stages that the caller feeds have room for this item."""
         return all(
             self.is_item_complete(number, item - step.window)
             for number, step in enumerate(self._flow)
@@ -152,7 +152,7 @@ class PipelineExecutor:
         )
 
     def is_complete(self, item: int) -> bool:
-        """Whether all stages that hand something to the caller are through with it.
+        """Return whether all stages that hand something to the caller are through with it.
 
         All others then are, too.
         """

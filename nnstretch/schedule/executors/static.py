@@ -38,7 +38,9 @@ Decided = dict[str, tuple[Task, ...]]
 def static_order(
     tasks: Sequence[Task], processors: tuple[Processor, ...], policy: Policy
 ) -> Decided:
-    """What the loop does where every task takes equally long. Raises what `run` does.
+    """Return the order in which the loop starts tasks that take equally long.
+
+    Raises what `run_tasks` does.
 
     No list can block another: a task stands in its list behind all that start before it, and so do
     its needs.
@@ -110,7 +112,7 @@ class RunTimes:
 
     @property
     def durations_us(self) -> float:
-        """The same, since its begin."""
+        """Return the time since the run's begin."""
         return (self.over_s - self.begun_s) * 1e6
 
     def trace(self) -> Trace:

@@ -187,14 +187,14 @@ class ThreadExecutor:
             sleep_until(self._at_s(slot.host_us))
 
     def call(self, what: Hashable) -> None:
-        """From any thread: `wait` returns an Alarm of this at once.
+        """Send a message from any thread: `wait` returns a TimerEvent of it at once.
 
         `listen` first, or nobody may be waiting.
         """
         self._done.put(Message(what))
 
     def listen(self) -> None:
-        """From now on `wait` waits for calls, too, even where nothing is in flight."""
+        """Let `wait` wait for messages from now on, even where nothing is in flight."""
         self._listens = True
 
     def wait(self) -> Event | None:
@@ -219,7 +219,7 @@ class ThreadExecutor:
         return event
 
     def _next(self) -> tuple[Event, bool]:
-        """What has ended; else the caller's own next task.
+        """Return what has ended, else the caller's own next task.
 
         Else what ends, is called or is due next.
         """

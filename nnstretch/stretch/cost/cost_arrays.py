@@ -83,7 +83,10 @@ OUTSIDE = BoundaryLayouts()
 def boundary_layouts(
     rules: Sequence[FusionRules], blocked: Sequence[bool] = (), leave: bool = False
 ) -> BoundaryLayouts:
-    """Where no runtime works on blocks of channels, all ends are alike."""
+    """Return the layouts at both ends.
+
+    All are alike where no runtime works on blocks of channels.
+    """
     flags = tuple(
         b and bool(r.blocked) for r, b in zip(rules, blocked or (False,) * len(rules), strict=True)
     )

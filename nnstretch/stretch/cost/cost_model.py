@@ -35,7 +35,7 @@ class CostModel:
     """Kernels that a fallback priced, and as what."""
 
     def fuse_kernels(self, graph: Graph, processor: str) -> tuple[Kernel, ...]:
-        """As the backend of this processor fuses the graph."""
+        """Fuse the graph as the backend of this processor does."""
         return fuse_kernels(graph, self.soc.rules(processor))
 
     def estimate_kernel(self, kernel: Kernel, processor: str) -> Estimate:

@@ -29,7 +29,7 @@ def with_alternatives(trial: Trial, stretched: LoweredNetwork, soc: Soc) -> Tria
 def segment_alternatives(
     lowered: LoweredSegment, pricer: CostModel
 ) -> tuple[AlternativeEstimates, ...]:
-    """By branch, and behind them the merge where branches meet."""
+    """Return the estimates of each branch elsewhere, and behind them those of the merge."""
     used = [branch.branch.processor for branch in lowered.branches]
     rows = [
         branch_alternatives(branch, frozenset(used) - {branch.branch.processor}, pricer)
@@ -41,7 +41,7 @@ def segment_alternatives(
 def branch_alternatives(
     lowered: LoweredBranch, beside: frozenset[str], pricer: CostModel
 ) -> AlternativeEstimates:
-    """As though this branch alone had moved.
+    """Return estimates of a branch on other processors, as though it alone had moved.
 
     Data crosses from the host and back, and the others slow it down where they are.
     """
@@ -64,7 +64,10 @@ def branch_alternatives(
 
 
 def merge_alternatives(lowered: LoweredSegment, pricer: CostModel) -> AlternativeEstimates:
-    """On a CPU what the host takes; on others a concatenation kernel, and copies there and back."""
+    """Return estimates of a merge.
+
+    The host's time on a CPU, else a concatenation kernel and copies.
+    """
     soc = pricer.soc
     outputs = [branch.output for branch in lowered.branches]
     elements = sum(output.elements for output in outputs)
@@ -86,7 +89,7 @@ def merge_alternatives(lowered: LoweredSegment, pricer: CostModel) -> Alternativ
 
 
 def concat_kernel(lowered: LoweredSegment, elements: int) -> Kernel:
-    """What a meeting point would be as a kernel of an accelerator."""
+    """Return a meeting point as a kernel of an accelerator."""
     shapes = tuple(branch.output.shape for branch in lowered.branches)
     channels = sum(shape[lowered.axis] for shape in shapes)
     batch = shapes[0][0]

@@ -141,7 +141,7 @@ def interpolate(
 
 
 def on_processor(network: LoweredNetwork, processor: str) -> LoweredNetwork:
-    """The same layers elsewhere."""
+    """Return the same layers on another processor."""
 
     def there(segment: Segment) -> Segment:
         return replace(

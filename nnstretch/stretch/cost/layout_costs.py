@@ -34,21 +34,23 @@ class LayoutCosts:
 
     @cached_property
     def layouts(self) -> list[dict[str, str]]:
-        """In the original, under every set of rules."""
+        """Return the layouts in the original, under every set of rules."""
         return [value_layouts(self.graph, r) for r in self.rules]
 
     def ends(self, blocked: Sequence[bool] = (), leave: bool = True) -> BoundaryLayouts:
-        """Of a unit behind a tensor that is in blocks for some of the sets of rules."""
+        """Return the boundary layouts of a unit behind a tensor in blocks for some of the sets of
+        rules.
+        """
         return boundary_layouts(self.rules, blocked, leave)
 
     def blocked(self, k: int) -> tuple[bool, ...]:
-        """Whether the tensor at a cut is in blocks of channels inside a branch, as it is in the
-        original: for each set of rules.
+        """Return whether the tensor at a cut is in blocks of channels inside a branch, as it is in
+        the original: for each set of rules.
         """
         return tuple(found.get(self.cuts[k].value) == BLOCKED for found in self.layouts)
 
     def conversion_us(self, j: int, widths: Array) -> dict[str, Array]:
-        """What it takes to hand an output of these widths over as a plain tensor, on each
+        """Return what it takes to hand an output of these widths over as a plain tensor, on each
         processor.
         """
         if j not in self.left:

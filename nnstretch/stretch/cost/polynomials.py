@@ -149,7 +149,7 @@ def offset_point(
 
 
 def same_structure(one: Sequence[Sequence[Kernel]], two: Sequence[Sequence[Kernel]]) -> bool:
-    """Whether two lists of kernels differ in nothing but counts."""
+    """Return whether two lists of kernels differ in nothing but counts."""
     return all(
         len(a) == len(b)
         and all(getattr(x, f) == getattr(y, f) for x, y in zip(a, b, strict=True) for f in FIXED)
@@ -160,9 +160,7 @@ def same_structure(one: Sequence[Sequence[Kernel]], two: Sequence[Sequence[Kerne
 def interpolate_quadratic(
     values: Mapping[tuple[int, ...], int], strides: tuple[int, ...]
 ) -> Quadratic:
-    """From the values at the origin, one jump, two jumps, and one jump in each of two
-    directions.
-    """
+    """Interpolate from the origin, one jump, two jumps, and one jump in each of two directions."""
     base = values[()]
     slopes: dict[int, float] = {}
     bends: dict[tuple[int, int], float] = {}

@@ -81,11 +81,11 @@ class UnitCostModel:
 
     @property
     def blocks(self) -> bool:
-        """Whether some runtime works on blocks of channels."""
+        """Return whether some runtime works on blocks of channels."""
         return any(rules.blocked for rules in self.rules)
 
     def is_identity_shortcut(self, width_in: Array, width_out: Array) -> Array:
-        """Where these widths agree, so that what an adapter would cost elsewhere is saved."""
+        """Return where these widths agree, so that an adapter is saved."""
         into = self.inside.entry_width(width_in, width_out)
         shape = np.broadcast_shapes(width_in.shape, width_out.shape)
         if into is not None and into is not width_in:
@@ -96,8 +96,8 @@ class UnitCostModel:
 
     @property
     def keeps_widths(self) -> bool:
-        """Whether nothing in it has a width of its own, so that a kernel of an adapter before it
-        may go on into it.
+        """Return whether nothing in it has a width of its own, so that a kernel of an adapter
+        before it may go on into it.
         """
         return self.inside.entry_in_end and len(self.inside.roots) == 1
 
@@ -166,14 +166,14 @@ class UnitCostModel:
         return AdapterCosts(self.piece.axis_out, spec, self.pricer, self.processors)
 
     def original(self, ends: BoundaryLayouts) -> tuple[dict[str, float], int]:
-        """As it is in the network: microseconds on each processor, and MACs."""
+        """Return the unit as it is in the network: microseconds on each processor, and MACs."""
         if ends not in self.originals:
             self.originals[ends] = self.estimate_pair(self.piece.graph, ends)
         return self.originals[ends], self.piece.graph.macs
 
     @cached_property
     def has_polynomials(self) -> bool:
-        """Whether a few lowered graphs tell all widths."""
+        """Return whether a few lowered graphs tell all widths."""
         width_in, width_out = np.array([self.piece.width_in]), np.array([self.piece.width_out])
         into = self.inside.entry_width(width_in, width_out)
         return into is not None and self.inside.group_widths(into, width_out) is not None

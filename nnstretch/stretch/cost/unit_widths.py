@@ -141,8 +141,9 @@ class UnitWidths:
         return np.where((num * quanta) % den == 0, width * num // den, np.maximum(count, 1) * unit)
 
     def shortcut_is_identity(self, columns: Mapping[int, Array]) -> Array | None:
-        """Where an addition meets the unit's own input and both ends agree, so that no adapter goes
-        in.
+        """Return where an addition meets the unit's own input and both ends agree.
+
+        No adapter goes in.
         """
         if not self.piece.channels.junctions or len(self.entry) != 1 or len(self.ends) != 1:
             return None

@@ -39,7 +39,7 @@ def plan_depth(all_stages: Sequence[BlockStage], start: Cut, end: Cut) -> int:
 
 
 def distribute_repeats(depth: int, stages: Sequence[BlockStage]) -> list[int]:
-    """How many repeats each stage keeps when the section keeps `depth` blocks.
+    """Return how many repeats each stage keeps when the section keeps `depth` blocks.
 
     In proportion, largest remainder first.
     """

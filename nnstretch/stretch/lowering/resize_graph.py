@@ -81,7 +81,7 @@ class GraphResizer:
         return args
 
     def resize_scatter_args(self, node: Node, slice_shape: tuple[int, ...]) -> tuple[Argument, ...]:
-        """Where a slice is written back, at the new sizes."""
+        """Return where a slice is written back, at the new sizes."""
         args, shape = node.args, self.input_shape(node)
         axis = int(str(args[2])) % len(shape) if len(args) > 2 else 0
         start = args[3] if len(args) > 3 and isinstance(args[3], int) else 0

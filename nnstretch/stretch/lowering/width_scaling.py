@@ -262,7 +262,7 @@ def scale_inner_groups(
 def reference_width(
     interior: InnerGroup, channels: ChannelGroups, scales: Mapping[int, Fraction], width: int
 ) -> Fraction:
-    """What an overriding factor multiplies.
+    """Return what an overriding factor multiplies.
 
     The beginning's width for an expansion, else the branch's.
     """

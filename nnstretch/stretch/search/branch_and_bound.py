@@ -188,7 +188,9 @@ class ExactSearch:
     def propose_multipliers(
         self, most_macs: float, most_params: float
     ) -> tuple[Multipliers, float]:
-        """Where the plans seen so far leave most room for the bound, and how much."""
+        """Return multipliers where the plans seen so far leave most room for the bound, and
+        how much.
+        """
         low = -most_macs if self.bounds.max_macs < math.inf else 0.0
         steps = np.linspace(0.0, 1.0, 121)
         per_mac = (
@@ -415,7 +417,7 @@ class ExactSearch:
             self.alive = [n for n in self.alive if regrets.get(n, math.inf) < limit]
 
     def reduced_costs(self, values: CostToGo) -> dict[int, float]:
-        """How much more than the bound every plan through a lane costs at the least."""
+        """Return how much more than the bound every plan through a lane costs at the least."""
         found: dict[int, float] = {}
         reach = {0: 0.0}
         for n in sorted(values.lanes, key=lambda n: self.lanes[n].i):

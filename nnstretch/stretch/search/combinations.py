@@ -170,8 +170,8 @@ def feasible_combinations(
 def undominated_options(
     lane: SegmentOption, options: BranchOptions, bounds: NetworkLimits, alone: bool = False
 ) -> Array:
-    """Those to which no other that hands over as many channels is at least equal in all that
-    counts; all, where that is dear to know.
+    """Return options that no other with as many output channels equals or beats in all that
+    counts.
     """
     everyone = np.arange(len(options.us))
     if not lane.branched or (bounds.min_params > 0 and bounds.min_macs > 0) or bounds.max_held:

@@ -148,7 +148,7 @@ def affine_minorants(widths: Array, values: Array, full: int) -> AffineMinorants
 
 
 def width_bins(space: SearchSpace, i: int, finest: float) -> Array:
-    """Where ranges of input widths begin among a cut's: each spans a factor of at most `finest`.
+    """Return where ranges of input widths begin at a cut: each spans a factor of at most `finest`.
 
     The original width stands alone.
 

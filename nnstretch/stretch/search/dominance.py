@@ -22,7 +22,7 @@ def undominated(group: Array, latency_us: Array, resources: list[Array]) -> Arra
 
 
 def record_highs(values: Array, first: Array) -> Array:
-    """Where a value exceeds all before it in its group."""
+    """Return where a value exceeds all before it in its group."""
     number = np.cumsum(first) - 1
     ties = np.unique(values, return_inverse=True)[1].ravel()
     keyed = ties + number * (int(ties.max(initial=0)) + 1)

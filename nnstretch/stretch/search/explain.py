@@ -142,7 +142,7 @@ def explain(space: SearchSpace, name: str) -> Explanation:
 
 
 def why_no_meeting(stretcher: NetworkAnalysis, cut: Cut) -> str:
-    """What `meetings.ends_of_blocks` has against a cut, in words; empty where it has nothing."""
+    """Return why a cut is no meeting point, in words; empty where it may be one."""
     if cut.name == INPUT:
         return "it is the network's input, no segment ends there"
     if cut.name == OUTPUT:
@@ -196,7 +196,7 @@ def block_ranges(stretcher: NetworkAnalysis) -> list[tuple[int, int]]:
 
 
 def judge_option(lane: SegmentOption) -> SegmentVerdict:
-    """What the four rules say about one lane that starts from a tensor of the original width."""
+    """Judge one segment option, from a tensor of the original width, by the four rules."""
     width_in = lane.space.original_width(lane.i)
     cuts, options = lane.space.cuts, admissible_latency(lane, width_in)
     about = (cuts[lane.i].name, cuts[lane.j].name, lane.team, lane.merge, lane.original[0])
@@ -248,7 +248,7 @@ def first_violation(lane: SegmentOption, width_in: int, options: Options) -> Vio
 
 
 def fastest_us(lane: SegmentOption, width_in: int, found: Options) -> float | None:
-    """Of all combinations that no rule refuses.
+    """Return the least latency of all combinations that no rule refuses.
 
     An option is left out where another of its branch is no slower, has no fewer MACs and hands no
     more over: every rule and the latency are at least as content with that one.

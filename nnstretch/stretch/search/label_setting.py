@@ -100,7 +100,7 @@ class LabelSearch:
 
     @property
     def limit_us(self) -> float:
-        """What a bound must stay below to be worth following."""
+        """Return what a bound must stay below to be worth following."""
         return min(
             self.ceiling_us,
             np.inf if self.best is None else self.best.latency_us * (1 - max(self.gap, 1e-12)),
@@ -133,7 +133,7 @@ class LabelSearch:
         return self.keep_best(labels.take(kept), bound[kept], self.effort.labels)[0]
 
     def keep_best(self, labels: LabelSet, bound: Array, most: int) -> tuple[LabelSet, Array]:
-        """Those with the least bounds."""
+        """Return the labels with the least bounds."""
         if len(labels) <= most:
             return labels, bound
         worst = float(np.partition(bound, most)[most])
@@ -150,7 +150,7 @@ class LabelSearch:
         return labels.take(rows), bound[rows]
 
     def resources(self, of: LabelSet | BranchCombinations) -> list[Array]:
-        """What dominance looks at beside latency; more is better."""
+        """Return what dominance looks at beside latency; more is better."""
         found = [of.macs] if self.bounds.min_macs > 0 else []
         found += [-of.macs] if self.bounds.max_macs < np.inf else []
         found += [of.params] if self.bounds.min_params > 0 else []

@@ -70,7 +70,7 @@ class Multipliers:
     per_param: float = 0.0
 
     def constant(self, bounds: NetworkLimits) -> float:
-        """What the bounds add to the relaxed latency."""
+        """Return what the bounds add to the relaxed latency."""
         macs = (
             self.per_mac * (bounds.min_macs if self.per_mac >= 0 else bounds.max_macs)
             if self.per_mac
@@ -110,7 +110,7 @@ class AffineMinorants:
     at_full: float
 
     def merged_width_cost(self, slopes: Array, least: Array) -> Array:
-        """What merged widths add at the least.
+        """Return what merged widths add at the least.
 
         `least` is what a lane costs at these slopes, over (slope, ...).
         """
@@ -160,7 +160,7 @@ class EntryBins:
 
 
 def bin_entries(lane: SegmentOption, starts: Array) -> list[EntryBins] | None:
-    """What each branch of a lane reads, over ranges of input widths.
+    """Return what each branch of a lane reads, over ranges of input widths.
 
     None where it cannot start from any.
     """
@@ -263,7 +263,7 @@ def deadline_table(
 
 
 def meets_demands(lane: SegmentOption, most: Sequence[Array]) -> Array:
-    """Where the largest options together meet the demands on a segment's MACs."""
+    """Return where the largest options together meet the demands on a segment's MACs."""
     limits, before = lane.space.limits, lane.original[1]
     total: Array | float = 0.0
     for one in most:
@@ -275,7 +275,7 @@ def meets_demands(lane: SegmentOption, most: Sequence[Array]) -> Array:
 
 
 def multiplier_constant(lane: SegmentOption, ways: SegmentMultipliers) -> Array:
-    """What every combination of a lane pays, over ways to relax it."""
+    """Return what every combination of a lane pays, over ways to relax it."""
     demand = lane.space.limits.segment_macs * lane.original[1] if lane.branched else 0.0
     return np.asarray(lane.sync_us + lane.merge_us + ways.per_mac * demand)
 

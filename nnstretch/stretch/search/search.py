@@ -75,7 +75,7 @@ class SearchResult:
 
     @property
     def gap(self) -> float:
-        """How much faster than the best plan any other can be at most, as a share."""
+        """Return how much faster than the best plan any other can be at most, as a share."""
         return 1 - self.lower_bound_us / self.plans[0].trial.latency_us
 
 
@@ -178,7 +178,7 @@ def run_search(
     bounds: NetworkLimits,
     progress: Progress | None,
 ) -> tuple[ExactSearch, bool]:
-    """As far as it came before somebody interrupted it."""
+    """Search until done or interrupted; return how far it came, and whether it was interrupted."""
     proof = ExactSearch(space, every, bounds, 0.0, progress)
     try:
         proof.run()
@@ -234,7 +234,7 @@ def max_params_held(space: SearchSpace) -> tuple[float, ...]:
 
 
 def fits_memory(space: SearchSpace, plan: Plan) -> bool:
-    """Whether the weights of a plan fit the processors they are for."""
+    """Return whether the weights of a plan fit the processors they are for."""
     if not space.limited:
         return True
     trial = estimate_plan(

@@ -78,7 +78,7 @@ class SearchSpace:
         return LayoutCosts(self.stretcher.graph, self.cuts, self.pricer, self.processors)
 
     def exit_costs(self, j: int) -> Mapping[str, Array]:
-        """What it takes to hand a branch's output over as a plain tensor, on each processor.
+        """Return what it takes to hand a branch's output over as a plain tensor, on each processor.
 
         Over its widths.
         """
@@ -96,7 +96,7 @@ class SearchSpace:
 
     @property
     def exact(self) -> bool:
-        """Whether tables tell the cost of whole branches.
+        """Return whether tables tell the cost of whole branches.
 
         Where runtimes work on blocks of channels, what units copy depends on their neighbours.
         """
@@ -162,7 +162,10 @@ class SearchSpace:
         )
 
     def widths(self, k: int) -> Array:
-        """What a branch may hand over at a cut; the original's own width is the last."""
+        """Return the widths a branch may hand over at a cut.
+
+        The original's own width is the last.
+        """
         reach, full = self.feasible_widths(k), self.original_width(k)
         if k == len(self.cuts) - 1:
             return np.array([full])
@@ -192,7 +195,7 @@ class SearchSpace:
 
     @cached_property
     def needs_lowering(self) -> bool:
-        """Whether some unit must be lowered width by width."""
+        """Return whether some unit must be lowered width by width."""
         return not all(self.unit(k).has_polynomials for k in range(len(self.cuts) - 1))
 
     @cached_property
@@ -332,8 +335,8 @@ class SearchSpace:
         return self._entries[i]
 
     def projected_head_costs(self, i: int, j: int) -> CostArrays:
-        """What opens and first works in the branches of a `project` merge that start from the
-        original width: over their widths.
+        """Return what opens and first works in the branches of a `project` merge that start from
+        the original width: over their widths.
         """
         if (i, j) not in self._projected:
             self._projected[i, j] = self.entry_adapter(i, j)
@@ -352,7 +355,7 @@ class SearchSpace:
         )
 
     def exit_adapter(self, j: int, share: int) -> CostArrays:
-        """What hands a branch's output over at a `project` merge: over its widths."""
+        """Return what hands a branch's output over at a `project` merge: over its widths."""
         if (j, share) in self._closed:
             return self._closed[j, share]
         widths = self.widths_at(j)
@@ -384,7 +387,7 @@ class SearchSpace:
         return us, macs
 
     def channel_bytes(self, k: int) -> float:
-        """What one channel of the tensor at a cut takes, in the chip's element type."""
+        """Return what one channel of the tensor at a cut takes, in the chip's element type."""
         spec = self.specs[self.cuts[k].value] if k else self.stretcher.graph.inputs[0].spec
         return spec.elements / self.original_width(k) * self.pricer.soc.element_bytes
 

@@ -123,7 +123,7 @@ class SegmentOption:
 
     @cached_property
     def limits_us(self) -> tuple[float, float]:
-        """What communication may cost, and what a branch may take."""
+        """Return what communication may cost, and what a branch may take."""
         return self.space.limits.alpha * self.original[0], self.space.limits.beta * self.original[0]
 
     @cached_property

@@ -53,8 +53,7 @@ def least_macs(space: SearchSpace, lanes: Sequence[SegmentOption]) -> float:
 
 
 def refusals(space: SearchSpace, known: Sequence[SegmentOption] = ()) -> dict[str, int]:
-    """Of all segments and teams, how many each rule leaves no branches for, starting from tensors
-    of the original width.
+    """Count, over all segments and processor sets, those that each rule leaves no branches for.
 
     `no_stragglers` also counts single branches that are too slow, as `straggling_branches`. Lanes
     that are `known` are not made again.
@@ -95,7 +94,7 @@ def first_refusal(lane: SegmentOption, width_in: int) -> tuple[str, int]:
 
 
 def least_communication_us(lane: SegmentOption, width_in: int) -> float:
-    """What meeting costs at the least, over all branches of a lane."""
+    """Return what meeting costs at the least, over all branches of a lane."""
     copies = [
         link.cost_us(lane.bytes_in * width_in) + float(side.copy_out_us.min())
         for link, side in zip(lane.copies_in, lane.branch_tables, strict=True)

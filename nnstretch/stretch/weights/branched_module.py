@@ -87,7 +87,8 @@ class StretchedNetwork(nn.Module):
         return self.lowered.plan
 
     def set_branch_drop(self, p: float) -> None:
-        """From now on, training drops each branch of a segment with probability `p`, but never all.
+        """Let training drop each branch of a segment with probability `p` from now on, but
+        never all.
 
         0 is off.
 

@@ -43,7 +43,7 @@ def segments_with_ends(network: StretchedNetwork) -> Iterator[tuple[str, Branche
 
 
 def meeting_points(network: StretchedNetwork) -> tuple[MeetingPoint, ...]:
-    """Where branches met, in order of depth; tensors on the device where the network is."""
+    """Return where branches met, in order of depth; tensors on the device where the network is."""
     return tuple(
         MeetingPoint(name, m.axis, m.stands_for)
         for name, m in segments_with_ends(network)

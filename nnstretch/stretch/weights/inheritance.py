@@ -39,7 +39,7 @@ def inherited(stretched: LoweredNetwork, weights: Weights) -> list[list[dict[str
 def inherit_segments(
     stretched: LoweredNetwork, weights: Weights
 ) -> Iterator[tuple[list[dict[str, torch.Tensor]], Index]]:
-    """The same with the original channel of everything handed on, one segment at a time.
+    """Yield starting weights and the original channel of every output, one segment at a time.
 
     A huge network need not be in memory once more.
     """
@@ -187,7 +187,7 @@ class BranchWeights:
         return score / max(1, voters)
 
     def filter_rows(self, name: str, root: int) -> Index:
-        """Where a group lies among the filters of a weight that writes other groups, too."""
+        """Return where a group lies among the filters of a weight that writes other groups, too."""
         mine: list[int] = []
         at = 0
         for part in self.channels.shapes[name][0][0]:

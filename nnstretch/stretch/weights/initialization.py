@@ -139,7 +139,7 @@ class ResidualPaths:
         return scale if scale is not None and len(self.readers[scale]) == 1 else ""
 
     def continues_as_sum(self, name: str) -> bool:
-        """Whether a value is a sum that nothing but a further sum reads."""
+        """Return whether a value is a sum that nothing but a further sum reads."""
         node, readers = self.makers.get(name), self.readers.get(name, ())
         return (
             node is not None
@@ -161,7 +161,7 @@ class ResidualPaths:
         return next((norm for read in reads if (norm := self.norm_at_end(read)) is not None), None)
 
     def feeds_only(self, total: Node, norm: Node, longer: str) -> bool:
-        """Whether everything that reads `norm`, at whatever distance, ends in `longer`, and
+        """Return whether everything that reads `norm`, at whatever distance, ends in `longer`, and
         `longer` in `total`.
         """
         between = {

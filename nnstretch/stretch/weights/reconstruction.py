@@ -101,7 +101,7 @@ def reconstruct(
 
 
 def join_batches(batches: Batches) -> list[torch.Tensor]:
-    """The same images in batches that can be both fitted and judged."""
+    """Join images into batches that can be both fitted and judged."""
     found: list[torch.Tensor] = []
     for batch in batches:
         if found and min(len(batch), len(found[-1])) < LEAST:
@@ -134,7 +134,7 @@ def reconstruct_segments(
 
 
 def judged_error(meeting: BranchedSegment, features: Batches, truth: Batches) -> float:
-    """On the images that judge."""
+    """Return the error on the images that judge."""
     mine, right = (torch.cat([judging_rows(x) for x in xs]) for xs in (features, truth))
     return float(feature_error(mine, right, meeting.stands_for, meeting.axis))
 

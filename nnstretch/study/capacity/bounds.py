@@ -48,7 +48,10 @@ class BranchShape:
 
     @property
     def depth(self) -> float:
-        """What `search --min-depth` may at most be to admit it: the bound is on every branch."""
+        """Return what `search --min-depth` may at most be to admit it.
+
+        The bound is on every branch.
+        """
         return min(self.main.depth, self.second.depth)
 
     @property
@@ -133,7 +136,7 @@ def seed_deviation(accuracies: Sequence[float]) -> float:
 
 
 def accuracy_margin(tolerance: float, spreads: Sequence[float], seeds: int) -> float:
-    """How far below the original's mean a variant's mean may lie, as a share of images.
+    """Return how far below the original's mean a variant's mean may lie, as a share of images.
 
     `tolerance` plus one standard error of a difference of two means over `seeds` seeds. The
     deviation in it is the median one of all networks, so that one network that trains badly does
@@ -143,7 +146,7 @@ def accuracy_margin(tolerance: float, spreads: Sequence[float], seeds: int) -> f
 
 
 def is_within_margin(accuracy: float, original: float, allowed: float) -> bool:
-    """Whether a mean accuracy is at most `allowed` below the original's.
+    """Return whether a mean accuracy is at most `allowed` below the original's.
 
     One ten-billionth is rounding.
     """

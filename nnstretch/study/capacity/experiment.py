@@ -162,7 +162,7 @@ def capture_original(wanted: CapacityRequest) -> CapturedNetwork:
 
 
 def journal_header(wanted: CapacityRequest, captured: CapturedNetwork) -> dict[str, Any]:
-    """What must be the same for trainings to belong together.
+    """Return what must be the same for trainings to belong together.
 
     Threads change how long they take, not what they show.
     """
@@ -196,7 +196,7 @@ def training_seeds(wanted: CapacityRequest) -> range:
 
 
 def training_folder(one: CapacityCandidate, seed: int, wanted: CapacityRequest) -> Path:
-    """Where the epochs of one training are kept until it is finished."""
+    """Return where the epochs of one training are kept until it is finished."""
     return (
         Path(wanted.out)
         / "unfinished"

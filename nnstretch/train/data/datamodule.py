@@ -198,7 +198,7 @@ def needs_transform(images: Images, px: int, resize_px: int = 0) -> bool:
 
 
 def validation_transform_for(images: Images, data: DataSettings) -> ResizeAndCrop | None:
-    """How a stored image is made ready to be judged; None where every one of them is."""
+    """Return the transform of held-out images; None where every image has its size already."""
     return (
         validation_transform(data)
         if needs_transform(images, data.validation_px, data.val_resize_px)
@@ -280,7 +280,7 @@ class Pictures(LightningDataModule):
         return self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"
 
     def state_dict(self) -> dict[str, Any]:
-        """How far the epoch is, and of which images.
+        """Return how far the epoch is, and of which images.
 
         The next run goes on there, with the same ones.
         """
@@ -293,7 +293,7 @@ class Pictures(LightningDataModule):
 
     @cached_property
     def dataset_identity(self) -> dict[str, Any]:
-        """What images are known by."""
+        """Return what identifies the images."""
         train, held = self.dataset.train, self.dataset.held
         names = {"train": train.digest(), "held": held.digest()}
         return {

@@ -83,7 +83,7 @@ class InMemoryImages:
 
 
 def arrays_digest(*arrays: NDArray[Any]) -> str:
-    """Of their shapes and bytes."""
+    """Return a digest of the arrays' shapes and bytes."""
     digest = hashlib.sha256()
     for array in arrays:
         digest.update(f"{array.shape} {array.dtype} ".encode())

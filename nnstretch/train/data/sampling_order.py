@@ -63,8 +63,7 @@ def seeded_generator(*numbers: int) -> torch.Generator:
 
 
 def seed_global_generators(device: torch.device, *numbers: int) -> None:
-    """What draws on PyTorch's global generators (the host's, and that of `device`) draws from this
-    tuple's stream.
+    """Seed PyTorch's global generators (the host's, and that of `device`) from this tuple.
 
     torch.manual_seed reaches every kind of device, and where there is none of a kind it writes down
     the whole call stack instead: half a millisecond, for every batch or every image.

@@ -97,7 +97,7 @@ OUTLINES: dict[str, Callable[[PixelField, PixelField], PixelField]] = {
 
 
 def soften_wave(wave: PixelField) -> PixelField:
-    """From -1..1 to 0..1, steeper than a sine."""
+    """Map -1..1 to 0..1, steeper than a sine."""
     return np.clip(0.5 + 0.9 * wave, 0, 1)
 
 

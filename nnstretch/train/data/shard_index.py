@@ -34,7 +34,7 @@ CHUNK_NAME = re.compile(r"chunk-\d+-\d+\.bin")
 
 
 def images_per_chunk(folder: Path) -> tuple[int, ...]:
-    """How many images each shard of a folder holds.
+    """Return how many images each shard of a folder holds.
 
     Raises BadInput where there is none, BrokenFile where it is not ours or its files are not as it
     says.
@@ -82,7 +82,7 @@ def check_config(config: dict[str, Any], path: Path) -> None:
 
 
 def check_chunk(entry: Any, path: Path) -> int:
-    """Of one shard, of which a file is there that is as long as the index says.
+    """Check one shard: its file is there and as long as the index says.
 
     Raises BrokenFile.
     """

@@ -67,7 +67,7 @@ class ShardedImages:
         return decode_image(bytes(data), where), int(label)
 
     def digest(self) -> str:
-        """By the list of its files and their sizes."""
+        """Return a digest of the list of files and their sizes."""
         index = (self.folder / INDEX_FILE).read_bytes()
         return arrays_digest(np.frombuffer(index, dtype=np.uint8))
 
@@ -85,7 +85,7 @@ class ShardedImages:
 
 
 def open_shards(root: str) -> Dataset:
-    """What `write_dataset` wrote.
+    """Open what `write_dataset` wrote.
 
     Raises BadInput for what is not there and BrokenFile for what was changed.
 

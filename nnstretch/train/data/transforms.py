@@ -128,7 +128,7 @@ def draw_affine_matrices(pick: BatchSelection, seed: int, augment: AugmentSettin
 
 
 def warp_images(images: Tensor, moves: Tensor) -> Tensor:
-    """What enters from outside is black.
+    """Warp images; what enters from outside is black.
 
     In fp32, also where a network trains in bf16: coordinates of 8 bits blur.
     """
