@@ -37,10 +37,12 @@ class TensorSpec:
 
     @property
     def elements(self) -> int:
+        """Return the number of elements."""
         return prod(self.shape)
 
     @property
     def size_bytes(self) -> int:
+        """Return the size in bytes."""
         return self.elements * ELEMENT_BYTES.get(self.dtype, 4)
 
     def __str__(self) -> str:
@@ -114,6 +116,7 @@ class Node:
 
     @property
     def output(self) -> TensorSpec:
+        """Return the spec of the one output."""
         return self.outputs[0]
 
     @property
@@ -130,6 +133,7 @@ class Node:
 
 
 def format_argument(argument: Argument) -> str:
+    """Return the printed form of an argument."""
     if isinstance(argument, tuple):
         return f"[{', '.join(map(format_argument, argument))}]"
     return str(argument)
@@ -166,6 +170,7 @@ class Graph:
 
     @property
     def macs(self) -> int:
+        """Return the multiply-accumulates of all nodes."""
         return sum(node.macs for node in self.nodes)
 
     @property
@@ -175,6 +180,7 @@ class Graph:
 
     @property
     def weight_bytes(self) -> int:
+        """Return the bytes of all weights."""
         return sum(weight.spec.size_bytes for weight in self.weights)
 
     def specs(self) -> dict[str, TensorSpec]:

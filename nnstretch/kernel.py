@@ -75,6 +75,7 @@ class FusionRules:
     """
 
     def fuses(self, kind: str, follower: str) -> bool:
+        """Return whether an operator is fused behind a kernel of this kind."""
         return (kind, follower) in self.pairs
 
 

@@ -62,6 +62,7 @@ class Segment:
 
     @property
     def branched(self) -> bool:
+        """Return whether the segment has more than one branch."""
         return len(self.branches) > 1
 
     def __str__(self) -> str:
@@ -86,6 +87,7 @@ class Plan:
 
     @property
     def processors(self) -> tuple[str, ...]:
+        """Return the processors in order of first use."""
         return tuple(dict.fromkeys(b.processor for s in self.segments for b in s.branches))
 
     def __str__(self) -> str:

@@ -24,6 +24,7 @@ class Link:
     us_per_kib: float = 0.0
 
     def cost_us(self, size_bytes: float) -> float:
+        """Return the time to move so many bytes."""
         return self.fixed_us + self.us_per_kib * size_bytes / 1024
 
 
@@ -68,6 +69,7 @@ class Processor:
 
     @property
     def overlaps_copies(self) -> bool:
+        """Return whether copies to and from it run beside its compute."""
         return (
             self.kind != "cpu"
             if self.copies_overlap_compute is None
@@ -96,6 +98,7 @@ class Soc:
     """What each processor's backend fuses, where it is not `MOBILE`."""
 
     def processor(self, name: str) -> Processor:
+        """Return the processor of a name. Raises UnknownName."""
         for processor in self.processors:
             if processor.name == name:
                 return processor
@@ -108,6 +111,7 @@ class Soc:
 
     @property
     def element_bytes(self) -> int:
+        """Return the bytes of one element as deployed."""
         return ELEMENT_BYTES[self.dtype]
 
     def contention_factor(self, names: frozenset[str]) -> float:

@@ -22,6 +22,7 @@ class Span:
 
     @property
     def duration_us(self) -> float:
+        """Return the time from start to end."""
         return self.end_us - self.start_us
 
 
@@ -60,6 +61,7 @@ class Trace:
         return max(span.end_us for span in self.spans) - min(span.start_us for span in self.spans)
 
     def busy_us(self, processor: str) -> float:
+        """Return the time that a processor works."""
         return sum(span.duration_us for span in self.spans if span.processor == processor)
 
     @property

@@ -30,6 +30,10 @@ class BranchCost:
 
     @property
     def latency_us(self) -> float:
+        """Return the latency: copies and compute of a branch.
+
+        The slowest branch, synchronisation and merge of a segment; the sum of a plan's segments.
+        """
         return self.transfer_in_us + self.compute_us + self.transfer_out_us
 
 
@@ -48,6 +52,10 @@ class SegmentCost:
 
     @property
     def latency_us(self) -> float:
+        """Return the latency: copies and compute of a branch.
+
+        The slowest branch, synchronisation and merge of a segment; the sum of a plan's segments.
+        """
         return max(branch.latency_us for branch in self.branches) + self.sync_us + self.merge_us
 
     @property
@@ -75,6 +83,10 @@ class Trial:
 
     @property
     def latency_us(self) -> float:
+        """Return the latency: copies and compute of a branch.
+
+        The slowest branch, synchronisation and merge of a segment; the sum of a plan's segments.
+        """
         return sum(segment.latency_us for segment in self.segments)
 
 

@@ -44,6 +44,7 @@ class BenchVariant:
 
     @property
     def name(self) -> str:
+        """Return backend and precision as one name."""
         return f"{self.backend} {self.precision}"
 
 
@@ -74,6 +75,7 @@ class BenchResult:
     """What the self-test said; None where nothing can overlap."""
 
     def row(self, name: str) -> BenchRow:
+        """Return the row of a contender."""
         return next(row for row in self.rows if row.name == name)
 
 
@@ -146,6 +148,7 @@ class Contenders:
         )
 
     def close(self) -> None:
+        """Close the session and its threads."""
         self._session.close()
 
     def __enter__(self) -> Self:
@@ -204,6 +207,7 @@ def pin_caller(run: Callable[[], float]) -> float:
 
 
 def timed_us(run: Callable[[], object]) -> float:
+    """Run once and return the microseconds it took."""
     begin_s = perf_counter()
     run()
     return (perf_counter() - begin_s) * 1e6

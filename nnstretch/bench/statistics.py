@@ -30,6 +30,7 @@ class Interval:
 
 
 def quartiles(times: Sequence[float]) -> Interval:
+    """Return the median with the lower and upper quartile."""
     low, middle, high = np.percentile(times, [25, 50, 75])
     return Interval(float(middle), float(low), float(high))
 

@@ -37,6 +37,7 @@ ZIP_ERRORS = (
 
 
 def digest(data: bytes) -> str:
+    """Return the SHA-256 of bytes, in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -60,6 +61,7 @@ def check_plan_name(name: str) -> None:
 
 
 def write_sealed(path: Path, members: Mapping[str, bytes]) -> None:
+    """Write members as a zip and seal it with a digest of the whole."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         for name, data in members.items():
             info = zipfile.ZipInfo(name, EPOCH)

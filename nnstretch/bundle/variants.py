@@ -72,6 +72,7 @@ def merge_bundles(main: Bundle, others: Sequence[tuple[str, Bundle]]) -> Bundle:
 
 
 def check_fit(main: Bundle, name: str, other: Bundle) -> None:
+    """Refuse a bundle whose chip or tensors differ from the main one's. Raises Mismatch."""
     try:
         check_edges(other.manifest, main.manifest)
     except ValueError as error:
@@ -85,6 +86,7 @@ def check_fit(main: Bundle, name: str, other: Bundle) -> None:
 
 
 def alternative(name: str, bundle: Bundle, subgraphs: tuple[Subgraph, ...]) -> Alternative:
+    """Return a bundle's plan as an alternative of another bundle."""
     one = bundle.manifest
     return Alternative(
         name=name,

@@ -80,6 +80,7 @@ def export_bundle(
 
 
 def files_of(request: ExportRequest, drafts: Sequence[SubgraphSpec]) -> ExportedFiles:
+    """Export the files of all sub-graphs in the requested format."""
     if request.format == "onnx":
         return onnx_files(request, drafts)
     if not request.int8:
@@ -96,6 +97,7 @@ def manifest_of(
     subgraphs: tuple[Subgraph, ...],
     errors: ExportErrors,
 ) -> Manifest:
+    """Build the manifest of exported sub-graphs."""
     trial = request.trial
     return Manifest(
         model=request.plan.model,
@@ -114,6 +116,7 @@ def manifest_of(
 def subgraph_of(
     draft: SubgraphSpec, made: ExportedFiles, errors: ExportErrors, format: str
 ) -> Subgraph:
+    """Build the manifest's entry of one sub-graph."""
     data = made.files[draft.name]
     elsewhere = {p: one for p, one in draft.elsewhere.items() if p != draft.processor}
     return Subgraph(

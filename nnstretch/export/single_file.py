@@ -72,6 +72,7 @@ def export_single(request: ExportRequest, path: Path | str) -> SingleFile:
 
 
 def single_onnx(request: ExportRequest, notes: dict[str, str]) -> tuple[bytes, SingleFile]:
+    """Export the whole network as ONNX and verify it."""
     x = request.example
     y = request.module(x)
     data = to_onnx(
@@ -90,6 +91,7 @@ def single_onnx(request: ExportRequest, notes: dict[str, str]) -> tuple[bytes, S
 
 
 def single_float(request: ExportRequest, notes: dict[str, str]) -> tuple[bytes, SingleFile]:
+    """Export the whole network as float32 LiteRT and verify it."""
     x, name = request.example, request.plan.model
     data = with_description(to_litert(request.module, (x,), name), file_description(notes))
     return data, SingleFile(
@@ -103,6 +105,7 @@ def single_float(request: ExportRequest, notes: dict[str, str]) -> tuple[bytes, 
 
 
 def single_int8(request: ExportRequest, notes: dict[str, str]) -> tuple[bytes, SingleFile]:
+    """Export the whole network as int8 LiteRT and verify it."""
     name = request.plan.model
     kept: list[torch.Tensor] = []
 

@@ -97,10 +97,12 @@ def float_files(
 
 
 def layout_of(value: torch.Tensor) -> str:
+    """Return the layout of a tensor inside LiteRT."""
     return "NHWC" if value.dim() == 4 else ""
 
 
 def file_description(notes: Mapping[str, str]) -> str:
+    """Return notes as one line."""
     return "; ".join(f"{key}: {value}" for key, value in notes.items())
 
 

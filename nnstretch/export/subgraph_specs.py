@@ -77,10 +77,12 @@ class ExportRequest:
 
     @property
     def segments(self) -> Sequence[SegmentModule]:
+        """Return the branched segments of the module."""
         return cast("Sequence[SegmentModule]", list(getattr(self.module, "segments", ())))
 
     @property
     def example(self) -> torch.Tensor:
+        """Draw an input of the plan's shape, by the seed."""
         return torch.randn(
             self.plan.input_shape, generator=torch.Generator().manual_seed(self.seed)
         )
@@ -96,6 +98,7 @@ class ExportRequest:
         return "cpu" if "cpu" in self.plan.processors else self.plan.processors[0]
 
     def tell(self, done: int, total: int, what: str) -> None:
+        """Report progress to the caller, if wanted."""
         if self.progress is not None:
             self.progress(done, total, what)
 
@@ -124,6 +127,7 @@ class SubgraphSpec:
 
     @property
     def role(self) -> str:
+        """Return `branch` or `merge`."""
         return "merge" if self.branch is None else "branch"
 
     def __call__(self, *inputs: torch.Tensor) -> torch.Tensor:
@@ -163,6 +167,7 @@ def with_alternatives(drafts: Sequence[SubgraphSpec], trial: Trial) -> tuple[Sub
 def branch_specs(
     number: int, meeting: SegmentModule, segment: Segment, end: str, cost: SegmentCost | None
 ) -> list[SubgraphSpec]:
+    """Return a spec for each branch of a segment."""
     drafts = []
     for i, (module, branch) in enumerate(zip(meeting.branches, segment.branches, strict=True)):
         predicted_us = cost.branches[i].latency_us if cost else None
@@ -191,6 +196,7 @@ def merge_spec(
     host: str,
     cost: SegmentCost | None,
 ) -> SubgraphSpec:
+    """Return the spec of a segment's merge."""
     return SubgraphSpec(
         name=f"s{number}.merge",
         processor=host,
@@ -207,6 +213,7 @@ def merge_spec(
 def metadata_of(
     processor: str, branch: str, segment: Segment, predicted_us: float | None
 ) -> dict[str, str]:
+    """Return the metadata that a file carries for people."""
     notes = {"processor": processor, "branch": branch, "segment": str(segment)}
     return notes if predicted_us is None else notes | {"predicted_ms": f"{predicted_us / 1000:.3f}"}
 

@@ -58,6 +58,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
+    """Write text to a file, whole or not at all."""
     with atomic_write(path) as aside:
         aside.write_text(text, encoding="utf-8")
 

@@ -87,6 +87,7 @@ def numbers(
 
 
 def integer(data: Mapping[str, Any], key: str, where: str, least: int = 0) -> int:
+    """Return a field that is a whole number. Raises BrokenFile."""
     value = data[key]
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= 2**53:
         raise BrokenFile(
@@ -97,6 +98,7 @@ def integer(data: Mapping[str, Any], key: str, where: str, least: int = 0) -> in
 
 
 def integers(data: Mapping[str, Any], key: str, where: str, most: int) -> tuple[int, ...]:
+    """Return a field that is a list of whole numbers. Raises BrokenFile."""
     found = items(data, key, where, most)
     if odd := [
         one
@@ -117,12 +119,14 @@ def is_number(value: Any) -> bool:
 
 
 def string(data: Mapping[str, Any], key: str, where: str) -> str:
+    """Return a field that is a string. Raises BrokenFile."""
     if not isinstance(data[key], str):
         raise BrokenFile(f"field {key!r} is {shorten(data[key])}, {where}, needed is text")
     return str(data[key])
 
 
 def strings(data: Mapping[str, Any], key: str, where: str, most: int = 1000) -> tuple[str, ...]:
+    """Return a field that is a list of strings. Raises BrokenFile."""
     found = items(data, key, where, most)
     if odd := [one for one in found if not isinstance(one, str)]:
         raise BrokenFile(f"field {key!r} holds {shorten(odd[0])}, {where}, needed is text")
@@ -130,6 +134,7 @@ def strings(data: Mapping[str, Any], key: str, where: str, most: int = 1000) -> 
 
 
 def choice(data: Mapping[str, Any], key: str, allowed: tuple[str, ...], where: str) -> str:
+    """Return a field that is one of a few strings. Raises BrokenFile."""
     if data[key] not in allowed:
         raise BrokenFile(
             f"field {key!r} is {shorten(data[key])}, {where}, needed is one of {', '.join(allowed)}"
@@ -138,12 +143,14 @@ def choice(data: Mapping[str, Any], key: str, allowed: tuple[str, ...], where: s
 
 
 def flag(data: Mapping[str, Any], key: str, where: str) -> bool:
+    """Return a field that is true or false. Raises BrokenFile."""
     if not isinstance(data[key], bool):
         raise BrokenFile(f"field {key!r} is {shorten(data[key])}, {where}, needed is true or false")
     return bool(data[key])
 
 
 def items(data: Mapping[str, Any], key: str, where: str, most: int = 1000) -> list[Any]:
+    """Return a field that is a list. Raises BrokenFile."""
     found = data[key]
     if not isinstance(found, list):
         raise BrokenFile(f"field {key!r} is {shorten(found)}, {where}, needed is a list")

@@ -58,6 +58,7 @@ def read_plan(path: str | Path) -> Plan:
 
 
 def parse_plan(text: str, where: str) -> Plan:
+    """Parse a plan from YAML text. Raises BrokenFile or BadPlan."""
     return plan_of(parse_yaml(text, f"plan {where}"), where)
 
 
@@ -69,6 +70,7 @@ def short_repr(value: Any) -> str:
 
 
 def plan_of(data: Any, where: str) -> Plan:
+    """Return the plan in parsed YAML. Raises BadPlan."""
     table = mapping(
         data,
         where,
@@ -99,6 +101,7 @@ def plan_of(data: Any, where: str) -> Plan:
 
 
 def shape_of(table: dict[str, Any], where: str) -> tuple[int, ...]:
+    """Return the input shape of a plan. Raises BadPlan."""
     given = [key for key in ("input", "input_shape") if key in table]
     if len(given) != 1:
         raise BadPlan(
@@ -119,6 +122,7 @@ def shape_of(table: dict[str, Any], where: str) -> tuple[int, ...]:
 
 
 def merge_of(value: Any, where: str, otherwise: str) -> str:
+    """Return how branches merge. Raises BadPlan."""
     if value is None:
         return otherwise
     if value not in MERGES:
@@ -129,6 +133,7 @@ def merge_of(value: Any, where: str, otherwise: str) -> str:
 
 
 def segment_of(data: Any, where: str, start: str, merge: str) -> Segment:
+    """Return one segment of a plan. Raises BadPlan."""
     table = mapping(data, where, {"start", "end", "merge", "branches"} | BRANCH, {"end"})
     if ("branches" in table) == ("processor" in table):
         raise BadPlan(
@@ -154,6 +159,7 @@ def segment_of(data: Any, where: str, start: str, merge: str) -> Segment:
 
 
 def branch_of(data: Any, where: str) -> Branch:
+    """Return one branch of a segment. Raises BadPlan."""
     table = mapping(data, where, BRANCH, {"processor"})
     for key in WHOLE:
         value = table.get(key)
@@ -187,6 +193,7 @@ def is_ratio(value: Any) -> bool:
 
 
 def mapping(data: Any, where: str, known: set[str], needed: set[str]) -> dict[str, Any]:
+    """Return a mapping with known keys and all needed ones. Raises BadPlan."""
     if not isinstance(data, dict):
         raise BrokenFile(
             f"plan {where} is {short_repr(data)}, it must be a mapping with"
@@ -203,6 +210,7 @@ def mapping(data: Any, where: str, known: set[str], needed: set[str]) -> dict[st
 
 
 def string(table: dict[str, Any], key: str, where: str) -> str:
+    """Return a string at a key. Raises BadPlan."""
     value = table[key]
     if not isinstance(value, str) or not value or not value.isprintable():
         raise BadPlan(f"{key} is {short_repr(value)}, plan {where}, it must be a name")
@@ -237,6 +245,7 @@ def row_of(segment: Segment, start: str, merge: str) -> dict[str, Any]:
 
 
 def segment_data(segment: Segment) -> dict[str, Any]:
+    """Return a segment as plain data."""
     data: dict[str, Any] = {"start": segment.start, "end": segment.end}
     if segment.merge != "concat":
         data["merge"] = segment.merge
@@ -245,8 +254,10 @@ def segment_data(segment: Segment) -> dict[str, Any]:
 
 
 def branch_data(branch: Branch) -> dict[str, Any]:
+    """Return a branch as plain data, defaults left out."""
     return {f.name: value for f in fields(Branch) if (value := getattr(branch, f.name)) is not None}
 
 
 def write_plan(path: str | Path, plan: Plan) -> None:
+    """Write a plan as YAML, whole or not at all."""
     write_text(Path(path), plan_text(plan))

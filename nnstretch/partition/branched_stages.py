@@ -69,6 +69,7 @@ def group_segments(
 
 
 def processors_used(cost: SegmentCost, host: str) -> frozenset[str]:
+    """Return the processors of a segment, the merging host included."""
     return frozenset(
         [branch.processor for branch in cost.branches] + ([host] if len(cost.branches) > 1 else [])
     )

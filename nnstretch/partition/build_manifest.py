@@ -206,6 +206,7 @@ def stage_of(
     feeds: Sequence[str],
     makes: Sequence[str],
 ) -> PipelineStage:
+    """Build the pipeline stage of a module."""
     plain = PipelineStage(
         module.name, threads=settings.threads, cores=settings.cores, capacity=settings.capacity
     )
@@ -291,10 +292,12 @@ def subgraph_of(
 
 
 def describe_endpoints(ends: Sequence[tuple[str, object]]) -> str:
+    """Return names, shapes and types for messages."""
     return ", ".join(f"{name} {spec} {getattr(spec, 'dtype', '')}" for name, spec in ends)[:200]
 
 
 def inputs_of(links: ModuleGraph, names: Mapping[Endpoint, str]) -> tuple[TensorDecl, ...]:
+    """Return the declared inputs of the pipeline."""
     entering = dict.fromkeys(
         s for s, _ in links.connections if s.owner == PIPELINE and s.kind == "input"
     )
@@ -302,6 +305,7 @@ def inputs_of(links: ModuleGraph, names: Mapping[Endpoint, str]) -> tuple[Tensor
 
 
 def outputs_of(links: ModuleGraph, names: Mapping[Endpoint, str]) -> tuple[str, ...]:
+    """Return the names of the pipeline's outputs."""
     bound = sorted(
         ((int(t.name), names[s]) for s, t in links.connections if t.owner == PIPELINE),
         key=lambda pair: pair[0],
@@ -325,6 +329,7 @@ def parameter_groups(links: ModuleGraph, files: Mapping[str, bytes]) -> tuple[Pa
 def locate_parameter(
     module: str, data: bytes, params: Sequence[TensorDecl]
 ) -> tuple[Parameter, ...]:
+    """Return a module's parameters with their places in its file. Raises BadInput."""
     from nnstretch.export.onnx.rename_io import weight_offsets
 
     at = weight_offsets(data, [item.name for item in params])

@@ -134,6 +134,7 @@ def files_of(
 
 
 def notes_of(stage: StageCost) -> dict[str, str]:
+    """Return the metadata of a stage's file."""
     processors = ", ".join(share.processor for share in stage.shares)
     return {
         "processor": processors,
@@ -187,6 +188,7 @@ def example_inputs(graph: Graph, seed: int) -> dict[str, torch.Tensor]:
 
 
 def random_input(spec: TensorSpec, generator: torch.Generator) -> torch.Tensor:
+    """Draw a random input of a spec."""
     kind = getattr(torch, spec.dtype)
     if kind.is_floating_point:
         return torch.randn(spec.shape, generator=generator).to(kind)

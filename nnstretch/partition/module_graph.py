@@ -87,6 +87,7 @@ class ModuleGraph:
     """By module; never changed in place."""
 
     def module(self, name: str) -> Module:
+        """Return the module of a name. Raises UnknownName."""
         return next(module for module in self.modules if module.name == name)
 
     def sources(self) -> dict[Endpoint, Endpoint]:
@@ -94,6 +95,7 @@ class ModuleGraph:
         return {target: source for source, target in self.connections}
 
     def fed_by(self, source: Endpoint) -> tuple[Endpoint, ...]:
+        """Return the endpoints that an endpoint feeds."""
         return tuple(target for one, target in self.connections if one == source)
 
 

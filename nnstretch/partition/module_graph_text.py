@@ -101,6 +101,7 @@ def to_dict(links: ModuleGraph) -> dict[str, Any]:
 
 
 def settings_of(settings: ModuleSettings) -> dict[str, Any]:
+    """Return a module's settings as plain data."""
     return {
         "processors": list(settings.processors),
         "threads": settings.threads,
@@ -111,6 +112,7 @@ def settings_of(settings: ModuleSettings) -> dict[str, Any]:
 
 
 def dependency(index: dict[str, int], target: Endpoint) -> dict[str, Any]:
+    """Return one connection as plain data."""
     if target.owner == PIPELINE:
         return {"global_output_index": int(target.name)}
     return {"mod_idx": index[target.owner], "input_name": target.name}

@@ -40,6 +40,7 @@ class StageOnProcessor:
 
     @property
     def latency_us(self) -> float:
+        """Return the latency of one item."""
         return self.transfer_in_us + self.compute_us + self.transfer_out_us
 
     @property
@@ -98,14 +99,17 @@ class Partition:
 
     @property
     def proven(self) -> bool:
+        """Return whether the optimum is proven."""
         return not self.why_open
 
     @property
     def bottleneck_us(self) -> float:
+        """Return the period of the slowest stage."""
         return max(stage.period_us for stage in self.stages)
 
     @property
     def latency_us(self) -> float:
+        """Return the latency of one item."""
         return sum(stage.latency_us for stage in self.stages)
 
     @property
@@ -115,6 +119,7 @@ class Partition:
 
     @property
     def processors(self) -> tuple[str, ...]:
+        """Return the processors of all stages in order."""
         return tuple(share.processor for stage in self.stages for share in stage.shares)
 
     @property
@@ -190,6 +195,7 @@ def partitions(
 
 
 def check_request(wish: PartitionRequest) -> None:
+    """Refuse a request that no partition can meet. Raises BadInput."""
     if wish.top < 1 or (wish.stages is not None and wish.stages < 1):
         raise BadInput(
             f"{wish.stages} stages, {wish.top} candidates, partition, at least 1 of each"
@@ -216,6 +222,7 @@ def estimate_stages(
     bound_us: float,
     why_open: str,
 ) -> Partition:
+    """Return a partition with the true cost of every stage."""
     found = split_graph(graph, stage_of)
     used = frozenset(name for group in choice.groups for name in group)
     slowdown = soc.contention_factor(used) if len(used) > 1 else 1.0

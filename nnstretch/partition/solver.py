@@ -37,6 +37,7 @@ class Assignment:
 
     @property
     def key(self) -> tuple[float, float, int]:
+        """Return the order of assignments: bottleneck, latency, stages."""
         return self.bottleneck_us, self.latency_us, len(self.groups)
 
 
@@ -154,6 +155,7 @@ def extend_labels(
 def merge_labels(
     one: tuple[np.ndarray, np.ndarray], two: tuple[np.ndarray, np.ndarray], top: int
 ) -> tuple[np.ndarray, np.ndarray]:
+    """Return the `top` smallest of two sets of labels."""
     values, came = (np.concatenate(pair, axis=0) for pair in zip(one, two, strict=True))
     rows = np.argsort(values, axis=0, kind="stable")[:top]
     return np.take_along_axis(values, rows, axis=0), np.take_along_axis(
@@ -179,6 +181,7 @@ def trace_assignment(
 def make_assignment(
     table: StageCostTable, used: ProcessorSet, steps: list[tuple[int, int, int]]
 ) -> Assignment:
+    """Return the assignment behind traced steps."""
     costs = [
         (used.groups[group][0][start, stop], used.groups[group][1][start, stop])
         for start, stop, group in steps
@@ -240,6 +243,7 @@ def shortest_latency(
 
 
 def explain_infeasible(table: StageCostTable, stages: int | None) -> str:
+    """Return why there is no partition."""
     names = ", ".join(table.processors)
     if stages is not None and stages > len(table.processors):
         return (

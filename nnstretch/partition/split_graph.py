@@ -131,6 +131,7 @@ def stage_graph(
     body: tuple[Node, ...],
     reads: Sequence[tuple[str, ...]],
 ) -> Graph:
+    """Return one stage as a graph of its own."""
     specs, mine = graph.specs(), {name for name, at in home.items() if at == stage}
     used = {name for node in body for name in node.inputs}
     downstream = [name for later in reads for name in later if name in mine]

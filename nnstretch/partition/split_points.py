@@ -82,6 +82,7 @@ def stages_at(graph: Graph, points: Sequence[Point]) -> tuple[int, ...]:
 
 
 def nodes_named(point: Point) -> str:
+    """Return a split point as text."""
     if isinstance(point, str):
         return point
     if isinstance(point, tuple) and len(point) == 2 and isinstance(point[1], int):
@@ -105,6 +106,7 @@ def nodes_before(graph: Graph, point: Point) -> set[str]:
 
 
 def nodes_up_to(graph: Graph, position: int) -> set[str]:
+    """Return the names of all nodes up to a position."""
     return {node.name for node in graph.nodes[: position + 1]}
 
 

@@ -49,6 +49,7 @@ class StageCostTable:
 
     @property
     def units(self) -> int:
+        """Return the number of units."""
         return int(self.least_us.shape[1])
 
     @property

@@ -87,6 +87,7 @@ class BitvectorTables:
     """Of the leaves, `LEAVES` a tree."""
 
     def scores(self, columns: Sequence[Numbers], baseline: float) -> Numbers:
+        """Return the sum of all trees for each row."""
         count, trees = len(columns[0]), len(self.values) // LEAVES
         alive = np.full((count, trees), FULL)
         for feature, thresholds, survivors in zip(
@@ -147,6 +148,7 @@ def tree_defect(tree: Tree) -> str | None:
 
 
 def bitvector_tables(trees: Sequence[Tree]) -> BitvectorTables:
+    """Return the tables that evaluate trees by bit vectors."""
     tests: dict[int, list[tuple[float, int, int]]] = {}
     values = np.zeros(len(trees) * LEAVES)
     for number, tree in enumerate(trees):

@@ -108,6 +108,7 @@ class FeatureBatch:
     """Which of `forms` each kernel has."""
 
     def column(self, name: str) -> Numbers:
+        """Return one feature of all kernels."""
         return np.asarray(self.columns[POSITION[name]])
 
     def take(self, rows: NDArray[np.intp]) -> FeatureBatch:

@@ -15,6 +15,7 @@ NAMED = {"mobile": MOBILE_FUSION}
 
 
 def rules_document(rules: FusionRules) -> Any:
+    """Return fusion rules as JSON data."""
     for name, known in NAMED.items():
         if rules == known:
             return name
@@ -59,6 +60,7 @@ def parse_rules(data: Any, where: str) -> FusionRules:
 
 
 def parse_blocked_layout(data: Any, where: str) -> ChannelBlockedLayout:
+    """Parse a blocked layout. Raises BrokenFile."""
     data = require_keys(data, ("block", "align", "ops"), where)
     return ChannelBlockedLayout(
         integer(data, "block", where, 1),

@@ -53,6 +53,7 @@ class RateTerm:
     """
 
     def amount(self, kernels: FeatureBatch) -> Numbers:
+        """Return how much of this term each kernel has."""
         found = kernels.column(self.column)
         found = np.maximum(found - self.above, 0.0) if self.above else found
         return found * kernels.flag(self.only) if self.only else found
@@ -74,6 +75,7 @@ class ErrorQuantiles:
     """Root-mean-square relative error."""
 
     def classes(self, analytic_us: Numbers) -> NDArray[np.intp]:
+        """Return the size class of each kernel."""
         return np.searchsorted(np.array(self.above_us[1:]), analytic_us, side="right")
 
 
@@ -203,6 +205,7 @@ class Learned:
         return self.refusal(form, kernel_family(form)) is None
 
     def refusal(self, form: Form, name: str) -> str | None:
+        """Return why a kernel is refused, or None."""
         kind, op, epilogue, _, layout = form
         if name not in self.families:
             return f"kind {kind!r} ({layout})" if layout else f"kind {kind!r}"

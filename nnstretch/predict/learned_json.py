@@ -50,6 +50,7 @@ FLAGS = ("op", "then", "layout")
 
 
 def model_document(learned: Learned) -> dict[str, Any]:
+    """Return a learned predictor as JSON data."""
     return {
         "families": {
             name: family_document(family) for name, family in sorted(learned.families.items())
@@ -58,6 +59,7 @@ def model_document(learned: Learned) -> dict[str, Any]:
 
 
 def family_document(family: KernelFamily) -> dict[str, Any]:
+    """Return a kernel family as JSON data."""
     terms = [asdict(term) for term in family.terms]
     forest = family.forest and {
         "baseline": family.forest.baseline,
@@ -86,6 +88,7 @@ def parse_learned(
 
 
 def parse_family(data: Any, where: str) -> KernelFamily:
+    """Parse a kernel family. Raises BrokenFile."""
     data = require_keys(data, FAMILY_KEYS, where)
     inputs, ops = strings(data, "inputs", where), strings(data, "ops", where)
     if odd := [name for name in inputs if name not in COLUMNS and not is_flag(name)]:
@@ -117,6 +120,7 @@ def parse_family(data: Any, where: str) -> KernelFamily:
 
 
 def parse_term(data: Any, where: str) -> RateTerm:
+    """Parse a rate term. Raises BrokenFile."""
     data = require_keys(data, ("column", "us_per_unit", "above", "only"), where)
     column, only = string(data, "column", where), string(data, "only", where)
     if column not in COLUMNS:
@@ -134,6 +138,7 @@ def parse_term(data: Any, where: str) -> RateTerm:
 
 
 def is_flag(name: str) -> bool:
+    """Return whether a name is a flag such as `op:NAME`."""
     what, colon, value = name.partition(":")
     return what in FLAGS and bool(colon and value)
 
@@ -141,6 +146,7 @@ def is_flag(name: str) -> bool:
 def parse_range(
     data: Mapping[str, Any], key: str, where: str, least: float = 0.0
 ) -> tuple[float, float]:
+    """Parse a range. Raises BrokenFile."""
     found = numbers(data, key, where, 2, least)
     if len(found) != 2 or found[0] > found[1]:
         raise BrokenFile(
@@ -150,6 +156,7 @@ def parse_range(
 
 
 def parse_error_quantiles(data: Any, where: str) -> ErrorQuantiles:
+    """Parse error quantiles. Raises BrokenFile."""
     names = ("above_us", "low", "high", "error")
     data = require_keys(data, names, where)
     above, low, high, error = (numbers(data, name, where, CLASSES) for name in names)
@@ -177,6 +184,7 @@ def parse_error_quantiles(data: Any, where: str) -> ErrorQuantiles:
 
 
 def parse_forest(data: Any, inputs: int, where: str) -> Forest:
+    """Parse a forest. Raises BrokenFile."""
     data = require_keys(data, ("baseline", "trees"), where)
     trees = tuple(
         parse_tree(one, f"{where} trees[{i}]")
@@ -194,6 +202,7 @@ def parse_forest(data: Any, inputs: int, where: str) -> Forest:
 
 
 def parse_tree(data: Any, where: str) -> Tree:
+    """Parse a tree. Raises BrokenFile."""
     data = require_keys(data, ("feature", "threshold", "left", "right", "value"), where)
     feature, left, right = (
         integers(data, key, where, NODES) for key in ("feature", "left", "right")

@@ -156,6 +156,7 @@ def load_predictor(path: Path, expected: str, dtype: str) -> tuple[Predictor, Fu
 
 
 def require_keys_v1_or_v2(data: dict[str, Any], name: str, where: str) -> dict[str, Any]:
+    """Refuse a predictor file without a needed key. Raises BrokenFile."""
     if name not in data:
         raise BrokenFile(
             f"field {name!r} is missing, {where}, needed are {', '.join(PREDICTOR_KEYS)}"
@@ -170,6 +171,7 @@ def check_unit(data: Any, where: str) -> None:
 
 
 def parse_rates(data: Any, where: str) -> Rates:
+    """Parse the rates of a roofline. Raises BrokenFile."""
     names = tuple(field.name for field in fields(Rates))
     rates = require_keys(data, names, where)
     return Rates(
@@ -178,6 +180,7 @@ def parse_rates(data: Any, where: str) -> Rates:
 
 
 def parse_processor(data: Any, where: str) -> Processor:
+    """Parse a processor. Raises BrokenFile."""
     data = require_keys(
         {**OPTIONAL, **data} if isinstance(data, dict) else data, PROCESSOR_KEYS, where
     )
@@ -217,6 +220,7 @@ def parse_processor(data: Any, where: str) -> Processor:
 
 
 def parse_contention(data: Any, names: list[str], where: str) -> tuple[frozenset[str], float]:
+    """Parse a contention factor. Raises BrokenFile."""
     data = require_keys(data, ("processors", "factor"), where)
     together = items(data, "processors", where)
     if len(together) < 2 or any(one not in names for one in together):
@@ -225,6 +229,7 @@ def parse_contention(data: Any, names: list[str], where: str) -> tuple[frozenset
 
 
 def parse_link(data: Mapping[str, Any], key: str, where: str) -> Link:
+    """Parse a link. Raises BrokenFile."""
     where = f"{where} {key}"
     ends = require_keys(data[key], ("fixed_us", "us_per_kib"), where)
     return Link(number(ends, "fixed_us", where), number(ends, "us_per_kib", where))

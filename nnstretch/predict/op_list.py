@@ -105,6 +105,8 @@ def predict_ops(path: str | Path, soc: Soc) -> dict[str, float]:
 
 
 def predict_segments(soc: Soc) -> Pricing:
+    """Return a function that prices the segments of one configuration."""
+
     def price(branch: OpListBranch) -> tuple[float, float]:
         estimate = soc.predictors[branch.processor].estimate
         estimates = [estimate(kernel) for kernel in branch.kernels]
@@ -128,6 +130,7 @@ def segment_costs(
 
 
 def branch_demand(branch: OpListBranch, element_bytes: int, pricing: Pricing) -> BranchDemand:
+    """Return what a branch of an operator list demands of its processor."""
     compute_us, error_us = pricing(branch)
     macs = sum(kernel.macs for kernel in branch.kernels)
     return BranchDemand(
@@ -184,6 +187,7 @@ def split_segments(ops: Iterator[OpListRow], path: Path, soc: Soc) -> Iterator[O
 
 
 def op_list_branch(ops: list[OpListRow], path: Path, soc: Soc) -> OpListBranch | None:
+    """Return consecutive rows of one processor as a branch; None where there is none."""
     if not ops:
         return None
     for op in ops:
@@ -226,6 +230,7 @@ def fuse_rows(ops: list[OpListRow], rules: FusionRules) -> Iterator[Kernel]:
 
 
 def kernel_of_row(op: OpListRow) -> Kernel:
+    """Return the kernel that a row describes."""
     kind = "gconv" if op.kind == "conv" and op.groups > 1 else KINDS[op.kind]
     read, write = op.cin * op.hw_in**2, op.cout * op.hw_out**2
     return Kernel(
@@ -248,6 +253,7 @@ def kernel_of_row(op: OpListRow) -> Kernel:
 
 
 def read_rows(path: Path, devices: set[str], soc: str) -> Iterator[OpListRow]:
+    """Yield the rows of a CSV file. Raises BrokenFile."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
@@ -277,6 +283,7 @@ def read_rows(path: Path, devices: set[str], soc: str) -> Iterator[OpListRow]:
 
 
 def parse_row(row: dict[str, str], where: str, line: int, devices: set[str], soc: str) -> OpListRow:
+    """Parse one row. Raises BrokenFile."""
     if row["device"] not in devices:
         raise UnknownName(
             f"unknown device {row['device']!r}, {where}, {soc} has {', '.join(sorted(devices))}"
@@ -295,6 +302,7 @@ def parse_row(row: dict[str, str], where: str, line: int, devices: set[str], soc
 
 
 def whole_number(row: dict[str, str], name: str, where: str) -> int:
+    """Return a cell that is a whole number. Raises BrokenFile."""
     least = {"branch": -1, "cin": 1, "cout": 1, "hw_in": 1, "hw_out": 1, "groups": 1}.get(name, 0)
     try:
         value = int(row[name])

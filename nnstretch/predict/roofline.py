@@ -140,6 +140,7 @@ def elementwise_max(kernel: Kernel) -> Any:
 
 
 def memory(moved: int, weights: int, combined: int, element_bytes: int) -> RooflineFeatures:
+    """Return the features of a kernel that is bound by memory."""
     return RooflineFeatures(
         0.0,
         0.0,
@@ -189,6 +190,7 @@ class Roofline:
     """
 
     def estimate(self, kernel: Kernel, /) -> Estimate:
+        """Estimate one kernel. Raises UnsupportedOp for a kind that was never measured."""
         try:
             latency = latency_us(self.rates, roofline_features(kernel, ELEMENT_BYTES[self.dtype]))
         except UnsupportedOp as error:

@@ -38,6 +38,7 @@ def save_soc(soc: Soc, folder: str | Path) -> None:
 
 
 def soc_document(soc: Soc) -> dict[str, Any]:
+    """Return a chip as JSON data."""
     contention = sorted((sorted(names), factor) for names, factor in soc.contention.items())
     return {
         "format": SOC_FORMAT,
@@ -61,6 +62,7 @@ def processor_document(processor: Processor) -> dict[str, Any]:
 
 
 def predictor_document(soc: Soc, processor: str) -> dict[str, Any]:
+    """Return the predictor of a processor as JSON data."""
     predictor = soc.predictors.get(processor)
     if predictor is None:
         raise BadInput(f"no predictor, processor {processor} of SoC {soc.name}, each needs one")
@@ -78,6 +80,7 @@ def predictor_document(soc: Soc, processor: str) -> dict[str, Any]:
 
 
 def parts_of(predictor: Predictor) -> tuple[str, dict[str, Any], float]:
+    """Return form, body and error of a predictor. Raises BadInput for one without a file form."""
     if isinstance(predictor, Roofline):
         return "analytic", {"rates": asdict(predictor.rates)}, predictor.relative_error
     from nnstretch.predict.learned import Learned  # numpy: only who has such a predictor needs it

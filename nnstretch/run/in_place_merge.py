@@ -62,6 +62,7 @@ def concat_axis(sub: Subgraph) -> int | None:
 
 
 def shape_without(port: Port, axis: int) -> tuple[int, ...]:
+    """Return a port's shape without one axis."""
     return port.spec.shape[:axis] + port.spec.shape[axis + 1 :]
 
 

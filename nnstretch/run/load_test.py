@@ -81,6 +81,7 @@ class LoadTestResult:
     """Of any answer against its plan's sub-graphs run one after another."""
 
     def record(self, span: Span) -> None:
+        """Note a span and what it took."""
         self.busy_us[span.processor] += span.duration_us  # type: ignore[assignment]
         if self.traced:
             self.spans.append(span)
@@ -92,10 +93,12 @@ class LoadTestResult:
 
     @property
     def errors(self) -> dict[str, int]:
+        """Count requests that ended with an error, by kind."""
         return dict(Counter(end.error for end in self.ends if end.error))
 
 
 def reply_kind(error: BaseException) -> str:
+    """Return the kind of an error, in words."""
     return KINDS.get(type(error), type(error).__name__)
 
 
@@ -171,6 +174,7 @@ def simulate_load(
 def compute_once(
     networks: Mapping[str, LoadedNetwork], values: Mapping[str, Values], plan: str, subgraph: str
 ) -> None:
+    """Compute a sub-graph unless its outputs are there already."""
     writes = next(sub.outputs for sub in networks[plan].manifest.subgraphs if sub.name == subgraph)
     if any(port.name not in values[plan] for port in writes):
         networks[plan].compute(subgraph, values[plan])

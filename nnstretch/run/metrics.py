@@ -38,6 +38,7 @@ class RunMetrics:
 
     @property
     def overlap_efficiency(self) -> float:
+        """Return critical path over median latency: 1 where nothing but work takes time."""
         return (
             self.critical_path_us / self.latency_us["median"] if self.latency_us["median"] else 1.0
         )
@@ -87,6 +88,7 @@ def latency_us(trace: Trace) -> float:
 
 
 def percentiles(times: Sequence[float]) -> dict[str, float]:
+    """Return minimum, median, 90th and 99th percentile."""
     low, middle, p90, p99 = np.percentile(times, [0, 50, 90, 99])
     return {"min": float(low), "median": float(middle), "p90": float(p90), "p99": float(p99)}
 
@@ -158,6 +160,7 @@ def _spans(traces: Iterable[Trace]) -> Iterable[Span]:
 
 
 def mean_latency_us(traces: Sequence[Trace]) -> float:
+    """Return the mean latency of runs."""
     return mean(latency_us(trace) for trace in traces)
 
 

@@ -61,6 +61,7 @@ def write_perfetto(
 
 
 def events(traces: Mapping[str, Trace], manifest: Manifest) -> Iterator[Event]:
+    """Yield the events of traces, each trace as a process."""
     stage_of = stage_by_name(manifest)
     threads = rows_of_stages(
         [work for trace in traces.values() for work in _spans_and_failures(trace)], stage_of

@@ -19,6 +19,7 @@ def read_weights(group: ParameterGroup, data: bytes) -> dict[str, np.ndarray]:
 
 
 def read_weight(one: Parameter, data: bytes) -> np.ndarray:
+    """Return one parameter from a file's bytes."""
     stored = np.dtype(one.spec.dtype).newbyteorder("<")
     found = np.frombuffer(data, stored, int(np.prod(one.spec.shape)), one.offset_bytes).reshape(
         one.spec.shape

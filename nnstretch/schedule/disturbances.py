@@ -66,6 +66,7 @@ class Disturbances:
         return max(starts[after], from_us) if after < len(starts) else inf
 
     def is_away(self, processor: str, at_us: float) -> bool:
+        """Return whether a processor is lost at a time."""
         return self.lost_us(processor, at_us) <= at_us
 
     def end_us(self, processor: str, start_us: float, work_us: float) -> float:

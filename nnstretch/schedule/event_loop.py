@@ -111,6 +111,7 @@ class ReadyQueue:
                 self._readers.setdefault(need, []).append(task.name)
 
     def finish(self, name: str) -> None:
+        """Mark a task as ended; its successors may become ready."""
         del self._tasks[name]
         for reader in self._readers.pop(name, ()):
             if reader not in self._unmet:

@@ -130,9 +130,11 @@ class MultiPlanScheduler:
         return self.chooser.choose().name
 
     def cancel(self, number: int) -> bool:
+        """Take a request back; False where it has ended."""
         return self.service.cancel(number)
 
     def step(self) -> Hashable | None:
+        """Do what happens next; see `RequestScheduler.step`."""
         return self.service.step()
 
     def _on_outcome(self, answer: RequestOutcome) -> None:
@@ -186,6 +188,7 @@ def rebalancer_for(
 
 
 def is_probe(task: Task) -> bool:
+    """Return whether a task only probes a processor."""
     return task.request >= FIRST_PROBE
 
 

@@ -103,6 +103,7 @@ def stage_graph(
 
 
 def step_name(stage: str, part: str) -> str:
+    """Return the name of a stage or of a part of it."""
     return f"{stage} {part}" if part else stage
 
 

@@ -66,10 +66,12 @@ class PlanVariant:
         return min(known, key=lambda one: one[0])[1] if known else own
 
     def work_us(self, task: Task) -> float:
+        """Return what a task is predicted to take."""
         return self.durations_us[task.subgraph, task.processor or ""]
 
     @property
     def processors(self) -> frozenset[str]:
+        """Return the processors of a variant."""
         return frozenset(task.processor or "" for task in self.tasks)
 
 
@@ -121,6 +123,7 @@ class PlanSelector:
 
     @property
     def current(self) -> PlanVariant:
+        """Return the variant in use."""
         return self.variants[self._current]
 
     def observe(self, subgraph: str, span: Span) -> None:

@@ -228,6 +228,7 @@ class Rebalancer:
     """When each processor's last task ended."""
 
     def on_dispatch(self, task: Task, processor: str, now_us: float) -> None:
+        """Note that a task was handed to a processor."""
         self._flights.setdefault(processor, {})[task.name] = InFlightTask(
             now_us, self.costs.quiet_us.get((task.subgraph, processor), 0.0)
         )

@@ -56,6 +56,7 @@ class RequestOutcome:
 
     @property
     def latency_us(self) -> float:
+        """Return the time from arrival to end."""
         return self.ended_us - self.arrived_us
 
 
@@ -324,6 +325,7 @@ class RequestScheduler:
 
 
 def no_processor_error(number: int) -> ProcessorFailed:
+    """Return the error of a request without a processor left."""
     return ProcessorFailed(f"request {number} cannot run, service, every processor has failed")
 
 

@@ -39,10 +39,12 @@ class Repeat:
 
     @property
     def start(self) -> Cut:
+        """Return the cut before the repeated units."""
         return self.find_units[0].start
 
     @property
     def end(self) -> Cut:
+        """Return the cut behind the repeated units."""
         return self.find_units[-1].end
 
 
@@ -55,6 +57,7 @@ class BlockStage:
 
     @property
     def depth(self) -> int:
+        """Return blocks in a row: the opener and its repeats."""
         return 1 + len(self.repeats)
 
 
@@ -80,6 +83,7 @@ def find_units(graph: Graph) -> tuple[Unit, ...]:
 
 
 def plain_units(graph: Graph) -> tuple[Unit, ...]:
+    """Return the units between cuts, repeats unmarked."""
     found: list[Unit] = []
     sizes = {weight.name: weight.spec.elements for weight in graph.weights if weight.trainable}
     counted: set[str] = set()
@@ -182,6 +186,7 @@ def weighted_operators(group: Sequence[Unit]) -> Counter[object]:
 
 
 def work_signature(node: Node) -> tuple[object, ...]:
+    """Return what makes the work of two nodes equal, widths apart."""
     groups = node.args[6] if len(node.args) > 6 else 1
     padding = node.args[4] if len(node.args) > 4 else 0
     return (

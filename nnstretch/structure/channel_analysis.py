@@ -62,9 +62,11 @@ class ChannelAnalysis:
 
     @property
     def weights(self) -> set[str]:
+        """Return the names of all weights."""
         return {weight.name for weight in self.graph.weights}
 
     def new_group(self, size: int) -> Dim:
+        """Return a dimension that is a channel group of its own."""
         if size <= 1:
             return (ChannelSlice(None, size),)
         self.parent.append(len(self.parent))
@@ -73,12 +75,14 @@ class ChannelAnalysis:
         return (ChannelSlice(len(self.parent) - 1, size),)
 
     def find(self, group: int) -> int:
+        """Return the root of a group (union-find)."""
         while self.parent[group] != group:
             self.parent[group] = self.parent[self.parent[group]]
             group = self.parent[group]
         return group
 
     def tie(self, a: int, b: int) -> None:
+        """Unite two groups; they stay equal."""
         a, b = self.find(a), self.find(b)
         if a == b:
             return
@@ -92,12 +96,14 @@ class ChannelAnalysis:
         self.sizes[self.find(group)].add(size)
 
     def pin(self, dims: Iterable[Dim], reason: str) -> None:
+        """Keep all groups of dimensions at their size, for a reason."""
         for dim in dims:
             for part in dim:
                 if part.group is not None:
                     self.reasons.setdefault(self.find(part.group), reason)
 
     def is_pinned(self, group: int) -> bool:
+        """Return whether a group keeps its size."""
         return self.find(group) in self.reasons
 
     def unify(self, a: Dim, b: Dim, where: str) -> None:
@@ -120,6 +126,7 @@ class ChannelAnalysis:
                 right = b[j].size if j < len(b) else 0
 
     def meet(self, a: ChannelSlice, b: ChannelSlice, overlap: int, where: str) -> None:
+        """Unite two slices that overlap."""
         for part, other in ((a, b), (b, a)):
             if part.group is not None:
                 self.need_whole(part.group, overlap)
@@ -176,6 +183,7 @@ class ChannelAnalysis:
         return self.shapes[name][0]
 
     def weight_dim(self, name: str, axis: int, size: int) -> Dim:
+        """Return a dimension of a weight in slices."""
         borders = [0, *sorted(self.splits.get((name, axis), ())), size]
         return tuple(part for low, high in pairwise(borders) for part in self.new_group(high - low))
 
@@ -187,17 +195,21 @@ class ChannelAnalysis:
         return self.shape_of(argument.name)
 
     def is_tensor(self, name: str) -> bool:
+        """Return whether a name stands for a tensor."""
         return name in self.shapes or name in self.specs
 
     def fixed(self, spec: TensorSpec) -> Shape:
+        """Return a shape whose dimensions never scale."""
         return tuple((ChannelSlice(None, d),) for d in spec.shape)
 
 
 def unknown(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
+    """Pin what an operator without a rule reads."""
     return pinned(a, node, f"no width rule for {node.op} ({node.name})")
 
 
 def pinned(a: ChannelAnalysis, node: Node, reason: str) -> tuple[Shape, ...]:
+    """Pin what a node reads, for a reason; its outputs are fixed."""
     for name in node.inputs:
         if a.is_tensor(name):
             a.pin(a.shape_of(name), reason)
@@ -205,4 +217,5 @@ def pinned(a: ChannelAnalysis, node: Node, reason: str) -> tuple[Shape, ...]:
 
 
 def total(dim: Dim) -> int:
+    """Return the size of a dimension."""
     return sum(part.size for part in dim)

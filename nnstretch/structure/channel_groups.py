@@ -62,6 +62,7 @@ class ChannelGroups:
         return channel_dim(self.shapes[value][0], self.root, self.consumed)
 
     def roots(self, dim: Dim) -> set[int]:
+        """Return the roots of the groups in a dimension."""
         return {self.root[part.group] for part in dim if part.group is not None}
 
 
@@ -86,6 +87,7 @@ def analyze_channels(graph: Graph) -> ChannelGroups:
 def propagate_channels(
     graph: Graph, splits: Mapping[tuple[str, int], frozenset[int]]
 ) -> ChannelAnalysis:
+    """Apply every node's rule in execution order."""
     from nnstretch.structure.channel_rules import apply_rule
 
     trainable = {weight.name for weight in graph.weights if weight.trainable}
@@ -154,6 +156,7 @@ def refine_groups(analyst: ChannelAnalysis) -> Mapping[tuple[str, int], frozense
 
 
 def pinned_weights(analyst: ChannelAnalysis) -> Iterator[tuple[str, int]]:
+    """Yield weights and axes whose groups are pinned."""
     for name in analyst.weights & analyst.shapes.keys():
         for axis, dim in enumerate(analyst.shapes[name][0]):
             if any(part.group is not None and analyst.is_pinned(part.group) for part in dim):
@@ -161,6 +164,7 @@ def pinned_weights(analyst: ChannelAnalysis) -> Iterator[tuple[str, int]]:
 
 
 def solve_groups(analyst: ChannelAnalysis) -> ChannelGroups:
+    """Return the groups that an analysis has ended with."""
     root = tuple(analyst.find(g) for g in range(len(analyst.parent)))
     quanta: dict[int, int] = {}
     for r in set(root):

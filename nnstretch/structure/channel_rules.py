@@ -34,11 +34,13 @@ def apply_rule(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
 
 
 def same(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
+    """Pass the shape of the first input on."""
     shape = a.arg(node, 0)
     return unknown(a, node) if shape is None else (shape,)
 
 
 def binary(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
+    """Unify the inputs, broadcast, and pass their shape on."""
     x, y = a.arg(node, 0), a.arg(node, 1)
     if x is None or y is None:
         known = x if x is not None else y

@@ -7,6 +7,7 @@ from nnstretch.structure.channel_analysis import ChannelAnalysis, Dim, Shape, pi
 
 
 def conv(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
+    """Read channels through a weight; grouped ones group by group."""
     x, weight, bias = a.arg(node, 0), a.arg(node, 1), a.arg(node, 2)
     groups = node.args[6] if len(node.args) > 6 else 1
     if x is None or weight is None or not isinstance(groups, int):
@@ -59,10 +60,12 @@ def grouped(a: ChannelAnalysis, node: Node, x: Dim, weight: Shape, groups: int) 
 
 
 def consume(a: ChannelAnalysis, dim: Dim) -> None:
+    """Mark the groups of a dimension as read by a layer."""
     a.consumed |= {part.group for part in dim if part.group is not None}
 
 
 def conv_transpose(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
+    """Read channels through a transposed weight."""
     x, weight, bias = a.arg(node, 0), a.arg(node, 1), a.arg(node, 2)
     groups = node.args[6] if len(node.args) > 6 else 1
     if x is None or weight is None or groups != 1:
@@ -76,6 +79,7 @@ def conv_transpose(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
 
 
 def linear(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
+    """Read the last dimension through a weight."""
     x, weight, bias = a.arg(node, 0), a.arg(node, 1), a.arg(node, 2)
     assert x is not None
     assert weight is not None
@@ -99,6 +103,7 @@ def channel_norm(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
 
 
 def group_norm(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
+    """Keep groups whole."""
     x, groups = a.arg(node, 0), node.args[1]
     assert x is not None
     assert isinstance(groups, int)
@@ -115,6 +120,7 @@ def group_norm(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
 
 
 def layer_norm(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
+    """Tie the parameters to the dimensions that are normalized."""
     x, shape = a.arg(node, 0), node.args[1]
     assert x is not None
     assert isinstance(shape, tuple)
@@ -128,6 +134,7 @@ def layer_norm(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
 
 
 def matmul(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
+    """Unify the inner dimensions of a product."""
     x, y = a.arg(node, 0), a.arg(node, 1)
     if x is None or y is None or len(x) < 2 or len(x) != len(y):
         return unknown(a, node)

@@ -16,6 +16,7 @@ from nnstretch.structure.channel_analysis import (
 
 
 def cat(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
+    """Lay dimensions side by side along the axis; unify the others."""
     names = node.args[0]
     assert isinstance(names, tuple)
     axis = node.args[1] if len(node.args) > 1 else 0
@@ -56,10 +57,12 @@ def pieces(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
 
 
 def unequal(node: Node, axis: int) -> bool:
+    """Return whether pieces along an axis differ in size."""
     return len({output.shape[axis] for output in node.outputs}) > 1
 
 
 def getitem(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
+    """Return one of several outputs."""
     source, index = node.args
     assert isinstance(source, ValueRef)
     assert isinstance(index, int)
@@ -68,6 +71,7 @@ def getitem(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
 
 
 def unbind(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
+    """Drop an axis: one output for each index."""
     x = a.arg(node, 0)
     assert x is not None
     axis = node.args[1] if len(node.args) > 1 else 0
@@ -79,10 +83,12 @@ def unbind(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
 
 
 def select(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
+    """Drop an axis: one index of it."""
     return (unbind(a, node)[0],)
 
 
 def slice_(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
+    """Cut a range out of an axis."""
     x = a.arg(node, 0)
     assert x is not None
     axis, start, end, step = (node.args[1:] + (0, None, None, 1)[len(node.args) - 1 :])[:4]
@@ -122,6 +128,7 @@ def slice_scatter(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
 
 
 def permute(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
+    """Reorder the dimensions."""
     x, order = a.arg(node, 0), node.args[1]
     assert x is not None
     assert isinstance(order, tuple)
@@ -129,6 +136,7 @@ def permute(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
 
 
 def transpose(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
+    """Swap two dimensions."""
     x = a.arg(node, 0)
     assert x is not None
     i, j = (int(str(v)) % len(x) for v in (node.args[1:3] if len(node.args) > 2 else (0, 1)))
@@ -138,6 +146,7 @@ def transpose(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
 
 
 def unsqueeze(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
+    """Insert a dimension of size 1."""
     x, axis = a.arg(node, 0), node.args[1]
     assert x is not None
     assert isinstance(axis, int)
@@ -206,6 +215,7 @@ def matching_runs(old: list[int], new: list[int]) -> list[tuple[int, list[int]]]
 
 
 def regroup(a: ChannelAnalysis, node: Node, olds: Shape, news: list[int], first: bool) -> list[Dim]:
+    """Turn a run of dimensions into a run of equal product."""
     tracked = [
         dim
         for dim in olds
@@ -257,6 +267,7 @@ def divide(a: ChannelAnalysis, node: Node, tracked: Dim, news: list[int]) -> lis
 
 
 def expand(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
+    """Broadcast dimensions of size 1; add leading ones."""
     x = a.arg(node, 0)
     assert x is not None
     fresh = a.fixed(node.output)

@@ -109,6 +109,7 @@ def depends_on_input(graph: Graph) -> set[str]:
 
 
 def is_size(node: Node) -> bool:
+    """Return whether a node computes a size, not a tensor."""
     return node.kind == "sym_size" or node.op.startswith("py.")
 
 
@@ -127,6 +128,7 @@ def module_ends(graph: Graph) -> dict[int, str]:
 
 
 def prefixes(path: str) -> Iterator[str]:
+    """Yield a dotted path and its parents, outermost first."""
     parts = path.split(".") if path else []
     for n in range(1, len(parts) + 1):
         yield ".".join(parts[:n])
@@ -241,6 +243,7 @@ def gather_recomputed(
 
 
 def prune_unread(nodes: tuple[Node, ...], output: str) -> tuple[Node, ...]:
+    """Drop nodes that the output does not need."""
     needed = {output}
     for node in reversed(nodes):
         if node.name in needed:

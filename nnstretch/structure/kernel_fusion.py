@@ -184,11 +184,13 @@ class KernelFuser:
         """Which launch writes a value; graph inputs and weights have none."""
 
     def run(self) -> tuple[Kernel, ...]:
+        """Fuse the graph and return its kernels."""
         for node in self.graph.nodes:
             self.place(node)
         return tuple(self.describe(launch) for launch in self.launches)
 
     def place(self, node: Node) -> None:
+        """Put a node into a kernel: the open one, or a new one."""
         values = [name for name in node.inputs if name not in self.weights]
         if not values:
             self.weights.add(node.name)
@@ -214,6 +216,7 @@ class KernelFuser:
         )
 
     def join(self, node: Node, values: list[str], home: int, free: bool) -> None:
+        """Add a node to an open kernel."""
         launch = self.launches[home]
         if not free or (launch.tail in values and self.only_reader(launch.tail)):
             launch.tail = launch.tail if node.kind in SHAPE_ONLY else node.name
@@ -223,6 +226,7 @@ class KernelFuser:
         self.home[node.name] = home
 
     def only_reader(self, value: str) -> bool:
+        """Return whether a value is read once and is no output."""
         return self.readers.get(value, 0) == 1 and value not in self.graph.outputs
 
     def joins(self, node: Node, values: list[str], home: int) -> bool:
@@ -252,6 +256,7 @@ class KernelFuser:
         return kind == "add" and len(others) == 1 and same and self.rules.fuses(launch.kind, "add")
 
     def kind(self, node: Node) -> str:
+        """Return the kind of kernel that a node opens."""
         if node.kind in CONVOLUTIONS:
             groups, cin = conv_groups(node), self.specs[node.inputs[0]].shape[1]
             return "conv" if groups == 1 else "dwconv" if groups == cin else "gconv"
@@ -263,6 +268,7 @@ class KernelFuser:
         return kind
 
     def describe(self, launch: OpenKernel) -> Kernel:
+        """Return an open kernel with its counts."""
         first, last = launch.work[0], launch.work[-1]
         own = {node.name for node in launch.nodes} - self.padded.keys()
         values = dict.fromkeys(
@@ -370,6 +376,7 @@ def refs_once(node: Node) -> bool:
 
 
 def argument(node: Node, position: int) -> Argument:
+    """Return an argument by position; None where it is left out."""
     return node.args[position] if position < len(node.args) else None
 
 
@@ -390,6 +397,7 @@ def is_padded(node: Node, kernel: Kernel) -> bool:
 
 
 def conv_groups(node: Node) -> int:
+    """Return the groups of a convolution."""
     groups = argument(node, 6)
     return groups if isinstance(groups, int) else 1
 
@@ -403,6 +411,7 @@ def largest_side(value: Argument, otherwise: int) -> int:
 
 
 def batch_of(spec: TensorSpec) -> int:
+    """Return the batch of a tensor."""
     return spec.shape[0] if spec.shape else 1
 
 
@@ -412,6 +421,7 @@ def channels(spec: TensorSpec) -> int:
 
 
 def pixels(spec: TensorSpec, width: int) -> int:
+    """Return the pixels or tokens of a tensor of this width."""
     return max(1, spec.elements // max(1, batch_of(spec) * width))
 
 

@@ -68,6 +68,7 @@ def insert_layout_conversions(
 
 
 def is_input(graph: Graph, name: str) -> bool:
+    """Return whether a name is an input of the graph."""
     return any(value.name == name for value in graph.inputs)
 
 

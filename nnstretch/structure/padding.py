@@ -63,6 +63,7 @@ def is_same_padding(pad: Node, reader: Node, specs: Mapping[str, TensorSpec]) ->
 
 
 def pads_with_zeros(pad: Node) -> bool:
+    """Return whether a pad's mode and value stand for zeros."""
     given = pad.args[2:]
     return all(value in ("constant", None, 0, 0.0) for value in given)
 

@@ -92,6 +92,7 @@ def segment_cost(
 def branch_cost(
     branch: BranchDemand, processor: Processor, slowdown: float, stay: Residency
 ) -> BranchCost:
+    """Return the terms of one branch, contention included."""
     copy_in, copy_out = (
         (FREE if stay.before else processor.copy_in),
         (FREE if stay.after else processor.copy_out),
@@ -110,6 +111,7 @@ def branch_cost(
 def check(
     names: frozenset[str], branches: Sequence[BranchDemand], stay: Residency, where: str
 ) -> None:
+    """Refuse branches that the formula does not cover. Raises BadPlan."""
     if not branches:
         raise BadPlan(f"no branch, {where}, a segment needs at least 1")
     if len(names) != len(branches):

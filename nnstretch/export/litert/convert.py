@@ -71,6 +71,7 @@ class Concat(nn.Module):
         self.axis = axis
 
     def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        """Concatenate the inputs."""
         return torch.cat(inputs, self.axis)
 
 
@@ -221,6 +222,7 @@ def dequantize(values: np.ndarray, how: Mapping[str, Any]) -> np.ndarray:
 
 
 def fit_shape(values: np.ndarray, name: str, how: Mapping[str, Any]) -> np.ndarray:
+    """Return values of the shape that the file takes. Raises BadInput."""
     wanted = tuple(int(size) for size in how["shape"])
     if values.shape != wanted:
         raise BadInput(
@@ -258,14 +260,17 @@ def float_operators(model: bytes) -> tuple[str, ...]:
 
 
 def nhwc(values: np.ndarray) -> np.ndarray:
+    """Return an NCHW array as NHWC; other ranks as they are."""
     return values.transpose(0, 2, 3, 1) if values.ndim == 4 else values
 
 
 def nchw(values: np.ndarray) -> np.ndarray:
+    """Return an NHWC array as NCHW; other ranks as they are."""
     return np.ascontiguousarray(values.transpose(0, 3, 1, 2)) if values.ndim == 4 else values
 
 
 def channels_last(values: torch.Tensor) -> torch.Tensor:
+    """Return an NCHW tensor as NHWC; other ranks as they are."""
     return values.permute(0, 2, 3, 1).contiguous() if values.dim() == 4 else values
 
 
@@ -275,6 +280,7 @@ def name_inputs(inputs: Sequence[torch.Tensor]) -> dict[str, np.ndarray]:
 
 
 def argument_number(name: str) -> int:
+    """Return the number at the end of an argument's name."""
     return int(name.rpartition("_")[2])
 
 

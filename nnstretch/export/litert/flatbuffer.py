@@ -90,6 +90,7 @@ def with_description(model: bytes, text: str) -> bytes:
 
 
 def parse_model(model: bytes) -> Any:
+    """Parse the flatbuffer of a .tflite file."""
     from ai_edge_litert import schema_py_generated as schema
 
     return schema.Model.GetRootAs(model, 0)

@@ -62,6 +62,7 @@ def int8_files(request: ExportRequest, drafts: Sequence[SubgraphSpec]) -> Export
 
 
 def notes_of(drafts: Sequence[SubgraphSpec]) -> list[tuple[str, Mapping[str, str]]]:
+    """Return the notes of every sub-graph, by name."""
     return [(draft.name, draft.notes) for draft in drafts]
 
 
@@ -100,6 +101,7 @@ def calibrate_file(
     watched: Mapping[str, LiteRTCalibration],
     chunk: Sequence[Tensors],
 ) -> int:
+    """Run files on one chunk of inputs; return how many inputs there were."""
     for draft in drafts:
         watched[draft.name].watch(
             [[values[source] for source in draft.sources] for values in chunk]
@@ -145,6 +147,7 @@ def shared_ranges(
 
 
 def widen_range(held: Mapping[str, np.ndarray], low: float, high: float) -> dict[str, np.ndarray]:
+    """Return a range with other ends."""
     return {**held, "min": np.full_like(held["min"], low), "max": np.full_like(held["max"], high)}
 
 
@@ -160,6 +163,7 @@ class SharedScaleGroups:
         return key
 
     def tie(self, one: Key, other: Key) -> None:
+        """Let two tensors share one scale."""
         self._parent[self._root(one)] = self._root(other)
 
     def boundary_groups(self) -> list[list[Key]]:
@@ -199,11 +203,13 @@ def port_formats(
 
 
 def port_format(how: Mapping[str, object]) -> Form:
+    """Return type, scale and zero point of a tensor."""
     scale, zero_point = how["quantization"]  # type: ignore[misc]
     return np.dtype(how["dtype"]).name, float(scale), int(zero_point)  # type: ignore[call-overload, has-type]
 
 
 def require_equal_formats(tensor: str, forms: Sequence[tuple[str, Form]], model: str) -> None:
+    """Refuse a tensor that files hold in different formats. Raises UnsupportedOp."""
     # Readers take what they are given, so where only two differ it is the writer that has a scale
     # of its own.
     usual = Counter(form for _, form in reversed(forms)).most_common(1)[0][0]
@@ -217,11 +223,13 @@ def require_equal_formats(tensor: str, forms: Sequence[tuple[str, Form]], model:
 
 
 def describe_format(form: Form) -> str:
+    """Return a format for messages."""
     dtype, scale, zero_point = form
     return f"{dtype} of scale {scale:.6g} and zero point {zero_point}" if scale else dtype
 
 
 def quantized_port(name: str, value: torch.Tensor, form: Form) -> Port:
+    """Return the port of a tensor in its format."""
     dtype, scale, zero_point = form
     return Port(
         name,

@@ -147,4 +147,5 @@ def max_abs_difference(expected: np.ndarray, actual: np.ndarray, what: str) -> f
 
 
 def spec_of(tensor: torch.Tensor) -> TensorSpec:
+    """Return the spec of a tensor."""
     return TensorSpec(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))

@@ -72,6 +72,7 @@ def section_file(
 
 
 def ports_of(values: Mapping[str, torch.Tensor]) -> tuple[Port, ...]:
+    """Return a port for each tensor."""
     return tuple(
         Port(name, spec_of(value), "NCHW" if value.dim() == 4 else "")
         for name, value in values.items()

@@ -74,6 +74,7 @@ class TorchBackend:
         )
 
     def run(self, inputs: Mapping[str, np.ndarray], /) -> Sequence[np.ndarray]:
+        """Run the sub-graph; see `Backend`."""
         import torch
 
         try:
@@ -110,6 +111,7 @@ def intra_op_threads(threads: int) -> Iterator[None]:
 
 
 def failure_reason(error: Exception) -> str:
+    """Return an error as one line."""
     return str(error)[:300] if isinstance(error, NnstretchError) else first_line(error)
 
 

@@ -162,6 +162,7 @@ class CudaGraphRecording:
         self._graph.replay()
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """Run on the device and return the outputs."""
         import torch
 
         with self.lock, torch.inference_mode(), self._cuda.device(self._device):
@@ -200,6 +201,7 @@ class CopyStreams:
         )  # copies run beside kernels from and to pinned memory only; a stand-in has none
 
     def copied_in(self, inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """Copy inputs to the device on a stream of their own."""
         import torch
 
         with self._on(self._into):
@@ -211,6 +213,7 @@ class CopyStreams:
             }
 
     def computed(self, held: Mapping[str, Any]) -> list[Any]:
+        """Compute on the device what was copied in."""
         with self._recording.lock, self._on(self._main):
             for name, here in self._inputs.items():
                 here.copy_(held[name])
@@ -218,6 +221,7 @@ class CopyStreams:
             return [output.clone() for output in self._outputs]
 
     def copied_out(self, held: Sequence[Any]) -> list[np.ndarray]:
+        """Copy outputs to the host on a stream of their own."""
         import torch
 
         with self._on(self._out):
@@ -263,17 +267,21 @@ class TorchCuda:
             ) from error
 
     def run(self, inputs: Mapping[str, np.ndarray], /) -> Sequence[np.ndarray]:
+        """Run on the device and return the outputs."""
         outputs = self._with_cuda_errors(lambda: self._recording.run(inputs))
         check_outputs(self._where, self._ports, outputs)
         return outputs
 
     def upload(self, inputs: Mapping[str, np.ndarray], /) -> object:
+        """Copy inputs to the device; see `DeviceBackend`."""
         return self._with_cuda_errors(lambda: self._lanes.copied_in(inputs))
 
     def execute(self, held: Any, /) -> object:
+        """Compute on the device; see `DeviceBackend`."""
         return self._with_cuda_errors(lambda: self._lanes.computed(held))
 
     def download(self, held: Any, /) -> Sequence[np.ndarray]:
+        """Copy outputs to the host; see `DeviceBackend`."""
         outputs = self._with_cuda_errors(lambda: self._lanes.copied_out(held))
         check_outputs(self._where, self._ports, outputs)
         return outputs

@@ -134,11 +134,13 @@ class ItemBuffer:
         self._forget = list(tensors)
 
     def put(self, item: int, values: Values) -> None:
+        """Put the values of an item into its place."""
         self._places[item % len(self._places)] = InFlightItem(
             values, perf_counter(), [0.0] * len(self._flow) if self._pace else []
         )
 
     def take(self, item: int) -> InFlightItem:
+        """Take an item out of its place."""
         place = item % len(self._places)
         entry = self._places[place]
         assert entry is not None

@@ -97,9 +97,11 @@ class SequentialPipeline:
         return self.to_caller(values)
 
     def from_caller(self, inputs: Any) -> Values:
+        """Convert what a caller gives."""
         return self._forms.from_caller(self.pipeline, inputs, self.manifest.model)
 
     def to_caller(self, values: Values) -> Any:
+        """Convert what a caller gets."""
         return self._forms.to_caller(self.pipeline.outputs, values)
 
     def compute(self, name: str, values: Values) -> None:
@@ -291,6 +293,7 @@ class PipelineMetrics:
 
     @property
     def bottleneck_us(self) -> float:
+        """Return what the busiest processor needs for an item."""
         return (
             bottleneck_us(self.manifest, self.flow, self.service_us)
             if self.emulated

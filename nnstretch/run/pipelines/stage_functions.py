@@ -224,6 +224,7 @@ class SubgraphStage:
         self._run(subgraph, values)
 
     def replace(self, subgraph: str, part: Any) -> None:
+        """Put another file in place of a sub-graph's."""
         self._parts[subgraph] = part
 
     def close(self) -> None:

@@ -111,6 +111,7 @@ def statistics_of(
     workers: list[PipelineWorker],
     waiting: int,
 ) -> StageStatistics:
+    """Return the statistics of a stage over its replicas."""
     recent = [median(times_s) for record in records if (times_s := tuple(record.recent_s))]
     return StageStatistics(
         stage=stage,
@@ -164,6 +165,7 @@ def shut_down(relay: PipelineExecutor, belt: ItemBuffer) -> None:
 
 
 def join_all(relay: PipelineExecutor, belt: ItemBuffer) -> None:
+    """Close the stages and join the workers."""
     relay.close()
     for work in belt.opened.values():
         if isinstance(work, SubgraphStage):

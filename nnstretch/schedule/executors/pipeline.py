@@ -61,6 +61,7 @@ class Wakeup:
         return True
 
     def ring(self) -> None:
+        """Wake the thread if it sleeps."""
         if self.asleep:
             self.asleep = False
             self.bell.put(None)

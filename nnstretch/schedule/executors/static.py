@@ -116,6 +116,7 @@ class RunTimes:
         return (self.over_s - self.begun_s) * 1e6
 
     def trace(self) -> Trace:
+        """Return the run as a trace."""
         spans = [
             Span(
                 (start_s - self.begun_s) * 1e6,

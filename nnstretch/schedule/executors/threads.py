@@ -144,14 +144,17 @@ class ThreadExecutor:
 
     @property
     def now_us(self) -> float:
+        """Return the time since the run began, on the chip's clock."""
         return self._us(perf_counter())
 
     def free(self) -> tuple[Processor, ...]:
+        """Return processors whose queue has room."""
         in_flight = self._in_flight
         found = tuple([p for p in self._processors if in_flight[p.name] < p.queue_depth])
         return tuple(p for p in found if p.name not in gone) if (gone := self.failed()) else found
 
     def failed(self) -> frozenset[str]:
+        """Return the names of processors that have failed."""
         if not (self._gone or self._mishaps.fails):
             return frozenset()
         now_us = self.now_us
@@ -162,11 +165,13 @@ class ThreadExecutor:
         )
 
     def set_timer(self, at_us: float, what: Hashable, /) -> None:
+        """Ask for a TimerEvent at a time of this clock."""
         if at_us < inf:
             self._set += 1
             heapq.heappush(self._alarms, (at_us, self._set, TimerEvent(at_us, what)))
 
     def submit(self, task: Task, processor: Processor, /) -> None:
+        """Hand a task to a processor's thread."""
         if self._stopping:
             raise Stuck(f"{task.name} cannot start, the threads have been closed, make new ones")
         if self._in_flight[processor.name] >= processor.queue_depth:
@@ -198,6 +203,7 @@ class ThreadExecutor:
         self._listens = True
 
     def wait(self) -> Event | None:
+        """Return what happens next; None when nothing is in flight."""
         if not (self._alarms or self._listens or any(self._in_flight.values())):
             return None
         try:

@@ -54,6 +54,7 @@ class VirtualExecutor:
         self._ahead: list[tuple[float, int, Event]] = []
 
     def free(self) -> tuple[Processor, ...]:
+        """Return processors whose queue has room."""
         gone = self.failed()
         return tuple(
             p
@@ -62,6 +63,7 @@ class VirtualExecutor:
         )
 
     def failed(self) -> frozenset[str]:
+        """Return the names of processors that have failed."""
         return frozenset(
             p.name
             for p in self._processors
@@ -69,6 +71,7 @@ class VirtualExecutor:
         )
 
     def submit(self, task: Task, processor: Processor, /) -> None:
+        """Book a task on a processor; it ends after its duration."""
         name = processor.name
         if self._in_flight[name] >= processor.queue_depth:
             raise Stuck(
@@ -104,10 +107,12 @@ class VirtualExecutor:
             )
 
     def set_timer(self, at_us: float, what: Hashable, /) -> None:
+        """Ask for a TimerEvent at a time of this clock."""
         if at_us < inf:
             self._push_event(max(at_us, self.now_us), TimerEvent(at_us, what))
 
     def wait(self) -> Event | None:
+        """Advance the clock to what happens next and return it; None when nothing is in flight."""
         if not self._ahead:
             return None
         self.now_us, _, event = heapq.heappop(self._ahead)
@@ -121,6 +126,7 @@ class VirtualExecutor:
 
 
 def processor_failed(processor: str, at_us: float) -> ProcessorFailed:
+    """Return the error of a processor that failed."""
     return ProcessorFailed(
         f"processor {processor} failed at {at_us / 1000:.3f} ms, what was in its queue is lost"
     )

@@ -33,6 +33,7 @@ class StaticPlacement:
     """
 
     def pick(self, moment: SchedulerState, /) -> tuple[Task, Processor] | None:
+        """Return the next task on the processor of its plan, or None."""
         free = {processor.name: processor for processor in moment.free}
         best, choice = (LAST, math.inf), None
         for task in moment.ready:
