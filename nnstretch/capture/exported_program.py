@@ -130,10 +130,12 @@ def is_view(fx_node: Any) -> bool:
 
 
 def is_read_after(fx_node: Any, moment: Any) -> bool:
+    """Return whether a later node than `moment` reads the value."""
     return any(reader > moment for reader in fx_node.users)
 
 
 def is_random(target: Any) -> bool:
+    """Return whether the operator draws random numbers."""
     return (
         isinstance(target, torch._ops.OpOverload)
         and torch.Tag.nondeterministic_seeded in target.tags
@@ -149,6 +151,7 @@ def is_assertion(target: Any) -> bool:
 
 
 def module_path(fx_node: Any) -> str:
+    """Return the path of the module that a node comes from, empty where there is none."""
     stack = [path for path, _ in (fx_node.meta.get("nn_module_stack") or {}).values()]
     path = stack[-1] if stack else ""
     return "" if path.startswith("_empty") else str(path).partition("@")[0]

@@ -49,6 +49,7 @@ def load_model(spec: str, seed: int = 0) -> nn.Module:
 
 
 def load_torchvision(name: str, settings: dict[str, Any]) -> nn.Module:
+    """Build a torchvision model with random weights."""
     import torchvision
 
     if name not in torchvision.models.list_models():
@@ -69,6 +70,7 @@ def disable_auxiliary_heads(builder: Any) -> dict[str, Any]:
 
 
 def load_timm(name: str, settings: dict[str, Any]) -> nn.Module:
+    """Build a timm model with random weights."""
     import timm
 
     if not timm.is_model(name):
@@ -113,6 +115,7 @@ def load_from_factory(path: Path, factory: str, settings: dict[str, Any]) -> nn.
 
 
 def load_onnx_module(source: str) -> nn.Module:
+    """Read an ONNX file as a module."""
     from nnstretch.capture.onnx.reader import read_onnx
 
     return module_from_graph(read_onnx(Path(source)))
@@ -139,6 +142,10 @@ def module_from_graph(captured: CapturedNetwork) -> nn.Module:
 
 
 def call_factory(what: str, make: Any, settings: dict[str, Any], *args: Any) -> nn.Module:
+    """Call a model's factory.
+
+    Raises BadInput when the factory fails, with its reason in one line.
+    """
     try:
         return make(*args, **settings)  # type: ignore[no-any-return]
     except NnstretchError:

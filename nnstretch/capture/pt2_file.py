@@ -146,6 +146,7 @@ def check_samples(pickled: bytes, path: Path) -> None:
 
 
 def check_json(content: Any, where: str) -> None:
+    """Check that the program's JSON asks for no pickle. Raises UnsupportedOp when it does."""
     for key, value in iterate_pairs(content):
         if key == "use_pickle" and value:
             raise UnsupportedOp(
@@ -169,6 +170,7 @@ def check_json(content: Any, where: str) -> None:
 
 
 def check_names(found: Any, where: str) -> None:
+    """Check that names are identifiers. Raises UnsupportedOp when one is not."""
     for name in found if isinstance(found, (list, dict)) else [found]:
         if name is not None and not (isinstance(name, str) and IDENTIFIER.fullmatch(name)):
             raise BrokenFile(
@@ -190,6 +192,7 @@ def iterate_pairs(content: Any) -> Iterator[tuple[str, Any]]:
 
 
 def check_operators(nodes: Any, where: str) -> None:
+    """Check that only known operators are called. Raises UnsupportedOp when another one is."""
     for target in (str(node.get("target")) for node in nodes):
         if target.startswith("torch.ops.higher_order."):
             raise CannotCapture(
@@ -219,6 +222,7 @@ def check_size_expression(text: Any, where: str) -> None:
 
 
 def is_arithmetic(tree: ast.expr) -> bool:
+    """Return whether a symbolic expression is made of numbers and arithmetic only."""
     if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
         return is_arithmetic(tree.operand)
     if isinstance(tree, ast.Constant):

@@ -42,6 +42,7 @@ def build(graph: Graph, weights: Mapping[str, torch.Tensor] | None = None) -> fx
 
 
 def copy_weights(module: nn.Module, graph: Graph, weights: Mapping[str, torch.Tensor]) -> None:
+    """Copy the weights of a graph into the module that was rebuilt from it."""
     own = dict(module.named_parameters()) | dict(module.named_buffers())
     with torch.no_grad():
         for weight in graph.weights:
@@ -61,10 +62,12 @@ def attribute_path(path: str) -> str:
 
 
 def is_attribute_name(part: str) -> bool:
+    """Return whether a module can bear an attribute of that name."""
     return part.isdigit() or (part.isidentifier() and not hasattr(nn.Module, part))
 
 
 def replace_invalid_characters(name: str) -> str:
+    """Replace what may not stand in an identifier by underscores."""
     return "".join(c if c.isalnum() or c == "_" else "_" for c in name)
 
 
@@ -82,6 +85,7 @@ class ModuleBuilder:
             self.values[value.name] = self.fx_graph.placeholder(to_identifier(value.name))
 
     def add_node(self, node: Node) -> None:
+        """Add a node: a layer where there is one for it, else a call of the operator."""
         layer = make_layer(node, self)
         if layer is not None:
             path, module, reads = layer
@@ -95,6 +99,7 @@ class ModuleBuilder:
         self.values[node.name] = self.fx_graph.call_function(target, args, kwargs)
 
     def convert_argument(self, argument: Argument) -> Any:
+        """Return an argument with references replaced by the values they name."""
         if isinstance(argument, ValueRef):
             return self.fx_node_of(argument.name)
         if isinstance(argument, tuple):
@@ -119,6 +124,7 @@ class ModuleBuilder:
         return all(n is None or (n in self.weights and len(self.readers[n]) == 1) for n in names)
 
     def finish(self) -> fx.GraphModule:
+        """Return the module with its outputs set."""
         outputs = tuple(self.fx_node_of(name) for name in self.graph.outputs)
         self.fx_graph.output(outputs[0] if len(outputs) == 1 else outputs)
         return fx.GraphModule(self.root, self.fx_graph, class_name="Network")
@@ -209,10 +215,12 @@ def initialize_weight(tensor: torch.Tensor, weight: Weight, readers: tuple[Node,
 
 
 def argument_or_default(node: Node, position: int, otherwise: Any) -> Any:
+    """Return a node's argument, or its default where the call leaves it out."""
     return node.args[position] if position < len(node.args) else otherwise
 
 
 def make_conv(node: Node, specs: Mapping[str, TensorSpec]) -> nn.Module | None:
+    """Return the convolution layer of a node, or None when none has these arguments."""
     weight, bias = node.args[1], argument_or_default(node, 2, None)
     if not isinstance(weight, ValueRef):
         return None
@@ -233,6 +241,7 @@ def make_conv(node: Node, specs: Mapping[str, TensorSpec]) -> nn.Module | None:
 
 
 def make_linear(node: Node, specs: Mapping[str, TensorSpec]) -> nn.Module | None:
+    """Return the linear layer of a node, or None when none has these arguments."""
     weight = node.args[1]
     if not isinstance(weight, ValueRef):
         return None
@@ -241,6 +250,7 @@ def make_linear(node: Node, specs: Mapping[str, TensorSpec]) -> nn.Module | None
 
 
 def make_batch_norm(node: Node, specs: Mapping[str, TensorSpec]) -> nn.Module | None:
+    """Return the batch norm of a node, or None when none has these arguments."""
     weight, bias, mean, variance = node.args[1:5]
     if not (isinstance(mean, ValueRef) and isinstance(variance, ValueRef)) or (weight is None) != (
         bias is None
@@ -258,6 +268,7 @@ def make_batch_norm(node: Node, specs: Mapping[str, TensorSpec]) -> nn.Module | 
 
 
 def make_layer_norm(node: Node, specs: Mapping[str, TensorSpec]) -> nn.Module | None:
+    """Return the layer norm of a node, or None when none has these arguments."""
     shape = node.args[1]
     affine = isinstance(argument_or_default(node, 2, None), ValueRef)
     if affine and not isinstance(argument_or_default(node, 3, None), ValueRef):
@@ -270,6 +281,7 @@ def make_layer_norm(node: Node, specs: Mapping[str, TensorSpec]) -> nn.Module | 
 
 
 def make_dropout(node: Node, specs: Mapping[str, TensorSpec]) -> nn.Module | None:
+    """Return the dropout of a node, or None when none has these arguments."""
     share, axes = float(node.args[1]), len(node.output.shape)  # type: ignore[arg-type]
     if node.op == "alpha_dropout":
         return nn.AlphaDropout(share)
@@ -293,6 +305,7 @@ LAYER_FACTORIES: dict[str, Callable[[Node, Mapping[str, TensorSpec]], nn.Module 
 
 
 def to_identifier(name: str) -> str:
+    """Return a name as an identifier."""
     cleaned = replace_invalid_characters(name)
     return cleaned if cleaned.isidentifier() else f"v_{cleaned}"
 
@@ -310,6 +323,7 @@ def set_submodule(root: nn.Module, path: str, module: nn.Module) -> None:
 
 
 def set_tensor(root: nn.Module, path: str, tensor: torch.Tensor) -> None:
+    """Register a tensor at a dotted path, as parameter or buffer."""
     *parents, last = path.split(".")
     for part in parents:
         if part not in root._modules:

@@ -122,6 +122,7 @@ class ProgramReader:
         """Nodes that show the memory of their first argument."""
 
     def read_node(self, fx_node: Any) -> None:
+        """Read one node of an exported program."""
         if fx_node.op == "placeholder":
             self.read_placeholder(fx_node)
         elif fx_node.op == "call_function":
@@ -142,6 +143,7 @@ class ProgramReader:
             )
 
     def read_placeholder(self, fx_node: Any) -> None:
+        """Read an input or a weight."""
         value = fx_node.meta.get("val")
         if not isinstance(value, torch.Tensor):
             raise CannotCapture(
@@ -160,6 +162,7 @@ class ProgramReader:
             self.weights[path] = Weight(path, spec, path in self.trainable)
 
     def read_call(self, fx_node: Any) -> None:
+        """Read a call of an operator; calls that write in place become their pure form."""
         if is_assertion(fx_node.target) or self.try_fold(fx_node):
             return
         op, in_place = operator_name(fx_node.target)
@@ -255,6 +258,7 @@ class ProgramReader:
                 )
 
     def overwrite_error(self, fx_node: Any, what: str) -> CannotCapture:
+        """Return the error of a node that writes into what is not its own."""
         return CannotCapture(f"cannot capture {self.name}, {fx_node.name} writes into {what}")
 
     def try_fold(self, fx_node: Any) -> bool:
@@ -305,6 +309,7 @@ class ProgramReader:
         return self.names[fx_name]
 
     def output_specs(self, value: Any, op: str) -> tuple[TensorSpec, ...]:
+        """Return shapes and dtypes of a node's results."""
         if isinstance(value, (tuple, list)):
             return tuple(self.tensor_spec(v) for v in value)
         if isinstance(value, torch.Tensor):
@@ -314,18 +319,21 @@ class ProgramReader:
         return (TensorSpec((), "int64"),)
 
     def tensor_spec(self, tensor: torch.Tensor) -> TensorSpec:
+        """Return shape and dtype of a tensor, symbolic sizes resolved."""
         return TensorSpec(
             tuple(self.resolve_size(d) for d in tensor.shape),
             str(tensor.dtype).removeprefix("torch."),
         )
 
     def resolve_size(self, dimension: Any) -> int:
+        """Return a size as a number, 1 for a symbolic batch."""
         if isinstance(dimension, torch.SymInt):
             expression = dimension.node.expr
             return int(expression.subs(dict.fromkeys(expression.free_symbols, self.batch)))
         return int(dimension)
 
     def convert_argument(self, value: Any, where: str) -> Argument:
+        """Return an argument as a graph stores it. Raises CannotCapture when no graph can."""
         if isinstance(value, torch.fx.Node):
             return ValueRef(
                 self.names[value.name]
@@ -347,6 +355,7 @@ class ProgramReader:
         )
 
     def build_result(self) -> CapturedNetwork:
+        """Return graph and weights of what was read."""
         needed = live_node_names(self.nodes, self.outputs)
         nodes = tuple(node for node in self.nodes if node.name in needed)
         read = {name for node in nodes for name in node.inputs} | set(self.outputs)

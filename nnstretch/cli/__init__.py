@@ -52,6 +52,7 @@ PARTS = tuple(verb for verb in MODULES if " " in verb)
 
 
 def verb_module(verb: str) -> ModuleType:
+    """Import the module of a verb."""
     return import_module(f"nnstretch.cli.{MODULES.get(verb, verb)}")
 
 
@@ -63,6 +64,7 @@ def verb_of(argv: list[str]) -> tuple[str, list[str]]:
 
 
 def parser_of(verb: str) -> argparse.ArgumentParser:
+    """Return the parser of a verb."""
     module = verb_module(verb)
     parser = argparse.ArgumentParser(
         prog=f"nnstretch {verb}",
@@ -77,6 +79,7 @@ def parser_of(verb: str) -> argparse.ArgumentParser:
 
 
 def overview() -> str:
+    """Return the help text that lists the verbs."""
     verbs = [
         v
         for verb in VERBS
@@ -98,6 +101,7 @@ def overview() -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
     argv = sys.argv[1:] if argv is None else argv
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(overview())
@@ -116,6 +120,10 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def run_verb(verb: str, argv: list[str]) -> int:
+    """Run a verb and print its result; return the exit code.
+
+    0, 1 for an error, 130 when interrupted.
+    """
     try:
         module, args = verb_module(verb), parser_of(verb).parse_args(argv)
         result = module.main(args)

@@ -53,6 +53,7 @@ PACKAGES = ("nnstretch", "numpy", "onnxruntime", "ai-edge-litert", "openvino", "
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments to its parser."""
     parser.add_argument(
         "model", metavar="PLAN.yaml", help=f"a plan; its network may be any of: {MODEL_HELP}"
     )
@@ -112,6 +113,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
+    """Run the verb and return its result as JSON data."""
     out = check_writable(args.out, args.model, args.weights, args.bundle)
     check(args)
     with progress_stages() as tell:
@@ -260,6 +262,7 @@ def exported_pair(
 
 
 def calibration_of(args: argparse.Namespace, shape: tuple[int, ...]) -> Any:
+    """Return calibration inputs: images where a folder is given, else random ones."""
     if args.calibration != RANDOM:
         return open_calibration(args.calibration, args.calibration_images, shape)
     import torch
@@ -344,6 +347,7 @@ def result_of(
     skipped: dict[str, str],
     notes: list[str],
 ) -> dict[str, Any]:
+    """Return the comparison as JSON data."""
     from nnstretch.bench.markdown import doubts_about, markdown_page, outcome_json
     from nnstretch.files.atomic import atomic_write
 
@@ -421,6 +425,7 @@ def measurement_facts(args: argparse.Namespace) -> dict[str, str]:
 
 
 def show(result: dict[str, Any], console: Any) -> None:
+    """Print the result for people."""
     from rich.table import Table
 
     table = Table(

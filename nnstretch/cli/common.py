@@ -44,12 +44,14 @@ class LoadedModel:
 
     @property
     def stretcher(self) -> NetworkAnalysis:
+        """Return the analysis of the network's structure."""
         from nnstretch.stretch import NetworkAnalysis
 
         return NetworkAnalysis(self.graph)
 
 
 def is_plan(spec: str) -> bool:
+    """Return whether an argument names a plan file."""
     return spec.endswith((".yaml", ".yml"))
 
 
@@ -77,6 +79,7 @@ def load_model_argument(spec: str, input_shape: tuple[int, ...] | None = None) -
 
 
 def load_soc_of(name: str) -> Soc:
+    """Load a chip by name or folder."""
     from nnstretch.predict import load_soc
 
     return load_soc(name)
@@ -103,6 +106,10 @@ def shape_of(text: str) -> tuple[int, ...]:
 
 
 def names_of(text: str) -> tuple[str, ...]:
+    """Parse names separated by commas.
+
+    Raises ArgumentTypeError when one is empty or given twice.
+    """
     names = tuple(part.strip() for part in text.split(",") if part.strip())
     if not names:
         raise argparse.ArgumentTypeError("name at least one processor, as in cpu,dsp")
@@ -125,10 +132,12 @@ def quantity(text: str | None, original: float, option: str, otherwise: float) -
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
+    """Add the MODEL argument."""
     parser.add_argument("model", metavar="MODEL", help=MODEL_HELP)
 
 
 def add_fallback(parser: argparse.ArgumentParser) -> None:
+    """Add --fallback."""
     from nnstretch.stretch.cost.cost_model import FALLBACKS
 
     parser.add_argument(

@@ -20,6 +20,7 @@ Backslashes before it would be taken for an escape.
 
 class Terminal(Console):
     def render_str(self, text: str, *, markup: bool | None = None, **how: Any) -> Text:
+        """Render text without reading markup from it."""
         if markup or (markup is None and self._markup):
             text = FOREIGN.sub(r"\1\1\\[", text)
         return super().render_str(text, markup=markup, **how)

@@ -46,6 +46,7 @@ SUMMARY = "a bundle of ONNX or LiteRT sub-graphs, verified"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments to its parser."""
     add_model(parser)
     parser.add_argument("--out", metavar="FILE.nns", default=None, help="the bundle to write")
     parser.add_argument(
@@ -104,6 +105,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
+    """Run the verb and return its result as JSON data."""
     check(args)
     out, single = (
         check_writable(path, args.model, args.weights, *args.also)
@@ -201,6 +203,7 @@ def result_of(
     written: ExportedBundle | None,
     one: SingleFile | None,
 ) -> dict[str, Any]:
+    """Return what was exported as JSON data."""
     ratios = [done.int8_snr_db for done in (written, one) if done is not None]
     largest = (
         written.manifest.max_abs_error
@@ -226,6 +229,7 @@ def result_of(
 
 
 def rows_of(manifest: Manifest, predicted: bool) -> list[dict[str, Any]]:
+    """Return one row for each sub-graph: file, size and predicted latency."""
     return [
         {
             "name": s.name,
@@ -258,6 +262,7 @@ def load_weights_into(subject: Any, plan: Any, weights: str | None, stretch: Any
 
 
 def show(result: dict[str, Any], console: Any) -> None:
+    """Print the result for people."""
     from rich.table import Table
 
     if result["bundle"] is not None:

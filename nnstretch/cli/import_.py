@@ -17,11 +17,13 @@ SUMMARY = "a published NN-Stretch configuration becomes a plan"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments to its parser."""
     parser.add_argument("config", metavar="CONFIG.yaml", help="a published configuration")
     parser.add_argument("--out", metavar="PLAN.yaml", default=None, help="where to write the plan")
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
+    """Run the verb and return its result as JSON data."""
     import torch
 
     from nnstretch.capture import load_model
@@ -56,6 +58,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def show(result: dict[str, Any], console: Any) -> None:
+    """Print the result for people."""
     console.print(
         f"[bold]{result['model']}[/bold]  {result['macs'] / 1e6:,.1f} MMACs "
         f" {result['params'] / 1e6:,.2f} M parameters"

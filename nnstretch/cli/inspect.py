@@ -18,6 +18,7 @@ SUMMARY = "operators, cuts, units and repeats of a network"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments to its parser."""
     add_model(parser)
     parser.add_argument(
         "--input",
@@ -28,6 +29,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
+    """Run the verb and return its result as JSON data."""
     from nnstretch.structure.blocks import find_units
     from nnstretch.structure.cuts import find_cuts
 
@@ -82,6 +84,7 @@ def stretched_graph(subject: Any) -> Any:
 
 
 def show(result: dict[str, Any], console: Any) -> None:
+    """Print the result for people."""
     from rich.table import Table
 
     shape = "x".join(map(str, result["input_shape"]))

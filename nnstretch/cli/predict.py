@@ -35,6 +35,7 @@ SUMMARY = "latency of a network, a plan or operator lists on a chip"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments to its parser."""
     parser.add_argument("model", metavar="MODEL", nargs="?", help=MODEL_HELP)
     parser.add_argument(
         "--ops", metavar="OPS.csv", help="operator lists as deployed, instead of MODEL"
@@ -51,6 +52,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
+    """Run the verb and return its result as JSON data."""
     if (args.model is None) == (args.ops is None):
         raise BadInput("predict needs either MODEL or --ops, command line, give one of them")
     soc = load_soc_of(args.soc)
@@ -86,6 +88,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
 def network(
     subject: LoadedModel, soc: Soc, processors: tuple[str, ...] | None, fallback: str | None
 ) -> dict[str, Any]:
+    """Predict a network on each processor and return it as JSON data."""
     from nnstretch.stretch.cost.cost_model import CostModel, estimate_plan, uncovered_kernels
     from nnstretch.stretch.lowering.lower import lower, single_processor_plan
 
@@ -149,6 +152,7 @@ def kernel_rows(
 
 
 def plan_terms(subject: LoadedModel, soc: Soc, fallback: str | None) -> dict[str, Any]:
+    """Predict a plan and return its latency's terms as JSON data."""
     from nnstretch.cli.trial_json import segments_json
     from nnstretch.stretch.cost.cost_model import CostModel, estimate_plan
     from nnstretch.stretch.lowering.lower import lower
@@ -181,6 +185,7 @@ def plan_terms(subject: LoadedModel, soc: Soc, fallback: str | None) -> dict[str
 
 
 def show(result: dict[str, Any], console: Any) -> None:
+    """Print the result for people."""
     from rich.table import Table
 
     if "plans" in result:

@@ -26,6 +26,7 @@ SUMMARY = "measure this machine's kernels and fit a latency predictor"
 
 
 def seconds(text: str) -> float:
+    """Parse a positive number of seconds."""
     try:
         value = float(text)
     except ValueError:
@@ -38,6 +39,7 @@ def seconds(text: str) -> float:
 
 
 def count(text: str) -> int:
+    """Parse a positive number of pieces."""
     if not (text.isascii() and text.isdecimal() and 100 <= int(text) <= 1_000_000):
         raise argparse.ArgumentTypeError(
             f"{text!r} is no number of kernels, write one between 100 and 1000000"
@@ -46,6 +48,7 @@ def count(text: str) -> int:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments to its parser."""
     parser.add_argument(
         "--out",
         metavar="FOLDER",
@@ -90,6 +93,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
+    """Run the verb and return its result as JSON data."""
     from nnstretch.cli.common import progress_stages
     from nnstretch.profile.backends.registry import meter_for
 
@@ -114,6 +118,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def networks(text: str) -> tuple[str, ...]:
+    """Parse the networks held out for validation."""
     from nnstretch.profile.validation import FEW, NETWORKS
 
     named = {"few": FEW, "all": NETWORKS, "none": ()}
@@ -129,6 +134,7 @@ def networks(text: str) -> tuple[str, ...]:
 
 
 def document(result: ProfileResult) -> dict[str, Any]:
+    """Return the profile as JSON data."""
     from nnstretch.profile.validation import summary
 
     rows = [
@@ -154,6 +160,7 @@ def document(result: ProfileResult) -> dict[str, Any]:
 
 
 def show(result: dict[str, Any], console: Any) -> None:
+    """Print the result for people."""
     from rich.table import Table
 
     console.print(

@@ -85,6 +85,7 @@ class AccuracyCheck:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments to its parser."""
     from nnstretch.train.recipe_loader import recipe_settings
 
     parser.add_argument(
@@ -139,6 +140,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
+    """Run the verb and return its result as JSON data."""
     from nnstretch.export.litert.convert import float_operators, require_packages
     from nnstretch.train.data import open_dataset
     from nnstretch.train.recipe_loader import load_recipe
@@ -174,6 +176,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def outputs(args: argparse.Namespace) -> tuple[Path, Path]:
+    """Return the paths of the int8 file and of the float file beside it."""
     if (
         not args.out.endswith(SUFFIX)
         or args.out.endswith(FLOAT_SUFFIX)
@@ -191,6 +194,7 @@ def outputs(args: argparse.Namespace) -> tuple[Path, Path]:
 
 
 def check_settings(args: argparse.Namespace) -> None:
+    """Check the numbers of the command line. Raises BadInput when one is out of range."""
     for option, count in (("--calibration", args.calibration), ("--images", args.images)):
         if count is not None and count < 1:
             raise BadInput(f"{option} is {count}, command line, at least 1 image is needed")
@@ -338,6 +342,7 @@ def summarize_accuracy(classes: np.ndarray, max_abs_error: float) -> AccuracyChe
 
 
 def refuse_drop(check: AccuracyCheck, max_drop: float, name: str) -> None:
+    """Check the loss of accuracy. Raises Mismatch when it is beyond the limit."""
     drop = 100 * (check.float_accuracy - check.int8_accuracy)
     if drop > max_drop + 1e-9:
         raise Mismatch(
@@ -357,6 +362,7 @@ def write_both(out: Path, small: bytes, beside: Path, plain: bytes) -> None:
 
 
 def show(result: dict[str, Any], console: Console) -> None:
+    """Print the result for people."""
     from rich.table import Table
 
     table = Table("form", "accuracy", "MB", "file")

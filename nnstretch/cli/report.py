@@ -26,6 +26,7 @@ SUMMARY = "show a whole story as one HTML page"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments to its parser."""
     parser.add_argument(
         "folder",
         metavar="FOLDER",
@@ -38,6 +39,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
+    """Run the verb and return its result as JSON data."""
     from nnstretch.report import write_report
     from nnstretch.report.load.trace_diff import largest
 
@@ -51,6 +53,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def show(result: dict[str, Any], console: Console) -> None:
+    """Print the result for people."""
     for one in result["differences"]:
         said = (
             f"{one['subgraph']} on {one['processor']} ({one['network']}): predicted"

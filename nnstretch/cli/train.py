@@ -39,6 +39,7 @@ SUMMARY = "train a network, original or branched, by a recipe"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments to its parser."""
     from nnstretch.train.recipe_loader import recipe_settings, setting_descriptions, shipped_recipes
 
     parser.add_argument(
@@ -82,6 +83,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
+    """Run the verb and return its result as JSON data."""
     from nnstretch.train.recipe_loader import load_recipe
 
     given = {
@@ -146,6 +148,7 @@ def resumed_recipe(recipe: Recipe) -> Recipe:
 
 
 def planned_model(plan_file: str) -> str:
+    """Return the model that a plan file names."""
     from nnstretch.stretch import read_plan
 
     return read_plan(Path(plan_file)).model
@@ -164,6 +167,7 @@ def run_training(
     args: argparse.Namespace,
     origin: dict[str, str],
 ) -> dict[str, Any]:
+    """Train, and return the result as JSON data."""
     from nnstretch.train import fit
     from nnstretch.train.hardware import process_rank
 
@@ -250,10 +254,12 @@ def tell(recipe: Recipe, what: str) -> None:
 
 
 def teacher_text(recipe: Recipe) -> str:
+    """Return which settings ask for a teacher."""
     return f"loss.distill is {recipe.loss.distill} and loss.features {recipe.loss.features}"
 
 
 def load_weighted(model: str, weights: str) -> nn.Module:
+    """Build a model and load its weights."""
     from nnstretch.capture import load_model
     from nnstretch.train import load_weights
 
@@ -319,6 +325,7 @@ def build_branched(
 def tell_unexpected(
     recipe: Recipe, original: nn.Module, module: StretchedNetwork, weights: str | None
 ) -> None:
+    """Print what a user would not expect of this training."""
     from nnstretch.train.branched_start import uncaptured_random_modules
 
     if weights is None and recipe.branched.inherit != "none":
@@ -333,12 +340,14 @@ def tell_unexpected(
 
 
 def fits(module: nn.Module, weights: str) -> bool:
+    """Return whether every weight of a file has its place in the module."""
     from nnstretch.train.checkpoints import first_mismatch, read_tensors
 
     return first_mismatch(module, read_tensors(Path(weights))[0]) is None
 
 
 def show(result: dict[str, Any], console: Console) -> None:
+    """Print the result for people."""
     if "recipe" in result:
         import yaml
 

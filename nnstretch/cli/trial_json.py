@@ -11,6 +11,7 @@ from nnstretch.trial import SegmentCost, Trial
 
 
 def segment_json(cost: SegmentCost, branches: tuple[Any, ...], merge: str) -> dict[str, Any]:
+    """Return a segment's predicted latency and its terms as JSON data."""
     return {
         "start": cost.start,
         "end": cost.end,

@@ -36,6 +36,7 @@ class CardFacts:
 
 
 def card(facts: CardFacts) -> str:
+    """Return the text of CARD.md."""
     count = sum(map(len, facts.samples.values()))
     return "\n".join(
         [
@@ -81,6 +82,7 @@ def card(facts: CardFacts) -> str:
 
 
 def by_kind(samples: Mapping[int, Sequence[Sample]]) -> Iterable[str]:
+    """Yield one row for each kind of kernel: how many, shortest and longest time."""
     found: dict[str, list[float]] = {}
     for one in (sample for many in samples.values() for sample in many):
         found.setdefault(one.kernel.kind, []).append(one.latency_us)
@@ -91,6 +93,7 @@ def by_kind(samples: Mapping[int, Sequence[Sample]]) -> Iterable[str]:
 
 
 def processors(facts: CardFacts) -> Iterable[str]:
+    """Yield one line for each processor."""
     for place, processor in zip(facts.places, facts.soc.processors, strict=True):
         on_cpu = place.device == "cpu"
         khz = facts.clusters[place.cluster].max_khz if on_cpu else None
@@ -102,6 +105,7 @@ def processors(facts: CardFacts) -> Iterable[str]:
 
 
 def contention_lines(soc: Soc) -> str:
+    """Return the slowdown of processors that compute together."""
     parts = [
         f"{' beside '.join(sorted(names))}: {factor:.3f}"
         for names, factor in soc.contention.items()
@@ -114,6 +118,7 @@ def contention_lines(soc: Soc) -> str:
 
 
 def power(power_w: float | None) -> str:
+    """Return the line about power."""
     return (
         f"Mean power while measuring: {power_w:.1f} W.\n"
         if power_w is not None
@@ -122,6 +127,7 @@ def power(power_w: float | None) -> str:
 
 
 def fusion(facts: CardFacts) -> str:
+    """Return which operators the backend fuses."""
     tested = (
         "found by the two-operator test, T1 + T2 - T12 > 0.5 min(T1, T2), or by counted launches"
     )
@@ -144,6 +150,7 @@ def fusion(facts: CardFacts) -> str:
 
 
 def errors(facts: CardFacts) -> str:
+    """Return the errors on kernels held out."""
     errors = {
         name: getattr(predictor, "relative_error", 0.0)
         for name, predictor in facts.soc.predictors.items()
@@ -166,6 +173,7 @@ def errors(facts: CardFacts) -> str:
 
 
 def row(one: HeldOutNetwork) -> str:
+    """Return the row of a network held out."""
     return (
         f"{one.network} | {one.kernels} | {one.predicted_ms:.2f} | {one.measured_ms:.2f} |"
         f" {one.error:+.1%} | {one.spread:.1%}"
@@ -173,5 +181,6 @@ def row(one: HeldOutNetwork) -> str:
 
 
 def table(header: str, body: Iterable[str]) -> str:
+    """Return a Markdown table."""
     rule = " | ".join("---" for _ in header.split("|"))
     return "\n".join(f"| {line} |" for line in (header, rule, *body)) + "\n"

@@ -16,6 +16,7 @@ from nnstretch.profile.sampling.journal import parse_sample
 
 
 def main() -> None:
+    """Run kernels on a core until the process is ended."""
     parent = os.getppid()
     backend, dtype, core = sys.argv[1:]
     kernels = [

@@ -95,6 +95,7 @@ class Nvml:
     handle: Any = field(repr=False)
 
     def joules(self) -> float:
+        """Return the energy since the device started, J."""
         return float(self.library.nvmlDeviceGetTotalEnergyConsumption(self.handle)) / 1e3
 
 

@@ -153,6 +153,7 @@ class TrainingKernels:
     weight: Numbers
 
     def take(self, rows: NDArray[np.intp]) -> TrainingKernels:
+        """Return the chosen rows."""
         return TrainingKernels(self.kernels.take(rows), self.latency_us[rows], self.weight[rows])
 
 
@@ -328,6 +329,7 @@ def fit_rates(terms: Sequence[RateTerm], data: TrainingKernels) -> tuple[RateTer
 def grow_trees(
     found: KernelFamily, data: TrainingKernels, size: Numbers, growth: TreeSettings
 ) -> KernelFamily:
+    """Return the family with boosted trees on what the roofline leaves."""
     columns = {name: data.kernels.column(name) for name in SEEN} | {
         name: data.kernels.flag(name) for name, held in flags_of(data).items() if held >= FLAGGED
     }
@@ -359,6 +361,7 @@ def convert_forest(trees: HistGradientBoostingRegressor) -> Forest:
 
 
 def convert_tree(nodes: NDArray[np.void]) -> Tree:
+    """Return a tree of scikit-learn as flat arrays."""
     leaf = nodes["is_leaf"].astype(bool)
     return Tree(
         tuple(np.where(leaf, -1, nodes["feature_idx"]).tolist()),
@@ -395,8 +398,10 @@ def conformal_interval(residual: Numbers) -> tuple[float, float]:
 
 
 def root_mean_square(residual: Numbers, weight: Numbers | None = None) -> float:
+    """Return the weighted root mean square of relative errors."""
     return float(np.sqrt(np.average(np.expm1(residual) ** 2, weights=weight)))
 
 
 def range_of(values: Numbers) -> tuple[float, float]:
+    """Return the least and the largest value."""
     return float(values.min()), float(values.max())

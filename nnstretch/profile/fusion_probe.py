@@ -94,6 +94,7 @@ def first_kernels(layout: str) -> Iterator[tuple[str, Kernel]]:
 
 
 def candidates() -> Iterator[tuple[str, str]]:
+    """Yield pairs of a kernel's kind and the operator that might be fused to it."""
     for kind, _ in first_kernels(""):
         yield from ((kind, op) for op in ACTIVATIONS)
         if kind in (*FOLDED, "linear"):
@@ -101,6 +102,7 @@ def candidates() -> Iterator[tuple[str, str]]:
 
 
 def follower(op: str, first: Kernel) -> Kernel:
+    """Return the kernel of an operator that follows another kernel."""
     out = first.shape_out
     kind = "add" if op == "add" else "activation"
     layout = "blocked" if op == "add" and len(out) == 4 else ""

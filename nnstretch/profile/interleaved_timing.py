@@ -14,6 +14,7 @@ LEAST_US = 0.05
 
 
 def wall_us(run: Callable[[], object]) -> float:
+    """Return the wall time of a run, us."""
     start = perf_counter_ns()
     run()
     return (perf_counter_ns() - start) / 1000

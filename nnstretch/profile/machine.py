@@ -133,6 +133,7 @@ def parse_processor(part: str, spec: str, found: tuple[Cluster, ...], cuda: int)
 
 
 def accelerator(name: str, index: int, found: tuple[Cluster, ...]) -> PinnedProcessor:
+    """Return an accelerator beside the core that feeds it."""
     return PinnedProcessor(name, found[0].cores[0], ACCELERATORS + index, f"cuda:{index}")
 
 

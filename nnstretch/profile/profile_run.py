@@ -83,6 +83,7 @@ class ProfileResult:
 
     @property
     def kernels(self) -> int:
+        """Return how many kernels were measured."""
         return sum(map(len, self.samples.values()))
 
 
@@ -196,6 +197,7 @@ class ProfileRun:
         )
 
     def probe_fusion(self, meter: Meter, journal: ProfileJournal) -> FusionRules:
+        """Return the backend's fusion rules, probed once and kept in the journal."""
         started = perf_counter()
         self.progress(f"probing what {meter.name} fuses", 0, 1)
         rules = meter.rules or fused_pairs(meter)
@@ -203,14 +205,17 @@ class ProfileRun:
         return rules
 
     def find_doubts(self, samples: Sequence[Sample]) -> Sequence[float]:
+        """Return how badly each sample is predicted by the others."""
         return relative_errors(normalize_disturbed(samples), self.meter.dtype).tolist()
 
     def report_progress(self, what: str, done: float, total: float, _: int | str) -> None:
+        """Report progress of the validation."""
         self.progress(what, done, total)
 
     def validate_networks(
         self, learned: Learned, rules: FusionRules, core: int
     ) -> tuple[list[HeldOutNetwork], dict[str, str]]:
+        """Measure and predict the networks held out."""
         with pin_process(core):
             return validate(
                 self.meter,

@@ -151,6 +151,7 @@ def measure_contention(meter: Meter, kernels: Sequence[Kernel], other: int) -> f
 
 
 def total_us(times: list[tuple[float, ...]]) -> float:
+    """Return the sum of median times, us."""
     return sum(float(np.median(found)) for found in times if found)
 
 

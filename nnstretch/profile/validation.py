@@ -63,6 +63,7 @@ class HeldOutNetwork:
 
     @property
     def error(self) -> float:
+        """Return the relative error of the prediction."""
         return self.predicted_ms / self.measured_ms - 1
 
 
@@ -94,6 +95,7 @@ def validate(
 def measure_held_out(
     meter: Meter, learned: Learned, rules: FusionRules, name: str
 ) -> HeldOutNetwork:
+    """Predict and measure a network held out."""
     import torch
 
     from nnstretch.capture import default_input, load_model
@@ -112,6 +114,7 @@ def measure_held_out(
 
 
 def durations_us(run: Callable[[], None]) -> list[float]:
+    """Return the times of repeated runs, us."""
     for _ in range(WARM_UP):
         run()
     times: list[float] = []

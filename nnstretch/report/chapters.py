@@ -27,10 +27,12 @@ from nnstretch.report.load.data import PlanCost, ReportData, RunSummary, Summary
 
 
 def chapter(name: str, title: str, says: str, *content: str | None) -> Markup:
+    """Return a chapter with its title and first sentence."""
     return tag("section", tag("h2", title), tag("p", says, class_="lead"), *content, id=name)
 
 
 def missing_chapter(files: str, made_by: str) -> Markup:
+    """Return the line about files that the folder lacks."""
     return tag(
         "p",
         "Not in this folder: ",
@@ -41,6 +43,7 @@ def missing_chapter(files: str, made_by: str) -> Markup:
 
 
 def summary_chapter(story: ReportData) -> Markup:
+    """Return the summary."""
     says = "The networks side by side. Each latency column holds one kind of number."
     if not story.summary:
         return chapter("summary", "Summary", says, missing_chapter("summary.json", "the demo"))
@@ -97,6 +100,7 @@ def _disagreements(story: ReportData) -> list[str]:
 
 
 def plan_chapter(story: ReportData) -> Markup:
+    """Return the chapter of the plan."""
     says = (
         "Read it from left to right. Lanes are processors, boxes in a row are depth, their height"
         " grows with the square root of the width (labels: depth × width, and the predicted time of"
@@ -125,6 +129,7 @@ def _plan_text(story: ReportData) -> Markup | None:
 
 
 def gantt_chapter(story: ReportData) -> Markup:
+    """Return the chapter of predicted and measured timelines."""
     says = (
         "One inference of each network on one time axis. A dashed line with a diamond is a meeting"
         " point, hatching an idle processor."
@@ -171,6 +176,7 @@ def gantt_chapter(story: ReportData) -> Markup:
 
 
 def run_table(story: ReportData) -> Markup | None:
+    """Return the table of runs, None without a run."""
     if not story.runs:
         return missing_chapter("run_original.json, run_branched.json", "nnstretch run --json")
     kinds = dict.fromkeys(run.timing for run in story.runs.values())
@@ -218,6 +224,7 @@ def _run_row(kind: str, run: RunSummary) -> tuple[str, ...]:
 
 
 def terms_chapter(story: ReportData) -> Markup:
+    """Return the chapter of the latency's terms."""
     says = (
         "All predicted. Branches of a segment end together: what one does not compute or copy, it"
         " waits, synchronises or merges."
@@ -244,6 +251,7 @@ def terms_chapter(story: ReportData) -> Markup:
 
 
 def space_chapter(story: ReportData) -> Markup:
+    """Return the chapter of the searched space."""
     says = (
         "How many plans there are, what is proven about the best one, and how often each constraint"
         " refused a candidate."
@@ -296,6 +304,7 @@ def _gap(story: ReportData) -> str:
 
 
 def training_chapter(story: ReportData) -> Markup:
+    """Return the chapter of the training."""
     says = (
         "The original, and the branched network that starts from its weights; held-out accuracy and"
         " loss after every epoch."
@@ -354,6 +363,7 @@ def _training_table(story: ReportData) -> Markup:
 
 
 def plans_chapter(story: ReportData) -> Markup:
+    """Return the chapter of the best plans."""
     says = (
         "The best plans in order of predicted latency; plans closer together than the predictor's"
         " error are a tie."
@@ -404,6 +414,7 @@ def _plan_row(plan: PlanCost, rank: int) -> tuple[str, ...]:
 
 
 def provenance_chapter(story: ReportData) -> Markup:
+    """Return the chapter of sources and commands."""
     says = (
         "Where the latency predictor comes from, the commands as the files give them, and the files"
         " this page was made of."

@@ -41,6 +41,7 @@ _MEANINGS = (
 
 
 def explain_constraint(constraint: str) -> str:
+    """Return one sentence on what a constraint protects."""
     name = constraint.lower().replace("-", "_").replace(" ", "_")
     return next(
         (meaning for word, meaning in _MEANINGS if word in name), "A constraint of the user's own."

@@ -26,10 +26,12 @@ def digits(value: float, significant: int = 3) -> str:
 
 
 def with_unit(value: float | None, unit: str, significant: int = 3) -> str:
+    """Return a number with its unit, a dash where it is unknown."""
     return UNKNOWN if value is None else f"{digits(value, significant)}{NBSP}{unit}"
 
 
 def ms(value: float | None) -> str:
+    """Return milliseconds as text."""
     return with_unit(value, "ms")
 
 
@@ -39,14 +41,17 @@ def plain_ms(value: float | None) -> str:
 
 
 def times(value: float | None) -> str:
+    """Return a factor as text."""
     return UNKNOWN if value is None else f"{value:.2f}×"
 
 
 def percent(share: float | None, decimals: int = 1) -> str:
+    """Return a share as percent."""
     return UNKNOWN if share is None else f"{100 * share:.{decimals}f}{NBSP}%"
 
 
 def signed_percent(share: float) -> str:
+    """Return a share as percent with its sign."""
     sign = "+" if share >= 0 else "−"
     return f"{sign}{abs(100 * share):.1f}{NBSP}%"
 
@@ -57,6 +62,7 @@ def accuracy(value: float | None) -> str:
 
 
 def count(value: float | None) -> str:
+    """Return a count with commas between thousands."""
     return UNKNOWN if value is None else f"{value:,.0f}"
 
 
@@ -71,12 +77,14 @@ def amount(value: float | None) -> str:
 
 
 def seconds(value: float | None) -> str:
+    """Return seconds as text, in milliseconds where they are few."""
     if value is None or value >= 0.1 or value == 0:
         return with_unit(value, "s")
     return with_unit(1000 * value, "ms")
 
 
 def tick(value: float) -> str:
+    """Return the number at a tick of an axis."""
     return f"{value:,.6g}"
 
 

@@ -23,6 +23,7 @@ HONEST_END = "Where processors are emulated, no number was taken on the chip its
 
 
 def headline(story: ReportData) -> Markup:
+    """Return the page's first screen."""
     figures = tag("dl", _against_fastest(story), _against_iso_mac(story), class_="figures")
     if not any(speedups(story)):
         figures = tag(

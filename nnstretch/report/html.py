@@ -24,6 +24,7 @@ class Markup(str):
 
 
 def escape(text: str) -> Markup:
+    """Return text that is safe in markup."""
     return (
         text
         if isinstance(text, Markup)
@@ -32,6 +33,7 @@ def escape(text: str) -> Markup:
 
 
 def join(parts: Iterable[str | None], between: str = "") -> Markup:
+    """Return parts as one, those that are None left out."""
     return Markup(between.join(escape(part) for part in parts if part is not None))
 
 
@@ -81,4 +83,5 @@ def _cell(number: int, content: str, is_text: bool) -> Markup:
 
 
 def collapsible(summary: str, *content: str | None) -> Markup:
+    """Return content that opens at a click."""
     return tag("details", tag("summary", summary), *content)

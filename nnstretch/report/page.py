@@ -54,6 +54,7 @@ def write_report(folder: Path, out: Path) -> ReportData:
 
 
 def page(story: ReportData) -> str:
+    """Return the whole page."""
     head = tag(
         "head",
         tag("meta", charset="utf-8"),

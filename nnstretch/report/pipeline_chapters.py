@@ -183,6 +183,7 @@ def _failures(run: StreamSummary) -> Markup | None:
 
 
 def stream_chapter(story: PipelineReportData) -> Markup:
+    """Return the chapter of the items' timeline."""
     says = (
         "Every worker has a row, every item a colour and a number: follow an item from stage to"
         " stage along its line, or point at it. Where bars of different items stand above each"
@@ -198,6 +199,7 @@ def stream_chapter(story: PipelineReportData) -> Markup:
 
 
 def stages_chapter(story: PipelineReportData) -> Markup:
+    """Return the chapter of the stages."""
     says = "What each stage takes, and what its worker does while others work."
     run = story.run
     if run is None or not run.stages:
@@ -329,6 +331,7 @@ def _wait_row(stage: StageRow, parts: tuple[float, ...], top: float, x: svg.Axis
 
 
 def split_chapter(story: PipelineReportData) -> Markup:
+    """Return the chapter of how the network was divided."""
     says = "All predicted. How the network was divided, and what no division can beat."
     split = story.split
     if split is None:

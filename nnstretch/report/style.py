@@ -42,6 +42,7 @@ def style_sheet() -> Markup:
 
 
 def script() -> Markup:
+    """Return the page's script."""
     return Markup(f"<script>{_shipped('page.js')}</script>")
 
 

@@ -122,6 +122,7 @@ def virtual_manifest(verdict: Evaluation, soc: Soc) -> Manifest:
 def virtual_subgraphs(
     number: int, lowered: LoweredSegment, cost: SegmentCost, host: str
 ) -> list[Subgraph]:
+    """Return the sub-graphs of a segment as a trace names them."""
     segment, found = lowered.segment, []
     into = Port(segment.start, lowered.input)
     for branch, priced in zip(lowered.branches, cost.branches, strict=True):
@@ -201,6 +202,7 @@ def report_segments(verdict: Evaluation) -> tuple[story.ReportedSegment, ...]:
 
 
 def report_branch(branch: Branch, cost: BranchCost) -> story.ReportedBranch:
+    """Return a branch as the picture draws it."""
     return story.ReportedBranch(
         processor=branch.processor,
         depth=int(branch.depth) if branch.depth is not None else None,

@@ -70,6 +70,7 @@ class StudyConfig:
 
     @property
     def uses_training(self) -> bool:
+        """Return whether trials train."""
         return self.objective in ("accuracy", "both")
 
     def to_flat_json(self) -> dict[str, Any]:
@@ -85,6 +86,7 @@ class StudyConfig:
 
 
 def flatten_mapping(tree: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """Return nested settings as pairs of dotted key and value."""
     pairs: dict[str, Any] = {}
     for key, value in tree.items():
         pairs |= (
@@ -135,6 +137,7 @@ def open_study(
 
 
 def exact_optimum_json(result: SearchResult) -> dict[str, Any]:
+    """Return the exact search's result as JSON data."""
     best_us = result.plans[0].trial.latency_us
     return {
         "latency_ms": best_us / 1000,

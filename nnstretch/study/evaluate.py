@@ -46,6 +46,7 @@ class Evaluation:
 
     @property
     def feasible(self) -> bool:
+        """Return whether a plan exists and keeps every limit."""
         return self.trial is not None and all(value <= 0 for value in self.limits.values())
 
 
@@ -62,6 +63,7 @@ class PlanEvaluator:
 
     @property
     def soc(self) -> Soc:
+        """Return the chip."""
         return self.pricer.soc
 
     def evaluate(self, plan: Plan) -> Evaluation:
@@ -157,10 +159,12 @@ def constraint_violations(
 
 
 def relative_excess(demand: float, limit: float) -> float:
+    """Return by which share a demand exceeds its limit, negative below it."""
     return (demand - limit) / limit if limit > 0 else float(demand > limit)
 
 
 def relative_shortfall(demand: float, limit: float) -> float:
+    """Return by which share a demand falls short of its limit, negative above it."""
     return (limit - demand) / limit if limit > 0 else NO_BRANCH_VIOLATION
 
 
@@ -175,6 +179,7 @@ def aggregate_violations(shares: Iterable[float]) -> float:
 
 
 def memory_violations(trial: Trial, soc: Soc) -> Iterable[float]:
+    """Yield the relative excess of each processor's memory."""
     held: dict[str, float] = {}
     for segment in trial.segments:
         for branch in segment.branches:

@@ -34,18 +34,22 @@ LAST_PROCESSOR_PARAMETER = "on the last"
 
 
 def meeting_parameter(cut: str) -> str:
+    """Return the parameter's name of a meeting point."""
     return f"meet at {cut}"
 
 
 def processors_parameter(start: str) -> str:
+    """Return the parameter's name of a segment's processors."""
     return f"on {start}"
 
 
 def depth_parameter(start: str, processor: str) -> str:
+    """Return the parameter's name of a branch's depth."""
     return f"depth {start} {processor}"
 
 
 def width_parameter(start: str, processor: str) -> str:
+    """Return the parameter's name of a branch's width."""
     return f"width {start} {processor}"
 
 
@@ -144,6 +148,7 @@ class PlanSpace:
         return self.width_cache[key]
 
     def find_cut(self, name: str) -> Cut:
+        """Return the cut of that name. Raises BadPlan when the study does not meet there."""
         for cut in (*self.branch_starts, *self.meeting_points):
             if cut.name == name:
                 return cut
@@ -176,6 +181,7 @@ def plan_from_parameters(space: PlanSpace, parameters: Mapping[str, ParameterVal
 def branches_from_parameters(
     space: PlanSpace, start: Cut, end: Cut, parameters: Mapping[str, ParameterValue]
 ) -> tuple[Branch, ...]:
+    """Return the branches that parameters describe."""
     if end == space.meeting_points[-1]:
         return (Branch(str(parameters[LAST_PROCESSOR_PARAMETER])),)
     team = str(parameters[processors_parameter(start.name)]).split("+")
@@ -203,6 +209,7 @@ def index_from_share(share: ParameterValue, count: int) -> int:
 
 
 def share_from_index(index: int, count: int) -> float:
+    """Return the place of an index among `count`, from 0 to 1."""
     return index / (count - 1) if count > 1 else 1.0
 
 

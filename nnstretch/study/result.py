@@ -76,6 +76,7 @@ def optimality_gap(
 
 
 def trial_json(trial: FrozenTrial) -> dict[str, Any]:
+    """Return a finished trial as JSON data."""
     plan = parse_plan(trial.user_attrs["plan"], f"trial {trial.number}")
     numbers = {name: trial.user_attrs[name] for name in METRIC_NAMES if name in trial.user_attrs}
     return {

@@ -25,6 +25,7 @@ def make_sampler(name: str, seed: int | None = None) -> BaseSampler:
 
 
 def make_pruner(name: str) -> BasePruner:
+    """Build the pruner of that name."""
     from optuna import pruners
 
     return pruners.NopPruner() if name == "none" else pruners.MedianPruner(n_startup_trials=4)

@@ -26,6 +26,7 @@ class ReportingCallback(Records):
         self._report = report
 
     def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
+        """Report the accuracy of an epoch, which may end the training."""
         super().on_train_epoch_end(trainer, module)
         self._report(self.epochs[-1].epoch, self.epochs[-1].val_accuracy)
 

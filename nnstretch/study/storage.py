@@ -34,6 +34,7 @@ class KernelLock:
         self._handle: int | None = None
 
     def acquire(self) -> bool:
+        """Take the lock, waiting while another process holds it."""
         import fcntl
 
         handle = os.open(f"{self.journal}.lock", os.O_CREAT | os.O_RDWR, 0o644)
@@ -43,6 +44,7 @@ class KernelLock:
         return True
 
     def release(self) -> None:
+        """Free the lock."""
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
@@ -75,6 +77,7 @@ def open_storage(where: str) -> BaseStorage:
 
 
 def journal_storage(path: Path) -> BaseStorage:
+    """Open a journal. Raises BadInput when it cannot be written or read."""
     from optuna.storages import JournalStorage
 
     try:
@@ -90,6 +93,7 @@ def journal_storage(path: Path) -> BaseStorage:
 
 
 def journal_backend(path: Path) -> JournalFileBackend:
+    """Return the journal's file with a lock that ends with its process."""
     from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
     try:
@@ -100,6 +104,7 @@ def journal_backend(path: Path) -> JournalFileBackend:
 
 
 def database_storage(url: str) -> BaseStorage:
+    """Open a database. Raises BadInput when it cannot be reached."""
     from optuna.storages import RDBStorage, get_storage
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -121,6 +126,7 @@ def redact_password(url: str) -> str:
 
 
 def grpc_storage(where: str) -> BaseStorage:
+    """Open a storage behind a proxy. Raises BadInput when it cannot be reached."""
     host, _, port = where.removeprefix(GRPC_PREFIX).rpartition(":")
     if not host or not port.isdigit():
         raise BadInput(f"storage is {where!r}, study, write grpc://HOST:PORT")

@@ -119,6 +119,7 @@ def orphaned_trials(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
 
 
 def must_repeat(trial: FrozenTrial, by_number: dict[int, FrozenTrial]) -> bool:
+    """Return whether a trial failed and attempts remain."""
     if WITHDRAWN_KEY in trial.system_attrs:
         return trial.system_attrs[WITHDRAWN_KEY] == "full" and repetition_key(trial) is not None
     return count_failed_attempts(trial, by_number) < MAX_FAILED_ATTEMPTS
@@ -136,6 +137,7 @@ def count_failed_attempts(trial: FrozenTrial, by_number: dict[int, FrozenTrial])
 
 
 def abandoned_trials(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+    """Return the trials whose attempts are used up."""
     by_number = {t.number: t for t in trials}
     failed = [
         t for t in trials if t.state == TrialState.FAIL and WITHDRAWN_KEY not in t.system_attrs

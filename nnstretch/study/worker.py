@@ -93,6 +93,7 @@ class StudyWorker:
         )
 
     def run_trial(self) -> None:
+        """Take a trial, evaluate it and store its values."""
         trial: Trial | None = None
         try:
             with defer_interrupt():
@@ -122,6 +123,7 @@ class StudyWorker:
             raise
 
     def evaluate_trial(self, trial: Trial) -> None:
+        """Evaluate a trial and tell the study."""
         verdict = self.evaluator.evaluate(
             plan_from_parameters(self.space, suggest_parameters(trial, self.space.distributions))
         )
@@ -150,6 +152,7 @@ class StudyWorker:
         self.study.tell(trial, told, skip_if_finished=True)
 
     def measure_trial(self, trial: Trial, verdict: Evaluation) -> list[float]:
+        """Return the values of the objective, training where it asks for accuracy."""
         values = self.objectives.measure_objectives(
             verdict, lambda epoch, accuracy: self.report_epoch(trial, verdict, epoch, accuracy)
         )
@@ -199,16 +202,19 @@ class StudyWorker:
 def suggest_parameters(
     trial: Trial, distributions: dict[str, BaseDistribution]
 ) -> dict[str, ParameterValue]:
+    """Draw every parameter of a trial."""
     return {name: suggest_value(trial, name, one) for name, one in distributions.items()}
 
 
 def suggest_value(trial: Trial, name: str, one: Any) -> ParameterValue:
+    """Draw one parameter of a trial."""
     if isinstance(one, CategoricalDistribution):
         return trial.suggest_categorical(name, one.choices)  # type: ignore[return-value]
     return trial.suggest_float(name, one.low, one.high)
 
 
 def record_plan(trial: Trial, verdict: Evaluation) -> None:
+    """Store plan, latency and sizes with a trial."""
     trial.set_user_attr("plan", plan_text(verdict.plan))
     if verdict.trial is not None:
         trial.set_user_attr("latency_ms", verdict.trial.latency_us / 1000)

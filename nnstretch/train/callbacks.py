@@ -109,6 +109,7 @@ def best_epoch(epochs: tuple[EpochRecord, ...]) -> EpochRecord:
 
 
 def curve_csv(epochs: tuple[EpochRecord, ...]) -> str:
+    """Return the epochs as CSV."""
     text = io.StringIO()
     table = csv.DictWriter(text, [entry.name for entry in fields(EpochRecord)], lineterminator="\n")
     table.writeheader()
@@ -117,6 +118,7 @@ def curve_csv(epochs: tuple[EpochRecord, ...]) -> str:
 
 
 def plan_file_matches(path: Path, plan: Plan) -> bool:
+    """Return whether a file holds this plan."""
     try:
         return read_plan(path) == plan
     except NnstretchError:
@@ -158,6 +160,7 @@ class Records(lightning.Callback):
             )
 
     def on_train_start(self, trainer: lightning.Trainer, module: Classifier) -> None:  # type: ignore[override]
+        """Prepare for the epochs that are left."""
         self._saved_step = self._logged_step = trainer.global_step
         self._started_s = perf_counter()  # an epoch that is resumed is not started again
         if self.resumed:  # only now is the state accepted
@@ -212,6 +215,7 @@ class Records(lightning.Callback):
     def on_train_epoch_start(
         self, trainer: lightning.Trainer, module: lightning.LightningModule
     ) -> None:
+        """Start the clock of an epoch."""
         self._started_s, self._images = perf_counter(), 0
 
     def on_train_batch_start(
@@ -221,6 +225,7 @@ class Records(lightning.Callback):
         batch: ImageBatch,
         batch_number: int,
     ) -> None:
+        """Note the learning rate that a step uses."""
         self._images += len(batch) * trainer.world_size
         self._learning_rate = trainer.optimizers[0].param_groups[0]["lr"]
 
@@ -232,6 +237,7 @@ class Records(lightning.Callback):
         batch: ImageBatch,
         batch_number: int,
     ) -> None:
+        """Count the batch, and log the loss every few steps."""
         if trainer.global_step == self._saved_step:
             return  # within a batch of several micro-batches
         every = module.recipe.trainer.save_every_steps
@@ -253,11 +259,13 @@ class Records(lightning.Callback):
     def on_validation_start(
         self, trainer: lightning.Trainer, module: lightning.LightningModule
     ) -> None:
+        """Stop the clock of training."""
         if module.device.type == "cuda":
             torch.cuda.synchronize()  # steps that the card has still to do are training, too
         self._trained_s = perf_counter() - self._started_s
 
     def on_train_epoch_end(self, trainer: lightning.Trainer, module: Classifier) -> None:  # type: ignore[override]
+        """Stop when accuracy no longer improves."""
         module.refuse_diverged(together=True)  # first of all: it knows the step
         epoch = EpochRecord(
             epoch=trainer.current_epoch + 1,
@@ -338,15 +346,18 @@ class Records(lightning.Callback):
                 path.unlink(missing_ok=True)
 
     def is_out_of_patience(self, patience_epochs: int) -> bool:
+        """Return whether the best epoch lies too far back."""
         return (
             bool(patience_epochs and self.epochs)
             and self.epochs[-1].epoch - best_epoch(self.epochs).epoch >= patience_epochs
         )
 
     def state_dict(self) -> dict[str, Any]:
+        """Return what a resumed training needs."""
         return {"epochs": [asdict(epoch) for epoch in self.epochs]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over the epochs of a resumed training. Raises BrokenFile when they are none."""
         try:
             self.epochs = tuple(EpochRecord(**epoch) for epoch in state_dict["epochs"])
         except (TypeError, KeyError) as error:
@@ -378,6 +389,7 @@ class TrainingProgressBar(lightning.Callback):
         self._images, self._since_s, self._told_s, self._began_at = 0, 0.0, 0.0, 0
 
     def on_train_start(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
+        """Prepare for the epochs that are left."""
         self._task = self._progress.add_task(
             "training", total=int(trainer.estimated_stepping_batches), completed=trainer.global_step
         )
@@ -393,6 +405,7 @@ class TrainingProgressBar(lightning.Callback):
         batch: ImageBatch,
         batch_number: int,
     ) -> None:
+        """Count the batch, and log the loss every few steps."""
         self._images += len(batch) * trainer.world_size
         speed = self._images / max(1e-9, perf_counter() - self._since_s)
         done = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}, {speed:.0f} images/s"
@@ -427,6 +440,7 @@ class TrainingProgressBar(lightning.Callback):
         )
 
     def on_train_end(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
+        """Remove the progress bar."""
         self._progress.stop()
 
     def on_exception(
@@ -435,4 +449,5 @@ class TrainingProgressBar(lightning.Callback):
         module: lightning.LightningModule,
         exception: BaseException,
     ) -> None:
+        """Remove the progress bar."""
         self._progress.stop()

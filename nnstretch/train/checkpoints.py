@@ -22,6 +22,7 @@ from nnstretch.files.atomic import atomic_write
 
 
 def save_weights(module: nn.Module, path: Path) -> None:
+    """Write a module's weights as safetensors."""
     write_tensors(module.state_dict(), path)
 
 
@@ -55,6 +56,7 @@ def first_mismatch(module: nn.Module, weights: Mapping[str, Tensor]) -> str | No
 
 
 def format_shape(tensor: Tensor) -> str:
+    """Return a tensor's shape as text."""
     return "x".join(map(str, tensor.shape)) or "scalar"
 
 
@@ -103,6 +105,7 @@ class SafeCheckpoint(CheckpointIO):
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
     ) -> None:
+        """Write Lightning's state: tensors as safetensors, the remainder as JSON."""
         tensors: dict[str, Tensor] = {}
         text = json.dumps(pack_state(checkpoint, tensors))
         write_tensors(tensors, Path(path), {"state": text})
@@ -110,6 +113,7 @@ class SafeCheckpoint(CheckpointIO):
     def load_checkpoint(
         self, path: Any, map_location: Any = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
+        """Read Lightning's state. Raises BrokenFile when it is damaged."""
         tensors, metadata = read_tensors(Path(path))
         try:
             state = unpack_state(json.loads(metadata["state"]), tensors)
@@ -128,6 +132,7 @@ class SafeCheckpoint(CheckpointIO):
         return state
 
     def remove_checkpoint(self, path: Any) -> None:
+        """Delete a file, if it is there."""
         Path(path).unlink(missing_ok=True)
 
 
@@ -151,6 +156,7 @@ def pack_state(value: Any, tensors: dict[str, Tensor]) -> Any:
 
 
 def unpack_state(value: Any, tensors: Mapping[str, Tensor]) -> Any:
+    """Return a nested state with its tensors put back."""
     if isinstance(value, list):
         return [unpack_state(item, tensors) for item in value]
     if not isinstance(value, dict):

@@ -106,9 +106,11 @@ class Classifier(LightningModule):
         return self.average if self.average is not None else self.network
 
     def forward(self, images: Tensor) -> Tensor:
+        """Return the scores of the classes, `[image, class]`."""
         return class_scores(self.network(images)).float()
 
     def on_fit_start(self) -> None:
+        """Move the teacher to the device."""
         if (
             self.recipe.trainer.threads
         ):  # of several processes Lightning gives each its share of the cores
@@ -136,6 +138,7 @@ class Classifier(LightningModule):
         )
 
     def training_step(self, batch: ImageBatch, batch_number: int) -> Tensor:
+        """Return the loss of a batch."""
         images, labels = self.prepare_training_images(batch), batch.labels
         if self.mixer is not None:
             images, labels = self.mixer(images, labels)
@@ -151,6 +154,7 @@ class Classifier(LightningModule):
         return loss
 
     def loss(self, images: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss of images and labels, with the teacher's parts."""
         settings, network = self.recipe.loss, self._compiled[0] if self._compiled else self.network
         if not self._teacher:
             return training_loss(class_scores(network(images)).float(), labels, None, settings)
@@ -159,6 +163,7 @@ class Classifier(LightningModule):
         return loss if seen.distance is None else loss + settings.features * seen.distance
 
     def to_memory_format(self, images: Tensor) -> Tensor:
+        """Return images in the recipe's memory format."""
         return images.contiguous(memory_format=tensor_memory_format(self.recipe.trainer))
 
     def refuse_diverged(self, together: bool = False) -> None:
@@ -214,6 +219,7 @@ class Classifier(LightningModule):
         self._told.update(batch.problems)
 
     def prepare_training_images(self, batch: ImageBatch) -> Tensor:
+        """Return a batch's images on the device, augmented."""
         self.report_unreadable(batch)
         return self.to_memory_format(
             augment_batch(
@@ -254,6 +260,7 @@ class Classifier(LightningModule):
         return numbers
 
     def configure_optimizers(self) -> Any:
+        """Return optimizer and learning-rate schedule."""
         optimizer = make_optimizer(
             self.network, self.recipe.optimizer, self.recipe.trainer.precision
         )
@@ -280,6 +287,7 @@ class Classifier(LightningModule):
                 )
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Check that saved weights fit. Raises BadInput when they do not."""
         if (before := checkpoint.get("precision")) != (
             now := precision_name(self.trainer.precision)
         ):
@@ -315,6 +323,7 @@ class Classifier(LightningModule):
 
 
 def weights_digest(module: nn.Module) -> str:
+    """Return the SHA-256 of a module's weights."""
     state = module.state_dict()
     return arrays_digest(
         *(

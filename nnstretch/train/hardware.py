@@ -59,6 +59,7 @@ def cluster_environments() -> list[Any]:
 
 
 def resolve_accelerator(wanted: TrainerSettings) -> str:
+    """Return `cuda` or `cpu`."""
     if wanted.accelerator == "cuda" and not torch.cuda.is_available():
         raise BadInput("trainer.accelerator is cuda, PyTorch sees no card here, take auto or cpu")
     return (

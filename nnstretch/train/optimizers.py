@@ -22,6 +22,7 @@ def learning_rate_factor(step: int, steps: int, warmup: float) -> float:
 
 
 def is_warming_up(step: int, steps: int, warmup: float) -> bool:
+    """Return whether a step belongs to the warm-up."""
     return step + 1 < max(1.0, warmup * steps)
 
 

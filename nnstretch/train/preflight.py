@@ -40,6 +40,7 @@ def check_network_fits_data(module: nn.Module, recipe: Recipe, classes: int) -> 
 
 
 def check_image_side(module: nn.Module, key: str, side: int, data: str, classes: int) -> None:
+    """Check that the network takes images of a side. Raises BadInput when it does not."""
     try:
         with torch.no_grad():
             shape = tuple(class_scores(module(torch.zeros(1, 3, side, side))).shape)
@@ -171,6 +172,7 @@ def is_same_model(before: str, now: str) -> bool:
 
 
 def is_plan_unchanged(network: StretchedNetwork, out: Path) -> bool:
+    """Return whether a folder holds a training of the same plan."""
     try:
         return has_same_plan(network, out)
     except NnstretchError:

@@ -15,6 +15,7 @@ from nnstretch.errors import BadInput
 
 
 def require_range(key: str, value: float, low: float, high: float = math.inf) -> None:
+    """Check a number. Raises BadInput when it lies outside its range."""
     if not low <= value <= high:
         raise BadInput(f"{key} is {value}, it must lie between {low} and {high}")
 
@@ -185,6 +186,7 @@ class LossSettings:
 
     @property
     def has_teacher(self) -> bool:
+        """Return whether the loss needs a teacher."""
         return self.distill > 0 or self.features > 0
 
 

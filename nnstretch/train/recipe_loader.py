@@ -81,6 +81,7 @@ def load_recipe(path_or_name: str | Path, overrides: Sequence[str] = ()) -> Reci
 
 
 def apply_overrides(parser: Any, parsed: Any, overrides: Sequence[str]) -> Any:
+    """Apply settings of the command line to a recipe."""
     words = [
         word if word.startswith("--") or "=" not in word else f"--{word}" for word in overrides
     ]
@@ -120,6 +121,7 @@ def flatten_keys(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def make_parser() -> Any:
+    """Return the parser of recipes."""
     from jsonargparse import ArgumentParser
 
     parser = ArgumentParser(exit_on_error=False, prog="recipe")
@@ -128,6 +130,7 @@ def make_parser() -> Any:
 
 
 def group_keys_by_prefix() -> dict[str, list[str]]:
+    """Return the recipe's keys by section."""
     groups: dict[str, list[str]] = {}
     for key, _ in recipe_settings():
         head, dot, tail = key.partition(".")
@@ -155,6 +158,7 @@ def find_recipe(path_or_name: str | Path) -> Path:
 
 
 def parse_recipe_file(path: Path) -> dict[str, Any]:
+    """Read a recipe file. Raises BadInput when it is not YAML of known keys."""
     try:
         tree = parse_yaml(path.read_text(encoding="utf-8"), f"recipe {path}")
     except UnicodeDecodeError as error:

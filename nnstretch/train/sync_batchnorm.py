@@ -26,14 +26,17 @@ class ProcessMean(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, value: Tensor) -> Tensor:
+        """Return the mean over all processes."""
         return all_reduce_mean(value)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        """Return the gradients' mean over all processes."""
         return all_reduce_mean(gradients[0])
 
 
 def all_reduce_mean(value: Tensor) -> Tensor:
+    """Return a tensor's mean over all processes."""
     total = value.detach().clone(memory_format=torch.contiguous_format)
     dist.all_reduce(total)
     return total / dist.get_world_size()

@@ -60,9 +60,11 @@ class DistillationTeacher:
         )  # type: ignore[arg-type]
 
     def to(self, device: torch.device, layout: torch.memory_format) -> None:
+        """Move the teacher to a device."""
         self.network.to(device=device, memory_format=layout)  # type: ignore[call-overload]
 
     def compare(self, student: nn.Module, images: Tensor) -> TeacherComparison:
+        """Return the scores of student and teacher and the distance of their features."""
         if self.watched is None or not isinstance(student, StretchedNetwork):
             with torch.no_grad():
                 opinion = class_scores(self.network(images))

@@ -221,6 +221,7 @@ def evaluate(module: nn.Module, recipe: Recipe) -> float:
 def save_results(
     module: nn.Module, recipe: Recipe, epochs: tuple[EpochRecord, ...], out: Path
 ) -> TrainResult:
+    """Write the results of a finished training."""
     if process_rank(recipe.trainer) == 0:
         save_weights(module, out / WEIGHTS_FILE)
         write_text(
@@ -272,6 +273,7 @@ def silence_lightning() -> Iterator[None]:
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
+    """Run with a number of threads, then restore it."""
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
     try:

@@ -56,10 +56,12 @@ class OnnxValue:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Return the shape at the first batch size."""
         return tuple(self.probes[0].shape)
 
     @property
     def rank(self) -> int:
+        """Return the number of dimensions."""
         return self.probes[0].dim()
 
     @property
@@ -102,10 +104,12 @@ class GraphBuilder:
     """The node that reads the batch, once something needs it."""
 
     def add_constant(self, tensor: torch.Tensor, source: str = "") -> OnnxValue:
+        """Add a tensor that is the same at every batch size."""
         count = len(self.input.probes) if self.input else 2
         return OnnxValue((tensor,) * count, True, source=source)
 
     def add_weight(self, name: str, tensor: torch.Tensor, trainable: bool) -> str:
+        """Add a weight under a free name and return the name."""
         name = self.names.make_unique(weight_name(name))
         spec = tensor_spec(tensor)
         self.weights[name], self.tensors[name], self.specs[name] = (
@@ -154,6 +158,7 @@ class GraphBuilder:
         return tuple(found)
 
     def is_unshared(self, value: OnnxValue) -> bool:
+        """Return whether at most one node reads the constant, so that it may become a weight."""
         return self.readers[value.source] <= 1 and id(value.probes[0]) not in self.weight_by_tensor
 
     def batch_size(self) -> str:
@@ -173,8 +178,10 @@ class GraphBuilder:
 
 
 def tensor_spec(tensor: torch.Tensor) -> TensorSpec:
+    """Return the shape and dtype of a tensor."""
     return TensorSpec(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
 
 
 def count_elements(shape: tuple[int, ...]) -> int:
+    """Return the number of elements of a shape."""
     return prod(shape)

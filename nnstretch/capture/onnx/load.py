@@ -69,6 +69,7 @@ def first_line(error: Exception) -> str:
 
 
 def opset_version(model: onnx.ModelProto) -> int:
+    """Return the version of the standard operator set that the model imports."""
     return next((int(o.version) for o in model.opset_import if o.domain in STANDARD_DOMAINS), 1)
 
 
@@ -98,6 +99,7 @@ def refuse_unsupported(model: onnx.ModelProto, path: Path) -> None:
 
 
 def iterate_tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """Yield every tensor of a graph: initializers, attributes, and those of nested graphs."""
     yield from graph.initializer
     for node in graph.node:
         for attribute in node.attribute:
@@ -150,6 +152,7 @@ def to_torch_tensor(tensor: onnx.TensorProto, where: str) -> torch.Tensor:
 
 
 def read_attributes(node: onnx.NodeProto, where: str) -> dict[str, object]:
+    """Return the attributes of a node by name. Raises UnsupportedOp when one has no value here."""
     found: dict[str, object] = {}
     for attribute in node.attribute:
         value = onnx.helper.get_attribute_value(attribute)

@@ -60,6 +60,7 @@ def clean_path(name: str) -> str:
 
 
 def clean_attribute(part: str) -> str:
+    """Return a name that a module attribute may bear."""
     word = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in part)
     if not (word.isdigit() or word.isidentifier()):
         word = f"v_{word}"
@@ -98,6 +99,7 @@ class UniqueNames:
         self.parents: set[str] = set()
 
     def make_unique(self, wanted: str) -> str:
+        """Return the wanted name, or the first free one with a number behind it."""
         name, count = wanted, 0
         while not self.is_free(name):
             count += 1
@@ -107,6 +109,7 @@ class UniqueNames:
         return name
 
     def is_free(self, name: str) -> bool:
+        """Return whether a path is neither a weight, nor above or below one."""
         return (
             name not in self.leaves
             and name not in self.parents
@@ -123,5 +126,6 @@ class UniqueNames:
 
 
 def parent_paths(path: str) -> list[str]:
+    """Return the dotted paths above a path, outermost first."""
     parts = path.split(".")
     return [".".join(parts[:n]) for n in range(1, len(parts))]

@@ -31,6 +31,7 @@ ONNX_TYPES = {
 
 
 def unary_operator(op: str) -> TranslationRule:
+    """Return the rule that translates a node into a unary aten operator."""
     return lambda call: call.emit(op, call.input(0))
 
 
@@ -49,6 +50,7 @@ def identity(call: NodeContext) -> OnnxValue:
 
 
 def clip(call: NodeContext) -> OnnxValue:
+    """Translate Clip; its bounds are attributes or constant inputs."""
     x, low, high = (
         call.input(0),
         call.number_value(1, "min", None),
@@ -80,14 +82,17 @@ def hard_sigmoid(call: NodeContext) -> OnnxValue:
 
 
 def gelu(call: NodeContext) -> OnnxValue:
+    """Translate Gelu."""
     return call.emit("gelu", call.input(0), approximate=call.get_attribute("approximate", "none"))
 
 
 def activation_with_parameter(op: str, name: str, otherwise: float) -> TranslationRule:
+    """Return the rule of an activation with one number as attribute."""
     return lambda call: call.emit(op, call.input(0), call.get_attribute(name, otherwise))
 
 
 def prelu(call: NodeContext) -> OnnxValue:
+    """Translate PRelu; its slope becomes a weight per channel."""
     x, factor = call.input(0), call.input(1)
     if not factor.constant or factor.probes[0].numel() not in (1, x.shape[1]):
         raise call.unsupported_error(f"a slope of {list(factor.shape)} for {x.shape[1]} channels")
@@ -100,6 +105,7 @@ def prelu(call: NodeContext) -> OnnxValue:
 
 
 def swish(call: NodeContext) -> OnnxValue:
+    """Translate Swish: `x * sigmoid(alpha * x)`."""
     x, alpha = call.input(0), call.get_attribute("alpha", 1.0)
     inner = x if alpha == 1 else call.emit("mul.Tensor", x, alpha)
     return (
@@ -110,6 +116,11 @@ def swish(call: NodeContext) -> OnnxValue:
 
 
 def softmax(op: str) -> TranslationRule:
+    """Return the rule of Softmax or LogSoftmax.
+
+    Before opset 13 they flatten what follows the axis.
+    """
+
     def rule(call: NodeContext) -> OnnxValue:
         x = call.input(0)
         axis = call.get_attribute("axis", -1 if call.opset >= 13 else 1) % x.rank
@@ -157,6 +168,7 @@ def binary_operator(op: str) -> TranslationRule:
 
 
 def subtract(call: NodeContext) -> OnnxValue:
+    """Translate Sub."""
     x, y = call.input(0), call.input(1)
     if not y.constant and (number := as_scalar(x, y)) is not None:
         return call.emit("rsub.Scalar", y, number)
@@ -175,6 +187,7 @@ def divide(call: NodeContext) -> OnnxValue:
 
 
 def power(call: NodeContext) -> OnnxValue:
+    """Translate Pow with a constant exponent."""
     x, y = call.input(0), call.input(1)
     if not y.constant or y.constant_data.numel() != 1:
         return call.emit("pow.Tensor_Tensor", x, y)
@@ -195,14 +208,17 @@ def variadic_operator(op: str) -> TranslationRule:
 
 
 def comparison_operator(op: str) -> TranslationRule:
+    """Return the rule of a comparison of two tensors."""
     return lambda call: call.emit(f"{op}.Tensor", call.input(0), call.input(1))
 
 
 def logical_operator(op: str) -> TranslationRule:
+    """Return the rule of a logical operator of two tensors."""
     return lambda call: call.emit(op, call.input(0), call.input(1))
 
 
 def modulo(call: NodeContext) -> OnnxValue:
+    """Translate Mod: `fmod` has the sign of the dividend, else that of the divisor."""
     return call.emit(
         "fmod.Tensor" if call.get_attribute("fmod", 0) else "remainder.Tensor",
         call.input(0),
@@ -211,10 +227,12 @@ def modulo(call: NodeContext) -> OnnxValue:
 
 
 def where(call: NodeContext) -> OnnxValue:
+    """Translate Where."""
     return call.emit("where.self", call.input(0), call.input(1), call.input(2))
 
 
 def cast(call: NodeContext) -> OnnxValue:
+    """Translate Cast; a cast to the dtype that is there already vanishes."""
     x, wanted = call.input(0), ONNX_TYPES.get(call.get_attribute("to"))
     if wanted is None:
         raise call.unsupported_error(f"to element type {call.get_attribute('to')}")
@@ -222,6 +240,8 @@ def cast(call: NodeContext) -> OnnxValue:
 
 
 def reduction(op: str) -> TranslationRule:
+    """Return the rule of a reduction over axes (ReduceMean, ReduceSum, ...)."""
+
     def rule(call: NodeContext) -> OnnxValue:
         x, axes = call.input(0), call.int_values(1, "axes")
         keep = bool(call.get_attribute("keepdims", 1))
@@ -238,6 +258,7 @@ def reduction(op: str) -> TranslationRule:
 
 
 def constant(call: NodeContext) -> OnnxValue:
+    """Translate Constant."""
     given = [(k, v) for k, v in call.attributes.items() if k.startswith("value")]
     if len(given) != 1 or given[0][0] in ("value_string", "value_strings"):
         raise call.unsupported_error("a constant that is no tensor")

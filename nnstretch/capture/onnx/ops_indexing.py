@@ -18,6 +18,7 @@ INT32_MAX = 2**31 - 1
 
 
 def split(call: NodeContext) -> tuple[OnnxValue, ...]:
+    """Translate Split into equal parts or given sizes."""
     x, axis = call.input(0), call.get_attribute("axis", 0)
     axis %= x.rank
     require_batch_independent(x, axis, call.location)
@@ -34,6 +35,7 @@ def split(call: NodeContext) -> tuple[OnnxValue, ...]:
 
 
 def slice_(call: NodeContext) -> OnnxValue:
+    """Translate Slice, one axis after the other."""
     x = call.input(0)
     starts, ends = call.int_values(1, "starts"), call.int_values(2, "ends")
     axes, steps = call.int_values(3, "axes"), call.int_values(4, "steps")
@@ -48,6 +50,7 @@ def slice_(call: NodeContext) -> OnnxValue:
 def slice_axis(
     call: NodeContext, x: OnnxValue, axis: int, start: int, end: int, step: int
 ) -> OnnxValue:
+    """Emit a slice of one axis; bounds are clamped to the axis."""
     total = x.shape[axis]
     if step < 0:
         picked = list(range(total))[start : end if end >= -total else None : step]
@@ -63,6 +66,7 @@ def slice_axis(
 
 
 def gather(call: NodeContext) -> OnnxValue:
+    """Translate Gather with constant indices."""
     x, index = call.input(0), call.input(1)
     axis = call.get_attribute("axis", 0) % x.rank
     if x.constant and not index.constant:
@@ -111,10 +115,12 @@ def scatter_nd(call: NodeContext) -> OnnxValue:
 
 
 def tile(call: NodeContext) -> OnnxValue:
+    """Translate Tile."""
     return call.emit("repeat", call.input(0), call.int_values(1, "repeats") or ())
 
 
 def pad(call: NodeContext) -> OnnxValue:
+    """Translate Pad: constant, reflect or edge."""
     x, mode = call.input(0), call.get_attribute("mode", "constant")
     pads = call.int_values(1, "pads") or call.get_attribute("paddings") or ()
     axes = call.int_values(3, "axes") or tuple(range(x.rank))
@@ -132,6 +138,7 @@ def pad(call: NodeContext) -> OnnxValue:
 
 
 def depth_to_space(call: NodeContext) -> OnnxValue:
+    """Translate DepthToSpace in CRD order."""
     x, block = call.input(0), call.get_attribute("blocksize")
     if call.get_attribute("mode", "DCR") != "CRD":
         raise call.unsupported_error("mode DCR")

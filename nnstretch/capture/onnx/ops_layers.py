@@ -59,6 +59,7 @@ def pad_unequal_sides(
 
 
 def conv(call: NodeContext) -> OnnxValue:
+    """Translate Conv of one, two or three dimensions."""
     x, weight, bias = call.input(0), call.input(1), call.optional_input(2)
     if not weight.constant or weight.rank not in (3, 4, 5):
         raise call.unsupported_error("its filters are computed from the input")
@@ -72,6 +73,7 @@ def conv(call: NodeContext) -> OnnxValue:
 
 
 def conv_transpose(call: NodeContext) -> OnnxValue:
+    """Translate ConvTranspose."""
     x, weight, bias = call.input(0), call.input(1), call.optional_input(2)
     stride, dilation, pads = window_settings(call, weight.shape[2:], x)
     if (
@@ -101,6 +103,7 @@ def conv_transpose(call: NodeContext) -> OnnxValue:
 
 
 def max_pool(call: NodeContext) -> OnnxValue:
+    """Translate MaxPool."""
     x, kernel = call.input(0), tuple(call.get_attribute("kernel_shape"))
     if len(call.node.output) > 1 and call.node.output[1]:
         raise call.unsupported_error("it also writes indices")
@@ -146,6 +149,8 @@ def average_pool(call: NodeContext) -> OnnxValue:
 
 
 def global_pool(name: str) -> TranslationRule:
+    """Return the rule of a pooling over the whole map."""
+
     def rule(call: NodeContext) -> OnnxValue:
         x = call.input(0)
         if x.rank == 4 and name == "avg":
@@ -156,6 +161,7 @@ def global_pool(name: str) -> TranslationRule:
 
 
 def batch_norm(call: NodeContext) -> OnnxValue:
+    """Translate BatchNormalization."""
     x = call.input(0)
     if (
         call.get_attribute("training_mode", 0)
@@ -185,6 +191,7 @@ def batch_norm(call: NodeContext) -> OnnxValue:
 
 
 def instance_norm(call: NodeContext) -> OnnxValue:
+    """Translate InstanceNormalization."""
     weight, bias = call.builder.layer_weights(
         call.layer_path(), {"weight": call.input(1), "bias": call.input(2)}
     )
@@ -203,6 +210,7 @@ def instance_norm(call: NodeContext) -> OnnxValue:
 
 
 def layer_norm(call: NodeContext) -> OnnxValue:
+    """Translate LayerNormalization."""
     x, axis = call.input(0), call.get_attribute("axis", -1)
     shape = x.shape[axis % x.rank :]
     if any(name for name in call.node.output[1:]):
@@ -228,6 +236,7 @@ def expand_parameter(call: NodeContext, value: OnnxValue, shape: tuple[int, ...]
 
 
 def group_norm(call: NodeContext) -> OnnxValue:
+    """Translate GroupNormalization."""
     x, groups = call.input(0), call.get_attribute("num_groups")
     roles = {}
     for i, role in ((1, "weight"), (2, "bias")):
@@ -272,10 +281,12 @@ def gemm(call: NodeContext) -> OnnxValue:
 
 
 def is_row_vector(bias: OnnxValue) -> bool:
+    """Return whether all elements of a bias lie along its last axis."""
     return prod(bias.shape[:-1]) == 1
 
 
 def transpose_weight(call: NodeContext, weight: OnnxValue) -> OnnxValue:
+    """Return the transposed weight, the same one for every reader."""
     found = call.builder.transposed_weights
     key = id(weight.constant_data)
     if key not in found:
@@ -286,11 +297,13 @@ def transpose_weight(call: NodeContext, weight: OnnxValue) -> OnnxValue:
 def emit_linear(
     call: NodeContext, x: OnnxValue, weight: OnnxValue, bias: OnnxValue | None
 ) -> OnnxValue:
+    """Emit a linear layer."""
     named = call.builder.layer_weights(call.layer_path(weight), {"weight": weight, "bias": bias})
     return call.emit("linear", x, *named)
 
 
 def matmul(call: NodeContext) -> OnnxValue:
+    """Translate MatMul; with a constant matrix it is a linear layer."""
     x, y = call.input(0), call.input(1)
     if y.constant and y.rank == 2 and not x.constant:
         return emit_linear(call, x, transpose_weight(call, y), None)

@@ -20,6 +20,7 @@ Sizes = tuple[int, ...]
 
 
 def shape(call: NodeContext) -> OnnxValue:
+    """Translate Shape: a constant for every batch size."""
     x = call.input(0)
     start, end = call.get_attribute("start", 0), call.get_attribute("end", None)
     return OnnxValue(
@@ -28,10 +29,12 @@ def shape(call: NodeContext) -> OnnxValue:
 
 
 def size(call: NodeContext) -> OnnxValue:
+    """Translate Size: a constant for every batch size."""
     return OnnxValue(tuple(torch.tensor(p.numel()) for p in call.input(0).probes), True)
 
 
 def reshape(call: NodeContext) -> OnnxValue:
+    """Translate Reshape; 0 keeps a size, -1 is what remains."""
     x = call.input(0)
     given = call.optional_input(1)
     if given is None:
@@ -60,6 +63,7 @@ def resolve_target_shape(call: NodeContext, target: list[int], source: Sizes) ->
 def emit_reshape(
     call: NodeContext, x: OnnxValue, wanted: list[Sizes], constant_target: bool
 ) -> OnnxValue:
+    """Emit a reshape whose target agrees with every probed batch size."""
     first = wanted[0]
     start = flatten_start(x, first)
     if start is not None and start > 0:
@@ -122,6 +126,7 @@ def batch_dimension(x: OnnxValue, wanted: Sizes, batch: int) -> int | None:
 
 
 def flatten(call: NodeContext) -> OnnxValue:
+    """Translate Flatten: two dimensions, divided at an axis."""
     x = call.input(0)
     axis = call.get_attribute("axis", 1)
     axis = axis + x.rank if axis < 0 else axis
@@ -135,6 +140,7 @@ def flatten(call: NodeContext) -> OnnxValue:
 
 
 def squeeze(call: NodeContext) -> OnnxValue:
+    """Translate Squeeze."""
     x = call.input(0)
     axes = call.int_values(1, "axes")
     if axes is None:
@@ -145,6 +151,7 @@ def squeeze(call: NodeContext) -> OnnxValue:
 
 
 def unsqueeze(call: NodeContext) -> OnnxValue:
+    """Translate Unsqueeze."""
     x = call.input(0)
     axes = call.int_values(1, "axes") or ()
     for axis in sorted(a % (x.rank + len(axes)) for a in axes):
@@ -153,6 +160,7 @@ def unsqueeze(call: NodeContext) -> OnnxValue:
 
 
 def transpose(call: NodeContext) -> OnnxValue:
+    """Translate Transpose."""
     x = call.input(0)
     order = tuple(call.get_attribute("perm", tuple(reversed(range(x.rank)))))
     return call.emit("permute", x, order)
@@ -183,6 +191,7 @@ def concat(call: NodeContext) -> OnnxValue:
 def expand_along_batch(
     call: NodeContext, value: OnnxValue, beside: OnnxValue, axis: int
 ) -> OnnxValue:
+    """Expand a constant along the batch axis of the value it is joined with."""
     open_at = [
         i
         for i, pair in enumerate(zip(*(p.shape for p in beside.probes), strict=True))
@@ -206,10 +215,12 @@ def single_batch_entry(call: NodeContext, value: OnnxValue, axis: int) -> OnnxVa
 
 
 def broadcast_shape(one: Sizes, other: list[int]) -> Sizes:
+    """Return the shape that two shapes broadcast to."""
     return tuple(torch.broadcast_shapes(one, tuple(other)))  # type: ignore[no-untyped-call]
 
 
 def expand(call: NodeContext) -> OnnxValue:
+    """Translate Expand."""
     x, target = call.input(0), call.require_constant(call.input(1))
     wanted = [
         broadcast_shape(tuple(v.shape), p.tolist())
@@ -234,6 +245,7 @@ def expand(call: NodeContext) -> OnnxValue:
 
 
 def constant_of_shape(call: NodeContext) -> OnnxValue:
+    """Translate ConstantOfShape."""
     sizes = call.require_constant(call.input(0))
     fill = call.get_attribute("value")
     fill = torch.zeros(1) if fill is None else fill
@@ -246,6 +258,7 @@ def constant_of_shape(call: NodeContext) -> OnnxValue:
 
 
 def range_(call: NodeContext) -> OnnxValue:
+    """Translate Range over constants."""
     bounds = [call.require_constant(call.input(i)).probes for i in range(3)]
     found: list[torch.Tensor] = []
     for low, high, step in zip(*bounds, strict=True):

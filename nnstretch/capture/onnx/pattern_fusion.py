@@ -44,6 +44,9 @@ class PatternMatcher:
         )
 
     def match_gated(self, node: Node) -> tuple[str, str] | None:
+        """Return the activation and its input when a node multiplies a value by its gate,
+        else None.
+        """
         if node.op != "mul.Tensor":
             return None
         for x, gate in both_orders(node):
@@ -108,11 +111,13 @@ class PatternMatcher:
 
 
 def both_orders(node: Node) -> tuple[tuple[Argument, Argument], ...]:
+    """Return the two arguments of a commutative node in both orders."""
     a, b = node.args
     return ((a, b), (b, a))
 
 
 def is_close_number(argument: Argument, wanted: float) -> bool:
+    """Return whether an argument is a number within 1e-5 of the wanted one."""
     return isinstance(argument, (int, float)) and isclose(argument, wanted, rel_tol=1e-5)
 
 

@@ -46,6 +46,10 @@ def read_onnx(path: Path, input_shape: tuple[int, ...] | None = None) -> Capture
 
 
 def capture_model(model: onnx.ModelProto, path: Path, sources: InputSources) -> CapturedNetwork:
+    """Capture a checked model.
+
+    Raises CannotCapture when constants depend on more than the batch.
+    """
     why = ""
     for batches in ((1, SECOND_PROBE_FACTOR), (1,)):
         try:
@@ -81,6 +85,10 @@ def external_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
 def resolve_input_shape(
     value: onnx.ValueInfoProto, path: Path, wanted: tuple[int, ...] | None
 ) -> tuple[int, ...]:
+    """Return an input's shape; open sizes come from the wanted shape.
+
+    Raises BadInput when they differ.
+    """
     tensor = value.type.tensor_type
     if not value.type.HasField("tensor_type") or tensor.elem_type not in ONNX_TYPES:
         raise UnsupportedOp(
@@ -98,6 +106,7 @@ def resolve_input_shape(
 def fix_open_sizes(
     sizes: list[int | None], name: str, path: Path, wanted: tuple[int, ...] | None
 ) -> tuple[int, ...]:
+    """Replace an open batch by 1. Raises BadInput when another size is open and none is given."""
     said = "x".join(str(s or "?") for s in sizes)
     if wanted is not None:
         if sizes and (
@@ -120,6 +129,7 @@ def fix_open_sizes(
 def build_captured_graph(
     model: onnx.ModelProto, path: Path, sources: InputSources, factors: tuple[int, ...]
 ) -> CapturedNetwork:
+    """Walk over the model's nodes at every probed batch size and return graph and weights."""
     graph = model.graph
     readers = Counter(name for node in graph.node for name in node.input if name)
     readers.update(value.name for value in graph.output)
@@ -146,6 +156,7 @@ def add_graph_input(
     shape: tuple[int, ...],
     factors: tuple[int, ...],
 ) -> OnnxValue:
+    """Add an input with one probe for every batch size."""
     name = walker.names.make_unique(clean_path(source.name).replace(".", "_"))
     kind = ONNX_TYPES[source.type.tensor_type.elem_type]
     batched = factors if shape else (1,)
@@ -191,6 +202,7 @@ def translate_node(walker: GraphBuilder, node: onnx.NodeProto, opset: int) -> No
 def finish_graph(
     walker: GraphBuilder, model: onnx.ModelProto, path: Path, sources: list[str]
 ) -> CapturedNetwork:
+    """Return graph and weights of a finished walk."""
     names = [str(walker.values[source].name) for source in sources]
     outputs: list[str] = []
     for value in model.graph.output:

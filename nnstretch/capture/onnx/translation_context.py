@@ -39,24 +39,29 @@ class NodeContext:
 
     @property
     def location(self) -> str:
+        """Return operator, node and file for messages."""
         return (
             f"{self.node.op_type} {self.node.name or self.node.output[0]!r} in {self.builder.file}"
         )
 
     def unsupported_error(self, why: str) -> UnsupportedOp:
+        """Return the error that names the node and the reason."""
         return UnsupportedOp(f"unsupported operator {self.location}, {why}")
 
     def input(self, i: int) -> OnnxValue:
+        """Return input i. Raises UnsupportedOp when the node lacks it."""
         value = self.optional_input(i)
         if value is None:
             raise BrokenFile(f"broken ONNX file, {self.location}, input {i} is missing")
         return value
 
     def optional_input(self, i: int) -> OnnxValue | None:
+        """Return input i, or None where it is missing or has no name."""
         name = self.node.input[i] if i < len(self.node.input) else ""
         return self.builder.values[name] if name else None
 
     def get_attribute(self, name: str, otherwise: Any = None) -> Any:
+        """Return an attribute, or its default."""
         return self.attributes.get(name, otherwise)
 
     def int_values(self, i: int, name: str) -> tuple[int, ...] | None:
@@ -71,6 +76,10 @@ class NodeContext:
         return tuple(int(v) for v in self.require_constant(value).constant_data.flatten())
 
     def number_value(self, i: int, name: str, otherwise: float | None) -> float | None:
+        """Return the number in a constant input or attribute.
+
+        Raises UnsupportedOp when it is computed.
+        """
         value = self.optional_input(i)
         if value is None:
             return self.get_attribute(name, otherwise)  # type: ignore[no-any-return]
@@ -78,6 +87,7 @@ class NodeContext:
         return float(data.reshape(())) if data.numel() == 1 else otherwise
 
     def require_constant(self, value: OnnxValue) -> OnnxValue:
+        """Return a constant value. Raises UnsupportedOp when it depends on the input."""
         if not value.constant:
             raise self.unsupported_error("it needs a size that depends on the input's values")
         return value
@@ -101,6 +111,7 @@ class NodeContext:
         return result[0]
 
     def emit_all(self, op: str, *args: Any, **kwargs: Any) -> tuple[OnnxValue, ...]:
+        """Emit an operator with several results and return them all."""
         read = [
             v for v in flatten_nested((args, tuple(kwargs.values()))) if isinstance(v, OnnxValue)
         ]
@@ -120,6 +131,7 @@ class NodeContext:
     def run_probe(
         self, op: str, args: Any, kwargs: Any, i: int, constant: bool
     ) -> tuple[torch.Tensor, ...]:
+        """Compute an operator at one batch size: constants by value, others on the meta device."""
         function = aten_operator(op)
         batch = self.builder.input.shape[0] if i == 0 and self.builder.input else None
 
@@ -158,6 +170,10 @@ class NodeContext:
     def add_node(
         self, op: str, args: Any, kwargs: Any, columns: tuple[tuple[torch.Tensor, ...], ...]
     ) -> tuple[OnnxValue, ...]:
+        """Add a node and return its results.
+
+        Raises UnsupportedOp when torch refuses the arguments.
+        """
         walker = self.builder
         name = walker.names.make_unique(value_name(self.node.output[0]))
         outputs = tuple(tensor_spec(column[0]) for column in columns)
@@ -178,6 +194,7 @@ class NodeContext:
         return tuple(picked)
 
     def convert_argument(self, value: Any) -> Argument:
+        """Return an argument as a graph stores it."""
         if isinstance(value, OnnxValue):
             return self.builder.to_reference(value)
         if isinstance(value, BatchSize):
@@ -192,11 +209,13 @@ MULTI_OUTPUT_OPERATORS = frozenset({"chunk", "split", "split_with_sizes", "unbin
 
 
 def aten_operator(op: str) -> Callable[..., Any]:
+    """Return the aten operator named `base.overload`."""
     base, _, overload = op.partition(".")
     return getattr(getattr(torch.ops.aten, base), overload or "default")  # type: ignore[no-any-return]
 
 
 def flatten_nested(value: Any) -> list[Any]:
+    """Return the leaves of nested lists in order."""
     return (
         [leaf for v in value for leaf in flatten_nested(v)]
         if isinstance(value, (tuple, list))

@@ -136,4 +136,5 @@ def fastest_measured(tried: Sequence[MeasuredPartition], count: int) -> list[Mea
 
 
 def period_us(one: MeasuredPartition) -> float:
+    """Return the measured time between two outputs, us."""
     return one.measured.period_us

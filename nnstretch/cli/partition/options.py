@@ -16,6 +16,7 @@ PYTHON = ("before", "after")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add these arguments to the verb's parser."""
     parser.add_argument(
         "--cores",
         action="append",

@@ -67,6 +67,7 @@ MOST, MOST_CANDIDATES = 1000, 50
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments to its parser."""
     add_model(parser)
     parser.add_argument("--soc", required=True, help=SOC_HELP)
     parser.add_argument(
@@ -143,6 +144,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
+    """Run the verb and return its result as JSON data."""
     from nnstretch.partition.partition import PartitionRequest, partitions
     from nnstretch.partition.split_points import stages_of_text
     from nnstretch.soc_instances import instantiate
@@ -306,6 +308,7 @@ def result_of(
     soc: Soc,
     pricer: CostModel,
 ) -> dict[str, Any]:
+    """Return the partitions as JSON data."""
     best = found[0]
     fastest_us = best.single_us[best.fastest] if best.fastest is not None else None
     return {
@@ -338,6 +341,7 @@ def result_of(
 
 
 def numbers(partition: Partition) -> dict[str, Any]:
+    """Return stages and bottleneck of a partition as JSON data."""
     return {
         "stages": [stage_json(partition, number) for number in range(len(partition.stages))],
         "bottleneck_ms": partition.bottleneck_us / 1000,
@@ -348,6 +352,7 @@ def numbers(partition: Partition) -> dict[str, Any]:
 
 
 def stage_json(partition: Partition, number: int) -> dict[str, Any]:
+    """Return a stage as JSON data."""
     stage: StageCost = partition.stages[number]
     piece, slowest = partition.pieces[number], max(stage.shares, key=lambda share: share.latency_us)
     specs = piece.specs()
@@ -370,6 +375,7 @@ def stage_json(partition: Partition, number: int) -> dict[str, Any]:
 
 
 def show(result: dict[str, Any], console: Any) -> None:
+    """Print the result for people."""
     from rich.table import Table
 
     table = Table(

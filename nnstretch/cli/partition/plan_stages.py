@@ -112,6 +112,7 @@ def write(
 
 
 def stage_json(trial: Trial, run: SegmentRange) -> dict[str, Any]:
+    """Return a stage of a plan as JSON data."""
     segments = trial.segments[run.first : run.last]
     branches = [branch for segment in segments for branch in segment.branches]
     return {

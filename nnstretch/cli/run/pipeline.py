@@ -31,6 +31,7 @@ ITEMS, IN_TURN = 100, 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add these arguments to the verb's parser."""
     group = parser.add_argument_group(
         "pipeline",
         "--mode pipeline streams --repeat N items (100) through the stages of a bundle of"
@@ -118,6 +119,7 @@ def run_virtual(
     items: int,
     known: dict[str, Processor],
 ) -> tuple[dict[str, Any], Any]:
+    """Play the pipeline on the virtual clock and return result and output."""
     from nnstretch.run.metrics import max_abs_error
     from nnstretch.run.pipelines.metrics import predict_stream, simulate_pipeline, step_us
 
@@ -245,6 +247,7 @@ def is_numbers(output: Any) -> bool:
 
 
 def row_of(one: StageStatistics, pipeline: Pipeline) -> dict[str, Any]:
+    """Return the statistics of a stage as JSON data."""
     scale = 1e3 * pipeline.dilation
     return {
         "items": one.items,
@@ -325,6 +328,7 @@ def numbers(
 def write_trace(
     path: Path | None, bundle: Bundle, traces: dict[str, Any], timing: str | None
 ) -> None:
+    """Write the trace where a path is given."""
     if path is not None:
         from nnstretch.run import write_perfetto
 
@@ -344,6 +348,7 @@ def item_progress(items: int) -> Iterator[Callable[[], None]]:
 
 
 def show(result: dict[str, Any], console: Console) -> None:
+    """Print the result for people."""
     from rich.table import Table
 
     title = (

@@ -32,6 +32,7 @@ LONGEST_MS = 1e9
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add these arguments to the verb's parser."""
     group = parser.add_argument_group(
         "many requests", "times in milliseconds of the chip, from the first request on"
     )
@@ -63,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def count(text: str) -> int:
+    """Parse a positive number of pieces."""
     if not text.isdecimal() or not 1 <= int(text) <= 1_000_000:
         raise argparse.ArgumentTypeError(f"{text!r} is not a count from 1 to 1000000")
     return int(text)
@@ -267,6 +269,7 @@ def drive_requests(
 def result_of(
     session: Any, outcome: LoadTestResult, load: Workload, dilation: float
 ) -> dict[str, Any]:
+    """Return the load test as JSON data."""
     from numpy import percentile
 
     from nnstretch.run.metrics import percentiles
@@ -324,6 +327,7 @@ def result_of(
 
 
 def processor_use(processor: str, outcome: LoadTestResult) -> dict[str, float] | None:
+    """Return busy time and utilization of a processor, None where it had no task."""
     busy_us = outcome.busy_us[processor]
     return (
         {
@@ -352,6 +356,7 @@ def requests_trace(bundle: Bundle, outcome: LoadTestResult) -> tuple[Trace, Mani
 
 
 def show(result: dict[str, Any], console: Console) -> None:
+    """Print the result for people."""
     from rich.table import Table
 
     table = Table(

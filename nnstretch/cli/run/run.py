@@ -62,6 +62,7 @@ QUIET_S = 2.0
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments to its parser."""
     parser.add_argument(
         "bundle", metavar="BUNDLE", type=Path, help="a .nns file of `nnstretch export`"
     )
@@ -114,6 +115,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
+    """Run the verb and return its result as JSON data."""
     from nnstretch.bundle.bundle import read_bundle
     from nnstretch.bundle.manifest import MAIN, plans_by_name
     from nnstretch.run import Session
@@ -264,6 +266,7 @@ def _limit_text(session: Session, inputs: Any, result: dict[str, Any]) -> dict[s
 
 
 def show(result: dict[str, Any], console: Console) -> None:
+    """Print the result for people."""
     from rich.table import Table
 
     if "requests" in result or result["mode"] == "pipeline":

@@ -24,6 +24,7 @@ NAMES = {"macs": "MACs", "params": "parameters"}
 def as_json(
     result: SearchResult, stretcher: NetworkAnalysis, soc: Soc, model: str
 ) -> dict[str, Any]:
+    """Return a search's result as JSON data."""
     return {
         "model": model,
         "soc": soc.name,
@@ -52,6 +53,7 @@ def as_json(
 def plan_json(
     found: ScoredPlan, result: SearchResult, stretcher: NetworkAnalysis
 ) -> dict[str, Any]:
+    """Return a plan with its predicted numbers as JSON data."""
     from nnstretch.stretch.lowering.lower import lower
 
     trial, speedup = found.trial, result.original_us[result.fastest] / found.trial.latency_us
@@ -96,6 +98,7 @@ def explained_json(explanation: Explanation) -> list[dict[str, Any]]:
 
 
 def verdict_json(verdict: SegmentVerdict) -> dict[str, Any]:
+    """Return why a segment may not branch, or how fast it can be, as JSON data."""
     found: dict[str, Any] = {
         "start": verdict.start,
         "end": verdict.end,
@@ -123,6 +126,7 @@ def verdict_json(verdict: SegmentVerdict) -> dict[str, Any]:
 
 
 def sensitivity_json(row: SensitivityRow) -> dict[str, Any]:
+    """Return a row of the sensitivity table as JSON data."""
     found: dict[str, Any] = {"alpha": row.alpha, "beta": row.beta}
     if row.found is None:
         return found | {
@@ -146,6 +150,7 @@ def sensitivity_json(row: SensitivityRow) -> dict[str, Any]:
 
 
 def front_json(front: ParetoFront, result: SearchResult, soc: Soc) -> dict[str, Any]:
+    """Return a Pareto front as JSON data."""
     return {
         "measure": front.measure,
         "without": list(front.without),
@@ -155,6 +160,7 @@ def front_json(front: ParetoFront, result: SearchResult, soc: Soc) -> dict[str, 
 
 
 def point_json(point: ParetoPoint, result: SearchResult, soc: Soc) -> dict[str, Any]:
+    """Return a point of a front as JSON data."""
     from nnstretch.files.plan_yaml import plan_text
     from nnstretch.stretch.search.pareto import energy_mj, weight_bytes
 
@@ -177,6 +183,7 @@ def point_json(point: ParetoPoint, result: SearchResult, soc: Soc) -> dict[str, 
 
 
 def panel_of(front: ParetoFront, result: SearchResult, graph: Graph) -> ParetoPanel:
+    """Return a front as a panel of the picture."""
     from nnstretch.report.charts.pareto_chart import ParetoMark, ParetoPanel
     from nnstretch.report.format_numbers import amount
 
@@ -198,6 +205,7 @@ def panel_of(front: ParetoFront, result: SearchResult, graph: Graph) -> ParetoPa
 
 
 def show(result: dict[str, Any], console: Any) -> None:
+    """Print the result for people."""
     original = result["original"]
     alone = ", ".join(f"{name} {ms:.2f} ms" for name, ms in original["latency_ms"].items())
     console.print(
@@ -229,10 +237,12 @@ def proof_text(found: dict[str, Any]) -> str:
 
 
 def short_proof_text(found: dict[str, Any]) -> str:
+    """Return "optimal", or the gap that is left."""
     return "optimal" if found["optimal"] else f"within {math.ceil(found['gap'] * 1000) / 10:.1f}%"
 
 
 def plans_table(result: dict[str, Any]) -> Any:
+    """Return the table of plans."""
     from rich.table import Table
 
     original = result["original"]
@@ -261,6 +271,7 @@ def plans_table(result: dict[str, Any]) -> Any:
 
 
 def show_best(result: dict[str, Any], console: Any) -> None:
+    """Print the best plan and its distance from the limits."""
     best = result["plans"][0]
     for segment in best["segments"]:
         branches = " | ".join(
@@ -281,6 +292,7 @@ def show_best(result: dict[str, Any], console: Any) -> None:
 
 
 def show_views(result: dict[str, Any], console: Any) -> None:
+    """Print fronts, sensitivity and explanation."""
     for entry in result.get("explained", ()):
         console.print(entry["line"], markup=False, highlight=False, soft_wrap=True)
     if result.get("sensitivity"):
@@ -300,6 +312,7 @@ def show_views(result: dict[str, Any], console: Any) -> None:
 
 
 def sensitivity_table(rows: list[dict[str, Any]]) -> Any:
+    """Return the table of constraints and the latency without each."""
     from rich.table import Table
 
     table = Table(
@@ -327,6 +340,7 @@ def sensitivity_table(rows: list[dict[str, Any]]) -> Any:
 
 
 def front_table(front: dict[str, Any]) -> Any:
+    """Return the table of a front."""
     from rich.table import Table
 
     known = any("energy_mj" in point for point in front["points"])

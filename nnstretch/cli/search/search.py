@@ -59,6 +59,7 @@ MEASURES = ("macs", "params")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments to its parser."""
     add_model(parser)
     parser.add_argument("--soc", required=True, help=SOC_HELP)
     parser.add_argument(
@@ -94,6 +95,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_space(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the search space."""
     group = parser.add_argument_group("what is searched")
     group.add_argument(
         "--width-steps",
@@ -148,6 +150,7 @@ def add_space(parser: argparse.ArgumentParser) -> None:
 
 
 def add_bounds(parser: argparse.ArgumentParser) -> None:
+    """Add the limits of the whole plan."""
     group = parser.add_argument_group(
         "what the whole network must keep",
         "absolute (1.6e9), or a ratio to the original's (0.885x)",
@@ -167,6 +170,7 @@ def add_bounds(parser: argparse.ArgumentParser) -> None:
 
 
 def add_views(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that ask for more than plans."""
     group = parser.add_argument_group("more than the best plan")
     group.add_argument(
         "--explain",
@@ -206,6 +210,7 @@ def add_views(parser: argparse.ArgumentParser) -> None:
 
 
 def measures_of(text: str) -> tuple[str, ...]:
+    """Parse the measures of --pareto. Raises ArgumentTypeError when one is unknown."""
     names = tuple(dict.fromkeys(names_of(text)))
     if unknown := [name for name in names if name not in MEASURES]:
         raise argparse.ArgumentTypeError(
@@ -261,6 +266,7 @@ class SearchRequest:
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
+    """Run the verb and return its result as JSON data."""
     from nnstretch.files.plan_yaml import write_plan
 
     picture, out = outputs(args)
@@ -319,6 +325,7 @@ def views(
 def draw_front(
     fronts: list[ParetoFront], result: SearchResult, graph: Graph, picture: Path | None
 ) -> None:
+    """Draw the fronts into a file where one is asked for."""
     if picture is not None and any(f.points for f in fronts):
         from nnstretch.files.atomic import write_text
         from nnstretch.report.charts.pareto_chart import front_picture
@@ -330,6 +337,7 @@ def draw_front(
 
 
 def explain_cut(cut: str, question: SearchRequest) -> list[dict[str, Any]]:
+    """Return why branches may or may not meet at a cut, as JSON data."""
     from nnstretch.stretch.cost.cost_model import CostModel
     from nnstretch.stretch.search.explain import explain
     from nnstretch.stretch.search.search_space import SearchSpace
@@ -362,6 +370,7 @@ def outputs(args: argparse.Namespace) -> tuple[Path | None, Path | None]:
 
 
 def search_request(args: argparse.Namespace) -> SearchRequest:
+    """Return the search that the arguments ask for."""
     from nnstretch.stretch.search.constraints import SegmentLimits
 
     soc = load_soc_of(args.soc)

@@ -39,6 +39,7 @@ def ratios(text: str) -> tuple[float, ...]:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments to its parser."""
     from nnstretch.study.capacity.bounds import DEFAULT_DEPTHS, DEFAULT_WIDTHS
     from nnstretch.train.recipe_loader import recipe_settings
 
@@ -108,6 +109,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
+    """Run the verb and return its result as JSON data."""
     from nnstretch.cli.common import is_plan, progress
     from nnstretch.study.capacity.experiment import CapacityRequest, run_capacity_study
 
@@ -135,6 +137,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def recipe_of(args: argparse.Namespace) -> Recipe:
+    """Return the recipe with the command line's settings."""
     from nnstretch.train.recipe_loader import load_recipe
 
     given = {
@@ -155,6 +158,7 @@ def recipe_of(args: argparse.Namespace) -> Recipe:
 
 
 def as_json(found: CapacityResult) -> dict[str, Any]:
+    """Return the study of capacity as JSON data."""
     from nnstretch.train.data import open_dataset
 
     wanted, bounds = found.request, found.bounds
@@ -183,6 +187,7 @@ def as_json(found: CapacityResult) -> dict[str, Any]:
 
 
 def network_json(row: CapacityRow) -> dict[str, Any]:
+    """Return accuracy and size of a trained network as JSON data."""
     return {
         "accuracy": row.accuracy,
         "spread": row.spread,
@@ -195,6 +200,7 @@ def network_json(row: CapacityRow) -> dict[str, Any]:
 
 
 def variant_json(found: CapacityResult, row: CapacityRow) -> dict[str, Any]:
+    """Return a variant with its verdict as JSON data."""
     shape = row.candidate.shape
     assert shape is not None, "every variant has one; only the original does not"
     return {
@@ -248,6 +254,7 @@ def explain_bound(result: dict[str, Any], name: str, other: str) -> str:
 
 
 def show(result: dict[str, Any], console: Any) -> None:
+    """Print the result for people."""
     from rich.box import SIMPLE_HEAD
     from rich.markup import escape
     from rich.table import Table
@@ -308,4 +315,5 @@ def show(result: dict[str, Any], console: Any) -> None:
 
 
 def spread(row: dict[str, Any]) -> str:
+    """Return the spread over seeds in points, "-" with one seed."""
     return f"{row['spread'] * 100:.2f}" if len(row["accuracies"]) > 1 else "-"

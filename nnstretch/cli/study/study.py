@@ -61,6 +61,7 @@ SAMPLERS = ("tpe", "nsga2", "gp", "random")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments to its parser."""
     add_model(parser)
     parser.add_argument("--soc", required=True, help=SOC_HELP)
     parser.add_argument(
@@ -173,6 +174,7 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
 
 
 def positive_integer(text: str) -> int:
+    """Parse a positive whole number."""
     if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= 10_000_000):
         raise argparse.ArgumentTypeError(
             f"{text!r} is no count, write a whole number of at least 1"
@@ -181,6 +183,7 @@ def positive_integer(text: str) -> int:
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
+    """Run the verb and return its result as JSON data."""
     check(args)
     quiet_optuna()
     name = args.name or f"{slug(args.model)}-{slug(Path(args.soc).name)}-{args.objective}"
@@ -204,6 +207,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def check(args: argparse.Namespace) -> None:
+    """Check the arguments. Raises BadInput when they contradict each other."""
     try:
         import optuna  # noqa: F401
     except ImportError:
@@ -218,6 +222,7 @@ def check(args: argparse.Namespace) -> None:
 
 
 def quiet_optuna() -> None:
+    """Silence Optuna's notes on experimental features."""
     import warnings
 
     import optuna
@@ -227,10 +232,12 @@ def quiet_optuna() -> None:
 
 
 def slug(text: str) -> str:
+    """Return text as a file name of at most 60 characters."""
     return re.sub(r"[^\w.+-]+", "-", text).strip("-.")[:60] or "study"
 
 
 def folder_of(out: Path | None, name: str) -> Path:
+    """Create the study's folder. Raises BadInput when it cannot be written."""
     folder = out if out is not None else Path("studies") / name
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -278,12 +285,14 @@ def refuse_unheeded(recipe: Recipe) -> None:
 
 
 def input_of(recipe: Recipe | None) -> tuple[int, ...] | None:
+    """Return the input shape of the recipe's images, NCHW, None without a recipe."""
     return (1, 3, recipe.data.image_px, recipe.data.image_px) if recipe is not None else None
 
 
 def setting_of(
     args: argparse.Namespace, subject: LoadedModel, soc: Soc, recipe: Recipe | None
 ) -> StudyConfig:
+    """Return everything that the study depends on."""
     from nnstretch.stretch.search.constraints import SegmentLimits
     from nnstretch.study.config import StudyConfig
     from nnstretch.study.evaluate import MacAndParamBounds
@@ -326,6 +335,7 @@ def worker_of(
     name: str,
     out: Path,
 ) -> StudyWorker:
+    """Return the worker that runs the study's trials."""
     from nnstretch.stretch.cost.cost_model import CostModel
     from nnstretch.study.artifacts import ArtifactWriter
     from nnstretch.study.config import open_study, store_exact_optimum
@@ -394,6 +404,7 @@ def save_result(worker: StudyWorker, soc: Soc, model: str, name: str, out: Path)
 
 
 def plan_of_trial(study: Study, number: int) -> str:
+    """Return the text of a trial's plan."""
     return str(study.get_trials(deepcopy=False)[number].user_attrs["plan"])
 
 
@@ -405,6 +416,7 @@ def tell_interrupted(result: dict[str, Any]) -> None:
 
 
 def show(result: dict[str, Any], console: Any) -> None:
+    """Print the result for people."""
     from rich.table import Table
 
     console.print(

@@ -82,6 +82,7 @@ class LiteRTMeter:
     def measure_group(
         self, chains: list[tuple[Kernel, ...]], rounds: int
     ) -> list[tuple[float, ...]]:
+        """Time a group of chains in turns; a chain without times could not be loaded. us."""
         loaded = [self.load_chain(chain) for chain in chains]
         ready = [one for one in loaded if one is not None]
         missing = NETWORK_BYTES[self.dtype] - sum(
@@ -106,6 +107,7 @@ class LiteRTMeter:
 
     @property
     def call_us(self) -> float:
+        """Return the time of a call that computes nothing, us."""
         return self.harness_us[1]
 
     def blocked(self) -> None:
@@ -139,6 +141,7 @@ class LiteRTMeter:
 
 
 def copies_for_timing(chain: tuple[Kernel, ...], dtype: str) -> int:
+    """Return how often a chain stands in its model, so that one call is long enough to time."""
     operations = sum(kernel.macs + 10 * kernel.write_elements for kernel in chain) + 1
     weight_bytes = sum(kernel.weight_elements for kernel in chain) * ELEMENT_BYTES[dtype] + 1
     room = max(1, NETWORK_BYTES[dtype] // weight_bytes)
@@ -172,6 +175,7 @@ class LoadedTfliteModel:
             self.interpreter.set_tensor(index, data)
 
     def timed_us(self) -> float:
+        """Run once and return the time it took, us."""
         self.feed()
         start = perf_counter_ns()
         self.interpreter.invoke()
@@ -179,6 +183,7 @@ class LoadedTfliteModel:
 
 
 def numbers(details: dict[str, Any]) -> np.ndarray:
+    """Return random int8 values of a tensor's shape."""
     rng = np.random.default_rng(0)
     if details["dtype"] == np.float32:
         return rng.standard_normal(details["shape"], dtype=np.float32)

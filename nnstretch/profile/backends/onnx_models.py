@@ -66,12 +66,14 @@ class OnnxModelBuilder:
     count: int = 0
 
     def name(self) -> str:
+        """Return a new value name."""
         self.count += 1
         return f"v{self.count}"
 
     def add(
         self, op: str, *inputs: str, outputs: int = 1, name: str = "", **attributes: object
     ) -> str:
+        """Add a node and return the name of its result."""
         found = [self.name() for _ in range(outputs)]
         self.nodes.append(
             helper.make_node(op, list(inputs), found, name=name or found[0], **attributes)  # type: ignore[arg-type]
@@ -79,21 +81,25 @@ class OnnxModelBuilder:
         return found[0]
 
     def weight(self, *shape: int, low: float = -0.1, high: float = 0.1) -> str:
+        """Add a random weight and return its name."""
         return self.constant(
             np.random.default_rng(self.count).uniform(low, high, shape).astype(np.float32)
         )
 
     def constant(self, value: np.ndarray) -> str:
+        """Add a constant and return its name."""
         name = self.name()
         self.weights.append(numpy_helper.from_array(np.asarray(value), name))
         return name
 
     def read(self, shape: Sequence[int]) -> str:
+        """Add an input and return its name."""
         name = self.name()
         self.inputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape)))
         return name
 
     def write(self, name: str) -> None:
+        """Make a value an output."""
         self.outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
 
     def bytes(self) -> bytes:
@@ -204,6 +210,7 @@ def emit(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
 
 
 def follow(model: OnnxModelBuilder, kernel: Kernel, op: str, value: str) -> str:
+    """Add an operator that follows a kernel and return its result."""
     if op in CLIPS:
         low, high = CLIPS[op]
         return model.add(
@@ -225,6 +232,7 @@ def follow(model: OnnxModelBuilder, kernel: Kernel, op: str, value: str) -> str:
 
 
 def conv(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
+    """Add a convolution."""
     window = kernel.kernel
     if len(inputs_of(kernel)[0]) != 4:
         raise UnsupportedOp(
@@ -259,6 +267,7 @@ def padding(kernel: Kernel) -> list[int]:
 
 
 def linear(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
+    """Add a matrix product with bias."""
     if len(inputs_of(kernel)[0]) == 2:
         return model.add(
             "Gemm",
@@ -275,6 +284,7 @@ def linear(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
 
 
 def pool(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
+    """Add a pooling."""
     if kernel.op not in WINDOWS:
         raise UnsupportedOp(
             f"operator {kernel.op!r} cannot be measured, kernel {kernel.name}, it has no ONNX form"
@@ -291,6 +301,7 @@ def pool(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
 
 
 def gap(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
+    """Add a mean over all pixels."""
     rank = len(inputs_of(kernel)[0])
     return model.add(
         "ReduceMean",
@@ -301,6 +312,8 @@ def gap(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
 
 
 def binary(op: str) -> Callable[[OnnxModelBuilder, Kernel, list[str]], str]:
+    """Return the emitter of an operator on two tensors."""
+
     def emitter(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
         other = values[1] if len(values) > 1 else model.constant(np.float32(1.5))  # type: ignore[arg-type]
         return model.add(op, values[0], other)
@@ -309,10 +322,12 @@ def binary(op: str) -> Callable[[OnnxModelBuilder, Kernel, list[str]], str]:
 
 
 def concat(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
+    """Add a concatenation."""
     return model.add("Concat", *values, axis=axis_of(kernel))
 
 
 def axis_of(kernel: Kernel) -> int:
+    """Return the axis along which a concatenation grows."""
     first = inputs_of(kernel)[0]
     return next(
         (i for i in range(len(first)) if kernel.shape_out and kernel.shape_out[i] != first[i]), 1
@@ -320,10 +335,12 @@ def axis_of(kernel: Kernel) -> int:
 
 
 def activation(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
+    """Add an activation."""
     return follow(model, kernel, kernel.op, values[0])
 
 
 def norm(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
+    """Add a normalization. Raises UnsupportedOp when it has no ONNX form."""
     if kernel.op == "batch_norm":
         return model.add(
             "BatchNormalization",
@@ -341,10 +358,12 @@ def norm(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
 
 
 def softmax(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
+    """Add a softmax over the last axis."""
     return model.add("Softmax", values[0], axis=-1)
 
 
 def matmul(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
+    """Add a product of two computed matrices."""
     if kernel.op not in ("matmul", "bmm", "mm") or len(values) != 2:
         raise UnsupportedOp(
             f"operator {kernel.op!r} cannot be measured, kernel {kernel.name}, it has no ONNX form"
@@ -354,6 +373,7 @@ def matmul(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
 
 
 def reshape(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
+    """Add a movement of data. Raises UnsupportedOp when it has no ONNX form."""
     shape, axis = inputs_of(kernel)[0], 1
     if kernel.op in ("chunk", "split", "split_with_sizes", "unbind"):
         parts = max(2, kernel.write_elements // max(1, prod(kernel.shape_out)))

@@ -56,6 +56,7 @@ def keeps_layout(copies: Copies, op: str) -> bool:
 
 
 def lone_convolution(op: str, before: Kernel) -> Kernel:
+    """Return a blocked convolution that reads a plain map."""
     out = before.shape_out
     kind = {"add": "add", "mul": "mul", "batch_norm": "norm"}.get(op, "activation")
     shapes = (out, out) if op in ("add", "mul") else (out,)
@@ -63,6 +64,7 @@ def lone_convolution(op: str, before: Kernel) -> Kernel:
 
 
 def depthwise(channels: int, epilogue: tuple[str, ...] = ()) -> Kernel:
+    """Return a depthwise convolution with its epilogue."""
     shape = (1, channels, SIDE, SIDE)
     return kernel_of_spec(
         KernelSpec("dwconv", "conv2d", (shape,), shape, 3, 1, channels), "depthwise", epilogue
@@ -70,5 +72,6 @@ def depthwise(channels: int, epilogue: tuple[str, ...] = ()) -> Kernel:
 
 
 def grouped(width: int) -> Kernel:
+    """Return a convolution in four groups of a width."""
     shape = (1, 4 * width, SIDE, SIDE)
     return kernel_of_spec(KernelSpec("gconv", "conv2d", (shape,), shape, 3, 1, 4), "grouped")

@@ -88,6 +88,7 @@ class OnnxRuntimeMeter:
         ]
 
     def times(self, runs: list[list[dict[str, Any]]], first: Kernel) -> tuple[float, ...]:
+        """Return the times of the chain, empty when a run failed, us."""
         found = [
             self.chain_total_us(events, first.op if first.kind == "reorder" else "")
             for events in runs
@@ -109,6 +110,7 @@ class OnnxRuntimeMeter:
         return None if found is None else sum(op in REORDERS for op in found)
 
     def launches(self, chain: tuple[Kernel, ...], /) -> int | None:
+        """Return how many kernels were launched, None when the profile does not tell."""
         found = self.operators(chain)
         return None if found is None else sum(op not in REORDERS for op in found)
 
@@ -206,6 +208,7 @@ class OnnxRuntimeMeter:
         return max(0.0, float(np.mean(recorded[count * 5 :])) - plain)
 
     def network(self, module: nn.Module, example: torch.Tensor, /) -> Callable[[], None]:
+        """Return a call that runs the loaded network once."""
         from nnstretch.profile.backends.onnx_network import to_onnx
 
         session = onnxruntime.InferenceSession(
@@ -231,6 +234,7 @@ def carrier(kernel: Kernel) -> Kernel:
 
 
 def session_options() -> onnxruntime.SessionOptions:
+    """Return session options of one thread."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
@@ -239,6 +243,7 @@ def session_options() -> onnxruntime.SessionOptions:
 
 
 def inputs_for(session: onnxruntime.InferenceSession) -> dict[str, np.ndarray]:
+    """Return random inputs of a session."""
     rng = np.random.default_rng(0)
     return {
         one.name: rng.standard_normal(one.shape, dtype=np.float32) for one in session.get_inputs()
@@ -246,6 +251,7 @@ def inputs_for(session: onnxruntime.InferenceSession) -> dict[str, np.ndarray]:
 
 
 def is_launch(event: dict[str, Any]) -> bool:
+    """Return whether a profile's event is a launched kernel."""
     return event.get("cat") == "Node" and event["name"].endswith("_kernel_time")
 
 
@@ -269,6 +275,7 @@ def records_by_round(events: list[dict[str, Any]]) -> list[dict[int, list[dict[s
 
 
 def timed_calls(run: Callable[[], object]) -> float:
+    """Return the time of a run, us."""
     from time import perf_counter_ns
 
     start = perf_counter_ns()

@@ -75,6 +75,7 @@ class OpenVINOMeter:
         return None
 
     def launches(self, chain: tuple[Kernel, ...], /) -> int | None:
+        """Return how many kernels were launched."""
         found = self.load_chain(chain)
         if found is None:
             return None
@@ -119,6 +120,7 @@ class OpenVINOMeter:
     def load(
         self, model: bytes, channels_last: bool, copies: frozenset[str]
     ) -> LoadedOpenVINOModel:
+        """Compile a model and bind its memory."""
         read = self.core.read_model(model)
         return LoadedOpenVINOModel(
             self.compile_model(fed_channels_last(read) if channels_last else read, records=True),
@@ -126,6 +128,7 @@ class OpenVINOMeter:
         )
 
     def compile_model(self, model: openvino.Model, records: bool) -> openvino.CompiledModel:
+        """Compile a model for the device on one stream."""
         settings: dict[str, Any] = {
             "PERFORMANCE_HINT": "LATENCY",
             "INFERENCE_PRECISION_HINT": "f32",
@@ -173,9 +176,11 @@ class LoadedOpenVINOModel:
 
     @property
     def elements(self) -> int:
+        """Return the elements that all inputs and outputs need."""
         return sum(allocate_tensor(shape) for shape in self.reads + self.writes)
 
     def borrow(self, memory: np.ndarray, noise: np.ndarray) -> None:
+        """Bind inputs and outputs to shared memory."""
         self.data = tensor_views(noise, self.reads)
         found = tensor_views(memory, self.reads + self.writes)
         self.fed, self.outputs = found[: len(self.reads)], found[len(self.reads) :]
@@ -195,6 +200,7 @@ class LoadedOpenVINOModel:
             self.warm_us = self.recorded_us()
 
     def infer(self) -> None:
+        """Run the model once."""
         self.runs += 1
         self.request.infer(share_outputs=True)
 
@@ -232,6 +238,7 @@ def share_memory(models: Sequence[LoadedOpenVINOModel]) -> None:
 
 
 def tensor_views(memory: np.ndarray, shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
+    """Return views of shared memory, one for each shape."""
     starts = np.cumsum([0, *map(allocate_tensor, shapes)])
     return [
         memory[at : at + prod(shape)].reshape(shape)
@@ -240,10 +247,12 @@ def tensor_views(memory: np.ndarray, shapes: Sequence[tuple[int, ...]]) -> list[
 
 
 def allocate_tensor(shape: tuple[int, ...]) -> int:
+    """Return the elements of a tensor, rounded up to a cache line."""
     return -(-prod(shape) // ALIGNED) * ALIGNED
 
 
 def fed_channels_last(model: openvino.Model) -> openvino.Model:
+    """Return the model with inputs in NHWC."""
     steps = PrePostProcessor(model)
     for ports, side in ((model.inputs, steps.input), (model.outputs, steps.output)):
         for index, port in enumerate(ports):
@@ -286,6 +295,7 @@ def chain_to_onnx(chain: Sequence[Kernel], carried: bool = False) -> bytes:
 
 
 def add_carrier(model: OnnxModelBuilder, shape: tuple[int, ...]) -> str:
+    """Add a small convolution that carries the layout and return its result."""
     channels = shape[1]
     weights = model.weight(channels, 1, 3, 3), model.weight(channels)
     return model.add(
@@ -294,4 +304,5 @@ def add_carrier(model: OnnxModelBuilder, shape: tuple[int, ...]) -> str:
 
 
 def do_nothing() -> None:
+    """Return at once."""
     pass

@@ -48,6 +48,7 @@ def cuda_devices(backend: str) -> int:
 
 
 def build_meter(backend: str, dtype: str, device: str) -> Meter:
+    """Build the meter of a backend."""
     if backend == "onnxruntime":
         from nnstretch.profile.backends.onnxruntime_meter import OnnxRuntimeMeter
 

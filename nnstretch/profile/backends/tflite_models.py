@@ -126,6 +126,7 @@ def kernel_shape(kernel: Kernel, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def main(model: TfliteModelBuilder, kernel: Kernel, values: list[int], clamp: int) -> int:
+    """Add a kernel's main operator. Raises UnsupportedOp when no rule builds it."""
     shape = kernel_shape(kernel, kernel.shape_out)
     if kernel.kind in ("conv", "gconv", "dwconv") and len(shape) == 4:
         return convolution(model, kernel, values[0], shape, clamp)
@@ -256,6 +257,7 @@ def window_of(kernel: Kernel) -> tuple[int, int]:
 def convolution(
     model: TfliteModelBuilder, kernel: Kernel, value: int, shape: tuple[int, ...], clamp: int
 ) -> int:
+    """Add a convolution with its padding."""
     window = window_of(kernel)
     source, kind = pad_for_window(model, value, window, kernel, shape)
     slide = {
@@ -290,6 +292,7 @@ def convolution(
 def linear(
     model: TfliteModelBuilder, kernel: Kernel, value: int, shape: tuple[int, ...], clamp: int
 ) -> int:
+    """Add a fully connected layer."""
     weight = model.weight((kernel.cout, kernel.cin), 0)
     return model.op(
         "FULLY_CONNECTED",
@@ -304,6 +307,7 @@ def linear(
 def pool(
     model: TfliteModelBuilder, kernel: Kernel, value: int, shape: tuple[int, ...], clamp: int
 ) -> int:
+    """Add a pooling with its padding."""
     window, stride = kernel.kernel, kernel.stride
     if kernel.op.startswith("adaptive"):
         if shape == model.shape(value):

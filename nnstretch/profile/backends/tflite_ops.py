@@ -29,6 +29,7 @@ FIXED = {"LOGISTIC": (1 / 256, -128), "TANH": (1 / 128, 0)}
 
 
 def activation(model: TfliteModelBuilder, kernel: Kernel, value: int, op: str) -> int:
+    """Add an activation as litert-torch emits it. Raises UnsupportedOp when no rule builds it."""
     shape = model.shape(value)
     if op in PLAIN:
         name, options = PLAIN[op]
@@ -59,10 +60,12 @@ def activation(model: TfliteModelBuilder, kernel: Kernel, value: int, op: str) -
 
 
 def scale_by(model: TfliteModelBuilder, value: int, factor: float) -> int:
+    """Add a product with a constant number."""
     return model.op("MUL", (value, model.constant((), factor)), model.shape(value), "MulOptions")
 
 
 def compute_in_float(model: TfliteModelBuilder, value: int, name: str, options: str) -> int:
+    """Add an operator that has no int8 form between dequantize and quantize."""
     shape = model.shape(value)
     if model.dtype == "float32":
         return model.op(name, (value,), shape, options)
@@ -75,6 +78,7 @@ def compute_in_float(model: TfliteModelBuilder, value: int, name: str, options: 
 
 
 def norm(model: TfliteModelBuilder, kernel: Kernel, value: int, clamp: int) -> int:
+    """Add a normalization as litert-torch emits it. Raises UnsupportedOp when no rule builds it."""
     shape = model.shape(value)
     if kernel.op == "batch_norm":
         sides = (
@@ -138,6 +142,7 @@ def layer_norm(model: TfliteModelBuilder, value: int) -> int:
 
 
 def add_reshape(model: TfliteModelBuilder, value: int, shape: tuple[int, ...]) -> int:
+    """Add a reshape."""
     if model.shape(value) == shape:
         return value
     return model.op(
@@ -151,6 +156,7 @@ def add_reshape(model: TfliteModelBuilder, value: int, shape: tuple[int, ...]) -
 
 
 def add_transpose(model: TfliteModelBuilder, value: int, order: tuple[int, ...]) -> int:
+    """Add a transpose."""
     shape = tuple(model.shape(value)[axis] for axis in order)
     return model.op(
         "TRANSPOSE", (value, model.integers(order)), shape, "TransposeOptions", like=value
@@ -205,6 +211,7 @@ def fold_batch_axes(model: TfliteModelBuilder, left: int, right: int) -> int:
 
 
 def reshape(model: TfliteModelBuilder, kernel: Kernel, value: int, shape: tuple[int, ...]) -> int:
+    """Add a movement of data. Raises UnsupportedOp when no rule builds it."""
     size = model.shape(value)
     if kernel.op in ("permute", "transpose", "t", "swapaxes", "movedim", "numpy_T"):
         return permute(model, kernel, value)

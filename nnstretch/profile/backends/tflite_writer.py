@@ -92,6 +92,7 @@ class TfliteModelBuilder:
     def activation(
         self, shape: Sequence[int], scale: tuple[float, int] | None = None, quantisation: Any = None
     ) -> int:
+        """Add an activation tensor and return its index."""
         tensor = self.tensor(shape, self.dtype, None)
         if self.dtype == "int8":
             step, zero_point = scale or (SCALE, ZERO_POINT)
@@ -106,6 +107,7 @@ class TfliteModelBuilder:
         return len(self.tensors) - 1
 
     def bias(self, size: int, source: int) -> int:
+        """Add a bias and return its index."""
         if self.dtype == "float32":
             return self.weight((size,), 0)
         tensor = self.tensor((size,), "int32", np.zeros(size, np.int32))
@@ -151,11 +153,13 @@ class TfliteModelBuilder:
         return len(self.tensors) - 1
 
     def integers(self, values: Any) -> int:
+        """Add a tensor of int32 constants and return its index."""
         data = np.asarray(values, np.int32)
         self.tensor(data.shape, "int32", data)
         return len(self.tensors) - 1
 
     def tensor(self, shape: Sequence[int], dtype: str, data: Any) -> Any:
+        """Add a tensor with its buffer."""
         tensor = schema.TensorT()
         tensor.name = f"t{len(self.tensors)}".encode()
         tensor.shape, tensor.type = [int(side) for side in shape], ELEMENT_TYPES[dtype]
@@ -169,6 +173,7 @@ class TfliteModelBuilder:
         return tensor
 
     def shape(self, value: int) -> tuple[int, ...]:
+        """Return the shape of a tensor."""
         return tuple(self.tensors[value].shape)
 
     def bytes(self) -> bytes:
@@ -186,6 +191,7 @@ class TfliteModelBuilder:
 
 
 def operator_code(name: str) -> Any:
+    """Return an operator's code as the schema stores it."""
     code = schema.OperatorCodeT()
     code.builtinCode = getattr(schema.BuiltinOperator, name)
     code.deprecatedBuiltinCode = min(code.builtinCode, 127)
@@ -194,6 +200,7 @@ def operator_code(name: str) -> Any:
 
 
 def steps(scales: Sequence[float], zero_points: Sequence[int], axis: int = 0) -> Any:
+    """Return quantization parameters as the schema stores them."""
     found = schema.QuantizationParametersT()
     found.scale, found.zeroPoint = np.asarray(scales, np.float32), np.asarray(zero_points, np.int64)
     found.quantizedDimension = axis
@@ -202,6 +209,7 @@ def steps(scales: Sequence[float], zero_points: Sequence[int], axis: int = 0) ->
 
 @cache
 def noise_block(dtype: str) -> np.ndarray:
+    """Return a block of random weights, drawn once for each dtype."""
     rng = np.random.default_rng(0)
     if dtype == "int8":
         return rng.integers(-127, 128, 1 << 20, dtype=np.int8)

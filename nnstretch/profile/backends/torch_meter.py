@@ -120,6 +120,7 @@ class TorchMeter:
         return float(np.median([wall_us(empty.run) for _ in range(FRAMED)]))
 
     def clock_us(self, run: Callable[[], object]) -> float:
+        """Return the time of a run: on CUDA by events, else by the wall clock. us."""
         return (
             spread_us(lambda launches: events_us(run, launches))
             if self.device.type == "cuda"
@@ -167,6 +168,7 @@ class LoadedTorchKernels:
             fed.copy_(data)
 
     def run(self) -> torch.Tensor:
+        """Run the module once."""
         return self.module(*self.fed)  # type: ignore[no-any-return]
 
 
@@ -206,8 +208,10 @@ def one_thread() -> Iterator[None]:
 
 
 def itself(value: torch.Tensor) -> torch.Tensor:
+    """Return the value unchanged."""
     return value
 
 
 def nothing() -> None:
+    """Return at once."""
     pass

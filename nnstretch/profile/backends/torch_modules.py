@@ -86,6 +86,7 @@ class EagerChain(nn.Module):
         self.weighted = nn.ModuleList(call.run for call in calls if isinstance(call.run, nn.Module))
 
     def forward(self, value: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
+        """Run the chain of kernels."""
         left = iter(others)
         for run, extra in self.calls:
             value = run(value, *islice(left, extra))
@@ -108,6 +109,7 @@ def shapes_of(chain: Sequence[Kernel]) -> list[tuple[int, ...]]:
 
 
 def calls_of(kernel: Kernel) -> list[EagerCall]:
+    """Return the eager calls of a kernel: its main operator and those fused to it."""
     if kernel.kind not in BUILDERS:
         raise unsupported(kernel, f"known are {', '.join(BUILDERS)}")
     own = len(inputs_of(kernel)) - kernel.epilogue.count("add")
@@ -120,6 +122,7 @@ def calls_of(kernel: Kernel) -> list[EagerCall]:
 
 
 def unsupported(kernel: Kernel, why: str) -> UnsupportedOp:
+    """Return the error of a kernel that PyTorch cannot measure."""
     return UnsupportedOp(
         f"kind {kernel.kind!r} ({kernel.op}) cannot be measured in PyTorch, kernel {kernel.name},"
         f" {why}"
@@ -127,12 +130,14 @@ def unsupported(kernel: Kernel, why: str) -> UnsupportedOp:
 
 
 def pick(known: dict[str, Run], op: str, kernel: Kernel) -> Run:
+    """Return the call of an operator. Raises UnsupportedOp when it has none."""
     if op not in known:
         raise unsupported(kernel, f"operator {op!r} has no rule, known are {', '.join(known)}")
     return known[op]
 
 
 def conv(kernel: Kernel) -> Run:
+    """Return a convolution."""
     if len(inputs_of(kernel)[0]) != 4:
         raise unsupported(kernel, f"it must be over maps, not {inputs_of(kernel)[0]}")
     top, left = padding(kernel)[:2]
@@ -142,10 +147,12 @@ def conv(kernel: Kernel) -> Run:
 
 
 def linear(kernel: Kernel) -> Run:
+    """Return a linear layer."""
     return nn.Linear(kernel.cin, kernel.cout)
 
 
 def pool(kernel: Kernel) -> Run:
+    """Return a pooling."""
     if kernel.op.startswith("adaptive") and len(kernel.shape_out) == 4:
         return partial(
             F.adaptive_max_pool2d if "max" in kernel.op else F.adaptive_avg_pool2d,
@@ -166,6 +173,7 @@ def pool(kernel: Kernel) -> Run:
 
 
 def gap(kernel: Kernel) -> Run:
+    """Return a mean over pixels."""
     if kernel.op.startswith("adaptive"):
         return partial(
             F.adaptive_max_pool2d if "max" in kernel.op else F.adaptive_avg_pool2d, output_size=1
@@ -201,25 +209,30 @@ def reduced(shape: tuple[int, ...], out: tuple[int, ...]) -> tuple[tuple[int, ..
 
 
 def binary(kernel: Kernel) -> Run:
+    """Return an operator on two tensors, or on a tensor and a number."""
     run = pick(BINARY, kernel.op or kernel.kind, kernel)
     own = len(inputs_of(kernel)) - kernel.epilogue.count("add")
     return run if own > 1 else partial(second, run)
 
 
 def second(run: Run, value: torch.Tensor) -> torch.Tensor:
+    """Call a binary operator with a number as second operand."""
     return run(value, 1.5)
 
 
 def concat(kernel: Kernel) -> Run:
+    """Return a concatenation."""
     joined, axis = (torch.stack if kernel.op == "stack" else torch.cat), axis_of(kernel)
     return lambda *values: joined(values, axis)
 
 
 def activation(kernel: Kernel) -> Run:
+    """Return an activation."""
     return nn.PReLU(kernel.cin) if kernel.op == "prelu" else pick(ACTIVATIONS, kernel.op, kernel)
 
 
 def norm(kernel: Kernel) -> Run:
+    """Return a normalization."""
     if kernel.op == "linalg_vector_norm":
         return gap(kernel)
     if kernel.op not in NORMS:
@@ -228,14 +241,17 @@ def norm(kernel: Kernel) -> Run:
 
 
 def softmax(kernel: Kernel) -> Run:
+    """Return a softmax over the last axis."""
     return partial(torch.log_softmax if kernel.op == "log_softmax" else torch.softmax, dim=-1)
 
 
 def matmul(kernel: Kernel) -> Run:
+    """Return a product of two computed matrices."""
     return pick(PRODUCTS, kernel.op, kernel)
 
 
 def reshape(kernel: Kernel) -> Run:
+    """Return a movement of data."""
     shape, out = inputs_of(kernel)[0], kernel.shape_out
     axis = next(
         (i for i, (a, b) in enumerate(zip(shape, out, strict=False)) if a != b), len(shape) - 1
@@ -265,6 +281,7 @@ def reshape(kernel: Kernel) -> Run:
 
 
 def copied(order: list[int]) -> Run:
+    """Return a permutation that copies."""
     return lambda x: x.permute(order).contiguous()
 
 

@@ -56,6 +56,7 @@ class ProfileJournal:
         self.unwritten_s += spent_s
 
     def append(self, cluster: int, samples: list[Sample], spent_s: float) -> None:
+        """Append samples. Raises BadInput when the file cannot be written."""
         self.spend(spent_s)
         rows = [
             {
@@ -79,6 +80,7 @@ class ProfileJournal:
 
 
 def sample_row(sample: Sample) -> dict[str, Any]:
+    """Return a sample as JSON data."""
     times = [round(us, 2) for us in sample.latencies_us]
     return {
         "kernel": asdict(sample.kernel),

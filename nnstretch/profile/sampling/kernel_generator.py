@@ -103,6 +103,7 @@ class KernelPrior:
 
 
 def load_prior() -> KernelPrior:
+    """Load the shapes of kernels in known networks."""
     found: dict[str, list[KernelSpec]] = {}
     for row in csv.DictReader(
         files("nnstretch.profile").joinpath("prior.csv").read_text(encoding="utf-8").splitlines()
@@ -116,6 +117,7 @@ def load_prior() -> KernelPrior:
 
 
 def shape(text: str) -> Shape:
+    """Parse a shape such as `1x64x56x56`."""
     return tuple(int(part) for part in text.split("x"))
 
 
@@ -149,6 +151,7 @@ def perturb_kernel(
 def draw_kernel(
     prior: KernelPrior, kind: str, rules: FusionRules, rng: random.Random, name: str
 ) -> Kernel | None:
+    """Draw a kernel near one of the prior, None when the draw is too large."""
     if kind == "reorder":
         return resize_spec(
             reorder_kernel(
@@ -164,6 +167,7 @@ def draw_kernel(
 
 
 def resize_spec(kernel: Kernel) -> Kernel | None:
+    """Return the kernel when its memory fits, else None."""
     fits = (
         kernel.macs <= MOST_MACS and kernel.read_elements + kernel.write_elements <= MOST_ELEMENTS
     )
@@ -171,6 +175,7 @@ def resize_spec(kernel: Kernel) -> Kernel | None:
 
 
 def with_epilogue(recipe: KernelSpec, rules: FusionRules, rng: random.Random, name: str) -> Kernel:
+    """Return the kernel with a random fusable epilogue and the layout that follows."""
     epilogue = choose_epilogue(recipe, rules, rng)
     kernel = kernel_of_spec(recipe, name, epilogue)
     if (
@@ -244,6 +249,7 @@ def perturb(recipe: KernelSpec, rng: random.Random, low: float, high: float) -> 
 def perturb_convolution(
     recipe: KernelSpec, rng: random.Random, low: float, high: float
 ) -> KernelSpec | None:
+    """Return a convolution of nearby channels and sides, None when no side is near."""
     (batch, cin, height, width), out = recipe.shapes_in[0], recipe.shape_out
     groups, cout = recipe.groups, out[1]
     if recipe.kind == "dwconv":
@@ -319,10 +325,12 @@ def perturb_maps(
 
 
 def perturb_side(side: int, rng: random.Random) -> int:
+    """Draw a side near another, pixels."""
     return rng.choice([s for s in SIDES if 0.45 * side <= s <= 1.6 * side] or [side])
 
 
 def perturb_map(shape: Shape, rng: random.Random) -> Shape:
+    """Draw a map near another."""
     if len(shape) != 4:
         return (1, 64, 28, 28)
     side = perturb_side(shape[2], rng)

@@ -149,6 +149,7 @@ class KernelSampler:
         ]
 
     def measure_undisturbed(self, chains: list[tuple[Kernel, ...]]) -> list[tuple[float, ...]]:
+        """Measure chains with the garbage collector off."""
         gc.disable()
         try:
             return self.meter.measure(chains, ROUNDS)

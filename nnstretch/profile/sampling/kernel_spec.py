@@ -61,14 +61,17 @@ def kernel_of_spec(
 
 
 def channels(shape: Shape) -> int:
+    """Return the channels of a shape."""
     return shape[1] if len(shape) >= 4 else shape[-1]
 
 
 def pixels(shape: Shape, width: int) -> int:
+    """Return the pixels or tokens of a shape."""
     return max(1, prod(shape) // max(1, shape[0] * width))
 
 
 def macs(recipe: KernelSpec, cin: int) -> int:
+    """Return the multiply-accumulates of a kernel."""
     out = prod(recipe.shape_out)
     if recipe.kind in CONVOLUTIONS:
         return out * recipe.kernel**2 * cin // recipe.groups
@@ -78,6 +81,7 @@ def macs(recipe: KernelSpec, cin: int) -> int:
 
 
 def weight_elements(recipe: KernelSpec, cin: int, cout: int) -> int:
+    """Return the number of a kernel's weights."""
     if recipe.kind in CONVOLUTIONS:
         return recipe.kernel**2 * cin * cout // recipe.groups + cout
     if recipe.kind == "linear":

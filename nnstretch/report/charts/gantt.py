@@ -33,6 +33,7 @@ class GanttRow:
 
     @property
     def title(self) -> str:
+        """Return the title of a timeline."""
         length_us = self.timeline.trace.makespan_us
         beside = (
             ""
@@ -48,6 +49,7 @@ class GanttRow:
 def rows_of(
     timelines: dict[str, tuple[Timeline, ...]], runs: dict[str, RunSummary]
 ) -> tuple[GanttRow, ...]:
+    """Return the rows of a chart: one for each processor of each timeline."""
     rows: list[GanttRow] = []
     for kind, found in timelines.items():
         predicted = next((t.trace.makespan_us for t in found if t.source == "predicted"), None)

@@ -19,6 +19,7 @@ Pair = tuple[str, Timeline, Timeline]
 
 
 def pairs_of(story: ReportData) -> tuple[Pair, ...]:
+    """Return pairs of predicted and measured timelines of the same network."""
     found = ((network, pair_of(lines)) for network, lines in story.timelines.items())
     return tuple((network, *pair) for network, pair in found if pair)
 
@@ -67,6 +68,7 @@ def overlay_chapter(story: ReportData) -> Markup:
 
 
 def overlay(pairs: tuple[Pair, ...], processors: tuple[str, ...], story: ReportData) -> Markup:
+    """Return the chart of predicted and measured timelines in the same rows."""
     longest_us = max(
         one.trace.makespan_us for _, predicted, played in pairs for one in (predicted, played)
     )
@@ -91,6 +93,7 @@ def overlay(pairs: tuple[Pair, ...], processors: tuple[str, ...], story: ReportD
 
 
 def title_of(network: str, predicted: Timeline, played: Timeline, timing: str) -> str:
+    """Return the title of a pair of timelines."""
     predicted_us, played_us = predicted.trace.makespan_us, played.trace.makespan_us
     beside = f", {signed_percent(played_us / predicted_us - 1)}" if predicted_us else ""
     return (

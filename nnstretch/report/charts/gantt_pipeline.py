@@ -31,10 +31,12 @@ class GanttPanel:
     top: float
 
     def lane_top(self, row: str) -> float:
+        """Return the top of a row, px."""
         return self.top + TITLE_PX + self.rows.index(row) * (LANE_PX + GAP_PX)
 
     @property
     def height(self) -> float:
+        """Return the height of a window, px."""
         return TITLE_PX + len(self.rows) * (LANE_PX + GAP_PX) + BETWEEN_PX
 
 
@@ -73,6 +75,7 @@ def rows_of(window: StreamWindow, after: After) -> tuple[str, ...]:
 
 
 def title_of(window: StreamWindow) -> str:
+    """Return the title of a window."""
     first, last = window.items[0], window.items[-1]
     shown = f"item {first}" if first == last else f"items {first} to {last}"
     return f"{window.stream.kind.capitalize()}: {shown} within {ms(window.length_us / 1000)}"
@@ -219,4 +222,5 @@ def slice_table(windows: Iterable[StreamWindow]) -> Markup:
 
 
 def gantt_of(story: PipelineReportData, windows: tuple[StreamWindow, ...]) -> Markup:
+    """Return the chart of a stream."""
     return svg.scrolling(stream_gantt(windows, story.after), TITLE)

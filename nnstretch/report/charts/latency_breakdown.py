@@ -51,6 +51,7 @@ def terms_of(
 
 
 def term_bars(segments: tuple[ReportedSegment, ...], fastest: str | None) -> Markup:
+    """Return bars of each segment's latency by term."""
     longest_ms = max(
         max(s.latency_ms, s.original_ms or 0.0, s.slowest_ms + s.sync_ms + s.merge_ms)
         for s in segments
@@ -163,6 +164,7 @@ def term_total(segments: tuple[ReportedSegment, ...]) -> str:
 
 
 def term_table(segments: tuple[ReportedSegment, ...], search: SearchSummary | None) -> Markup:
+    """Return the same terms as a table."""
     terms = ("in", "compute", "out", "wait", "sync", "merge")
     header = (
         "segment",

@@ -55,4 +55,5 @@ def legend(entries: Iterable[tuple[str, str]]) -> Markup:
 
 
 def processor_legend(processors: Iterable[str]) -> list[tuple[str, str]]:
+    """Return the color class and name of each processor."""
     return [(colour_class(name), name) for name in dict.fromkeys(processors)]

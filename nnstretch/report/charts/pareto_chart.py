@@ -75,6 +75,7 @@ def front_picture(panels: tuple[ParetoPanel, ...]) -> Markup:
 
 
 def spoken(panel: ParetoPanel) -> str:
+    """Return the panel in words."""
     points = (
         ", ".join(f"{mark.share:.2f}x {ms(mark.latency_ms)}" for mark in panel.marks) or "no plan"
     )
@@ -82,6 +83,7 @@ def spoken(panel: ParetoPanel) -> str:
 
 
 def panel_drawn(panel: ParetoPanel) -> Markup:
+    """Return the drawing of a panel."""
     shares = [1.0, *(mark.share for mark in panel.marks)]
     room = 0.06 * (max(shares) - min(shares)) or 0.1
     highest = max([panel.original_ms, *(max(m.latency_ms, m.single_ms) for m in panel.marks)])
@@ -124,6 +126,7 @@ def panel_drawn(panel: ParetoPanel) -> Markup:
 
 
 def axes(panel: ParetoPanel, x: svg.AxisScale, y: svg.AxisScale) -> Markup:
+    """Return the axes of a panel."""
     levels, bottom = ticks(y.low, y.high, 6), y.start_px
     level = [
         svg.line(x.start_px, y(v), x.end_px, y(v), class_="grid") for v in levels if v <= y.high
@@ -160,6 +163,7 @@ Spell = Callable[[float, float], str]
 def curve(
     look: str, points: list[tuple[float, float]], x: svg.AxisScale, y: svg.AxisScale, spell: Spell
 ) -> Markup:
+    """Return a line through points and a dot at each."""
     points = sorted(points)
     return join(
         (
@@ -177,10 +181,12 @@ def dots(
     radius: float,
     spell: Spell,
 ) -> Markup:
+    """Return a dot at each point."""
     return svg.group(*(svg.circle(x(a), y(b), radius, spell(a, b)) for a, b in points), class_=look)
 
 
 def legend(panel: ParetoPanel, unproven: bool) -> Markup:
+    """Return what lines and dots mean."""
     entries = [
         ("front", "stretched"),
         ("single", "single branch of equal MACs"),

@@ -23,6 +23,7 @@ WIDEST_ROW_PX, BLOCK_PX, GAP_PX = 240.0, 36.0, 3.0
 
 
 def plan_picture(segments: tuple[ReportedSegment, ...]) -> Markup:
+    """Return the picture of a plan's segments and branches."""
     lanes = max(len(segment.branches) for segment in segments)
     widest = max((b.width or 0 for s in segments for b in s.branches), default=0)
     height = HEAD_PX + lanes * LANE_PX + FOOT_PX

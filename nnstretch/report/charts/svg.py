@@ -48,12 +48,14 @@ def svg(
 
 
 def scrolling(drawing: Markup, label: str) -> Markup:
+    """Return a drawing that scrolls sideways."""
     return tag("div", drawing, class_="scroll", tabindex="0", role="region", aria_label=label)
 
 
 def text(
     x: float, y: float, words: str, *, class_: str | None = None, anchor: str | None = None
 ) -> Markup:
+    """Return a text at a point, px."""
     return tag("text", words, x=float(x), y=float(y), class_=class_, text_anchor=anchor)
 
 
@@ -67,6 +69,7 @@ def rect(
     radius: float = 2,
     **look: object,
 ) -> Markup:
+    """Return a rectangle, px."""
     shape = {
         "x": float(x),
         "y": float(y),
@@ -78,20 +81,24 @@ def rect(
 
 
 def line(x1: float, y1: float, x2: float, y2: float, **look: object) -> Markup:
+    """Return a line, px."""
     return tag("line", x1=float(x1), y1=float(y1), x2=float(x2), y2=float(y2), **look)
 
 
 def path(commands: str, **look: object) -> Markup:
+    """Return a path."""
     return tag("path", d=commands, **look)
 
 
 def polyline(points: Iterable[tuple[float, float]], **look: object) -> Markup:
+    """Return a line through points, px."""
     return tag(
         "polyline", points=" ".join(f"{x:.1f},{y:.1f}" for x, y in points), fill="none", **look
     )
 
 
 def circle(x: float, y: float, radius: float, tip: str | None = None, **look: object) -> Markup:
+    """Return a circle, px."""
     return tag(
         "circle",
         None if tip is None else tag("title", tip),
@@ -103,6 +110,7 @@ def circle(x: float, y: float, radius: float, tip: str | None = None, **look: ob
 
 
 def group(*children: str | None, **look: object) -> Markup:
+    """Return several shapes as one."""
     return tag("g", *children, **look)
 
 

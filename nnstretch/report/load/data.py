@@ -24,6 +24,7 @@ class ReportedBranch:
 
     @property
     def latency_ms(self) -> float:
+        """Return the time of the branch with its transfers, ms."""
         return self.transfer_in_ms + self.compute_ms + self.transfer_out_ms
 
     @property
@@ -45,10 +46,12 @@ class ReportedSegment:
 
     @property
     def branched(self) -> bool:
+        """Return whether the segment has more than one branch."""
         return len(self.branches) > 1
 
     @property
     def slowest_ms(self) -> float:
+        """Return the time of the slowest branch, ms."""
         return max(branch.latency_ms for branch in self.branches)
 
     def wait_ms(self, branch: ReportedBranch) -> float:
@@ -93,6 +96,7 @@ class SearchSummary:
 
     @property
     def fastest_ms(self) -> float | None:
+        """Return the original's time on the fastest processor, ms."""
         return self.original_ms.get(self.fastest) if self.fastest else None
 
 
@@ -141,6 +145,7 @@ class Timeline:
 
     @property
     def trace(self) -> Trace:
+        """Return the timeline as a trace."""
         return Trace(tuple(part.span for part in self.parts))
 
 
@@ -215,6 +220,7 @@ class ReportData:
 
     @property
     def title(self) -> str:
+        """Return the page's title."""
         named = (
             (self.summary and self.summary.title)
             or (self.search and self.search.model)

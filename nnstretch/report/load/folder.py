@@ -87,6 +87,7 @@ def _source(path: Path, place: JsonCursor | None) -> SourceFile:
 
 
 def parse_summary(place: JsonCursor) -> HeadlineSummary:
+    """Decode summary.json. Raises BrokenFile when a field is wrong."""
     return HeadlineSummary(
         title=place.at("title").maybe_text(),
         rows=tuple(_summary_row(row) for row in place.at("rows").items()),
@@ -105,6 +106,7 @@ def _summary_row(row: JsonCursor) -> SummaryRow:
 
 
 def parse_search(place: JsonCursor) -> SearchSummary:
+    """Decode search.json. Raises BrokenFile when a field is wrong."""
     original, space = place.at("original"), place.at("space")
     return SearchSummary(
         model=place.at("model").maybe_text(),
@@ -192,6 +194,7 @@ def _branch(branch: JsonCursor) -> ReportedBranch:
 
 
 def parse_run(place: JsonCursor) -> RunSummary:
+    """Decode run.json. Raises BrokenFile when a field is wrong."""
     processors = dict(place.at("processors").entries())
     return RunSummary(
         mode=place.at("mode").maybe_text(),
@@ -209,6 +212,7 @@ def parse_run(place: JsonCursor) -> RunSummary:
 
 
 def parse_training(place: JsonCursor) -> tuple[ReportedEpoch, ...]:
+    """Decode training.json. Raises BrokenFile when a field is wrong."""
     return tuple(_epoch(row, number) for number, row in enumerate(place.at("history").items()))
 
 

@@ -24,6 +24,7 @@ class JsonCursor:
     value: object
 
     def broken(self, wanted: str) -> NoReturn:
+        """Raise BrokenFile with the file, the path within it and what was expected."""
         shown = json.dumps(self.value, ensure_ascii=True, default=str)
         shown = shown if len(shown) <= 40 else shown[:37] + "..."
         raise BrokenFile(
@@ -32,6 +33,7 @@ class JsonCursor:
 
     @property
     def missing(self) -> bool:
+        """Return whether nothing stands here."""
         return self.value is None
 
     def at(self, key: str) -> JsonCursor:
@@ -62,6 +64,7 @@ class JsonCursor:
             yield key, self.at(key)
 
     def number(self) -> float:
+        """Return the finite number here. Raises BrokenFile when it is none."""
         if isinstance(self.value, bool) or not isinstance(self.value, int | float):
             self.broken("a number")
         if not _is_finite(self.value):
@@ -75,12 +78,21 @@ class JsonCursor:
         return number
 
     def maybe_number(self) -> float | None:
+        """Return the number here, None where it is missing. Raises BrokenFile when it is none."""
         return None if self.missing else self.number()
 
     def maybe_size(self) -> float | None:
+        """Return the number of at least 0 here, None where it is missing.
+
+        Raises BrokenFile when it is none.
+        """
         return None if self.missing else self.size()
 
     def maybe_whole(self) -> int | None:
+        """Return the whole number here, None where it is missing.
+
+        Raises BrokenFile when it is none.
+        """
         if self.missing:
             return None
         if (number := self.size()) != int(number):
@@ -88,14 +100,20 @@ class JsonCursor:
         return int(number)
 
     def text(self) -> str:
+        """Return the text here. Raises BrokenFile when it is none."""
         if not isinstance(self.value, str):
             self.broken("text")
         return self.value
 
     def maybe_text(self) -> str | None:
+        """Return the text here, None where it is missing. Raises BrokenFile when it is none."""
         return None if self.missing else self.text()
 
     def maybe_flag(self) -> bool | None:
+        """Return true or false here, None where it is missing.
+
+        Raises BrokenFile when it is neither.
+        """
         if not (self.missing or isinstance(self.value, bool)):
             self.broken("true or false")
         return None if self.missing else bool(self.value)
@@ -117,6 +135,7 @@ def _is_finite(number: int | float) -> bool:
 
 
 def read_text(path: Path) -> str:
+    """Read a text file. Raises BrokenFile when it cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as problem:
@@ -126,6 +145,7 @@ def read_text(path: Path) -> str:
 
 
 def read_json(path: Path) -> JsonCursor:
+    """Read a JSON file. Raises BrokenFile when it is not JSON."""
     text = read_text(path)
     try:
         return JsonCursor(str(path), "", json.loads(text))

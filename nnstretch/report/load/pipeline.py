@@ -45,6 +45,7 @@ def is_pipelines(trace: JsonCursor) -> bool:
 
 
 def parse_dependencies(trace: JsonCursor) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Decode which stages each stage waits for. Raises BrokenFile when a field is wrong."""
     if not is_pipelines(trace):
         return ()
     return tuple(
@@ -99,6 +100,7 @@ def _slice(event: JsonCursor, rows: Mapping[Lane, str]) -> StreamSlice | None:
 
 
 def parse_pipeline_run(place: JsonCursor) -> StreamSummary:
+    """Decode the run of a pipeline. Raises BrokenFile when a field is wrong."""
     numbers = (
         *(
             "items",
@@ -141,6 +143,7 @@ def _stage(stage: JsonCursor) -> StageRow:
 
 
 def parse_partition(place: JsonCursor) -> PartitionSummary:
+    """Decode partition.json. Raises BrokenFile when a field is wrong."""
     return PartitionSummary(
         model=place.at("model").maybe_text(),
         soc=place.at("soc").maybe_text(),

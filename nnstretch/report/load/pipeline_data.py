@@ -40,10 +40,12 @@ class StreamTrace:
 
     @property
     def items(self) -> tuple[int, ...]:
+        """Return the numbers of the items."""
         return tuple(sorted({one.item for one in self.slices}))
 
     @property
     def kind(self) -> str:
+        """Return how the times came about: predicted, emulated or measured."""
         return "predicted" if self.source == "predicted" else self.timing or "measured"
 
     @property
@@ -130,6 +132,7 @@ class StreamSummary:
 
     @property
     def slowest(self) -> StageRow | None:
+        """Return the stage that takes longest, None without stages."""
         return max(self.stages, key=lambda stage: stage.share_ms, default=None)
 
 
@@ -181,6 +184,7 @@ class PipelineReportData:
 
     @property
     def model(self) -> str | None:
+        """Return the model's name, None where no file tells it."""
         return (self.run and self.run.model) or (self.split and self.split.model) or None
 
 

@@ -36,6 +36,7 @@ class TraceDifference:
 
     @property
     def off_ms(self) -> float:
+        """Return by how much the measured time exceeds the predicted one, ms."""
         return self.measured_ms - self.predicted_ms
 
 

@@ -53,6 +53,7 @@ class HeadCosts:
     costs: CostArrays
 
     def row(self, width_in: int) -> int:
+        """Return the row of an incoming width."""
         return int(np.searchsorted(self.widths_in, width_in))
 
 
@@ -98,15 +99,18 @@ def boundary_layouts(
 
 
 def layout_rules(pricer: CostModel, processors: Sequence[str]) -> tuple[FusionRules, ...]:
+    """Return the fusion rules of the processors, each once."""
     return tuple(dict.fromkeys(pricer.soc.rules(p) for p in processors))
 
 
 def add_costs(one: CostArrays, two: CostArrays) -> CostArrays:
+    """Return the sum of two costs."""
     us = {p: one.latency_us[p] + two.latency_us[p] for p in one.latency_us}
     return CostArrays(us, one.macs + two.macs, one.params + two.params)
 
 
 def select_costs(where: Array, one: CostArrays, two: CostArrays) -> CostArrays:
+    """Return the first cost where the mask holds, else the second."""
     us = {p: np.where(where, one.latency_us[p], two.latency_us[p]) for p in one.latency_us}
     return CostArrays(us, one.macs, one.params)
 
@@ -164,6 +168,8 @@ class AdapterCosts:
     def form(
         self, key: tuple[int, int], rules: tuple[FusionRules, ...], ends: BoundaryLayouts
     ) -> KernelPolynomials:
+        """Return the kernel polynomials of a key, fitted once."""
+
         def lowered(point: tuple[int, ...]) -> tuple[Graph, tuple[tuple[Kernel, ...], ...]]:
             shape = tuple(point[0] if i == self.axis else d for i, d in enumerate(self.spec.shape))
             entry = TensorSpec(shape, self.spec.dtype)

@@ -51,6 +51,7 @@ class CostModel:
         return self.estimates[key]
 
     def estimate_kernels(self, kernel: Kernel, processor: str, key: tuple[object, ...]) -> Estimate:
+        """Estimate a table of kernels on a processor; with a key, once."""
         predictor = self.soc.predictors[processor]
         try:
             return predictor.estimate(kernel)
@@ -132,9 +133,11 @@ class CostModel:
         ].reshape(arrays[0].shape)
 
     def estimate_graph(self, graph: Graph, processor: str) -> Estimate:
+        """Estimate a graph on a processor, us."""
         return self.estimate_total(self.fuse_kernels(graph, processor), processor)
 
     def branch_demand(self, branch: LoweredBranch) -> BranchDemand:
+        """Return what a branch asks of its processor: time, bytes in and out, MACs."""
         estimate = self.estimate_graph(branch.graph, branch.branch.processor)
         width = self.soc.element_bytes
         bytes_in, bytes_out = (
@@ -154,6 +157,7 @@ class CostModel:
     def segment_cost(
         self, lowered: LoweredSegment, stay: Residency, processors: Sequence[str]
     ) -> SegmentCost:
+        """Return the predicted latency of a lowered segment with its terms."""
         fastest_us = min(self.estimate_graph(lowered.original, p).latency_us for p in processors)
         return segment_cost(
             self.soc,

@@ -37,6 +37,7 @@ class ScaledNetwork:
 
     @cached_property
     def macs(self) -> int:
+        """Return the MACs of the scaled network."""
         return self.network.macs
 
 
@@ -84,6 +85,7 @@ def uniform_plan(stretcher: NetworkAnalysis, processor: str, ratio: float) -> Lo
 
 
 def weighted_between(stretcher: NetworkAnalysis, start: str, end: str) -> bool:
+    """Return whether a node with weights lies between two cuts."""
     low, high = stretcher.cut(start).position, stretcher.cut(end).position
     return any(node.kind in WEIGHTED for node in stretcher.graph.nodes[low + 1 : high + 1])
 
@@ -129,6 +131,7 @@ def bracket_ratio(
 def interpolate(
     soc: Soc, pricer: CostModel, processor: str, low: ScaledNetwork, high: ScaledNetwork, macs: int
 ) -> IsoMacBaseline:
+    """Return the baseline between the two networks whose MACs enclose the wanted ones."""
     times = [
         estimate_plan(on_processor(one.network, processor), soc, pricer).latency_us
         for one in (low, high)

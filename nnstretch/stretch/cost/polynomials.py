@@ -49,6 +49,7 @@ class Quadratic:
     curvatures: Mapping[tuple[int, int], float]
 
     def at(self, steps: Sequence[Array]) -> Array | float:
+        """Evaluate the polynomial at steps from its origin."""
         found: Array | float = self.base
         for i, slope in self.slopes.items():
             found = found + slope * steps[i]
@@ -69,6 +70,7 @@ class KernelPolynomials:
     params: Quadratic
 
     def steps(self, widths: Sequence[Array]) -> list[Array]:
+        """Return the distance of widths from the origin."""
         return [
             np.asarray(width, dtype=np.float64) - base
             for width, base in zip(widths, self.origin, strict=True)
@@ -142,6 +144,7 @@ def fit_polynomials(
 def offset_point(
     origin: tuple[int, ...], strides: tuple[int, ...], pair: Sequence[int]
 ) -> tuple[int, ...]:
+    """Return the origin moved by one stride for each axis named in `pair`."""
     return tuple(
         base + jump * pair.count(i)
         for i, (base, jump) in enumerate(zip(origin, strides, strict=True))
@@ -179,6 +182,7 @@ def interpolate_quadratic(
 def predicts_counts(
     form: KernelPolynomials, point: tuple[int, ...], graph: Graph, found: Sequence[Sequence[Kernel]]
 ) -> bool:
+    """Return whether the polynomials give the counts of a graph lowered at a point."""
     steps = form.steps([np.array(width) for width in point])
     if (
         round(float(form.macs.at(steps))) != graph.macs

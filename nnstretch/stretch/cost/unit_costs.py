@@ -150,11 +150,16 @@ class UnitCostModel:
     def lower_with_adapters(
         self, width_in: int, width_out: int, ends: BoundaryLayouts
     ) -> tuple[Graph, tuple[tuple[Kernel, ...], ...]]:
+        """Lower the unit at a pair of widths.
+
+        Return its graph and its kernels for each rule set.
+        """
         graph, _ = resize_section(self.piece, Branch(""), width_in, width_out, "")
         return graph, ends.kernels(graph, self.rules)
 
     @cached_property
     def adapter(self) -> AdapterCosts:
+        """Return the costs of a 1x1 convolution at the unit's entry."""
         return AdapterCosts(
             self.piece.axis_in, self.piece.graph.inputs[0].spec, self.pricer, self.processors
         )
@@ -239,6 +244,7 @@ class UnitCostModel:
         same: bool,
         ends: BoundaryLayouts,
     ) -> CostArrays | None:
+        """Cost pairs of widths by polynomials, None where no polynomial describes the unit."""
         if not width_in.size or not width_out.size:
             empty = np.empty(np.broadcast_shapes(width_in.shape, width_out.shape))
             return CostArrays(dict.fromkeys(self.processors, empty), empty, empty)
@@ -251,6 +257,7 @@ class UnitCostModel:
     def estimate_rows(
         self, form: KernelPolynomials, widths: list[Array], shape: tuple[int, ...]
     ) -> CostArrays:
+        """Estimate the kernels that polynomials give at arrays of group widths."""
         steps = form.steps(widths)
         latency: dict[str, Array] = {}
         for p in self.processors:
@@ -287,6 +294,9 @@ class UnitCostModel:
     def fit_polynomials_at(
         self, first: tuple[int, ...], same: bool, blocked: bool, ends: BoundaryLayouts
     ) -> KernelPolynomials | None:
+        """Fit kernel polynomials around the first widths, None when the counts are no
+        quadratics.
+        """
         quanta = self.piece.channels.granularity
         step = [self.inside.widths[r] // quanta[r] for r in self.inside.roots]
         jumps = tuple(lcm(s, 16) if blocked else s * max(1, -(-8 // s)) for s in step)
@@ -345,6 +355,10 @@ class UnitCostModel:
     def pair(
         self, width_in: int, width_out: int, ends: BoundaryLayouts = OUTSIDE
     ) -> tuple[dict[str, float], int, int]:
+        """Return the cost of one pair of widths by lowering it.
+
+        Us by processor, MACs, parameters.
+        """
         if (width_in, width_out, ends) not in self.lowered:
             try:
                 graph, _ = resize_section(self.piece, Branch(""), width_in, width_out, "")
@@ -359,6 +373,7 @@ class UnitCostModel:
         return self.lowered[width_in, width_out, ends]
 
     def estimate_pair(self, graph: Graph, ends: BoundaryLayouts) -> dict[str, float]:
+        """Estimate one lowered unit on every processor, us."""
         found = ends.kernels(graph, self.rules)
         return {
             p: (

@@ -64,6 +64,7 @@ class UnitWidths:
 
     @property
     def regular(self) -> bool:
+        """Return whether the widths of the unit's groups follow from its entry and end alone."""
         found = self.piece.channels
         whole = all(self.widths[r] % found.granularity[r] == 0 for r in self.roots)
         return (
@@ -75,6 +76,7 @@ class UnitWidths:
 
     @property
     def entry_in_end(self) -> bool:
+        """Return whether the unit's end shares channels with its entry."""
         return bool(self.piece.channels.roots(self.piece.output_dimension) & set(self.entry))
 
     def group_widths(self, width_in: Array, width_out: Array) -> dict[int, Array] | None:
@@ -91,6 +93,7 @@ class UnitWidths:
         return got if got.keys() == set(self.roots) else None
 
     def end_columns(self, width_in: Array, width_out: Array) -> dict[int, Array]:
+        """Return the widths of the groups at the unit's end, by group."""
         found, piece = self.piece.channels, self.piece
         if len(self.ends) == 1:
             ((root, size),) = self.ends.items()

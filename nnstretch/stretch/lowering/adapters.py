@@ -28,6 +28,7 @@ def build_adapter(
 def conv_adapter(
     module: str, source: str, spec: TensorSpec, width: int, result: str
 ) -> tuple[list[Node], list[Weight]]:
+    """Return nodes and weights of a 1x1 convolution with batch norm."""
     kernel = Weight(f"{module}.conv.weight", TensorSpec((width, spec.shape[1], 1, 1), spec.dtype))
     channel = TensorSpec((width,), spec.dtype)
     leaves = {"weight": True, "bias": True, "running_mean": False, "running_var": False}

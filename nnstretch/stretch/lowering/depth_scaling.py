@@ -121,6 +121,7 @@ def duplicate_repeat(graph: Graph, repeat: Repeat, copy: int) -> Graph:
 
 
 def body_end(graph: Graph, repeat: Repeat, copy: int) -> str:
+    """Return the name of the value at the end of a block's copy."""
     return repeat.end.value if copy == 1 else f"{repeat.end.value}_copy{copy - 1}"
 
 
@@ -143,6 +144,7 @@ def original_weight(name: str) -> str:
 
 
 def rename_inputs(node: Node, names: Mapping[str, str]) -> Node:
+    """Return a node with its inputs renamed."""
     if not any(name in names for name in node.inputs):
         return node
     table = dict(names)
@@ -157,6 +159,7 @@ def rename_inputs(node: Node, names: Mapping[str, str]) -> Node:
 def prune_weights(
     graph: Graph, nodes: tuple[Node, ...], outputs: tuple[str, ...], weights: tuple[Weight, ...]
 ) -> Graph:
+    """Return the graph with only those weights that its nodes read."""
     read = {name for node in nodes for name in node.inputs}
     return replace(
         graph, nodes=nodes, outputs=outputs, weights=tuple(w for w in weights if w.name in read)

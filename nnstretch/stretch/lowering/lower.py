@@ -53,6 +53,7 @@ class LoweredBranch:
 
     @property
     def output(self) -> TensorSpec:
+        """Return shape and dtype of the network's output."""
         return self.graph.specs()[self.graph.outputs[0]]
 
 
@@ -79,10 +80,12 @@ class LoweredNetwork:
 
     @property
     def macs(self) -> int:
+        """Return the MACs of all branches."""
         return sum(branch.graph.macs for segment in self.segments for branch in segment.branches)
 
     @property
     def params(self) -> int:
+        """Return the parameters of all branches."""
         return sum(branch.graph.params for segment in self.segments for branch in segment.branches)
 
 
@@ -96,14 +99,17 @@ class NetworkAnalysis:
 
     @cached_property
     def stages(self) -> tuple[BlockStage, ...]:
+        """Return the network's stages of repeated blocks."""
         return find_stages(self.graph)
 
     @cached_property
     def cuts(self) -> tuple[Cut, ...]:
+        """Return the network's cuts in execution order."""
         return find_cuts(self.graph)
 
     @cached_property
     def whole_network(self) -> ChannelGroups:
+        """Return the channel groups of the whole network."""
         return analyze_channels(self.graph)
 
     @cached_property
@@ -112,6 +118,7 @@ class NetworkAnalysis:
         return meeting_points(self.graph, self.cuts, self.stages, self.whole_network)
 
     def cut(self, name: str) -> Cut:
+        """Return the cut of that name. Raises BadPlan when the network has none."""
         for cut in self.cuts:
             if cut.name == name:
                 return cut
@@ -120,6 +127,7 @@ class NetworkAnalysis:
     def section(
         self, start: Cut, end: Cut, depth: int | None, activation: str | None = None
     ) -> Section:
+        """Return the network between two cuts at a depth, analyzed once."""
         key = (start.position, end.position, depth, activation)
         if key not in self.pieces:
             graph = with_depth(self.graph, self.stages, start, end, depth)
@@ -129,6 +137,7 @@ class NetworkAnalysis:
         return self.pieces[key]
 
     def analyze_section(self, graph: Graph, start: Cut, end: Cut) -> Section:
+        """Analyze the channels of a section."""
         found = analyze_channels(graph)
         axis_in = self.whole_network.axis(start.value) if start.name != INPUT else found.input_dim
         axis_out = self.whole_network.axis(end.value)
@@ -179,6 +188,7 @@ class NetworkAnalysis:
         return self.reaches[cut.position]
 
     def depth(self, start: Cut, end: Cut) -> int:
+        """Return the number of blocks between two cuts."""
         return plan_depth(self.stages, start, end)
 
     def lower_branch(
@@ -258,6 +268,10 @@ class NetworkAnalysis:
         return replace(branch, depth=depth, width=width)
 
     def lower_segment(self, segment: Segment, entry: TensorSpec) -> LoweredSegment:
+        """Lower a segment whose input has the given shape.
+
+        Raises BadPlan when a branch cannot be.
+        """
         start, end = self.cut(segment.start), self.cut(segment.end)
         original = section(self.graph, start, end)
         axis_in = self.section(start, end, None).axis_in
@@ -288,6 +302,7 @@ class NetworkAnalysis:
 
 
 def parse_ratio(ratio: str) -> float:
+    """Return the number of a ratio such as `0.5x`."""
     return float(ratio.removesuffix("x"))
 
 
@@ -346,6 +361,7 @@ def lower(graph: Graph | NetworkAnalysis, plan: Plan) -> LoweredNetwork:
 
 
 def check_output(graph: Graph, entry: TensorSpec, plan: Plan) -> None:
+    """Check that the lowered network's output has the original's shape. Raises BadPlan when not."""
     expected = graph.specs()[graph.outputs[0]]
     if entry.shape != expected.shape:
         raise BadPlan(

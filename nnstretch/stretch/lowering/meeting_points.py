@@ -70,5 +70,6 @@ def first_blocks(graph: Graph, stages: Sequence[BlockStage]) -> list[tuple[int, 
 
 
 def has_pixels(shape: tuple[int, ...], axis: int) -> bool:
+    """Return whether a shape has pixels or tokens beside its channels."""
     pixels = shape[1:3] if len(shape) == 4 and axis == 3 else shape[2:]
     return len(shape) == 3 or (len(shape) == 4 and max(pixels) > 1)

@@ -23,12 +23,15 @@ class GraphResizer:
     group_width: int | None = None
 
     def size(self, dim: Dim) -> int:
+        """Return the size of a dimension at the section's widths."""
         return size_at(dim, self.channels, self.scales)
 
     def shape(self, shape: Shape) -> tuple[int, ...]:
+        """Return a shape at the new widths."""
         return tuple(self.size(dim) for dim in shape)
 
     def weight(self, weight: Weight, regrouped: Mapping[str, int]) -> Weight:
+        """Return a weight at the new widths."""
         if weight.name not in self.channels.shapes:
             return weight
         shape = self.shape(self.channels.shapes[weight.name][0])
@@ -37,6 +40,7 @@ class GraphResizer:
         return replace(weight, spec=TensorSpec(shape, weight.spec.dtype))
 
     def outputs(self, node: Node) -> tuple[TensorSpec, ...]:
+        """Return shapes and dtypes of a node's results at the new widths."""
         shapes = self.channels.shapes[node.name]
         return tuple(
             TensorSpec(self.shape(shape), old.dtype)
@@ -44,6 +48,7 @@ class GraphResizer:
         )
 
     def node(self, node: Node, specs: Mapping[str, TensorSpec]) -> Node:
+        """Return a node at the new widths, its MACs counted anew."""
         outputs = self.outputs(node)
         args = self.arguments(node, outputs, specs)
         return replace(
@@ -93,12 +98,14 @@ class GraphResizer:
         return (*args[:2], axis, low, low + slice_shape[axis], *args[5:])
 
     def input_shape(self, node: Node) -> Shape:
+        """Return the symbolic shape of a node's first input."""
         assert isinstance(node.args[0], ValueRef)
         return self.channels.shapes[node.args[0].name][0]
 
     def resize_split_args(
         self, node: Node, outputs: tuple[TensorSpec, ...]
     ) -> tuple[Argument, ...]:
+        """Return the arguments of a slice along channels at the new widths."""
         args = node.args
         shape = self.input_shape(node)
         axis = (

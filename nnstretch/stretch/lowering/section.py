@@ -60,6 +60,7 @@ class InnerCut:
     reach: FeasibleWidths
 
     def width(self, ratio: Fraction) -> int:
+        """Return the feasible width nearest to a ratio."""
         return self.reach.scaled_width(ratio)
 
 
@@ -80,18 +81,22 @@ class Section:
 
     @property
     def input_dimension(self) -> Dim:
+        """Return the channel dimension of the section's input."""
         return self.channels.shapes[self.graph.inputs[0].name][0][self.axis_in]
 
     @property
     def output_dimension(self) -> Dim:
+        """Return the channel dimension of the section's output."""
         return self.channels.shapes[self.graph.outputs[0]][0][self.axis_out]
 
     @property
     def width_in(self) -> int:
+        """Return the channels of the section's input."""
         return self.graph.inputs[0].spec.shape[self.axis_in]
 
     @property
     def width_out(self) -> int:
+        """Return the channels of the section's output."""
         return self.graph.specs()[self.graph.outputs[0]].shape[self.axis_out]
 
 

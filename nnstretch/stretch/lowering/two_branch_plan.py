@@ -109,6 +109,7 @@ class TwoBranchRequest:
     width: float
 
     def attempt(self, start: str, end: str, entry: TensorSpec) -> TwoBranchAttempt:
+        """Lower two branches between two cuts and return the segment, or why it cannot be."""
         plain = Segment(start, end, (Branch(self.processors[0]),))
         sequential = self.stretcher.lower_segment(plain, entry)
         last = self.stretcher.cut(end) == self.stretcher.cuts[-1]
@@ -148,6 +149,7 @@ class TwoBranchRequest:
         return tuple(branches)
 
     def requested_branches(self, full: int, last: bool, number: int) -> int:
+        """Return the width that a branch is asked to have."""
         if last:
             return (full + 1 - number) // 2
         return wanted_width(full, self.width)

@@ -168,12 +168,14 @@ class OutputDimension:
     """Root -> channels at the original size."""
 
     def ratio(self, width: int) -> Fraction:
+        """Return the factor of the free groups that gives a width."""
         return (width - self.settled) / sum(self.free.values())
 
 
 def output_dimension_of(
     dim: Dim, channels: ChannelGroups, scales: Mapping[int, Fraction]
 ) -> OutputDimension:
+    """Divide an output dimension into channels that are settled and groups that may scale."""
     settled = Fraction(0)
     free: dict[int, int] = {}
     for part in dim:
@@ -226,6 +228,7 @@ def solve_end(
 
 
 def why_fixed(dim: Dim, channels: ChannelGroups) -> str:
+    """Return why a dimension cannot scale."""
     reasons = [
         channels.pinned[channels.root[p.group]]
         for p in dim
@@ -282,8 +285,10 @@ def widest_part(channels: ChannelGroups, root: int) -> int:
 
 
 def part_size(channels: ChannelGroups, name: str, root: int) -> int:
+    """Return the channels of a value that belong to a group."""
     return sum(p.size for p in channels.shapes[name][0][0] if is_multiple(channels, p, root))
 
 
 def is_multiple(channels: ChannelGroups, part: ChannelSlice, root: int) -> bool:
+    """Return whether a part of a dimension belongs to a group."""
     return part.group is not None and channels.root[part.group] == root

@@ -169,6 +169,7 @@ def check_config(config: AnyNetConfig, family: PublishedNetwork) -> None:
 
 
 def check_stage(config: AnyNetConfig, family: PublishedNetwork, stage: int, where: str) -> None:
+    """Check a stage against what the block family can express. Raises BadPlan when it cannot."""
     widths, merged, strides = config.widths[stage], config.merged[stage], config.strides[stage]
     at, n = f"stage {stage + 1}", len(widths)
     if config.version == 2 and merged != sum(widths):
@@ -188,6 +189,7 @@ def check_stage(config: AnyNetConfig, family: PublishedNetwork, stage: int, wher
 
 
 def format_values(widths: tuple[int, ...]) -> str:
+    """Return widths and their sum as text."""
     return (
         f"the widths sum to {' + '.join(map(str, widths))} = {sum(widths)}"
         if len(widths) > 1
@@ -228,6 +230,7 @@ def import_plan(
 def branch_of(
     config: AnyNetConfig, family: PublishedNetwork, stage: int, i: int, before: int
 ) -> Branch:
+    """Return branch i of a stage."""
     width, merged, n = config.widths[stage][i], config.merged[stage], len(config.widths[stage])
     act = config.activations[i] if len(config.activations) > i else config.activations[0]
     inner = config.inner[stage][i]

@@ -99,6 +99,7 @@ class AnyNetReader:
     data: dict[str, Any]
 
     def read(self) -> AnyNetConfig:
+        """Read the configuration. Raises BadPlan when a key is wrong."""
         self.refuse_unknown()
         counts = self.branch_counts()
         widths = self.per_branch("WIDTHS", int, counts)
@@ -135,9 +136,11 @@ class AnyNetReader:
 
     @property
     def file(self) -> str:
+        """Return the file's name for messages."""
         return f"configuration {self.where}"
 
     def refuse_unknown(self) -> None:
+        """Refuse settings that change the network in ways unknown here. Raises BadPlan."""
         if unknown := sorted(str(key) for key in self.data["ANYNET"] if key not in KEYS):
             raise BadPlan(
                 f"unknown key ANYNET.{unknown[0]}, {self.file}, it knows {', '.join(sorted(KEYS))}"
@@ -158,14 +161,17 @@ class AnyNetReader:
             )
 
     def section(self, name: str) -> dict[str, Any]:
+        """Return a section of the file, empty where it is missing."""
         value = self.data.get(name)
         return value if isinstance(value, dict) else {}
 
     def get(self, key: str, default: Any) -> Any:
+        """Return a setting of the model, or its default where it is missing or blank."""
         value = self.data["ANYNET"].get(key)
         return default if value is None else value
 
     def number(self, key: str, default: int) -> int:
+        """Return a whole number. Raises BadPlan when it is not one."""
         value = self.get(key, default)
         if (
             not isinstance(value, int)
@@ -179,18 +185,21 @@ class AnyNetReader:
         return value
 
     def flag(self, key: str, default: bool) -> bool:
+        """Return true or false. Raises BadPlan when it is neither."""
         value = self.get(key, default)
         if not isinstance(value, bool):
             raise BadPlan(f"{key} is {value!r}, {self.file}, it must be true or false")
         return value
 
     def version(self) -> int:
+        """Return the version of the block family. Raises BadPlan when it is unknown."""
         value = activation_name(self.get("MB_VER", 2))
         if value not in ("1", "2"):
             raise BadPlan(f"MB_VER is {value}, {self.file}, it is 1 or 2")
         return int(value)
 
     def image_size(self) -> int:
+        """Return the image's side, pixels. Raises BadPlan when it is no positive number."""
         value = self.section("TRAIN").get("IM_SIZE", 224)
         if not isinstance(value, int) or isinstance(value, bool) or not 32 <= value <= 4096:
             raise BadPlan(
@@ -200,6 +209,7 @@ class AnyNetReader:
         return value
 
     def device(self, value: Any, key: str) -> str:
+        """Return the processor that a device name stands for. Raises BadPlan when it is unknown."""
         if str(value) not in DEVICES:
             raise BadPlan(
                 f"{key} names unknown processor {value!r}, {self.file}, it is one of"
@@ -251,6 +261,7 @@ class AnyNetReader:
         )
 
     def row(self, key: str, kind: type, stage: int, entry: Any, count: int) -> tuple[Any, ...]:
+        """Return one value for each branch of a stage. Raises BadPlan when their count differs."""
         row = tuple(entry) if isinstance(entry, list) else (entry,) * count
         if len(row) != count:
             raise BadPlan(
@@ -270,6 +281,7 @@ class AnyNetReader:
         return tuple(kind(v) for v in row)
 
     def kernels(self, counts: list[int]) -> tuple[int, ...] | None:
+        """Return the kernel size of each stage. Raises BadPlan when branches of a stage differ."""
         if self.get("KERNELS", None) is None:
             return None
         rows = self.per_branch("KERNELS", int, counts)
@@ -282,6 +294,7 @@ class AnyNetReader:
         return tuple(row[0] for row in rows)
 
     def read_merge(self, widths: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
+        """Return the stages whose branches merge. Raises BadPlan when the list does not fit."""
         value = self.get("ORIGINAL_WIDTHS", None)
         if value is None and self.version() == 1 and max(map(len, widths)) > 1:
             raise BadPlan(
@@ -309,8 +322,10 @@ class AnyNetReader:
 
 
 def activation_name(value: Any) -> str:
+    """Return the name of an activation without its arguments."""
     return str(value).partition("(")[0].strip()
 
 
 def as_list(value: Any) -> list[Any]:
+    """Return a list, or a list of the one value."""
     return value if isinstance(value, list) and value else [value]

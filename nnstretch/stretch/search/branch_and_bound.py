@@ -84,6 +84,7 @@ class ExactSearch:
 
     @property
     def factors(self) -> tuple[float, ...]:
+        """Return the factors by which multipliers are tried."""
         if (
             self.bounds.max_macs < math.inf
         ):  # over a range, work may be overstated but not understated
@@ -92,10 +93,12 @@ class ExactSearch:
 
     @property
     def lower_bound_us(self) -> float:
+        """Return the proven lower bound on the latency, us."""
         return self.bound_us if self.best is None else min(self.bound_us, self.best.latency_us)
 
     @property
     def search_whole_space(self) -> bool:
+        """Search until the best plan is proven; return whether it is."""
         return self.best is not None and self.lower_bound_us >= self.best.latency_us * (
             1 - max(self.gap, 1e-9)
         )
@@ -138,10 +141,12 @@ class ExactSearch:
         self.bound_us = max(self.bound_us, search.discarded_bound_us)
 
     def report_progress(self, what: str, done: int, of: int) -> None:
+        """Report progress where somebody listens."""
         if self.progress:
             self.progress(what, done, of)
 
     def relaxed_total(self, values: CostToGo) -> float:
+        """Return the Lagrangian bound of the whole network, us."""
         return float(values.at[0][0]) + values.prices.constant(self.bounds)
 
     def evaluate(self, prices: Multipliers, finest: float) -> CostToGo:
@@ -228,6 +233,7 @@ class ExactSearch:
         return Multipliers(float(per_mac[row]), float(per_param[column])), float(room.max())
 
     def search_promising(self, prices: Multipliers) -> None:
+        """Search at multipliers that were not tried yet."""
         if prices not in self.tried:
             self.known[prices] = self.evaluate(prices, self.factors[1 if self.tried else 0])
             self.tried[prices] = self.relaxed_total(self.known[prices])
@@ -385,6 +391,7 @@ class ExactSearch:
         return found[1:]
 
     def best_without(self, values: CostToGo, without: frozenset[int]) -> PlanPath | None:
+        """Return the best plan outside an excluded set, None when there is none."""
         only = [n for n in values.lanes if n not in without]
         for above in (*ABOVE, math.inf):
             ceiling_us = (

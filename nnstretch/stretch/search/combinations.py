@@ -80,9 +80,11 @@ class BranchOptions:
     params: Array
 
     def take(self, rows: Array) -> BranchOptions:
+        """Return the chosen rows."""
         return BranchOptions(*(getattr(self, f.name)[rows] for f in fields(self)))
 
     def with_rewards(self, other: BranchOptions) -> BranchOptions:
+        """Return the options with the rewards of other branches added."""
         us, largest = np.maximum(self.us, other.us), np.maximum(self.largest, other.largest)
         sums = (
             self.handed + other.handed,

@@ -53,10 +53,12 @@ class SegmentLimits:
 
 
 def branched_segments(trial: Trial) -> tuple[SegmentCost, ...]:
+    """Return the segments of more than one branch."""
     return tuple(segment for segment in trial.segments if len(segment.branches) > 1)
 
 
 def segment_name(segment: SegmentCost) -> str:
+    """Return how messages name a segment."""
     return f"segment {segment.start} -> {segment.end}"
 
 
@@ -154,6 +156,7 @@ class MemoryLimit:
 def constraints_of(
     limits: SegmentLimits, soc: Soc
 ) -> tuple[CostAmortised | NoStragglers | CapacityLimit | MemoryLimit, ...]:
+    """Return the constraints that a search with these limits keeps."""
     return (
         CostAmortised(limits.alpha),
         NoStragglers(limits.beta),

@@ -56,6 +56,7 @@ class SegmentVerdict:
 
     @property
     def allowed(self) -> bool:
+        """Return whether some plan may have this segment."""
         return self.fastest_us is not None
 
     def __str__(self) -> str:
@@ -90,6 +91,7 @@ class Explanation:
 
     @property
     def lines(self) -> tuple[str, ...]:
+        """Return the explanation, one line a segment."""
         if self.reason:
             return (f"{self.cut} is no meeting point: {self.reason}",)
         return (

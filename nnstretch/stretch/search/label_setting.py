@@ -58,6 +58,7 @@ class LabelSet:
         return len(self.width)
 
     def take(self, rows: Array) -> LabelSet:
+        """Return the chosen rows."""
         return LabelSet(*(getattr(self, f.name)[rows] for f in fields(self)))
 
 
@@ -107,6 +108,7 @@ class LabelSearch:
         )
 
     def run(self, progress: Callable[[int, int], None] | None = None) -> LabelSearch:
+        """Extend labels from the network's input to its end."""
         last = len(self.space.cuts) - 1
         one, nobody = np.zeros(1), np.array([-1])
         held, options = (
@@ -125,6 +127,7 @@ class LabelSearch:
         return self
 
     def prune(self, i: int, parts: list[LabelSet]) -> LabelSet:
+        """Join labels at a cut and keep those that may still become the best plan."""
         labels = concatenate_labels(parts)
         bound = self.bound(i, labels.width, labels.latency_us, labels.macs, labels.params)
         labels, bound = self.discard(labels, bound, bound < self.limit_us, self.limit_us)
@@ -142,6 +145,10 @@ class LabelSearch:
     def discard(
         self, labels: LabelSet, bound: Array, keep: Array, least: float
     ) -> tuple[LabelSet, Array]:
+        """Drop labels whose bound is worse than the best plan.
+
+        Remember the least bound of those dropped for effort.
+        """
         if not keep.all():
             self.discarded_bound_us = min(
                 self.discarded_bound_us, max(least, float(bound[~keep].min()))
@@ -242,6 +249,7 @@ class LabelSearch:
     def least(
         self, picks: BranchCombinations, values: Array, ahead: float, most: int
     ) -> tuple[BranchCombinations, Array]:
+        """Return the combinations with the least bounds, at most `most`."""
         if len(picks) <= most:
             return picks, values
         order = np.argpartition(values, most)
@@ -263,6 +271,7 @@ class LabelSearch:
         picks: BranchCombinations,
         waiting: dict[int, list[LabelSet]],
     ) -> None:
+        """Extend labels along one segment option."""
         lane = self.lanes[number]
         latency = (group.latency_us[:, None] + picks.latency_us).ravel()
         macs, params = (
@@ -307,11 +316,13 @@ class LabelSearch:
             there[:] = [self.prune(lane.j, there)]
 
     def finish(self, labels: LabelSet) -> None:
+        """Compare complete labels with the best plan."""
         best = int(labels.latency_us.argmin())
         if self.best is None or labels.latency_us[best] < self.best.latency_us:
             self.best = PlanPath(float(labels.latency_us[best]), self.trace_path(labels, best))
 
     def trace_path(self, labels: LabelSet, row: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
+        """Return the steps that led to a label, first to last."""
         firsts = np.cumsum([0, *map(len, self.log)])
         steps: list[tuple[int, tuple[int, ...]]] = []
         while labels.lane[row] >= 0:
@@ -326,10 +337,12 @@ class LabelSearch:
 
     @property
     def lower_bound_us(self) -> float:
+        """Return the lower bound on all plans, us."""
         return min(self.discarded_bound_us, np.inf if self.best is None else self.best.latency_us)
 
 
 def concatenate_labels(parts: list[LabelSet]) -> LabelSet:
+    """Return several label sets as one."""
     if len(parts) == 1:
         return parts[0]
     return LabelSet(

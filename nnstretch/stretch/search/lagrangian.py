@@ -35,6 +35,7 @@ class NetworkLimits:
 
     @property
     def any(self) -> bool:
+        """Return whether anything limits the whole network."""
         return (
             self.min_macs > 0
             or self.min_params > 0
@@ -52,6 +53,7 @@ class NetworkLimits:
         )
 
     def fits(self, held: Array) -> Array:
+        """Return which rows keep the limits on memory."""
         return (
             np.asarray((held <= self.max_held).all(axis=1))
             if self.max_held
@@ -79,6 +81,7 @@ class Multipliers:
         return macs + self.per_param * bounds.min_params
 
     def reduced(self, latency_us: Array, macs: Array, params: Array) -> Array:
+        """Return reduced costs, us."""
         return latency_us - self.per_mac * macs - self.per_param * params
 
 
@@ -96,6 +99,7 @@ class SegmentMultipliers:
         return len(self.per_mac)
 
     def take(self, rows: Sequence[int]) -> SegmentMultipliers:
+        """Return the chosen rows."""
         return SegmentMultipliers(self.per_mac[rows], self.per_channel[rows])
 
 
@@ -150,6 +154,7 @@ class EntryBins:
     """The same where no adapter is needed; infinite where one always is."""
 
     def take(self, rows: Array) -> EntryBins:
+        """Return the chosen rows."""
         plain = None if self.plain is None else self.plain.take(rows)
         return EntryBins(
             self.us[rows],
@@ -202,6 +207,7 @@ class DeadlineTable:
 
     @property
     def costs(self) -> Array:
+        """Return the time that a deadline leaves, infinite where demands are not met, us."""
         total: Array | float = 0.0
         for reward in self.rewards:
             total = total + reward
@@ -249,6 +255,7 @@ def deadline_costs(
 def deadline_table(
     lane: SegmentOption, us: list[Array], rewards: list[Array], work: list[Array]
 ) -> DeadlineTable:
+    """Return the best reward of a branch for each deadline."""
     every = np.concatenate(us, axis=1)
     most = int(np.isfinite(every).sum(axis=1).max(initial=0)) + 1
     order = np.argsort(every, axis=1)[:, :most]

@@ -48,13 +48,16 @@ class ParetoPoint:
 
     @property
     def trial(self) -> Trial:
+        """Return the plan with its predicted cost."""
         return self.found.trial
 
     @property
     def gap(self) -> float:
+        """Return the relative distance from the proven lower bound."""
         return 1 - self.lower_bound_us / self.trial.latency_us
 
     def measured(self, measure: str) -> int:
+        """Return MACs or parameters of the plan."""
         return int(getattr(self.trial, measure))
 
 
@@ -169,6 +172,7 @@ def sensitivity(
 
 
 def label_point(label: str, progress: Progress | None) -> Progress | None:
+    """Return a progress report that names the point."""
     if progress is None:
         return None
     return lambda what, done, of: progress(f"{label}: {what}", done, of)

@@ -71,6 +71,7 @@ class SearchResult:
 
     @property
     def fastest(self) -> str:
+        """Return the processor on which the original network is fastest."""
         return min(self.original_us, key=lambda name: self.original_us[name])
 
     @property
@@ -246,6 +247,7 @@ def fits_memory(space: SearchSpace, plan: Plan) -> bool:
 def check_settings(
     soc: Soc, processors: Sequence[str], top: int, width_steps: int | None, merges: Sequence[str]
 ) -> None:
+    """Check the arguments of a search. Raises BadInput when one is out of range."""
     for name in processors:
         soc.processor(name)
     if len(set(processors)) != len(processors) or not processors:
@@ -268,6 +270,7 @@ def check_settings(
 def check_covered(
     stretcher: NetworkAnalysis, soc: Soc, processors: Sequence[str], pricer: CostModel
 ) -> None:
+    """Check that every kernel can be predicted. Raises Uncovered with the kernels that cannot."""
     if missing := uncovered_kernels(stretcher.graph, soc, processors, pricer):
         named = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
         where = f"{stretcher.graph.name} on {soc.name}"
@@ -295,6 +298,7 @@ def plan_from_path(space: SearchSpace, every: Sequence[SegmentOption], path: Pla
 def score_plan(
     plan: Plan, stretcher: NetworkAnalysis, soc: Soc, pricer: CostModel, processors: Sequence[str]
 ) -> ScoredPlan:
+    """Return a plan with cost, error and the baseline of equal MACs."""
     lowered = lower(stretcher, plan)
     trial = with_alternatives(estimate_plan(lowered, soc, pricer, processors), lowered, soc)
     return ScoredPlan(
@@ -315,6 +319,7 @@ def plan_error_us(trial: Trial) -> float:
 
 
 def explain_no_plan(space: SearchSpace, bounds: NetworkLimits, interrupted: bool) -> str:
+    """Return why the search has no plan, in one line."""
     graph = space.stretcher.graph
     counts = ", ".join(f"{name} {count}" for name, count in refusals(space).items()) or "none"
     wanted = (

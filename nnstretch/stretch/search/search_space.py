@@ -71,10 +71,12 @@ class SearchSpace:
 
     @cached_property
     def specs(self) -> Mapping[str, TensorSpec]:
+        """Return shapes and dtypes of all values."""
         return self.stretcher.graph.specs()
 
     @cached_property
     def borders(self) -> LayoutCosts:
+        """Return the costs of layout conversion at cuts."""
         return LayoutCosts(self.stretcher.graph, self.cuts, self.pricer, self.processors)
 
     def exit_costs(self, j: int) -> Mapping[str, Array]:
@@ -103,6 +105,7 @@ class SearchSpace:
         return not any(rules.blocked for rules in layout_rules(self.pricer, self.processors))
 
     def feasible_widths(self, k: int) -> FeasibleWidths:
+        """Return the feasible widths at a cut."""
         return self.stretcher.feasible_widths(self.cuts[k])
 
     def original_width(self, k: int) -> int:
@@ -234,9 +237,11 @@ class SearchSpace:
         )
 
     def widths_at(self, k: int) -> Array:
+        """Return the widths at a cut that the search considers."""
         return self.inner_widths[k][-1]
 
     def depths(self, i: int, j: int) -> list[int]:
+        """Return the depths between two cuts that the search considers."""
         start, end = self.cuts[i], self.cuts[j]
         full = self.stretcher.depth(start, end)
         inside = {self.cuts[k].position for k in range(i + 1, j + 1)}
@@ -247,6 +252,7 @@ class SearchSpace:
         return list(range(max(fewest, ceil(self.limits.min_depth * full - 1e-9)), full + 1))
 
     def tail_costs(self, i: int, j: int) -> TailCosts:
+        """Return the costs of the units after the first between two cuts."""
         if (i, j) not in self.rests:
             depths = self.depths(i, j)
             widths = self.widths_at(j)
@@ -282,6 +288,7 @@ class SearchSpace:
         return [self.cuts[k + 1].position not in gone for k in inner]
 
     def head_costs(self, i: int) -> HeadCosts:
+        """Return the costs of the first unit after a cut."""
         if i not in self.fronts:
             ends = range(i + 1, len(self.cuts))
             widths_out = np.unique(np.concatenate([self.inner_widths[j][i] for j in ends]))
@@ -343,6 +350,7 @@ class SearchSpace:
         return self._projected[i, j]
 
     def entry_adapter(self, i: int, j: int) -> CostArrays:
+        """Return the costs of the adapter at a branch's entry."""
         full, end = self.original_width(i), self.original_width(j)
         widths = self.widths_at(j)
         inside = np.array([round_channels(w / end * full) for w in widths.tolist()], dtype=np.int64)

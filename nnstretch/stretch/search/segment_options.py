@@ -70,6 +70,7 @@ class BranchCombinations:
         return len(self.latency_us)
 
     def take(self, rows: Array) -> BranchCombinations:
+        """Return the chosen rows."""
         options = tuple(o[rows] for o in self.options)
         return BranchCombinations(
             self.latency_us[rows],
@@ -106,10 +107,12 @@ class SegmentOption:
 
     @property
     def branched(self) -> bool:
+        """Return whether the segment has more than one branch."""
         return len(self.team) > 1
 
     @property
     def name(self) -> str:
+        """Return the segment's name for messages."""
         return (
             f"{self.space.cuts[self.i].name} -> {self.space.cuts[self.j].name} on"
             f" {'+'.join(self.team)}"
@@ -128,6 +131,7 @@ class SegmentOption:
 
     @cached_property
     def shares(self) -> list[int]:
+        """Return the channels that each branch hands to a concatenation."""
         return equal_slices(self.space.original_width(self.j), len(self.team))
 
     @cached_property
@@ -136,6 +140,7 @@ class SegmentOption:
         return [self.branch_table(b, p) for b, p in enumerate(self.team)]
 
     def branch_table(self, b: int, processor: str) -> BranchTable:
+        """Return all options of branch b on a processor."""
         rest, columns = self.rest, np.arange(len(self.rest.widths))
         depths = np.arange(len(rest.depths))
         if not self.branched:  # the original layers
@@ -249,6 +254,7 @@ class SegmentOption:
         return self.admissible_combinations(width_in, found, tuple(g.ravel() for g in grids))
 
     def describe(self, options: tuple[int, ...]) -> tuple[Branch, ...]:
+        """Return the branches of chosen options as a plan names them."""
         if not self.branched:
             return (Branch(self.team[0]),)
         across = len(self.rest.widths)

@@ -39,6 +39,7 @@ class BranchedSegment(nn.Module):
         self.register_buffer("stands_for", turns, persistent=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Compute the outputs of the branches and merge them."""
         outputs = [branch(x) for branch in self.branches]
         if len(outputs) == 1:
             return outputs[0]  # type: ignore[no-any-return]
@@ -84,6 +85,7 @@ class StretchedNetwork(nn.Module):
 
     @property
     def plan(self) -> Plan:
+        """Return the plan that the module follows."""
         return self.lowered.plan
 
     def set_branch_drop(self, p: float) -> None:
@@ -103,6 +105,7 @@ class StretchedNetwork(nn.Module):
             segment.branch_drop = float(p)  # type: ignore[assignment]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Compute the outputs of the branches and merge them."""
         for segment in self.segments:
             x = segment(x)
         return x

@@ -120,6 +120,7 @@ class FeatureTeacher:
                 self.constants.append((holder, leaf, traced[weight.name].clone()))
 
     def check(self, path: str, tensor: torch.Tensor, shape: tuple[int, ...]) -> None:
+        """Check a tensor's shape. Raises Mismatch when it differs."""
         if tuple(tensor.shape) != shape:
             got, want = ("x".join(map(str, s)) or "scalar" for s in (tensor.shape, shape))
             raise BadInput(
@@ -161,6 +162,7 @@ class FeatureTeacher:
 
 
 def owning_module(module: nn.Module, path: str) -> tuple[nn.Module, str]:
+    """Return the module that holds a tensor, and the tensor's name in it."""
     holder, _, leaf = path.rpartition(".")
     return module.get_submodule(holder), leaf
 

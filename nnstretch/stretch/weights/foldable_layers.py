@@ -42,12 +42,14 @@ class Term:
 
     @property
     def last(self) -> nn.Module:
+        """Return the module of the last layer."""
         found = self.norm or self.layer
         assert found is not None
         return found
 
     @property
     def shifts(self) -> bool:
+        """Return whether the layer has a bias to fold into."""
         return getattr(self.last, "bias", None) is not None
 
 
@@ -63,6 +65,7 @@ class BranchTail:
 
     @property
     def place(self) -> str:
+        """Return the name of the value behind the layer."""
         return self.places[-1]
 
     def value_before(self, behind: tuple[str, ...]) -> str | None:
@@ -79,6 +82,7 @@ class RecordingInterpreter(fx.Interpreter):
         self.seen: dict[str, torch.Tensor] = {}
 
     def run_node(self, n: fx.Node) -> object:
+        """Run a node and keep its value when it is watched."""
         value = super().run_node(n)
         if n.name in self.names:
             self.seen[n.name] = value
@@ -88,6 +92,7 @@ class RecordingInterpreter(fx.Interpreter):
 def record_values(
     module: fx.GraphModule, x: torch.Tensor, names: frozenset[str]
 ) -> dict[str, torch.Tensor]:
+    """Run a module and return the values of the named nodes."""
     watch = RecordingInterpreter(module, names)
     watch.run(x)
     return watch.seen
@@ -113,6 +118,7 @@ def branch_tail(module: fx.GraphModule) -> BranchTail:
 
 
 def layer_kind(node: fx.Node, module: fx.GraphModule) -> str:
+    """Return the operator's name of a layer, empty when it has none."""
     if node.op == "call_module":
         return "dropout" if isinstance(module.get_submodule(str(node.target)), _DropoutNd) else ""
     schema = getattr(node.target, "_schema", None)
@@ -130,6 +136,7 @@ def terms_at(node: fx.Node, module: fx.GraphModule) -> Iterator[Term]:
 
 
 def term_at(node: fx.Node, module: fx.GraphModule) -> Term | None:
+    """Return the term of a sum that a node computes, None when a fit cannot be folded into it."""
     if node.op != "call_module":
         return None
     last, source = module.get_submodule(str(node.target)), node.all_input_nodes[0]

@@ -53,6 +53,7 @@ def inherit_segments(
 def inherit_segment(
     segment: LoweredSegment, weights: Weights, incoming: Index
 ) -> tuple[list[dict[str, torch.Tensor]], Index]:
+    """Return the weights of a segment's branches and the original channels of its output."""
     values: list[dict[str, torch.Tensor]] = []
     outputs: list[Index] = []
     taken: dict[int, int] = {}
@@ -103,6 +104,7 @@ class BranchWeights:
                 self.kept[root] = self.inside
 
     def has_input_adapter(self) -> bool:
+        """Return whether the branch begins with an adapter."""
         return any(
             w.name.startswith(f"{ADAPTER_PREFIX}") and w.name.split(".")[0].endswith("_in")
             for w in self.branch.graph.weights
@@ -119,6 +121,7 @@ class BranchWeights:
         return torch.tensor(sorted(chosen) if count <= full else chosen)
 
     def size(self, dim: Dim) -> int:
+        """Return the size of a dimension at the section's widths."""
         return size_at(dim, self.channels, self.branch.scales)
 
     def original_positions(self, dim: Dim) -> Index:
@@ -133,6 +136,7 @@ class BranchWeights:
         return torch.cat(found) if found else torch.arange(0)
 
     def part_index(self, root: int | None, old: int, new: int) -> Index:
+        """Return which original channel each channel of a group comes from."""
         if root is None or (new == old and root not in self.kept and root not in self.end_roots):
             return torch.arange(new) % max(1, old)
         kept = self.kept_channels(root)
@@ -156,6 +160,7 @@ class BranchWeights:
         return self.kept[root]
 
     def most_important(self, root: int, width: int, count: int) -> Index:
+        """Return the channels of a group with the largest norms, in order."""
         score = self.importance(root, width)
         if root in self.end_roots and sum(p.size for p in self.end) == width:
             score = score - 1e6 * torch.tensor(
@@ -175,6 +180,7 @@ class BranchWeights:
         return (chosen[:, None] * chunk + torch.arange(chunk)).reshape(-1)[:count]
 
     def importance(self, root: int, width: int) -> torch.Tensor:
+        """Return the norm of each channel of a group, averaged over the weights that write it."""
         score, voters = torch.zeros(width), 0
         for name in self.channels.weights_of.get(root, ()):
             tensor = self.weights.get(original_weight(name))
@@ -211,6 +217,7 @@ class BranchWeights:
         return found | self.adapter_values()
 
     def slice_weight(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
+        """Return a weight with the channels that the branch keeps."""
         tensor = self.weights[original_weight(name)]
         for axis, dim in enumerate(self.channels.shapes[name][0]):
             index = self.original_positions(dim)
@@ -248,6 +255,7 @@ class BranchWeights:
         return found
 
     def positions_along(self, argument: object) -> Index:
+        """Return the original channels along the channel axis of a value."""
         assert isinstance(argument, ValueRef)
         shape = self.channels.shapes[argument.name][0]
         return self.original_positions(
@@ -257,6 +265,7 @@ class BranchWeights:
         )
 
     def end_index(self) -> Index:
+        """Return the original channels at the branch's end."""
         return self.original_positions(self.end)
 
     def output_channels(self) -> Index:
@@ -272,6 +281,7 @@ class BranchWeights:
         )
 
     def has_output_adapter(self) -> bool:
+        """Return whether the branch ends with an adapter."""
         return any(
             w.name.startswith(ADAPTER_PREFIX) and w.name.split(".")[0].endswith("_out")
             for w in self.branch.graph.weights

@@ -101,6 +101,7 @@ class ResidualPaths:
 
     @classmethod
     def of(cls, graph: Graph) -> ResidualPaths:
+        """Analyze the residual paths of a graph."""
         names = [value.name for value in graph.inputs] + [node.name for node in graph.nodes]
         own = {name: 1 << position for position, name in enumerate(names)}
         behind = {value.name: own[value.name] for value in graph.inputs}
@@ -150,6 +151,7 @@ class ResidualPaths:
         )
 
     def norm_at_end(self, name: str) -> Node | None:
+        """Return the batch norm at the end of a residual path, None where there is none."""
         node = self.makers.get(name)
         if node is None or node.kind in NORMS:
             return node
@@ -178,4 +180,5 @@ class ResidualPaths:
 
 
 def is_sum(node: Node) -> bool:
+    """Return whether a node adds two values."""
     return node.kind in ("add", "add_")

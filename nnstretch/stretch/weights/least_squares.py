@@ -58,6 +58,7 @@ def scale_terms(terms: Sequence[Term], samples: LayerSamples) -> None:
 
 
 def scale_rows(layer: nn.Module, scale: torch.Tensor) -> None:
+    """Scale the outputs of a layer."""
     weight, bias = layer.weight, layer.bias
     assert isinstance(weight, torch.Tensor)
     weight.mul_(scale.to(weight.dtype).reshape(-1, *(1,) * (weight.dim() - 1)))
@@ -66,6 +67,7 @@ def scale_rows(layer: nn.Module, scale: torch.Tensor) -> None:
 
 
 def shift_bias(layer: nn.Module, by: torch.Tensor) -> None:
+    """Add to the bias of a layer."""
     assert isinstance(layer.bias, torch.Tensor)
     layer.bias.add_(by.to(layer.bias.dtype))
 

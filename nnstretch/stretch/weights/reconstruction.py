@@ -140,10 +140,12 @@ def judged_error(meeting: BranchedSegment, features: Batches, truth: Batches) ->
 
 
 def fitting_rows(x: torch.Tensor) -> torch.Tensor:
+    """Return the rows that the fit sees: three of four."""
     return x[: len(x) - len(x) // 4]
 
 
 def judging_rows(x: torch.Tensor) -> torch.Tensor:
+    """Return the rows that judge the fit: one of four."""
     return x[len(x) - len(x) // 4 :]
 
 
@@ -174,6 +176,7 @@ class SegmentFit:
         return fits
 
     def judged_error(self) -> float:
+        """Return the error at the meeting point on the judging rows."""
         return judged_error(self.meeting, [self.meeting(x) for x in self.now], self.truth)
 
     def fit_branches(self, otherwise: str) -> tuple[str, ...]:
@@ -263,6 +266,7 @@ class SegmentFit:
 
 
 def chunks(batches: Batches) -> Iterator[torch.Tensor]:
+    """Yield the fitting rows in chunks."""
     for batch in batches:
         yield from fitting_rows(batch).split(CHUNK)
 
@@ -294,6 +298,7 @@ def keep_best_attempt(
 
 
 def saved_state(module: nn.Module) -> dict[str, torch.Tensor]:
+    """Return a copy of a module's state."""
     return {key: value.clone() for key, value in module.state_dict().items()}
 
 

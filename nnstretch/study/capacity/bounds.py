@@ -56,6 +56,7 @@ class BranchShape:
 
     @property
     def width(self) -> float:
+        """Return the narrower of the two branches."""
         return min(self.main.width, self.second.width)
 
     def __str__(self) -> str:

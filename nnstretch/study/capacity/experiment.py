@@ -85,10 +85,12 @@ class CapacityRow:
 
     @property
     def accuracy(self) -> float:
+        """Return the mean accuracy over seeds."""
         return fmean(self.accuracies)
 
     @property
     def spread(self) -> float:
+        """Return the deviation over seeds."""
         return rules.seed_deviation(self.accuracies)
 
 
@@ -110,6 +112,7 @@ class CapacityResult:
     journal: Path
 
     def is_accurate(self, row: CapacityRow) -> bool:
+        """Return whether a variant is within the margin of the original."""
         return rules.is_within_margin(row.accuracy, self.original.accuracy, self.margin)
 
 
@@ -183,6 +186,10 @@ def journal_header(wanted: CapacityRequest, captured: CapturedNetwork) -> dict[s
 
 
 def describe_start(weights: Path | None, way: str) -> str:
+    """Return what trainings start from, weights by hash.
+
+    Raises BadInput when they cannot be read.
+    """
     if weights is None:
         return "scratch" if way == "own" else f"scratch, {way}"
     try:
@@ -192,6 +199,7 @@ def describe_start(weights: Path | None, way: str) -> str:
 
 
 def training_seeds(wanted: CapacityRequest) -> range:
+    """Return the seeds of each variant."""
     return range(wanted.recipe.seed, wanted.recipe.seed + wanted.seeds)
 
 
@@ -207,6 +215,7 @@ def training_folder(one: CapacityCandidate, seed: int, wanted: CapacityRequest) 
 def train_candidate(
     one: CapacityCandidate, seed: int, wanted: CapacityRequest, captured: CapturedNetwork
 ) -> FinishedTraining:
+    """Train one variant with one seed."""
     from nnstretch.train import fit
     from nnstretch.train.branched_start import initialize_network
     from nnstretch.train.callbacks import STATE_FILE
@@ -270,6 +279,7 @@ def summarize_trainings(
 
 
 def make_capacity_row(one: CapacityCandidate, runs: Sequence[FinishedTraining]) -> CapacityRow:
+    """Return the row of a variant over its trainings."""
     return CapacityRow(
         one, tuple(run.accuracy for run in runs), runs[0].epochs, sum(run.seconds for run in runs)
     )

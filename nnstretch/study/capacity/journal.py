@@ -54,6 +54,7 @@ class CapacityJournal:
     """By plan and seed."""
 
     def add(self, run: FinishedTraining) -> None:
+        """Add a finished training."""
         append_json_line(self.path, asdict(run))
         self.trainings[run.plan, run.seed] = run
 
@@ -98,6 +99,7 @@ def check_same_settings(before: dict[str, Any], now: dict[str, Any], path: Path)
 
 
 def append_json_line(path: Path, line: dict[str, Any]) -> None:
+    """Append a line of JSON. Raises BadInput when the file cannot be written."""
     try:
         with path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line, allow_nan=False) + "\n")
@@ -110,6 +112,7 @@ def append_json_line(path: Path, line: dict[str, Any]) -> None:
 
 
 def parse_training(data: dict[str, Any], path: Path, at: int) -> FinishedTraining:
+    """Decode a line of the journal. Raises BrokenFile when it is no training."""
     try:
         return FinishedTraining(**data)
     except (TypeError, ValueError) as error:

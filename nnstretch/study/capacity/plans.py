@@ -51,6 +51,7 @@ class CapacityCandidate:
 
 
 def original_candidate(stretcher: NetworkAnalysis, model: str) -> CapacityCandidate:
+    """Return the original network as a candidate."""
     return CapacityCandidate(
         None, lower(stretcher, single_processor_plan(stretcher.graph, model, MAIN_PROCESSOR))
     )
@@ -73,6 +74,7 @@ def plan_candidates(
 
 
 def plan_candidate(stretcher: NetworkAnalysis, model: str, shape: BranchShape) -> CapacityCandidate:
+    """Return the plan of a shape as a candidate."""
     entry = stretcher.graph.inputs[0].spec
     segments: list[Segment] = []
     refused: list[str] = []

@@ -105,5 +105,6 @@ def find_bad_file(kind: Any, root: Path) -> str | None:
 
 
 def to_in_memory_images(part: CIFAR10) -> InMemoryImages:
+    """Return a part of CIFAR as images in memory."""
     pixels = torch.from_numpy(part.data).permute(0, 3, 1, 2).contiguous()
     return InMemoryImages(pixels, torch.tensor(part.targets, dtype=torch.int64))

@@ -52,6 +52,7 @@ class ImageBatch:
     """Held-out images, in place of which no others are taken."""
 
     def to(self, device: torch.device) -> ImageBatch:
+        """Return the batch on a device."""
         later = device.type != "cpu"
         return replace(
             self,
@@ -60,6 +61,7 @@ class ImageBatch:
         )
 
     def pin_memory(self) -> ImageBatch:
+        """Return the batch in pinned memory."""
         return replace(self, images=self.images.pin_memory(), labels=self.labels.pin_memory())
 
     def __len__(self) -> int:
@@ -100,6 +102,7 @@ class ImageBatches(TorchDataset[ImageBatch]):
             return self.load_each(pick)
 
     def load_each(self, pick: BatchSelection) -> ImageBatch:
+        """Load images one by one; those that cannot be read are named, not used."""
         images: list[Tensor] = []
         labels: list[int] = []
         problems: list[str] = []
@@ -141,6 +144,7 @@ class ImageBatches(TorchDataset[ImageBatch]):
 
 
 def empty_batch(pick: BatchSelection, problems: tuple[str, ...], judged: bool) -> ImageBatch:
+    """Return a batch without images."""
     return ImageBatch(torch.empty(0, 3, 1, 1), torch.empty(0), pick, problems, judged)
 
 
@@ -159,6 +163,7 @@ def open_dataset(data: DataSettings) -> Dataset:
 
 
 def open_named_dataset(data: DataSettings) -> Dataset:
+    """Open a data set by name."""
     from pathlib import Path
 
     if data.name in ("folder", "cifar10", "cifar100", "shards") and not data.root:
@@ -190,6 +195,7 @@ def open_named_dataset(data: DataSettings) -> Dataset:
 
 
 def needs_transform(images: Images, px: int, resize_px: int = 0) -> bool:
+    """Return whether images must be resized or decoded."""
     return (
         not isinstance(images, InMemoryImages)
         or tuple(images.images.shape[-2:]) != (px, px)
@@ -222,11 +228,13 @@ class Pictures(LightningDataModule):
             )
 
     def process_share(self) -> ProcessShare:
+        """Return which share of each batch this process loads."""
         trainer = self.trainer
         ranks = (0, 1) if trainer is None else (trainer.global_rank, trainer.world_size)
         return ProcessShare(*ranks, self.recipe.trainer.micro_batches)
 
     def train_dataloader(self) -> DataLoader[ImageBatch]:
+        """Return the loader of training batches."""
         order = self.sampling_order(self.recipe.data.batch_images, self.process_share())
         order.start = self.start
         epoch, done = self.start
@@ -238,6 +246,7 @@ class Pictures(LightningDataModule):
         )
 
     def sampling_order(self, batch_images: int, share: ProcessShare) -> SamplingOrder:
+        """Return the order of training images."""
         return SamplingOrder(
             len(self.dataset.train),
             self.dataset.train.chunks,
@@ -247,6 +256,7 @@ class Pictures(LightningDataModule):
         )
 
     def training_batches(self) -> ImageBatches:
+        """Return the training images in batches."""
         data, augment, images = self.recipe.data, self.recipe.augment, self.dataset.train
         view: ImageTransform | None = training_transform(data, augment)
         if view is None and needs_transform(images, data.image_px):
@@ -266,6 +276,7 @@ class Pictures(LightningDataModule):
         )
 
     def val_dataloader(self) -> DataLoader[ImageBatch]:
+        """Return the loader of held-out batches."""
         data, images = self.recipe.data, self.dataset.held
         view = validation_transform_for(images, data)
         picks = sequential_selections(len(images), VAL_BATCH_IMAGES, self.process_share())
@@ -277,6 +288,7 @@ class Pictures(LightningDataModule):
         )
 
     def pins_memory(self) -> bool:
+        """Return whether batches go to a CUDA device."""
         return self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"
 
     def state_dict(self) -> dict[str, Any]:
@@ -321,6 +333,7 @@ class Pictures(LightningDataModule):
 
 
 def describe_change(key: str, before: Any, now: Any) -> str:
+    """Return the line about images that changed between runs."""
     if key == "classes" and isinstance(before, list):
         gone, new = (
             [name for name in before if name not in now],
@@ -389,11 +402,13 @@ def refuse_unreadable(batch: ImageBatch, data: DataSettings) -> None:
 
 
 def report_skipped(problems: Iterable[str]) -> None:
+    """Print which images were skipped."""
     for problem in problems:
         print(f"nnstretch: skipped, {one_line(problem)}", file=sys.stderr)
 
 
 def no_readable_image_error(data: DataSettings) -> BadInput:
+    """Return the error of a data set without a readable image."""
     return BadInput(f"no held-out image can be read, data set {data.name}, at least one is needed")
 
 

@@ -56,6 +56,7 @@ def decode_image(data: bytes, where: str) -> Tensor:
 
 
 def decode_failure(error: Exception, size_bytes: int) -> str:
+    """Return why an image could not be decoded."""
     if isinstance(error, UnidentifiedImageError):
         return f"{size_bytes} bytes of no format that is known ({', '.join(IMAGE_FORMATS)})"
     text = " ".join(str(error).split())[:120]

@@ -48,6 +48,7 @@ class ImageFiles:
         return read_image_bytes(self.file_path(index)), int(self.labels[index])
 
     def file_path(self, index: int) -> Path:
+        """Return the path of an image."""
         return self.root / os.fsdecode(bytes(self.names[index]))
 
 
@@ -61,6 +62,7 @@ class ImageListing:
     """Each path below `root`, and the number of its class; class after class."""
 
     def select_files(self, files: Iterable[tuple[str, int]]) -> ImageFiles:
+        """Return the chosen files with their labels."""
         chosen = sorted(files)
         names = np.array([os.fsencode(name) for name, _ in chosen])
         return ImageFiles(
@@ -97,6 +99,7 @@ def open_folder(root: Path, held_out: float, split_seed: int) -> Dataset:
 
 
 def split_by_folder(train_root: Path, held_root: Path) -> Dataset:
+    """Return training and held-out images of two folders."""
     train, held = find_images(train_root), find_images(held_root)
     refuse_duplicate_folders(
         {os.path.dirname(found.root / name) for found in (train, held) for name, _ in found.files}
@@ -193,4 +196,5 @@ def choose_held_out_files(found: ImageListing, share: float, seed: int) -> set[t
 
 
 def split_hash(name: str, seed: int) -> bytes:
+    """Return the hash by which an image is held out."""
     return hashlib.sha256(f"{seed}/".encode() + os.fsencode(name)).digest()

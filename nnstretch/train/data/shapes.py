@@ -46,10 +46,12 @@ def polygon_distance(x: PixelField, y: PixelField, sides: int, inner: float) -> 
 
 
 def box(x: PixelField, y: PixelField, half_width: float, half_height: float) -> PixelField:
+    """Return the signed distance from a rectangle."""
     return np.maximum(np.abs(x) - half_width, np.abs(y) - half_height)
 
 
 def disc(x: PixelField, y: PixelField, radius: float) -> PixelField:
+    """Return the signed distance from a disc."""
     return np.hypot(x, y) - radius
 
 
@@ -66,6 +68,7 @@ def star(x: PixelField, y: PixelField) -> PixelField:
 
 
 def crescent(x: PixelField, y: PixelField) -> PixelField:
+    """Return the signed distance from a crescent."""
     return np.maximum(disc(x, y, 1.05), -disc(x - 0.55, y, 0.75))
 
 
@@ -77,6 +80,7 @@ def heart(x: PixelField, y: PixelField) -> PixelField:
 
 
 def arrow(x: PixelField, y: PixelField) -> PixelField:
+    """Return the signed distance from an arrow."""
     head = np.maximum(-x, 0.75 * np.abs(y) + 0.66 * x - 0.75)
     return np.minimum(head, box(x + 0.5, y, 0.6, 0.34))
 
@@ -102,6 +106,7 @@ def soften_wave(wave: PixelField) -> PixelField:
 
 
 def dot_pattern(u: PixelField, v: PixelField) -> PixelField:
+    """Return the brightness of a pattern of dots."""
     return soften_wave((0.30 - np.hypot(u % 1 - 0.5, v % 1 - 0.5)) * 5)
 
 
@@ -136,6 +141,7 @@ CLASS_NAMES = tuple(f"{texture} {outline}" for outline in OUTLINES for texture i
 def rotate_and_scale(
     x: PixelField, y: PixelField, angle: float, size: float
 ) -> tuple[PixelField, PixelField]:
+    """Return coordinates turned by an angle and scaled."""
     cos, sin = np.float32(np.cos(angle) / size), np.float32(np.sin(angle) / size)
     return cos * x + sin * y, cos * y - sin * x
 

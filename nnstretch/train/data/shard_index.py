@@ -61,6 +61,7 @@ def images_per_chunk(folder: Path) -> tuple[int, ...]:
 
 
 def check_config(config: dict[str, Any], path: Path) -> None:
+    """Check the index's configuration. Raises BrokenFile when images are not plain pairs."""
     for key, needed in REQUIRED_CONFIG.items():
         if config.get(key) != needed:
             raise BrokenFile(

@@ -78,6 +78,7 @@ def write_shards(
 def write_chunks(
     folder: Path, images: Images, chunk_bytes: int, workers: int, progress: ShardProgress
 ) -> None:
+    """Write images as chunks of about a size."""
     from litdata.streaming import Cache
 
     if chunk_bytes < MIN_CHUNK_BYTES or workers < 1 or not len(images):
@@ -98,6 +99,7 @@ def write_chunks(
 
 
 def encode_item(images: Images, index: int) -> tuple[bytes, int]:
+    """Return an image as PNG with its label."""
     if isinstance(images, ImageFiles):
         data, label = images.read_encoded(index)
         decode_image(data, str(images.file_path(index)))

@@ -72,6 +72,7 @@ class ShardedImages:
         return arrays_digest(np.frombuffer(index, dtype=np.uint8))
 
     def process_reader(self) -> StreamingDataset:
+        """Return this process's reader, opened once."""
         if self._reader_by_process is None or self._reader_by_process[0] != os.getpid():
             from litdata import StreamingDataset
 
@@ -141,6 +142,7 @@ def read_classes(path: Path) -> tuple[tuple[str, ...], Color, Color]:
 
 
 def parse_color(data: dict[str, Any], key: str, default: Color, path: Path) -> Color:
+    """Return three numbers of the index. Raises BrokenFile when they are none."""
     value = data.get(key, default)
     numbers = (
         [part for part in value if isinstance(part, int | float) and 0 <= part <= 1]

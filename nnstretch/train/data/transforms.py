@@ -70,6 +70,7 @@ class ResizeAndCrop:
 
 
 def validation_transform(data: DataSettings) -> ResizeAndCrop:
+    """Return the transform of held-out images."""
     return ResizeAndCrop(data.val_resize_px or data.validation_px, data.validation_px)
 
 
@@ -79,6 +80,7 @@ def normalize_images(images: Tensor, dataset: Dataset) -> Tensor:
 
 
 def standardize_colors(images: Tensor, dataset: Dataset) -> Tensor:
+    """Return images with the data set's mean and deviation removed."""
     mean, std = (
         color_tensor(images.device, tuple(colour)) for colour in (dataset.mean, dataset.std)
     )
