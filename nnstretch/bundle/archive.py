@@ -44,6 +44,8 @@ def digest(data: bytes) -> str:
 def check_name(name: str) -> None:
     """A plain relative path, so that whoever unpacks a bundle writes below the folder they
     meant.
+
+    Raises ValueError when the name could leave the folder.
     """
     if not SAFE_NAME.fullmatch(name):
         raise ValueError(
@@ -53,7 +55,10 @@ def check_name(name: str) -> None:
 
 
 def check_plan_name(name: str) -> None:
-    """One word that can stand in a path and before a slash."""
+    """One word that can stand in a path and before a slash.
+
+    Raises ValueError when the name is more than one word.
+    """
     if "/" in name or not SAFE_NAME.fullmatch(name):
         raise ValueError(
             f"{name[:80]!r} is no plan's name, it is made of letters, digits, '.', '_', '+' and '-'"
@@ -76,7 +81,10 @@ def write_sealed(path: Path, members: Mapping[str, bytes]) -> None:
 
 @contextmanager
 def open_sealed(path: Path) -> Iterator[zipfile.ZipFile]:
-    """The archive, once its seal and its list of members are found in order."""
+    """The archive, once its seal and its list of members are found in order.
+
+    Raises ValueError when the file is no zip, or was changed.
+    """
     with path.open("rb") as file:
         intact = _check_seal(file)
         try:
@@ -92,7 +100,10 @@ def open_sealed(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def read_member(archive: zipfile.ZipFile, name: str, size_bytes: int, sha256: str) -> bytes:
-    """The bytes of one member; nothing is read before its size is the promised one."""
+    """The bytes of one member; nothing is read before its size is the promised one.
+
+    Raises ValueError when size or hash differ from the manifest's.
+    """
     found = archive.NameToInfo.get(name)
     if found is None:
         raise ValueError(f"member {name}, it is missing")
@@ -170,7 +181,10 @@ def _what_changed(archive: zipfile.ZipFile) -> str:
 
 
 def parse_json(text: bytes) -> Any:
-    """JSON without duplicate keys, NaN or depth bombs."""
+    """JSON without duplicate keys, NaN or depth bombs.
+
+    Raises ValueError when the text is no such JSON.
+    """
     try:
         return json.loads(
             text.decode("utf-8"), object_pairs_hook=_no_duplicates, parse_constant=_no_constant
@@ -194,6 +208,8 @@ def decode(kind: Any, value: Any, where: str) -> Any:
     """JSON `value` as the type `kind`.
 
     A dataclass, tuple[X, ...], dict[K, X], X | None, X | int, int, float or str.
+
+    Raises ValueError when the value is not of that type, with its place.
     """
     if is_dataclass(kind):
         return _decode_record(kind, value, where)

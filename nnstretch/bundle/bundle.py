@@ -43,6 +43,8 @@ class Bundle:
 def write_bundle(path: Path, manifest: Manifest, files: Mapping[str, bytes]) -> None:
     """Write one `.nns`; equal contents make equal files, and what could not be read back is not
     written.
+
+    Raises BrokenFile when the manifest is wrong; ValueError when the files are not those it names.
     """
     try:
         content = {
@@ -74,6 +76,8 @@ def read_bundle(path: Path | str) -> Bundle:
     """Read and check a `.nns`.
 
     The file may be anyone's, so every refusal is one BrokenFile line.
+
+    Raises UnknownName when there is no such file; BrokenFile when it is damaged or forged.
     """
     path = Path(path)
     if not path.is_file():

@@ -29,7 +29,10 @@ EXPORT_BATCH = 2
 
 
 def export_program(module: nn.Module, examples: tuple[torch.Tensor, ...], name: str) -> Any:
-    """An ExportedProgram whose batch may vary where the network allows it."""
+    """An ExportedProgram whose batch may vary where the network allows it.
+
+    Raises CannotCapture when torch.export refuses the module.
+    """
     varied = tuple(torch.zeros((EXPORT_BATCH, *e.shape[1:]), dtype=e.dtype) for e in examples)
     try:
         # Broad on purpose: torch.export raises dozens of private types, and each means "not with a
@@ -99,6 +102,8 @@ def operator_name(target: Any) -> tuple[str, bool]:
     """PyTorch's name without the namespace `aten` and the overload `default`.
 
     And whether it wrote in place.
+
+    Raises CannotCapture when the target is no PyTorch operator.
     """
     if target in BATCH_ARITHMETIC:
         return f"py.{BATCH_ARITHMETIC[target]}", False

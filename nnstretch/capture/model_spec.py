@@ -49,7 +49,10 @@ def load_model(spec: str, seed: int = 0) -> nn.Module:
 
 
 def load_torchvision(name: str, settings: dict[str, Any]) -> nn.Module:
-    """Build a torchvision model with random weights."""
+    """Build a torchvision model with random weights.
+
+    Raises UnknownName when torchvision has no such network.
+    """
     import torchvision
 
     if name not in torchvision.models.list_models():
@@ -70,7 +73,7 @@ def disable_auxiliary_heads(builder: Any) -> dict[str, Any]:
 
 
 def load_timm(name: str, settings: dict[str, Any]) -> nn.Module:
-    """Build a timm model with random weights."""
+    """Build a timm model with random weights. Raises UnknownName when timm has no such network."""
     import timm
 
     if not timm.is_model(name):
@@ -82,7 +85,10 @@ def load_timm(name: str, settings: dict[str, Any]) -> nn.Module:
 
 
 def load_from_factory(path: Path, factory: str, settings: dict[str, Any]) -> nn.Module:
-    """Runs the file: a FILE.py is the user's own program, not data."""
+    """Runs the file: a FILE.py is the user's own program, not data.
+
+    Raises UnknownName when file or factory do not exist; BadInput when no module is returned.
+    """
     if not path.is_file():
         raise UnknownName(f"no model file {path}, it does not exist")
     module_spec = importlib.util.spec_from_file_location(f"nnstretch_model_{path.stem}", path)

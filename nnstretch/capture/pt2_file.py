@@ -128,7 +128,11 @@ def check_archive(data: bytes, path: Path) -> None:
 
 
 def check_samples(pickled: bytes, path: Path) -> None:
-    """Check the sample inputs with the safe unpickler; torch.export then tries no other."""
+    """Check the sample inputs with the safe unpickler; torch.export then tries no other.
+
+    Raises BrokenFile when they are no inputs; UnsupportedOp when their pickle holds more than
+    tensors.
+    """
     if not pickled:
         return
     try:
@@ -208,6 +212,8 @@ def check_operators(nodes: Any, where: str) -> None:
 def check_size_expression(text: Any, where: str) -> None:
     """A symbolic size is evaluated as Python, so it may be arithmetic of whole numbers and symbols
     only.
+
+    Raises UnsupportedOp when the size is more than arithmetic; BrokenFile when it cannot be parsed.
     """
     try:
         if not isinstance(text, str) or not is_arithmetic(ast.parse(text, mode="eval").body):
@@ -251,7 +257,10 @@ def is_arithmetic(tree: ast.expr) -> bool:
 
 
 def check_structure(content: Any, where: str) -> None:
-    """Inputs and outputs are tensors in plain containers; other types name classes to build."""
+    """Inputs and outputs are tensors in plain containers; other types name classes to build.
+
+    Raises UnsupportedOp when a container is not a tuple, list or dict.
+    """
     for key, value in iterate_pairs(content):
         if key == "type" and value not in ALLOWED_CONTAINERS:
             raise UnsupportedOp(

@@ -131,7 +131,10 @@ class ModuleBuilder:
 
 
 def resolve_operator(node: Node) -> Callable[..., Any]:
-    """The PyTorch function behind an operator's name."""
+    """The PyTorch function behind an operator's name.
+
+    Raises UnsupportedOp when this PyTorch lacks it.
+    """
     if node.op == "getitem":
         return operator.getitem
     if node.op.startswith("py."):

@@ -122,7 +122,10 @@ class ProgramReader:
         """Nodes that show the memory of their first argument."""
 
     def read_node(self, fx_node: Any) -> None:
-        """Read one node of an exported program."""
+        """Read one node of an exported program.
+
+        Raises CannotCapture when the node is control flow, or an output is constant.
+        """
         if fx_node.op == "placeholder":
             self.read_placeholder(fx_node)
         elif fx_node.op == "call_function":
@@ -143,7 +146,7 @@ class ProgramReader:
             )
 
     def read_placeholder(self, fx_node: Any) -> None:
-        """Read an input or a weight."""
+        """Read an input or a weight. Raises CannotCapture when an input is no tensor."""
         value = fx_node.meta.get("val")
         if not isinstance(value, torch.Tensor):
             raise CannotCapture(
@@ -209,6 +212,8 @@ class ProgramReader:
     def write_through(self, fx_node: Any) -> None:
         """An in-place operator on a slice also writes into the tensor behind it, if that is read
         again.
+
+        Raises CannotCapture when the view has no inverse.
         """
         chain = self.view_chain(fx_node.args[0])
         while len(chain) > 1 and not is_read_after(chain[-1], fx_node):
@@ -245,6 +250,8 @@ class ProgramReader:
     def refuse_stale_views(self, fx_node: Any) -> None:
         """Views that were taken before their tensor is written into would have to change
         with it.
+
+        Raises CannotCapture when one of them is read later.
         """
         target = fx_node.args[0]
         for view in self.views.values():

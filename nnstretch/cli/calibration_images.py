@@ -76,7 +76,10 @@ def open_calibration(
 
 
 def folder_images(root: Path, side: int, seed: int) -> tuple[int, Callable[[int], Tensor], int]:
-    """Return how many images a folder holds, and how to read one."""
+    """Return how many images a folder holds, and how to read one.
+
+    Raises BadInput when the folder holds no image.
+    """
     import torch
 
     from nnstretch.train.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset, InMemoryImages

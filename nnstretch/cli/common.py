@@ -95,7 +95,7 @@ def warn_uncalibrated(result: dict[str, Any], console: Any) -> None:
 
 
 def shape_of(text: str) -> tuple[int, ...]:
-    """`1,3,224,224` as an argparse type."""
+    """`1,3,224,224` as an argparse type. Raises ArgumentTypeError when the text is no shape."""
     try:
         shape = tuple(int(part) for part in text.replace("x", ",").split(","))
     except ValueError:

@@ -166,7 +166,10 @@ def check(args: argparse.Namespace) -> None:
 
 
 def export_request(args: argparse.Namespace) -> ExportRequest:
-    """The network with its weights, and what it is predicted to take."""
+    """The network with its weights, and what it is predicted to take.
+
+    Raises BadInput when --processor is given with a plan.
+    """
     from nnstretch.export.subgraph_specs import ExportRequest
     from nnstretch.stretch import single_processor_plan, stretch
     from nnstretch.stretch.cost.cost_model import estimate_plan

@@ -52,7 +52,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
-    """Run the verb and return its result as JSON data."""
+    """Run the verb and return its result as JSON data.
+
+    Raises BadInput when the arguments contradict each other.
+    """
     if (args.model is None) == (args.ops is None):
         raise BadInput("predict needs either MODEL or --ops, command line, give one of them")
     soc = load_soc_of(args.soc)

@@ -26,7 +26,7 @@ SUMMARY = "measure this machine's kernels and fit a latency predictor"
 
 
 def seconds(text: str) -> float:
-    """Parse a positive number of seconds."""
+    """Parse a positive number of seconds. Raises ArgumentTypeError when it is none."""
     try:
         value = float(text)
     except ValueError:
@@ -39,7 +39,7 @@ def seconds(text: str) -> float:
 
 
 def count(text: str) -> int:
-    """Parse a positive number of pieces."""
+    """Parse a positive number of pieces. Raises ArgumentTypeError when it is none."""
     if not (text.isascii() and text.isdecimal() and 100 <= int(text) <= 1_000_000):
         raise argparse.ArgumentTypeError(
             f"{text!r} is no number of kernels, write one between 100 and 1000000"
@@ -93,7 +93,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
-    """Run the verb and return its result as JSON data."""
+    """Run the verb and return its result as JSON data.
+
+    Raises BadInput when the extra `profile` is not installed.
+    """
     from nnstretch.cli.common import progress_stages
     from nnstretch.profile.backends.registry import meter_for
 
@@ -118,7 +121,10 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def networks(text: str) -> tuple[str, ...]:
-    """Parse the networks held out for validation."""
+    """Parse the networks held out for validation.
+
+    Raises BadInput when the list is empty or a name has no source.
+    """
     from nnstretch.profile.validation import FEW, NETWORKS
 
     named = {"few": FEW, "all": NETWORKS, "none": ()}

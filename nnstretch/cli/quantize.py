@@ -176,7 +176,10 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def outputs(args: argparse.Namespace) -> tuple[Path, Path]:
-    """Return the paths of the int8 file and of the float file beside it."""
+    """Return the paths of the int8 file and of the float file beside it.
+
+    Raises BadInput when the name does not end in .tflite.
+    """
     if (
         not args.out.endswith(SUFFIX)
         or args.out.endswith(FLOAT_SUFFIX)

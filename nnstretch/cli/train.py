@@ -83,7 +83,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
-    """Run the verb and return its result as JSON data."""
+    """Run the verb and return its result as JSON data.
+
+    Raises BadInput when a teacher is given that no loss would ask.
+    """
     from nnstretch.train.recipe_loader import load_recipe
 
     given = {
@@ -167,7 +170,10 @@ def run_training(
     args: argparse.Namespace,
     origin: dict[str, str],
 ) -> dict[str, Any]:
-    """Train, and return the result as JSON data."""
+    """Train, and return the result as JSON data.
+
+    Raises SystemExit in every process but the first, which alone reports.
+    """
     from nnstretch.train import fit
     from nnstretch.train.hardware import process_rank
 
@@ -197,6 +203,8 @@ def networks(
     The original, or any network with --teacher's weights.
 
     Where asked (`aloud`) says on standard error what a user may not expect of a branched network.
+
+    Raises BadInput when the recipe asks for a teacher and none is given.
     """
     if plan_file is not None:
         return build_branched(recipe, plan_file, weights, teacher, aloud)
@@ -276,6 +284,8 @@ def build_branched(
     --teacher is always the original's.
 
     An original that comes trained needs neither.
+
+    Raises BadInput when weights are given that would not be used.
     """
     from nnstretch.capture import load_model
     from nnstretch.stretch import read_plan

@@ -23,6 +23,8 @@ def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a path beside `path` to write to.
 
     It takes the place of `path` only if the block succeeds.
+
+    Raises BadInput when no file can be written there.
     """
     path = Path(path)
     if not path.parent.is_dir():

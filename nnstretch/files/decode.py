@@ -51,7 +51,7 @@ def require_format(data: Any, path: Path, formats: Sequence[int]) -> int:
 
 
 def require_keys(data: Any, names: tuple[str, ...], where: str) -> dict[str, Any]:
-    """An object with exactly these keys."""
+    """An object with exactly these keys. Raises BrokenFile when a key is missing or unknown."""
     if not isinstance(data, dict):
         raise BrokenFile(
             f"a {type(data).__name__}, {where}, needed is an object with {', '.join(names)}"
@@ -66,7 +66,7 @@ def require_keys(data: Any, names: tuple[str, ...], where: str) -> dict[str, Any
 def number(
     data: Mapping[str, Any], key: str, where: str, least: float = 0.0, most: float = math.inf
 ) -> float:
-    """A finite one."""
+    """A finite one. Raises BrokenFile when it is none, or out of range."""
     if is_number(value := data[key]) and least <= value <= most:
         return float(value)
     limit = f"at least {least:g}" if most == math.inf else f"{least:g} to {most:g}"
@@ -76,7 +76,10 @@ def number(
 def numbers(
     data: Mapping[str, Any], key: str, where: str, most: int, least: float = -1e300
 ) -> tuple[float, ...]:
-    """A list of at most so many finite ones."""
+    """A list of at most so many finite ones.
+
+    Raises BrokenFile when it is none, or an entry is out of range.
+    """
     found = items(data, key, where, most)
     if odd := [one for one in found if not is_number(one) or one < least]:
         raise BrokenFile(

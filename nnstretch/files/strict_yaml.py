@@ -17,7 +17,10 @@ class UniqueKeyLoader(yaml.SafeLoader):
     """PyYAML's safe loader, which keeps the last of equal keys, but for that."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """Construct a mapping; refuse a key that is there twice."""
+        """Construct a mapping; refuse a key that is there twice.
+
+        Raises ConstructorError when a key is there twice.
+        """
         seen: set[str] = set()
         for key, _ in node.value:
             if key.value in seen and key.tag != "tag:yaml.org,2002:merge":

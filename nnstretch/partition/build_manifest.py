@@ -52,6 +52,8 @@ def chain_module_graph(pieces: Sequence[Graph], outputs: Sequence[str]) -> Modul
     """A network's own links.
 
     Who writes a value feeds everyone who reads it, and `outputs` leave in their order.
+
+    Raises BadInput when no stage writes an output.
     """
     links = ModuleGraph(
         modules=tuple(module_from_graph(f"s{number}", piece) for number, piece in enumerate(pieces))
@@ -243,7 +245,10 @@ def subgraph_of(
     makes: Sequence[str],
     number: int,
 ) -> tuple[Subgraph, bytes]:
-    """A module's file with its ends named as the pipeline's tensors."""
+    """A module's file with its ends named as the pipeline's tensors.
+
+    Raises BadInput when the file is missing, or has other inputs and outputs.
+    """
     if file is None:
         raise BadInput(
             f"module {module.name} has no file, pipeline, a network needs one and a Python stage a"

@@ -44,6 +44,8 @@ def stage_of_value(graph: Graph, stage_of: Sequence[int], carriers: set[str]) ->
     """Stage of every value that depends on an input.
 
     What picks from a tuple goes where the tuple is.
+
+    Raises BadInput when a value would run backward.
     """
     home: dict[str, int] = {}
     tuples = {node.name for node in graph.nodes if len(node.outputs) > 1}
@@ -95,7 +97,10 @@ def resize_batch(
     body: tuple[Node, ...],
     carriers: set[str],
 ) -> Node:
-    """A batch size is read off what the stage has anyway."""
+    """A batch size is read off what the stage has anyway.
+
+    Raises BadInput when nothing in the stage has the batch's size.
+    """
     source, own = (
         node.inputs[0],
         [name for other in body if not is_size(other) for name in other.inputs if name in carriers],

@@ -41,6 +41,8 @@ def stages_of_text(graph: Graph, text: str) -> tuple[int, ...]:
     """The stage of every node.
 
     `layer1,layer2`, `conv2d:3`, `add_1+relu_2` (a set of tensors), or `START..END,START..END`.
+
+    Raises BadInput when the text names no points, or mixes points and ranges.
     """
     words = [word.strip() for word in text.split(",") if word.strip()]
     if not words:
@@ -60,7 +62,10 @@ def stages_of_text(graph: Graph, text: str) -> tuple[int, ...]:
 
 
 def stages_at(graph: Graph, points: Sequence[Point]) -> tuple[int, ...]:
-    """The stage of every node: how many points it lies behind; points in any order."""
+    """The stage of every node: how many points it lies behind; points in any order.
+
+    Raises BadInput when a point splits nothing.
+    """
     before = sorted(
         ((nodes_named(point), nodes_before(graph, point)) for point in points),
         key=lambda pair: len(pair[1]),
@@ -111,7 +116,10 @@ def nodes_up_to(graph: Graph, position: int) -> set[str]:
 
 
 def ancestors(graph: Graph, names: set[str]) -> set[str]:
-    """Everything that some tensors need, themselves included."""
+    """Everything that some tensors need, themselves included.
+
+    Raises UnknownName when the graph lacks a tensor.
+    """
     known = {node.name for node in graph.nodes}
     if unknown := sorted(names - known):
         raise UnknownName(
@@ -126,7 +134,10 @@ def ancestors(graph: Graph, names: set[str]) -> set[str]:
 
 
 def nth_call(graph: Graph, op: str, number: int) -> int:
-    """Index of the node that calls an operator for the `number`-th time, counted from 0."""
+    """Index of the node that calls an operator for the `number`-th time, counted from 0.
+
+    Raises UnknownName when the operator is called less often.
+    """
     found = [i for i, node in enumerate(graph.nodes) if op in (node.op, node.kind)]
     if not 0 <= number < len(found):
         kinds = [node.kind for node in graph.nodes]
@@ -140,7 +151,10 @@ def nth_call(graph: Graph, op: str, number: int) -> int:
 
 
 def node_position(graph: Graph, name: str) -> int:
-    """Index of the node that ends a cut, a module, or is called so."""
+    """Index of the node that ends a cut, a module, or is called so.
+
+    Raises UnknownName when nothing has that name.
+    """
     for cut in find_cuts(graph):
         if cut.name == name != OUTPUT:
             return cut.position
@@ -162,7 +176,10 @@ def node_position(graph: Graph, name: str) -> int:
 
 
 def stages_of_ranges(graph: Graph, ranges: Sequence[tuple[str, str]]) -> tuple[int, ...]:
-    """The stage of every node, from ranges of the printed form."""
+    """The stage of every node, from ranges of the printed form.
+
+    Raises UnknownName when the graph lacks a node; BadInput when ranges overlap or leave gaps.
+    """
     at = {node.name: i for i, node in enumerate(graph.nodes)}
     if unknown := [name for pair in ranges for name in pair if name not in at]:
         raise UnknownName(

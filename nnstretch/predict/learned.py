@@ -270,7 +270,10 @@ def estimate_many(predictor: Any, kernels: Sequence[Kernel]) -> Estimates:
 
 
 def roofline_many(predictor: Roofline, kernels: Sequence[Kernel]) -> Estimates:
-    """`describe` one by one, arithmetic all at once."""
+    """`describe` one by one, arithmetic all at once.
+
+    Raises UnsupportedOp when a kind was never measured.
+    """
     width = ELEMENT_BYTES[predictor.dtype]
     try:
         rows = np.array(

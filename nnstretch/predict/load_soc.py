@@ -82,6 +82,8 @@ def known_socs() -> tuple[str, ...]:
 def load_soc(name: str | Path) -> Soc:
     """A chip by name, as shipped or under `latency_predictors/` of the working folder, or from any
     folder of the same form.
+
+    Raises UnknownName when there is no such chip; BrokenFile when its files are wrong.
     """
     ours, here = (
         package_data("latency_predictors") / str(name),

@@ -144,7 +144,10 @@ def branch_demand(branch: OpListBranch, element_bytes: int, pricing: Pricing) ->
 
 
 def read_ops(path: str | Path, soc: Soc) -> dict[str, tuple[OpListSegment, ...]]:
-    """The parts of every configuration, in the order of the file."""
+    """The parts of every configuration, in the order of the file.
+
+    Raises BrokenFile when the file breaks its own order.
+    """
     path = Path(path)
     rows = list(read_rows(path, {processor.name for processor in soc.processors}, soc.name))
     networks: dict[str, tuple[OpListSegment, ...]] = {}
@@ -168,6 +171,8 @@ def split_segments(ops: Iterator[OpListRow], path: Path, soc: Soc) -> Iterator[O
     """Runs of branches become one part; shared operators become parts of their own.
 
     A concat is the merge.
+
+    Raises BrokenFile when two branches share a processor.
     """
     for (part, shared), group in groupby(ops, key=lambda op: (op.part, op.branch < 0)):
         branches = []
@@ -187,7 +192,10 @@ def split_segments(ops: Iterator[OpListRow], path: Path, soc: Soc) -> Iterator[O
 
 
 def op_list_branch(ops: list[OpListRow], path: Path, soc: Soc) -> OpListBranch | None:
-    """Return consecutive rows of one processor as a branch; None where there is none."""
+    """Return consecutive rows of one processor as a branch; None where there is none.
+
+    Raises BrokenFile when rows of two processors mix.
+    """
     if not ops:
         return None
     for op in ops:

@@ -86,6 +86,8 @@ def roofline_features(kernel: Kernel, element_bytes: int) -> RooflineFeatures:
     """A kernel as the deployed network runs it.
 
     Its counts may be arrays, for many kernels of one form at once.
+
+    Raises UnsupportedOp when the kind was never measured.
     """
     most = elementwise_max(kernel)
     moved = kernel.read_elements + kernel.write_elements

@@ -62,7 +62,10 @@ def processor_document(processor: Processor) -> dict[str, Any]:
 
 
 def predictor_document(soc: Soc, processor: str) -> dict[str, Any]:
-    """Return the predictor of a processor as JSON data."""
+    """Return the predictor of a processor as JSON data.
+
+    Raises BadInput when the processor has no predictor.
+    """
     predictor = soc.predictors.get(processor)
     if predictor is None:
         raise BadInput(f"no predictor, processor {processor} of SoC {soc.name}, each needs one")

@@ -42,6 +42,8 @@ def joules_per_call(meter: EnergyMeter, run: Callable[[], object], times: int = 
     Counters move about every millisecond, so short calls want many.
 
     It is all that the package or GPU takes meanwhile, idle power and other processes included.
+
+    Raises BadInput when `times` is below 1.
     """
     if times < 1:
         raise BadInput(

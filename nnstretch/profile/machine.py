@@ -107,7 +107,10 @@ def parse_processors(
 
 
 def parse_processor(part: str, spec: str, found: tuple[Cluster, ...], cuda: int) -> PinnedProcessor:
-    """One `NAME=CORE` or `NAME=cuda:N`."""
+    """One `NAME=CORE` or `NAME=cuda:N`.
+
+    Raises BadInput when the text names no core of this machine.
+    """
     owner = {core: index for index, cluster in enumerate(found) for core in cluster.cores}
     name, _, where = part.partition("=")
     _, _, index = where.partition(":")

@@ -228,7 +228,10 @@ class ProfileRun:
     def fit_predictors(
         self, samples: dict[int, list[Sample]], chosen: Sequence[PinnedProcessor]
     ) -> dict[str, Learned]:
-        """One fit per cluster; equal cores share it under their own names."""
+        """One fit per cluster; equal cores share it under their own names.
+
+        Raises BadInput when too few kernels were measured.
+        """
         by_cluster: dict[int, Learned] = {}
         for index, found in samples.items():
             if len(found) < LEAST_SAMPLES:

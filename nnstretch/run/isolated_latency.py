@@ -50,6 +50,8 @@ def isolated_us(manifest: Manifest, wired: BoundNetwork, processors: Sequence[st
     `wired` holds every tensor of the network (`Network.filled`): calls are those that a session
     makes, and change no tensor. The first sub-graph of each processor runs once more before, so
     that a core that slept is awake.
+
+    Raises the first error of a backend.
     """
     found: Times = {}
     errors: list[BaseException] = []

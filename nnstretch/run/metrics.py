@@ -168,6 +168,8 @@ def max_abs_error(found: Any, expected: Any) -> float:
     """Largest difference of two outputs, arrays or arrays by name.
 
     NaN or infinity must be in both.
+
+    Raises Mismatch when only one of them is NaN or infinite.
     """
     if isinstance(found, Mapping):
         return max(max_abs_error(found[name], expected[name]) for name in expected)

@@ -145,6 +145,8 @@ def explain_overlap(
 def run_concurrently(works: Sequence[tuple[Work, int]]) -> float:
     """Seconds until every work has run its count, each on a pinned thread of its own, all started
     together.
+
+    Raises the first error of a thread.
     """
     start, times_s, errors = threading.Barrier(len(works)), [], []
 

@@ -205,7 +205,10 @@ def channel_dim(entry: Shape, root: tuple[int, ...], consumed: frozenset[int]) -
 
 
 def size_at(dim: Dim, channels_: ChannelGroups, scales: Mapping[int, Fraction]) -> int:
-    """A dimension's size when every root scales as told; roots not named keep their size."""
+    """A dimension's size when every root scales as told; roots not named keep their size.
+
+    Raises BadPlan when the size is no whole number of channels.
+    """
     total, loose = 0, Fraction(0)
     for part in dim:
         scale = None if part.group is None else scales.get(channels_.root[part.group])

@@ -248,7 +248,10 @@ def parameters_from_plan(space: PlanSpace, plan: Plan) -> dict[str, ParameterVal
 
 
 def segment_parameters(space: PlanSpace, segment: Segment, where: str) -> dict[str, ParameterValue]:
-    """The parameters of one branched segment."""
+    """The parameters of one branched segment.
+
+    Raises BadPlan when a branch lies outside the study's space.
+    """
     start, end = space.find_cut(segment.start), space.find_cut(segment.end)
     depths, widths = space.depths(start, end), space.widths(start, end)
     found: dict[str, ParameterValue] = {

@@ -176,7 +176,10 @@ class StudyWorker:
         return None
 
     def report_epoch(self, trial: Trial, verdict: Evaluation, epoch: int, accuracy: float) -> None:
-        """After an epoch: keep its accuracy, stop where the trial is behind the others."""
+        """After an epoch: keep its accuracy, stop where the trial is behind the others.
+
+        Raises TrialPruned when it falls behind.
+        """
         curve = [*trial.user_attrs.get(ACCURACY_CURVE_KEY, []), accuracy]
         trial.set_user_attr(ACCURACY_CURVE_KEY, curve)
         assert verdict.trial is not None

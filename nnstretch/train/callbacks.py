@@ -95,7 +95,10 @@ def origin_comments(origin: Mapping[str, str]) -> str:
 
 
 def read_recipe_comments(recipe: Path) -> str:
-    """The comments at the head of a recipe, as they are."""
+    """The comments at the head of a recipe, as they are.
+
+    Raises BrokenFile when the file cannot be read.
+    """
     try:
         lines = recipe.read_text(encoding="utf-8").splitlines(keepends=True)
     except (OSError, UnicodeDecodeError) as error:
@@ -146,7 +149,10 @@ class Records(lightning.Callback):
         self._images, self._learning_rate, self._saved_step, self._logged_step = 0, 0.0, 0, 0
 
     def on_fit_start(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
-        """Check what was resumed, which is known by now."""
+        """Check what was resumed, which is known by now.
+
+        Raises BadInput when the saved training cannot go on so.
+        """
         done, asked = len(self.epochs), trainer.max_epochs or 0
         if done > asked:
             raise BadInput(
@@ -265,7 +271,10 @@ class Records(lightning.Callback):
         self._trained_s = perf_counter() - self._started_s
 
     def on_train_epoch_end(self, trainer: lightning.Trainer, module: Classifier) -> None:  # type: ignore[override]
-        """Stop when accuracy no longer improves."""
+        """Stop when accuracy no longer improves.
+
+        Raises Diverged when the loss on held-out images is not finite.
+        """
         module.refuse_diverged(together=True)  # first of all: it knows the step
         epoch = EpochRecord(
             epoch=trainer.current_epoch + 1,
@@ -300,6 +309,8 @@ class Records(lightning.Callback):
 
         It appears last: best weights of an epoch that is then done again do no harm, a state
         without its best weights or recipe would.
+
+        Raises Diverged when a weight is not finite.
         """
         module.refuse_diverged(together=True)
         if not all(bool(torch.isfinite(weight).all()) for weight in module.network.parameters()):

@@ -27,7 +27,10 @@ def save_weights(module: nn.Module, path: Path) -> None:
 
 
 def load_weights(module: nn.Module, path: str | Path) -> None:
-    """Fill `module` from a checkpoint; every key and shape must agree, or nothing is changed."""
+    """Fill `module` from a checkpoint; every key and shape must agree, or nothing is changed.
+
+    Raises BadInput when a key or shape differs.
+    """
     weights, _ = read_tensors(Path(path))
     if reason := first_mismatch(module, weights):
         raise BadInput(f"weights {path} do not fit the network, {reason}")
@@ -63,7 +66,10 @@ def format_shape(tensor: Tensor) -> str:
 def write_tensors(
     tensors: Mapping[str, Tensor], path: Path, metadata: dict[str, str] | None = None
 ) -> None:
-    """Copies first: safetensors wants every tensor contiguous and in memory of its own."""
+    """Copies first: safetensors wants every tensor contiguous and in memory of its own.
+
+    Raises BadInput when the file cannot be written.
+    """
     copies = {
         key: value.detach().cpu().clone(memory_format=torch.contiguous_format)
         for key, value in tensors.items()
@@ -76,7 +82,10 @@ def write_tensors(
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Tensors and the text in the header."""
+    """Tensors and the text in the header.
+
+    Raises UnknownName when there is no such file; BrokenFile when it is no safetensors file.
+    """
     if not path.is_file():
         raise UnknownName(
             f"no weights {path}, {'it is no file' if path.exists() else 'the file does not exist'}"
@@ -137,7 +146,10 @@ class SafeCheckpoint(CheckpointIO):
 
 
 def pack_state(value: Any, tensors: dict[str, Tensor]) -> Any:
-    """`value` as JSON; tensors move into `tensors` and leave their key behind."""
+    """`value` as JSON; tensors move into `tensors` and leave their key behind.
+
+    Raises TypeError when a value is more than data.
+    """
     if isinstance(value, Tensor):
         key = f"t{len(tensors)}"
         tensors[key] = value

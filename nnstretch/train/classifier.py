@@ -244,7 +244,10 @@ class Classifier(LightningModule):
         self.top5.update(student, batch.labels)
 
     def collect_metrics(self) -> dict[str, float]:
-        """The epoch's losses and accuracies over all processes; the next epoch begins anew."""
+        """The epoch's losses and accuracies over all processes; the next epoch begins anew.
+
+        Raises BadInput when no held-out image could be read.
+        """
         metrics = {
             "train_loss": self.train_loss,
             "val_loss": self.val_loss,

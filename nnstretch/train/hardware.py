@@ -59,7 +59,7 @@ def cluster_environments() -> list[Any]:
 
 
 def resolve_accelerator(wanted: TrainerSettings) -> str:
-    """Return `cuda` or `cpu`."""
+    """Return `cuda` or `cpu`. Raises BadInput when CUDA is asked for and missing."""
     if wanted.accelerator == "cuda" and not torch.cuda.is_available():
         raise BadInput("trainer.accelerator is cuda, PyTorch sees no card here, take auto or cpu")
     return (
@@ -74,6 +74,8 @@ def resolve_precision(wanted: TrainerSettings, accelerator: str) -> str:
     """`auto` is bf16 only where matrix units compute it.
 
     Elsewhere it is emulated and slower than fp32.
+
+    Raises BadInput when fp16 is asked for without CUDA.
     """
     if wanted.precision == "fp16" and accelerator == "cpu":
         raise BadInput("trainer.precision is fp16, it needs CUDA, take bf16 or fp32")
@@ -98,7 +100,10 @@ def tensor_memory_format(wanted: TrainerSettings) -> torch.memory_format:
 
 
 def resolve_process_counts(wanted: TrainerSettings, accelerator: str) -> tuple[int, int]:
-    """Processes on each machine, and machines; torchrun says so itself."""
+    """Processes on each machine, and machines; torchrun says so itself.
+
+    Raises BadInput when the machine has fewer cards.
+    """
     if os.environ.get("TORCHELASTIC_RUN_ID") and os.environ.get("LOCAL_WORLD_SIZE"):
         local = int(os.environ["LOCAL_WORLD_SIZE"])
         return local, int(os.environ["WORLD_SIZE"]) // local

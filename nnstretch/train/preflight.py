@@ -74,7 +74,11 @@ def check_processes(settings: TrainerSettings, pictures: Pictures) -> None:
 
 
 def prepare_folder(out: Path, module: nn.Module, recipe: Recipe, resume: bool) -> None:
-    """A folder, and in it the saved state of this very training exactly if it is to be resumed."""
+    """A folder, and in it the saved state of this very training exactly if it is to be resumed.
+
+    Raises UnknownName when there is nothing to resume; BadInput when the folder holds another
+    training.
+    """
     if resume:
         if not (out / STATE_FILE).is_file():
             raise UnknownName(f"nothing to resume, {out}, no save left a {STATE_FILE} there")
@@ -130,6 +134,8 @@ def refuse_foreign_files(out: Path, module: nn.Module) -> None:
     """Only what a training left, which comes with its recipe, gives way to the results of another.
 
     And a plan to itself.
+
+    Raises BadInput when a file is of no training.
     """
     for name in (*RESULT_FILES, RECIPE_FILE):
         given = (
@@ -148,6 +154,8 @@ def check_same_recipe(before: Recipe, now: Recipe, out: Path) -> None:
     """A run may be resumed for more epochs.
 
     With anything else changed it would be a run of no recipe.
+
+    Raises BadInput when a key differs.
     """
     olds, news = flatten_keys(asdict(before)), flatten_keys(asdict(now))
     for key in olds:

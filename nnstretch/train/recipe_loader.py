@@ -89,7 +89,10 @@ def apply_overrides(parser: Any, parsed: Any, overrides: Sequence[str]) -> Any:
 
 
 def build_recipe(parser: Any, where: str, parse: Any) -> Recipe:
-    """Turn jsonargparse's several complaints into one line that names the culprit."""
+    """Turn jsonargparse's several complaints into one line that names the culprit.
+
+    Raises BadInput when a key is unknown or its value out of range.
+    """
     from argparse import ArgumentError
 
     try:
@@ -145,7 +148,10 @@ def shipped_recipes() -> list[str]:
 
 
 def find_recipe(path_or_name: str | Path) -> Path:
-    """A path as it is; a bare name among the shipped recipes."""
+    """A path as it is; a bare name among the shipped recipes.
+
+    Raises UnknownName when there is none.
+    """
     path = Path(path_or_name)
     if path.suffix not in (".yaml", ".yml"):
         path = package_data("recipes") / f"{path_or_name}.yaml"

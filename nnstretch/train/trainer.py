@@ -196,7 +196,10 @@ def make_tensorboard_logger(folder: Path) -> Any:
 
 
 def evaluate(module: nn.Module, recipe: Recipe) -> float:
-    """Share of held-out images that `module` gets right."""
+    """Share of held-out images that `module` gets right.
+
+    Raises BadInput when no image can be read.
+    """
     pictures = Pictures(recipe)
     module.eval()
     right = judged = 0
@@ -339,6 +342,8 @@ def explain_failures(out: Path) -> Iterator[None]:
 
     TensorBoard writes in a thread, which hands its error to the next who asks it to write, and need
     not print it as well.
+
+    Raises BadInput in their place.
     """
     told = threading.excepthook
     threading.excepthook = lambda ended: (
@@ -370,6 +375,8 @@ def keep_keyboard_interrupt() -> Iterator[None]:
     """Lightning answers Ctrl+C by switching it off for good and leaving with status 1.
 
     Keep Python's way.
+
+    Raises KeyboardInterrupt in its place.
     """
     handler = signal.getsignal(signal.SIGINT)
     try:

@@ -30,6 +30,8 @@ class FixedBatch(Exception):
 def require_batch_independent(x: OnnxValue, axis: int, what: str) -> None:
     """Picking or summing along the batch with numbers of one batch size would silently mean
     something else at another.
+
+    Raises FixedBatch when sizes along the axis depend on the batch.
     """
     if any(p.shape[axis] != x.shape[axis] for p in x.probes):
         raise FixedBatch(f"{what} along the batch")
@@ -74,7 +76,10 @@ class OnnxValue:
 
     @property
     def constant_data(self) -> torch.Tensor:
-        """A constant's numbers, the same at every batch."""
+        """A constant's numbers, the same at every batch.
+
+        Raises FixedBatch when the constant depends on the batch.
+        """
         if self.varies_with_batch:
             raise FixedBatch("a constant depends on the batch")
         return self.probes[0]

@@ -34,6 +34,8 @@ def parse_onnx(data: bytes, path: Path, alone: bool = False) -> onnx.ModelProto:
     """`load` of bytes; `path` says where they came from.
 
     `alone`: numbers beside the file are refused, not read.
+
+    Raises BrokenFile when the bytes are no valid ONNX model.
     """
     try:
         model = onnx.load_model_from_string(data)
@@ -74,7 +76,10 @@ def opset_version(model: onnx.ModelProto) -> int:
 
 
 def refuse_unsupported(model: onnx.ModelProto, path: Path) -> None:
-    """Refuse what the checker would explain worse, or not at all."""
+    """Refuse what the checker would explain worse, or not at all.
+
+    Raises UnsupportedOp or CannotCapture when the model uses what is not translated.
+    """
     opset, newest = opset_version(model), onnx.defs.onnx_opset_version()
     if not MIN_OPSET <= opset <= newest:
         raise UnsupportedOp(
@@ -110,6 +115,8 @@ def load_external(tensor: onnx.TensorProto, path: Path) -> None:
     """Numbers beside the model, never outside its folder.
 
     A model file must not make us read any other file.
+
+    Raises BrokenFile when the data lie outside the folder, or cannot be read.
     """
     folder = path.parent.resolve()
     location = next((e.value for e in tensor.external_data if e.key == "location"), "")
@@ -136,7 +143,10 @@ def load_external(tensor: onnx.TensorProto, path: Path) -> None:
 
 
 def to_torch_tensor(tensor: onnx.TensorProto, where: str) -> torch.Tensor:
-    """Numbers as PyTorch computes them: every float as float32."""
+    """Numbers as PyTorch computes them: every float as float32.
+
+    Raises BrokenFile when the tensor's bytes do not fit its type.
+    """
     try:
         array = numpy_helper.to_array(tensor)
         found = torch.from_numpy(

@@ -36,7 +36,10 @@ def unary_operator(op: str) -> TranslationRule:
 
 
 def identity(call: NodeContext) -> OnnxValue:
-    """Also dropout, which does nothing in evaluation mode."""
+    """Also dropout, which does nothing in evaluation mode.
+
+    Raises UnsupportedOp when a dropout's mask is read.
+    """
     if (
         call.node.op_type == "Dropout"
         and len(call.node.output) > 1
@@ -92,7 +95,10 @@ def activation_with_parameter(op: str, name: str, otherwise: float) -> Translati
 
 
 def prelu(call: NodeContext) -> OnnxValue:
-    """Translate PRelu; its slope becomes a weight per channel."""
+    """Translate PRelu; its slope becomes a weight per channel.
+
+    Raises UnsupportedOp when the slope is not one number or one per channel.
+    """
     x, factor = call.input(0), call.input(1)
     if not factor.constant or factor.probes[0].numel() not in (1, x.shape[1]):
         raise call.unsupported_error(f"a slope of {list(factor.shape)} for {x.shape[1]} channels")
@@ -119,6 +125,8 @@ def softmax(op: str) -> TranslationRule:
     """Return the rule of Softmax or LogSoftmax.
 
     Before opset 13 they flatten what follows the axis.
+
+    Raises UnsupportedOp when an old softmax spans several dimensions.
     """
 
     def rule(call: NodeContext) -> OnnxValue:
@@ -232,7 +240,10 @@ def where(call: NodeContext) -> OnnxValue:
 
 
 def cast(call: NodeContext) -> OnnxValue:
-    """Translate Cast; a cast to the dtype that is there already vanishes."""
+    """Translate Cast; a cast to the dtype that is there already vanishes.
+
+    Raises UnsupportedOp when PyTorch lacks the type.
+    """
     x, wanted = call.input(0), ONNX_TYPES.get(call.get_attribute("to"))
     if wanted is None:
         raise call.unsupported_error(f"to element type {call.get_attribute('to')}")
@@ -258,7 +269,7 @@ def reduction(op: str) -> TranslationRule:
 
 
 def constant(call: NodeContext) -> OnnxValue:
-    """Translate Constant."""
+    """Translate Constant. Raises UnsupportedOp when the constant is no tensor."""
     given = [(k, v) for k, v in call.attributes.items() if k.startswith("value")]
     if len(given) != 1 or given[0][0] in ("value_string", "value_strings"):
         raise call.unsupported_error("a constant that is no tensor")

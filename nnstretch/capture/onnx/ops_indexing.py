@@ -18,7 +18,10 @@ INT32_MAX = 2**31 - 1
 
 
 def split(call: NodeContext) -> tuple[OnnxValue, ...]:
-    """Translate Split into equal parts or given sizes."""
+    """Translate Split into equal parts or given sizes.
+
+    Raises UnsupportedOp when the sizes do not add up.
+    """
     x, axis = call.input(0), call.get_attribute("axis", 0)
     axis %= x.rank
     require_batch_independent(x, axis, call.location)
@@ -35,7 +38,10 @@ def split(call: NodeContext) -> tuple[OnnxValue, ...]:
 
 
 def slice_(call: NodeContext) -> OnnxValue:
-    """Translate Slice, one axis after the other."""
+    """Translate Slice, one axis after the other.
+
+    Raises UnsupportedOp when starts or ends are missing.
+    """
     x = call.input(0)
     starts, ends = call.int_values(1, "starts"), call.int_values(2, "ends")
     axes, steps = call.int_values(3, "axes"), call.int_values(4, "steps")
@@ -66,7 +72,10 @@ def slice_axis(
 
 
 def gather(call: NodeContext) -> OnnxValue:
-    """Translate Gather with constant indices."""
+    """Translate Gather with constant indices.
+
+    Raises UnsupportedOp when indices come from the input.
+    """
     x, index = call.input(0), call.input(1)
     axis = call.get_attribute("axis", 0) % x.rank
     if x.constant and not index.constant:
@@ -107,7 +116,10 @@ def gather_as_reshape(call: NodeContext, x: OnnxValue, index: OnnxValue) -> Onnx
 
 
 def scatter_nd(call: NodeContext) -> OnnxValue:
-    """Only for constants: masks that the exporter writes region by region."""
+    """Only for constants: masks that the exporter writes region by region.
+
+    Raises UnsupportedOp when the update is not an assignment.
+    """
     x, where, updates = (call.require_constant(call.input(i)) for i in range(3))
     if call.get_attribute("reduction", "none") != "none":
         raise call.unsupported_error(f"reduction {call.get_attribute('reduction')}")
@@ -120,7 +132,10 @@ def tile(call: NodeContext) -> OnnxValue:
 
 
 def pad(call: NodeContext) -> OnnxValue:
-    """Translate Pad: constant, reflect or edge."""
+    """Translate Pad: constant, reflect or edge.
+
+    Raises UnsupportedOp when the mode or its axes are not PyTorch's.
+    """
     x, mode = call.input(0), call.get_attribute("mode", "constant")
     pads = call.int_values(1, "pads") or call.get_attribute("paddings") or ()
     axes = call.int_values(3, "axes") or tuple(range(x.rank))
@@ -138,7 +153,7 @@ def pad(call: NodeContext) -> OnnxValue:
 
 
 def depth_to_space(call: NodeContext) -> OnnxValue:
-    """Translate DepthToSpace in CRD order."""
+    """Translate DepthToSpace in CRD order. Raises UnsupportedOp when the order is DCR."""
     x, block = call.input(0), call.get_attribute("blocksize")
     if call.get_attribute("mode", "DCR") != "CRD":
         raise call.unsupported_error("mode DCR")

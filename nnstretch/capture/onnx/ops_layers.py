@@ -59,7 +59,10 @@ def pad_unequal_sides(
 
 
 def conv(call: NodeContext) -> OnnxValue:
-    """Translate Conv of one, two or three dimensions."""
+    """Translate Conv of one, two or three dimensions.
+
+    Raises UnsupportedOp when the filters are computed from the input.
+    """
     x, weight, bias = call.input(0), call.input(1), call.optional_input(2)
     if not weight.constant or weight.rank not in (3, 4, 5):
         raise call.unsupported_error("its filters are computed from the input")
@@ -73,7 +76,7 @@ def conv(call: NodeContext) -> OnnxValue:
 
 
 def conv_transpose(call: NodeContext) -> OnnxValue:
-    """Translate ConvTranspose."""
+    """Translate ConvTranspose. Raises UnsupportedOp when the padding is not equal and explicit."""
     x, weight, bias = call.input(0), call.input(1), call.optional_input(2)
     stride, dilation, pads = window_settings(call, weight.shape[2:], x)
     if (
@@ -103,7 +106,7 @@ def conv_transpose(call: NodeContext) -> OnnxValue:
 
 
 def max_pool(call: NodeContext) -> OnnxValue:
-    """Translate MaxPool."""
+    """Translate MaxPool. Raises UnsupportedOp when indices are written, too."""
     x, kernel = call.input(0), tuple(call.get_attribute("kernel_shape"))
     if len(call.node.output) > 1 and call.node.output[1]:
         raise call.unsupported_error("it also writes indices")
@@ -123,6 +126,8 @@ def max_pool(call: NodeContext) -> OnnxValue:
 def average_pool(call: NodeContext) -> OnnxValue:
     """Unequal padding that does not count is corrected by a map of how much of each window
     is real.
+
+    Raises UnsupportedOp when PyTorch has no such pooling.
     """
     x, kernel = call.input(0), tuple(call.get_attribute("kernel_shape"))
     stride, dilation, pads = window_settings(call, kernel, x)
@@ -161,7 +166,7 @@ def global_pool(name: str) -> TranslationRule:
 
 
 def batch_norm(call: NodeContext) -> OnnxValue:
-    """Translate BatchNormalization."""
+    """Translate BatchNormalization. Raises UnsupportedOp when it is in training mode."""
     x = call.input(0)
     if (
         call.get_attribute("training_mode", 0)
@@ -210,7 +215,10 @@ def instance_norm(call: NodeContext) -> OnnxValue:
 
 
 def layer_norm(call: NodeContext) -> OnnxValue:
-    """Translate LayerNormalization."""
+    """Translate LayerNormalization.
+
+    Raises UnsupportedOp when mean and deviation are written, too.
+    """
     x, axis = call.input(0), call.get_attribute("axis", -1)
     shape = x.shape[axis % x.rank :]
     if any(name for name in call.node.output[1:]):
@@ -344,6 +352,8 @@ def add_bias(call: NodeContext, x: OnnxValue, bias: OnnxValue) -> OnnxValue | No
 def resize(call: NodeContext) -> OnnxValue:
     """Nearest and bilinear enlargement of pixels, in the coordinate conventions that PyTorch
     shares.
+
+    Raises UnsupportedOp when PyTorch has no such mode.
     """
     x = call.input(0)
     mode, how = (
@@ -377,7 +387,10 @@ def resize(call: NodeContext) -> OnnxValue:
 
 
 def target_size(call: NodeContext, x: OnnxValue) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """Output shape at the file's batch, and the pixel scales where the file gives scales."""
+    """Output shape at the file's batch, and the pixel scales where the file gives scales.
+
+    Raises UnsupportedOp when the file does not tell it.
+    """
     given, sizes = (
         call.optional_input(1 if call.node.op_type == "Upsample" or call.opset < 11 else 2),
         call.optional_input(3),

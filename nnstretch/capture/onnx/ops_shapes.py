@@ -63,7 +63,10 @@ def resolve_target_shape(call: NodeContext, target: list[int], source: Sizes) ->
 def emit_reshape(
     call: NodeContext, x: OnnxValue, wanted: list[Sizes], constant_target: bool
 ) -> OnnxValue:
-    """Emit a reshape whose target agrees with every probed batch size."""
+    """Emit a reshape whose target agrees with every probed batch size.
+
+    Raises FixedBatch when the target fits one batch size only.
+    """
     first = wanted[0]
     start = flatten_start(x, first)
     if start is not None and start > 0:
@@ -140,7 +143,7 @@ def flatten(call: NodeContext) -> OnnxValue:
 
 
 def squeeze(call: NodeContext) -> OnnxValue:
-    """Translate Squeeze."""
+    """Translate Squeeze. Raises UnsupportedOp when it could drop the batch."""
     x = call.input(0)
     axes = call.int_values(1, "axes")
     if axes is None:
@@ -207,7 +210,10 @@ def expand_along_batch(
 
 
 def single_batch_entry(call: NodeContext, value: OnnxValue, axis: int) -> OnnxValue:
-    """A constant that holds the same numbers for every input of the batch, once."""
+    """A constant that holds the same numbers for every input of the batch, once.
+
+    Raises FixedBatch when the constant differs between inputs.
+    """
     first = call.emit("slice.Tensor", value, axis, 0, 1)
     if not torch.equal(first.constant_data.expand_as(value.constant_data), value.constant_data):
         raise FixedBatch(f"{call.location} joins a constant that differs between inputs")
@@ -220,7 +226,7 @@ def broadcast_shape(one: Sizes, other: list[int]) -> Sizes:
 
 
 def expand(call: NodeContext) -> OnnxValue:
-    """Translate Expand."""
+    """Translate Expand. Raises FixedBatch when the target fits one batch size only."""
     x, target = call.input(0), call.require_constant(call.input(1))
     wanted = [
         broadcast_shape(tuple(v.shape), p.tolist())
@@ -258,7 +264,10 @@ def constant_of_shape(call: NodeContext) -> OnnxValue:
 
 
 def range_(call: NodeContext) -> OnnxValue:
-    """Translate Range over constants."""
+    """Translate Range over constants.
+
+    Raises UnsupportedOp when the range is empty of sense or too long.
+    """
     bounds = [call.require_constant(call.input(i)).probes for i in range(3)]
     found: list[torch.Tensor] = []
     for low, high, step in zip(*bounds, strict=True):

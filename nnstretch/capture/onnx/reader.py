@@ -64,7 +64,10 @@ def capture_model(model: onnx.ModelProto, path: Path, sources: InputSources) -> 
 def single_input(
     model: onnx.ModelProto, path: Path, wanted: tuple[int, ...] | None
 ) -> tuple[onnx.ValueInfoProto, tuple[int, ...]]:
-    """The one input that the network reads, and its shape."""
+    """The one input that the network reads, and its shape.
+
+    Raises CannotCapture when the network reads none or several.
+    """
     found = external_inputs(model)
     if len(found) != 1:
         names = ", ".join(value.name for value in found)
@@ -169,7 +172,10 @@ def add_graph_input(
 
 
 def translate_node(walker: GraphBuilder, node: onnx.NodeProto, opset: int) -> None:
-    """Everything one node of the file writes."""
+    """Everything one node of the file writes.
+
+    Raises UnsupportedOp without a rule; BrokenFile when the node contradicts itself.
+    """
     call = NodeContext(walker, node, opset, read_attributes(node, walker.file))
     rule = TRANSLATION_RULES.get(node.op_type)
     if rule is None:
@@ -202,7 +208,10 @@ def translate_node(walker: GraphBuilder, node: onnx.NodeProto, opset: int) -> No
 def finish_graph(
     walker: GraphBuilder, model: onnx.ModelProto, path: Path, sources: list[str]
 ) -> CapturedNetwork:
-    """Return graph and weights of a finished walk."""
+    """Return graph and weights of a finished walk.
+
+    Raises CannotCapture when an output does not depend on the input.
+    """
     names = [str(walker.values[source].name) for source in sources]
     outputs: list[str] = []
     for value in model.graph.output:
@@ -224,7 +233,10 @@ def finish_graph(
 
 
 def check_output_shape(value: onnx.ValueInfoProto, found: OnnxValue, path: Path) -> None:
-    """The file says what it computes; what we compute must be of that shape."""
+    """The file says what it computes; what we compute must be of that shape.
+
+    Raises BrokenFile when declared and computed shape differ.
+    """
     said = [d.dim_value for d in value.type.tensor_type.shape.dim]
     if not value.type.tensor_type.HasField("shape") or not all(said) or not prod(said):
         return

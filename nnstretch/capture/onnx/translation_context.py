@@ -131,7 +131,11 @@ class NodeContext:
     def run_probe(
         self, op: str, args: Any, kwargs: Any, i: int, constant: bool
     ) -> tuple[torch.Tensor, ...]:
-        """Compute an operator at one batch size: constants by value, others on the meta device."""
+        """Compute an operator at one batch size: constants by value, others on the meta device.
+
+        Raises UnsupportedOp when a constant is too large; BrokenFile or FixedBatch when PyTorch
+        refuses.
+        """
         function = aten_operator(op)
         batch = self.builder.input.shape[0] if i == 0 and self.builder.input else None
 

@@ -237,7 +237,10 @@ def outputs(args: argparse.Namespace) -> list[Path]:
 
 
 def load(args: argparse.Namespace) -> tuple[nn.Module, CapturedNetwork]:
-    """The network, its graph and its weights."""
+    """The network, its graph and its weights.
+
+    Raises BadInput when the input does not fit into memory.
+    """
     import torch
 
     from nnstretch.capture import default_input, load_model, trace

@@ -165,7 +165,10 @@ def run_real(
     functions: dict[str, Callable[..., object]],
     emulated: bool,
 ) -> tuple[dict[str, Any], Any]:
-    """Stream on the real clock: as fast as this host can, or where a chip is named at its pace."""
+    """Stream on the real clock: as fast as this host can, or where a chip is named at its pace.
+
+    Raises the error of the first item that failed when failures stop the stream.
+    """
     from nnstretch.run.metrics import max_abs_error
     from nnstretch.run.pipelines.metrics import (
         measure_pipeline,

@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def count(text: str) -> int:
-    """Parse a positive number of pieces."""
+    """Parse a positive number of pieces. Raises ArgumentTypeError when it is none."""
     if not text.isdecimal() or not 1 <= int(text) <= 1_000_000:
         raise argparse.ArgumentTypeError(f"{text!r} is not a count from 1 to 1000000")
     return int(text)
@@ -111,7 +111,10 @@ def parse_disturbances(args: argparse.Namespace) -> Disturbances:
 
 
 def parse_spells(option: str, text: str | None, ends: bool) -> list[tuple[str, float, float]]:
-    """Processor, from and to in microseconds; to is infinity where it is left out."""
+    """Processor, from and to in microseconds; to is infinity where it is left out.
+
+    Raises BadInput when an entry cannot be read.
+    """
     found = []
     for word in text.split(",") if text is not None else ():
         match = SPELL.fullmatch(word.strip())
@@ -167,7 +170,10 @@ def processors_of(
 def run_load_test(
     args: argparse.Namespace, bundle: Bundle, soc: Soc | None, clock: str, inputs: Any
 ) -> tuple[dict[str, Any], Any, LoadTestResult]:
-    """The result, the output of the first plan and what happened."""
+    """The result, the output of the first plan and what happened.
+
+    Raises BadInput when a processor without predicted times is to be slowed down.
+    """
     from nnstretch.run.load_test import Workload, simulate_load
     from nnstretch.run.session import Session
     from nnstretch.schedule.multi_plan import is_adaptive

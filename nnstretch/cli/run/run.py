@@ -115,7 +115,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
-    """Run the verb and return its result as JSON data."""
+    """Run the verb and return its result as JSON data.
+
+    Raises BadInput when two outputs are one file.
+    """
     from nnstretch.bundle.bundle import read_bundle
     from nnstretch.bundle.manifest import MAIN, plans_by_name
     from nnstretch.run import Session

@@ -370,7 +370,7 @@ def outputs(args: argparse.Namespace) -> tuple[Path | None, Path | None]:
 
 
 def search_request(args: argparse.Namespace) -> SearchRequest:
-    """Return the search that the arguments ask for."""
+    """Return the search that the arguments ask for. Raises BadInput when MODEL is a plan."""
     from nnstretch.stretch.search.constraints import SegmentLimits
 
     soc = load_soc_of(args.soc)

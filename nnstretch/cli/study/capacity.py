@@ -29,7 +29,10 @@ SUMMARY = "lower bounds on depth and width, from training small variants"
 
 
 def ratios(text: str) -> tuple[float, ...]:
-    """`1,0.5,0.3` as an argparse type; the study itself checks the range."""
+    """`1,0.5,0.3` as an argparse type; the study itself checks the range.
+
+    Raises ArgumentTypeError when the text holds no numbers.
+    """
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError:
@@ -109,7 +112,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
-    """Run the verb and return its result as JSON data."""
+    """Run the verb and return its result as JSON data. Raises BadInput when MODEL is a plan."""
     from nnstretch.cli.common import is_plan, progress
     from nnstretch.study.capacity.experiment import CapacityRequest, run_capacity_study
 
@@ -137,7 +140,10 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def recipe_of(args: argparse.Namespace) -> Recipe:
-    """Return the recipe with the command line's settings."""
+    """Return the recipe with the command line's settings.
+
+    Raises BadInput when the number of epochs is given twice.
+    """
     from nnstretch.train.recipe_loader import load_recipe
 
     given = {

@@ -174,7 +174,7 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
 
 
 def positive_integer(text: str) -> int:
-    """Parse a positive whole number."""
+    """Parse a positive whole number. Raises ArgumentTypeError when it is none."""
     if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= 10_000_000):
         raise argparse.ArgumentTypeError(
             f"{text!r} is no count, write a whole number of at least 1"
@@ -183,7 +183,7 @@ def positive_integer(text: str) -> int:
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
-    """Run the verb and return its result as JSON data."""
+    """Run the verb and return its result as JSON data. Raises BadInput when MODEL is a plan."""
     check(args)
     quiet_optuna()
     name = args.name or f"{slug(args.model)}-{slug(Path(args.soc).name)}-{args.objective}"
@@ -292,7 +292,10 @@ def input_of(recipe: Recipe | None) -> tuple[int, ...] | None:
 def setting_of(
     args: argparse.Namespace, subject: LoadedModel, soc: Soc, recipe: Recipe | None
 ) -> StudyConfig:
-    """Return everything that the study depends on."""
+    """Return everything that the study depends on.
+
+    Raises BadInput when a processor is named twice.
+    """
     from nnstretch.stretch.search.constraints import SegmentLimits
     from nnstretch.study.config import StudyConfig
     from nnstretch.study.evaluate import MacAndParamBounds

@@ -192,7 +192,10 @@ class LiteRTRunner:
         self.output_name, self.output = next(iter(self._runner.get_output_details().items()))
 
     def run(self, *inputs: np.ndarray) -> np.ndarray:
-        """One inference, on the batch that the file was made for (1)."""
+        """One inference, on the batch that the file was made for (1).
+
+        Raises BadInput when their number differs.
+        """
         if len(inputs) != len(self.inputs):
             raise BadInput(f"{len(inputs)} inputs, LiteRT file, it takes {len(self.inputs)}")
         feeds = {
@@ -305,6 +308,8 @@ def require_packages() -> None:
 def converter_errors(name: str, what: str) -> Iterator[None]:
     """Turn what a converter or interpreter throws into one line that names the operator,
     where known.
+
+    Raises UnsupportedOp in their place.
     """
     try:
         yield

@@ -72,6 +72,8 @@ def calibrate_files(
     """Show every file what the module hands it on the calibration inputs.
 
     The first few inferences are kept.
+
+    Raises BadInput when there is no calibration input.
     """
     chunk: list[Tensors] = []
     tested: list[Tensors] = []

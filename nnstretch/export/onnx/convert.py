@@ -121,7 +121,10 @@ class OnnxRunner:
 
 
 def check_close(expected: np.ndarray, actual: np.ndarray, what: str) -> float:
-    """Largest absolute difference; raise Mismatch where it is more than rounding explains."""
+    """Largest absolute difference; raise Mismatch where it is more than rounding explains.
+
+    Raises Mismatch when the difference is more than rounding explains.
+    """
     error = max_abs_difference(expected, actual, what)
     scale = max(1.0, float(np.abs(expected).max(initial=0.0)))
     if not error <= TOLERANCE * scale:

@@ -195,6 +195,8 @@ def emit(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
     """The kernel and its epilogue.
 
     What the epilogue adds comes after what the kernel itself reads.
+
+    Raises UnsupportedOp when the kind has no ONNX form here.
     """
     own = len(values) - kernel.epilogue.count("add")
     main, extra = values[:own], values[own:]
@@ -210,7 +212,10 @@ def emit(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
 
 
 def follow(model: OnnxModelBuilder, kernel: Kernel, op: str, value: str) -> str:
-    """Add an operator that follows a kernel and return its result."""
+    """Add an operator that follows a kernel and return its result.
+
+    Raises UnsupportedOp when the operator has no ONNX form here.
+    """
     if op in CLIPS:
         low, high = CLIPS[op]
         return model.add(
@@ -232,7 +237,7 @@ def follow(model: OnnxModelBuilder, kernel: Kernel, op: str, value: str) -> str:
 
 
 def conv(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
-    """Add a convolution."""
+    """Add a convolution. Raises UnsupportedOp when it is not over maps."""
     window = kernel.kernel
     if len(inputs_of(kernel)[0]) != 4:
         raise UnsupportedOp(
@@ -284,7 +289,7 @@ def linear(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
 
 
 def pool(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
-    """Add a pooling."""
+    """Add a pooling. Raises UnsupportedOp when the operator has no ONNX form here."""
     if kernel.op not in WINDOWS:
         raise UnsupportedOp(
             f"operator {kernel.op!r} cannot be measured, kernel {kernel.name}, it has no ONNX form"
@@ -363,7 +368,10 @@ def softmax(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
 
 
 def matmul(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
-    """Add a product of two computed matrices."""
+    """Add a product of two computed matrices.
+
+    Raises UnsupportedOp when the operator has no ONNX form here.
+    """
     if kernel.op not in ("matmul", "bmm", "mm") or len(values) != 2:
         raise UnsupportedOp(
             f"operator {kernel.op!r} cannot be measured, kernel {kernel.name}, it has no ONNX form"

@@ -90,6 +90,8 @@ def inputs(model: TfliteModelBuilder, kernel: Kernel, before: int | None) -> lis
     """Its first input of the size that the kernel before wrote is that value.
 
     The others are read.
+
+    Raises UnsupportedOp when no input has the size that was written.
     """
     values: list[int] = []
     for shape in kernel.shapes_in:
@@ -307,7 +309,7 @@ def linear(
 def pool(
     model: TfliteModelBuilder, kernel: Kernel, value: int, shape: tuple[int, ...], clamp: int
 ) -> int:
-    """Add a pooling with its padding."""
+    """Add a pooling with its padding. Raises UnsupportedOp when the windows are not equal."""
     window, stride = kernel.kernel, kernel.stride
     if kernel.op.startswith("adaptive"):
         if shape == model.shape(value):
@@ -397,6 +399,8 @@ def concatenation(
 ) -> int:
     """Inputs that are read twice are listed once in a kernel, so the axis is where the first one is
     shorter.
+
+    Raises UnsupportedOp when the sizes do not add up.
     """
     first = model.shape(values[0])
     axis = next(

@@ -166,7 +166,10 @@ def add_transpose(model: TfliteModelBuilder, value: int, order: tuple[int, ...])
 def add_matmul(
     model: TfliteModelBuilder, kernel: Kernel, values: list[int], shape: tuple[int, ...]
 ) -> int:
-    """Batched products of matrices; attention is two of them around a softmax."""
+    """Batched products of matrices; attention is two of them around a softmax.
+
+    Raises UnsupportedOp when no rule builds the product.
+    """
     if kernel.op == "scaled_dot_product_attention":
         query, key, content = (values * 3)[:3]
         query, key = scale_by(model, query, 0.35), scale_by(model, key, 0.35)
@@ -261,7 +264,10 @@ def slices(model: TfliteModelBuilder, kernel: Kernel, value: int, shape: tuple[i
 
 
 def picks(model: TfliteModelBuilder, kernel: Kernel, value: int, shape: tuple[int, ...]) -> int:
-    """Slices one long along an axis that is gone afterwards."""
+    """Slices one long along an axis that is gone afterwards.
+
+    Raises UnsupportedOp when no axis fits.
+    """
     size = kernel.shapes_in[0]
     axis = next(
         (i for i in range(len(size)) if (*size[:i], *size[i + 1 :]) == kernel.shape_out), None
@@ -279,6 +285,8 @@ def permute(model: TfliteModelBuilder, kernel: Kernel, value: int) -> int:
     """NCHW to NHWC costs nothing where maps are NHWC anyway.
 
     A shuffle of channels goes through NCHW and back.
+
+    Raises UnsupportedOp when no order of axes fits.
     """
     size, out = kernel.shapes_in[0], kernel.shape_out
     if len(size) == 4 and out in (

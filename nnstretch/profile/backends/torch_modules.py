@@ -109,7 +109,10 @@ def shapes_of(chain: Sequence[Kernel]) -> list[tuple[int, ...]]:
 
 
 def calls_of(kernel: Kernel) -> list[EagerCall]:
-    """Return the eager calls of a kernel: its main operator and those fused to it."""
+    """Return the eager calls of a kernel: its main operator and those fused to it.
+
+    Raises UnsupportedOp when the kind has no builder.
+    """
     if kernel.kind not in BUILDERS:
         raise unsupported(kernel, f"known are {', '.join(BUILDERS)}")
     own = len(inputs_of(kernel)) - kernel.epilogue.count("add")
@@ -137,7 +140,7 @@ def pick(known: dict[str, Run], op: str, kernel: Kernel) -> Run:
 
 
 def conv(kernel: Kernel) -> Run:
-    """Return a convolution."""
+    """Return a convolution. Raises UnsupportedOp when it is not over maps."""
     if len(inputs_of(kernel)[0]) != 4:
         raise unsupported(kernel, f"it must be over maps, not {inputs_of(kernel)[0]}")
     top, left = padding(kernel)[:2]
@@ -232,7 +235,7 @@ def activation(kernel: Kernel) -> Run:
 
 
 def norm(kernel: Kernel) -> Run:
-    """Return a normalization."""
+    """Return a normalization. Raises UnsupportedOp when the operator has no builder."""
     if kernel.op == "linalg_vector_norm":
         return gap(kernel)
     if kernel.op not in NORMS:
@@ -251,7 +254,7 @@ def matmul(kernel: Kernel) -> Run:
 
 
 def reshape(kernel: Kernel) -> Run:
-    """Return a movement of data."""
+    """Return a movement of data. Raises UnsupportedOp when the operator has no builder."""
     shape, out = inputs_of(kernel)[0], kernel.shape_out
     axis = next(
         (i for i, (a, b) in enumerate(zip(shape, out, strict=False)) if a != b), len(shape) - 1

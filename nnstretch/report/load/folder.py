@@ -228,7 +228,10 @@ def _epoch(row: JsonCursor, number: int) -> ReportedEpoch:
 
 
 def parse_plan_text(path: Path) -> str:
-    """The text as it is; parsed only to refuse what is not a plan at all."""
+    """The text as it is; parsed only to refuse what is not a plan at all.
+
+    Raises BrokenFile when the text is no mapping.
+    """
     text = read_text(path)
     if not isinstance(parse_yaml(text, f"plan {path}"), dict):
         raise BrokenFile(

@@ -83,7 +83,10 @@ def check_order(where: str, verb: str, ports: Sequence[Port], found: Sequence[Te
 
 
 def check_outputs(where: str, ports: Sequence[Port], outputs: Sequence[np.ndarray]) -> None:
-    """A symbolic dimension may still have come out wrong."""
+    """A symbolic dimension may still have come out wrong.
+
+    Raises BrokenFile when shape or dtype differ from the manifest's.
+    """
     for port, output in zip(ports, outputs, strict=True):
         spec = port.spec
         if output.shape != spec.shape or output.dtype.name != spec.dtype:

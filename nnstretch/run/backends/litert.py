@@ -70,7 +70,7 @@ class LiteRTBackend:
         self._writes = [tensor(one["index"]) for one in writes]
 
     def run(self, inputs: Mapping[str, np.ndarray], /) -> Sequence[np.ndarray]:
-        """Run the sub-graph; see `Backend`."""
+        """Run the sub-graph; see `Backend`. Raises BrokenFile when LiteRT refuses."""
         interpreter = self._interpreter
         try:
             with self._lock:
@@ -88,7 +88,10 @@ class LiteRTBackend:
     def bind(
         self, reads: Mapping[str, np.ndarray], writes: Sequence[np.ndarray], /
     ) -> Callable[[], None]:
-        """Prepare calls for fixed memory; see `BindableBackend`."""
+        """Prepare calls for fixed memory; see `BindableBackend`.
+
+        Raises BrokenFile when LiteRT refuses.
+        """
         feeds = [(memory, reads[name]) for name, memory in self._feeds]
         takes = [
             (copy_into(array), memory) for array, memory in zip(writes, self._writes, strict=True)

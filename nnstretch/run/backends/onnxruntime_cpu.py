@@ -58,7 +58,7 @@ class OnnxRuntime:
         self._run = getattr(self._session, "_sess", self._session).run
 
     def run(self, inputs: Mapping[str, np.ndarray], /) -> Sequence[np.ndarray]:
-        """Run the sub-graph; see `Backend`."""
+        """Run the sub-graph; see `Backend`. Raises BrokenFile when ONNX Runtime refuses."""
         try:
             outputs: Sequence[np.ndarray] = self._run(self._names, inputs, None)
         except Exception as error:
@@ -71,7 +71,10 @@ class OnnxRuntime:
     def bind(
         self, reads: Mapping[str, np.ndarray], writes: Sequence[np.ndarray], /
     ) -> Callable[[], None]:
-        """Prepare calls for fixed memory; see `BindableBackend`."""
+        """Prepare calls for fixed memory; see `BindableBackend`.
+
+        Raises BrokenFile when ONNX Runtime refuses.
+        """
         binding = self._session.io_binding()
         for name, array in reads.items():
             binding.bind_input(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)

@@ -63,7 +63,7 @@ class OpenVINOBackend:
         self._writes = [_index(compiled.outputs, port.name) for port in subgraph.outputs]
 
     def run(self, inputs: Mapping[str, np.ndarray], /) -> Sequence[np.ndarray]:
-        """Run the sub-graph; see `Backend`."""
+        """Run the sub-graph; see `Backend`. Raises BrokenFile when OpenVINO refuses."""
         from openvino import Tensor
 
         try:

@@ -74,7 +74,7 @@ class TorchBackend:
         )
 
     def run(self, inputs: Mapping[str, np.ndarray], /) -> Sequence[np.ndarray]:
-        """Run the sub-graph; see `Backend`."""
+        """Run the sub-graph; see `Backend`. Raises BrokenFile when PyTorch refuses."""
         import torch
 
         try:

@@ -83,7 +83,7 @@ class SequentialPipeline:
         self._forms = TensorForms(bundle.manifest)
 
     def run(self, inputs: Any) -> Any:
-        """Outputs as the pipeline gives them."""
+        """Outputs as the pipeline gives them. Raises StageFailed when a stage raises."""
         values = self.from_caller(inputs)
         for name, work in self._stages.items():
             try:

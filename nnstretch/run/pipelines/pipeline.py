@@ -234,6 +234,8 @@ class Pipeline:
 
         Where `items` raises, an item does not fit or the pipeline stops, the results of all items
         before come first, then that error.
+
+        Raises the error that ended the stream.
         """
         self._check_empty()
         source, end = iter(items), None

@@ -171,7 +171,10 @@ class ThreadExecutor:
             heapq.heappush(self._alarms, (at_us, self._set, TimerEvent(at_us, what)))
 
     def submit(self, task: Task, processor: Processor, /) -> None:
-        """Hand a task to a processor's thread."""
+        """Hand a task to a processor's thread.
+
+        Raises Stuck when the threads are closed or the queue is full.
+        """
         if self._stopping:
             raise Stuck(f"{task.name} cannot start, the threads have been closed, make new ones")
         if self._in_flight[processor.name] >= processor.queue_depth:

@@ -71,7 +71,10 @@ class VirtualExecutor:
         )
 
     def submit(self, task: Task, processor: Processor, /) -> None:
-        """Book a task on a processor; it ends after its duration."""
+        """Book a task on a processor; it ends after its duration.
+
+        Raises Stuck when the queue is full.
+        """
         name = processor.name
         if self._in_flight[name] >= processor.queue_depth:
             raise Stuck(

@@ -33,7 +33,10 @@ class StaticPlacement:
     """
 
     def pick(self, moment: SchedulerState, /) -> tuple[Task, Processor] | None:
-        """Return the next task on the processor of its plan, or None."""
+        """Return the next task on the processor of its plan, or None.
+
+        Raises UnknownName when a task names an unknown processor.
+        """
         free = {processor.name: processor for processor in moment.free}
         best, choice = (LAST, math.inf), None
         for task in moment.ready:

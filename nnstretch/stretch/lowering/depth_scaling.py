@@ -84,7 +84,10 @@ def with_depth(
 
 
 def drop_repeat(graph: Graph, repeat: Repeat) -> Graph:
-    """The graph without a repeat: its readers read what it read."""
+    """The graph without a repeat: its readers read what it read.
+
+    Raises BadPlan when its input is gone.
+    """
     gone = {
         node.name
         for unit in repeat.find_units

@@ -231,7 +231,10 @@ class NetworkAnalysis:
         share: int,
         where: str,
     ) -> LoweredBranch:
-        """1x1 convolutions in and out keep the original width (MB_VER 1 of NN-Stretch)."""
+        """1x1 convolutions in and out keep the original width (MB_VER 1 of NN-Stretch).
+
+        Raises BadPlan when the width cannot be had.
+        """
         inside = branch.width_in or round_channels(width / piece.width_out * width_in)
         into, _ = entry_scales(piece, inside, width)
         if branch.width_in and into != inside:

@@ -128,7 +128,10 @@ class TwoBranchRequest:
             return TwoBranchAttempt(sequential, f"{start} -> {end}: {refusal}")
 
     def branches(self, plain: Segment, entry: TensorSpec, last: bool) -> tuple[Branch, ...]:
-        """Depths rounded up to what the stages allow, widths to the nearest that can be had."""
+        """Depths rounded up to what the stages allow, widths to the nearest that can be had.
+
+        Raises BadPlan when no width is near.
+        """
         start, end = self.stretcher.cut(plain.start), self.stretcher.cut(plain.end)
         full, fewest = (
             self.stretcher.depth(start, end),

@@ -128,7 +128,10 @@ FAMILIES = (
 
 
 def match_published_network(config: AnyNetConfig) -> PublishedNetwork:
-    """The network a configuration stretches, told by its block, stem, head and group width."""
+    """The network a configuration stretches, told by its block, stem, head and group width.
+
+    Raises BadPlan when no published network matches.
+    """
     finest = (
         min((w for stage in config.group_widths for w in stage), default=0)
         if config.group_widths
@@ -153,7 +156,10 @@ def match_published_network(config: AnyNetConfig) -> PublishedNetwork:
 
 
 def check_config(config: AnyNetConfig, family: PublishedNetwork) -> None:
-    """Everything in which a configuration may contradict itself or its network."""
+    """Everything in which a configuration may contradict itself or its network.
+
+    Raises BadPlan when one is there.
+    """
     where = f"configuration {config.where}"
     if family.squeeze != config.squeeze:
         raise BadPlan(f"SE_ON is {config.squeeze}, {where}, {family.model} has {family.squeeze}")
@@ -253,6 +259,8 @@ def other_group_width(
     """The group width where it is not the network's own.
 
     Refused where blocks have no groups to widen.
+
+    Raises BadPlan when it does not divide the channels.
     """
     if config.group_widths is None or config.block == "res_basic_block":
         return None

@@ -218,7 +218,10 @@ class AnyNetReader:
         return DEVICES[str(value)]
 
     def branch_counts(self) -> list[int]:
-        """Branches of every stage: the longest list that any per-branch key has there."""
+        """Branches of every stage: the longest list that any per-branch key has there.
+
+        Raises BadPlan when DEPTHS has no entry per stage.
+        """
         stages = [
             self.stages(key)
             for key in ("DEPTHS", "WIDTHS", "STRIDES", "BOT_MULS", "GROUP_WS")
@@ -244,7 +247,10 @@ class AnyNetReader:
     def per_branch(
         self, key: str, kind: type, counts: list[int], default: Any = None
     ) -> tuple[tuple[Any, ...], ...]:
-        """[stage][branch], from one number, a number per stage or a list per branch."""
+        """[stage][branch], from one number, a number per stage or a list per branch.
+
+        Raises BadPlan when the value has another number of stages.
+        """
         value = self.get(key, default)
         if isinstance(value, (int, float)):
             value = [value] * len(counts)

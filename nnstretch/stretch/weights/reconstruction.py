@@ -101,7 +101,10 @@ def reconstruct(
 
 
 def join_batches(batches: Batches) -> list[torch.Tensor]:
-    """Join images into batches that can be both fitted and judged."""
+    """Join images into batches that can be both fitted and judged.
+
+    Raises BadInput when there are too few images.
+    """
     found: list[torch.Tensor] = []
     for batch in batches:
         if found and min(len(batch), len(found[-1])) < LEAST:

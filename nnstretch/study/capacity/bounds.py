@@ -119,7 +119,7 @@ def branch_shapes(
 
 
 def check_shares(shares: Iterable[float], name: str) -> tuple[float, ...]:
-    """Largest first, each once."""
+    """Largest first, each once. Raises BadInput when a share is out of range, or none is named."""
     found = tuple(sorted(set(shares), reverse=True))
     for share in found:
         if not 0 < share <= 1:

@@ -86,7 +86,10 @@ def open_journal(folder: Path, head: dict[str, Any]) -> CapacityJournal:
 
 
 def check_same_settings(before: dict[str, Any], now: dict[str, Any], path: Path) -> None:
-    """Accuracies of different networks or recipes do not compare."""
+    """Accuracies of different networks or recipes do not compare.
+
+    Raises BrokenFile when the file is no journal; BadInput when a setting differs.
+    """
     if "format" not in before:
         raise BrokenFile(f"not a capacity study, {path} line 1, it has no format")
     for key in [*now, *before]:

@@ -74,7 +74,7 @@ def plan_candidates(
 
 
 def plan_candidate(stretcher: NetworkAnalysis, model: str, shape: BranchShape) -> CapacityCandidate:
-    """Return the plan of a shape as a candidate."""
+    """Return the plan of a shape as a candidate. Raises NoPlan when no stage can be branched so."""
     entry = stretcher.graph.inputs[0].spec
     segments: list[Segment] = []
     refused: list[str] = []

@@ -53,6 +53,8 @@ def lock_download(root: Path) -> Iterator[None]:
 
     Of several that train together each opens the images, and would unpack them into those of
     another.
+
+    Raises BadInput when the folder cannot be written.
     """
     try:
         root.mkdir(parents=True, exist_ok=True)
@@ -73,6 +75,8 @@ def open_split(kind: Any, root: Path, classes: int, train: bool, download: bool)
 
     Torchvision first compares every file that it reads with the MD5 of the published one and reads
     none that differs: keep that gate, and read these files in no other way.
+
+    Raises BadInput when the files are not the published ones.
     """
     try:
         return kind(str(root), train=train, download=download)

@@ -128,6 +128,8 @@ class ImageBatches(TorchDataset[ImageBatch]):
     def first_readable(self, index: int, problems: list[str]) -> tuple[Tensor, int]:
         """The image, or, where unreadable ones are to be skipped in training, the next that can be
         read.
+
+        Raises UnreadableImage when none can be read.
         """
         if self._judged:
             return self._images[index]
@@ -163,7 +165,7 @@ def open_dataset(data: DataSettings) -> Dataset:
 
 
 def open_named_dataset(data: DataSettings) -> Dataset:
-    """Open a data set by name."""
+    """Open a data set by name. Raises BadInput when data.root is empty."""
     from pathlib import Path
 
     if data.name in ("folder", "cifar10", "cifar100", "shards") and not data.root:
@@ -416,6 +418,8 @@ def load_held_out(data: DataSettings) -> tuple[Tensor, Tensor]:
     """All validation images as a network sees them, and their labels.
 
     For data sets that memory holds.
+
+    Raises BadInput when no image can be read.
     """
     dataset = open_dataset(data)
     images, labels = prepare_images(dataset, dataset.held, range(len(dataset.held)), data)

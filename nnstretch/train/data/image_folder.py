@@ -99,7 +99,10 @@ def open_folder(root: Path, held_out: float, split_seed: int) -> Dataset:
 
 
 def split_by_folder(train_root: Path, held_root: Path) -> Dataset:
-    """Return training and held-out images of two folders."""
+    """Return training and held-out images of two folders.
+
+    Raises BadInput when the two have different classes.
+    """
     train, held = find_images(train_root), find_images(held_root)
     refuse_duplicate_folders(
         {os.path.dirname(found.root / name) for found in (train, held) for name, _ in found.files}
@@ -179,6 +182,8 @@ def choose_held_out_files(found: ImageListing, share: float, seed: int) -> set[t
     """The share of every class whose names hash lowest.
 
     Files that come or go later leave the others where they are.
+
+    Raises BadInput when a class has one image only.
     """
     by_class: list[list[tuple[str, int]]] = [[] for _ in found.classes]
     for file in found.files:

@@ -78,7 +78,7 @@ def write_shards(
 def write_chunks(
     folder: Path, images: Images, chunk_bytes: int, workers: int, progress: ShardProgress
 ) -> None:
-    """Write images as chunks of about a size."""
+    """Write images as chunks of about a size. Raises BadInput when a number is too small."""
     from litdata.streaming import Cache
 
     if chunk_bytes < MIN_CHUNK_BYTES or workers < 1 or not len(images):
