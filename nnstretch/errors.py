@@ -28,8 +28,8 @@ class NnstretchError(Exception):
 
 
 def one_line(what: object) -> str:
-    """Text for a terminal: white space as single blanks, control characters (of a file's name, say)
-    spelt out.
+    """Return text for a terminal: white space as single blanks, control characters (of a file's
+    name, say) spelt out.
     """
     text = " ".join(str(what).split())
     return "".join(
@@ -43,7 +43,7 @@ def one_line(what: object) -> str:
 
 
 def closest(name: str, names: list[str]) -> str:
-    """The tail of a refusal: which of `names` look like `name`; empty where none does."""
+    """Return the tail of a refusal: which of `names` look like `name`; empty where none does."""
     from difflib import get_close_matches
 
     near = get_close_matches(name, names, n=3)
@@ -51,62 +51,64 @@ def closest(name: str, names: list[str]) -> str:
 
 
 class BrokenGraph(NnstretchError):
-    pass
+    """Graph that contradicts itself."""
 
 
 class CannotCapture(NnstretchError):
-    pass
+    """Network that cannot be captured as a graph."""
 
 
 class UnsupportedOp(NnstretchError):
-    pass
+    """Operator that a step has no rule for."""
 
 
 class BadPlan(NnstretchError):
-    pass
+    """Plan that contradicts itself or its network."""
 
 
 class UnknownName(NnstretchError):
-    pass
+    """Name of a file, model, chip or setting that does not exist."""
 
 
 class BrokenFile(NnstretchError):
-    pass
+    """File that is damaged, forged or of another format."""
 
 
 class BadInput(NnstretchError):
-    pass
+    """Argument or setting that makes no sense."""
 
 
 class Diverged(BadInput):
-    pass
+    """Training whose loss or weights are no longer finite."""
 
 
 class NoPlan(NnstretchError):
-    pass
+    """Search or study without any plan that keeps its limits."""
 
 
 class Mismatch(NnstretchError):
-    pass
+    """Two results that should be equal and are not."""
 
 
 class Stuck(NnstretchError):
-    pass
+    """Scheduler, session or server that cannot go on."""
 
 
 class StageFailed(NnstretchError):
+    """Error of a pipeline's stage, with the stage and the item."""
+
     def __init__(self, message: str, stage: str = "", item: int = -1) -> None:
         super().__init__(message)
         self.stage, self.item = stage, item
 
 
 class ProcessorFailed(NnstretchError):
-    pass
+    """Processor that was lost while it computed."""
 
 
 class DeadlineMissed(NnstretchError):
-    pass
+    """Request that was not answered by its deadline."""
 
 
 class Cancelled(NnstretchError):
-    pass
+    """Request or item that its owner cancelled."""

@@ -63,7 +63,7 @@ Argument = int | float | bool | str | None | ValueRef | tuple["Argument", ...]
 
 
 def refs(argument: Argument) -> Iterator[str]:
-    """Names of everything an argument reads, in order."""
+    """Yield the names of everything an argument reads, in order."""
     if isinstance(argument, ValueRef):
         yield argument.name
     elif isinstance(argument, tuple):
@@ -121,7 +121,7 @@ class Node:
 
     @property
     def kind(self) -> str:
-        """The operator without its overload: `add` for `add.Tensor`."""
+        """Return the operator without its overload: `add` for `add.Tensor`."""
         return self.op.split(".")[0]
 
     def __str__(self) -> str:
@@ -175,7 +175,9 @@ class Graph:
 
     @property
     def params(self) -> int:
-        """Trainable elements; a weight that several nodes share counts once."""
+        """Return how many trainable elements there are; a weight that several nodes share counts
+        once.
+        """
         return sum(weight.spec.elements for weight in self.weights if weight.trainable)
 
     @property
@@ -184,7 +186,7 @@ class Graph:
         return sum(weight.spec.size_bytes for weight in self.weights)
 
     def specs(self) -> dict[str, TensorSpec]:
-        """Shape of every input, weight and single-output value, by name."""
+        """Return shape of every input, weight and single-output value, by name."""
         known = {value.name: value.spec for value in self.inputs}
         known |= {weight.name: weight.spec for weight in self.weights}
         return known | {node.name: node.output for node in self.nodes}
@@ -198,7 +200,7 @@ class Graph:
         return {name: tuple(nodes) for name, nodes in readers.items()}
 
     def __str__(self) -> str:
-        """One node per line: the form golden tests and error messages use."""
+        """Return one node per line: the form golden tests and error messages use."""
         heads = ", ".join(f"%{value.name}<{value.spec}>" for value in self.inputs)
         body = "".join(f"  {node}\n" for node in self.nodes)
         return (

@@ -128,7 +128,7 @@ class PipelineSpec:
 
 
 def find_group(pipeline: PipelineSpec, name: str) -> ParameterGroup:
-    """Raises UnknownName."""
+    """Return the parameter group of that name. Raises UnknownName."""
     for group in pipeline.groups:
         if group.name == name:
             return group

@@ -35,24 +35,27 @@ class SchedulerState:
 class Policy(Protocol):
     """Chooses among ready tasks; the loop asks again until it declines."""
 
-    def pick(self, moment: SchedulerState, /) -> tuple[Task, Processor] | None: ...
+    def pick(self, moment: SchedulerState, /) -> tuple[Task, Processor] | None:
+        """Return the next task and its processor, None to wait for an event."""
 
 
 class Executor(Protocol):
     """Runs tasks on processors under a clock, virtual or real."""
 
     @property
-    def now_us(self) -> float: ...
+    def now_us(self) -> float:
+        """Return the time on the executor's clock, us."""
 
     def free(self) -> tuple[Processor, ...]:
-        """Processors whose bounded queue has room."""
+        """Return processors whose bounded queue has room."""
         ...
 
     def failed(self) -> frozenset[str]:
-        """Names of processors that have failed; they are never free again."""
+        """Return names of processors that have failed; they are never free again."""
         ...
 
-    def submit(self, task: Task, processor: Processor, /) -> None: ...
+    def submit(self, task: Task, processor: Processor, /) -> None:
+        """Begin a task on a processor."""
 
     def set_timer(self, at_us: float, what: Hashable, /) -> None:
         """Ask for an Alarm at a time of this clock."""
@@ -67,7 +70,7 @@ class Backend(Protocol):
     """Computes one sub-graph; called from the thread of the processor that owns it."""
 
     def run(self, inputs: Mapping[str, np.ndarray], /) -> Sequence[np.ndarray]:
-        """Outputs in the order of the sub-graph's output names."""
+        """Run the sub-graph; outputs in the order of its output names."""
         ...
 
 
@@ -78,8 +81,8 @@ class BindableBackend(Protocol):
     def bind(
         self, reads: Mapping[str, np.ndarray], writes: Sequence[np.ndarray], /
     ) -> Callable[[], object]:
-        """A call that reads these arrays and fills those, in the order of the sub-graph's output
-        names, as often as it is called.
+        """Return a call that reads these arrays and fills those, in the order of the sub-graph's
+        output names, as often as it is called.
 
         What it fills may be part of a larger array, with gaps between rows.
         """
@@ -93,13 +96,13 @@ class DeviceBackend(Protocol):
     """
 
     def upload(self, inputs: Mapping[str, np.ndarray], /) -> object:
-        """Inputs on the device, when they are there."""
+        """Return inputs on the device, when they are there."""
         ...
 
     def execute(self, held: object, /) -> object:
-        """Outputs on the device, of inputs that are there."""
+        """Return outputs on the device, of inputs that are there."""
         ...
 
     def download(self, held: object, /) -> Sequence[np.ndarray]:
-        """Outputs in the order of the sub-graph's output names."""
+        """Return outputs in the order of the sub-graph's output names."""
         ...

@@ -115,7 +115,7 @@ class Soc:
         return ELEMENT_BYTES[self.dtype]
 
     def contention_factor(self, names: frozenset[str]) -> float:
-        """Contention factor when these run at once.
+        """Return contention factor when these run at once.
 
         The published set, else the worst pair in it.
         """

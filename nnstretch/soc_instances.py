@@ -14,7 +14,7 @@ DIGITS = "0123456789"
 
 
 def instantiate(soc: Soc, names: Sequence[str]) -> tuple[Soc, tuple[str, ...]]:
-    """`cpu, cpu` becomes `cpu0, cpu1`, each with a queue of its own.
+    """Instantiate processors: `cpu, cpu` becomes `cpu0, cpu1`, each with a queue of its own.
 
     Names that are there once stay.
 
@@ -37,7 +37,7 @@ def instantiate(soc: Soc, names: Sequence[str]) -> tuple[Soc, tuple[str, ...]]:
 
 
 def instances_named_by(soc: Soc, names: Iterable[str]) -> Soc:
-    """The chip with the copies that a bundle names, `cpu1` of `cpu`.
+    """Return the chip with the copies that a bundle names, `cpu1` of `cpu`.
 
     Raises UnknownName for a name that is neither.
     """
@@ -50,7 +50,9 @@ def instances_named_by(soc: Soc, names: Iterable[str]) -> Soc:
 
 
 def replace_processors(soc: Soc, copies: Mapping[str, tuple[str, ...]]) -> Soc:
-    """The chip with copies in place of their originals, these first; the other processors stay."""
+    """Return the chip with copies in place of their originals, these first; the other processors
+    stay.
+    """
     rest = tuple(processor for processor in soc.processors if processor.name not in copies)
     made = {**copies, **{processor.name: (processor.name,) for processor in rest}}
     contention = {

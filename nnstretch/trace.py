@@ -66,7 +66,7 @@ class Trace:
 
     @property
     def processors(self) -> tuple[str, ...]:
-        """Every processor that ran something, in order of first use."""
+        """Return every processor that ran something, in order of first use."""
         return tuple(
             dict.fromkeys(span.processor for span in sorted(self.spans, key=lambda s: s.start_us))
         )

@@ -123,7 +123,7 @@ class Contenders:
         return found
 
     def outcome(self, times_us: dict[str, list[float]]) -> BenchResult:
-        """`times_us` by the names of `turns`."""
+        """Return `times_us` by the names of `turns`."""
         names = [name for name in (ONE_CORE, ALL_CORES, SEQUENTIAL, CONCURRENT) if name in times_us]
         rows = tuple(
             BenchRow(name, quartiles(times_us[name]), speedup(times_us[ONE_CORE], times_us[name]))
@@ -186,7 +186,7 @@ def without_predictions(bundle: Bundle) -> Bundle:
 
 
 def sequential_us(network: LoadedNetwork, inputs: Values) -> float:
-    """Microseconds of all sub-graphs one after another on the calling thread."""
+    """Return microseconds of all sub-graphs one after another on the calling thread."""
     values = dict(inputs)
 
     def run() -> None:
@@ -197,7 +197,7 @@ def sequential_us(network: LoadedNetwork, inputs: Values) -> float:
 
 
 def pin_caller(run: Callable[[], float]) -> float:
-    """With the calling thread on the core that a session's caller has."""
+    """Run with the calling thread on the core that a session's caller has."""
     before = affinity()
     pin(core_per_thread(1)[0])
     try:

@@ -56,7 +56,7 @@ def run_interleaved(
     rest: Callable[[], object] = wait_until_idle,
     warm_s: float = WARM_S,
 ) -> dict[Name, list[float]]:
-    """Microseconds of every turn in every round, after one round that is not counted.
+    """Time every turn in every round, after one round that is not counted; microseconds.
 
     Every turn waits for `rest`, is made warm, runs once more, and that counts. With `seconds`
     rounds go on until they are over, for `LEAST` rounds at any rate; `rounds` is not asked then.

@@ -32,7 +32,7 @@ def doubts_about(outcomes: Iterable[BenchResult]) -> list[str]:
 
 
 def table_rows(one: BenchResult) -> list[tuple[str, ...]]:
-    """A line for each contender."""
+    """Return a line for each contender."""
     return [
         (
             f"{one.backend} {one.precision}",
@@ -62,7 +62,7 @@ def markdown_page(
     outcomes: Sequence[BenchResult],
     skipped: Mapping[str, str],
 ) -> str:
-    """Markdown."""
+    """Return the comparison as Markdown."""
     lines = [f"# {title}", "", f"    {command}", "", *(f"- {fact}" for fact in facts), ""]
     lines += [f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}"]
     lines += [f"| {' | '.join(line)} |" for one in outcomes for line in table_rows(one)]
@@ -73,7 +73,7 @@ def markdown_page(
 
 
 def outcome_json(one: BenchResult) -> dict[str, Any]:
-    """Milliseconds; the form of `bench --json`."""
+    """Return a contender as `bench --json` has it, times in milliseconds."""
     contenders = {
         row.name: {
             **{

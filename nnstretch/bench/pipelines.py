@@ -33,7 +33,7 @@ class MeasuredPipeline:
 
 
 def stream_period_us(pipeline: Pipeline, inputs: Any, items: int) -> float:
-    """Microseconds between two results while the pipeline is full."""
+    """Return microseconds between two results while the pipeline is full."""
     times = [
         (result.ended_us, result.latency_us) for result in pipeline.stream(repeat(inputs, items))
     ]

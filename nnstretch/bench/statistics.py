@@ -25,7 +25,7 @@ class Interval:
 
     @property
     def relative(self) -> float:
-        """Width over median."""
+        """Return width over median."""
         return (self.high - self.low) / self.median if self.median else 0.0
 
 

@@ -42,8 +42,8 @@ def digest(data: bytes) -> str:
 
 
 def check_name(name: str) -> None:
-    """A plain relative path, so that whoever unpacks a bundle writes below the folder they
-    meant.
+    """Check that a member's name is a plain relative path, so that unpacking stays below its
+    folder.
 
     Raises ValueError when the name could leave the folder.
     """
@@ -55,7 +55,7 @@ def check_name(name: str) -> None:
 
 
 def check_plan_name(name: str) -> None:
-    """One word that can stand in a path and before a slash.
+    """Check that a plan's name is one word that can stand in a path and before a slash.
 
     Raises ValueError when the name is more than one word.
     """
@@ -81,7 +81,7 @@ def write_sealed(path: Path, members: Mapping[str, bytes]) -> None:
 
 @contextmanager
 def open_sealed(path: Path) -> Iterator[zipfile.ZipFile]:
-    """The archive, once its seal and its list of members are found in order.
+    """Yield the archive, once its seal and its list of members are found in order.
 
     Raises ValueError when the file is no zip, or was changed.
     """
@@ -100,7 +100,7 @@ def open_sealed(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def read_member(archive: zipfile.ZipFile, name: str, size_bytes: int, sha256: str) -> bytes:
-    """The bytes of one member; nothing is read before its size is the promised one.
+    """Return the bytes of one member; its size is checked before anything is read.
 
     Raises ValueError when size or hash differ from the manifest's.
     """
@@ -168,7 +168,7 @@ def _check_members(archive: zipfile.ZipFile, file_bytes: int) -> None:
 
 
 def _what_changed(archive: zipfile.ZipFile) -> str:
-    """The member whose bytes no longer fit its checksum.
+    """Return the member whose bytes no longer fit its checksum.
 
     The zip's own headers where every member does.
     """
@@ -181,7 +181,7 @@ def _what_changed(archive: zipfile.ZipFile) -> str:
 
 
 def parse_json(text: bytes) -> Any:
-    """JSON without duplicate keys, NaN or depth bombs.
+    """Parse JSON without duplicate keys, NaN or depth bombs.
 
     Raises ValueError when the text is no such JSON.
     """
@@ -205,7 +205,7 @@ def _no_constant(text: str) -> float:
 
 
 def decode(kind: Any, value: Any, where: str) -> Any:
-    """JSON `value` as the type `kind`.
+    """Decode JSON `value` as the type `kind`.
 
     A dataclass, tuple[X, ...], dict[K, X], X | None, X | int, int, float or str.
 

@@ -106,7 +106,7 @@ class Manifest:
 
 
 def plans_by_name(manifest: Manifest) -> dict[str, Manifest]:
-    """Every plan of a bundle as a manifest of its own, by name; the main one first."""
+    """Return every plan of a bundle as a manifest of its own, by name; the main one first."""
     alone = replace(manifest, alternatives=())
     own = {
         one.name: {f.name: getattr(one, f.name) for f in fields(one) if f.name != "name"}
@@ -123,7 +123,7 @@ def all_subgraphs(manifest: Manifest) -> tuple[Subgraph, ...]:
 
 
 def segment_ends(manifest: Manifest) -> dict[int, str]:
-    """Which sub-graph ends each segment and pays for its synchronisation.
+    """Return which sub-graph ends each segment and pays for its synchronization.
 
     The merge, else the only branch.
     """
@@ -138,6 +138,6 @@ def segment_ends(manifest: Manifest) -> dict[int, str]:
 
 
 def describe_port(port: Port) -> str:
-    """Shape, type, layout and scale, for messages."""
+    """Return shape, type, layout and scale, for messages."""
     quantised = f", scale {port.scale:g}, zero point {port.zero_point}" if port.scale else ""
     return f"{port.spec} {port.spec.dtype}{' ' + port.layout if port.layout else ''}{quantised}"

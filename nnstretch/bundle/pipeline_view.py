@@ -21,7 +21,7 @@ class PipelineEdge:
 
 
 def stage_inputs(stage: PipelineStage, manifest: Manifest) -> tuple[str, ...]:
-    """Tensors that enter a stage, each once."""
+    """Return tensors that enter a stage, each once."""
     subs = subgraphs_of_stage(stage, manifest)
     own = {port.name for sub in subs for port in sub.outputs}
     ports = (port.name for sub in subs for port in sub.inputs if port.name not in own)
@@ -29,7 +29,7 @@ def stage_inputs(stage: PipelineStage, manifest: Manifest) -> tuple[str, ...]:
 
 
 def stage_outputs(stage: PipelineStage, manifest: Manifest) -> tuple[str, ...]:
-    """Every tensor that a stage makes, also those that only its own sub-graphs read."""
+    """Return every tensor that a stage makes, also those that only its own sub-graphs read."""
     return (
         *(port.name for sub in subgraphs_of_stage(stage, manifest) for port in sub.outputs),
         *(item.name for item in stage.outputs),
@@ -37,7 +37,7 @@ def stage_outputs(stage: PipelineStage, manifest: Manifest) -> tuple[str, ...]:
 
 
 def subgraphs_of_stage(stage: PipelineStage, manifest: Manifest) -> tuple[Subgraph, ...]:
-    """The sub-graphs of a stage."""
+    """Return the sub-graphs of a stage."""
     wanted = set(stage.subgraphs)
     return tuple(sub for sub in manifest.subgraphs if sub.name in wanted)
 
@@ -60,7 +60,7 @@ def edges(pipeline: PipelineSpec, manifest: Manifest) -> tuple[PipelineEdge, ...
 
 
 def torch_spec(port: Port) -> TensorSpec:
-    """A port as PyTorch has it: real numbers, channels first."""
+    """Return a port as PyTorch has it: real numbers, channels first."""
     shape = port.spec.shape
     return TensorSpec(
         tuple(shape[i] for i in (0, 3, 1, 2)) if port.layout == "NHWC" else shape,
@@ -71,7 +71,7 @@ def torch_spec(port: Port) -> TensorSpec:
 def functions_of(
     pipeline: PipelineSpec, given: Mapping[str, Callable[..., object]]
 ) -> dict[str, Callable[..., object]]:
-    """The function of each Python stage, by stage, out of those that the caller passes by
+    """Return the function of each Python stage, by stage, out of those that the caller passes by
     `module:function`. Raises BadInput.
 
     A bundle only names them: nothing is imported because a file says so.

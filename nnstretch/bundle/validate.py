@@ -146,7 +146,7 @@ def _check_ports(where: str, ports: tuple[Port, ...]) -> None:
 
 
 def _check_files(subgraphs: tuple[Subgraph, ...]) -> None:
-    """Sub-graphs may share a file, but then they agree on what is in it."""
+    """Check that sub-graphs that share a file agree on what is in it."""
     contents: dict[str, tuple[int, str]] = {}
     for sub in subgraphs:
         if contents.setdefault(sub.file, (sub.size_bytes, sub.sha256)) != (
@@ -167,7 +167,9 @@ def _check_unique(what: str, names: list[str]) -> None:
 
 
 def _check_wiring(manifest: Manifest, written: Mapping[str, Port]) -> None:
-    """Every tensor that is read was written before, with the same shape, type, layout and scale."""
+    """Check that every tensor is written before it is read, with the same shape, type, layout and
+    scale.
+    """
     known = {port.name for port in manifest.inputs}
     readers: list[tuple[str, tuple[Port, ...]]] = [
         (f"sub-graph {sub.name!r}", sub.inputs) for sub in manifest.subgraphs

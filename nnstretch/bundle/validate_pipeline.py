@@ -150,7 +150,7 @@ def _check_item(item: TensorDecl, ports: Mapping[str, Port]) -> None:
 
 
 def _check_flow(pipeline: PipelineSpec, manifest: Manifest) -> None:
-    """Every tensor is written once, before it is read, and nothing is made for nobody."""
+    """Check that every tensor is written once, before it is read, and that something reads it."""
     outside = [item.name for item in pipeline.inputs]
     made = [name for stage in pipeline.stages for name in stage_outputs(stage, manifest)]
     _once("tensor", outside + made)

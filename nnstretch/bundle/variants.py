@@ -14,7 +14,7 @@ from nnstretch.errors import BadInput, UnknownName
 
 
 def load_variants(paths: Sequence[Path | str]) -> tuple[tuple[str, Bundle], ...]:
-    """Every plan of these bundles, each as a bundle, under its name to be.
+    """Return every plan of these bundles, each as a bundle, under its name to be.
 
     Of a main plan the file's without its ending.
 
@@ -41,7 +41,7 @@ def load_variants(paths: Sequence[Path | str]) -> tuple[tuple[str, Bundle], ...]
 
 
 def select_plan(bundle: Bundle, name: str | None) -> Bundle:
-    """One plan of a bundle as a bundle; the main one for None. Raises UnknownName."""
+    """Return one plan of a bundle as a bundle; the main one for None. Raises UnknownName."""
     views = plans_by_name(bundle.manifest)
     if (name or MAIN) not in views:
         raise UnknownName(f"unknown plan {name!r}, {bundle.name}, it has {', '.join(views)}")
@@ -50,7 +50,7 @@ def select_plan(bundle: Bundle, name: str | None) -> Bundle:
 
 
 def merge_bundles(main: Bundle, others: Sequence[tuple[str, Bundle]]) -> Bundle:
-    """A bundle with more plans, each of `others` a bundle of one; equal files are kept once.
+    """Return a bundle with more plans, each of `others` a bundle of one; equal files are kept once.
 
     Raises BadInput where they do not fit.
     """

@@ -29,7 +29,7 @@ EXPORT_BATCH = 2
 
 
 def export_program(module: nn.Module, examples: tuple[torch.Tensor, ...], name: str) -> Any:
-    """An ExportedProgram whose batch may vary where the network allows it.
+    """Return an ExportedProgram whose batch may vary where the network allows it.
 
     Raises CannotCapture when torch.export refuses the module.
     """
@@ -56,7 +56,7 @@ def export_program(module: nn.Module, examples: tuple[torch.Tensor, ...], name: 
 
 @contextmanager
 def eval_mode(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode inside, every module's own mode afterwards."""
+    """Set evaluation mode inside, every module's own mode afterwards."""
     modes = {m: m.training for m in module.modules()}
     module.eval()
     try:
@@ -67,8 +67,8 @@ def eval_mode(module: nn.Module) -> Iterator[None]:
 
 
 def inline_wrappers(program: Any) -> torch.fx.Graph:
-    """The program's nodes, with blocks that only switch autocast or gradients off written out in
-    place.
+    """Return the program's nodes, with blocks that only switch autocast or gradients off written
+    out in place.
     """
     graph: torch.fx.Graph = program.graph
     for fx_node in list(graph.nodes):
@@ -99,7 +99,7 @@ def inline_wrappers(program: Any) -> torch.fx.Graph:
 
 
 def operator_name(target: Any) -> tuple[str, bool]:
-    """PyTorch's name without the namespace `aten` and the overload `default`.
+    """Return PyTorch's name without the namespace `aten` and the overload `default`.
 
     And whether it wrote in place.
 
@@ -148,7 +148,7 @@ def is_random(target: Any) -> bool:
 
 
 def is_assertion(target: Any) -> bool:
-    """Checks on types and shapes that export leaves behind; they compute nothing."""
+    """Return whether a node is a check on types or shapes that export leaves behind."""
     name = (
         target._schema.name.rpartition("::")[2] if isinstance(target, torch._ops.OpOverload) else ""
     )

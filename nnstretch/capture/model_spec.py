@@ -20,8 +20,8 @@ DEFAULT_INPUT = (1, 3, 224, 224)
 
 
 def load_model(spec: str, seed: int = 0) -> nn.Module:
-    """`torchvision:NAME`, `timm:NAME` or `FILE.py:FACTORY`, each with `?key=value&...` for its
-    factory; or `FILE.onnx`, `FILE.pt2`.
+    """Build the network that a MODEL text names: `torchvision:NAME`, `timm:NAME` or
+    `FILE.py:FACTORY`, each with `?key=value&...` for its factory; or `FILE.onnx`, `FILE.pt2`.
 
     Weights are random but the same every time for a `seed`; a factory in a file may load its own.
     Raises UnknownName, BrokenFile or BadInput with the part of `spec` that is at fault.
@@ -67,7 +67,7 @@ def load_torchvision(name: str, settings: dict[str, Any]) -> nn.Module:
 
 
 def disable_auxiliary_heads(builder: Any) -> dict[str, Any]:
-    """GoogLeNet and Inception carry training-only heads that evaluation never calls."""
+    """Remove the training-only heads of GoogLeNet and Inception, which evaluation never calls."""
     extra = {"init_weights": False} if builder.__name__ in ("googlenet", "inception_v3") else {}
     return {"aux_logits": False, **extra} if extra else {}
 
@@ -85,7 +85,7 @@ def load_timm(name: str, settings: dict[str, Any]) -> nn.Module:
 
 
 def load_from_factory(path: Path, factory: str, settings: dict[str, Any]) -> nn.Module:
-    """Runs the file: a FILE.py is the user's own program, not data.
+    """Run a FILE.py, the user's own program, and call its factory.
 
     Raises UnknownName when file or factory do not exist; BadInput when no module is returned.
     """
@@ -128,14 +128,14 @@ def load_onnx_module(source: str) -> nn.Module:
 
 
 def load_pt2_module(source: str) -> nn.Module:
-    """A program that torch.export saved; its weights and graph, rebuilt as ordinary layers."""
+    """Rebuild the program that torch.export saved as ordinary layers."""
     from nnstretch.capture.pt2_file import read_pt2
 
     return module_from_graph(read_pt2(Path(source)))
 
 
 def module_from_graph(captured: CapturedNetwork) -> nn.Module:
-    """The module of a graph that came from a file.
+    """Return the module of a graph that came from a file.
 
     It remembers the graph, whose module names a new capture would lose.
     """
@@ -165,7 +165,7 @@ def call_factory(what: str, make: Any, settings: dict[str, Any], *args: Any) -> 
 
 
 def default_input(spec: str, module: nn.Module) -> tuple[int, ...]:
-    """The shape a network is made for, batch 1.
+    """Return the shape a network is made for, batch 1.
 
     What timm or the module says of itself, else 1x3x224x224.
     """

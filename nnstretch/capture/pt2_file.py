@@ -76,7 +76,7 @@ MAX_NUMBER_DIGITS = 18
 
 
 def read_pt2(path: Path) -> CapturedNetwork:
-    """The network in a .pt2 file, at the batch it was saved with, 1 where that may vary.
+    """Read the network in a .pt2 file, at the batch it was saved with, 1 where that may vary.
 
     Raises UnknownName, BrokenFile, UnsupportedOp or CannotCapture in one line.
     """
@@ -100,14 +100,16 @@ def read_pt2(path: Path) -> CapturedNetwork:
 
 
 def load_program(data: bytes) -> Any:
-    """Not torch.export.load itself, which falls back to the older format where this fails."""
+    """Load a program without torch.export.load, which falls back to an older format where this
+    fails.
+    """
     from torch.export.pt2_archive._package import load_pt2
 
     return load_pt2(io.BytesIO(data)).exported_programs["model"]
 
 
 def check_archive(data: bytes, path: Path) -> None:
-    """Raises where loading would do more than read numbers."""
+    """Check that loading would do no more than read numbers. Raises where it would."""
     from torch.export.pt2_archive import PT2ArchiveReader
 
     archive = PT2ArchiveReader(io.BytesIO(data))
@@ -184,7 +186,7 @@ def check_names(found: Any, where: str) -> None:
 
 
 def iterate_pairs(content: Any) -> Iterator[tuple[str, Any]]:
-    """Every key and value, at any depth."""
+    """Yield every key and value, at any depth."""
     stack = [content]
     while stack:
         item = stack.pop()
@@ -210,8 +212,8 @@ def check_operators(nodes: Any, where: str) -> None:
 
 
 def check_size_expression(text: Any, where: str) -> None:
-    """A symbolic size is evaluated as Python, so it may be arithmetic of whole numbers and symbols
-    only.
+    """Check that a symbolic size, which is evaluated as Python, is arithmetic of whole numbers and
+    symbols only.
 
     Raises UnsupportedOp when the size is more than arithmetic; BrokenFile when it cannot be parsed.
     """
@@ -257,7 +259,8 @@ def is_arithmetic(tree: ast.expr) -> bool:
 
 
 def check_structure(content: Any, where: str) -> None:
-    """Inputs and outputs are tensors in plain containers; other types name classes to build.
+    """Check that inputs and outputs are tensors in plain containers; other types name classes to
+    build.
 
     Raises UnsupportedOp when a container is not a tuple, list or dict.
     """

@@ -28,7 +28,7 @@ PYTHON_OPERATORS: dict[str, Callable[..., Any]] = {
 
 
 def build(graph: Graph, weights: Mapping[str, torch.Tensor] | None = None) -> fx.GraphModule:
-    """The module a graph describes.
+    """Build the module that a graph describes.
 
     Weights named there are copied in, the rest start as PyTorch starts them.
     """
@@ -51,7 +51,7 @@ def copy_weights(module: nn.Module, graph: Graph, weights: Mapping[str, torch.Te
 
 
 def attribute_path(path: str) -> str:
-    """A weight's path as an attribute path.
+    """Return a weight's path as an attribute path.
 
     Exporters use odd signs, and a module's own methods (`to`) are taken.
     """
@@ -72,6 +72,8 @@ def replace_invalid_characters(name: str) -> str:
 
 
 class ModuleBuilder:
+    """Builder of a torch module from a graph, node by node."""
+
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.root = nn.Module()
@@ -109,7 +111,7 @@ class ModuleBuilder:
         return argument
 
     def fx_node_of(self, name: str) -> fx.Node:
-        """A computed value, or a weight that is read as a tensor."""
+        """Return a computed value, or a weight that is read as a tensor."""
         if name not in self.values:
             weight = self.weights[name]
             path = attribute_path(name)
@@ -131,7 +133,7 @@ class ModuleBuilder:
 
 
 def resolve_operator(node: Node) -> Callable[..., Any]:
-    """The PyTorch function behind an operator's name.
+    """Return the PyTorch function behind an operator's name.
 
     Raises UnsupportedOp when this PyTorch lacks it.
     """
@@ -152,7 +154,7 @@ def resolve_operator(node: Node) -> Callable[..., Any]:
 
 
 def make_layer(node: Node, builder: ModuleBuilder) -> tuple[str, nn.Module, tuple[str, ...]] | None:
-    """The layer of a node, its path and the values it reads.
+    """Return the layer of a node, its path and the values it reads.
 
     None where a plain function call says it better.
     """
@@ -190,7 +192,7 @@ WEIGHT_ARGUMENTS = {
 
 
 def weight_names(node: Node) -> dict[str, str | None]:
-    """Which weight fills which role of a layer, by the argument it is passed as."""
+    """Return which weight fills which role of a layer, by the argument it is passed as."""
     family = "conv" if node.kind.startswith("conv") else node.kind
     roles = WEIGHT_ARGUMENTS.get(family, {})
     found: dict[str, str | None] = {}
@@ -201,8 +203,8 @@ def weight_names(node: Node) -> dict[str, str | None]:
 
 
 def initialize_weight(tensor: torch.Tensor, weight: Weight, readers: tuple[Node, ...]) -> None:
-    """A weight of no layer of its own (shared, or at the top), as PyTorch would start the layer
-    that reads it; else small or 0.
+    """Initialize a weight that no layer owns (shared, or at the top) as PyTorch would start the
+    layer that reads it; else small or 0.
     """
     roles = {
         role for node in readers for role, name in weight_names(node).items() if name == weight.name

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def silence_python() -> Iterator[None]:
-    """Nothing that Python prints, warns of or logs."""
+    """Silence what Python prints, warns of or logs."""
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -30,7 +30,7 @@ def silence_python() -> Iterator[None]:
 
 @contextlib.contextmanager
 def silence_process() -> Iterator[None]:
-    """Nothing on the terminal, whoever writes.
+    """Silence everything on the terminal, whatever writes it.
 
     LiteRT's converters are Python, MLIR and TensorFlow Lite, each with a log of its own.
     """

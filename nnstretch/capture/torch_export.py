@@ -49,7 +49,7 @@ class CapturedNetwork:
 def capture(
     module: nn.Module, example_input: torch.Tensor | tuple[torch.Tensor, ...], name: str = "network"
 ) -> Graph:
-    """The graph of one evaluation-mode forward pass at the shape of `example_input`.
+    """Capture the graph of one evaluation-mode forward pass at the shape of `example_input`.
 
     Raises CannotCapture where the work is no fixed graph of tensors (control flow that looks at
     values).
@@ -72,7 +72,9 @@ def trace(
 def recall_captured(
     module: nn.Module, examples: tuple[torch.Tensor, ...], name: str
 ) -> CapturedNetwork | None:
-    """The graph that a module was built from, at the same shape, with the weights it has now."""
+    """Return the graph that a module was built from, at the same shape, with the weights it has
+    now.
+    """
     graph = getattr(module, "captured_graph", None)
     if not isinstance(graph, Graph) or [tuple(e.shape) for e in examples] != [
         v.spec.shape for v in graph.inputs
@@ -88,7 +90,7 @@ def recall_captured(
 
 
 def read_program(program: Any, batch: int, name: str) -> CapturedNetwork:
-    """An ExportedProgram as a Graph with every varying batch set to `batch`."""
+    """Convert an ExportedProgram to a Graph with every varying batch set to `batch`."""
     reader = ProgramReader(program, batch, name)
     for fx_node in inline_wrappers(program).nodes:
         reader.read_node(fx_node)
@@ -191,7 +193,7 @@ class ProgramReader:
     def to_differentiable(
         self, op: str, args: tuple[Argument, ...]
     ) -> tuple[str, tuple[Argument, ...]]:
-        """PyTorch cannot train through its pure `copy`.
+        """Replace operators that PyTorch cannot train through, such as its pure `copy`.
 
         Of one type, what is written is the source at the target's shape.
         """
@@ -210,8 +212,8 @@ class ProgramReader:
         self.names = {k: new if v == old else v for k, v in self.names.items()}
 
     def write_through(self, fx_node: Any) -> None:
-        """An in-place operator on a slice also writes into the tensor behind it, if that is read
-        again.
+        """Record that an in-place operator on a slice also writes into the tensor behind it, if
+        that is read again.
 
         Raises CannotCapture when the view has no inverse.
         """
@@ -241,15 +243,15 @@ class ProgramReader:
             value = name
 
     def view_chain(self, fx_node: Any) -> list[Any]:
-        """A tensor, the tensor whose memory it shows, and so on to the one that owns it."""
+        """Return a tensor, the tensor whose memory it shows, and so on to the one that owns it."""
         chain = [fx_node]
         while chain[-1].name in self.views:
             chain.append(chain[-1].args[0])
         return chain
 
     def refuse_stale_views(self, fx_node: Any) -> None:
-        """Views that were taken before their tensor is written into would have to change
-        with it.
+        """Refuse views taken before their tensor is written into: they would have to change with
+        it.
 
         Raises CannotCapture when one of them is read later.
         """
@@ -304,7 +306,7 @@ class ProgramReader:
         return True
 
     def add_constant(self, fx_name: str) -> str:
-        """A folded tensor becomes a weight the first time the network reads it."""
+        """Add a folded tensor as a weight, the first time the network reads it."""
         if fx_name not in self.names:
             path, tensor = f"constants.{fx_name}", self.constants[fx_name].clone()
             self.names[fx_name], self.tensors[path], self.specs[path] = (
@@ -374,7 +376,7 @@ class ProgramReader:
 
 
 def live_node_names(nodes: list[Node], outputs: tuple[str, ...]) -> set[str]:
-    """Names of the nodes that an output depends on."""
+    """Return names of the nodes that an output depends on."""
     needed = set(outputs)
     for node in reversed(nodes):
         if node.name in needed:

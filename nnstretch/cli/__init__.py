@@ -57,7 +57,7 @@ def verb_module(verb: str) -> ModuleType:
 
 
 def verb_of(argv: list[str]) -> tuple[str, list[str]]:
-    """The verb, one word or two, and what is left for it."""
+    """Return the verb, one word or two, and the arguments behind it."""
     if " ".join(argv[:2]) in PARTS:
         return " ".join(argv[:2]), argv[2:]
     return argv[0], argv[1:]
@@ -147,7 +147,7 @@ def run_verb(verb: str, argv: list[str]) -> int:
 
 
 def tell(module: ModuleType, result: dict[str, Any], as_json: bool) -> None:
-    """The result on standard output, as JSON or for people.
+    """Print the result on standard output, as JSON or for people.
 
     Raises BadInput where nobody reads it or it has no room.
     """

@@ -1,3 +1,5 @@
+"""Entry point of `python -m nnstretch.cli`."""
+
 import sys
 
 from nnstretch.cli import main

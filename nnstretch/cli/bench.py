@@ -163,7 +163,7 @@ def check(args: argparse.Namespace) -> None:
 def prepare_variants(
     args: argparse.Namespace, tell: Callable[[str, float, float], None]
 ) -> tuple[list[BenchVariant], dict[str, str]]:
-    """Every network in every form that was asked for, and why forms are missing.
+    """Return every network in every form that was asked for, and why forms are missing.
 
     A form that was asked for alone may not be.
     """
@@ -197,7 +197,7 @@ def prepare_variants(
 
 
 def requested_forms(args: argparse.Namespace, given: Bundle | None) -> list[tuple[str, str, bool]]:
-    """Backend, format and whether int8, of every form.
+    """Return backend, format and whether int8, of every form.
 
     Raises BadInput where the bundle is none of them.
     """
@@ -227,7 +227,8 @@ def _given_forms(args: argparse.Namespace) -> Bundle | None:
 def exported_pair(
     subject: LoadedModel, args: argparse.Namespace, format: str, int8: bool, given: Bundle | None
 ) -> tuple[Bundle, Bundle, float | None]:
-    """The original as one sub-graph, the branches, both in one format, and how loud the fainter is.
+    """Return the original as one sub-graph, the branches, both in one format, and how loud the
+    fainter is.
 
     Raises Mismatch, UnsupportedOp and BadInput as `export` does.
     """
@@ -305,7 +306,7 @@ def run_competition(
     args: argparse.Namespace,
     tell: Callable[[str, float, float], None],
 ) -> list[BenchResult]:
-    """All contenders of all variants in the same rounds."""
+    """Return all contenders of all variants in the same rounds."""
     from contextlib import ExitStack
 
     from nnstretch.bench.contenders import Contenders

@@ -44,7 +44,8 @@ class CalibrationImages:
 def open_calibration(
     what: str, images: int, input_shape: tuple[int, ...], seed: int = 0
 ) -> CalibrationImages:
-    """`what` is a folder of images, at any depth, or a recipe (its training images).
+    """Open calibration images; `what` is a folder of images, at any depth, or a recipe (its
+    training images).
 
     Which ones are drawn by the seed.
 

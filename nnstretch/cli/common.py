@@ -56,7 +56,9 @@ def is_plan(spec: str) -> bool:
 
 
 def load_model_argument(spec: str, input_shape: tuple[int, ...] | None = None) -> LoadedModel:
-    """Raises UnknownName, BrokenFile, BadInput, BadPlan or CannotCapture with the culprit."""
+    """Load the network that MODEL names. Raises UnknownName, BrokenFile, BadInput, BadPlan or
+    CannotCapture.
+    """
     import torch
 
     from nnstretch.capture import default_input, load_model
@@ -86,7 +88,7 @@ def load_soc_of(name: str) -> Soc:
 
 
 def warn_uncalibrated(result: dict[str, Any], console: Any) -> None:
-    """Every table of a chip that nobody measured says so."""
+    """Warn that nobody measured this chip, above every table of it."""
     if result.get("calibrated") is False:
         console.print(
             "[yellow]this chip is not calibrated: numbers derive from public"
@@ -95,7 +97,7 @@ def warn_uncalibrated(result: dict[str, Any], console: Any) -> None:
 
 
 def shape_of(text: str) -> tuple[int, ...]:
-    """`1,3,224,224` as an argparse type. Raises ArgumentTypeError when the text is no shape."""
+    """Parse `1,3,224,224`. Raises ArgumentTypeError when the text is no shape."""
     try:
         shape = tuple(int(part) for part in text.replace("x", ",").split(","))
     except ValueError:
@@ -117,7 +119,7 @@ def names_of(text: str) -> tuple[str, ...]:
 
 
 def quantity(text: str | None, original: float, option: str, otherwise: float) -> float:
-    """`1.6e9` is absolute, `0.885x` a share of the original's. Raises BadInput."""
+    """Parse a limit: `1.6e9` is absolute, `0.885x` a share of the original's. Raises BadInput."""
     if text is None:
         return otherwise
     try:
@@ -152,8 +154,8 @@ def add_fallback(parser: argparse.ArgumentParser) -> None:
 
 
 def check_writable(path: str | Path | None, *sources: str | Path | None) -> Path | None:
-    """An output path that can be written and is none of the command's inputs, checked before any
-    long work. Raises BadInput.
+    """Check that an output path can be written and is none of the command's inputs, before any long
+    work. Raises BadInput.
     """
     if path is None:
         return None
@@ -185,7 +187,7 @@ def is_same(out: Path, source: str) -> bool:
 
 @contextmanager
 def progress_stages(ticking: bool = False) -> Iterator[Any]:
-    """A bar on standard error, where that is a terminal, for work of several stages.
+    """Show a bar on standard error, where that is a terminal, for work of several stages.
 
     Yields a function of (what, done, total).
 
@@ -226,7 +228,7 @@ def progress_stages(ticking: bool = False) -> Iterator[Any]:
 
 @contextmanager
 def progress(label: str) -> Iterator[Any]:
-    """`stages` for work of one stage.
+    """Show a bar for work of one stage.
 
     Yields a function of (done, total), further arguments are ignored.
     """

@@ -19,6 +19,8 @@ Backslashes before it would be taken for an escape.
 
 
 class Terminal(Console):
+    """Console that prints text from files as it is, without reading markup from it."""
+
     def render_str(self, text: str, *, markup: bool | None = None, **how: Any) -> Text:
         """Render text without reading markup from it."""
         if markup or (markup is None and self._markup):

@@ -166,7 +166,7 @@ def check(args: argparse.Namespace) -> None:
 
 
 def export_request(args: argparse.Namespace) -> ExportRequest:
-    """The network with its weights, and what it is predicted to take.
+    """Return the network with its weights, and what it is predicted to take.
 
     Raises BadInput when --processor is given with a plan.
     """
@@ -248,7 +248,7 @@ def rows_of(manifest: Manifest, predicted: bool) -> list[dict[str, Any]]:
 
 
 def load_weights_into(subject: Any, plan: Any, weights: str | None, stretch: Any) -> Any:
-    """The stretched module with the weights asked for: of a plan its own.
+    """Return the stretched module with the weights asked for: of a plan its own.
 
     Of a network the original's, which it inherits.
     """

@@ -73,7 +73,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def stretched_graph(subject: Any) -> Any:
-    """A plan is inspected as the branched network it makes."""
+    """Return the branched network that a plan makes."""
     import torch
 
     from nnstretch.capture.torch_export import capture

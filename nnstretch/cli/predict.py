@@ -132,7 +132,9 @@ def network(
 def kernel_rows(
     graphs: Sequence[tuple[Any, tuple[str, ...]]], pricer: CostModel
 ) -> list[dict[str, Any]]:
-    """One row a kernel and processor, as its backend fuses them; what is uncovered has no row."""
+    """Return one row a kernel and processor, as its backend fuses them; what is uncovered has no
+    row.
+    """
     rows: list[dict[str, Any]] = []
     for graph, name in ((graph, name) for graph, names in graphs for name in names):
         for kernel in pricer.fuse_kernels(graph, name):

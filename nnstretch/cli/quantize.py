@@ -59,7 +59,9 @@ class TrainedNetwork:
     dataset: Dataset
 
     def read(self, images: Images, indices: list[int], aloud: bool = True) -> Batches:
-        """Images as the network sees them, with their labels; `aloud`, what is skipped is named."""
+        """Read images as the network sees them, with their labels; `aloud`, what is skipped is
+        named.
+        """
         from nnstretch.train.data import prepare_images
 
         for first in range(0, len(indices), READ_IMAGES):
@@ -210,7 +212,7 @@ def check_settings(args: argparse.Namespace) -> None:
 def network(
     recipe: Recipe, plan_file: str | None, model: str | None, weights: str
 ) -> tuple[nn.Module, str]:
-    """The trained network in evaluation mode, and what to call it."""
+    """Return the trained network in evaluation mode, and what to call it."""
     from nnstretch.capture import load_model
     from nnstretch.train import load_weights
 
@@ -226,8 +228,8 @@ def network(
 
 
 def select_images(available: int, wanted: int | None, seed: int) -> list[int]:
-    """Which images: all of them in order, or a draw that depends on the seed alone, in ascending
-    order.
+    """Return which images: all of them in order, or a draw that depends on the seed alone, in
+    ascending order.
     """
     if wanted is None or wanted >= available:
         return list(range(available))
@@ -235,7 +237,7 @@ def select_images(available: int, wanted: int | None, seed: int) -> list[int]:
 
 
 def convert_network(trained: TrainedNetwork, calibration: int, tell: Tell) -> tuple[bytes, bytes]:
-    """Float32 and int8."""
+    """Convert the network to float32 and int8."""
     from nnstretch.export.litert.convert import to_int8, to_litert
 
     tell("converting", 0, 1)
@@ -251,7 +253,7 @@ def convert_network(trained: TrainedNetwork, calibration: int, tell: Tell) -> tu
 
 
 def shuffle_batches(indices: list[int], seed: int) -> list[int]:
-    """Ranges are moving averages, so the last images count most.
+    """Return batches in random order: ranges are moving averages, so the last images count most.
 
     They must not all be of one class.
     """
@@ -259,7 +261,7 @@ def shuffle_batches(indices: list[int], seed: int) -> list[int]:
 
 
 def check_fit(trained: TrainedNetwork, example: torch.Tensor) -> None:
-    """One image through the network before minutes are spent on it. Raises BadInput."""
+    """Send one image through the network before minutes are spent on it. Raises BadInput."""
     import torch
 
     wanted = (1, len(trained.dataset.classes))
@@ -281,7 +283,7 @@ def check_fit(trained: TrainedNetwork, example: torch.Tensor) -> None:
 def check_accuracy(
     trained: TrainedNetwork, plain: bytes, small: bytes, wanted: int | None, tell: Tell
 ) -> AccuracyCheck:
-    """All three on held-out images, one at a time as they will run.
+    """Judge PyTorch, float32 and int8 on held-out images, one at a time as they will run.
 
     Raises Mismatch where the float file computes something else.
     """
@@ -316,7 +318,7 @@ def check_accuracy(
 def scores(
     module: nn.Module, runners: Sequence[LiteRTRunner], images: torch.Tensor
 ) -> Iterator[np.ndarray]:
-    """[images, classes] of PyTorch, then of each runner."""
+    """Yield the scores [images, classes] of PyTorch, then of each runner."""
     import torch
 
     with torch.inference_mode():
@@ -326,7 +328,7 @@ def scores(
 
 
 def largest_difference(expected: np.ndarray, actual: np.ndarray) -> float:
-    """Largest absolute difference; infinite where a number is none."""
+    """Return largest absolute difference; infinite where a number is none."""
     error = float(np.abs(expected - actual).max())
     return error if math.isfinite(error) else math.inf
 
@@ -356,7 +358,7 @@ def refuse_drop(check: AccuracyCheck, max_drop: float, name: str) -> None:
 
 
 def write_both(out: Path, small: bytes, beside: Path, plain: bytes) -> None:
-    """Both are complete before either takes its name."""
+    """Write both files; both are complete before either takes its name."""
     from nnstretch.files.atomic import atomic_write
 
     with atomic_write(out) as aside, atomic_write(beside) as aside_float:

@@ -126,7 +126,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def refuse_own_input(out: Path, files: Mapping[str, str | None]) -> None:
-    """Raises BadInput where a training that begins would take the place of what it begins from."""
+    """Refuse a training that would take the place of what it begins from. Raises BadInput."""
     from nnstretch.train.callbacks import RESULT_FILES
 
     replaced = [path for name in RESULT_FILES if (path := out / name).is_file()]
@@ -158,7 +158,7 @@ def planned_model(plan_file: str) -> str:
 
 
 def describe_file(file: str) -> str:
-    """A file that was read, by its name and its content."""
+    """Return a file that was read, by its name and its content."""
     with Path(file).open("rb") as stream:
         return f"{file}, sha256 {hashlib.file_digest(stream, 'sha256').hexdigest()}"
 
@@ -220,7 +220,7 @@ def networks(
 
 
 def started_or_loaded(recipe: Recipe, weights: str | None) -> nn.Module:
-    """The recipe's network with the weights of a file, or with those that it starts from."""
+    """Return the recipe's network with the weights of a file, or with those that it starts from."""
     from nnstretch.capture import load_model
     from nnstretch.train import load_weights
     from nnstretch.train.branched_start import initialize_network, refuse_lost_weights
@@ -279,7 +279,7 @@ def load_weighted(model: str, weights: str) -> nn.Module:
 def build_branched(
     recipe: Recipe, plan_file: str, weights: str | None, teacher: str | None, aloud: bool
 ) -> tuple[nn.Module, nn.Module | None]:
-    """--weights may be the original's, which are inherited, or the branched network's own.
+    """Build the branched network; --weights may be the original's, which are inherited, or its own.
 
     --teacher is always the original's.
 

@@ -40,7 +40,9 @@ def segment_json(cost: SegmentCost, branches: tuple[Any, ...], merge: str) -> di
 
 
 def segments_json(trial: Trial, lowered: Any) -> list[dict[str, Any]]:
-    """`lowered` is the Stretched of the same plan, whose branches have every number filled in."""
+    """Return the segments as JSON data; `lowered` is of the same plan, whose branches have every
+    number filled in.
+    """
     return [
         segment_json(cost, tuple(b.branch for b in segment.branches), segment.segment.merge)
         for cost, segment in zip(trial.segments, lowered.segments, strict=True)

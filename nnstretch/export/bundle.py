@@ -62,7 +62,7 @@ def export(
 def export_bundle(
     request: ExportRequest, path: Path | str, also: Sequence[tuple[str, Bundle]] = ()
 ) -> ExportedBundle:
-    """`export`, with what a manifest does not say.
+    """Export a bundle, and return it with what a manifest does not say.
 
     `also` are named bundles whose plans are added as alternatives. Raises BadInput, too.
     """

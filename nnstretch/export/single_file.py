@@ -40,7 +40,7 @@ class SingleFile:
 
 
 def format_of(path: Path | str) -> str:
-    """Which format a file's name asks for. Raises BadInput."""
+    """Return which format a file's name asks for. Raises BadInput."""
     for name, suffix in FORMATS.items():
         if Path(path).suffix == suffix:
             return name

@@ -22,7 +22,8 @@ class Runner(Protocol):
     holds.
     """
 
-    def run(self, *inputs: np.ndarray) -> np.ndarray: ...
+    def run(self, *inputs: np.ndarray) -> np.ndarray:
+        """Run one inference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class ExportedFiles:
 
 
 def onnx_files(request: ExportRequest, drafts: Sequence[SubgraphSpec]) -> ExportedFiles:
-    """Raises UnsupportedOp where ONNX lacks an operator."""
+    """Export sub-graphs as ONNX. Raises UnsupportedOp where ONNX lacks an operator."""
     values = reference_tensors(drafts, request.example)
     ports = {
         name: Port(name, spec_of(value), "NCHW" if value.dim() == 4 else "")
@@ -60,7 +61,7 @@ def onnx_files(request: ExportRequest, drafts: Sequence[SubgraphSpec]) -> Export
 
 
 def litert_files(request: ExportRequest, drafts: Sequence[SubgraphSpec]) -> ExportedFiles:
-    """Float32.
+    """Export sub-graphs as float32 LiteRT.
 
     Raises UnsupportedOp where LiteRT lacks an operator, Mismatch where a merge is no copy.
     """
@@ -107,7 +108,9 @@ def file_description(notes: Mapping[str, str]) -> str:
 
 
 def check_merges(made: ExportedFiles, drafts: Sequence[SubgraphSpec]) -> None:
-    """Every merge writes exactly what it reads, for numbers of all magnitudes. Raises Mismatch."""
+    """Check that every merge writes exactly what it reads, for numbers of all magnitudes. Raises
+    Mismatch.
+    """
     for draft in drafts:
         if draft.branch is None:
             shapes = [made.tested[0][source].shape for source in draft.sources]
@@ -124,7 +127,7 @@ def check_merges(made: ExportedFiles, drafts: Sequence[SubgraphSpec]) -> None:
 
 
 def random_for_port(port: Port, shape: tuple[int, ...], seed: int) -> np.ndarray:
-    """Float32 in PyTorch's order that a port can hold; drawn."""
+    """Return random float32 in PyTorch's order that a port can hold."""
     generator = np.random.default_rng(seed)
     if not port.scale:
         return generator.standard_normal(shape).astype(np.float32)

@@ -27,7 +27,8 @@ class SegmentModule(Protocol):
     axis: int
     branches: nn.ModuleList
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor: ...
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Compute the sub-graph's outputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +132,12 @@ class SubgraphSpec:
         return "merge" if self.branch is None else "branch"
 
     def __call__(self, *inputs: torch.Tensor) -> torch.Tensor:
+        """Compute the sub-graph's outputs."""
         return torch.cat(inputs, self.axis) if self.branch is None else self.branch(*inputs)
 
 
 def subgraph_specs(request: ExportRequest) -> tuple[SubgraphSpec, ...]:
-    """Every sub-graph of the network, in an order in which they can run."""
+    """Return every sub-graph of the network, in an order in which they can run."""
     drafts: list[SubgraphSpec] = []
     for number, (meeting, segment) in enumerate(
         zip(request.segments, request.plan.segments, strict=True)
@@ -219,8 +221,8 @@ def metadata_of(
 
 
 def reference_tensors(drafts: Sequence[SubgraphSpec], x: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Everything that flows between sub-graphs when the module runs on `x`, the input and the
-    output among it.
+    """Return everything that flows between sub-graphs when the module runs on `x`, the input and
+    the output among it.
     """
     values = {drafts[0].sources[0]: x}
     for draft in drafts:

@@ -38,8 +38,8 @@ def verify_files(
     name: str,
     least_db: float | None = None,
 ) -> ExportErrors:
-    """Raises Mismatch where float files differ by more than rounding, or int8 drowns in its noise
-    (`loud_enough`).
+    """Compare files with the module. Raises Mismatch where float files differ by more than
+    rounding, or int8 drowns in its noise.
     """
     judge = max_abs_difference if int8 else check_close
     start, end = drafts[0].sources[0], drafts[-1].target
@@ -69,7 +69,9 @@ def check_snr(
     name: str,
     least_db: float | None = None,
 ) -> float:
-    """Signal-to-noise ratio in decibels. Raises Mismatch below the least, or MIN_SNR_DB."""
+    """Return the signal-to-noise ratio in decibels. Raises Mismatch below the least, or
+    MIN_SNR_DB.
+    """
     ratio_db, least_db = (
         snr_db(np.stack(expected), np.stack(actual)),
         MIN_SNR_DB if least_db is None else least_db,
@@ -83,7 +85,9 @@ def check_snr(
 
 
 def snr_db(expected: np.ndarray, actual: np.ndarray) -> float:
-    """10 log10 of the power of `expected` over that of the difference, within 200 either way."""
+    """Return 10 log10 of the power of `expected` over that of the difference, within 200 either
+    way.
+    """
     signal = float(np.square(expected, dtype=np.float64).sum())
     noise = float(np.square(expected.astype(np.float64) - actual).sum())
     if noise == 0:

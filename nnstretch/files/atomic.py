@@ -82,7 +82,7 @@ def read_complete_lines(path: Path) -> list[str]:
 
 
 def parse_json_line(line: str, path: Path, at: int) -> dict[str, Any]:
-    """The JSON object that is line number `at` of a journal. Raises BrokenFile."""
+    """Parse line number `at` of a journal as a JSON object. Raises BrokenFile."""
     try:
         data = json.loads(line)
     except (ValueError, RecursionError) as error:

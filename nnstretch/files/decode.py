@@ -20,7 +20,7 @@ LARGEST_BYTES = 64 * 2**20
 
 
 def read_json(path: Path) -> Any:
-    """Raises BrokenFile where there is no file or no JSON in it."""
+    """Read a JSON file. Raises BrokenFile where there is no file or no JSON in it."""
     try:
         if (size_bytes := path.stat().st_size) > LARGEST_BYTES:
             raise BrokenFile(f"{size_bytes} bytes, {path}, needed are at most {LARGEST_BYTES}")
@@ -36,7 +36,7 @@ def read_json(path: Path) -> Any:
 
 
 def require_format(data: Any, path: Path, formats: Sequence[int]) -> int:
-    """Raises BrokenFile for a file of another format."""
+    """Check the format of a file. Raises BrokenFile for another one."""
     found = data.get("format") if isinstance(data, dict) else None
     if isinstance(data, dict) and "format" not in data:
         raise BrokenFile(
@@ -51,7 +51,9 @@ def require_format(data: Any, path: Path, formats: Sequence[int]) -> int:
 
 
 def require_keys(data: Any, names: tuple[str, ...], where: str) -> dict[str, Any]:
-    """An object with exactly these keys. Raises BrokenFile when a key is missing or unknown."""
+    """Return an object with exactly these keys. Raises BrokenFile when a key is missing or
+    unknown.
+    """
     if not isinstance(data, dict):
         raise BrokenFile(
             f"a {type(data).__name__}, {where}, needed is an object with {', '.join(names)}"
@@ -66,7 +68,7 @@ def require_keys(data: Any, names: tuple[str, ...], where: str) -> dict[str, Any
 def number(
     data: Mapping[str, Any], key: str, where: str, least: float = 0.0, most: float = math.inf
 ) -> float:
-    """A finite one. Raises BrokenFile when it is none, or out of range."""
+    """Return a finite number of an object. Raises BrokenFile when it is none, or out of range."""
     if is_number(value := data[key]) and least <= value <= most:
         return float(value)
     limit = f"at least {least:g}" if most == math.inf else f"{least:g} to {most:g}"
@@ -76,7 +78,7 @@ def number(
 def numbers(
     data: Mapping[str, Any], key: str, where: str, most: int, least: float = -1e300
 ) -> tuple[float, ...]:
-    """A list of at most so many finite ones.
+    """Return a list of at most so many finite numbers.
 
     Raises BrokenFile when it is none, or an entry is out of range.
     """
@@ -115,7 +117,7 @@ def integers(data: Mapping[str, Any], key: str, where: str, most: int) -> tuple[
 
 
 def is_number(value: Any) -> bool:
-    """Neither infinite nor too large to compute with."""
+    """Return whether a value is a number, neither infinite nor too large to compute with."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return abs(value) <= 1e300  # false for NaN, and no overflow for integers of any length
@@ -165,7 +167,7 @@ def items(data: Mapping[str, Any], key: str, where: str, most: int = 1000) -> li
 
 
 def shorten(value: Any) -> str:
-    """Enough of it to find the place in the file, on one line."""
+    """Return enough of a value to find the place in the file, on one line."""
     try:
         shown = repr(value)
     except (ValueError, RecursionError):  # an integer of thousands of digits

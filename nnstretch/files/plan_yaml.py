@@ -44,8 +44,8 @@ MERGES = ("concat", "project")
 
 
 def read_plan(path: str | Path) -> Plan:
-    """Raises UnknownName for a missing file, BrokenFile for one that is no plan, BadPlan for
-    impossible numbers.
+    """Read a plan file. Raises UnknownName for a missing file, BrokenFile for one that is no plan,
+    BadPlan for impossible numbers.
     """
     path = Path(path)
     try:
@@ -63,7 +63,7 @@ def parse_plan(text: str, where: str) -> Plan:
 
 
 def short_repr(value: Any) -> str:
-    """A value as a message shows it: short, on one line, however large or deep it is."""
+    """Return a value as a message shows it: short, on one line, however large or deep it is."""
     short = Repr()
     short.maxlevel, short.maxstring, short.maxother = 2, 60, 60
     return one_line(short.repr(value))
@@ -218,7 +218,7 @@ def string(table: dict[str, Any], key: str, where: str) -> str:
 
 
 def plan_text(plan: Plan) -> str:
-    """YAML that reads back as the same plan; what says nothing is left out."""
+    """Return YAML that reads back as the same plan; defaults are left out."""
     merges = [segment.merge for segment in plan.segments]
     merge = max(MERGES, key=merges.count)
     data: dict[str, Any] = {"format": FORMAT, "model": plan.model, "input": list(plan.input_shape)}
@@ -235,7 +235,9 @@ def plan_text(plan: Plan) -> str:
 
 
 def row_of(segment: Segment, start: str, merge: str) -> dict[str, Any]:
-    """A segment as the file spells it; `segment_data` is the form that leaves nothing out."""
+    """Return a segment as the file spells it; `segment_data` is the form that leaves nothing
+    out.
+    """
     data: dict[str, Any] = {"start": segment.start} if segment.start != start else {}
     data["end"] = segment.end
     if segment.merge != merge:

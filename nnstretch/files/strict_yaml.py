@@ -17,7 +17,7 @@ class UniqueKeyLoader(yaml.SafeLoader):
     """PyYAML's safe loader, which keeps the last of equal keys, but for that."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """Construct a mapping; refuse a key that is there twice.
+        """Return construct a mapping; refuse a key that is there twice.
 
         Raises ConstructorError when a key is there twice.
         """
@@ -33,7 +33,7 @@ class UniqueKeyLoader(yaml.SafeLoader):
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """Raises BrokenFile that names `where` and the line."""
+    """Parse YAML without duplicate keys. Raises BrokenFile that names `where` and the line."""
     try:
         return yaml.load(text, Loader=UniqueKeyLoader)
     except yaml.YAMLError as error:

@@ -36,7 +36,7 @@ class SegmentRange:
 def group_segments(
     trial: Trial, soc: Soc, host: str, stages: int | None
 ) -> tuple[SegmentRange, ...]:
-    """The division with the fastest slowest stage, no processor in two; exact.
+    """Return the division with the fastest slowest stage, no processor in two; exact.
 
     Raises NoPlan where every one shares processors.
 
@@ -76,8 +76,8 @@ def processors_used(cost: SegmentCost, host: str) -> frozenset[str]:
 
 
 def with_contention(manifest: Manifest, trial: Trial, soc: Soc, host: str) -> Manifest:
-    """A plan's bundle with the times that its branches take while all processors of the pipeline
-    compute, as `busy_us` has them.
+    """Return a plan's bundle with the times that its branches take while all processors of the
+    pipeline compute, as `busy_us` has them.
     """
     together = frozenset[str]().union(*(processors_used(cost, host) for cost in trial.segments))
 
@@ -110,7 +110,7 @@ def contention_of(cost: SegmentCost, soc: Soc, together: frozenset[str]) -> floa
 
 
 def busy_time_us(cost: SegmentCost, soc: Soc, together: frozenset[str]) -> float:
-    """A segment while all processors of the pipeline compute, not its own alone."""
+    """Return a segment while all processors of the pipeline compute, not its own alone."""
     factor = contention_of(cost, soc, together)
     slowest = max(
         branch.transfer_in_us + factor * branch.compute_us + branch.transfer_out_us
@@ -122,7 +122,7 @@ def busy_time_us(cost: SegmentCost, soc: Soc, together: frozenset[str]) -> float
 def best_grouping(
     times_us: Sequence[float], used: Sequence[frozenset[str]], count: int
 ) -> tuple[float, tuple[int, ...]]:
-    """Smallest bottleneck and where stages end; infinite where there is none."""
+    """Return smallest bottleneck and where stages end; infinite where there is none."""
 
     @cache
     def rest(first: int, taken: frozenset[str], left: int) -> tuple[float, tuple[int, ...]]:
@@ -148,7 +148,7 @@ def pipeline_of(
     capacity: int = DEFAULT_CAPACITY,
     cores: Mapping[str, tuple[int, ...]] | None = None,
 ) -> PipelineSpec:
-    """The pipeline of a branched bundle; `cores` by stage, where it is bound to some."""
+    """Return the pipeline of a branched bundle; `cores` by stage, where it is bound to some."""
     members = [
         tuple(sub.name for sub in manifest.subgraphs if run.first <= sub.segment < run.last)
         for run in runs

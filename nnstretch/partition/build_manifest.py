@@ -49,7 +49,7 @@ class ModuleFile:
 
 
 def chain_module_graph(pieces: Sequence[Graph], outputs: Sequence[str]) -> ModuleGraph:
-    """A network's own links.
+    """Return the links of a network's own stages.
 
     Who writes a value feeds everyone who reads it, and `outputs` leave in their order.
 
@@ -80,7 +80,7 @@ def chain_module_graph(pieces: Sequence[Graph], outputs: Sequence[str]) -> Modul
 
 
 def module_from_graph(name: str, graph: Graph, params: Sequence[TensorDecl] = ()) -> Module:
-    """A graph as a module: its inputs and outputs under their own names."""
+    """Return a graph as a module: its inputs and outputs under their own names."""
     specs = graph.specs()
     inputs = tuple(TensorDecl(value.name, value.spec) for value in graph.inputs)
     return Module(
@@ -94,7 +94,7 @@ def module_from_graph(name: str, graph: Graph, params: Sequence[TensorDecl] = ()
 def with_parameter_groups(
     links: ModuleGraph, params: Mapping[str, Sequence[TensorDecl]]
 ) -> ModuleGraph:
-    """A parameter group for each module that has parameters left, called as the module."""
+    """Return a parameter group for each module that has parameters left, called as the module."""
     modules = tuple(
         replace(module, params=tuple(params.get(module.name, ()))) for module in links.modules
     )
@@ -108,7 +108,7 @@ def with_parameter_groups(
 
 
 def add_python_stages(links: ModuleGraph, before: str = "", after: str = "") -> ModuleGraph:
-    """Python stages around a pipeline.
+    """Add Python stages around a pipeline.
 
     One takes an item of any kind and feeds all inputs, one makes all outputs a result of any kind.
     """
@@ -148,7 +148,7 @@ def add_python_stages(links: ModuleGraph, before: str = "", after: str = "") -> 
 
 
 def tensor_names(links: ModuleGraph) -> dict[Endpoint, str]:
-    """A name for everything that flows.
+    """Return a name for everything that flows.
 
     Pipeline inputs keep theirs, outputs of modules too where it is free.
     """
@@ -174,7 +174,7 @@ def build_manifest(
     soc: str | None,
     error: float = 0.0,
 ) -> tuple[Manifest, dict[str, bytes]]:
-    """The manifest, and its files by their names in the bundle.
+    """Return the manifest, and its files by their names in the bundle.
 
     Raises BadInput where links and files do not fit.
     """
@@ -245,7 +245,7 @@ def subgraph_of(
     makes: Sequence[str],
     number: int,
 ) -> tuple[Subgraph, bytes]:
-    """A module's file with its ends named as the pipeline's tensors.
+    """Return a module's file with its ends named as the pipeline's tensors.
 
     Raises BadInput when the file is missing, or has other inputs and outputs.
     """
@@ -319,7 +319,9 @@ def outputs_of(links: ModuleGraph, names: Mapping[Endpoint, str]) -> tuple[str, 
 
 
 def parameter_groups(links: ModuleGraph, files: Mapping[str, bytes]) -> tuple[ParameterGroup, ...]:
-    """Raises BadInput where a file does not hold a parameter as it is."""
+    """Find the parameters of groups in files. Raises BadInput where a file does not hold a
+    parameter as it is.
+    """
     found = [
         (s.name, t.owner) for s, t in links.connections if s.owner == PIPELINE and s.kind == "param"
     ]
@@ -350,7 +352,8 @@ def locate_parameter(
 def manifest_of(
     pipeline: PipelineSpec, subs: tuple[Subgraph, ...], model: str, soc: str | None, error: float
 ) -> Manifest:
-    """Inputs and outputs are those of the sub-graphs together.
+    """Return the manifest of several modules; its inputs and outputs are those of the sub-graphs
+    together.
 
     What enters them from elsewhere, and what someone else needs.
     """

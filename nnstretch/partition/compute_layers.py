@@ -11,7 +11,7 @@ INTENSIVE = WEIGHTED | {"matmul", "bmm", "mm", "addmm", "einsum", "scaled_dot_pr
 
 
 def compute_layers(graph: Graph) -> tuple[int, ...]:
-    """The compute layer of every node.
+    """Return the compute layer of every node.
 
     A compute-intensive operator with the cheap ones that follow, divided further at cuts.
 

@@ -40,7 +40,8 @@ class PipelineConfig:
         self.links = links or ModuleGraph()
 
     def __getitem__(self, key: Module | str) -> ModuleHandle | Ends:
-        """A module, named by its first use; or `input`, `output`, `param_group` of the pipeline.
+        """Return a module, named by its first use; or `input`, `output`, `param_group` of the
+        pipeline.
 
         Raises UnknownName, BadInput.
         """
@@ -57,8 +58,8 @@ class PipelineConfig:
         return to_text(self.links)
 
     def pipe_input(self, name: str, spec: TensorSpec | None = None) -> EndpointHandle:
-        """An input that must be connected before the pipeline is complete, with its type where one
-        is given. Raises BadInput where it has another.
+        """Declare an input that must be connected before the pipeline is complete, with its type
+        where one is given. Raises BadInput where it has another.
         """
         handle = self._declared(self._named("input", name))
         known = dict(self.links.specs).get(name)
@@ -79,7 +80,7 @@ class PipelineConfig:
         return handle
 
     def pipe_output(self, index: int) -> EndpointHandle:
-        """An output that must be bound before the pipeline is complete."""
+        """Declare an output that must be bound before the pipeline is complete."""
         return self._declared(self._named("output", index))
 
     def get_mod_idx(self, module: Module) -> int:
@@ -92,14 +93,14 @@ class PipelineConfig:
         return names.index(module.name)
 
     def get_config(self) -> dict[str, Any]:
-        """Everything as a dictionary.
+        """Return everything as a dictionary.
 
         Raises BadInput that names every end that is not connected.
         """
         return to_dict(self.links)
 
     def complete(self) -> ModuleGraph:
-        """The frozen links, once nothing is missing. Raises BadInput."""
+        """Return the frozen links, once nothing is missing. Raises BadInput."""
         return require_complete(self.links)
 
     def _known(self, module: Module) -> Module:

@@ -92,7 +92,7 @@ def export_partition(
 def module_graph_of(
     partition: Partition, files: list[SectionFile], outfit: StageOptions
 ) -> ModuleGraph:
-    """The network's own links with processors, parameter groups and Python stages."""
+    """Return the network's own links with processors, parameter groups and Python stages."""
     settings = {
         f"s{number}": ModuleSettings(
             tuple(share.processor for share in stage.shares),
@@ -122,7 +122,7 @@ def files_of(
     given: Mapping[str, torch.Tensor],
     tell: Progress,
 ) -> list[SectionFile]:
-    """Every stage's file, in order; each module is given what those before it wrote."""
+    """Export every stage's file, in order; each module is given what those before it wrote."""
     values, files = dict(given), list[SectionFile]()
     for number, (piece, stage) in enumerate(zip(partition.pieces, partition.stages, strict=True)):
         tell(number, len(partition.pieces), f"stage {number}")
@@ -170,7 +170,7 @@ def module_file(file: SectionFile, stage: StageCost) -> ModuleFile:
 
 
 def outputs_of(network: nn.Module, inputs: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
-    """Every tensor that a network returns, in the order in which capture lists them."""
+    """Return every tensor that a network returns, in the order in which capture lists them."""
     training = network.training
     network.eval()
     try:
@@ -182,7 +182,7 @@ def outputs_of(network: nn.Module, inputs: tuple[torch.Tensor, ...]) -> list[tor
 
 
 def example_inputs(graph: Graph, seed: int) -> dict[str, torch.Tensor]:
-    """Standard normal numbers, or small counts where an input holds integers."""
+    """Return standard normal numbers, or small counts where an input holds integers."""
     generator = torch.Generator().manual_seed(seed)
     return {value.name: random_input(value.spec, generator) for value in graph.inputs}
 

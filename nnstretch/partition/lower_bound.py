@@ -10,7 +10,8 @@ STEPS = 400
 
 
 def bottleneck_bound_us(table: StageCostTable, replicas: bool) -> float:
-    """The larger of the heaviest layer on its fastest processor, and all work divided at will.
+    """Return the larger of the heaviest layer on its fastest processor, and all work divided at
+    will.
 
     Copies and contention left out.
 

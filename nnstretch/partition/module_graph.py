@@ -100,7 +100,7 @@ class ModuleGraph:
 
 
 def spec_of(links: ModuleGraph, end: Endpoint) -> TensorSpec | None:
-    """Type of a tensor's end; None where any object may pass, or nobody said yet."""
+    """Return type of a tensor's end; None where any object may pass, or nobody said yet."""
     if end.owner != PIPELINE:
         module = links.module(end.owner)
         return next(
@@ -117,7 +117,7 @@ def spec_of(links: ModuleGraph, end: Endpoint) -> TensorSpec | None:
 
 
 def with_connection(links: ModuleGraph, source: Endpoint, target: Endpoint) -> ModuleGraph:
-    """With one connection more.
+    """Return the links with one connection more.
 
     Raises BadInput with the rule that it breaks; `links` stays as it is.
     """
@@ -127,7 +127,7 @@ def with_connection(links: ModuleGraph, source: Endpoint, target: Endpoint) -> M
 
 
 def connection_error(links: ModuleGraph, source: Endpoint, target: Endpoint) -> str | None:
-    """Why a connection is refused, or None."""
+    """Return why a connection is refused, or None."""
     return (
         endpoint_error(source, target)
         or already_connected(links, source, target)
@@ -165,7 +165,9 @@ def endpoint_error(source: Endpoint, target: Endpoint) -> str | None:
 
 
 def already_connected(links: ModuleGraph, source: Endpoint, target: Endpoint) -> str | None:
-    """Every end is fed once; an output leaves the pipeline once; a group has one module."""
+    """Return the error of an end that is fed twice, an output that leaves twice, or a group with
+    two modules.
+    """
     if (already := links.sources().get(target)) is not None:
         return f"{already} feeds it already"
     others = links.fed_by(source)
@@ -179,8 +181,8 @@ def already_connected(links: ModuleGraph, source: Endpoint, target: Endpoint) ->
 
 
 def type_error(links: ModuleGraph, source: Endpoint, target: Endpoint) -> str | None:
-    """Shape and type of both ends agree, those of pipeline inputs with the first module that they
-    feed.
+    """Return the error of ends whose shape or type differ; those of pipeline inputs agree with the
+    first module that they feed.
     """
     if "param" in (source.kind, target.kind) or target.owner == PIPELINE:
         return None
@@ -191,7 +193,7 @@ def type_error(links: ModuleGraph, source: Endpoint, target: Endpoint) -> str | 
 
 
 def would_close_cycle(links: ModuleGraph, source: Endpoint, target: Endpoint) -> str | None:
-    """A module must not feed itself, however many modules lie between."""
+    """Return whether a module would feed itself, however many modules lie between."""
     if PIPELINE in (source.owner, target.owner):
         return None
     parents = parents_of(links)
@@ -212,7 +214,7 @@ def would_close_cycle(links: ModuleGraph, source: Endpoint, target: Endpoint) ->
 
 
 def parents_of(links: ModuleGraph) -> dict[str, tuple[str, ...]]:
-    """Modules that feed each module, each once."""
+    """Return modules that feed each module, each once."""
     pairs = [(s.owner, t.owner) for s, t in links.connections if PIPELINE not in (s.owner, t.owner)]
     return {
         module.name: tuple(dict.fromkeys(s for s, t in pairs if t == module.name))
@@ -221,7 +223,7 @@ def parents_of(links: ModuleGraph) -> dict[str, tuple[str, ...]]:
 
 
 def topological_order(links: ModuleGraph) -> tuple[Module, ...]:
-    """Modules in passes that each take everyone whose parents were taken before.
+    """Return modules in passes that each take everyone whose parents were taken before.
 
     Within a pass as they were named.
     """

@@ -18,8 +18,8 @@ from nnstretch.partition.module_graph import (
 
 
 def to_text(links: ModuleGraph) -> str:
-    """Parameter groups, inputs, outputs and connections, modules by their place in topological
-    order.
+    """Return parameter groups, inputs, outputs and connections, modules by their place in
+    topological order.
     """
     place = {module.name: f"mod{number}" for number, module in enumerate(topological_order(links))}
     output = {module.name: [item.name for item in module.outputs] for module in links.modules}
@@ -61,7 +61,7 @@ def to_text(links: ModuleGraph) -> str:
 
 
 def to_dict(links: ModuleGraph) -> dict[str, Any]:
-    """Everything about complete links. Raises BadInput that names what is missing."""
+    """Return everything about complete links. Raises BadInput that names what is missing."""
     require_complete(links)
     index = {module.name: number for number, module in enumerate(topological_order(links))}
     return {

@@ -45,7 +45,7 @@ class StageOnProcessor:
 
     @property
     def period_us(self) -> float:
-        """Between two items."""
+        """Return the time between two items, us."""
         return (
             max(self.compute_us, self.transfer_in_us + self.transfer_out_us)
             if self.beside
@@ -70,7 +70,9 @@ class StageCost:
 
     @property
     def period_us(self) -> float:
-        """Between two items that leave: the slowest replica sets the pace of the turn."""
+        """Return the time between two items that leave, us: the slowest replica sets the pace of
+        the turn.
+        """
         return max(share.period_us for share in self.shares) / len(self.shares)
 
 
@@ -114,7 +116,7 @@ class Partition:
 
     @property
     def balance(self) -> float:
-        """Mean stage over slowest stage."""
+        """Return mean stage over slowest stage."""
         return sum(stage.period_us for stage in self.stages) / len(self.stages) / self.bottleneck_us
 
     @property
@@ -124,7 +126,7 @@ class Partition:
 
     @property
     def ideal_us(self) -> float | None:
-        """All work at the sum of the rates of the processors used.
+        """Return all work at the sum of the rates of the processors used.
 
         None where one of them cannot run the whole network.
         """
@@ -134,7 +136,7 @@ class Partition:
 
     @property
     def fastest(self) -> str | None:
-        """The best processor alone."""
+        """Return the best processor alone and its time."""
         return min(self.single_us, key=lambda name: self.single_us[name], default=None)
 
 
@@ -159,7 +161,7 @@ def partitions(
     pricer: CostModel | None = None,
     corrections: Corrections | None = None,
 ) -> tuple[Partition, ...]:
-    """The best partition, and the next `top` - 1.
+    """Return the best partition, and the next `top` - 1.
 
     `unit_of` a hand's stages, whose processors alone are chosen.
 
@@ -207,7 +209,7 @@ def check_request(wish: PartitionRequest) -> None:
 
 
 def stages_of(units: Sequence[int], ends: TopologicalCuts, choice: Assignment) -> list[int]:
-    """The stage of every node: the first border that its unit lies before."""
+    """Return the stage of every node: the first border that its unit lies before."""
     masks = [ends.masks[border] for border in choice.borders[1:]]
     return [next(stage for stage, mask in enumerate(masks) if mask >> unit & 1) for unit in units]
 
@@ -255,7 +257,7 @@ def estimate_stages(
 def estimate_stage(
     piece: Graph, processor: str, soc: Soc, pricer: CostModel, slowdown: float
 ) -> StageOnProcessor:
-    """The true price of a stage: its own kernels, every tensor that crosses."""
+    """Return the true price of a stage: its own kernels, every tensor that crosses."""
     specs, one = piece.specs(), soc.processor(processor)
     estimate = pricer.estimate_graph(piece, processor)
 
@@ -275,7 +277,7 @@ def estimate_stage(
 
 
 def stage_end_name(graph: Graph, piece: Graph, last: bool) -> str:
-    """The cut a stage ends at, or its last operator where more than one tensor crosses."""
+    """Return the cut a stage ends at, or its last operator where more than one tensor crosses."""
     if last:
         return OUTPUT
     if len(piece.outputs) == 1 and (

@@ -54,7 +54,7 @@ class ProcessorSet:
 def best_assignments(
     table: StageCostTable, stages: int | None, replicas: bool = False, top: int = 1
 ) -> tuple[Assignment, ...]:
-    """The best choice, and behind it the `top` - 1 next by bottleneck.
+    """Return the best choice, and behind it the `top` - 1 next by bottleneck.
 
     `stages` None tries every number of them.
 
@@ -83,7 +83,7 @@ def best_assignments(
 
 
 def processor_sets(table: StageCostTable, count: int, replicas: bool) -> Iterator[ProcessorSet]:
-    """Every set of processors that `count` stages can keep busy."""
+    """Yield every set of processors that `count` stages can keep busy."""
     everyone = range(len(table.processors))
     for size in range(count, len(table.processors) + 1) if replicas else (count,):
         for members in combinations(everyone, size):
@@ -111,7 +111,7 @@ def processor_sets(table: StageCostTable, count: int, replicas: bool) -> Iterato
 def k_best_labels(
     table: StageCostTable, used: ProcessorSet, count: int, top: int
 ) -> list[Assignment]:
-    """The `top` smallest bottlenecks with exactly these processors and this many stages."""
+    """Return the `top` smallest bottlenecks with exactly these processors and this many stages."""
     start = np.full((top, used.last + 1), np.inf)
     start[0, 0] = 0.0
     levels: list[dict[int, tuple[np.ndarray, np.ndarray]]] = [
@@ -132,8 +132,8 @@ def k_best_labels(
 def extend_labels(
     before: dict[int, tuple[np.ndarray, np.ndarray]], used: ProcessorSet, top: int
 ) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-    """One more stage: by processors used so far, the smallest bottlenecks up to each frontier and
-    where they come from.
+    """Extend by one more stage: by processors used so far, the smallest bottlenecks up to each
+    frontier and where they come from.
     """
     after: dict[int, tuple[np.ndarray, np.ndarray]] = {}
     width = used.last + 1
@@ -202,7 +202,7 @@ def make_assignment(
 def shortest_latency(
     table: StageCostTable, used: ProcessorSet, count: int, limit_us: float
 ) -> Assignment | None:
-    """The shortest latency of an item with no stage above the limit."""
+    """Return the shortest latency of an item with no stage above the limit."""
     bound_us = limit_us * (1 + EPSILON)
     allowed = {
         group: np.where(period_us <= bound_us, latency_us, np.inf)

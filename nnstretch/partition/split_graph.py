@@ -16,7 +16,7 @@ from nnstretch.structure.cuts import depends_on_input, is_size
 
 
 def split_graph(graph: Graph, stage_of: Sequence[int]) -> tuple[Graph, ...]:
-    """The sub-graph of every stage, stages counted from 0.
+    """Return the sub-graph of every stage, stages counted from 0.
 
     `stage_of` holds one number per node, and no value runs backwards.
 
@@ -41,7 +41,7 @@ def split_graph(graph: Graph, stage_of: Sequence[int]) -> tuple[Graph, ...]:
 
 
 def stage_of_value(graph: Graph, stage_of: Sequence[int], carriers: set[str]) -> dict[str, int]:
-    """Stage of every value that depends on an input.
+    """Return stage of every value that depends on an input.
 
     What picks from a tuple goes where the tuple is.
 
@@ -69,7 +69,7 @@ def stage_of_value(graph: Graph, stage_of: Sequence[int], carriers: set[str]) ->
 
 
 def body_of(graph: Graph, home: dict[str, int], stage: int, carriers: set[str]) -> tuple[Node, ...]:
-    """Nodes of a stage, and before them what it computes again."""
+    """Return nodes of a stage, and before them what it computes again."""
     again = {node.name: node for node in graph.nodes if node.name not in carriers}
     wanted: set[str] = set()
     open_names = [
@@ -97,7 +97,7 @@ def resize_batch(
     body: tuple[Node, ...],
     carriers: set[str],
 ) -> Node:
-    """A batch size is read off what the stage has anyway.
+    """Resize computed batch sizes: they are read off what the stage has anyway.
 
     Raises BadInput when nothing in the stage has the batch's size.
     """
@@ -120,7 +120,7 @@ def resize_batch(
 
 
 def reads_of(body: tuple[Node, ...], carriers: set[str]) -> tuple[str, ...]:
-    """Values that depend on an input, in order of first use, each once."""
+    """Return values that depend on an input, in order of first use, each once."""
     own = {node.name for node in body}
     return tuple(
         dict.fromkeys(

@@ -22,7 +22,7 @@ RANGE = ".."
 
 
 def split_at(graph: Graph, points: Sequence[Point]) -> tuple[Graph, ...]:
-    """Sub-graphs in order, one more than points.
+    """Return sub-graphs in order, one more than points.
 
     Raises UnknownName for what is not there, BadInput for a point that splits nothing.
     """
@@ -30,7 +30,8 @@ def split_at(graph: Graph, points: Sequence[Point]) -> tuple[Graph, ...]:
 
 
 def split_ranges(graph: Graph, ranges: Sequence[tuple[str, str]]) -> tuple[Graph, ...]:
-    """A stage from each start node to its end node, both included, named as the graph prints them.
+    """Return a stage from each start node to its end node, both included, named as the graph prints
+    them.
 
     Together they are the whole graph.
     """
@@ -38,7 +39,7 @@ def split_ranges(graph: Graph, ranges: Sequence[tuple[str, str]]) -> tuple[Graph
 
 
 def stages_of_text(graph: Graph, text: str) -> tuple[int, ...]:
-    """The stage of every node.
+    """Return the stage of every node.
 
     `layer1,layer2`, `conv2d:3`, `add_1+relu_2` (a set of tensors), or `START..END,START..END`.
 
@@ -62,7 +63,7 @@ def stages_of_text(graph: Graph, text: str) -> tuple[int, ...]:
 
 
 def stages_at(graph: Graph, points: Sequence[Point]) -> tuple[int, ...]:
-    """The stage of every node: how many points it lies behind; points in any order.
+    """Return the stage of every node: how many points it lies behind; points in any order.
 
     Raises BadInput when a point splits nothing.
     """
@@ -96,7 +97,7 @@ def nodes_named(point: Point) -> str:
 
 
 def nodes_before(graph: Graph, point: Point) -> set[str]:
-    """Names of the nodes up to a point."""
+    """Return names of the nodes up to a point."""
     if isinstance(point, tuple) and len(point) == 2 and isinstance(point[1], int):
         return nodes_up_to(graph, nth_call(graph, point[0], point[1]))
     if isinstance(point, str):
@@ -116,7 +117,7 @@ def nodes_up_to(graph: Graph, position: int) -> set[str]:
 
 
 def ancestors(graph: Graph, names: set[str]) -> set[str]:
-    """Everything that some tensors need, themselves included.
+    """Return everything that some tensors need, themselves included.
 
     Raises UnknownName when the graph lacks a tensor.
     """
@@ -134,7 +135,7 @@ def ancestors(graph: Graph, names: set[str]) -> set[str]:
 
 
 def nth_call(graph: Graph, op: str, number: int) -> int:
-    """Index of the node that calls an operator for the `number`-th time, counted from 0.
+    """Return index of the node that calls an operator for the `number`-th time, counted from 0.
 
     Raises UnknownName when the operator is called less often.
     """
@@ -151,7 +152,7 @@ def nth_call(graph: Graph, op: str, number: int) -> int:
 
 
 def node_position(graph: Graph, name: str) -> int:
-    """Index of the node that ends a cut, a module, or is called so.
+    """Return index of the node that ends a cut, a module, or is called so.
 
     Raises UnknownName when nothing has that name.
     """
@@ -176,7 +177,7 @@ def node_position(graph: Graph, name: str) -> int:
 
 
 def stages_of_ranges(graph: Graph, ranges: Sequence[tuple[str, str]]) -> tuple[int, ...]:
-    """The stage of every node, from ranges of the printed form.
+    """Return the stage of every node, from ranges of the printed form.
 
     Raises UnknownName when the graph lacks a node; BadInput when ranges overlap or leave gaps.
     """

@@ -54,7 +54,7 @@ class StageCostTable:
 
     @property
     def last(self) -> int:
-        """The frontier that is the whole network."""
+        """Return the frontier that is the whole network."""
         return int(self.compute_us.shape[1]) - 1
 
 
@@ -74,7 +74,8 @@ def stage_cost_table(
     pricer: CostModel,
     corrections: Corrections | None = None,
 ) -> StageCostTable:
-    """Prices of all stages between frontiers of the units that `unit_of` divides the nodes into.
+    """Return prices of all stages between frontiers of the units that `unit_of` divides the nodes
+    into.
 
     Raises UnknownName.
     """
@@ -153,7 +154,7 @@ def unit_times(
 
 
 def sum_between(units_us: np.ndarray, member: np.ndarray, nested: np.ndarray) -> np.ndarray:
-    """[i, j] is the sum of the units in frontier j and not in i.
+    """Return [i, j], the sum of the units in frontier j and not in i.
 
     Infinite where there is none, or one of them is.
     """
@@ -178,7 +179,7 @@ class BoundaryTraffic:
 def boundary_traffic(
     graph: Graph, unit_of: Sequence[int], ends: TopologicalCuts, element_bytes: int
 ) -> BoundaryTraffic:
-    """Tensors in the chip's element type.
+    """Return the tensors that cross each boundary, in the chip's element type.
 
     A weight that several units share is held once by a stage.
     """
@@ -209,7 +210,7 @@ def boundary_traffic(
 
 
 def users_of(graph: Graph, unit: dict[str, int], count: int) -> dict[str, set[int]]:
-    """Units that read each value or weight.
+    """Return units that read each value or weight.
 
     What is computed again is read by whoever needs it, an output by unit `count`, the caller.
     """

@@ -34,14 +34,14 @@ class TopologicalCuts:
 
     @property
     def member(self) -> np.ndarray:
-        """[unit, frontier]: whether it is in."""
+        """Return [unit, frontier]: whether it is in."""
         return np.array(
             [[mask >> unit & 1 for mask in self.masks] for unit in range(self.units)], bool
         )
 
     @property
     def nested(self) -> np.ndarray:
-        """[one, other]: whether one lies within the other and is smaller."""
+        """Return [one, other]: whether one lies within the other and is smaller."""
         return np.array(
             [[one != other and not one & ~other for other in self.masks] for one in self.masks],
             bool,
@@ -54,7 +54,9 @@ def chain_cuts(units: int) -> TopologicalCuts:
 
 
 def topological_cuts(graph: Graph, unit_of: Sequence[int], limit: int = LIMIT) -> TopologicalCuts:
-    """All of a graph's, or those of a few orders where there are more than `limit`."""
+    """Return all frontiers of a graph, or those of a few orders where there are more than
+    `limit`.
+    """
     needs = dependencies_of(graph, unit_of)
     everything = enumerate_cuts(needs, limit)
     if everything is not None:
@@ -68,7 +70,7 @@ def topological_cuts(graph: Graph, unit_of: Sequence[int], limit: int = LIMIT) -
 
 
 def dependencies_of(graph: Graph, unit_of: Sequence[int]) -> list[int]:
-    """Units that each unit reads from, as bit masks."""
+    """Return units that each unit reads from, as bit masks."""
     unit = stage_of_value(graph, unit_of, depends_on_input(graph) | set(graph.outputs))
     needs = [0] * (max(unit_of) + 1)
     for node in graph.nodes:
@@ -79,7 +81,7 @@ def dependencies_of(graph: Graph, unit_of: Sequence[int]) -> list[int]:
 
 
 def enumerate_cuts(needs: Sequence[int], limit: int) -> tuple[int, ...] | None:
-    """All sets that need nothing outside, smallest first.
+    """Return all sets that need nothing outside, smallest first.
 
     None where there are more than `limit`.
     """
@@ -99,7 +101,7 @@ def enumerate_cuts(needs: Sequence[int], limit: int) -> tuple[int, ...] | None:
 
 
 def cuts_of_order(needs: Sequence[int], latest: bool) -> list[int]:
-    """Sets that one order passes through.
+    """Return sets that one order passes through.
 
     Of the units that are ready always the first, or always the last.
     """
@@ -114,7 +116,7 @@ def cuts_of_order(needs: Sequence[int], latest: bool) -> list[int]:
 
 
 def depth_first_cuts(needs: Sequence[int]) -> list[int]:
-    """Sets passed when each unit comes right before the first that needs it."""
+    """Return sets passed when each unit comes right before the first that needs it."""
     mask, found = 0, [0]
     stack = [
         unit for unit in reversed(range(len(needs))) if not any(need >> unit & 1 for need in needs)

@@ -63,7 +63,7 @@ class Forest:
         return 1 + max((test for tree in self.trees for test in tree.feature), default=-1)
 
     def predict(self, columns: Sequence[Numbers]) -> Numbers:
-        """One value a row; `columns` are the features, each an array over all rows."""
+        """Predict one value a row; `columns` are the features, each an array over all rows."""
         count = len(columns[0]) if len(columns) else 0
         found = np.empty(count)
         for start in range(0, count, CHUNK):
@@ -115,7 +115,7 @@ FIRST = np.array(
 
 
 def tree_defect(tree: Tree) -> str | None:
-    """Why the lists are no tree, or None.
+    """Return why the lists are no tree, or None.
 
     With children behind parents, each once, a walk can neither loop nor leave.
     """
@@ -171,7 +171,7 @@ def bitvector_tables(trees: Sequence[Tree]) -> BitvectorTables:
 
 
 def leaves_below(tree: Tree) -> list[list[int]]:
-    """Leaves below every node, from left to right."""
+    """Return leaves below every node, from left to right."""
     below: list[list[int]] = [[] for _ in tree.feature]
     for node in reversed(range(len(tree.feature))):
         below[node] = (
@@ -183,7 +183,7 @@ def leaves_below(tree: Tree) -> list[list[int]]:
 def surviving_leaves(
     tests: Sequence[tuple[float, int, int]], thresholds: Numbers, trees: int
 ) -> NDArray[np.uint16]:
-    """Row i: what survives where exactly i thresholds are below the value."""
+    """Return row i: what survives where exactly i thresholds are below the value."""
     found = np.full((len(thresholds) + 1, trees), FULL)
     for threshold, tree, gone in tests:
         found[int(np.searchsorted(thresholds, threshold)) + 1 :, tree] &= FULL ^ np.uint16(gone)

@@ -112,12 +112,12 @@ class FeatureBatch:
         return np.asarray(self.columns[POSITION[name]])
 
     def take(self, rows: NDArray[np.intp]) -> FeatureBatch:
-        """Some of the kernels."""
+        """Return some of the kernels."""
         return FeatureBatch(self.columns[:, rows], *drop_unused_forms(self.forms, self.form[rows]))
 
     def flag(self, name: str) -> Numbers:
-        """1 where `op:NAME` is the operator, `then:NAME` is fused behind it, `layout:NAME` is how
-        it keeps its tensors; else 0.
+        """Return 1 where `op:NAME` is the operator, `then:NAME` is fused behind it, `layout:NAME`
+        is how it keeps its tensors; else 0.
         """
         what, _, value = name.partition(":")
         found = [
@@ -128,7 +128,7 @@ class FeatureBatch:
 
 
 def feature_table(kernels: Sequence[Kernel], element_bytes: int) -> Numbers:
-    """One row a kernel, columns as in `COLUMNS`."""
+    """Return one row a kernel, columns as in `COLUMNS`."""
     return feature_batch(kernels, element_bytes).columns.T
 
 
@@ -158,9 +158,7 @@ def feature_batch(kernels: Sequence[Kernel], element_bytes: int) -> FeatureBatch
 
 
 def feature_grid(kernel: Kernel, element_bytes: int) -> tuple[FeatureBatch, tuple[int, ...]]:
-    """A kernel whose counts are arrays that broadcast against each other, one by one, and the shape
-    they broadcast to.
-    """
+    """Return a kernel whose counts are arrays, one by one, and the shape they broadcast to."""
     counts = np.broadcast_arrays(
         *(np.asarray(value, dtype=np.float64) for value in given_of(kernel))
     )
@@ -182,7 +180,7 @@ def feature_grid(kernel: Kernel, element_bytes: int) -> tuple[FeatureBatch, tupl
 def drop_unused_forms(
     forms: tuple[Form, ...], form: NDArray[np.intp]
 ) -> tuple[tuple[Form, ...], NDArray[np.intp]]:
-    """Without the forms that no kernel has."""
+    """Return the features without the forms that no kernel has."""
     kept = np.bincount(form, minlength=len(forms)) > 0
     return (
         tuple(one for one, keep in zip(forms, kept.tolist(), strict=True) if keep),
@@ -193,7 +191,7 @@ def drop_unused_forms(
 def separate_narrow_convolutions(
     index: Numbering, form: NDArray[np.intp], narrow: NDArray[np.bool_]
 ) -> None:
-    """A blocked convolution of less than one block of input channels reads plain tensors.
+    """Mark blocked convolutions of less than one block of input channels, which read plain tensors.
 
     Another program.
     """
@@ -243,5 +241,5 @@ def derive(columns: Numbers, inputs: Numbers, width: Numbers, element_bytes: int
 
 
 def round_up_to_blocks(values: Numbers, size: int = BLOCK) -> Numbers:
-    """Rounded up to whole blocks."""
+    """Round up to whole blocks."""
     return np.ceil(values / size) * size

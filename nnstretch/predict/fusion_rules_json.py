@@ -33,7 +33,7 @@ def rules_document(rules: FusionRules) -> Any:
 
 
 def parse_rules(data: Any, where: str) -> FusionRules:
-    """Raises BrokenFile."""
+    """Parse fusion rules. Raises BrokenFile."""
     if isinstance(data, str) and data in NAMED:
         return NAMED[data]
     if isinstance(data, str):

@@ -101,14 +101,14 @@ class KernelFamily:
     forest: Forest | None = None
 
     def rate_model_us(self, kernels: FeatureBatch) -> Numbers:
-        """Microseconds, without the trees."""
+        """Return the analytic part of the model, without the trees; us."""
         found = np.zeros(len(kernels.form))
         for term in self.terms:
             found += term.us_per_unit * term.amount(kernels)
         return np.maximum(found, self.floor_us)
 
     def latency_us(self, kernels: FeatureBatch, analytic_us: Numbers) -> Numbers:
-        """Microseconds.
+        """Return the predicted latency, us.
 
         Outside of what was measured the trees stand still, and the analytic part goes on alone.
         """
@@ -124,7 +124,7 @@ class KernelFamily:
         )
 
     def is_extrapolation(self, kernels: FeatureBatch) -> Numbers:
-        """1 where nothing like it was measured, else 0."""
+        """Return 1 where nothing like it was measured, else 0."""
         macs, moved = kernels.column("macs"), kernels.column("working_bytes")
         strange = np.array([not set(form[2]) <= set(self.followers) for form in kernels.forms])[
             kernels.form
@@ -164,7 +164,9 @@ class Learned:
         return Estimate(float(found.latency_us[0]), float(found.error_us[0]), (low, high))
 
     def estimate_many(self, kernels: Sequence[Kernel], /) -> Estimates:
-        """All at once. Raises UnsupportedOp, naming the first kernel that was never measured."""
+        """Estimate all kernels at once. Raises UnsupportedOp, naming the first kernel that was
+        never measured.
+        """
         everything = feature_batch(kernels, ELEMENT_BYTES[self.dtype])
         names = [kernel_family(form) for form in everything.forms]
         for index, (form, name) in enumerate(zip(everything.forms, names, strict=True)):
@@ -184,8 +186,8 @@ class Learned:
         return Estimates(*found)
 
     def estimate_grid(self, kernel: Kernel, /) -> Numbers:
-        """Latencies in microseconds of a kernel whose counts are arrays that broadcast against each
-        other. Raises as `estimate` does.
+        """Estimate a kernel whose counts are arrays that broadcast against each other, us. Raises
+        as `estimate` does.
         """
         columns, shape = feature_grid(kernel, ELEMENT_BYTES[self.dtype])
         name = kernel_family(columns.forms[0])
@@ -217,7 +219,8 @@ class Learned:
 
 
 def kernel_family(form: Form) -> str:
-    """Convolutions of one pixel are products of matrices, wider windows are not.
+    """Return the family of a kernel: convolutions of one pixel are products of matrices, wider
+    windows are not.
 
     On blocks of channels they are other programs.
     """
@@ -227,7 +230,7 @@ def kernel_family(form: Form) -> str:
 
 
 def estimate_rows(family: KernelFamily, kernels: FeatureBatch) -> Numbers:
-    """Rows: latency, low, high, error."""
+    """Return rows: latency, low, high, error."""
     forms = tuple(
         (kind, op or family.ops[0], then, window, layout)
         for kind, op, then, window, layout in kernels.forms
@@ -249,7 +252,7 @@ def estimate_rows(family: KernelFamily, kernels: FeatureBatch) -> Numbers:
 
 
 def estimate_many(predictor: Any, kernels: Sequence[Kernel]) -> Estimates:
-    """Any predictor over many kernels, vectorised where it can be.
+    """Estimate many kernels by any predictor, vectorized where it can be.
 
     Raises UnsupportedOp as `estimate` does.
     """
@@ -270,7 +273,7 @@ def estimate_many(predictor: Any, kernels: Sequence[Kernel]) -> Estimates:
 
 
 def roofline_many(predictor: Roofline, kernels: Sequence[Kernel]) -> Estimates:
-    """`describe` one by one, arithmetic all at once.
+    """Describe kernels one by one, and estimate all at once.
 
     Raises UnsupportedOp when a kind was never measured.
     """

@@ -72,7 +72,7 @@ def family_document(family: KernelFamily) -> dict[str, Any]:
 def parse_learned(
     data: Any, processor: str, dtype: str, relative_error: float, where: str
 ) -> Learned:
-    """Raises BrokenFile."""
+    """Parse a predictor. Raises BrokenFile."""
     families = require_keys(data, ("families",), where)["families"]
     if not isinstance(families, Mapping) or not 0 < len(families) <= FAMILIES:
         raise BrokenFile(

@@ -73,15 +73,15 @@ POSITIVE = ("dense_macs_per_us", "depthwise_macs_per_us", "bytes_per_us", "launc
 
 
 def known_socs() -> tuple[str, ...]:
-    """Chips that ship with the package."""
+    """Return chips that ship with the package."""
     return tuple(
         sorted(path.parent.name for path in package_data("latency_predictors").glob("*/soc.json"))
     )
 
 
 def load_soc(name: str | Path) -> Soc:
-    """A chip by name, as shipped or under `latency_predictors/` of the working folder, or from any
-    folder of the same form.
+    """Load a chip by name, as shipped or under `latency_predictors/` of the working folder, or from
+    any folder of the same form.
 
     Raises UnknownName when there is no such chip; BrokenFile when its files are wrong.
     """
@@ -130,7 +130,7 @@ def load_soc(name: str | Path) -> Soc:
 
 
 def load_predictor(path: Path, expected: str, dtype: str) -> tuple[Predictor, FusionRules]:
-    """One processor's predictor and what its backend fuses. Raises BrokenFile."""
+    """Load one processor's predictor and what its backend fuses. Raises BrokenFile."""
     data, where = read_json(path), str(path)
     first = require_format(data, path, (1, PREDICTOR_FORMAT)) == 1
     form = (
@@ -167,7 +167,7 @@ def require_keys_v1_or_v2(data: dict[str, Any], name: str, where: str) -> dict[s
 
 
 def check_unit(data: Any, where: str) -> None:
-    """Another unit is refused, not converted: nobody writes one on purpose."""
+    """Refuse another unit: nobody writes one on purpose."""
     for key, unit in UNIT.items():
         choice(require_keys(data, tuple(UNIT), where), key, (unit,), where)
 

@@ -77,6 +77,8 @@ class OpListRow:
 
 @dataclass(frozen=True, slots=True)
 class OpListBranch:
+    """Consecutive operators of one processor in an operator list."""
+
     processor: str
     kernels: tuple[Kernel, ...]
     elements_in: int
@@ -96,7 +98,7 @@ Pricing = Callable[[OpListBranch], tuple[float, float]]
 
 
 def predict_ops(path: str | Path, soc: Soc) -> dict[str, float]:
-    """Latency in milliseconds of every configuration in a file."""
+    """Return latency in milliseconds of every configuration in a file."""
     pricing = predict_segments(soc)
     return {
         config: sum(cost.latency_us for cost in segment_costs(parts, soc, pricing)) / 1000
@@ -118,7 +120,7 @@ def predict_segments(soc: Soc) -> Pricing:
 def segment_costs(
     parts: Sequence[OpListSegment], soc: Soc, pricing: Pricing
 ) -> tuple[SegmentCost, ...]:
-    """Every part priced; a network on one accelerator goes there and comes back once."""
+    """Estimate every part; a network on one accelerator goes there and comes back once."""
     edges = residencies([[branch.processor for branch in part.branches] for part in parts])
     works = [
         tuple(branch_demand(branch, soc.element_bytes, pricing) for branch in part.branches)
@@ -144,7 +146,7 @@ def branch_demand(branch: OpListBranch, element_bytes: int, pricing: Pricing) ->
 
 
 def read_ops(path: str | Path, soc: Soc) -> dict[str, tuple[OpListSegment, ...]]:
-    """The parts of every configuration, in the order of the file.
+    """Return the parts of every configuration, in the order of the file.
 
     Raises BrokenFile when the file breaks its own order.
     """
@@ -168,7 +170,8 @@ def read_ops(path: str | Path, soc: Soc) -> dict[str, tuple[OpListSegment, ...]]
 
 
 def split_segments(ops: Iterator[OpListRow], path: Path, soc: Soc) -> Iterator[OpListSegment]:
-    """Runs of branches become one part; shared operators become parts of their own.
+    """Yield the parts of a configuration: runs of branches become one part; shared operators become
+    parts of their own.
 
     A concat is the merge.
 
@@ -214,8 +217,8 @@ def op_list_branch(ops: list[OpListRow], path: Path, soc: Soc) -> OpListBranch |
 
 
 def fuse_rows(ops: list[OpListRow], rules: FusionRules) -> Iterator[Kernel]:
-    """A sum joins the kernel before it where the backend fuses it, as `structure.kernels` joins it
-    in a captured network.
+    """Yield rows with sums joined to the kernel before them where the backend fuses them, as
+    `structure.kernels` does in a captured network.
     """
     held: Kernel | None = None
     for op in ops:

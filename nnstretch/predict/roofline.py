@@ -83,7 +83,7 @@ class RooflineFeatures(NamedTuple):
 
 
 def roofline_features(kernel: Kernel, element_bytes: int) -> RooflineFeatures:
-    """A kernel as the deployed network runs it.
+    """Return a kernel as the deployed network runs it.
 
     Its counts may be arrays, for many kernels of one form at once.
 
@@ -133,7 +133,7 @@ def roofline_features(kernel: Kernel, element_bytes: int) -> RooflineFeatures:
 
 
 def elementwise_max(kernel: Kernel) -> Any:
-    """The larger of two numbers, or of each pair in two arrays."""
+    """Return the larger of two numbers, or of each pair in two arrays."""
     if type(kernel.read_elements) is int and type(kernel.cout) is int:
         return max
     import numpy
@@ -158,7 +158,9 @@ def memory(moved: int, weights: int, combined: int, element_bytes: int) -> Roofl
 
 
 def latency_us(rates: Rates, features: RooflineFeatures) -> float:
-    """Works on arrays of features as it does on one; `scripts/calibrate_mi9.py` fits it so."""
+    """Return the latency of features, one row or arrays of them; `scripts/calibrate_mi9.py` fits it
+    so.
+    """
     half = rates.half_channels
     padded = features.dense_macs * (
         1 + half * features.inverse_width + half * half * features.inverse_area
@@ -200,9 +202,7 @@ class Roofline:
         return Estimate(latency, self.relative_error * latency)
 
     def estimate_grid(self, kernel: Kernel, /) -> Numbers:
-        """Latencies in microseconds of a kernel whose counts are arrays that broadcast against each
-        other.
-        """
+        """Estimate a kernel whose counts are arrays that broadcast against each other, us."""
         import numpy
 
         return numpy.asarray(

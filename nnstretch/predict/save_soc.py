@@ -98,7 +98,7 @@ def parts_of(predictor: Predictor) -> tuple[str, dict[str, Any], float]:
 
 
 def dump_json(value: Any, levels: int = EXPANDED, pad: str = "") -> str:
-    """JSON whose outer levels have a line for each field."""
+    """Return JSON whose outer levels have a line for each field."""
     if not levels or not isinstance(value, dict) or not value:
         return json.dumps(value)
     fields = [

@@ -20,16 +20,16 @@ class EnergyMeter(Protocol):
 
     @property
     def source(self) -> str:
-        """Whose energy it is, and who counts it."""
+        """Return whose energy it is, and who counts it."""
         ...
 
     def joules(self) -> float:
-        """Since some moment in the past; only differences mean something."""
+        """Return joules since some moment in the past; only differences mean something."""
         ...
 
 
 def open_energy_meter(root: Path = POWERCAP, gpu_uuid: str = "") -> EnergyMeter | None:
-    """The counters of all packages, or those of one GPU (`GPU-...`, as NVML names it).
+    """Open the counters of all packages, or those of one GPU (`GPU-...`, as NVML names it).
 
     None where there are none to read.
     """
@@ -37,7 +37,7 @@ def open_energy_meter(root: Path = POWERCAP, gpu_uuid: str = "") -> EnergyMeter 
 
 
 def joules_per_call(meter: EnergyMeter, run: Callable[[], object], times: int = 1) -> float:
-    """Joules of one call, the mean of `times`.
+    """Measure joules of one call, the mean of `times`.
 
     Counters move about every millisecond, so short calls want many.
 
@@ -66,7 +66,7 @@ class RaplPackage:
     total_uj: int = 0
 
     def advance(self) -> int:
-        """Microjoules since it was found.
+        """Return microjoules since the meter was opened.
 
         Right while it is read at least once per wrap-around: tens of minutes at full load.
         """
@@ -84,7 +84,9 @@ class Rapl:
     packages: tuple[RaplPackage, ...] = field(repr=False)
 
     def joules(self) -> float:
-        """Raises BrokenFile where a counter can no longer be read."""
+        """Return joules since some moment in the past. Raises BrokenFile where a counter can no
+        longer be read.
+        """
         return sum(package.advance() for package in self.packages) / 1e6
 
 
@@ -102,7 +104,8 @@ class Nvml:
 
 
 def open_rapl(root: Path) -> Rapl | None:
-    """None where a single package cannot be read: a sum over some of them would be too small.
+    """Open RAPL, None where a single package cannot be read: a sum over some of them would be too
+    small.
 
     Zones in zones (cores, memory) are part of their package; `psys` counts the whole platform
     again.
@@ -128,7 +131,7 @@ def open_rapl(root: Path) -> Rapl | None:
 
 
 def read_counter(path: Path) -> int:
-    """A counter of microjoules. Raises BrokenFile where there is none."""
+    """Read a counter of microjoules. Raises BrokenFile where there is none."""
     try:
         text = path.read_text(encoding="ascii").strip()
     except (OSError, ValueError) as error:
@@ -141,7 +144,7 @@ def read_counter(path: Path) -> int:
 
 
 def open_nvml(uuid: str) -> Nvml | None:
-    """None without NVML's Python binding, its driver, this GPU, or a counter in it (before
+    """Open NVML, None without its Python binding, its driver, this GPU, or a counter in it (before
     Volta).
     """
     try:

@@ -160,7 +160,7 @@ class TrainingKernels:
 def fit(
     samples: Sequence[Sample], processor: str, dtype: str, growths: Sequence[TreeSettings] = GROWTHS
 ) -> Learned:
-    """Seconds for thousands of samples.
+    """Fit a predictor to measured kernels; seconds for thousands of samples.
 
     Raises BadInput where there is none, or one that took no time.
     """
@@ -200,7 +200,9 @@ def fit(
 def fit_family(
     data: TrainingKernels, growths: Sequence[TreeSettings]
 ) -> tuple[KernelFamily, Numbers]:
-    """The model that is best on what is left out, and its log(measured / estimated) there."""
+    """Fit the model that is best on what is left out; return it and its log(measured / estimated)
+    there.
+    """
     tried: list[TreeSettings | None] = [None, *(growths if len(data.latency_us) >= MANY else ())]
     residuals = [cross_validated_errors(data, growth) for growth in tried]
     errors = [float(np.mean(np.abs(residual))) for residual in residuals]
@@ -213,7 +215,7 @@ def fit_family(
 
 
 def cross_validated_errors(data: TrainingKernels, growth: TreeSettings | None) -> Numbers:
-    """log(measured / estimated) of every sample by a model that never saw it."""
+    """Return log(measured / estimated) of every sample by a model that never saw it."""
     residual, fold = np.zeros(len(data.latency_us)), assign_folds(data.latency_us)
     for one in range(fold.max() + 1):
         left, rest = np.flatnonzero(fold == one), np.flatnonzero(fold != one)
@@ -226,7 +228,7 @@ def cross_validated_errors(data: TrainingKernels, growth: TreeSettings | None) -
 
 
 def assign_folds(size: Numbers) -> NDArray[np.intp]:
-    """Neighbours in size go to different folds."""
+    """Assign samples to folds; neighbors in size go to different ones."""
     fold = np.empty(len(size), dtype=np.intp)
     deals = np.tile(np.arange(FOLDS), (-(-len(size) // FOLDS), 1))
     fold[np.argsort(size, kind="stable")] = (
@@ -236,7 +238,7 @@ def assign_folds(size: Numbers) -> NDArray[np.intp]:
 
 
 def fit_model(data: TrainingKernels, growth: TreeSettings | None) -> KernelFamily:
-    """The analytic part, then the trees on what it leaves."""
+    """Fit the analytic part, then the trees on what it leaves."""
     forms = [data.kernels.forms[index] for index in data.kernels.form]
     ops, thens = (
         Counter(form[1] for form in forms),
@@ -280,7 +282,9 @@ def flags_of(data: TrainingKernels) -> dict[str, int]:
 
 
 def terms_for(data: TrainingKernels) -> list[RateTerm]:
-    """The fewer the samples, the fewer the ways in which they can differ."""
+    """Return the model's terms: the fewer the samples, the fewer the ways in which they can
+    differ.
+    """
     count = len(data.latency_us)
     terms = PLAIN if count < FEW else COMMON if count < SOME else WORK
     found = [
@@ -302,7 +306,8 @@ def terms_for(data: TrainingKernels) -> list[RateTerm]:
 
 
 def fit_rates(terms: Sequence[RateTerm], data: TrainingKernels) -> tuple[RateTerm, ...]:
-    """Least squares of log ratios with no negative rate, by a few rounds of weighted linear ones.
+    """Fit rates: least squares of log ratios with no negative rate, by a few rounds of weighted
+    linear ones.
 
     Far outliers count less.
     """
@@ -373,7 +378,7 @@ def convert_tree(nodes: NDArray[np.void]) -> Tree:
 
 
 def error_quantiles(residual: Numbers, size: Numbers, most: int = 6) -> ErrorQuantiles:
-    """Quantiles of left-out errors, in classes of equally many sizes."""
+    """Return quantiles of left-out errors, in classes of equally many sizes."""
     classes = max(1, min(most, len(size) // CLASS))
     edges = np.quantile(size, np.arange(1, classes) / classes)
     where = np.searchsorted(edges, size, side="right")
@@ -385,8 +390,8 @@ def error_quantiles(residual: Numbers, size: Numbers, most: int = 6) -> ErrorQua
 
 
 def conformal_interval(residual: Numbers) -> tuple[float, float]:
-    """Conformal: of n + 1 kernels that could have come in any order, 90% lie between these
-    ranks.
+    """Return the conformal interval: of n + 1 kernels that could have come in any order, 90% lie
+    between these ranks.
     """
     count = len(residual)
     rank = (count + 1) * (1 - COVERED) / 2

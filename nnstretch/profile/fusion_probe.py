@@ -37,7 +37,9 @@ class FusionProbe:
 
 
 def fused_pairs(meter: Meter) -> FusionRules:
-    """Raises BadInput where the backend cannot even run a convolution."""
+    """Return which operators the backend fuses. Raises BadInput where it cannot even run a
+    convolution.
+    """
     blocked = meter.blocked()
     firsts, pairs = dict(first_kernels("blocked" if blocked else "")), list(candidates())
     followers = {(kind, op): follower(op, firsts[kind]) for kind, op in pairs}
@@ -64,8 +66,8 @@ def fused_pairs(meter: Meter) -> FusionRules:
 def is_fused(
     first: FusionProbe | None, second: FusionProbe | None, both: FusionProbe | None
 ) -> bool:
-    """The test itself; an operator that the backend refuses alone or behind the other is
-    not fused.
+    """Return whether the backend fuses a pair; an operator that it refuses alone or behind the
+    other is not fused.
     """
     if first is None or second is None or both is None:
         return False
@@ -77,7 +79,9 @@ def is_fused(
 
 
 def first_kernels(layout: str) -> Iterator[tuple[str, Kernel]]:
-    """One kernel of every kind that something may join, in the layout that the backend prefers."""
+    """Yield one kernel of every kind that something may join, in the layout that the backend
+    prefers.
+    """
     batch, channels, height, width = MAP
     narrow = (batch, 16, height, width)
     recipes = {

@@ -27,7 +27,7 @@ def time_interleaved(
     framing_us: float = 0.0,
     clock_us: Callable[[Callable[[], object]], float] = wall_us,
 ) -> list[tuple[float, ...]]:
-    """Microseconds of every run in every round, without `framing_us`, which the harness adds.
+    """Time every run in every round, without `framing_us`, which the harness adds; us.
 
     () where there is no run.
 

@@ -47,7 +47,7 @@ def allowed_cores() -> tuple[int, ...]:
 
 
 def clusters(root: Path = CPUS, cores: tuple[int, ...] | None = None) -> tuple[Cluster, ...]:
-    """Cores grouped by capacity and highest clock, the fastest group first."""
+    """Return cores grouped by capacity and highest clock, the fastest group first."""
     groups: dict[tuple[int, int], list[int]] = {}
     for core in allowed_cores() if cores is None else cores:
         folder = root / f"cpu{core}"
@@ -61,7 +61,7 @@ def clusters(root: Path = CPUS, cores: tuple[int, ...] | None = None) -> tuple[C
 
 
 def read_number(path: Path) -> int:
-    """0 where the system does not say."""
+    """Read a number of the system, 0 where it does not say."""
     try:
         return int(path.read_text(encoding="ascii").strip())
     except (OSError, ValueError):
@@ -76,7 +76,7 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,30}")
 def parse_processors(
     spec: str | None, found: tuple[Cluster, ...], cuda: int = 0
 ) -> tuple[PinnedProcessor, ...]:
-    """`big=4,little=0` names cores and `gpu=cuda:0` a CUDA device, of which there are so many.
+    """Parse processors: `big=4,little=0` names cores and `gpu=cuda:0` a CUDA device.
 
     Without it the first two equal cores, or one core of each cluster, and every CUDA device.
     Raises BadInput for a core or device that is not there or a name that comes twice.
@@ -107,7 +107,7 @@ def parse_processors(
 
 
 def parse_processor(part: str, spec: str, found: tuple[Cluster, ...], cuda: int) -> PinnedProcessor:
-    """One `NAME=CORE` or `NAME=cuda:N`.
+    """Return one `NAME=CORE` or `NAME=cuda:N`.
 
     Raises BadInput when the text names no core of this machine.
     """
@@ -142,7 +142,7 @@ def accelerator(name: str, index: int, found: tuple[Cluster, ...]) -> PinnedProc
 
 @contextmanager
 def pin_process(core: int) -> Iterator[None]:
-    """This process on one core; libraries that start threads inside find one core only.
+    """Pin this process to one core; libraries that start threads inside find one core only.
 
     Where the system cannot, nothing happens.
     """

@@ -96,8 +96,8 @@ class ProfileRun:
     progress: Progress
 
     def run(self) -> ProfileResult:
-        """Raises BadInput for a folder that cannot be used or a budget too short to fit anything,
-        BrokenFile for a foreign journal.
+        """Profile this machine. Raises BadInput for a folder that cannot be used or a budget too
+        short to fit anything, BrokenFile for a foreign journal.
         """
         started = perf_counter()
         found = clusters()
@@ -157,7 +157,7 @@ class ProfileRun:
         samples: dict[int, list[Sample]],
         chosen: Sequence[PinnedProcessor],
     ) -> tuple[Rules, list[str]]:
-        """Every cluster gets an equal share of the budget that is left."""
+        """Sample kernels; every cluster gets an equal share of the budget."""
         first = {place.cluster: place for place in reversed(chosen)}
         left_s = max(0.0, self.wanted.budget_s - journal.spent_s) / len(first)
         rules: Rules = {}
@@ -189,7 +189,7 @@ class ProfileRun:
         return rules, notes
 
     def meter_of(self, place: PinnedProcessor) -> Meter:
-        """The one at hand, or one of the same backend for an accelerator."""
+        """Return the meter at hand, or one of the same backend for an accelerator."""
         return (
             self.meter
             if place.device == "cpu"
@@ -228,7 +228,7 @@ class ProfileRun:
     def fit_predictors(
         self, samples: dict[int, list[Sample]], chosen: Sequence[PinnedProcessor]
     ) -> dict[str, Learned]:
-        """One fit per cluster; equal cores share it under their own names.
+        """Fit one predictor per cluster; equal cores share it under their own names.
 
         Raises BadInput when too few kernels were measured.
         """
@@ -252,7 +252,7 @@ class ProfileRun:
         samples: dict[int, list[Sample]],
         chosen: Sequence[PinnedProcessor],
     ) -> Soc:
-        """The chip around the predictors.
+        """Return the chip around the predictors.
 
         Its first processor is the caller, which hands over to the others.
         """
@@ -281,7 +281,7 @@ class ProfileRun:
         )
 
     def processor(self, place: PinnedProcessor, first: PinnedProcessor, call: Link) -> Processor:
-        """One that the first hands over to.
+        """Return a processor that the first hands over to.
 
         Through a queue and another core, or through copies and a stream.
         """
@@ -295,7 +295,7 @@ class ProfileRun:
 
 
 def prepare_folder(out: Path) -> Path:
-    """The folder, made where its parent is there. Raises BadInput."""
+    """Return the folder, made where its parent is there. Raises BadInput."""
     try:
         out.mkdir(exist_ok=True)
     except FileNotFoundError:

@@ -31,7 +31,9 @@ MET = ((1, 64, 56, 56), (1, 128, 28, 28), (1, 256, 14, 14), (1, 256, 56, 56), (1
 
 
 def queue_round_trip_us(caller: int, worker: int) -> float:
-    """To a worker thread pinned to another core and back through two queues, at the median."""
+    """Return the time to a worker thread pinned to another core and back through two queues, at the
+    median, us.
+    """
     to: SimpleQueue[bool] = SimpleQueue()
     back: SimpleQueue[bool] = SimpleQueue()
 
@@ -56,7 +58,7 @@ def queue_round_trip_us(caller: int, worker: int) -> float:
 
 
 def merge_link(meter: Meter, element_bytes: int, call_us: float) -> Link:
-    """A straight line through concatenations of two branches, over the KiB they bring.
+    """Fit a straight line through concatenations of two branches, over the KiB they bring.
 
     And one call of the runtime.
     """
@@ -78,7 +80,7 @@ def merge_link(meter: Meter, element_bytes: int, call_us: float) -> Link:
 
 
 def measure_copies(device: str) -> tuple[Link, Link]:
-    """To a CUDA device and back.
+    """Measure copies to a CUDA device and back.
 
     Straight lines through copies of pinned memory, over the KiB copied.
     """
@@ -111,7 +113,7 @@ def fastest_us(run: Callable[[], object], device: str) -> float:
 
 
 def fit_line(points: Sequence[tuple[float, float]]) -> Link:
-    """Microseconds over KiB, neither end below zero."""
+    """Fit microseconds over KiB, neither end below zero."""
     slope, fixed = np.polyfit([kib for kib, _ in points], [us for _, us in points], 1)
     return Link(round(max(0.0, float(fixed)), 3), round(max(0.0, float(slope)), 6))
 
@@ -156,7 +158,7 @@ def total_us(times: list[tuple[float, ...]]) -> float:
 
 
 def representative_kernels(samples: Sequence[Any], count: int = 16) -> list[Kernel]:
-    """Kernels of the sizes that most of a network's time goes to, evenly over them."""
+    """Return kernels of the sizes that most of a network's time goes to, evenly over them."""
     order = sorted(
         (s for s in samples if 100 <= s.latency_us <= 3000 and s.kernel.kind != "reorder"),
         key=lambda s: s.latency_us,

@@ -74,7 +74,7 @@ def validate(
     names: Sequence[str],
     progress: Callable[[int, int, str], None],
 ) -> tuple[list[HeldOutNetwork], dict[str, str]]:
-    """Held-out networks, and why some could not be told.
+    """Measure and predict held-out networks; return them, and why some could not be told.
 
     An operator without an estimate, a file that cannot be written.
     """
@@ -127,7 +127,7 @@ def durations_us(run: Callable[[], None]) -> list[float]:
 
 
 def summary(rows: Sequence[HeldOutNetwork]) -> dict[str, float]:
-    """Mean absolute error and the share of networks within a tenth.
+    """Return mean absolute error and the share of networks within a tenth.
 
     Empty where nothing was measured.
     """

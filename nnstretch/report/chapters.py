@@ -83,7 +83,7 @@ def _summary_row(row: SummaryRow) -> tuple[str, ...]:
 
 
 def _disagreements(story: ReportData) -> list[str]:
-    """Two files that speak of one speed-up should agree; where they do not, the reader is told."""
+    """Return where two files that speak of one speed-up disagree."""
     summary, plan = story.summary, story.plan
     if not (summary and plan):
         return []
@@ -189,7 +189,7 @@ def run_table(story: ReportData) -> Markup | None:
 
 
 def _runs_of_kind(story: ReportData, timing: str | None) -> Markup:
-    """Runs whose milliseconds are of one kind; other kinds get a table of their own."""
+    """Return runs whose milliseconds are of one kind; other kinds get a table of their own."""
     header = (
         "network",
         "mode",

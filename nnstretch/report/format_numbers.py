@@ -12,7 +12,7 @@ UNKNOWN = "–"
 
 
 def digits(value: float, significant: int = 3) -> str:
-    """1234.5 -> 1,234, 7.214 -> 7.21, 0.04321 -> 0.0432, 0 -> 0.
+    """Format a number: 1234.5 -> 1,234, 7.214 -> 7.21, 0.04321 -> 0.0432, 0 -> 0.
 
     Never scientific notation between 1e-4 and 1e15.
     """
@@ -36,7 +36,9 @@ def ms(value: float | None) -> str:
 
 
 def plain_ms(value: float | None) -> str:
-    """For a table column whose head carries the unit: equal decimals, so that columns align."""
+    """Format milliseconds for a column whose head carries the unit: equal decimals, so that columns
+    align.
+    """
     return UNKNOWN if value is None else f"{value:,.3f}"
 
 
@@ -57,7 +59,7 @@ def signed_percent(share: float) -> str:
 
 
 def accuracy(value: float | None) -> str:
-    """A share of right answers; a number above 1 is a percentage already."""
+    """Format a share of right answers; a number above 1 is a percentage already."""
     return UNKNOWN if value is None else percent(value if value <= 1 else value / 100)
 
 
@@ -67,7 +69,7 @@ def count(value: float | None) -> str:
 
 
 def amount(value: float | None) -> str:
-    """1.81 G, 11.7 M, 512."""
+    """Format an amount: 1.81 G, 11.7 M, 512."""
     if value is None:
         return UNKNOWN
     for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -89,7 +91,9 @@ def tick(value: float) -> str:
 
 
 def step_for(span: float, wanted: int) -> float:
-    """The step 1, 2 or 5 times a power of ten that divides `span` into at most `wanted` parts."""
+    """Return the step 1, 2 or 5 times a power of ten that divides `span` into at most `wanted`
+    parts.
+    """
     if span <= 0:
         return 1.0
     power = 10.0 ** floor(log10(span / wanted))

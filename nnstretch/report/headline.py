@@ -75,8 +75,8 @@ def speedup_caveat() -> Markup:
 
 
 def speedups(story: ReportData) -> tuple[float | None, float | None]:
-    """Over the fastest single processor, and over the network of equal MACs, of the plan that the
-    page draws.
+    """Return the speed-ups of the drawn plan over the fastest single processor, and over the
+    network of equal MACs.
     """
     given = story.plan or story.summary
     return (given.speedup_vs_fastest, given.speedup_vs_iso_mac) if given else (None, None)
@@ -117,7 +117,7 @@ def _with_error(plan: PlanCost) -> str:
 
 
 def _split(story: ReportData) -> Markup | None:
-    """A speed-up is a smaller network times concurrency; say how much of it is which."""
+    """Return how much of a speed-up is a smaller network, and how much concurrency."""
     whole, concurrency = speedups(story)
     if not (whole and concurrency):
         return None
@@ -146,7 +146,9 @@ def _verdict(story: ReportData) -> Markup | None:
 
 
 def _runs(story: ReportData) -> Markup | None:
-    """The runs' own medians, in a sentence of their own; two kinds of number are never compared."""
+    """Return the runs' own medians in a sentence of their own; two kinds of number are never
+    compared.
+    """
     medians = [
         story.runs[kind].latency_ms.get("median")
         for kind in ("original", "branched")
@@ -223,7 +225,7 @@ def _original_name(search: SearchSummary | None) -> str:
 
 
 def _error_of(latency_ms: float, story: ReportData) -> float | None:
-    """The search gives no error for other networks.
+    """Return the error of the prediction; the search gives none for other networks.
 
     The summary may, in the row of the same latency.
     """

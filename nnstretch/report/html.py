@@ -38,7 +38,7 @@ def join(parts: Iterable[str | None], between: str = "") -> Markup:
 
 
 def tag(name: str, /, *children: str | None, **attributes: object) -> Markup:
-    """`class_` writes class, `text_anchor` writes text-anchor.
+    """Return an element; `class_` writes class, `text_anchor` writes text-anchor.
 
     An attribute that is None is left out.
     """
@@ -62,7 +62,9 @@ def table(
     *,
     text_columns: frozenset[int] = frozenset({0}),
 ) -> Markup:
-    """A captioned table in a box that scrolls sideways; the first cell of a row is its header."""
+    """Return a captioned table in a box that scrolls sideways; the first cell of a row is its
+    header.
+    """
     head = join(
         tag("th", name, scope="col", class_="t" if i in text_columns else None)
         for i, name in enumerate(header)

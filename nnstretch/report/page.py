@@ -39,7 +39,7 @@ PIPELINE_CHAPTERS = (
 
 
 def build_report(folder: Path) -> str:
-    """The page as text; the same folder always gives the same page."""
+    """Return the page as text; the same folder always gives the same page."""
     return page(read_report_data(Path(folder)))
 
 
@@ -80,7 +80,9 @@ def page(story: ReportData) -> str:
 
 
 def _branched(story: ReportData) -> bool:
-    """A folder of a pipeline alone shows nothing of branches, not even that it is absent."""
+    """Return chapters of branches; a folder of a pipeline alone shows nothing of them, not even
+    that it is absent.
+    """
     return story.branches or story.pipeline is None
 
 

@@ -105,7 +105,7 @@ def _rate(value: float | None) -> str:
 
 
 def _against(run: StreamSummary) -> str:
-    """Two kinds of milliseconds are named where they meet."""
+    """Return a word that tells two kinds of milliseconds apart where they meet."""
     alone = (
         f" ({run.sequential_is})" if run.sequential_is and run.sequential_is != run.timing else ""
     )
@@ -125,7 +125,7 @@ def _bottleneck(run: StreamSummary) -> str:
 
 
 def _forecast(run: StreamSummary) -> Markup | None:
-    """The predicted bottleneck, and how far off it was.
+    """Return the predicted bottleneck, and how far off it was.
 
     A prediction is not compared with itself.
     """
@@ -263,7 +263,7 @@ def _stage_row(stage: StageRow, run: StreamSummary) -> tuple[str, ...]:
 
 
 def _forecast_table(story: PipelineReportData, run: StreamSummary) -> Markup | None:
-    """Each stage beside its prediction, where the trace holds both."""
+    """Return each stage beside its prediction, where the trace holds both."""
     predicted = next(
         (stream.service_ms for stream in story.streams if stream.source == "predicted"), {}
     )

@@ -36,7 +36,9 @@ def _colours(dark: bool) -> str:
 
 
 def style_sheet() -> Markup:
-    """Light colours also print; dark ones are for screens that ask for them."""
+    """Return the style sheet; light colors also print, dark ones are for screens that ask for
+    them.
+    """
     dark = f"@media screen and (prefers-color-scheme:dark){{{_colours(dark=True)}}}"
     return Markup(f"<style>{_colours(dark=False)}{dark}\n{_shipped('page.css')}</style>")
 
@@ -47,7 +49,9 @@ def script() -> Markup:
 
 
 def content_policy() -> str:
-    """Only this style and this very script may act, and nothing may be fetched."""
+    """Return the policy that only this style and this very script may act, and nothing may be
+    fetched.
+    """
     digest = base64.b64encode(hashlib.sha256(_shipped("page.js").encode()).digest()).decode()
     return (
         f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri"

@@ -29,7 +29,7 @@ class BoundNetwork:
     """
 
     def __init__(self, manifest: Manifest, backends: Mapping[str, Backend]) -> None:
-        """`backends` by the names of sub-graphs."""
+        """Bind sub-graphs to memory; `backends` by the names of sub-graphs."""
         self._inputs, self._outputs = _names(manifest.inputs), _names(manifest.outputs)
         self.met = in_place_merges(manifest, backends)
         """The merges with nothing left to do, and the axis along which their parts lie."""
@@ -44,17 +44,17 @@ class BoundNetwork:
             )
 
     def enter(self, values: Mapping[str, np.ndarray]) -> None:
-        """The next request's inputs, as `Network.inputs` gives them."""
+        """Copy in the next request's inputs, as `Network.inputs` gives them."""
         for name in self._inputs:
             np.copyto(self._memory[name], values[name], casting="no")
 
     def results(self) -> dict[str, np.ndarray]:
-        """The network's outputs by name, in arrays that are new every time."""
+        """Return the network's outputs by name, in arrays that are new every time."""
         return {name: self._memory[name].copy() for name in self._outputs}
 
 
 def allocate_all(manifest: Manifest, met: Mapping[str, int]) -> dict[str, np.ndarray]:
-    """Memory of every tensor.
+    """Return memory of every tensor.
 
     What is read by the merges in `met` is part of what they write, along that axis.
     """
@@ -91,7 +91,7 @@ def bind(backend: Backend, reads: Mapping[str, np.ndarray], writes: Sequence[np.
 
 
 def allocate(port: Port) -> np.ndarray:
-    """Memory for a tensor, with nothing in it yet."""
+    """Return memory for a tensor, with nothing in it yet."""
     kind = np.dtype(port.spec.dtype)
     size_bytes = prod(port.spec.shape) * kind.itemsize
     raw = np.empty(size_bytes + ALIGNED_BYTES, np.uint8)

@@ -24,7 +24,7 @@ Primes, and the one is taken that no side of a tensor is a multiple of, so that 
 
 
 def in_place_merges(manifest: Manifest, backends: Mapping[str, Backend]) -> dict[str, int]:
-    """The axis along which parts lie side by side, by merges that need not run.
+    """Return the axis along which parts lie side by side, by merges that need not run.
 
     Nobody else knows what they read.
     """
@@ -80,7 +80,7 @@ def is_plain_concat(sub: Subgraph, backend: Backend, axis: int) -> bool:
 
 
 def random_pattern(port: Port, seed: int) -> np.ndarray:
-    """Random numbers of the whole range of a type, again and again.
+    """Return random numbers of the whole range of a type, again and again.
 
     A merge that clips or rounds is seen.
     """
@@ -100,7 +100,7 @@ def random_pattern(port: Port, seed: int) -> np.ndarray:
 
 
 def slice_view(whole: np.ndarray, axis: int, begin: int, size: int) -> np.ndarray:
-    """A view."""
+    """Return a view."""
     return whole[(slice(None),) * axis + (slice(begin, begin + size),)]
 
 

@@ -27,7 +27,8 @@ Times = dict[str, float]
 def latency_and_critical_path_us(
     session: Session, given: Given, rounds: int
 ) -> tuple[float, float]:
-    """Median latency of a session on the real clock, and its critical path of sub-graphs alone.
+    """Return median latency of a session on the real clock, and its critical path of sub-graphs
+    alone.
 
     In turns, so that both see one machine.
     """
@@ -44,8 +45,8 @@ def latency_and_critical_path_us(
 
 
 def isolated_us(manifest: Manifest, wired: BoundNetwork, processors: Sequence[str]) -> Times:
-    """One processor after another runs all of its sub-graphs, on the core that `Threads` gives it,
-    while the others rest.
+    """Measure each sub-graph alone: one processor after another runs all of its sub-graphs, on the
+    core that `Threads` gives it, while the others rest.
 
     `wired` holds every tensor of the network (`Network.filled`): calls are those that a session
     makes, and change no tensor. The first sub-graph of each processor runs once more before, so
@@ -80,7 +81,7 @@ def isolated_us(manifest: Manifest, wired: BoundNetwork, processors: Sequence[st
 
 
 def isolated_critical_path_us(manifest: Manifest, rounds: Sequence[Mapping[str, float]]) -> float:
-    """The longest chain of needs at the median time of each sub-graph.
+    """Return the longest chain of needs at the median time of each sub-graph.
 
     Over all segments, the slowest branch and the merge.
     """

@@ -88,7 +88,7 @@ class LoadTestResult:
 
     @property
     def plans(self) -> dict[str, int]:
-        """Requests begun by each plan."""
+        """Return requests begun by each plan."""
         return dict(Counter(end.plan for end in self.ends if end.plan is not None))
 
     @property
@@ -188,7 +188,8 @@ def drive_server(
     dilation: float,
     tell: Tell,
 ) -> None:
-    """Clients on threads of their own, each answer compared with what it should be.
+    """Drive a server by clients on threads of their own, each answer compared with what it should
+    be.
 
     The server has `outcome.hear` as its `ended`.
     """

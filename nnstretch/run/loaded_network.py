@@ -54,7 +54,7 @@ class LoadedNetwork:
         """
 
     def inputs(self, given: Given) -> Values:
-        """`given` under the network's names and as its ports hold it.
+        """Return `given` under the network's names and as its ports hold it.
 
         Each array has exactly the shape and type that was exported; where that is int8 or channels
         last, float32 in PyTorch's order is taken too. Raises BadInput.
@@ -75,7 +75,9 @@ class LoadedNetwork:
         return {port.name: to_port(port, given[port.name]) for port in ports}
 
     def wired(self) -> BoundNetwork:
-        """The sub-graphs on memory of their own, for one who runs the network again and again."""
+        """Return the sub-graphs on memory of their own, for a caller that runs the network again
+        and again.
+        """
         return BoundNetwork(self.manifest, self._loaded)
 
     def bound_and_filled(self, inputs: Values) -> BoundNetwork:
@@ -103,7 +105,7 @@ class LoadedNetwork:
         return run({name: values[name] for name in reads})
 
     def outputs(self, values: Values, raw: bool = False) -> np.ndarray | Values:
-        """The array where there is one output, arrays by name where there are several.
+        """Return the array where there is one output, arrays by name where there are several.
 
         Real numbers in PyTorch's order; `raw` gives what the ports hold.
         """
@@ -114,14 +116,14 @@ class LoadedNetwork:
         return next(iter(found.values())) if len(found) == 1 else found
 
     def run_sequential(self, given: Given, raw: bool = False) -> np.ndarray | Values:
-        """The sub-graphs one after another on the calling thread.
+        """Run the sub-graphs one after another on the calling thread.
 
         What any schedule has to reproduce.
         """
         return self.outputs(self.all_tensors(self.inputs(given)), raw)
 
     def all_tensors(self, inputs: Values) -> Values:
-        """Every tensor between sub-graphs, from what `inputs` gave.
+        """Return every tensor between sub-graphs, from what `inputs` gave.
 
         The calling thread computes them one after another.
         """

@@ -51,8 +51,8 @@ def measure(
     dilation: float,
     handovers_us: Mapping[tuple[str, str], float] | None = None,
 ) -> RunMetrics:
-    """`tasks` as they were scheduled, one trace per run on a clock `dilation` times slower than the
-    host's.
+    """Measure runs: `tasks` as they were scheduled, one trace per run on a clock `dilation` times
+    slower than the host's.
 
     `handovers_us`: what an emulated host spends on handing over, by (sub-graph, processor); it is
     the chip's time, no overhead.
@@ -94,15 +94,16 @@ def percentiles(times: Sequence[float]) -> dict[str, float]:
 
 
 def median_trace(traces: Sequence[Trace]) -> Trace:
-    """The run of median latency, for pictures."""
+    """Return the run of median latency, for pictures."""
     return sorted(traces, key=latency_us)[len(traces) // 2]
 
 
 def dispatch_overhead_us(
     manifest: Manifest, tasks: Sequence[Task], trace: Trace, held: bool = False
 ) -> float:
-    """Median over meeting points of what passes before the merge starts and until its last reader
-    does; where branches wrote side by side and nothing is merged, from the end of the last branch.
+    """Return median over meeting points of what passes before the merge starts and until its last
+    reader does; where branches wrote side by side and nothing is merged, from the end of the last
+    branch.
 
     A task may start when its needs have ended and its processor is free (and, where `held`, an
     emulated host has handed it over); what it starts later is overhead. A network without meeting
@@ -165,7 +166,7 @@ def mean_latency_us(traces: Sequence[Trace]) -> float:
 
 
 def max_abs_error(found: Any, expected: Any) -> float:
-    """Largest difference of two outputs, arrays or arrays by name.
+    """Return largest difference of two outputs, arrays or arrays by name.
 
     NaN or infinity must be in both.
 

@@ -1,4 +1,4 @@
-"""A start-up self-test: do two workers truly overlap on this machine, with these backends?
+"""Start-up self-test: whether two workers truly overlap on this machine with these backends.
 
 Two threads on two cores overlap only if the system lends both cores, the backends let go of
 Python's interpreter lock while they compute, and neither brings threads of its own along. Each of
@@ -79,8 +79,8 @@ def overlap(network: LoadedNetwork, values: Values) -> Overlap | None:
 
 
 def heaviest_pair(manifest: Manifest, times_s: Mapping[str, float]) -> tuple[str, str] | None:
-    """The two sub-graphs of different processors that take longest together, among branches of one
-    segment.
+    """Return the two sub-graphs of different processors that take longest together, among branches
+    of one segment.
     """
     branches = [sub for sub in manifest.subgraphs if sub.role == "branch"]
     pairs = [
@@ -94,7 +94,7 @@ def heaviest_pair(manifest: Manifest, times_s: Mapping[str, float]) -> tuple[str
 def compare_overlap(
     works: Sequence[Work], holders: Sequence[str], threads: int, race: Race | None = None
 ) -> Overlap:
-    """Two works, each alone and both at once, in turns.
+    """Time two works, each alone and both at once, in turns.
 
     `holders` are the backends that hold Python's lock.
     """
@@ -128,7 +128,7 @@ def repeats_per_round(times_s: Sequence[float]) -> list[int]:
 def explain_overlap(
     share: float, found: int, holders: Sequence[str], threads: int, load: float
 ) -> str:
-    """The likeliest cause of a speed-up that is only `share` of what is possible."""
+    """Return the likeliest cause of a speed-up that is only `share` of what is possible."""
     if share >= GOOD:
         return ""
     if found < 2:
@@ -143,8 +143,7 @@ def explain_overlap(
 
 
 def run_concurrently(works: Sequence[tuple[Work, int]]) -> float:
-    """Seconds until every work has run its count, each on a pinned thread of its own, all started
-    together.
+    """Run every work its count on a pinned thread of its own, all started together; return seconds.
 
     Raises the first error of a thread.
     """
@@ -196,8 +195,8 @@ def holds_gil(work: Work) -> bool:
 
 
 def _blocks_interpreter(steps: list[int], work: Work) -> bool:
-    """A call that holds the lock hands it over at its end at the earliest, and to a thread that has
-    asked for an interval.
+    """Return whether calls hold Python's lock: they hand it over at their end at the earliest, and
+    to a thread that has asked for an interval.
     """
     before, calls, begin_s = steps[0], 0, perf_counter()
     while (passed_s := perf_counter() - begin_s) < WINDOW_S:
@@ -221,7 +220,7 @@ def _times_s(network: LoadedNetwork, values: Values) -> dict[str, float]:
 
 
 def _load() -> float:
-    """Programs that computed or waited to, over the last minute.
+    """Return programs that computed or waited to, over the last minute.
 
     0 where the system does not say.
     """

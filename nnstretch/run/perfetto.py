@@ -137,7 +137,7 @@ def _slices(
 def _arrows(
     pid: int, places: Mapping[Place, int], pairs: Iterator[tuple[str, Span, Span]]
 ) -> Iterator[Event]:
-    """Flow events: an `s` inside what comes first, an `f` where what waits for it begins."""
+    """Yield flow events: an `s` inside what comes first, an `f` where what waits for it begins."""
     for number, (name, before, after) in enumerate(pairs, start=1):
         flow = {
             "name": name,
@@ -161,7 +161,7 @@ def _arrows(
 
 
 def _meeting_pairs(trace: Trace, manifest: Manifest) -> Iterator[tuple[str, Span, Span]]:
-    """Every branch, and the meeting point that waits for it."""
+    """Yield every branch with the meeting point that waits for it."""
     spans = {span.task: span for span in trace.spans}
     merges = {sub.name for sub in manifest.subgraphs if sub.role == "merge"}
     for request in sorted({item_number(task) for task in spans}):
@@ -171,7 +171,7 @@ def _meeting_pairs(trace: Trace, manifest: Manifest) -> Iterator[tuple[str, Span
 
 
 def _item_pairs(trace: Trace, manifest: Manifest) -> Iterator[tuple[str, Span, Span]]:
-    """Whoever hands an item a tensor, and whoever reads it."""
+    """Return pairs of spans: what hands an item a tensor, and what reads it."""
     return (
         (f"item {item_number(after.task)}", before, after)
         for before, after in producer_consumer_spans(trace, manifest)
@@ -179,8 +179,8 @@ def _item_pairs(trace: Trace, manifest: Manifest) -> Iterator[tuple[str, Span, S
 
 
 def _depths(pid: int, trace: Trace) -> Iterator[Event]:
-    """Counters: tasks in a processor's queue, at work or behind it, from when the host has handed
-    them over; where that is known.
+    """Yield counters of tasks in a processor's queue, at work or behind it, from when the host has
+    handed them over; where that is known.
     """
     for processor in trace.processors:
         spans = [span for span in trace.spans if span.processor == processor]

@@ -87,7 +87,7 @@ class ServerCounters:
 
     @property
     def lost(self) -> int:
-        """Requests that never ended; 0 once the server is closed."""
+        """Return how many requests never ended; 0 once the server is closed."""
         return self.submitted - self.answered - self.failed - self.cancelled
 
 
@@ -100,12 +100,14 @@ class SubmitMessage:
 
 @dataclass(frozen=True, slots=True)
 class CancelMessage:
+    """Wish to cancel a request, sent to the scheduling thread."""
+
     request: int
 
 
 @dataclass(frozen=True, slots=True)
 class CloseMessage:
-    pass
+    """Wish to close the server, sent to the scheduling thread."""
 
 
 @dataclass(slots=True)
@@ -138,7 +140,8 @@ class Server:
         backend: Choice = None,
         ended: Callable[[Span], None] | None = None,
     ) -> None:
-        """`emulated` makes every task last its predicted time; otherwise tasks take what they take.
+        """Open a server; `emulated` makes every task last its predicted time, otherwise tasks take
+        what they take.
 
         `adaptive` moves between the plans of a bundle; where absent, it does where there are
         several, all of them predicted. `plan` keeps to one, else the main plan is kept to. `ended`
@@ -201,7 +204,7 @@ class Server:
         deadline_ms: float | None = None,
         timeout_s: float | None = None,
     ) -> Reply:
-        """The answer to come: an array, or arrays by name.
+        """Begin a request; return the answer to come, an array, or arrays by name.
 
         `cancel()` takes the request back as long as it has not ended.
 
@@ -258,7 +261,7 @@ class Server:
         self.close(drain=kind is None)
 
     def _serve(self) -> None:
-        """Ends once the server closes and nothing is open.
+        """Serve until the server closes and nothing is open.
 
         If the loop itself breaks, nobody is left waiting.
         """
@@ -291,7 +294,9 @@ class Server:
         return isinstance(what, CloseMessage)
 
     def _begin(self, entry: OpenRequest, plan: str) -> None:
-        """A plan whose inputs have scales of its own gets them by way of real numbers."""
+        """Begin a request; a plan whose inputs have scales of its own gets them by way of real
+        numbers.
+        """
         entry.reply.plan, network = plan, self.networks[plan]
         self.counts.plans[plan] += 1
         if network.manifest.inputs != self.manifest.inputs:
@@ -317,7 +322,7 @@ class Server:
         self._reply(answer.request, entry, answer.error)
 
     def _reply(self, number: int, entry: OpenRequest, error: Exception | None) -> None:
-        """Exactly once: whoever takes the entry out replies."""
+        """Reply exactly once: whatever takes the entry out replies."""
         with self._open.lock:
             if self._open.entries.pop(number, None) is None:
                 return
@@ -333,12 +338,12 @@ class Server:
 
 
 def processors_of_plans(manifests: Mapping[str, Manifest]) -> tuple[Processor, ...]:
-    """Processors that plans use, in order of first use, where no chip says more of them."""
+    """Return processors that plans use, in order of first use, where no chip says more of them."""
     names = dict.fromkeys(sub.processor for one in manifests.values() for sub in one.subgraphs)
     return tuple(Processor(name, "cpu" if name.startswith("cpu") else name, 2) for name in names)
 
 
 def zero_inputs(network: LoadedNetwork, subgraph: str) -> Values:
-    """Zeros for a sub-graph to work on where only its time is wanted."""
+    """Return zeros for a sub-graph to work on where only its time is wanted."""
     reads = next(sub.inputs for sub in network.manifest.subgraphs if sub.name == subgraph)
     return {port.name: np.zeros(port.spec.shape, port.spec.dtype) for port in reads}

@@ -146,7 +146,7 @@ class Session:
         return self._dilation
 
     def run(self, inputs: Given, raw: bool = False) -> np.ndarray | Values:
-        """One input through the network.
+        """Run one input through the network.
 
         The outputs as an array, or by name where there are several.
 
@@ -180,7 +180,7 @@ class Session:
             raise Stuck(f"no run of {self.manifest.model}, session, it has been closed")
 
     def one_after_another(self) -> Session:
-        """A session of the same loaded sub-graphs in mode `sequential`.
+        """Return a session of the same loaded sub-graphs in mode `sequential`.
 
         Closing one leaves the other open.
         """
@@ -207,7 +207,7 @@ class Session:
         return overlap(self.network, self.network.inputs(inputs))
 
     def predicted(self) -> Trace:
-        """The virtual clock's trace of a run, without computing a number.
+        """Return the virtual clock's trace of a run, without computing a number.
 
         Empty where nothing is predicted.
         """
@@ -278,7 +278,7 @@ class Session:
     def _run_emulated(
         self, values: Values, durations_us: Mapping[tuple[str, str], float], dilation: float
     ) -> tuple[Trace, int]:
-        """At the chip's times, `dilation` times slower; and how many tasks were late."""
+        """Run at the chip's times, `dilation` times slower; and return how many tasks were late."""
         compute = self.network.compute
         with self._abort_on_error():
             if self._workers is None:
@@ -299,7 +299,7 @@ class Session:
 
     @contextmanager
     def _abort_on_error(self) -> Iterator[None]:
-        """If a run fails, what is in flight ends before this raises, and the next run starts new
+        """Let what is in flight end before an error of a run is raised; the next run starts new
         threads.
         """
         try:
@@ -310,7 +310,7 @@ class Session:
             raise
 
     def _rehearse(self, values: Values) -> float:
-        """First as fast as the host can, to see what it needs.
+        """Run first as fast as the host can, to see what it needs.
 
         Then on the timetable, to see whether it slips.
         """
@@ -392,7 +392,7 @@ def _predicted(manifest: Manifest) -> bool:
 def _durations(
     bundle: Bundle, clock: str, processors: tuple[Processor, ...]
 ) -> dict[tuple[str, str], float]:
-    """Predicted times of every sub-graph where it is placed, or none at all.
+    """Return predicted times of every sub-graph where it is placed, or none at all.
 
     Some are as good as none to a timetable.
     """

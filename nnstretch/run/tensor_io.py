@@ -19,7 +19,7 @@ TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
 
 def torch_form(port: Port) -> tuple[tuple[int, ...], str]:
-    """Shape and element type of a port as PyTorch has it."""
+    """Return shape and element type of a port as PyTorch has it."""
     shape = port.spec.shape
     return tuple(shape[i] for i in TO_FIRST) if port.layout == "NHWC" else shape, (
         "float32" if port.scale else port.spec.dtype
@@ -27,7 +27,7 @@ def torch_form(port: Port) -> tuple[tuple[int, ...], str]:
 
 
 def to_port(port: Port, array: object, what: str = "") -> np.ndarray:
-    """`array` as the port holds it.
+    """Return `array` as the port holds it.
 
     Turned and quantised where it comes in PyTorch's form, as it is where it has the port's.
 
@@ -92,12 +92,12 @@ def from_port(port: Port, array: np.ndarray) -> np.ndarray:
 
 
 def quantize(values: np.ndarray, port: Port) -> np.ndarray:
-    """`round(x / scale) + zero_point`, half to even, what is out of range at its end."""
+    """Quantize: `round(x / scale) + zero_point`, half to even, what is out of range at its end."""
     return to_codes(values, port.spec.dtype, port.scale, port.zero_point)
 
 
 def dequantize(values: np.ndarray, port: Port) -> np.ndarray:
-    """`(q - zero_point) * scale`, float32."""
+    """Return `(q - zero_point) * scale`, float32."""
     return from_codes(values, port.scale, port.zero_point)
 
 

@@ -55,8 +55,8 @@ def _gaps_us(tasks: tuple[Task, ...], run: Mapping[str, Span]) -> float:
 def required_dilation(
     rehearsal: Rehearsal, predicted_us: Mapping[str, float], makespan_us: float
 ) -> float:
-    """The smallest factor, at least 1, that keeps lateness and handing over below `SLIP` of the
-    timetable.
+    """Return the smallest factor, at least 1, that keeps lateness and handing over below `SLIP` of
+    the timetable.
 
     Every long task then fits with `MARGIN`; one predicted at next to nothing may run over by what
     it costs.
@@ -81,7 +81,7 @@ def required_dilation(
 
 
 def correct_dilation(factor: float, slip: float) -> float:
-    """The factor after a trial run that was `slip` late.
+    """Return the factor after a trial run that was `slip` late.
 
     Handing over costs the host the same at any factor.
 

@@ -14,7 +14,7 @@ from nnstretch.run.tensor_io import count_non_finite, describe_value, matches_sp
 
 
 def read_weights(group: ParameterGroup, data: bytes) -> dict[str, np.ndarray]:
-    """The weights of a group as a sub-graph's file has them."""
+    """Return the weights of a group as a sub-graph's file has them."""
     return {one.name: read_weight(one, data) for one in group.parameters}
 
 
@@ -28,7 +28,7 @@ def read_weight(one: Parameter, data: bytes) -> np.ndarray:
 
 
 def patch_weights(group: ParameterGroup, data: bytes, given: Mapping[str, np.ndarray]) -> bytes:
-    """A sub-graph's file with some or all parameters of a group replaced.
+    """Return a sub-graph's file with some or all parameters of a group replaced.
 
     Raises BadInput for what does not fit, for nothing, and for NaN or infinity where the weight
     that is replaced has none.

@@ -25,7 +25,7 @@ IDLE_BYTES, LEAST_BYTES, MOST_BYTES = 64 << 10, 8 << 10, 1 << 20
 
 @cache
 def spin_buffer() -> bytes:
-    """Bytes whose checksum takes this machine `LOOK_S`.
+    """Return bytes whose checksum takes this machine `LOOK_S`.
 
     It keeps a core awake, and without Python's lock.
     """
@@ -58,7 +58,7 @@ def yield_gil() -> None:
 
 
 def core_per_thread(count: int) -> list[set[int] | None]:
-    """A core for each thread.
+    """Return a core for each thread.
 
     None where the system does not let us choose or has fewer cores than threads.
     """
@@ -67,7 +67,7 @@ def core_per_thread(count: int) -> list[set[int] | None]:
 
 
 def affinity() -> set[int] | None:
-    """The cores that the calling thread may use; None where the system does not say."""
+    """Return the cores that the calling thread may use; None where the system does not say."""
     return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
 
 

@@ -55,7 +55,7 @@ class Disturbances:
     fails: tuple[Outage, ...] = ()
 
     def lost_us(self, processor: str, from_us: float) -> float:
-        """When a processor is lost, from a time on.
+        """Return when a processor is lost, from a time on.
 
         That time itself where it is away then, infinity where it never is any more.
         """
@@ -70,7 +70,7 @@ class Disturbances:
         return self.lost_us(processor, at_us) <= at_us
 
     def end_us(self, processor: str, start_us: float, work_us: float) -> float:
-        """When work that takes `work_us` on a quiet processor ends, begun at `start_us`."""
+        """Return when work that takes `work_us` on a quiet processor ends, begun at `start_us`."""
         if processor not in self._shares:
             return start_us + work_us
         edges, shares = self._shares[processor]
@@ -83,7 +83,7 @@ class Disturbances:
 
     @cached_property
     def _absences(self) -> dict[str, tuple[list[float], list[float]]]:
-        """Processor -> when spells of absence start and end, in order and apart."""
+        """Return by processor when spells of absence start and end, in order and apart."""
         found: dict[str, tuple[list[float], list[float]]] = {}
         for one in sorted(self.fails, key=lambda one: one.at_us):
             starts, ends = found.setdefault(one.processor, ([], []))
@@ -96,8 +96,8 @@ class Disturbances:
 
     @cached_property
     def _shares(self) -> dict[str, tuple[list[float], list[float]]]:
-        """Processor -> times at which the share of its speed changes, and the shares before,
-        between and after them.
+        """Return by processor the times at which the share of its speed changes, and the shares
+        before, between and after them.
 
         Several who keep it busy take their part of what the others leave.
         """

@@ -13,7 +13,7 @@ from nnstretch.trace import Span, Trace
 
 
 def without_noops(tasks: Iterable[Task], subgraphs: Collection[str]) -> tuple[Task, ...]:
-    """The tasks but those of `subgraphs`, whose needs are passed on.
+    """Return the tasks but those of `subgraphs`, whose needs are passed on.
 
     Tasks come after what they need.
     """
@@ -31,7 +31,7 @@ def without_noops(tasks: Iterable[Task], subgraphs: Collection[str]) -> tuple[Ta
 def restore_noops(
     trace: Trace, tasks: Sequence[Task], subgraphs: Collection[str], over_us: float = 0.0
 ) -> Trace:
-    """The trace of what `passed_over` left, with the others in it.
+    """Return the trace of what `passed_over` left, with the others in it.
 
     On their processors, of no length, where the last of their needs ends.
 

@@ -40,7 +40,7 @@ def run_tasks(tasks: Iterable[Task], policy: Policy, executor: Executor) -> Trac
 
 
 def keep_placement(task: Task) -> Task:
-    """Every task is where its plan put it."""
+    """Keep every task where its plan put it."""
     return task
 
 
@@ -82,7 +82,7 @@ class ReadyQueue:
         self.add(tasks)
 
     def add(self, tasks: Iterable[Task]) -> None:
-        """Tasks that need only each other.
+        """Add tasks that need only each other.
 
         Raises Stuck for a name that is there already, or a need that is not.
         """
@@ -122,7 +122,7 @@ class ReadyQueue:
                 self.ready[reader] = self._tasks[reader]
 
     def requeue(self, name: str) -> None:
-        """A task that was handed out and did not end is ready once more."""
+        """Put back a task that was handed out and did not end."""
         self.ready[name] = self._tasks[name]
 
     def remove(self, names: Iterable[str]) -> None:
@@ -134,5 +134,5 @@ class ReadyQueue:
                 self._readers.pop(name, None)
 
     def unfinished(self) -> list[str]:
-        """Tasks never handed out: those ready first, then those that wait for them."""
+        """Return tasks never handed out: those ready first, then those that wait for them."""
         return [*self.ready, *self._unmet]

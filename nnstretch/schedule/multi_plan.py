@@ -93,7 +93,7 @@ class MultiPlanScheduler:
         )
 
     def __len__(self) -> int:
-        """Requests of others that have not been answered."""
+        """Return how many requests have not been answered."""
         return len(self._by)
 
     def submit(
@@ -193,7 +193,7 @@ def is_probe(task: Task) -> bool:
 
 
 def split_name(subgraph: str) -> tuple[str, str]:
-    """The plan and the sub-graph in it."""
+    """Return the plan and the sub-graph in it."""
     plan, _, name = subgraph.partition("/")
     return plan, name
 

@@ -53,12 +53,12 @@ class StageNode:
 
     @property
     def stage(self) -> str:
-        """The name of the stage that it is, or is a part of."""
+        """Return the name of the stage that it is, or is a part of."""
         return self.name.removesuffix(f" {self.part}") if self.part else self.name
 
     @property
     def window(self) -> int:
-        """Items in front of it and at work in it."""
+        """Return items in front of it and at work in it."""
         return self.capacity + self.replicas
 
 
@@ -68,7 +68,9 @@ StageGraph = tuple[StageNode, ...]
 def stage_graph(
     pipeline: PipelineSpec, manifest: Manifest, copied: Container[str] = ()
 ) -> StageGraph:
-    """Stages and who hands to whom; those that are `copied` to and from have steps for it."""
+    """Return stages and who hands to whom; those that are `copied` to and from have steps for
+    it.
+    """
     parts = [
         (stage, part)
         for stage in pipeline.stages
@@ -113,7 +115,7 @@ def copy_step_name(processor: str) -> str:
 
 
 def stages_with_copies(manifest: Manifest) -> frozenset[str]:
-    """Stages whose copies were predicted apart from their compute, everywhere they run."""
+    """Return stages whose copies were predicted apart from their compute, everywhere they run."""
     pipeline = manifest.pipeline
     assert pipeline is not None
     taken = {stage.name for stage in pipeline.stages} | {sub.name for sub in manifest.subgraphs}
@@ -140,7 +142,7 @@ def stages_with_copies(manifest: Manifest) -> frozenset[str]:
 
 
 def dependencies(flow: StageGraph, number: int, item: int) -> Iterator[tuple[int, int]]:
-    """(stage, item) that must be over before stage `number` begins `item`.
+    """Yield each (stage, item) that must be over before stage `number` begins `item`.
 
     Items below 0 never were.
     """
@@ -153,7 +155,7 @@ def dependencies(flow: StageGraph, number: int, item: int) -> Iterator[tuple[int
 
 
 def in_flight_limit(flow: StageGraph) -> int:
-    """Items that fit between the caller's two ends.
+    """Return items that fit between the caller's two ends.
 
     The most that queues and workers hold on any way through.
     """
@@ -169,7 +171,7 @@ def processor_of_item(stage: PipelineStage, item: int, planned: str) -> str:
 
 
 def stream_tasks(manifest: Manifest, items: int) -> tuple[Task, ...]:
-    """Every sub-graph, copy and Python stage for every item, named `NAME#ITEM`.
+    """Return every sub-graph, copy and Python stage for every item, named `NAME#ITEM`.
 
     The manifest has a pipeline.
 
@@ -239,7 +241,8 @@ def _members(
 
 
 def stream_processors(manifest: Manifest, known: Mapping[str, Processor]) -> tuple[Processor, ...]:
-    """Everything that tasks of a stream name; whoever is not `known` takes two tasks at a time.
+    """Return everything that tasks of a stream name; whoever is not `known` takes two tasks at a
+    time.
 
     Each has a host thread of its own.
     """
@@ -260,7 +263,7 @@ def stream_processors(manifest: Manifest, known: Mapping[str, Processor]) -> tup
 
 
 def stream_durations_us(manifest: Manifest) -> dict[tuple[str, str], float]:
-    """Microseconds by (sub-graph, copy or Python stage, processor) as predicted.
+    """Return microseconds by (sub-graph, copy or Python stage, processor) as predicted.
 
     A Python stage counts nothing, since nobody predicted it.
 
@@ -297,7 +300,7 @@ def stream_durations_us(manifest: Manifest) -> dict[tuple[str, str], float]:
 
 
 def spans_by_step(trace: Trace, pipeline: PipelineSpec, flow: StageGraph) -> dict[str, list[Span]]:
-    """Spans of each step in the order of items.
+    """Return spans of each step in the order of items.
 
     One for each item, from the first of its sub-graphs' starts to the last's end.
     """
@@ -319,7 +322,7 @@ def spans_by_step(trace: Trace, pipeline: PipelineSpec, flow: StageGraph) -> dic
 
 
 def start_delays_us(flow: StageGraph, spans: Mapping[str, list[Span]]) -> list[float]:
-    """For every step and item of which everything is known.
+    """Return for every step and item of which everything is known.
 
     How long after it could have begun it did.
 

@@ -33,8 +33,8 @@ class PlanVariant:
     """What the host needs to hand a task over, before it starts."""
 
     def latency_us(self, slowdown: Mapping[str, float]) -> float:
-        """Predicted, with every processor as slow as it is now and a lost one's work where it would
-        go; infinite where it can go nowhere.
+        """Predict with every processor as slow as it is now and a lost one's work where it would
+        go, us; infinite where it can go nowhere.
         """
         ends_us: dict[str, float] = {}
         free_us: dict[str, float] = {}
@@ -51,7 +51,7 @@ class PlanVariant:
         return max(ends_us.values(), default=0.0)
 
     def _replacement(self, task: Task, slowdown: Mapping[str, float]) -> str:
-        """Its own processor, or as `Service` has it the fastest of the others where that is lost.
+        """Return a task's own processor, or the fastest of the others where that is lost.
 
         Its own again where none is predicted.
         """
@@ -127,7 +127,7 @@ class PlanSelector:
         return self.variants[self._current]
 
     def observe(self, subgraph: str, span: Span) -> None:
-        """A task of any variant has ended; times too short to tell anything are left out."""
+        """Learn from a task that has ended; times too short to tell anything are left out."""
         expected_us = next(
             (
                 v.durations_us[subgraph, span.processor]
@@ -145,11 +145,11 @@ class PlanSelector:
             self._heard[span.processor] = self._requests
 
     def mark_failed(self, processor: str) -> None:
-        """A processor that has failed is infinitely slow."""
+        """Make a failed processor infinitely slow."""
         self.slowdown[processor] = GONE
 
     def set_failed(self, processors: Collection[str]) -> None:
-        """These are gone, and no others.
+        """Set which processors are gone: these, and no others.
 
         One that has come back is believed to be as fast as predicted.
         """
@@ -161,7 +161,7 @@ class PlanSelector:
             self.mark_failed(processor)
 
     def choose(self) -> PlanVariant:
-        """For the next request.
+        """Choose the variant for the next request.
 
         Moves only to what has been better by `gain` for `patience` requests.
         """
@@ -178,7 +178,7 @@ class PlanSelector:
         return self.current
 
     def probes(self) -> tuple[Task, ...]:
-        """Short tasks for processors that the current variant leaves idle.
+        """Return short tasks for processors that the current variant leaves idle.
 
         None but every `probe_every` requests.
         """

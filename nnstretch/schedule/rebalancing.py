@@ -61,7 +61,7 @@ class SlowdownEstimator:
     """A factor, and when it was heard."""
 
     def observe(self, processor: str, predicted_us: float, took_us: float, now_us: float) -> None:
-        """A task has ended; one that was to take no time says nothing."""
+        """Learn from a task that has ended; one that was to take no time says nothing."""
         if predicted_us > 0:
             known, share = (
                 self.factor(processor, now_us),
@@ -70,7 +70,7 @@ class SlowdownEstimator:
             self._known[processor] = (known + share * (took_us / predicted_us - known), now_us)
 
     def factor(self, processor: str, now_us: float) -> float:
-        """1 where nobody heard of it, and nearly so long after."""
+        """Return the slowdown, 1 where nobody heard of it, and nearly so long after."""
         factor, heard_us = self._known.get(processor, (1.0, now_us))
         return float(1 + (factor - 1) * 0.5 ** ((now_us - heard_us) / self.half_life_us))
 
@@ -85,7 +85,7 @@ class TaskCosts:
     """What the host needs to hand it over, before it starts."""
 
     def us(self, task: Task, processor: str, slow: float) -> float:
-        """Infinite where nobody predicted it."""
+        """Return the time of a task on a processor, us, infinite where nobody predicted it."""
         quiet_us = self.quiet_us.get((task.subgraph, processor), inf)
         return self.handovers_us.get((task.subgraph, processor), 0.0) + (
             quiet_us and quiet_us * slow
@@ -119,7 +119,7 @@ class ProcessorForecast:
     """When what they were handed ends, by task."""
 
     def end_us(self, rest: RemainingTasks, moved: Mapping[str, str], costs: TaskCosts) -> float:
-        """When the request would end.
+        """Return when the request would end, us.
 
         Every processor takes tasks in the order in which they become ready.
         """
@@ -178,7 +178,7 @@ class ProcessorForecast:
 def choose_moves(
     rest: RemainingTasks, outlook: ProcessorForecast, costs: TaskCosts, caution: RebalancingSettings
 ) -> dict[str, str]:
-    """Which of the ready tasks of a request go elsewhere, and where.
+    """Choose which of the ready tasks of a request go elsewhere, and where.
 
     One after another, each where the request then ends first.
     """
@@ -234,7 +234,7 @@ class Rebalancer:
         )
 
     def on_end(self, task: str, processor: str, took_us: float | None, now_us: float) -> None:
-        """A task has ended, or failed: then nobody knows what it took."""
+        """Note that a task has ended, or failed: then nobody knows what it took."""
         flight = self._flights.get(processor, {}).pop(task, None)
         self._last_us[processor] = now_us
         if flight is not None and took_us is not None:
@@ -258,7 +258,7 @@ class Rebalancer:
         )
 
     def _ends_us(self, processor: str, slow: float, now_us: float) -> dict[str, float]:
-        """When what a processor has is expected to end, by task."""
+        """Return when what a processor has is expected to end, by task."""
         found, at_us = {}, self._last_us.get(processor, 0.0)
         for name, flight in self._flights.get(processor, {}).items():
             found[name] = at_us = max(now_us, max(at_us, flight.handed_us) + slow * flight.quiet_us)

@@ -122,11 +122,13 @@ class RequestScheduler:
         """
 
     def __len__(self) -> int:
-        """Requests that have not been answered."""
+        """Return how many requests have not been answered."""
         return len(self._open)
 
     def submit(self, request: Request) -> None:
-        """Raises Stuck for a number that is open, or for tasks that are there already."""
+        """Begin a request. Raises Stuck for a number that is open, or for tasks that are there
+        already.
+        """
         if request.number in self._open:
             raise Stuck(
                 f"request {request.number} is open already, service, every request needs a number"
@@ -158,7 +160,7 @@ class RequestScheduler:
         )
 
     def close(self) -> None:
-        """Every open request ends with an error."""
+        """End every open request with an error."""
         for number in tuple(self._open):
             self._close(
                 number, Cancelled(f"request {number} was open, service, it has been closed")
@@ -193,7 +195,9 @@ class RequestScheduler:
                 self._mover.on_dispatch(task, processor.name, self._executor.now_us)
 
     def handle(self, event: Span | Failure | TimerEvent) -> Hashable:
-        """Handle an event; return the tag of a timer that is not the scheduler's own, else True."""
+        """Return handle an event; return the tag of a timer that is not the scheduler's own, else
+        True.
+        """
         if self.heard is not None:
             self.heard(event)
         if isinstance(event, TimerEvent):
@@ -224,7 +228,7 @@ class RequestScheduler:
             self._close(number, None)
 
     def _requeue_lost(self, failure: Failure, number: int) -> None:
-        """The task is to run elsewhere; its processor serves no more."""
+        """Requeue the tasks of a lost processor, which serves no more."""
         if number in self._open:
             self._board.requeue(failure.task)
         self._check_processors()
@@ -294,7 +298,7 @@ class RequestScheduler:
         return replace(task, processor=fastest_replacement(task, self.alive, self._durations_us))
 
     def _moves(self) -> dict[str, str]:
-        """Ready tasks that go elsewhere now, because their processor is slow."""
+        """Return ready tasks that go elsewhere now, because their processor is slow."""
         if self._mover is None or not self._board.ready or not self._executor.free():
             return {}
         outlook = self._mover.forecast(

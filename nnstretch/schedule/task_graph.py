@@ -15,7 +15,7 @@ from nnstretch.trial import Trial
 
 
 def task_graph(manifest: Manifest, request: int = 0, prefix: str = "") -> tuple[Task, ...]:
-    """One task per sub-graph; it needs whoever writes what it reads.
+    """Return one task per sub-graph; it needs what writes its inputs.
 
     Named `SUBGRAPH#REQUEST`, sub-graphs with `prefix` before them.
     """
@@ -37,7 +37,7 @@ def task_graph(manifest: Manifest, request: int = 0, prefix: str = "") -> tuple[
 
 
 def tasks_of_trial(trial: Trial, host: str, request: int = 0, prefix: str = "") -> tuple[Task, ...]:
-    """A plan's tasks before anything is exported.
+    """Return a plan's tasks before anything is exported.
 
     Its branches, and at every meeting point a merge on the host.
     """
@@ -65,7 +65,7 @@ def tasks_of_trial(trial: Trial, host: str, request: int = 0, prefix: str = "") 
 
 
 def durations_of_trial(trial: Trial, host: str, prefix: str = "") -> dict[tuple[str, str], float]:
-    """Microseconds by (sub-graph, processor) of `tasks_of_trial`.
+    """Return microseconds by (sub-graph, processor) of `tasks_of_trial`.
 
     Copies are the branch's, synchronisation is the merge's.
     """
@@ -81,7 +81,7 @@ def durations_of_trial(trial: Trial, host: str, prefix: str = "") -> dict[tuple[
 
 
 def subgraph_of(task: str) -> str:
-    """The sub-graph behind a name that `tasks_of` gave."""
+    """Return the sub-graph behind a name that `tasks_of` gave."""
     return task.rpartition("#")[0]
 
 
@@ -114,7 +114,7 @@ def enqueue_times_us(
 def task_durations_us(
     manifest: Manifest, processors: Iterable[Processor] = (), prefix: str = ""
 ) -> dict[tuple[str, str], float]:
-    """Microseconds by (`prefix` and sub-graph, processor).
+    """Return microseconds by (`prefix` and sub-graph, processor).
 
     The prediction, and at a meeting point its synchronisation.
 
@@ -143,7 +143,9 @@ def task_durations_us(
 
 
 def critical_path_us(tasks: Iterable[Task], duration_us: Callable[[Task], float]) -> float:
-    """The longest chain of needs: no schedule ends earlier. Tasks come after what they need."""
+    """Return the longest chain of needs: no schedule ends earlier. Tasks come after what they
+    need.
+    """
     ends_us: dict[str, float] = {}
     for task in tasks:
         ends_us[task.name] = max((ends_us[need] for need in task.needs), default=0.0) + duration_us(

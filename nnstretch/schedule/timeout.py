@@ -13,7 +13,7 @@ class Timeout:
     """Begins when it is made. Prints as the time that was given."""
 
     def __init__(self, timeout_s: float | None) -> None:
-        """None for as long as it takes, and so for more than the system can count.
+        """Start the time; None for as long as it takes, and so for more than the system can count.
 
         Raises BadInput.
         """
@@ -26,7 +26,7 @@ class Timeout:
 
     @property
     def left_s(self) -> float | None:
-        """None for any time; below 0 when it is over."""
+        """Return the time left, s, None for any time; below 0 when it is over."""
         return None if self._until_s is None else self._until_s - perf_counter()
 
     @property

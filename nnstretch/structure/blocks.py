@@ -69,7 +69,7 @@ Conv, norm, activation and a pool in networks without residual blocks.
 
 
 def find_units(graph: Graph) -> tuple[Unit, ...]:
-    """Units in execution order, repeats marked."""
+    """Return units in execution order, repeats marked."""
     plain = plain_units(graph)
     first_of = {
         u.end.name: stage.first_end.name
@@ -100,7 +100,7 @@ def plain_units(graph: Graph) -> tuple[Unit, ...]:
 
 
 def find_stages(graph: Graph, plain: Sequence[Unit] | None = None) -> tuple[BlockStage, ...]:
-    """Every run of equal, shape-preserving units with the block that opens it."""
+    """Return every run of equal, shape-preserving units with the block that opens it."""
     plain = plain_units(graph) if plain is None else plain
     specs = graph.specs()
     shapes = [(specs[u.start.value].shape, specs[u.end.value].shape) for u in plain]
@@ -130,7 +130,7 @@ def find_stages(graph: Graph, plain: Sequence[Unit] | None = None) -> tuple[Bloc
 def longest_run(
     forms: Sequence[object], shapes: Sequence[tuple[tuple[int, ...], tuple[int, ...]]], i: int
 ) -> tuple[int, int]:
-    """Period and count of equal, shape-preserving groups of units from `i`.
+    """Return period and count of equal, shape-preserving groups of units from `i`.
 
     The shortest period that repeats most.
     """
@@ -155,8 +155,8 @@ def stage_opener(
     floor: int,
     shapes: Sequence[tuple[tuple[int, ...], tuple[int, ...]]],
 ) -> int | None:
-    """Index of the unit before `i` that ends the stage's shape-changing first block, if there is
-    one.
+    """Return index of the unit before `i` that ends the stage's shape-changing first block, if
+    there is one.
 
     It is one if the units just before do every kind of weighted work that a repeat does.
     """
@@ -172,7 +172,7 @@ def stage_opener(
 
 
 def weighted_operators(group: Sequence[Unit]) -> Counter[object]:
-    """Weighted operators by kind, window and whether they are depthwise.
+    """Return weighted operators by kind, window and whether they are depthwise.
 
     Widths and strides apart.
     """
@@ -197,7 +197,7 @@ def work_signature(node: Node) -> tuple[object, ...]:
 
 
 def structural_hash(graph: Graph, unit: Unit) -> tuple[object, ...]:
-    """A unit's structure without its names.
+    """Return a unit's structure without its names.
 
     Equal forms compute the same function of different weights.
     """

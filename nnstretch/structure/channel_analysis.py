@@ -92,7 +92,7 @@ class ChannelAnalysis:
             self.reasons.setdefault(a, self.reasons[b])
 
     def need_whole(self, group: int, size: int) -> None:
-        """This many steps must stay whole at every scale."""
+        """Require that this many steps stay whole at every scale."""
         self.sizes[self.find(group)].add(size)
 
     def pin(self, dims: Iterable[Dim], reason: str) -> None:
@@ -107,7 +107,7 @@ class ChannelAnalysis:
         return self.find(group) in self.reasons
 
     def unify(self, a: Dim, b: Dim, where: str) -> None:
-        """Two dimensions that must stay equal.
+        """Unify two dimensions that must stay equal.
 
         Parts that straddle a border are tied in proportion.
         """
@@ -136,7 +136,7 @@ class ChannelAnalysis:
             self.tie(a.group, b.group)
 
     def uniform(self, dim: Dim) -> None:
-        """All parts of this dimension scale alike."""
+        """Let all parts of this dimension scale alike."""
         groups = [part.group for part in dim if part.group is not None]
         for group in groups[1:]:
             self.tie(groups[0], group)
@@ -144,7 +144,7 @@ class ChannelAnalysis:
             self.pin([dim], "mixed with a size that does not scale")
 
     def cut(self, dim: Dim, start: int, stop: int, mark: bool = False) -> Dim:
-        """The parts between two positions; a part that is cut must stay divisible there.
+        """Return the parts between two positions; a part that is cut must stay divisible there.
 
         With `mark`, cuts through a whole group are remembered: it may be two groups (channels.py).
         """
@@ -167,7 +167,7 @@ class ChannelAnalysis:
         return tuple(taken) or ((ChannelSlice(None, 0)),)
 
     def shape_of(self, name: str) -> Shape:
-        """Parts of a value or weight.
+        """Return parts of a value or weight.
 
         A weight's dimensions are groups of their own until an operator ties them.
         """
@@ -188,7 +188,7 @@ class ChannelAnalysis:
         return tuple(part for low, high in pairwise(borders) for part in self.new_group(high - low))
 
     def arg(self, node: Node, position: int) -> Shape | None:
-        """Parts of a tensor argument; None where it is absent or no tensor."""
+        """Return parts of a tensor argument; None where it is absent or no tensor."""
         argument = node.args[position] if position < len(node.args) else None
         if not isinstance(argument, ValueRef) or not self.is_tensor(argument.name):
             return None

@@ -58,7 +58,7 @@ class ChannelGroups:
     """Root -> weights whose first dimension it is: who writes these channels."""
 
     def axis(self, value: str) -> int:
-        """Which dimension of a tensor holds channels."""
+        """Return which dimension of a tensor holds channels."""
         return channel_dim(self.shapes[value][0], self.root, self.consumed)
 
     def roots(self, dim: Dim) -> set[int]:
@@ -71,7 +71,7 @@ ROUNDS = 4
 
 
 def analyze_channels(graph: Graph) -> ChannelGroups:
-    """Analyse one graph (usually a section between two cuts)."""
+    """Analyze one graph (usually a section between two cuts)."""
     walked = propagate_channels(graph, {})
     for _ in range(ROUNDS):
         splits = refine_groups(walked)
@@ -113,8 +113,8 @@ def propagate_channels(
 
 
 def kernel_weights(graph: Graph) -> Iterator[str]:
-    """Weights that become a convolution's kernel, directly or through operators (weight
-    standardisation).
+    """Yield weights that become a convolution's kernel, directly or through operators (weight
+    standardization).
     """
     weights = {weight.name: weight.spec.shape for weight in graph.weights}
     writers = {node.name: node for node in graph.nodes}
@@ -194,7 +194,7 @@ def solve_groups(analyst: ChannelAnalysis) -> ChannelGroups:
 
 
 def channel_dim(entry: Shape, root: tuple[int, ...], consumed: frozenset[int]) -> int:
-    """The dimension that layers read as channels.
+    """Return the dimension that layers read as channels.
 
     Dimension 1 of NCHW and the last of tokens where none does.
     """
@@ -205,7 +205,7 @@ def channel_dim(entry: Shape, root: tuple[int, ...], consumed: frozenset[int]) -
 
 
 def size_at(dim: Dim, channels_: ChannelGroups, scales: Mapping[int, Fraction]) -> int:
-    """A dimension's size when every root scales as told; roots not named keep their size.
+    """Return a dimension's size when every root scales as told; roots not named keep their size.
 
     Raises BadPlan when the size is no whole number of channels.
     """

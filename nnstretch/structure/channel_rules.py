@@ -27,7 +27,7 @@ Rule = Callable[[ChannelAnalysis, Node], tuple[Shape, ...]]
 
 
 def apply_rule(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
-    """Parts of everything the node writes."""
+    """Return parts of everything the node writes."""
     if is_size(node) or not node.output.shape:
         return tuple(a.fixed(o) for o in node.outputs)
     return RULES.get(node.kind, unknown)(a, node)
@@ -58,8 +58,8 @@ def binary(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
 
 
 def unify_operands(a: ChannelAnalysis, node: Node, left: Dim, right: Dim) -> Dim:
-    """Equal dimensions; a shortcut from the section's own input stays free of the main path, never
-    of a mere weight.
+    """Unify equal dimensions; a shortcut from the section's own input stays free of the main path,
+    never of a mere weight.
     """
     if node.kind == "add" and all(name in a.carriers for name in node.inputs):
         mine, other = carries_input(a, left), carries_input(a, right)
@@ -78,7 +78,7 @@ def carries_input(a: ChannelAnalysis, dim: Dim) -> bool:
 
 
 def pooling(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
-    """Channels pass, pixels change: pools, interpolation."""
+    """Propagate through pools and interpolation: channels pass, pixels change."""
     x = a.arg(node, 0)
     assert x is not None
     a.pin(x[2:], f"{node.name}: pixels")
@@ -87,7 +87,7 @@ def pooling(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
 
 
 def reduction(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
-    """mean, sum, amax ...: reduced dimensions go or become 1, the others pass."""
+    """Propagate through mean, sum, amax ...: reduced dimensions go or become 1, the others pass."""
     x = a.arg(node, 0)
     assert x is not None
     axes = node.args[1] if len(node.args) > 1 else None

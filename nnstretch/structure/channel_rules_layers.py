@@ -24,7 +24,7 @@ def conv(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
 
 
 def pixels(a: ChannelAnalysis, node: Node, x: Shape) -> Shape:
-    """Pixels keep their number.
+    """Propagate pixels, which keep their number.
 
     A window along channels themselves (efficient channel attention) passes them.
     """
@@ -36,7 +36,9 @@ def pixels(a: ChannelAnalysis, node: Node, x: Shape) -> Shape:
 
 
 def grouped(a: ChannelAnalysis, node: Node, x: Dim, weight: Shape, groups: int) -> None:
-    """Groups come and go whole: input and output scale by one ratio, the group width stays."""
+    """Unify groups, which come and go whole: input and output scale by one ratio, the group width
+    stays.
+    """
     a.pin([weight[1]], f"{node.name}: group width")
     consume(a, x)
     cin = sum(part.size for part in x)
@@ -91,7 +93,7 @@ def linear(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
 
 
 def channel_norm(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
-    """Batch and instance norm, prelu: parameters lie along dimension 1."""
+    """Propagate through batch and instance norm and prelu: parameters lie along dimension 1."""
     x = a.arg(node, 0)
     assert x is not None
     for position in range(1, 5):
@@ -155,7 +157,9 @@ def matmul(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
 
 
 def attention(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
-    """softmax(q k^T + mask) v: q and k agree in depth, k and v in length, all three in heads."""
+    """Propagate through softmax(q k^T + mask) v: q and k agree in depth, k and v in length, all
+    three in heads.
+    """
     q, k, v = a.arg(node, 0), a.arg(node, 1), a.arg(node, 2)
     assert q is not None
     assert k is not None

@@ -33,7 +33,9 @@ def cat(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
 
 
 def pieces(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
-    """chunk, split, split_with_sizes: cut where the outputs say; equal pieces stay equal."""
+    """Propagate through chunk, split, split_with_sizes: cut where the outputs say; equal pieces
+    stay equal.
+    """
     x = a.arg(node, 0)
     assert x is not None
     axis = node.args[2] if len(node.args) > 2 else 0
@@ -107,7 +109,9 @@ def slice_(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
 
 
 def slice_scatter(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
-    """A tensor with a slice of it replaced: the new slice is as long as the old one."""
+    """Propagate through a tensor with a slice of it replaced: the new slice is as long as the old
+    one.
+    """
     x, source = a.arg(node, 0), a.arg(node, 1)
     axis, start, _, step = (node.args[2:] + (0, None, None, 1)[len(node.args) - 2 :])[:4]
     if (
@@ -168,7 +172,7 @@ def reshape(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
 
 
 def reshape_as(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
-    """A reshape whose sizes another tensor spells: both must scale alike."""
+    """Propagate through a reshape whose sizes another tensor spells: both must scale alike."""
     other = a.arg(node, 1)
     shape = reshape(a, node)[0]
     if other is None:
@@ -180,7 +184,9 @@ def reshape_as(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
 
 
 def expand_as(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
-    """Dimensions of size 1 take the other tensor's, the rest agree with it."""
+    """Propagate through expand_as: dimensions of size 1 take the other tensor's, the others agree
+    with it.
+    """
     x, other = a.arg(node, 0), a.arg(node, 1)
     if x is None or other is None:
         return unknown(a, node)
@@ -191,7 +197,9 @@ def expand_as(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
 
 
 def matching_runs(old: list[int], new: list[int]) -> list[tuple[int, list[int]]]:
-    """Shortest runs: how many old dimensions, and which new sizes, multiply to the same number."""
+    """Return the shortest runs: how many old dimensions, and which new sizes, multiply to the same
+    number.
+    """
     found: list[tuple[int, list[int]]] = []
     i = j = 0
     while i < len(old) or j < len(new):
@@ -237,7 +245,7 @@ def regroup(a: ChannelAnalysis, node: Node, olds: Shape, news: list[int], first:
 
 
 def merge(a: ChannelAnalysis, olds: Shape, tracked: Dim, news: list[int]) -> list[Dim]:
-    """Several dimensions become one: channels times the size of the others."""
+    """Merge several dimensions into one: channels times the size of the others."""
     factor = prod(total(dim) for dim in olds) // total(tracked)
     position = next(i for i, dim in enumerate(olds) if dim is tracked)
     if any(total(dim) > 1 for dim in olds[:position]):
@@ -247,7 +255,7 @@ def merge(a: ChannelAnalysis, olds: Shape, tracked: Dim, news: list[int]) -> lis
 
 
 def divide(a: ChannelAnalysis, node: Node, tracked: Dim, news: list[int]) -> list[Dim]:
-    """One dimension becomes several.
+    """Divide one dimension into several.
 
     The one that was merged into it carries the channels, else the largest.
     """
@@ -276,7 +284,7 @@ def expand(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
 
 
 def padding(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
-    """Dimensions that are padded keep their size; the others pass."""
+    """Propagate through padding: dimensions that are padded keep their size; the others pass."""
     x = a.arg(node, 0)
     assert x is not None
     out: list[Dim] = []
@@ -288,7 +296,7 @@ def padding(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
 
 
 def indexed(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
-    """table[index]: rows are picked, the table's other dimensions pass."""
+    """Propagate through table[index]: rows are picked, the table's other dimensions pass."""
     x, where = a.arg(node, 0), node.args[1]
     if (
         x is None

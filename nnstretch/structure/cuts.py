@@ -57,7 +57,7 @@ class Cut:
 
 
 def find_cuts(graph: Graph) -> tuple[Cut, ...]:
-    """Every cut in execution order, the network's input left out, its output last."""
+    """Return every cut in execution order, the network's input left out, its output last."""
     readers = graph.consumers()
     found = (Cut(name, graph.nodes[i].name, i) for i, name in separating_positions(graph))
     return tuple(
@@ -68,7 +68,7 @@ def find_cuts(graph: Graph) -> tuple[Cut, ...]:
 
 
 def separating_positions(graph: Graph) -> Iterator[tuple[int, str]]:
-    """Positions after which exactly one tensor is alive, with the cut's name.
+    """Yield positions after which exactly one tensor is alive, with the cut's name.
 
     Nobody meets where a batch is folded into pixels.
     """
@@ -100,7 +100,9 @@ def separating_positions(graph: Graph) -> Iterator[tuple[int, str]]:
 
 
 def depends_on_input(graph: Graph) -> set[str]:
-    """Names of tensors that carry the input; batch sizes and pure functions of weights do not."""
+    """Return names of tensors that carry the input; batch sizes and pure functions of weights do
+    not.
+    """
     carriers = {value.name for value in graph.inputs}
     for node in graph.nodes:
         if not is_size(node) and any(name in carriers for name in node.inputs):
@@ -114,7 +116,7 @@ def is_size(node: Node) -> bool:
 
 
 def module_ends(graph: Graph) -> dict[int, str]:
-    """Outermost module that ends with each node: no later node belongs to it."""
+    """Return outermost module that ends with each node: no later node belongs to it."""
     last: dict[str, int] = {}
     for i, node in enumerate(graph.nodes):
         if not is_size(node):
@@ -169,7 +171,7 @@ def before_window(graph: Graph, cut: Cut) -> bool:
 
 
 def cut_named(graph: Graph, name: str) -> Cut:
-    """The cut of that name, or at the end of the module of that path.
+    """Return the cut of that name, or at the end of the module of that path.
 
     Raise BadPlan that lists the cuts where there is none.
     """
@@ -195,8 +197,8 @@ def cut_named(graph: Graph, name: str) -> Cut:
 
 
 def section(graph: Graph, start: Cut, end: Cut) -> Graph:
-    """The sub-network between two cuts, as a graph of its own that reads the first and writes the
-    second.
+    """Return the sub-network between two cuts, as a graph of its own that reads the first and
+    writes the second.
 
     Batch sizes and functions of weights that were computed before the start are computed again
     inside.

@@ -141,7 +141,7 @@ class OpenKernel:
 def fuse_kernels(
     graph: Graph, rules: FusionRules = MOBILE_FUSION, entry: str = PLAIN, leave: bool = False
 ) -> tuple[Kernel, ...]:
-    """Every node that works on data, in exactly one kernel.
+    """Return kernels such that every node that works on data is in exactly one of them.
 
     Kernels in an order in which they can run.
 
@@ -158,7 +158,7 @@ def fuse_kernels(
 
 
 def value_layouts(graph: Graph, rules: FusionRules) -> dict[str, str]:
-    """The layout of every value; empty where the rules know one only."""
+    """Return the layout of every value; empty where the rules know one only."""
     return (
         insert_layout_conversions(graph, KernelFuser(graph, rules).run(), rules.blocked)[1]
         if rules.blocked
@@ -167,6 +167,8 @@ def value_layouts(graph: Graph, rules: FusionRules) -> dict[str, str]:
 
 
 class KernelFuser:
+    """Fusion of a graph's nodes into kernels under a backend's rules."""
+
     def __init__(self, graph: Graph, rules: FusionRules = MOBILE_FUSION) -> None:
         self.graph = graph
         self.rules = rules
@@ -209,7 +211,7 @@ class KernelFuser:
         self.launches.append(OpenKernel(self.kind(node), [*pads, node], node.name, [node]))
 
     def changes_nothing(self, node: Node) -> bool:
-        """An adaptive pool over a map that has its size already."""
+        """Return whether an adaptive pool is over a map that has its size already."""
         return (
             node.kind.startswith("adaptive")
             and node.output.shape == self.specs[node.inputs[0]].shape
@@ -303,11 +305,11 @@ class KernelFuser:
         )
 
     def source(self, name: str) -> str:
-        """The map before it was padded."""
+        """Return the map before it was padded."""
         return self.padded[name].inputs[0] if name in self.padded else name
 
     def follower(self, node: Node) -> str:
-        """`add` for a residual sum.
+        """Return `add` for a residual sum.
 
         A sum with a number or a weight is a `shift`, a product with one a `scale`.
         """
@@ -319,7 +321,7 @@ class KernelFuser:
         )
 
     def dimensions(self, node: Node, kind: str) -> dict[str, Any]:
-        """Channels, pixels and window of the node that gives a kernel its kind."""
+        """Return channels, pixels and window of the node that gives a kernel its kind."""
         read = next((name for name in node.inputs if name not in self.weights), node.inputs[0])
         source = self.specs[self.source(read)]
         window, stride, groups = 1, 1, 1
@@ -366,12 +368,12 @@ class KernelFuser:
 
 
 def is_free(node: Node) -> bool:
-    """Views, and Python arithmetic on shapes."""
+    """Return whether a node is free: a view, or Python arithmetic on shapes."""
     return node.kind in FREE or node.op.startswith(("py.", "sym_"))
 
 
 def refs_once(node: Node) -> bool:
-    """False for `x + x`, which reads one value through two arguments."""
+    """Return False for `x + x`, which reads one value through two arguments."""
     return sum(isinstance(item, ValueRef) for item in node.args) == len(node.inputs)
 
 
@@ -381,7 +383,7 @@ def argument(node: Node, position: int) -> Argument:
 
 
 def is_padded(node: Node, kernel: Kernel) -> bool:
-    """A strided window with more padding than it needs on one end.
+    """Return whether a strided window has more padding than it needs on one end.
 
     Where both ends need it, runtimes pad as they go.
     """
@@ -403,7 +405,7 @@ def conv_groups(node: Node) -> int:
 
 
 def largest_side(value: Argument, otherwise: int) -> int:
-    """The larger side of a window or stride that may be one number, a pair, or missing."""
+    """Return the larger side of a window or stride that may be one number, a pair, or missing."""
     sides = [
         side for side in (value if isinstance(value, tuple) else (value,)) if isinstance(side, int)
     ]
@@ -426,7 +428,7 @@ def pixels(spec: TensorSpec, width: int) -> int:
 
 
 def product_macs(node: Node, specs: dict[str, TensorSpec]) -> int:
-    """Work of a product of two activations, which MAC counts by convention leave out."""
+    """Return work of a product of two activations, which MAC counts by convention leave out."""
     if node.kind == "einsum":
         letters = str(node.args[0]).replace(" ", "").split("->")[0].split(",")
         operands = [name for item in node.args[1:] for name in refs(item)]

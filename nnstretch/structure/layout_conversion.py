@@ -75,7 +75,7 @@ def is_input(graph: Graph, name: str) -> bool:
 def kernel_layouts(
     kernel: Kernel, found: list[str], blocked: ChannelBlockedLayout
 ) -> tuple[str, str]:
-    """Layouts that a kernel reads and writes, from those of the values it is given."""
+    """Return layouts that a kernel reads and writes, from those of the values it is given."""
     if kernel.kind == "conv":
         if kernel.cin < blocked.block:
             return PLAIN, BLOCKED
@@ -112,7 +112,7 @@ def kernel_layouts(
 
 
 def reorder_kernel(value: str, shape: tuple[int, ...], wanted: str) -> Kernel:
-    """A copy of one feature map; no node of the graph stands for it."""
+    """Return a copy of one feature map; no node of the graph stands for it."""
     elements, pixels = prod(shape), prod(shape[2:])
     return Kernel(
         name=f"{value}.to_{wanted}",

@@ -19,7 +19,7 @@ WEIGHTED = CONVOLUTIONS | TRANSPOSED | {"linear"}
 def count_macs(
     kind: str, args: tuple[Argument, ...], output: TensorSpec, specs: Mapping[str, TensorSpec]
 ) -> int:
-    """Work of one call; `specs` holds the shape of everything it reads."""
+    """Return work of one call; `specs` holds the shape of everything it reads."""
     if kind not in WEIGHTED or not isinstance(args[1], ValueRef):
         return 0
     weight = specs[args[1].name].shape

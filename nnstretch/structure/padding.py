@@ -10,7 +10,7 @@ from nnstretch.structure.macs import CONVOLUTIONS
 
 
 def padded_as_same(graph: Graph) -> dict[str, Node]:
-    """Padding operators, by name, that say what TFLite's SAME says.
+    """Return padding operators, by name, that say what TFLite's SAME says.
 
     Converters leave them to the convolution behind them.
     """
@@ -69,7 +69,7 @@ def pads_with_zeros(pad: Node) -> bool:
 
 
 def as_pair(node: Node, place: int, otherwise: int) -> tuple[int, ...]:
-    """A number of a window for both axes; a word for padding is no number, and -1."""
+    """Return a number of a window for both axes; -1 for a word for padding."""
     given: Argument = node.args[place] if place < len(node.args) else otherwise
     sides = tuple(
         side if isinstance(side, int) else -1

@@ -46,7 +46,7 @@ FREE = Link()
 
 
 def residencies(placements: Sequence[Sequence[str]]) -> tuple[Residency, ...]:
-    """One `Stay` per segment, from the processors of each segment in order."""
+    """Return one `Stay` per segment, from the processors of each segment in order."""
     edges = [len(one) == len(two) == 1 and one[0] == two[0] for one, two in pairwise(placements)]
     return (
         tuple(

@@ -87,7 +87,7 @@ def write_artifacts(verdict: Evaluation, soc: Soc, folder: Path) -> tuple[Path, 
 
 
 def write_trace(path: Path, verdict: Evaluation, soc: Soc) -> None:
-    """When each branch would run, told by the virtual clock; nothing is computed."""
+    """Write when each branch would run, told by the virtual clock; nothing is computed."""
     manifest = virtual_manifest(verdict, soc)
     processors = tuple(
         soc.processor(name) for name in dict.fromkeys(sub.processor for sub in manifest.subgraphs)
@@ -105,7 +105,7 @@ def write_trace(path: Path, verdict: Evaluation, soc: Soc) -> None:
 
 
 def virtual_manifest(verdict: Evaluation, soc: Soc) -> Manifest:
-    """The bundle that exporting this plan would give, less its files."""
+    """Return the bundle that exporting this plan would give, less its files."""
     assert verdict.trial is not None
     assert verdict.lowered is not None
     host = next((p.name for p in soc.processors if p.kind == "cpu"), soc.processors[0].name)
@@ -162,7 +162,7 @@ def virtual_subgraphs(
 
 
 def plan_svg(verdict: Evaluation) -> str:
-    """The report's picture of a plan as one SVG file, its segments side by side."""
+    """Return the report's picture of a plan as one SVG file, its segments side by side."""
     drawn = ElementTree.fromstring(str(plan_picture(report_segments(verdict))))
     style = ElementTree.fromstring(str(style_sheet()))
     whole = ElementTree.Element("svg", {"xmlns": SVG_NAMESPACE})
@@ -180,7 +180,7 @@ def plan_svg(verdict: Evaluation) -> str:
 
 
 def report_segments(verdict: Evaluation) -> tuple[story.ReportedSegment, ...]:
-    """A verdict as the report's nouns, in milliseconds."""
+    """Return a verdict as the report's nouns, in milliseconds."""
     assert verdict.trial is not None
     assert verdict.lowered is not None
     return tuple(

@@ -100,7 +100,7 @@ def flatten_mapping(tree: Mapping[str, Any], prefix: str) -> dict[str, Any]:
 def open_study(
     storage: BaseStorage, name: str, setting: StudyConfig, sampler: Any = None, pruner: Any = None
 ) -> Study:
-    """A new study, or the one of this name if it was made for the same setting.
+    """Open a new study, or the one of this name if it was made for the same setting.
 
     Raises BadInput naming what differs.
     """

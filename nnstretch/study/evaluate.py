@@ -67,7 +67,7 @@ class PlanEvaluator:
         return self.pricer.soc
 
     def evaluate(self, plan: Plan) -> Evaluation:
-        """Never raises for a plan that cannot be built: that is a verdict, too."""
+        """Evaluate parameters; a plan that cannot be built is a verdict, too."""
         try:
             lowered = lower(self.stretcher, plan)
         except BadPlan as refusal:
@@ -169,7 +169,7 @@ def relative_shortfall(demand: float, limit: float) -> float:
 
 
 def aggregate_violations(shares: Iterable[float]) -> float:
-    """All that is broken, added up, so that a sampler feels every segment it mends.
+    """Add up all violations, so that a sampler feels every segment it mends.
 
     Else what is closest to breaking.
     """

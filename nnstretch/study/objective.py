@@ -60,7 +60,7 @@ class Objectives:
         return accuracy if self.objective == "accuracy" else predicted | accuracy
 
     def build_network(self, verdict: Evaluation) -> StretchedNetwork:
-        """The branched network, with the original's weights."""
+        """Build the branched network, with the original's weights."""
         import torch
 
         from nnstretch.capture import trace
@@ -73,8 +73,8 @@ class Objectives:
         return build_module(verdict.lowered, self.weights[shape])
 
     def measure_latency_ms(self, verdict: Evaluation) -> float:
-        """Median over `repeat` runs of the exported bundle on this machine, branches on threads, in
-        milliseconds.
+        """Measure the median over `repeat` runs of the exported bundle on this machine, branches on
+        threads, ms.
         """
         from nnstretch.export import export
         from nnstretch.run import Session
@@ -91,7 +91,9 @@ class Objectives:
         return median(times_us[WARM_UP_RUNS:]) / 1000
 
     def train_and_validate(self, verdict: Evaluation, report: AccuracyCallback) -> float:
-        """Share of held-out images after the recipe's epochs, from inherited weights."""
+        """Train for the recipe's epochs from inherited weights; return the share of held-out images
+        that are right.
+        """
         from nnstretch.study.short_training import train_with_reports
 
         assert self.recipe is not None

@@ -67,12 +67,12 @@ class PlanSpace:
 
     @cached_property
     def meeting_points(self) -> tuple[Cut, ...]:
-        """Candidate meeting points in order; the output is the last."""
+        """Return candidate meeting points in order; the output is the last."""
         return self.stretcher.block_ends
 
     @cached_property
     def branch_starts(self) -> tuple[Cut, ...]:
-        """Cuts behind which something can branch: all but the last before the output."""
+        """Return cuts behind which something can branch: all but the last before the output."""
         return (
             (Cut(INPUT, self.stretcher.graph.inputs[0].name, -1), *self.meeting_points[:-2])
             if len(self.meeting_points) > 1
@@ -81,7 +81,7 @@ class PlanSpace:
 
     @cached_property
     def processor_sets(self) -> tuple[str, ...]:
-        """Every set of processors, spelt `cpu+dsp`, small ones first."""
+        """Return every set of processors, spelt `cpu+dsp`, small ones first."""
         sizes = range(1, len(self.processors) + 1)
         return tuple(
             "+".join(team) for size in sizes for team in combinations(self.processors, size)
@@ -89,7 +89,7 @@ class PlanSpace:
 
     @cached_property
     def distributions(self) -> dict[str, BaseDistribution]:
-        """Every parameter by name, the same for every trial."""
+        """Return every parameter by name, the same for every trial."""
         from optuna.distributions import CategoricalDistribution, FloatDistribution
 
         found: dict[str, BaseDistribution] = {
@@ -121,13 +121,13 @@ class PlanSpace:
         return found | {LAST_PROCESSOR_PARAMETER: self.processors[0]}
 
     def depths(self, start: Cut, end: Cut) -> range:
-        """Blocks that a branch may keep; the original's depth is the last."""
+        """Return blocks that a branch may keep; the original's depth is the last."""
         full = self.stretcher.depth(start, end)
         fewest = max(1, len(local_stages(self.stretcher.stages, start, end)))
         return range(max(fewest, ceil(self.limits.min_depth * full - 1e-9)), full + 1)
 
     def widths(self, start: Cut, end: Cut) -> tuple[int, ...]:
-        """Channels that a branch may end with: multiples of the granule that can be built.
+        """Return channels that a branch may end with: multiples of the granule that can be built.
 
         The original's own width is the last.
         """
@@ -159,7 +159,7 @@ class PlanSpace:
 
 
 def plan_from_parameters(space: PlanSpace, parameters: Mapping[str, ParameterValue]) -> Plan:
-    """The plan that parameters spell.
+    """Return the plan that parameters spell.
 
     It may still break a limit, or have a branch that cannot be built: see judge.py.
     """
@@ -204,7 +204,7 @@ def branches_from_parameters(
 
 
 def index_from_share(share: ParameterValue, count: int) -> int:
-    """Which of `count` choices a share from 0 to 1 means."""
+    """Return which of `count` choices a share from 0 to 1 means."""
     return round(float(share) * (count - 1))
 
 
@@ -214,7 +214,7 @@ def share_from_index(index: int, count: int) -> float:
 
 
 def parameters_from_plan(space: PlanSpace, plan: Plan) -> dict[str, ParameterValue]:
-    """The parameters that spell a plan: `plan_of` gives the same plan back.
+    """Return the parameters that spell a plan: `plan_of` gives the same plan back.
 
     Raises BadPlan for a plan outside the space.
     """
@@ -248,7 +248,7 @@ def parameters_from_plan(space: PlanSpace, plan: Plan) -> dict[str, ParameterVal
 
 
 def segment_parameters(space: PlanSpace, segment: Segment, where: str) -> dict[str, ParameterValue]:
-    """The parameters of one branched segment.
+    """Return the parameters of one branched segment.
 
     Raises BadPlan when a branch lies outside the study's space.
     """

@@ -63,7 +63,7 @@ def best_trials(
 def optimality_gap(
     trials: Sequence[FrozenTrial], exact: dict[str, Any] | None, predicts: bool
 ) -> float | None:
-    """Best predicted latency over the proven optimum, less one.
+    """Return best predicted latency over the proven optimum, less one.
 
     None without an optimum, a proof or a feasible trial.
     """
@@ -87,7 +87,7 @@ def trial_json(trial: FrozenTrial) -> dict[str, Any]:
 
 
 def result_json(study: Study, predicts: bool) -> dict[str, Any]:
-    """The study as the command line's JSON."""
+    """Return the study as the command line's JSON."""
     trials, exact = study.get_trials(deepcopy=False), study.user_attrs.get(EXACT_OPTIMUM_KEY)
     done = finished_trials(trials)
     return {

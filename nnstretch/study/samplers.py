@@ -12,7 +12,9 @@ SAMPLERS = ("tpe", "nsga2", "gp", "random")
 
 
 def make_sampler(name: str, seed: int | None = None) -> BaseSampler:
-    """Optuna's samplers; `tpe` takes one trial at a time from a joint model of all parameters."""
+    """Build one of Optuna's samplers; `tpe` takes one trial at a time from a joint model of all
+    parameters.
+    """
     from optuna import samplers
 
     if name == "nsga2":

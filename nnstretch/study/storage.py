@@ -65,7 +65,7 @@ def truncate_partial_line(journal: Path) -> None:
 
 
 def open_storage(where: str) -> BaseStorage:
-    """A journal FILE, `grpc://HOST:PORT`, or any URL that SQLAlchemy knows.
+    """Open a journal FILE, `grpc://HOST:PORT`, or any URL that SQLAlchemy knows.
 
     Raises BadInput or UnknownName with the culprit.
     """
@@ -119,7 +119,7 @@ def database_storage(url: str) -> BaseStorage:
 
 
 def redact_password(url: str) -> str:
-    """A URL as a message may show it."""
+    """Return a URL as a message may show it."""
     scheme, _, rest = url.partition("://")
     user, at, host = rest.rpartition("@")
     return f"{scheme}://{user.partition(':')[0]}{at}{host}"

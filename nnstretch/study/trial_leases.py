@@ -63,7 +63,7 @@ UNREPEATED_ATTRIBUTES = (
 
 
 def finished_trials(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
-    """Trials that count: complete, or pruned."""
+    """Return trials that count: complete, or pruned."""
     return [t for t in trials if t.state in (TrialState.COMPLETE, TrialState.PRUNED)]
 
 
@@ -86,12 +86,12 @@ def repetition_key(trial: FrozenTrial) -> tuple[str, int] | None:
 
 
 def first_trial_number(trial: FrozenTrial) -> int:
-    """The number of the first trial that it repeats, or its own."""
+    """Return the number of the first trial that it repeats, or its own."""
     return int(trial.system_attrs.get(FAILED_TRIAL_KEY, trial.number))
 
 
 def withdrawal_reason(number: int, trials: Sequence[FrozenTrial], wanted: int) -> str | None:
-    """Why the trial of this number must not run; None if it may."""
+    """Return why the trial of this number must not run; None if it may."""
     mine, lost = (
         next(t for t in trials if t.number == number),
         {t.number for t in orphaned_trials(trials)},
@@ -108,7 +108,7 @@ def withdrawal_reason(number: int, trials: Sequence[FrozenTrial], wanted: int) -
 
 
 def orphaned_trials(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
-    """Failed trials that nobody repeats yet, though somebody must."""
+    """Return failed trials that nobody repeats yet, though somebody must."""
     by_number = {t.number: t for t in trials}
     repeated = {key[1] for t in trials if (key := repetition_key(t)) and key[0] == "repeats"}
     return [
@@ -162,14 +162,14 @@ def repeat_trial(trial: FrozenTrial) -> FrozenTrial:
 
 
 def warm_start_trial(parameters: dict[str, Any], rank: int) -> FrozenTrial:
-    """A plan of the exact search, waiting; `rank` counts from 0."""
+    """Return a plan of the exact search, waiting; `rank` counts from 0."""
     return create_trial(
         state=TrialState.WAITING, system_attrs={"fixed_params": parameters, WARM_START_KEY: rank}
     )
 
 
 def requeue_lost(study: Study) -> int:
-    """Enqueue what was lost again; returns how many."""
+    """Enqueue what was lost again; return how many."""
     lost = orphaned_trials(study.get_trials(deepcopy=False))
     for trial in lost:
         study.add_trial(repeat_trial(trial))
@@ -200,7 +200,7 @@ class LeaseMonitor:
         self._seen: dict[int, tuple[int, float]] = {}
 
     def stale_trials(self, trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
-        """Running trials that have not moved for a lease since they were first seen so."""
+        """Return running trials that have not moved for a lease since they were first seen so."""
         now, found = self._clock(), []
         running = [t for t in trials if t.state == TrialState.RUNNING]
         for trial in running:

@@ -70,7 +70,9 @@ class StudyWorker:
         self.lease_monitor = LeaseMonitor(self.lease_s)
 
     def run(self) -> None:
-        """Raises KeyboardInterrupt when interrupted, with the trial in progress enqueued again."""
+        """Run trials. Raises KeyboardInterrupt when interrupted, with the trial in progress
+        enqueued again.
+        """
         requeue_lost(self.study)
         while True:
             trials = self.study.get_trials(deepcopy=False)
@@ -176,7 +178,7 @@ class StudyWorker:
         return None
 
     def report_epoch(self, trial: Trial, verdict: Evaluation, epoch: int, accuracy: float) -> None:
-        """After an epoch: keep its accuracy, stop where the trial is behind the others.
+        """Keep the accuracy of an epoch, and stop where the trial is behind the others.
 
         Raises TrialPruned when it falls behind.
         """
@@ -227,7 +229,7 @@ def record_plan(trial: Trial, verdict: Evaluation) -> None:
 
 @contextmanager
 def defer_interrupt() -> Iterator[None]:
-    """Ctrl-C waits until a trial that is being created has a name."""
+    """Let Ctrl-C wait until a trial that is being created has a name."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -35,7 +35,7 @@ M = TypeVar("M", bound=nn.Module)
 def branched_network(
     original: nn.Module, plan: Plan, recipe: Recipe, weights: str | Path | None = None
 ) -> StretchedNetwork:
-    """The plan's network as `recipe.branched` begins it.
+    """Build the plan's network as `recipe.branched` begins it.
 
     `original`, with the weights to inherit, stays as it is.
 
@@ -59,7 +59,7 @@ def branched_network(
 
 
 def uncaptured_random_modules(original: nn.Module, network: StretchedNetwork) -> tuple[str, ...]:
-    """Modules of `original` that draw random numbers in training and have no operator in the
+    """Return modules of `original` that draw random numbers in training and have no operator in the
     captured graph (stochastic depth).
 
     A graph is captured in evaluation mode, where drop-out is an operator that waits, and stochastic
@@ -75,8 +75,8 @@ def uncaptured_random_modules(original: nn.Module, network: StretchedNetwork) ->
 
 
 def random_modules(module: nn.Module, images: Tensor) -> tuple[tuple[str, nn.Module], ...]:
-    """The innermost modules that draw random numbers in training mode, in the order in which they
-    end. Changes statistics of `module`.
+    """Return the innermost modules that draw random numbers in training mode, in the order in which
+    they end. Changes statistics of `module`.
     """
     drawing: list[tuple[str, nn.Module]] = []
     before: dict[str, Tensor] = {}
@@ -106,7 +106,7 @@ def random_modules(module: nn.Module, images: Tensor) -> tuple[tuple[str, nn.Mod
 
 @contextmanager
 def fork_seeded_rng(recipe: Recipe) -> Iterator[None]:
-    """Layers that are made within start by `recipe.seed`.
+    """Start layers that are made within by `recipe.seed`.
 
     Random numbers outside go on as they were.
     """
@@ -116,7 +116,7 @@ def fork_seeded_rng(recipe: Recipe) -> Iterator[None]:
 
 
 def initialize_network(module: M, recipe: Recipe) -> M:
-    """`module` with the weights that `recipe.start` begins with, drawn by `recipe.seed`; in place.
+    """Load the weights that `recipe.start` begins with, drawn by `recipe.seed`, into `module`.
 
     Raises BadInput for an original without a residual path where its last scale should be 0;
     branches may well have none.
@@ -160,7 +160,7 @@ def has_pretrained_classifier(model: str) -> bool:
 
 
 def refuse_lost_weights(recipe: Recipe) -> None:
-    """Raises BadInput where `recipe.start` would draw over what the model brings."""
+    """Refuse a `recipe.start` that would draw over what the model brings. Raises BadInput."""
     if recipe.start != "own" and has_pretrained_weights(recipe.model):
         raise BadInput(
             f"start is {recipe.start}, {recipe.model} brings its own weights, which would be lost;"
@@ -169,7 +169,9 @@ def refuse_lost_weights(recipe: Recipe) -> None:
 
 
 def calibration_batches(recipe: Recipe) -> list[Tensor]:
-    """Training images as the network sees them when it is judged, chosen by the seed; no labels."""
+    """Return training images as the network sees them when it is judged, chosen by the seed; no
+    labels.
+    """
     dataset = open_dataset(recipe.data)
     count = min(recipe.branched.calibration_images, len(dataset.train))
     chosen = shuffle_indices(len(dataset.train), dataset.train.chunks, recipe.seed, 0)[

@@ -87,7 +87,7 @@ class EpochRecord:
 
 
 def origin_comments(origin: Mapping[str, str]) -> str:
-    """For the head of a recipe: where what it trains came from.
+    """Return comments for the head of a recipe: where what it trains came from.
 
     JSON, so that a name cannot end the line.
     """
@@ -95,7 +95,7 @@ def origin_comments(origin: Mapping[str, str]) -> str:
 
 
 def read_recipe_comments(recipe: Path) -> str:
-    """The comments at the head of a recipe, as they are.
+    """Return the comments at the head of a recipe, as they are.
 
     Raises BrokenFile when the file cannot be read.
     """
@@ -107,7 +107,7 @@ def read_recipe_comments(recipe: Path) -> str:
 
 
 def best_epoch(epochs: tuple[EpochRecord, ...]) -> EpochRecord:
-    """The first of the epochs of highest held-out accuracy."""
+    """Return the first of the epochs of highest held-out accuracy."""
     return max(epochs, key=lambda epoch: (epoch.val_accuracy, -epoch.epoch))
 
 
@@ -174,7 +174,7 @@ class Records(lightning.Callback):
         trainer.should_stop = self.is_out_of_patience(module.recipe.trainer.patience_epochs)
 
     def settle(self, trainer: lightning.Trainer, module: Classifier) -> None:
-        """Recipe and plan into the folder; out of it what would pass for this run's.
+        """Write recipe and plan into the folder; remove from it what would pass for this run's.
 
         Results of another, and what a kill left half-written.
 
@@ -303,7 +303,7 @@ class Records(lightning.Callback):
     def save_state(
         self, trainer: lightning.Trainer, module: Classifier, best: bool = False
     ) -> None:
-        """The whole state, from which a run is resumed.
+        """Save the whole state, from which a run is resumed.
 
         A state that is no good never takes the place of a good one.
 
@@ -330,8 +330,8 @@ class Records(lightning.Callback):
     def save_first_state(
         self, trainer: lightning.Trainer, module: Classifier, best_weights: Path | None
     ) -> None:
-        """Aside while the folder may hold the results of another training, which go once this is
-        written.
+        """Save aside while the folder may hold the results of another training, which go once this
+        is written.
         """
         aside = self.folder / FIRST_STATE_FILE
         try:
@@ -351,7 +351,7 @@ class Records(lightning.Callback):
         module: lightning.LightningModule,
         exception: BaseException,
     ) -> None:
-        """Curves of a training that saved nothing would lie beside another's."""
+        """Remove curves of a training that saved nothing: they would lie beside another's."""
         if trainer.is_global_zero and not (self._settled or self.resumed):
             for path in {*(self.folder / LOGS_FOLDER).glob(EVENTS_PATTERN)} - self._logs_before:
                 path.unlink(missing_ok=True)
@@ -430,7 +430,7 @@ class TrainingProgressBar(lightning.Callback):
     def on_train_epoch_end(
         self, trainer: lightning.Trainer, module: lightning.LightningModule
     ) -> None:
-        """After Records has added its epoch."""
+        """Write what is new, after Records has added its epoch."""
         now, done = perf_counter(), trainer.global_step - self._began_at
         if not self._progress.disable or now - self._told_s < SECONDS_BETWEEN_LINES or not done:
             return

@@ -38,7 +38,7 @@ def load_weights(module: nn.Module, path: str | Path) -> None:
 
 
 def first_mismatch(module: nn.Module, weights: Mapping[str, Tensor]) -> str | None:
-    """None, or the first key that is missing, unexpected or mis-shaped, and how many are
+    """Return none, or the first key that is missing, unexpected or mis-shaped, and how many are
     like it.
     """
     wanted = module.state_dict()
@@ -66,7 +66,8 @@ def format_shape(tensor: Tensor) -> str:
 def write_tensors(
     tensors: Mapping[str, Tensor], path: Path, metadata: dict[str, str] | None = None
 ) -> None:
-    """Copies first: safetensors wants every tensor contiguous and in memory of its own.
+    """Write tensors, copied first: safetensors wants every tensor contiguous and in memory of its
+    own.
 
     Raises BadInput when the file cannot be written.
     """
@@ -82,7 +83,7 @@ def write_tensors(
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Tensors and the text in the header.
+    """Return tensors and the text in the header.
 
     Raises UnknownName when there is no such file; BrokenFile when it is no safetensors file.
     """
@@ -146,7 +147,7 @@ class SafeCheckpoint(CheckpointIO):
 
 
 def pack_state(value: Any, tensors: dict[str, Tensor]) -> Any:
-    """`value` as JSON; tensors move into `tensors` and leave their key behind.
+    """Return `value` as JSON; tensors move into `tensors` and leave their key behind.
 
     Raises TypeError when a value is more than data.
     """

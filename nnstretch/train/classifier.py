@@ -48,7 +48,7 @@ STEPS_BETWEEN_CHECKS = 50
 
 
 def make_mixer(augment: AugmentSettings, classes: int) -> Any:
-    """Mixup and CutMix of torchvision, or None."""
+    """Return mixup and CutMix of torchvision, or None."""
     if not (augment.mixup or augment.cutmix):
         return None
     from torchvision.transforms import v2
@@ -119,8 +119,8 @@ class Classifier(LightningModule):
             teacher.to(self.device, tensor_memory_format(self.recipe.trainer))
 
     def on_train_start(self) -> None:
-        """A fused step walks weights, gradients and momenta as raw memory, so resumed momenta must
-        be laid out as their weights are.
+        """Lay resumed momenta out as their weights are: a fused step walks all of them as raw
+        memory.
         """
         self.first_bad = torch.full((), torch.inf, device=self.device)
         self._pairs = pair_tensors(self.average, self.network) if self.average is not None else []
@@ -129,7 +129,7 @@ class Classifier(LightningModule):
                 state |= {key: match_memory_layout(weight, value) for key, value in state.items()}
 
     def on_train_batch_start(self, batch: ImageBatch, batch_number: int) -> None:
-        """Dropout, mixing and their like draw on the global generator.
+        """Seed the global generator, on which dropout, mixing and their like draw.
 
         A resumed run must draw the same, two processes not.
         """
@@ -167,7 +167,7 @@ class Classifier(LightningModule):
         return images.contiguous(memory_format=tensor_memory_format(self.recipe.trainer))
 
     def refuse_diverged(self, together: bool = False) -> None:
-        """Raises Diverged before anything is saved that did not come from finite losses.
+        """Refuse to save anything that did not come from finite losses. Raises Diverged.
 
         `together`, where all processes ask, for all.
         """
@@ -182,7 +182,7 @@ class Classifier(LightningModule):
             )
 
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
-        """A step of the weights, and of their average."""
+        """Make a step of the weights, and of their average."""
         super().optimizer_step(*args, **kwargs)
         if self.average is None:
             return
@@ -196,8 +196,8 @@ class Classifier(LightningModule):
             update_average(self._pairs, kept)
 
     def on_validation_start(self) -> None:
-        """Statistics of batch norms over many images, in place of running ones (precise batch norm,
-        as pycls does).
+        """Take statistics of batch norms over many images, in place of running ones (precise batch
+        norm, as pycls does).
         """
         images = self.recipe.trainer.precise_norm_images
         if not images or not norms_with_statistics(self.evaluated_network):
@@ -213,7 +213,7 @@ class Classifier(LightningModule):
             )
 
     def report_unreadable(self, batch: ImageBatch) -> None:
-        """Refuses, or says once for every image that it is skipped."""
+        """Refuse unreadable images, or say once for every image that it is skipped."""
         refuse_unreadable(batch, self.recipe.data)
         report_skipped(problem for problem in batch.problems if problem not in self._told)
         self._told.update(batch.problems)
@@ -244,7 +244,7 @@ class Classifier(LightningModule):
         self.top5.update(student, batch.labels)
 
     def collect_metrics(self) -> dict[str, float]:
-        """The epoch's losses and accuracies over all processes; the next epoch begins anew.
+        """Return the epoch's losses and accuracies over all processes; the next epoch begins anew.
 
         Raises BadInput when no held-out image could be read.
         """
@@ -277,7 +277,7 @@ class Classifier(LightningModule):
         }
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """The first process writes for all, so its sums must be everyone's."""
+        """Add up sums over processes, as the first process writes for all."""
         checkpoint |= {
             "precision": precision_name(self.trainer.precision),
             "taught_by": self._taught_by,

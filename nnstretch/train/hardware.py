@@ -17,8 +17,8 @@ LIGHTNING_PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mix
 
 
 def process_rank(wanted: TrainerSettings) -> int:
-    """0 for the process that speaks and writes for all that train together, known before Lightning
-    has begun.
+    """Return 0 for the process that speaks and writes for all that train together, known before
+    Lightning has begun.
 
     torchrun's, SLURM's, or that of a process which Lightning started. A process that trains alone
     is the first, whatever the environment says: a cluster may number processes that have nothing to
@@ -50,8 +50,8 @@ def is_started_by_slurm() -> bool:
 
 
 def cluster_environments() -> list[Any]:
-    """SLURM without Lightning's saving and requeueing on a signal, which goes around the run's own
-    folder; others as Lightning finds them.
+    """Return SLURM without Lightning's saving and requeueing on a signal, which goes around the
+    run's own folder; others as Lightning finds them.
     """
     from pytorch_lightning.plugins.environments import SLURMEnvironment  # type: ignore[attr-defined]
 
@@ -71,7 +71,7 @@ def resolve_accelerator(wanted: TrainerSettings) -> str:
 
 
 def resolve_precision(wanted: TrainerSettings, accelerator: str) -> str:
-    """`auto` is bf16 only where matrix units compute it.
+    """Resolve the precision; `auto` is bf16 only where matrix units compute it.
 
     Elsewhere it is emulated and slower than fp32.
 
@@ -100,7 +100,7 @@ def tensor_memory_format(wanted: TrainerSettings) -> torch.memory_format:
 
 
 def resolve_process_counts(wanted: TrainerSettings, accelerator: str) -> tuple[int, int]:
-    """Processes on each machine, and machines; torchrun says so itself.
+    """Return processes on each machine, and machines; torchrun says so itself.
 
     Raises BadInput when the machine has fewer cards.
     """
@@ -115,7 +115,9 @@ def resolve_process_counts(wanted: TrainerSettings, accelerator: str) -> tuple[i
 
 
 def lightning_settings(wanted: TrainerSettings) -> dict[str, Any]:
-    """Keyword arguments of Lightning's Trainer. Raises BadInput for what this machine has not."""
+    """Return keyword arguments of Lightning's Trainer. Raises BadInput for what this machine has
+    not.
+    """
     from pytorch_lightning.strategies import DDPStrategy
 
     accelerator = resolve_accelerator(wanted)

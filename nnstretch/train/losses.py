@@ -24,8 +24,8 @@ def label_loss(student: Tensor, labels: Tensor, loss: LossSettings) -> Tensor:
 def training_loss(
     student: Tensor, labels: Tensor, teacher: Tensor | None, loss: LossSettings
 ) -> Tensor:
-    """The labels' loss, mixed with the divergence from the teacher's softened opinion where there
-    is one (Hinton et al. 2015).
+    """Return the labels' loss, mixed with the divergence from the teacher's softened opinion where
+    there is one (Hinton et al. 2015).
     """
     truth = label_loss(student, labels, loss)
     if teacher is None or not loss.distill:

@@ -12,7 +12,7 @@ from nnstretch.train.recipe import AverageSettings, OptimizerSettings
 
 
 def learning_rate_factor(step: int, steps: int, warmup: float) -> float:
-    """Share of the peak: a straight line up to it, then half a cosine down to zero."""
+    """Return share of the peak: a straight line up to it, then half a cosine down to zero."""
     rising = max(1.0, warmup * steps)
     if step + 1 < rising:
         return (step + 1) / rising
@@ -29,7 +29,8 @@ def is_warming_up(step: int, steps: int, warmup: float) -> bool:
 def make_optimizer(
     module: nn.Module, optimizer: OptimizerSettings, precision: str = "fp32"
 ) -> torch.optim.Optimizer:
-    """A fused one unscales fp16 gradients within its step, too late to clip them.
+    """Build the optimizer; a fused one unscales fp16 gradients within its step, too late to clip
+    them.
 
     There, with `clip_norm`, another.
     """
@@ -70,7 +71,8 @@ def match_memory_layout(weight: Tensor, value: Any) -> Any:
 
 
 def average_decay(done: int, rising: bool, average: AverageSettings) -> float | None:
-    """Share of the running average that is kept after `done` steps; None where it stays as it is.
+    """Return share of the running average that is kept after `done` steps; None where it stays as
+    it is.
 
     A copy while the learning rate rises, as pycls does, and up to the first update. At the n-th
     update at most (1 + n) / (10 + n), as TensorFlow's ExponentialMovingAverage has it with
@@ -86,7 +88,7 @@ TensorPairs = list[tuple[Tensor, Tensor]]
 
 
 def pair_tensors(average: nn.Module, network: nn.Module) -> TensorPairs:
-    """Every weight and statistic of `average` with that of `network`.
+    """Return every weight and statistic of `average` with that of `network`.
 
     Holds until one of them is moved to another device.
     """

@@ -23,7 +23,7 @@ from nnstretch.train.teacher import class_scores
 
 
 def check_network_fits_data(module: nn.Module, recipe: Recipe, classes: int) -> None:
-    """One image through the network before anything is trained.
+    """Send one image through the network before anything is trained.
 
     Does it fit, does it answer in the right classes?
     """
@@ -61,8 +61,8 @@ def check_image_side(module: nn.Module, key: str, side: int, data: str, classes:
 
 
 def check_processes(settings: TrainerSettings, pictures: Pictures) -> None:
-    """Raises BadInput for what this machine has not, and where a process would have nothing to
-    judge.
+    """Check the machine. Raises BadInput for what it has not, and where a process would have
+    nothing to judge.
     """
     asked, held = lightning_settings(settings), len(pictures.dataset.held)
     if held < asked["devices"] * asked["num_nodes"]:
@@ -74,7 +74,8 @@ def check_processes(settings: TrainerSettings, pictures: Pictures) -> None:
 
 
 def prepare_folder(out: Path, module: nn.Module, recipe: Recipe, resume: bool) -> None:
-    """A folder, and in it the saved state of this very training exactly if it is to be resumed.
+    """Prepare a folder; it holds the saved state of this very training exactly if it is to be
+    resumed.
 
     Raises UnknownName when there is nothing to resume; BadInput when the folder holds another
     training.
@@ -131,7 +132,8 @@ def is_training_folder(out: Path) -> bool:
 
 
 def refuse_foreign_files(out: Path, module: nn.Module) -> None:
-    """Only what a training left, which comes with its recipe, gives way to the results of another.
+    """Refuse to replace files of no training: only what a training left, which comes with its
+    recipe, gives way.
 
     And a plan to itself.
 
@@ -151,7 +153,7 @@ def refuse_foreign_files(out: Path, module: nn.Module) -> None:
 
 
 def check_same_recipe(before: Recipe, now: Recipe, out: Path) -> None:
-    """A run may be resumed for more epochs.
+    """Refuse to resume with another recipe; more epochs are allowed.
 
     With anything else changed it would be a run of no recipe.
 
@@ -168,7 +170,7 @@ def check_same_recipe(before: Recipe, now: Recipe, out: Path) -> None:
 
 
 def is_same_model(before: str, now: str) -> bool:
-    """A file may have moved.
+    """Return whether two recipes name the same model; its file may have moved.
 
     Another factory, or other options of it, may fit the same weights and compute something else.
     """

@@ -81,7 +81,7 @@ class DataSettings:
 
     @property
     def validation_px(self) -> int:
-        """Side of held-out images as the network sees them."""
+        """Return side of held-out images as the network sees them."""
         return self.val_px or self.image_px
 
 

@@ -20,7 +20,7 @@ from nnstretch.train.recipe import Recipe
 
 
 def recipe_settings(kind: type = Recipe, prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Dotted key and default of every setting: what an override may name."""
+    """Yield dotted key and default of every setting: what an override may name."""
     hints = get_type_hints(kind)
     for entry in fields(kind):
         if is_dataclass(hints[entry.name]):
@@ -104,7 +104,7 @@ def build_recipe(parser: Any, where: str, parse: Any) -> Recipe:
 
 
 def refuse_unknown(keys: Iterable[str], where: str) -> None:
-    """Raises BadInput with the known keys that look most like the first that is not."""
+    """Refuse unknown keys, with the known ones that look most like the first. Raises BadInput."""
     known = [key for key, _ in recipe_settings()]
     for key in keys:
         if key not in known:
@@ -112,7 +112,7 @@ def refuse_unknown(keys: Iterable[str], where: str) -> None:
 
 
 def flatten_keys(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Dotted keys and their values."""
+    """Return dotted keys and their values."""
     pairs: dict[str, Any] = {}
     for key, value in tree.items():
         pairs |= (
@@ -143,12 +143,12 @@ def group_keys_by_prefix() -> dict[str, list[str]]:
 
 
 def shipped_recipes() -> list[str]:
-    """Names that need no path."""
+    """Return names that need no path."""
     return sorted(path.stem for path in package_data("recipes").glob("*.yaml"))
 
 
 def find_recipe(path_or_name: str | Path) -> Path:
-    """A path as it is; a bare name among the shipped recipes.
+    """Return a path as it is; a bare name among the shipped recipes.
 
     Raises UnknownName when there is none.
     """
@@ -181,5 +181,5 @@ def parse_recipe_file(path: Path) -> dict[str, Any]:
 
 
 def recipe_yaml(recipe: Recipe) -> str:
-    """The resolved recipe as YAML that `load_recipe` reads back to an equal one."""
+    """Return the resolved recipe as YAML that `load_recipe` reads back to an equal one."""
     return yaml.safe_dump(asdict(recipe), sort_keys=False)

@@ -43,7 +43,7 @@ def all_reduce_mean(value: Tensor) -> Tensor:
 
 
 def sync_batch_norm(norm: _BatchNorm, images: Tensor) -> Tensor:
-    """The forward pass of a batch norm over the images of all processes."""
+    """Return the forward pass of a batch norm over the images of all processes."""
     if not (norm.training and dist.is_initialized()):
         return type(norm).forward(norm, images)
     axes = [axis for axis in range(images.ndim) if axis != 1]
@@ -66,8 +66,8 @@ def sync_batch_norm(norm: _BatchNorm, images: Tensor) -> Tensor:
 
 
 def update_running_statistics(norm: _BatchNorm, mean: Tensor, variance: Tensor, count: int) -> None:
-    """Running statistics, of which the variance is the unbiased one (as torch.nn.BatchNorm2d keeps
-    it).
+    """Update running statistics, of which the variance is the unbiased one (as torch.nn.BatchNorm2d
+    keeps it).
     """
     if norm.running_mean is None or norm.running_var is None or norm.num_batches_tracked is None:
         return
@@ -79,7 +79,7 @@ def update_running_statistics(norm: _BatchNorm, mean: Tensor, variance: Tensor, 
 
 @contextmanager
 def synchronized_norms(network: nn.Module, wanted: bool) -> Iterator[None]:
-    """Within, batch norms of `network` see the images of all processes.
+    """Let batch norms of `network` within see the images of all processes.
 
     Their class, weights and names stay.
 
@@ -109,8 +109,8 @@ def synchronized_norms(network: nn.Module, wanted: bool) -> Iterator[None]:
 
 @contextmanager
 def unsynchronized_norms(network: nn.Module) -> Iterator[None]:
-    """Within shared_norms: norms that see their own process's images again, for statistics of
-    images that all processes have.
+    """Let norms within shared_norms see their own process's images again, for statistics of images
+    that all processes have.
     """
     taken = [
         (norm, norm.__dict__.pop("forward"))

@@ -79,5 +79,5 @@ class DistillationTeacher:
 
 
 def class_scores(output: Tensor | tuple[Tensor, ...]) -> Tensor:
-    """Class scores; networks with auxiliary heads return a tuple that begins with them."""
+    """Return class scores; networks with auxiliary heads return a tuple that begins with them."""
     return output[0] if isinstance(output, tuple) else output

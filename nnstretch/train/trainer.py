@@ -130,7 +130,7 @@ def fit(
 def train(
     classifier: Classifier, pictures: Pictures, records: Records, state: Path | None, progress: bool
 ) -> None:
-    """Afterwards the classifier's network holds what was judged.
+    """Train; afterwards the classifier's network holds what was judged.
 
     With a running average, the average.
     """
@@ -164,7 +164,9 @@ def train(
 
 
 def make_trainer(settings: TrainerSettings, **wishes: Any) -> lightning.Trainer:
-    """Raises BadInput where a cluster has started other processes than are asked for."""
+    """Build Lightning's trainer. Raises BadInput where a cluster has started other processes than
+    are asked for.
+    """
     asked = lightning_settings(settings)
     devices, nodes = asked["devices"], asked["num_nodes"]
     try:
@@ -187,7 +189,7 @@ def make_trainer(settings: TrainerSettings, **wishes: Any) -> lightning.Trainer:
 
 
 def make_tensorboard_logger(folder: Path) -> Any:
-    """Curves in `folder`/logs, where the package is there."""
+    """Return a logger of curves in `folder`/logs, where the package is there."""
     if not any(find_spec(name) for name in ("tensorboard", "tensorboardX")):
         return False
     from pytorch_lightning.loggers import TensorBoardLogger
@@ -196,7 +198,7 @@ def make_tensorboard_logger(folder: Path) -> Any:
 
 
 def evaluate(module: nn.Module, recipe: Recipe) -> float:
-    """Share of held-out images that `module` gets right.
+    """Return the share of held-out images that `module` gets right.
 
     Raises BadInput when no image can be read.
     """
@@ -252,7 +254,7 @@ def save_results(
 
 @contextmanager
 def silence_lightning() -> Iterator[None]:
-    """Lightning's banners and advice are for its own users."""
+    """Silence Lightning's banners and advice, which are for its own users."""
     loggers = [
         logging.getLogger(name)
         for name in (
@@ -372,7 +374,8 @@ def explain_failures(out: Path) -> Iterator[None]:
 
 @contextmanager
 def keep_keyboard_interrupt() -> Iterator[None]:
-    """Lightning answers Ctrl+C by switching it off for good and leaving with status 1.
+    """Turn Ctrl+C back into KeyboardInterrupt: Lightning switches it off for good and leaves with
+    status 1.
 
     Keep Python's way.
 

@@ -28,8 +28,7 @@ class FixedBatch(Exception):
 
 
 def require_batch_independent(x: OnnxValue, axis: int, what: str) -> None:
-    """Picking or summing along the batch with numbers of one batch size would silently mean
-    something else at another.
+    """Refuse to pick or sum along the batch: at another batch size it would mean something else.
 
     Raises FixedBatch when sizes along the axis depend on the batch.
     """
@@ -76,7 +75,7 @@ class OnnxValue:
 
     @property
     def constant_data(self) -> torch.Tensor:
-        """A constant's numbers, the same at every batch.
+        """Return a constant's numbers, the same at every batch.
 
         Raises FixedBatch when the constant depends on the batch.
         """
@@ -125,7 +124,7 @@ class GraphBuilder:
         return name
 
     def to_reference(self, value: OnnxValue) -> ValueRef:
-        """A value as an argument; a constant becomes a weight here."""
+        """Return a value as an argument; a constant becomes a weight here."""
         if value.name is not None:
             return ValueRef(value.name)
         tensor = value.constant_data
@@ -139,7 +138,7 @@ class GraphBuilder:
     def layer_weights(
         self, path: str, roles: Mapping[str, OnnxValue | None]
     ) -> tuple[OnnxValue | None, ...]:
-        """Constants under one module's path, so that they become a layer.
+        """Return constants under one module's path, so that they become a layer.
 
         A matrix that several nodes read stays one; exporters also store equal vectors (untrained
         norms) once, and those are separate again.
@@ -167,7 +166,7 @@ class GraphBuilder:
         return self.readers[value.source] <= 1 and id(value.probes[0]) not in self.weight_by_tensor
 
     def batch_size(self) -> str:
-        """The batch, read off the network's input."""
+        """Return the batch, read off the network's input."""
         if self.batch_size_node is None:
             assert self.input is not None
             assert self.input.name is not None

@@ -24,14 +24,16 @@ CONVERTED_FLOAT_TYPES = frozenset({torch.float16, torch.bfloat16, torch.float64}
 
 
 def load_onnx(path: Path) -> onnx.ModelProto:
-    """Raises UnknownName, BrokenFile, UnsupportedOp or CannotCapture with what is wrong."""
+    """Load an ONNX file and check it. Raises UnknownName, BrokenFile, UnsupportedOp or
+    CannotCapture.
+    """
     if not path.is_file():
         raise UnknownName(f"no model file {path}, it does not exist")
     return parse_onnx(path.read_bytes(), path)
 
 
 def parse_onnx(data: bytes, path: Path, alone: bool = False) -> onnx.ModelProto:
-    """`load` of bytes; `path` says where they came from.
+    """Parse an ONNX model and check it; `path` says where the bytes came from.
 
     `alone`: numbers beside the file are refused, not read.
 
@@ -64,7 +66,7 @@ def parse_onnx(data: bytes, path: Path, alone: bool = False) -> onnx.ModelProto:
 
 
 def first_line(error: Exception) -> str:
-    """The first sentence of an error that may have many."""
+    """Return the first sentence of an error that may have many."""
     return next(
         (part.strip() for part in str(error).splitlines() if part.strip()), type(error).__name__
     )[:250]
@@ -112,7 +114,7 @@ def iterate_tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
 
 
 def load_external(tensor: onnx.TensorProto, path: Path) -> None:
-    """Numbers beside the model, never outside its folder.
+    """Load numbers that lie beside the model, never outside its folder.
 
     A model file must not make us read any other file.
 
@@ -143,7 +145,7 @@ def load_external(tensor: onnx.TensorProto, path: Path) -> None:
 
 
 def to_torch_tensor(tensor: onnx.TensorProto, where: str) -> torch.Tensor:
-    """Numbers as PyTorch computes them: every float as float32.
+    """Return numbers as PyTorch computes them: every float as float32.
 
     Raises BrokenFile when the tensor's bytes do not fit its type.
     """

@@ -18,7 +18,7 @@ own name last.
 
 
 def module_path(node: onnx.NodeProto) -> str:
-    """Dotted path of the module that made the call; empty where the exporter did not say."""
+    """Return dotted path of the module that made the call; empty where the exporter did not say."""
     for prop in node.metadata_props:
         if prop.key == SCOPES_KEY:
             return path_from_scopes(prop.value)
@@ -28,7 +28,9 @@ def module_path(node: onnx.NodeProto) -> str:
 
 
 def path_from_scopes(text: str) -> str:
-    """`['', 'layer1', 'layer1.0', 'layer1.0.conv1', 'conv2d']` -> `layer1.0.conv1`."""
+    """Return the module path of an exporter's scopes: `['', 'layer1', 'layer1.0', 'layer1.0.conv1',
+    'conv2d']` -> `layer1.0.conv1`.
+    """
     try:
         scopes = ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
@@ -39,7 +41,7 @@ def path_from_scopes(text: str) -> str:
 
 
 def path_from_node_name(name: str) -> str:
-    """`/layer1/layer1.0/conv1/Conv` -> `layer1.0.conv1`.
+    """Return the module path of a node's name: `/layer1/layer1.0/conv1/Conv` -> `layer1.0.conv1`.
 
     A child of a container repeats the container's name.
     """
@@ -72,9 +74,7 @@ RESERVED_NAMES = frozenset(dir(nn.Module())) | frozenset(kwlist)
 
 
 def weight_name(name: str) -> str:
-    """A weight at the top that is called like an operator (`expand_3`) would clash with that
-    operator's value.
-    """
+    """Return a weight's name that does not clash with an operator's value (`expand_3`)."""
     path = clean_path(name)
     word, _, number = path.rpartition("_")
     stem = word if number.isdigit() else path
@@ -82,7 +82,7 @@ def weight_name(name: str) -> str:
 
 
 def value_name(name: str) -> str:
-    """`/layer1/layer1.0/Add_output_0` -> `layer1_layer1_0_Add`.
+    """Return a value's name: `/layer1/layer1.0/Add_output_0` -> `layer1_layer1_0_Add`.
 
     A flat name, as PyTorch gives values.
     """
@@ -117,7 +117,7 @@ class UniqueNames:
         )
 
     def free_layer_path(self, wanted: str, roles: tuple[str, ...]) -> str:
-        """A module path under which every role is still free."""
+        """Return a module path under which every role is still free."""
         path, count = wanted, 0
         while not all(self.is_free(f"{path}.{role}") for role in roles):
             count += 1

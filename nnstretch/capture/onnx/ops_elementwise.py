@@ -36,7 +36,7 @@ def unary_operator(op: str) -> TranslationRule:
 
 
 def identity(call: NodeContext) -> OnnxValue:
-    """Also dropout, which does nothing in evaluation mode.
+    """Translate Identity, and Dropout, which does nothing in evaluation mode.
 
     Raises UnsupportedOp when a dropout's mask is read.
     """
@@ -71,7 +71,7 @@ def clip(call: NodeContext) -> OnnxValue:
 
 
 def hard_sigmoid(call: NodeContext) -> OnnxValue:
-    """PyTorch knows the slope 1/6; any other is spelled out."""
+    """Translate HardSigmoid; PyTorch knows the slope 1/6, any other is spelled out."""
     x, alpha, beta = (
         call.input(0),
         call.get_attribute("alpha", 0.2),
@@ -144,7 +144,7 @@ def softmax(op: str) -> TranslationRule:
 
 
 def as_scalar(value: OnnxValue, beside: OnnxValue) -> float | int | bool | None:
-    """A one-element constant as a plain number, where that changes no shape."""
+    """Return a one-element constant as a plain number, where that changes no shape."""
     if (
         not value.constant
         or value.varies_with_batch
@@ -158,7 +158,9 @@ def as_scalar(value: OnnxValue, beside: OnnxValue) -> float | int | bool | None:
 
 
 def binary_operator(op: str) -> TranslationRule:
-    """Two tensors, or a tensor and a number; sums and products take the number second."""
+    """Return the rule of an operator on two tensors, or a tensor and a number; sums and products
+    take the number second.
+    """
 
     def rule(call: NodeContext) -> OnnxValue:
         x, y = call.input(0), call.input(1)
@@ -184,7 +186,7 @@ def subtract(call: NodeContext) -> OnnxValue:
 
 
 def divide(call: NodeContext) -> OnnxValue:
-    """Whole numbers (shape arithmetic) divide towards zero."""
+    """Translate Div; whole numbers (shape arithmetic) divide towards zero."""
     x, y = call.input(0), call.input(1)
     if not x.probes[0].is_floating_point():
         return call.emit("div.Tensor_mode", x, y, rounding_mode="trunc")

@@ -103,7 +103,7 @@ def gather(call: NodeContext) -> OnnxValue:
 
 
 def gather_as_reshape(call: NodeContext, x: OnnxValue, index: OnnxValue) -> OnnxValue | None:
-    """A gather of all numbers in order is a reshape: so torch.onnx spells as_strided."""
+    """Return a gather of all numbers in order as a reshape: so torch.onnx spells as_strided."""
     if x.rank != 1 or x.constant or not index.constant:
         return None
     wanted = [tuple(p.shape) for p in index.probes]
@@ -116,7 +116,7 @@ def gather_as_reshape(call: NodeContext, x: OnnxValue, index: OnnxValue) -> Onnx
 
 
 def scatter_nd(call: NodeContext) -> OnnxValue:
-    """Only for constants: masks that the exporter writes region by region.
+    """Translate ScatterND of constants: masks that the exporter writes region by region.
 
     Raises UnsupportedOp when the update is not an assignment.
     """

@@ -23,7 +23,7 @@ PadPairs = tuple[tuple[int, int], ...]
 def window_settings(
     call: NodeContext, kernel: tuple[int, ...], x: OnnxValue
 ) -> tuple[tuple[int, ...], tuple[int, ...], PadPairs]:
-    """Stride, dilation and padding, with `auto_pad` resolved at this input size."""
+    """Return stride, dilation and padding, with `auto_pad` resolved at this input size."""
     n = len(kernel)
     stride = tuple(call.get_attribute("strides", (1,) * n))
     dilation = tuple(call.get_attribute("dilations", (1,) * n))
@@ -46,7 +46,7 @@ def pad_unequal_sides(
     value: float,
     largest: tuple[int, ...] | None = None,
 ) -> tuple[OnnxValue, tuple[int, ...]]:
-    """The input, and the padding a PyTorch operator can do itself.
+    """Return the input, and the padding a PyTorch operator can do itself.
 
     Padding of unequal sides is done before.
     """
@@ -124,8 +124,8 @@ def max_pool(call: NodeContext) -> OnnxValue:
 
 
 def average_pool(call: NodeContext) -> OnnxValue:
-    """Unequal padding that does not count is corrected by a map of how much of each window
-    is real.
+    """Translate AveragePool; unequal padding that does not count is corrected by a map of how much
+    of each window is real.
 
     Raises UnsupportedOp when PyTorch has no such pooling.
     """
@@ -235,7 +235,7 @@ def layer_norm(call: NodeContext) -> OnnxValue:
 
 
 def expand_parameter(call: NodeContext, value: OnnxValue, shape: tuple[int, ...]) -> OnnxValue:
-    """A parameter in the very shape PyTorch wants it."""
+    """Return a parameter in the very shape PyTorch wants it."""
     return (
         value
         if value.shape == shape or not value.constant
@@ -259,7 +259,7 @@ def group_norm(call: NodeContext) -> OnnxValue:
 
 
 def gemm(call: NodeContext) -> OnnxValue:
-    """alpha * A B + beta * C, with both factors folded into the constants."""
+    """Translate Gemm: alpha * A B + beta * C, with both factors folded into the constants."""
     x, weight, bias = call.input(0), call.input(1), call.optional_input(2)
     alpha, beta = call.get_attribute("alpha", 1.0), call.get_attribute("beta", 1.0)
     x = call.emit("permute", x, (1, 0)) if call.get_attribute("transA", 0) else x
@@ -319,7 +319,7 @@ def matmul(call: NodeContext) -> OnnxValue:
 
 
 def add_bias(call: NodeContext, x: OnnxValue, bias: OnnxValue) -> OnnxValue | None:
-    """A bias that the file adds behind a linear layer or a convolution goes into it.
+    """Fold a bias that the file adds behind a linear layer or a convolution into it.
 
     None where it is no bias.
     """
@@ -350,8 +350,8 @@ def add_bias(call: NodeContext, x: OnnxValue, bias: OnnxValue) -> OnnxValue | No
 
 
 def resize(call: NodeContext) -> OnnxValue:
-    """Nearest and bilinear enlargement of pixels, in the coordinate conventions that PyTorch
-    shares.
+    """Translate Resize: nearest and bilinear enlargement of pixels, in the coordinate conventions
+    that PyTorch shares.
 
     Raises UnsupportedOp when PyTorch has no such mode.
     """
@@ -387,7 +387,7 @@ def resize(call: NodeContext) -> OnnxValue:
 
 
 def target_size(call: NodeContext, x: OnnxValue) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """Output shape at the file's batch, and the pixel scales where the file gives scales.
+    """Return output shape at the file's batch, and the pixel scales where the file gives scales.
 
     Raises UnsupportedOp when the file does not tell it.
     """

@@ -52,7 +52,7 @@ def reshape(call: NodeContext) -> OnnxValue:
 
 
 def resolve_target_shape(call: NodeContext, target: list[int], source: Sizes) -> Sizes:
-    """Without ONNX's 0 (copied) and -1 (what is left)."""
+    """Return a reshape's target without ONNX's 0 (copied) and -1 (the remainder)."""
     if not call.get_attribute("allowzero", 0):
         target = [source[i] if d == 0 and i < len(source) else d for i, d in enumerate(target)]
     known = prod(d for d in target if d != -1)
@@ -100,7 +100,7 @@ def flatten_start(x: OnnxValue, wanted: Sizes) -> int | None:
 
 
 def batch_dimension(x: OnnxValue, wanted: Sizes, batch: int) -> int | None:
-    """Which dimension of a target that is spelled in numbers carries the batch.
+    """Return the dimension of a target that carries the batch.
 
     The one behind as many elements as in the source. Where dimensions are merged, the batch goes
     into the one before it; where a merged one is divided, it comes out as the part of the batch's
@@ -170,8 +170,8 @@ def transpose(call: NodeContext) -> OnnxValue:
 
 
 def concat(call: NodeContext) -> OnnxValue:
-    """A constant beside a batch (a class token that the exporter already expanded) is repeated for
-    every input.
+    """Translate Concat; a constant beside a batch (a class token that the exporter already
+    expanded) is repeated for every input.
     """
     values = [call.input(i) for i in range(len(call.node.input)) if call.node.input[i]]
     values = [v for v in values if v.shape != (0,)] or values[:1]
@@ -210,7 +210,7 @@ def expand_along_batch(
 
 
 def single_batch_entry(call: NodeContext, value: OnnxValue, axis: int) -> OnnxValue:
-    """A constant that holds the same numbers for every input of the batch, once.
+    """Return a constant that holds the same numbers for every input of the batch, once.
 
     Raises FixedBatch when the constant differs between inputs.
     """

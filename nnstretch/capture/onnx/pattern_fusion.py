@@ -37,7 +37,9 @@ class PatternMatcher:
         self.readers.update(outputs)
 
     def sole_producer(self, argument: Argument, *ops: str) -> Node | None:
-        """The node behind an argument, if it is of one of these kinds and nobody else reads it."""
+        """Return the node behind an argument, if it is of one of these kinds and nothing else reads
+        it.
+        """
         node = self.nodes.get(argument.name) if isinstance(argument, ValueRef) else None
         return (
             node if node is not None and node.op in ops and self.readers[node.name] == 1 else None
@@ -56,7 +58,7 @@ class PatternMatcher:
         return None
 
     def match_hardswish(self, node: Node) -> tuple[str, str] | None:
-        """x * clip(x + 3, 0, 6) / 6."""
+        """Match x * clip(x + 3, 0, 6) / 6."""
         if (
             not multiplies_by(node, 1 / 6)
             or (product := self.sole_producer(node.args[0], "mul.Tensor")) is None
@@ -72,7 +74,7 @@ class PatternMatcher:
         return None
 
     def match_gelu(self, node: Node) -> tuple[str, str] | None:
-        """x * (1 + erf(x / sqrt 2)) * 0.5, the factors in any order."""
+        """Match x * (1 + erf(x / sqrt 2)) * 0.5, the factors in any order."""
         factors = self.product_factors(node)
         if len(factors) != 3 or not any(is_close_number(f, 0.5) for f in factors):
             return None

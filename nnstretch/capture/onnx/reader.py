@@ -33,7 +33,7 @@ SECOND_PROBE_FACTOR = 5
 
 
 def read_onnx(path: Path, input_shape: tuple[int, ...] | None = None) -> CapturedNetwork:
-    """The network in an .onnx file at the batch it was saved with, 1 where that may vary.
+    """Read the network in an .onnx file at the batch it was saved with, 1 where that may vary.
 
     `input_shape` is for files whose other dimensions vary too. 16- and 64-bit floats become
     float32. Float initializers count as trainable except running statistics; constants made inside
@@ -64,7 +64,7 @@ def capture_model(model: onnx.ModelProto, path: Path, sources: InputSources) -> 
 def single_input(
     model: onnx.ModelProto, path: Path, wanted: tuple[int, ...] | None
 ) -> tuple[onnx.ValueInfoProto, tuple[int, ...]]:
-    """The one input that the network reads, and its shape.
+    """Return the one input that the network reads, and its shape.
 
     Raises CannotCapture when the network reads none or several.
     """
@@ -172,7 +172,7 @@ def add_graph_input(
 
 
 def translate_node(walker: GraphBuilder, node: onnx.NodeProto, opset: int) -> None:
-    """Everything one node of the file writes.
+    """Translate one node of the file.
 
     Raises UnsupportedOp without a rule; BrokenFile when the node contradicts itself.
     """
@@ -233,7 +233,7 @@ def finish_graph(
 
 
 def check_output_shape(value: onnx.ValueInfoProto, found: OnnxValue, path: Path) -> None:
-    """The file says what it computes; what we compute must be of that shape.
+    """Check that declared and computed shape of an output agree.
 
     Raises BrokenFile when declared and computed shape differ.
     """

@@ -30,7 +30,8 @@ class SubgraphProgram:
 
 
 def read_subgraph(data: bytes, name: str) -> SubgraphProgram:
-    """Nothing in `data` is executed or unpickled and no other file is opened.
+    """Read a bundle's member as a module; nothing in `data` is executed or unpickled and no other
+    file is opened.
 
     `name` is for messages.
 

@@ -65,7 +65,7 @@ class NodeContext:
         return self.attributes.get(name, otherwise)
 
     def int_values(self, i: int, name: str) -> tuple[int, ...] | None:
-        """Sizes or axes: an input in newer opsets, an attribute in older ones.
+        """Return sizes or axes: an input in newer opsets, an attribute in older ones.
 
         None where absent.
         """

@@ -54,7 +54,7 @@ def key_of(partition: Partition) -> Key:
 
 
 def corrections_of(one: MeasuredPartition) -> Corrections:
-    """Every kernel of a stage is off by what the stage was off."""
+    """Return the correction of every kernel: that of its stage."""
     pairs = zip(one.partition.stages, one.partition.pieces, one.measured.service_us, strict=True)
     return {
         node.name: service_us / stage.latency_us
@@ -66,7 +66,7 @@ def corrections_of(one: MeasuredPartition) -> Corrections:
 def best_measured(
     outs: Sequence[Path], write: Write, again: Again
 ) -> tuple[list[Partition], list[float], list[MeasuredPipeline]]:
-    """The fastest candidates as `outs`, with their errors and what was measured.
+    """Write the fastest candidates as `outs`; return them with their errors and what was measured.
 
     `again` is asked without corrections first.
 
@@ -113,7 +113,7 @@ def best_measured(
 
 
 def fastest_measured(tried: Sequence[MeasuredPartition], count: int) -> list[MeasuredPartition]:
-    """The fastest of `tried`, whose first is the best by prediction.
+    """Measure and return the fastest of `tried`, whose first is the best by prediction.
 
     That one and the fastest others are streamed again, for longer.
 

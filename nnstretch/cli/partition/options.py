@@ -68,7 +68,7 @@ def check(args: argparse.Namespace) -> None:
 
 
 def check_names(args: argparse.Namespace, *counts: int) -> None:
-    """Every stage that has cores is there in each candidate, of so many stages. Raises BadInput."""
+    """Check that every stage that has cores is there in each candidate. Raises BadInput."""
     python = [name for name in PYTHON if getattr(args, name)]
     for count in counts:
         known: Collection[str] = [*(f"s{number}" for number in range(count)), *python]
@@ -81,7 +81,7 @@ def check_names(args: argparse.Namespace, *counts: int) -> None:
 
 
 def cores_of(given: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
-    """Cores by stage. Raises BadInput."""
+    """Return cores by stage. Raises BadInput."""
     found = {}
     for name, text in _assigned("--cores", given):
         cores = tuple(int(part) if _is_count(part) else -1 for part in text.split(","))
@@ -95,7 +95,7 @@ def cores_of(given: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
 
 
 def replicas_of(given: Sequence[str] | None) -> dict[str, int]:
-    """Replicas by Python stage. Raises BadInput."""
+    """Return replicas by Python stage. Raises BadInput."""
     found = {}
     for name, text in _assigned("--python-replicas", given):
         if not _is_count(text) or not 1 <= int(text) <= MAX_REPLICAS:

@@ -221,7 +221,7 @@ def check(args: argparse.Namespace) -> None:
 
 
 def outputs(args: argparse.Namespace) -> list[Path]:
-    """A bundle for each candidate: FILE.nns, FILE.2.nns, ..."""
+    """Return a path for each candidate: FILE.nns, FILE.2.nns, ..."""
     out = check_writable(args.out, args.model, args.weights)
     if out is None:
         return []
@@ -237,7 +237,7 @@ def outputs(args: argparse.Namespace) -> list[Path]:
 
 
 def load(args: argparse.Namespace) -> tuple[nn.Module, CapturedNetwork]:
-    """The network, its graph and its weights.
+    """Return the network, its graph and its weights.
 
     Raises BadInput when the input does not fit into memory.
     """
@@ -276,7 +276,7 @@ def write(
     module: nn.Module,
     captured: CapturedNetwork,
 ) -> list[float]:
-    """Every candidate's bundle; how far each is from the network."""
+    """Write every candidate's bundle; return how far each is from the network."""
     if not outs:
         return []
     from nnstretch.partition.export import StageOptions, export_partition

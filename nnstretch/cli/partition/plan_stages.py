@@ -31,7 +31,7 @@ ALONE = (
 
 
 def plan_stages(args: argparse.Namespace) -> dict[str, Any]:
-    """A plan's segments as stages of disjoint processors.
+    """Return a plan's segments as stages of disjoint processors.
 
     Raises NoPlan where segments share too much, BadInput for options that do not fit.
     """
@@ -89,7 +89,7 @@ def plan_stages(args: argparse.Namespace) -> dict[str, Any]:
 def write(
     args: argparse.Namespace, request: ExportRequest, runs: Sequence[SegmentRange], out: Path | None
 ) -> float | None:
-    """The plan's own bundle, with its pipeline."""
+    """Write the plan's own bundle, with its pipeline."""
     if out is None:
         return None
     from nnstretch.bundle.bundle import read_bundle, write_bundle

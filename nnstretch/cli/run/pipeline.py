@@ -72,7 +72,7 @@ def check(args: argparse.Namespace) -> None:
 
 
 def load_functions(names: list[str] | None) -> dict[str, Callable[..., object]]:
-    """Imported because the user says so, from the working folder, too. Raises UnknownName."""
+    """Import the functions of Python stages, from the working folder, too. Raises UnknownName."""
     found: dict[str, Callable[..., object]] = {}
     for name in names or ():
         module, _, function = name.partition(":")
@@ -95,7 +95,9 @@ def load_functions(names: list[str] | None) -> dict[str, Callable[..., object]]:
 def run_stream(
     args: argparse.Namespace, bundle: Bundle, soc: Soc | None, inputs: Any
 ) -> tuple[dict[str, Any], Any]:
-    """Everything that is printed, and the outputs of one item. Writes --trace."""
+    """Run the pipeline; return everything that is printed, and the outputs of one item. Writes
+    --trace.
+    """
     from nnstretch.run.pipelines.metrics import SequentialPipeline
 
     functions = load_functions(args.allow)
@@ -242,7 +244,9 @@ def run_real(
 
 
 def is_numbers(output: Any) -> bool:
-    """Arrays, or arrays by name: whatever else a Python stage gives is compared with nothing."""
+    """Return whether an output is arrays, or arrays by name; other outputs are compared with
+    nothing.
+    """
     import numpy as np
 
     found = output.values() if isinstance(output, dict) else [output]
@@ -340,7 +344,7 @@ def write_trace(
 
 @contextmanager
 def item_progress(items: int) -> Iterator[Callable[[], None]]:
-    """A bar over the items, where anybody looks."""
+    """Show a bar over the items."""
     from rich.console import Console
     from rich.progress import Progress
 

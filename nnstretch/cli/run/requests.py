@@ -99,7 +99,7 @@ def check(args: argparse.Namespace) -> None:
 
 
 def parse_disturbances(args: argparse.Namespace) -> Disturbances:
-    """Raises BadInput for a specification that is none."""
+    """Parse --busy and --fail. Raises BadInput for a specification that is none."""
     busy = [
         Interference(name, at_us, until_us)
         for name, at_us, until_us in parse_spells("--busy", args.busy, ends=True)
@@ -111,7 +111,7 @@ def parse_disturbances(args: argparse.Namespace) -> Disturbances:
 
 
 def parse_spells(option: str, text: str | None, ends: bool) -> list[tuple[str, float, float]]:
-    """Processor, from and to in microseconds; to is infinity where it is left out.
+    """Return processor, from and to in microseconds; to is infinity where it is left out.
 
     Raises BadInput when an entry cannot be read.
     """
@@ -170,7 +170,7 @@ def processors_of(
 def run_load_test(
     args: argparse.Namespace, bundle: Bundle, soc: Soc | None, clock: str, inputs: Any
 ) -> tuple[dict[str, Any], Any, LoadTestResult]:
-    """The result, the output of the first plan and what happened.
+    """Run the load test; return the result, the output of the first plan and what happened.
 
     Raises BadInput when a processor without predicted times is to be slowed down.
     """
@@ -239,7 +239,7 @@ def run_load_test(
 
 @contextmanager
 def progress_reporter(requests: int) -> Iterator[Callable[[int], None]]:
-    """A bar that is drawn a hundred times at most."""
+    """Show a bar that is drawn a hundred times at most."""
     step = max(1, requests // 100)
     with progress_stages() as bar:
         yield lambda done: None if done % step else bar("requests", done, requests)

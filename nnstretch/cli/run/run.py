@@ -242,7 +242,7 @@ def _times(session: Session, traces: list[Trace], late: int) -> dict[str, Any]:
 
 
 def _limit_text(session: Session, inputs: Any, result: dict[str, Any]) -> dict[str, Any]:
-    """The latency beside the longest chain of sub-graphs, in microseconds.
+    """Return the latency beside the longest chain of sub-graphs, in microseconds.
 
     Each alone on its core, where times are measured.
     """
@@ -327,7 +327,7 @@ def _seed(text: str) -> int:
 
 
 def _soc(name: str | None, manifest: Manifest) -> Soc | None:
-    """The chip, with the copies of processors that a pipeline names (`cpu1` of `cpu`)."""
+    """Return the chip, with the copies of processors that a pipeline names (`cpu1` of `cpu`)."""
     if name is None:
         return None
     from nnstretch.bundle.manifest import plans_by_name
@@ -343,7 +343,7 @@ def _soc(name: str | None, manifest: Manifest) -> Soc | None:
 
 
 def _repeat(session: Session, inputs: Any, count: int) -> tuple[Any, list[Trace], int]:
-    """The last output, every trace and how many tasks were late.
+    """Run several times; return the last output, every trace and how many tasks were late.
 
     Progress goes to standard error.
     """
@@ -379,7 +379,7 @@ def _overlap(session: Session, inputs: Any) -> dict[str, Any] | None:
 
 
 def _sequential_us(session: Session, inputs: Any) -> tuple[float, str]:
-    """One input with the branches one after another.
+    """Run one input with the branches one after another; return its microseconds.
 
     Predicted where anything is, else measured on this host.
     """
@@ -410,7 +410,9 @@ def _load(path: Path) -> np.ndarray:
 
 
 def _write_trace(path: Path, session: Session, traces: list[Trace]) -> None:
-    """The prediction, and beside it the run of median latency where there was a real clock."""
+    """Write the prediction, and beside it the run of median latency where there was a real
+    clock.
+    """
     from nnstretch.run import write_perfetto
     from nnstretch.run.metrics import median_trace
 

@@ -74,7 +74,7 @@ def plan_json(
 
 
 def rates_limit(result: SearchResult, macs: int) -> float | None:
-    """The speed-up over the fastest processor if all worked all the time at the rates of the
+    """Return the speed-up over the fastest processor if all worked all the time at the rates of the
     original, on this many MACs.
     """
     if not macs or not result.original.macs:
@@ -84,7 +84,7 @@ def rates_limit(result: SearchResult, macs: int) -> float | None:
 
 
 def explained_json(explanation: Explanation) -> list[dict[str, Any]]:
-    """One entry a segment, team and merge, in the order of `Explanation.lines`."""
+    """Return one entry a segment, team and merge, in the order of `Explanation.lines`."""
     cut = explanation.cut
     if explanation.reason:
         return [

@@ -403,7 +403,7 @@ def search_request(args: argparse.Namespace) -> SearchRequest:
 
 
 def default_processors(soc: Soc) -> tuple[str, ...]:
-    """The pair that wins on phones, where the chip has it; else its first two."""
+    """Return the pair that wins on phones, where the chip has it; else its first two."""
     names = tuple(processor.name for processor in soc.processors)
     return ("cpu", "dsp") if {"cpu", "dsp"} <= set(names) else names[:2]
 

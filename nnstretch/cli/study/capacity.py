@@ -29,7 +29,7 @@ SUMMARY = "lower bounds on depth and width, from training small variants"
 
 
 def ratios(text: str) -> tuple[float, ...]:
-    """`1,0.5,0.3` as an argparse type; the study itself checks the range.
+    """Parse `1,0.5,0.3`; the study itself checks the range.
 
     Raises ArgumentTypeError when the text holds no numbers.
     """
@@ -224,7 +224,7 @@ def variant_json(found: CapacityResult, row: CapacityRow) -> dict[str, Any]:
 
 
 def verdict(result: dict[str, Any]) -> str:
-    """One line: what the bounds are, and what supports them."""
+    """Return one line: what the bounds are, and what supports them."""
     depth, width, margin = (
         result["min_depth"],
         result["min_width"],
@@ -246,7 +246,7 @@ def verdict(result: dict[str, Any]) -> str:
 
 
 def explain_bound(result: dict[str, Any], name: str, other: str) -> str:
-    """Why a bound is not lower."""
+    """Return why a bound is not lower."""
     smaller = [
         row
         for row in result["variants"]

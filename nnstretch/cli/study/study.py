@@ -249,7 +249,7 @@ def folder_of(out: Path | None, name: str) -> Path:
 
 
 def recipe_of(args: argparse.Namespace) -> Recipe | None:
-    """The resolved recipe where accuracy is an objective. Raises what reading it raises."""
+    """Return the resolved recipe where accuracy is an objective. Raises what reading it raises."""
     if args.objective not in ("accuracy", "both"):
         return None
     from nnstretch.train import load_recipe
@@ -262,7 +262,7 @@ def recipe_of(args: argparse.Namespace) -> Recipe | None:
 
 
 def refuse_unheeded(recipe: Recipe) -> None:
-    """Raises BadInput for what trials would not do.
+    """Refuse settings that trials would not heed. Raises BadInput.
 
     They inherit as `weights` does, of what the model brings, and learn from labels.
     """
@@ -382,7 +382,7 @@ def worker_of(
 
 
 def save_result(worker: StudyWorker, soc: Soc, model: str, name: str, out: Path) -> dict[str, Any]:
-    """The result, also as study.json and best.yaml in the study's folder."""
+    """Write the result, also as study.json and best.yaml in the study's folder, and return it."""
     from nnstretch.files.atomic import write_text
     from nnstretch.study.result import result_json
 
@@ -412,7 +412,7 @@ def plan_of_trial(study: Study, number: int) -> str:
 
 
 def tell_interrupted(result: dict[str, Any]) -> None:
-    """The best so far, on standard error: standard output belongs to a finished study."""
+    """Print the best so far on standard error: standard output belongs to a finished study."""
     from rich.console import Console
 
     show(result, Console(file=sys.stderr))

@@ -46,7 +46,7 @@ CULPRITS = (
 
 
 def to_litert(module: nn.Module, examples: Sequence[torch.Tensor], name: str) -> bytes:
-    """A float32 .tflite that takes inputs of exactly the examples' shapes (maps NHWC).
+    """Convert to a float32 .tflite that takes inputs of exactly the examples' shapes (maps NHWC).
 
     Converts evaluation mode and leaves the module's modes as they were. Raises UnsupportedOp with
     the operator for which LiteRT has no form, BadInput where its packages are missing.
@@ -76,7 +76,7 @@ class Concat(nn.Module):
 
 
 def to_litert_concat(examples: Sequence[torch.Tensor], axis: int, name: str) -> bytes:
-    """A float32 .tflite of one operator that puts its inputs side by side.
+    """Build a float32 .tflite of one operator that puts its inputs side by side.
 
     `axis` is PyTorch's, maps are NHWC in the file.
     """
@@ -123,7 +123,7 @@ class LiteRTCalibration:
             )
 
     def quantize(self, ranges: Ranges | None = None) -> bytes:
-        """The int8 file of the ranges watched, or of others.
+        """Return the int8 file of the ranges watched, or of others.
 
         Raises BadInput where nothing was watched, UnsupportedOp.
         """
@@ -145,8 +145,8 @@ def to_int8(
     progress: Callable[[int], None] | None = None,
     threads: int = 1,
 ) -> bytes:
-    """A .tflite of int8 weights (a scale per output channel) and int8 activations, inputs and
-    outputs (a scale per tensor).
+    """Convert to a .tflite of int8 weights (a scale per output channel) and int8 activations,
+    inputs and outputs (a scale per tensor).
 
     `calibration` holds the inputs of one inference after another, as the float file of `to_litert`
     takes them but in PyTorch's order; the range of each tensor is the moving average of what it
@@ -192,7 +192,8 @@ class LiteRTRunner:
         self.output_name, self.output = next(iter(self._runner.get_output_details().items()))
 
     def run(self, *inputs: np.ndarray) -> np.ndarray:
-        """One inference, on the batch that the file was made for (1).
+        """Run one inference, on the batch that the file was made for (1). Raises BadInput when
+        their number differs.
 
         Raises BadInput when their number differs.
         """
@@ -206,7 +207,7 @@ class LiteRTRunner:
 
 
 def quantize(values: np.ndarray, how: Mapping[str, Any]) -> np.ndarray:
-    """Real numbers as the tensor holds them.
+    """Return real numbers as the tensor holds them.
 
     `round(x / scale) + zero_point`, what is out of range at its end.
     """
@@ -217,7 +218,7 @@ def quantize(values: np.ndarray, how: Mapping[str, Any]) -> np.ndarray:
 
 
 def dequantize(values: np.ndarray, how: Mapping[str, Any]) -> np.ndarray:
-    """`(q - zero_point) * scale`, float32."""
+    """Return `(q - zero_point) * scale`, float32."""
     if not np.issubdtype(how["dtype"], np.integer):
         return values
     scale, zero_point = how["quantization"]
@@ -235,7 +236,7 @@ def fit_shape(values: np.ndarray, name: str, how: Mapping[str, Any]) -> np.ndarr
 
 
 def float_operators(model: bytes) -> tuple[str, ...]:
-    """Kinds of operator of a file that compute in float, sorted.
+    """Return the kinds of operator of a file that compute in float, sorted.
 
     None in a file that is int8 throughout.
     """
@@ -278,7 +279,7 @@ def channels_last(values: torch.Tensor) -> torch.Tensor:
 
 
 def name_inputs(inputs: Sequence[torch.Tensor]) -> dict[str, np.ndarray]:
-    """Inputs of one inference under the names that the converter gave them."""
+    """Return inputs of one inference under the names that the converter gave them."""
     return {f"args_{i}": channels_last(x).numpy() for i, x in enumerate(inputs)}
 
 
@@ -288,7 +289,7 @@ def argument_number(name: str) -> int:
 
 
 def require_packages() -> None:
-    """Raises BadInput where the extra `litert` is not installed."""
+    """Check that the extra `litert` is installed. Raises BadInput where it is not."""
     try:
         with silent():
             for package in (

@@ -38,8 +38,8 @@ def file_io(model: bytes) -> FileIO:
 
 
 def tied_tensors(model: bytes) -> Iterator[tuple[str, str]]:
-    """Activations of an int8 file that touch one operator and have the same scale and zero point,
-    in pairs.
+    """Yield activations of an int8 file that touch one operator and have the same scale and zero
+    point, in pairs.
 
     Pooling, reshaping and padding hand their scale on; which operators do is the quantizer's to
     know, so it is read off its work.

@@ -44,8 +44,8 @@ Form = tuple[str, float, int]
 
 
 def int8_files(request: ExportRequest, drafts: Sequence[SubgraphSpec]) -> ExportedFiles:
-    """Raises BadInput for calibration inputs that do not fit, UnsupportedOp where an operator has
-    no int8 form or a scale of its own.
+    """Export sub-graphs as int8. Raises BadInput for calibration inputs that do not fit,
+    UnsupportedOp where an operator has no int8 form or a scale of its own.
     """
     plain = float_files(request, drafts, reference_tensors(drafts, request.example))
     watched = {name: LiteRTCalibration(model, f"sub-graph {name}") for name, model in plain.items()}
@@ -112,7 +112,7 @@ def calibrate_file(
 
 
 def check_inputs(request: ExportRequest) -> Iterator[torch.Tensor]:
-    """Raises BadInput."""
+    """Yield the calibration inputs, checked. Raises BadInput."""
     for x in request.calibration or ():
         if tuple(x.shape) != request.plan.input_shape or x.dtype != torch.float32:
             raise BadInput(
@@ -125,7 +125,7 @@ def check_inputs(request: ExportRequest) -> Iterator[torch.Tensor]:
 def shared_ranges(
     drafts: Sequence[SubgraphSpec], watched: Mapping[str, LiteRTCalibration]
 ) -> dict[str, Ranges]:
-    """The ranges watched, but one for all tensors that must be held alike: their union."""
+    """Return the ranges watched, but one for all tensors that must be held alike: their union."""
     groups = SharedScaleGroups()
     for draft in drafts:
         found, ranges = file_io(watched[draft.name].model), watched[draft.name].ranges
@@ -169,7 +169,7 @@ class SharedScaleGroups:
         self._parent[self._root(one)] = self._root(other)
 
     def boundary_groups(self) -> list[list[Key]]:
-        """Groups that reach a tensor between sub-graphs."""
+        """Return groups that reach a tensor between sub-graphs."""
         groups: dict[Key, list[Key]] = {}
         for key in self._parent:
             groups.setdefault(self._root(key), []).append(key)
@@ -182,7 +182,7 @@ def port_formats(
     files: Mapping[str, bytes],
     values: Tensors,
 ) -> dict[str, Port]:
-    """The form in which each tensor flows.
+    """Return the form in which each tensor flows.
 
     Raises UnsupportedOp where the files do not hold it alike.
     """

@@ -24,7 +24,8 @@ TOLERANCE = 1e-4
 def to_onnx(
     module: nn.Module, example: torch.Tensor, source: Port, target: Port, notes: Mapping[str, str]
 ) -> bytes:
-    """An ONNX file (opset 20, weights inside) whose input and output are named as the ports are.
+    """Convert to an ONNX file (opset 20, weights inside) whose input and output are named as the
+    ports are.
 
     Raises UnsupportedOp with PyTorch's first reason where an operator has no ONNX form.
     """
@@ -53,7 +54,7 @@ def to_onnx(
 
 
 def with_metadata(model: onnx.ModelProto, notes: Mapping[str, str]) -> bytes:
-    """The file, with notes that viewers show."""
+    """Return the file, with notes that viewers show."""
     for key, value in notes.items():
         model.metadata_props.add(key=key, value=value)
     return bytes(model.SerializeToString(deterministic=True))
@@ -116,12 +117,13 @@ class OnnxRunner:
         self._names = [one.name for one in self._session.get_inputs()]
 
     def run(self, *inputs: np.ndarray) -> np.ndarray:
-        """One inference; inputs in the file's order."""
+        """Run one inference; inputs in the file's order."""
         return np.asarray(self._session.run(None, dict(zip(self._names, inputs, strict=True)))[0])
 
 
 def check_close(expected: np.ndarray, actual: np.ndarray, what: str) -> float:
-    """Largest absolute difference; raise Mismatch where it is more than rounding explains.
+    """Return the largest absolute difference. Raises Mismatch when the difference is more than
+    rounding explains.
 
     Raises Mismatch when the difference is more than rounding explains.
     """
@@ -135,7 +137,7 @@ def check_close(expected: np.ndarray, actual: np.ndarray, what: str) -> float:
 
 
 def max_abs_difference(expected: np.ndarray, actual: np.ndarray, what: str) -> float:
-    """Largest absolute difference, whatever it is.
+    """Return largest absolute difference, whatever it is.
 
     Raises Mismatch where shapes differ or a number is none.
     """

@@ -23,7 +23,7 @@ TRIES = 8
 def rename_io(
     model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]
 ) -> onnx.ModelProto:
-    """The model with its inputs and outputs called so, in order.
+    """Return the model with its inputs and outputs called so, in order.
 
     Two inputs of one name become one; an inner tensor gives way.
 
@@ -50,7 +50,7 @@ def rename_io(
 
 
 def separate_outputs(graph: onnx.GraphProto, taken: set[str]) -> None:
-    """An output that is an input, a weight or another output gets a tensor of its own."""
+    """Give an output that is an input, a weight or another output a tensor of its own."""
     seen = set(taken)
     for i, output in enumerate(graph.output):
         if output.name in seen:
@@ -63,7 +63,7 @@ def separate_outputs(graph: onnx.GraphProto, taken: set[str]) -> None:
 def free_names(
     graph: onnx.GraphProto, wanted: set[str], names: Mapping[str, str]
 ) -> dict[str, str]:
-    """New names for inner tensors that have one of the wanted names."""
+    """Return new names for inner tensors that have one of the wanted names."""
     used = Counter(name for node in graph.node for name in (*node.input, *node.output))
     used.update(tensor.name for tensor in graph.initializer)
     return {
@@ -78,7 +78,7 @@ def free_names(
 
 
 def rename_all(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
-    """Everywhere, bodies of control flow too."""
+    """Rename everywhere, bodies of control flow too."""
     for value in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
         value.name = names.get(value.name, value.name)
     for node in graph.node:
@@ -91,7 +91,7 @@ def rename_all(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
 
 
 def weight_offsets(data: bytes, names: Sequence[str]) -> dict[str, tuple[TensorSpec, int]]:
-    """Type of some weights and where each begins in the file.
+    """Return type of some weights and where each begins in the file.
 
     Those that do not stand there byte by byte are left out.
 

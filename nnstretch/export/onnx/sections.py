@@ -45,7 +45,7 @@ def section_file(
     outputs: Sequence[str],
     notes: Mapping[str, str],
 ) -> SectionFile:
-    """An ONNX file that reads `given` and writes `outputs` under these names.
+    """Export an ONNX file that reads `given` and writes `outputs` under these names.
 
     Raises UnsupportedOp, Mismatch.
     """
@@ -82,7 +82,7 @@ def ports_of(values: Mapping[str, torch.Tensor]) -> tuple[Port, ...]:
 def export_module(
     name: str, module: nn.Module, inputs: tuple[torch.Tensor, ...]
 ) -> onnx.ModelProto:
-    """PyTorch's exporter, quiet. Raises UnsupportedOp with its first reason."""
+    """Export by PyTorch's exporter, quiet. Raises UnsupportedOp with its first reason."""
     try:
         with silence_python(), torch.no_grad():
             program = torch.onnx.export(
@@ -119,13 +119,13 @@ class SectionRunner:
         )
 
     def run(self, inputs: Arrays) -> Arrays:
-        """One inference."""
+        """Run one inference."""
         names = [one.name for one in self._session.get_outputs()]
         return dict(zip(names, map(np.asarray, self._session.run(names, inputs)), strict=True))
 
 
 def run_in_sequence(files: Sequence[SectionFile], given: Arrays) -> Arrays:
-    """Everything the files write, each reading what those before it wrote."""
+    """Run files in order, each reading what those before it wrote; return everything they write."""
     values = dict(given)
     for file in files:
         values |= SectionRunner(file.data).run(

@@ -66,7 +66,7 @@ class LiteRTMeter:
     def measure(
         self, chains: Sequence[tuple[Kernel, ...]], rounds: int, /
     ) -> list[tuple[float, ...]]:
-        """Microseconds of every chain in every round; see `Meter`.
+        """Time every chain in every round, us; see `Meter`.
 
         Chains take turns in groups of a network's size.
         """
@@ -98,7 +98,7 @@ class LiteRTMeter:
         return [tuple(one.times_us) if one is not None else () for one in loaded]
 
     def load_chain(self, chain: tuple[Kernel, ...]) -> LoadedTfliteModel | None:
-        """None where the chain has no TFLite form, or LiteRT refuses it."""
+        """Load a chain, None where it has no TFLite form, or LiteRT refuses it."""
         copies = copies_for_timing(chain, self.dtype)
         try:
             return LoadedTfliteModel(build(chain, self.dtype, copies), copies)
@@ -111,10 +111,10 @@ class LiteRTMeter:
         return self.harness_us[1]
 
     def blocked(self) -> None:
-        """Maps are channels-last throughout."""
+        """Return None: maps are channels-last throughout."""
 
     def launches(self, chain: tuple[Kernel, ...], /) -> None:
-        """The delegate runs many operators in one; it does not say how many."""
+        """Return None: the delegate runs many operators in one and does not say how many."""
 
     @cached_property
     def harness_us(self) -> list[float]:
@@ -132,7 +132,7 @@ class LiteRTMeter:
         return found
 
     def network(self, module: nn.Module, example: torch.Tensor, /) -> Callable[[], None]:
-        """One inference of the module as deployed, on one input that stays the same."""
+        """Return one inference of the module as deployed, on one input that stays the same."""
         from nnstretch.profile.backends.litert_network import to_tflite, with_nontrivial_weights
 
         return LoadedTfliteModel(
@@ -149,7 +149,7 @@ def copies_for_timing(chain: tuple[Kernel, ...], dtype: str) -> int:
 
 
 def resident_bytes(chain: tuple[Kernel, ...], dtype: str) -> int:
-    """Weights of all copies, and the activations that they share."""
+    """Return the bytes of weights of all copies, and the activations that they share."""
     weights = copies_for_timing(chain, dtype) * sum(kernel.weight_elements for kernel in chain)
     return (
         weights + sum(kernel.read_elements + kernel.write_elements for kernel in chain)

@@ -17,7 +17,9 @@ CALIBRATION_INPUTS = 2
 
 
 def to_tflite(module: nn.Module, example: torch.Tensor, dtype: str) -> bytes:
-    """The file; maps enter it NHWC. Raises UnsupportedOp where a converter refuses, in one line."""
+    """Convert to a file; maps enter it NHWC. Raises UnsupportedOp where a converter refuses, in one
+    line.
+    """
     name = type(module).__name__
     model = to_litert(module, (example,), name)
     if dtype == "float32":
@@ -31,7 +33,7 @@ def to_tflite(module: nn.Module, example: torch.Tensor, dtype: str) -> bytes:
 
 
 def with_nontrivial_weights(module: nn.Module) -> nn.Module:
-    """A copy without the ones and zeros that layers start with.
+    """Return a copy without the ones and zeros that layers start with.
 
     A converter drops products and sums with them.
 

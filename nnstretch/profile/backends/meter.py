@@ -22,11 +22,12 @@ class Meter(Protocol):
 
     @property
     def dtype(self) -> str:
-        """Element type of the kernels it runs: float32 or int8."""
+        """Return element type of the kernels it runs: float32 or int8."""
         ...
 
     @property
-    def version(self) -> str: ...
+    def version(self) -> str:
+        """Return name and version of the library that measures."""
 
     @property
     def rules(self) -> FusionRules | None:
@@ -50,7 +51,7 @@ class Meter(Protocol):
         ...
 
     def launches(self, chain: tuple[Kernel, ...], /) -> int | None:
-        """Kernels it really launches for a chain, copies between layouts apart.
+        """Return kernels it really launches for a chain, copies between layouts apart.
 
         None where it does not say.
         """
@@ -59,7 +60,7 @@ class Meter(Protocol):
     def measure(
         self, chains: Sequence[tuple[Kernel, ...]], rounds: int, /
     ) -> list[tuple[float, ...]]:
-        """Microseconds of every chain in every round, without what the harness adds.
+        """Time every chain in every round, without what the harness adds; us.
 
         () where the backend refuses one.
 
@@ -70,7 +71,7 @@ class Meter(Protocol):
         ...
 
     def network(self, module: nn.Module, example: torch.Tensor, /) -> Callable[[], None]:
-        """One inference of a whole network, deployed as `nnstretch export` deploys it.
+        """Return one inference of a whole network, deployed as `nnstretch export` deploys it.
 
         Calls to it are timed.
         """

@@ -103,6 +103,7 @@ class OnnxModelBuilder:
         self.outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
 
     def bytes(self) -> bytes:
+        """Return the model as a file's bytes."""
         graph = helper.make_graph(self.nodes, "kernels", self.inputs, self.outputs, self.weights)
         return bytes(
             helper.make_model(
@@ -119,7 +120,7 @@ SWEPT = 2**18
 
 
 def build(chains: Sequence[tuple[Kernel, ...]]) -> bytes:
-    """All chains side by side.
+    """Build a model of all chains side by side.
 
     Raises UnsupportedOp, naming the kernel, for a kind that has no ONNX form here.
     """
@@ -151,7 +152,7 @@ def build(chains: Sequence[tuple[Kernel, ...]]) -> bytes:
 
 
 def sweep(model: OnnxModelBuilder, scratch: str, index: int) -> str:
-    """One element that depends on all of the scratch tensor having been written."""
+    """Return one element that depends on all of the scratch tensor having been written."""
     written = model.add("Neg", scratch, name=f"{SWEEP}{index}")
     zero, one, axis = (model.constant(np.array([n])) for n in (0, 1, 1))
     return model.add("Slice", written, zero, one, axis, name=f"{SWEEP}{index}.slice")
@@ -178,7 +179,7 @@ def with_blocked_layout(
 
 
 def inputs_of(kernel: Kernel) -> tuple[tuple[int, ...], ...]:
-    """Shapes it reads; square maps where a description names only pixels."""
+    """Return shapes it reads; square maps where a description names only pixels."""
     if kernel.shapes_in:
         return kernel.shapes_in
     side = isqrt(kernel.hw_in)
@@ -192,7 +193,7 @@ def inputs_of(kernel: Kernel) -> tuple[tuple[int, ...], ...]:
 
 
 def emit(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
-    """The kernel and its epilogue.
+    """Add a kernel and its epilogue.
 
     What the epilogue adds comes after what the kernel itself reads.
 
@@ -427,7 +428,7 @@ def reshape(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
 
 
 def permutation(shape: tuple[int, ...], out: tuple[int, ...]) -> list[int]:
-    """Axes in the order in which the output has them.
+    """Return axes in the order in which the output has them.
 
     Equal sides keep their order unless nothing would move.
     """

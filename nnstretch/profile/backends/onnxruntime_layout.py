@@ -31,7 +31,7 @@ Copies = Callable[[tuple[Kernel, ...]], int | None]
 
 
 def blocked_of(copies: Copies) -> ChannelBlockedLayout | None:
-    """None where not even a wide convolution works on blocks."""
+    """Return the blocked layout, None where not even a wide convolution works on blocks."""
     if not copies((depthwise(64),)):
         return None
     block = next((size for size in BLOCKS if copies((grouped(size),))), BLOCKS[-1])

@@ -49,7 +49,8 @@ class OnnxRuntimeMeter:
     def measure(
         self, chains: Sequence[tuple[Kernel, ...]], rounds: int, /
     ) -> list[tuple[float, ...]]:
-        """Reorders that the runtime wraps around a lone chain are not counted.
+        """Time every chain in every round, us; reorders that the runtime wraps around a lone chain
+        are not counted.
 
         A chain of one reorder is nothing else.
         """
@@ -98,14 +99,14 @@ class OnnxRuntimeMeter:
         )
 
     def blocked(self) -> ChannelBlockedLayout | None:
-        """Block and alignment as this build of the runtime uses them.
+        """Return block and alignment as this build of the runtime uses them.
 
         They differ between AVX2, AVX-512 and Arm.
         """
         return blocked_of(self.copies)
 
     def copies(self, chain: tuple[Kernel, ...]) -> int | None:
-        """Copies between layouts around a chain."""
+        """Return copies between layouts around a chain."""
         found = self.operators(chain)
         return None if found is None else sum(op in REORDERS for op in found)
 
@@ -128,7 +129,7 @@ class OnnxRuntimeMeter:
         ]
 
     def with_carriers(self, chain: tuple[Kernel, ...]) -> tuple[Kernel, ...] | None:
-        """The chain as it is built: a reorder shows itself around a convolution.
+        """Return the chain as it is built: a reorder shows itself around a convolution.
 
         None where a kernel has no ONNX form.
         """
@@ -141,7 +142,9 @@ class OnnxRuntimeMeter:
         return chain
 
     def chain_total_us(self, events: list[dict[str, Any]], reorder: str) -> float | None:
-        """Microseconds of a chain in one round; None where what was asked for did not run."""
+        """Return the time of a chain in one round, us; None where what was asked for did not
+        run.
+        """
         events = [event for event in events if not event["name"].startswith((CARRIER, TAIL, SWEEP))]
         names = [REORDERS.get(event["args"]["op_name"], "") for event in events]
         picked = [
@@ -152,7 +155,7 @@ class OnnxRuntimeMeter:
         return sum(picked) if picked else None
 
     def records_per_round(self, model: bytes, rounds: int) -> list[dict[int, list[dict[str, Any]]]]:
-        """Per round, the runtime's records of every chain."""
+        """Return per round, the runtime's records of every chain."""
         with tempfile.TemporaryDirectory() as folder:
             options = session_options()
             options.enable_profiling = True
@@ -168,7 +171,7 @@ class OnnxRuntimeMeter:
 
     @cached_property
     def call_us(self) -> float:
-        """One session run of one tiny launch."""
+        """Return the time of one session run of one tiny launch, us."""
         model = OnnxModelBuilder()
         model.write(model.add("Elu", model.read((1, 16))))
         session = onnxruntime.InferenceSession(
@@ -219,7 +222,7 @@ class OnnxRuntimeMeter:
 
 
 def carrier(kernel: Kernel) -> Kernel:
-    """A narrow 1x1 convolution that writes the map, or a depthwise one that reads it.
+    """Return a narrow 1x1 convolution that writes the map, or a depthwise one that reads it.
 
     The runtime adds the copy.
     """
@@ -256,8 +259,8 @@ def is_launch(event: dict[str, Any]) -> bool:
 
 
 def records_by_round(events: list[dict[str, Any]]) -> list[dict[int, list[dict[str, Any]]]]:
-    """Launches in the order of time, split into runs, and in each run behind the marker that they
-    follow.
+    """Return launches in the order of time, split into runs, and in each run behind the marker that
+    they follow.
     """
     runs: list[dict[int, list[dict[str, Any]]]] = []
     seen: set[str] = set()
@@ -284,5 +287,5 @@ def timed_calls(run: Callable[[], object]) -> float:
 
 
 def quartile(values: Sequence[float]) -> float:
-    """The lower quartile: near the undisturbed time, less lucky than the minimum."""
+    """Return the lower quartile: near the undisturbed time, less lucky than the minimum."""
     return float(np.percentile(values, 25))

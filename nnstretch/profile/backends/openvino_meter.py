@@ -46,7 +46,7 @@ class OpenVINOMeter:
     dtype = "float32"
 
     def __init__(self, device: str = "CPU") -> None:
-        """Raises BadInput where OpenVINO finds no such device."""
+        """Open a device. Raises BadInput where OpenVINO finds no such device."""
         self.core, self.device = openvino.Core(), device
         found = self.core.available_devices
         if device not in found:
@@ -58,11 +58,12 @@ class OpenVINOMeter:
 
     @property
     def rules(self) -> FusionRules | None:
+        """Return None: fusion must be probed."""
         return None
 
     @cached_property
     def call_us(self) -> float:
-        """One inference of next to nothing."""
+        """Return the time of one inference of next to nothing, us."""
         model = OnnxModelBuilder()
         model.write(model.add("Softmax", model.read((1, 4)), axis=-1))
         tiny = LoadedOpenVINOModel(
@@ -72,6 +73,7 @@ class OpenVINOMeter:
         return float(np.median([wall_us(tiny.infer) for _ in range(CALLS)]))
 
     def blocked(self) -> ChannelBlockedLayout | None:
+        """Return None: OpenVINO chooses layouts itself."""
         return None
 
     def launches(self, chain: tuple[Kernel, ...], /) -> int | None:
@@ -86,7 +88,7 @@ class OpenVINOMeter:
     def measure(
         self, chains: Sequence[tuple[Kernel, ...]], rounds: int, /
     ) -> list[tuple[float, ...]]:
-        """Microseconds of every chain in every round; see `Meter`.
+        """Time every chain in every round, us; see `Meter`.
 
         What is counted is the mean of the runtime's records, spread over the rounds as the
         inferences themselves were: neither the call around a launch nor a copy between layouts that
@@ -102,7 +104,7 @@ class OpenVINOMeter:
         return [one.own_us(walls) if one else () for one, walls in zip(loaded, times, strict=True)]
 
     def load_chain(self, chain: tuple[Kernel, ...]) -> LoadedOpenVINOModel | None:
-        """None where the chain has no ONNX form, or OpenVINO refuses it."""
+        """Load a chain, None where it has no ONNX form, or OpenVINO refuses it."""
         copies = (
             COPIES if any(kernel.kind == "reshape" for kernel in chain) else COPIES | {"Transpose"}
         )
@@ -139,7 +141,7 @@ class OpenVINOMeter:
         return self.core.compile_model(model, self.device, settings)
 
     def network(self, module: nn.Module, example: torch.Tensor, /) -> Callable[[], None]:
-        """One inference of the exported module, on one input that stays the same.
+        """Return one inference of the exported module, on one input that stays the same.
 
         Raises UnsupportedOp with the reason.
         """
@@ -205,11 +207,13 @@ class LoadedOpenVINOModel:
         self.request.infer(share_outputs=True)
 
     def recorded_us(self) -> float:
-        """All launches so far but copies; the runtime keeps means, cut to whole microseconds."""
+        """Return the time of all launches so far but copies, us; the runtime keeps means, cut to
+        whole microseconds.
+        """
         return self.runs * sum(one.real_time.total_seconds() * 1e6 + 0.5 for one in self.launched())
 
     def launched(self) -> list[Any]:
-        """The records of what ran and is neither a copy nor a carrier."""
+        """Return the records of what ran and is neither a copy nor a carrier."""
         return [
             one
             for one in self.request.profiling_info
@@ -217,7 +221,7 @@ class LoadedOpenVINOModel:
         ]
 
     def own_us(self, walls_us: Sequence[float]) -> tuple[float, ...]:
-        """Least where the runtime launches nothing at all."""
+        """Return the share of wall times that was not copying, us."""
         spent_us = sum(walls_us)
         share = (
             min(1.0, max(0.0, self.recorded_us() - self.warm_us) / spent_us) if spent_us else 0.0
@@ -226,7 +230,7 @@ class LoadedOpenVINOModel:
 
 
 def share_memory(models: Sequence[LoadedOpenVINOModel]) -> None:
-    """One memory for all, as the layers of a network have."""
+    """Share one memory among models, as the layers of a network do."""
     size = max((model.elements for model in models), default=0)
     memory, noise = (
         np.zeros(size + ALIGNED, np.float32),
@@ -263,8 +267,8 @@ def fed_channels_last(model: openvino.Model) -> openvino.Model:
 
 
 def wants_carrier(chain: Sequence[Kernel]) -> bool:
-    """Maps that a lone kernel would read plain, or find side by side already, and in a network
-    reads with their channels last.
+    """Return whether a lone kernel would read maps plain, or side by side already, and in a network
+    reads with channels last.
     """
     kernel = chain[0]
     if len(chain) > 1 or len(inputs_of(kernel)[0]) != 4:
@@ -275,7 +279,7 @@ def wants_carrier(chain: Sequence[Kernel]) -> bool:
 
 
 def chain_to_onnx(chain: Sequence[Kernel], carried: bool = False) -> bytes:
-    """The chain, all that its last kernel writes as outputs.
+    """Return the chain, all that its last kernel writes as outputs.
 
     Where it is carried, behind depthwise convolutions that write what it reads.
 

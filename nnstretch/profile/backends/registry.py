@@ -16,8 +16,8 @@ EXTRAS = {"onnxruntime": "profile", "litert": "litert", "openvino": "openvino", 
 
 
 def meter_for(backend: str, dtype: str | None = None, device: str = "cpu") -> Meter:
-    """Raises UnknownName for a backend or element type that nobody measures, BadInput where its
-    runtime is not installed.
+    """Return the meter of a backend. Raises UnknownName for a backend or element type that nobody
+    measures, BadInput where its runtime is not installed.
     """
     if backend not in BACKENDS:
         raise UnknownName(

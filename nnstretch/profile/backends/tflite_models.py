@@ -31,7 +31,7 @@ FOLDED = ("scale", "shift", "batch_norm")
 
 
 def build(chain: Sequence[Kernel], dtype: str, copies: int = 1) -> bytes:
-    """A model of kernels that each read what the one before wrote.
+    """Build a model of kernels that each read what the one before wrote.
 
     Everything else they read is an input.
 
@@ -56,7 +56,7 @@ def build(chain: Sequence[Kernel], dtype: str, copies: int = 1) -> bytes:
 
 
 def append(model: TfliteModelBuilder, kernel: Kernel, before: int | None) -> int:
-    """One kernel behind the value of the one before; its own value."""
+    """Append one kernel behind the value of the one before; return its own value."""
     values = inputs(model, kernel, before)
     fused = [op for op in kernel.epilogue if op != "batch_norm"]
     if kernel.kind in WEIGHTED:
@@ -87,7 +87,7 @@ def append(model: TfliteModelBuilder, kernel: Kernel, before: int | None) -> int
 
 
 def inputs(model: TfliteModelBuilder, kernel: Kernel, before: int | None) -> list[int]:
-    """Its first input of the size that the kernel before wrote is that value.
+    """Return a kernel's inputs: its first of the size that the kernel before wrote is that value.
 
     The others are read.
 
@@ -183,7 +183,7 @@ def padding(size: int, window: int, stride: int, out: int) -> Padding:
 
 
 def end_padding(size: int, window: int, stride: int, out: int) -> Padding:
-    """No more than the windows need, the odd one at the end.
+    """Return the padding at the end: no more than the windows need, the odd one at the end.
 
     Pools in ceil mode, and networks made for TensorFlow.
     """
@@ -204,7 +204,9 @@ def pad_for_window(
     kernel: Kernel,
     out: tuple[int, ...],
 ) -> tuple[int, int]:
-    """The value to slide over, and SAME or VALID; a PAD where neither says what PyTorch pads."""
+    """Return the value to slide over, and SAME or VALID; a PAD where neither says what PyTorch
+    pads.
+    """
     batch, height, width, channels = model.shape(value)
     stride, lowest = max(1, kernel.stride), kernel.kind == "pool" and "max" in kernel.op
     alike = stride == 1 or kernel.layout == PADDED
@@ -242,8 +244,8 @@ def pad_for_window(
 
 
 def window_of(kernel: Kernel) -> tuple[int, int]:
-    """Height and width: the kernel knows the longer side, and its work tells how many taps there
-    are.
+    """Return height and width: the kernel knows the longer side, and its work tells how many taps
+    there are.
     """
     outputs = max(1, prod(kernel.shape_out)) * max(1, kernel.cin // kernel.groups)
     taps, side = kernel.macs / outputs, kernel.kernel
@@ -340,7 +342,7 @@ def pool(
 
 
 def gap(model: TfliteModelBuilder, kernel: Kernel, value: int, shape: tuple[int, ...]) -> int:
-    """Over the pixels of a map; elsewhere over the axes that are gone or one long."""
+    """Add a mean over the pixels of a map; elsewhere over the axes that are gone or one long."""
     size = model.shape(value)
     if len(size) == len(shape):
         axes = [axis for axis, (a, b) in enumerate(zip(size, shape, strict=True)) if a != b]
@@ -368,7 +370,9 @@ def gap(model: TfliteModelBuilder, kernel: Kernel, value: int, shape: tuple[int,
 def elementwise(
     model: TfliteModelBuilder, kernel: Kernel, values: list[int], shape: tuple[int, ...], clamp: int
 ) -> int:
-    """A sum or product of two activations, or with a number or weight where there is only one."""
+    """Add a sum or product of two activations, or with a number or weight where there is only
+    one.
+    """
     name, options = {"sub": ("SUB", "SubOptions"), "rsub": ("SUB", "SubOptions")}.get(
         kernel.op, ("ADD", "AddOptions")
     )
@@ -386,7 +390,7 @@ def elementwise(
 
 
 def operand(model: TfliteModelBuilder, kernel: Kernel, shape: tuple[int, ...]) -> int:
-    """The constant of a sum or product, as large as the kernel's weights."""
+    """Return the constant of a sum or product, as large as the kernel's weights."""
     if kernel.weight_elements > 1:
         for axis in range(len(shape)):
             if prod(shape[axis:]) == kernel.weight_elements:
@@ -397,8 +401,8 @@ def operand(model: TfliteModelBuilder, kernel: Kernel, shape: tuple[int, ...]) -
 def concatenation(
     model: TfliteModelBuilder, kernel: Kernel, values: list[int], shape: tuple[int, ...]
 ) -> int:
-    """Inputs that are read twice are listed once in a kernel, so the axis is where the first one is
-    shorter.
+    """Add a concatenation; inputs that are read twice are listed once in a kernel, so the axis is
+    where the first one is shorter.
 
     Raises UnsupportedOp when the sizes do not add up.
     """

@@ -105,7 +105,7 @@ def norm(model: TfliteModelBuilder, kernel: Kernel, value: int, clamp: int) -> i
 
 
 def layer_norm(model: TfliteModelBuilder, value: int) -> int:
-    """Along the last axis; statistics have one number a row.
+    """Add a layer norm along the last axis; statistics have one number a row.
 
     Its gain and offset go into the linear layer that nearly always follows.
     """
@@ -166,7 +166,7 @@ def add_transpose(model: TfliteModelBuilder, value: int, order: tuple[int, ...])
 def add_matmul(
     model: TfliteModelBuilder, kernel: Kernel, values: list[int], shape: tuple[int, ...]
 ) -> int:
-    """Batched products of matrices; attention is two of them around a softmax.
+    """Add batched products of matrices; attention is two of them around a softmax.
 
     Raises UnsupportedOp when no rule builds the product.
     """
@@ -201,7 +201,7 @@ def add_matmul(
 
 
 def fold_batch_axes(model: TfliteModelBuilder, left: int, right: int) -> int:
-    """BATCH_MATMUL takes one batch axis, so more are folded into it."""
+    """Fold batch axes into one: BATCH_MATMUL takes no more."""
     shape = (*model.shape(left)[:-1], model.shape(right)[-1])
     folded = [
         add_reshape(model, v, (prod(model.shape(v)[:-2]), *model.shape(v)[-2:]))
@@ -264,7 +264,7 @@ def slices(model: TfliteModelBuilder, kernel: Kernel, value: int, shape: tuple[i
 
 
 def picks(model: TfliteModelBuilder, kernel: Kernel, value: int, shape: tuple[int, ...]) -> int:
-    """Slices one long along an axis that is gone afterwards.
+    """Add slices one long along an axis that is gone afterwards.
 
     Raises UnsupportedOp when no axis fits.
     """
@@ -282,7 +282,7 @@ def picks(model: TfliteModelBuilder, kernel: Kernel, value: int, shape: tuple[in
 
 
 def permute(model: TfliteModelBuilder, kernel: Kernel, value: int) -> int:
-    """NCHW to NHWC costs nothing where maps are NHWC anyway.
+    """Add a permutation; NCHW to NHWC costs nothing where maps are NHWC anyway.
 
     A shuffle of channels goes through NCHW and back.
 

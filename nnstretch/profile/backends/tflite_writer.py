@@ -42,14 +42,14 @@ class TfliteModelBuilder:
         """Which input the next `read` gives."""
 
     def read(self, shape: Sequence[int]) -> int:
-        """The next input of the model, made where there is none yet."""
+        """Return the next input of the model, made where there is none yet."""
         if self.unread == len(self.inputs):
             self.inputs.append(self.activation(shape))
         self.unread += 1
         return self.inputs[self.unread - 1]
 
     def reread(self) -> None:
-        """Another copy of the kernels reads the same inputs from the first one on."""
+        """Begin another copy of the kernels, which reads the same inputs from the first one on."""
         self.unread = 0
 
     def op(
@@ -100,7 +100,7 @@ class TfliteModelBuilder:
         return len(self.tensors) - 1
 
     def weight(self, shape: Sequence[int], axis: int) -> int:
-        """Random values; one scale for each index of `axis` in int8."""
+        """Add random weights; one scale for each index of `axis` in int8."""
         tensor = self.tensor(shape, self.dtype, noise(prod(shape), self.dtype))
         if self.dtype == "int8":
             tensor.quantization = steps([WEIGHT_SCALE] * shape[axis], [0] * shape[axis], axis)
@@ -117,7 +117,7 @@ class TfliteModelBuilder:
         return len(self.tensors) - 1
 
     def constant(self, shape: Sequence[int], value: float | None = None) -> int:
-        """An activation that never changes: one number everywhere, or random ones."""
+        """Add an activation that never changes: one number everywhere, or random ones."""
         elements = prod(shape)
         if value is None:
             data = noise(elements, self.dtype)
@@ -131,7 +131,7 @@ class TfliteModelBuilder:
         return len(self.tensors) - 1
 
     def first_number(self, value: int) -> int:
-        """Its first number."""
+        """Return a tensor's first number."""
         one = [1] * len(self.shape(value))
         return self.op(
             "SLICE",
@@ -177,6 +177,7 @@ class TfliteModelBuilder:
         return tuple(self.tensors[value].shape)
 
     def bytes(self) -> bytes:
+        """Return the model as a file's bytes."""
         graph = schema.SubGraphT()
         graph.name = b"main"
         graph.tensors, graph.operators = self.tensors, self.operators
@@ -217,5 +218,5 @@ def noise_block(dtype: str) -> np.ndarray:
 
 
 def noise(elements: int, dtype: str) -> np.ndarray:
-    """A block of random numbers, repeated: values do not change how long a product takes."""
+    """Return a block of random numbers, repeated: values do not change how long a product takes."""
     return np.resize(noise_block(dtype), elements)

@@ -42,7 +42,7 @@ class TorchMeter:
     dtype = "float32"
 
     def __init__(self, device: str = "cpu") -> None:
-        """Raises BadInput for anything but `cpu` and a CUDA device that is there."""
+        """Open a device. Raises BadInput for anything but `cpu` and a CUDA device that is there."""
         kind, _, index = device.partition(":")
         if not re.fullmatch(r"cpu|cuda(:[0-9]{1,3})?", device):
             raise BadInput(
@@ -61,19 +61,23 @@ class TorchMeter:
 
     @property
     def rules(self) -> FusionRules | None:
+        """Return the rules of eager PyTorch, which fuses nothing."""
         return RULES
 
     @cached_property
     def call_us(self) -> float:
-        """One call of a module that computes nothing, until the device has finished it."""
+        """Return the time of one call of a module that computes nothing, until the device has
+        finished it, us.
+        """
         run = self.network(nn.Identity(), torch.zeros(1))
         return float(np.median([wall_us(run) for _ in range(FRAMED)]))
 
     def blocked(self) -> ChannelBlockedLayout | None:
+        """Return None: eager PyTorch keeps maps plain."""
         return None
 
     def launches(self, chain: tuple[Kernel, ...], /) -> int | None:
-        """One for each eager call."""
+        """Return one launch for each eager call."""
         try:
             return len(build(chain).calls)
         except UnsupportedOp:
@@ -91,7 +95,7 @@ class TorchMeter:
     def measure(
         self, chains: Sequence[tuple[Kernel, ...]], rounds: int, /
     ) -> list[tuple[float, ...]]:
-        """Microseconds of every chain in every round; see `Meter`."""
+        """Time every chain in every round, us; see `Meter`."""
         with one_thread(), torch.inference_mode(), self.here():
             loaded = [self.loaded(chain) for chain in chains]
             runs = [one.run if one else None for one in loaded]
@@ -99,8 +103,8 @@ class TorchMeter:
             return time_interleaved(runs, fresh, rounds, self.framing_us, self.clock_us)
 
     def loaded(self, chain: tuple[Kernel, ...]) -> LoadedTorchKernels | None:
-        """None where the chain has no eager form, or PyTorch refuses it or makes something else of
-        it.
+        """Load a chain, None where it has no eager form, or PyTorch refuses it or makes something
+        else of it.
         """
         try:
             found = LoadedTorchKernels(build(chain), shapes_of(chain), self.device)
@@ -129,7 +133,7 @@ class TorchMeter:
 
     @contextmanager
     def here(self) -> Iterator[None]:
-        """The CUDA device as the current one: events and launches belong to it."""
+        """Make the CUDA device the current one: events and launches belong to it."""
         if self.device.type == "cuda":
             with torch.cuda.device(self.device):
                 yield
@@ -137,7 +141,7 @@ class TorchMeter:
             yield
 
     def network(self, module: nn.Module, example: torch.Tensor, /) -> Callable[[], None]:
-        """One eager inference of a copy of the module, until the device has finished it."""
+        """Return one eager inference of a copy of the module, until the device has finished it."""
         here, data = copy.deepcopy(module).to(self.device).eval(), example.to(self.device)
 
         def run() -> None:
@@ -173,7 +177,7 @@ class LoadedTorchKernels:
 
 
 def spread_us(timed_us: Callable[[int], float]) -> float:
-    """Microseconds of one launch.
+    """Return the time of one launch, us.
 
     Alone where that is long enough to tell, else of many in a row.
     """
@@ -185,7 +189,9 @@ def spread_us(timed_us: Callable[[int], float]) -> float:
 
 
 def events_us(run: Callable[[], object], launches: int) -> float:
-    """Between two CUDA events around some launches, on the device's own clock."""
+    """Return the time between two CUDA events around some launches, on the device's own clock,
+    us.
+    """
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     torch.cuda.synchronize()
     start.record()
@@ -198,7 +204,7 @@ def events_us(run: Callable[[], object], launches: int) -> float:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """The setting is the process's: it is put back."""
+    """Run on one thread; the setting is the process's, so it is put back."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -94,7 +94,9 @@ class EagerChain(nn.Module):
 
 
 def build(chain: Sequence[Kernel]) -> EagerChain:
-    """Raises UnsupportedOp, naming the kernel, for a kind that has no eager form here."""
+    """Build a kernel's module. Raises UnsupportedOp, naming the kernel, for a kind that has no
+    eager form here.
+    """
     return EagerChain([call for kernel in chain for call in calls_of(kernel)]).eval()
 
 
@@ -192,7 +194,7 @@ def gap(kernel: Kernel) -> Run:
 
 
 def reduced(shape: tuple[int, ...], out: tuple[int, ...]) -> tuple[tuple[int, ...], bool]:
-    """Axes that are reduced away, and whether they stay with one element.
+    """Return axes that are reduced away, and whether they stay with one element.
 
     Those behind the channels where the shapes do not tell.
     """

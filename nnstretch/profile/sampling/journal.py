@@ -92,7 +92,8 @@ def sample_row(sample: Sample) -> dict[str, Any]:
 def open_journal(
     folder: Path, head: dict[str, Any]
 ) -> tuple[ProfileJournal, dict[int, list[Sample]]]:
-    """The journal of a folder and its samples by cluster; none yet where there is no file.
+    """Open the journal of a folder; return it and its samples by cluster, none where there is no
+    file.
 
     Raises BrokenFile where the file belongs to another backend, version or machine, or is none of
     ours.
@@ -130,7 +131,7 @@ def open_journal(
 
 
 def parse_sample(data: dict[str, Any]) -> Sample:
-    """Raises KeyError, TypeError or ValueError for what no meter wrote."""
+    """Parse a sample. Raises KeyError, TypeError or ValueError for what no meter wrote."""
     known = {field.name for field in fields(Kernel)}
     kernel = {key: value for key, value in data["kernel"].items() if key in known}
     kernel |= {key: tuple(kernel.get(key, ())) for key in ("nodes", "epilogue", "shape_out")}

@@ -98,7 +98,7 @@ class KernelPrior:
 
     @cached_property
     def stems(self) -> tuple[KernelSpec, ...]:
-        """Convolutions over images."""
+        """Return convolutions over images."""
         return tuple(r for r in self.recipes["conv"] if r.shapes_in[0][1] <= 4)
 
 
@@ -122,7 +122,7 @@ def shape(text: str) -> Shape:
 
 
 def generate_kernels(prior: KernelPrior, rules: FusionRules, seed: int) -> Iterator[Kernel]:
-    """Without end, each kernel once; the same seed draws the same kernels."""
+    """Yield kernels without end, each once; the same seed draws the same kernels."""
     rng = random.Random(seed)
     kinds = [
         kind for kind in SHARES if kind in prior.recipes or (kind == "reorder" and rules.blocked)
@@ -139,7 +139,7 @@ def generate_kernels(prior: KernelPrior, rules: FusionRules, seed: int) -> Itera
 def perturb_kernel(
     kernel: Kernel, rules: FusionRules, rng: random.Random, name: str
 ) -> Kernel | None:
-    """A kernel like this one; None where the change makes none."""
+    """Return a kernel like this one; None where the change makes none."""
     if kernel.kind == "reorder":
         return resize_spec(
             reorder_kernel(name, perturb_map(kernel.shape_out, rng), kernel.op.removeprefix("to_"))
@@ -211,7 +211,7 @@ def can_pad(recipe: KernelSpec) -> bool:
 
 
 def choose_epilogue(recipe: KernelSpec, rules: FusionRules, rng: random.Random) -> tuple[str, ...]:
-    """Nothing, an activation, a residual sum, or both, of what the backend fuses."""
+    """Return nothing, an activation, a residual sum, or both, of what the backend fuses."""
     follows = sorted(
         op
         for kind, op in rules.pairs
@@ -229,7 +229,7 @@ def choose_epilogue(recipe: KernelSpec, rules: FusionRules, rng: random.Random) 
 
 
 def perturb(recipe: KernelSpec, rng: random.Random, low: float, high: float) -> KernelSpec | None:
-    """Other channels and another map; what must agree goes on to agree.
+    """Return a kernel of other channels and another map; what must agree goes on to agree.
 
     None where nothing sensible comes out.
     """
@@ -280,7 +280,9 @@ def perturb_convolution(
 def perturb_maps(
     recipe: KernelSpec, rng: random.Random, low: float, high: float
 ) -> KernelSpec | None:
-    """Sums, products, pools, concatenations: one factor for the channels, one side for the maps."""
+    """Return sums, products, pools or concatenations with one factor for the channels and one side
+    for the maps.
+    """
     factor, old = rng.uniform(low, high), recipe.shapes_in[0][2]
     side = old if old <= 2 else perturb_side(old, rng)
     if side < recipe.kernel:
@@ -338,7 +340,8 @@ def perturb_map(shape: Shape, rng: random.Random) -> Shape:
 
 
 def round_channels(channels: float, rng: random.Random) -> int:
-    """Multiples of 8 mostly, as networks have them; of 32 and 64 often where they are wide.
+    """Round to multiples of 8 mostly, as networks have them; of 32 and 64 often where they are
+    wide.
 
     Any even number sometimes.
     """

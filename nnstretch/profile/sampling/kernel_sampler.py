@@ -71,7 +71,7 @@ class KernelSampler:
     """Kernels that the backend could not run, by kind and operator."""
 
     def run(self, until_s: float, most: int, doubts: Doubts, progress: Progress) -> None:
-        """Until the journal has spent so many seconds, or there are so many samples.
+        """Measure until the journal has spent so many seconds, or there are so many samples.
 
         A medley that was begun is finished.
         """
@@ -101,7 +101,7 @@ class KernelSampler:
                 progress(self.journal.spent_s, until_s, len(self.samples))
 
     def draw_adaptively(self, fresh: Iterator[Kernel], doubts: Doubts) -> list[Kernel]:
-        """Half near the kernels that are off by more than a tenth, the worse the likelier.
+        """Draw half near the kernels that are off by more than a tenth, the worse the likelier.
 
         Half new.
         """
@@ -125,7 +125,7 @@ class KernelSampler:
         return [*chosen.values(), *islice(fresh, CHUNK - len(chosen))]
 
     def measure_kernels(self, medley: Sequence[Kernel]) -> list[Sample]:
-        """The least disturbed of some attempts."""
+        """Measure kernels; return the least disturbed of some attempts."""
         best: list[tuple[float, ...]] = []
         best_us = float("inf")
         for attempt in range(1 + RETRIES):
@@ -158,7 +158,7 @@ class KernelSampler:
 
 
 def kernel_groups(kernels: Sequence[Kernel]) -> list[list[Kernel]]:
-    """Kernels over maps of about one size together.
+    """Group kernels over maps of about one size.
 
     The order of the medleys mixes them, should the budget end early.
 
@@ -178,7 +178,7 @@ def kernel_groups(kernels: Sequence[Kernel]) -> list[list[Kernel]]:
 
 
 def kernel_size(kernel: Kernel) -> float:
-    """Arithmetic and traffic in one number.
+    """Return arithmetic and traffic in one number.
 
     Some thirty multiply-accumulates cost what moving one element costs.
     """

@@ -31,7 +31,7 @@ class KernelSpec:
 def kernel_of_spec(
     recipe: KernelSpec, name: str, epilogue: tuple[str, ...] = (), layout: str = ""
 ) -> Kernel:
-    """The kernel that `structure.kernels` finds for this operator in a network."""
+    """Return the kernel that `structure.kernels` finds for this operator in a network."""
     first, out = recipe.shapes_in[0], recipe.shape_out
     last = recipe.kind in ("linear", "matmul")
     cin, cout = (first[-1], out[-1]) if last else (channels(first), channels(out))
@@ -90,7 +90,9 @@ def weight_elements(recipe: KernelSpec, cin: int, cout: int) -> int:
 
 
 def written_elements(recipe: KernelSpec) -> int:
-    """A split writes all of its parts, which together are what it reads."""
+    """Return the elements that are written; a split writes all of its parts, which together are
+    what it reads.
+    """
     if recipe.op in ("chunk", "split", "split_with_sizes", "unbind"):
         return prod(recipe.shapes_in[0])
     return prod(recipe.shape_out)

@@ -21,7 +21,7 @@ class Sample:
 
     @property
     def latency_us(self) -> float:
-        """Mean of the faster half.
+        """Return the mean of the faster half, us.
 
         A quiet machine, but not its luckiest moment, and finer than the clock's ticks.
         """
@@ -30,7 +30,7 @@ class Sample:
 
     @property
     def spread(self) -> float:
-        """Between the quartiles, as a share of the latency."""
+        """Return the distance between the quartiles, as a share of the latency."""
         low, high = np.percentile(self.latencies_us, (25, 75))
         return float(high / low - 1)
 

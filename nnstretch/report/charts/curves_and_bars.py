@@ -25,7 +25,7 @@ class Curve:
 def curves(
     title: str, across: str, lines: tuple[Curve, ...], spell: Callable[[float], str]
 ) -> Markup:
-    """Lines over epochs; `spell` writes a value of the upright axis."""
+    """Return lines over epochs; `spell` writes a value of the upright axis."""
     everything = [point for curve in lines for point in curve.points]
     x_low, x_high = min(x for x, _ in everything), max(x for x, _ in everything)
     low, high = _padded(min(y for _, y in everything), max(y for _, y in everything))
@@ -48,7 +48,7 @@ def curves(
 
 
 def _padded(low: float, high: float) -> tuple[float, float]:
-    """A flat line needs room, too; an axis of shares stays between 0 and 1."""
+    """Widen a range so that a flat line has room, too; an axis of shares stays between 0 and 1."""
     room = (high - low) * 0.06 or abs(high) * 0.1 or 1.0
     return (max(low - room, 0.0) if low >= 0 else low - room), (
         min(high + room, 1.0) if high <= 1.0 else high + room
@@ -155,7 +155,7 @@ class LatencyBar:
 
 
 def latency_bars(bars: tuple[LatencyBar, ...]) -> Markup:
-    """Predicted latencies side by side, each with the predictor's error as a whisker."""
+    """Return predicted latencies side by side, each with the predictor's error as a whisker."""
     width, row = 380.0, 48.0
     x = svg.AxisScale(0, max(b.value_ms + (b.error_ms or 0.0) for b in bars) or 1.0, 0, width - 76)
     drawn = join(_latency_bar(bar, i * row, x) for i, bar in enumerate(bars))

@@ -62,7 +62,9 @@ def rows_of(
 
 
 def gantt(rows: tuple[GanttRow, ...], processors: tuple[str, ...]) -> Markup:
-    """Every row shows every processor, so that one that never works is seen to be idle."""
+    """Draw a chart whose every row shows every processor, so that one that never works is seen to
+    be idle.
+    """
     longest_us = max(row.timeline.trace.makespan_us for row in rows)
     x = svg.AxisScale(0, longest_us or 1.0, LEFT_PX, WIDTH_PX - RIGHT_PX)
     row_px = TITLE_PX + len(processors) * (LANE_PX + GAP_PX) + BETWEEN_PX
@@ -90,7 +92,7 @@ def _share(trace: Trace, processor: str) -> float:
 
 
 def axis(x: svg.AxisScale, height: float) -> Markup:
-    """Milliseconds under microseconds, and lines through the lanes."""
+    """Return milliseconds under microseconds, and lines through the lanes."""
     marks = []
     for tick_ms in ticks(x.low / 1000, x.high / 1000, 12):
         at = x(1000 * tick_ms)
@@ -172,7 +174,7 @@ def _meetings(
 
 
 def span_table(rows: Iterable[GanttRow]) -> Markup:
-    """The chart for readers who cannot see it, or want the exact numbers."""
+    """Return the chart for readers who cannot see it, or want the exact numbers."""
     cells = [
         (
             f"{row.kind}, {row.timeline.source}",

@@ -25,7 +25,7 @@ def pairs_of(story: ReportData) -> tuple[Pair, ...]:
 
 
 def overlay_chapter(story: ReportData) -> Markup:
-    """The drawing and the largest differences, or why there is neither."""
+    """Return the drawing and the largest differences, or why there is neither."""
     says = (
         "The same inference twice on one time axis: in every lane the pale upper bars are"
         " predicted, the full lower bars are what the run took. A lower bar that starts later than"
@@ -159,7 +159,7 @@ def _bar(part: TimelineSpan, top: float, x: svg.AxisScale, source: str, look: st
 
 
 def difference_tables(found: tuple[TraceDifference, ...]) -> Markup:
-    """One table for each kind of milliseconds: kinds never share a column."""
+    """Return one table for each kind of milliseconds: kinds never share a column."""
     if not found:
         return tag("p", "No sub-graph is in both timelines.", class_="absent")
     kinds = dict.fromkeys(one.timing for one in found)

@@ -41,7 +41,7 @@ class GanttPanel:
 
 
 def stream_gantt(windows: tuple[StreamWindow, ...], after: After) -> Markup:
-    """Every window below the one before it, on one time axis."""
+    """Return every window below the one before it, on one time axis."""
     x = svg.AxisScale(
         0, max(window.length_us for window in windows) or 1.0, LEFT_PX, WIDTH_PX - RIGHT_PX
     )
@@ -63,7 +63,7 @@ def stream_gantt(windows: tuple[StreamWindow, ...], after: After) -> Markup:
 
 
 def rows_of(window: StreamWindow, after: After) -> tuple[str, ...]:
-    """Workers in the order of their stages, replicas in the order of their names."""
+    """Return workers in the order of their stages, replicas in the order of their names."""
     order = {stage: number for number, (stage, _) in enumerate(after)}
     first = {one.stage: number for number, one in reversed(list(enumerate(window.stream.slices)))}
     of_row = {one.row: one.stage for one in window.stream.slices}
@@ -198,7 +198,7 @@ def _link(panel: GanttPanel, one: StreamSlice, two: StreamSlice, x: svg.AxisScal
 
 
 def slice_table(windows: Iterable[StreamWindow]) -> Markup:
-    """The chart for readers who cannot see it, or want the exact numbers."""
+    """Return the chart for readers who cannot see it, or want the exact numbers."""
     cells = [
         (
             w.stream.kind,

@@ -35,7 +35,7 @@ TERMS = (
 def terms_of(
     segment: ReportedSegment, branch: ReportedBranch
 ) -> tuple[tuple[str, str, float], ...]:
-    """(class, name, ms) in order of time; they add up to the segment for every branch."""
+    """Return (class, name, ms) in order of time; they add up to the segment for every branch."""
     lengths = (
         branch.transfer_in_ms,
         branch.compute_ms,
@@ -131,7 +131,9 @@ def _branch_row(
 
 
 def _texture(look: str, left: float, y: float, width: float) -> Markup | None:
-    """Stripes over the processor's colour tell copies from compute without a second colour."""
+    """Return stripes over the processor's color, which tell copies from compute without a second
+    color.
+    """
     pattern = {"term-in": "copy-in", "term-out": "copy-out"}.get(look)
     if pattern is None:
         return None
@@ -151,7 +153,7 @@ def _original_row(original_ms: float, y: float, x: svg.AxisScale, fastest: str |
 
 
 def term_total(segments: tuple[ReportedSegment, ...]) -> str:
-    """One sentence for the whole plan, along the slowest branch of every segment."""
+    """Return one sentence for the whole plan, along the slowest branch of every segment."""
     slowest = [max(segment.branches, key=lambda branch: branch.latency_ms) for segment in segments]
     parts = {
         "compute": sum(branch.compute_ms for branch in slowest),

@@ -24,7 +24,7 @@ _SAFE = re.compile(r"[a-z0-9]+")
 
 
 def colour_class(processor: str) -> str:
-    """`p-cpu`, or a spare colour that depends on nothing but the name.
+    """Return `p-cpu`, or a spare color that depends on nothing but the name.
 
     `cpu0` and `gpu.big` count as their kind.
     """
@@ -34,19 +34,19 @@ def colour_class(processor: str) -> str:
 
 
 def colour_rules(dark: bool) -> str:
-    """CSS that sets --p, the colour of a processor or of an item, by class."""
+    """Return CSS that sets --p, the colour of a processor or of an item, by class."""
     named = {**PROCESSORS, **{f"x{i}": pair for i, pair in enumerate(SPARE)}}
     items = "".join(f".i-{number}{{--p:{pair[dark]}}}" for number, pair in enumerate(ITEMS))
     return "".join(f".p-{name}{{--p:{pair[dark]}}}" for name, pair in named.items()) + items
 
 
 def item_class(number: int) -> str:
-    """The colour of the n-th item of a stream."""
+    """Return the colour of the n-th item of a stream."""
     return f"i-{number % len(ITEMS)}"
 
 
 def legend(entries: Iterable[tuple[str, str]]) -> Markup:
-    """(classes of the swatch, what it stands for) pairs."""
+    """Return (classes of the swatch, what it stands for) pairs."""
     return tag(
         "p",
         join(tag("span", tag("i", class_=f"swatch {look}"), name) for look, name in entries),

@@ -57,7 +57,7 @@ class ParetoPanel:
 
 
 def front_picture(panels: tuple[ParetoPanel, ...]) -> Markup:
-    """An SVG file, one panel below the other."""
+    """Return an SVG file, one panel below the other."""
     drawn = join(
         svg.group(panel_drawn(p), transform=f"translate(0,{i * PANEL_PX:g})")
         for i, p in enumerate(panels)

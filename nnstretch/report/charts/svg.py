@@ -21,6 +21,7 @@ class AxisScale:
     end_px: float
 
     def __call__(self, value: float) -> float:
+        """Return where a value lies, px."""
         share = (value - self.low) / (self.high - self.low) if self.high > self.low else 0.0
         return self.start_px + share * (self.end_px - self.start_px)
 
@@ -33,7 +34,7 @@ def svg(
     *children: str,
     class_: str | None = None,
 ) -> Markup:
-    """A drawing that screen readers can name and describe."""
+    """Return a drawing that screen readers can name and describe."""
     words = (tag("title", title), tag("desc", description))
     sizes = {"viewBox": f"0 0 {width:g} {height:g}", "width": f"{width:g}", "height": f"{height:g}"}
     return tag(
@@ -115,7 +116,7 @@ def group(*children: str | None, **look: object) -> Markup:
 
 
 def text_width(words: str, size_px: float = 11) -> float:
-    """A cautious estimate for a sans-serif face: no font is measured here."""
+    """Estimate the width of a text in a sans-serif face, with caution: no font is measured here."""
     return 0.58 * size_px * len(words)
 
 
@@ -126,7 +127,9 @@ def truncate(words: str, room_px: float, size_px: float = 11) -> str:
 
 
 def shared_patterns() -> Markup:
-    """Textures every drawing may refer to: idle time, and copies in and out of a processor."""
+    """Return textures every drawing may refer to: idle time, and copies in and out of a
+    processor.
+    """
     slash = path("M-2,2 l4,-4 M0,8 l8,-8 M6,10 l4,-4", class_="hatch")
     forth = path("M-2,2 l4,-4 M0,8 l8,-8 M6,10 l4,-4", class_="stripe")
     back = path("M-2,6 l4,4 M0,0 l8,8 M6,-2 l4,4", class_="stripe")

@@ -29,12 +29,14 @@ class ReportedBranch:
 
     @property
     def shape(self) -> str:
-        """depth x width; empty where the plan keeps the original's."""
+        """Return depth x width; empty where the plan keeps the original's."""
         return " × ".join(str(n) for n in (self.depth, self.width) if n is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedSegment:
+    """Segment of a plan with its predicted latency, as search.json has it."""
+
     start: str
     end: str
     merge: str | None
@@ -75,6 +77,8 @@ class PlanCost:
 
 @dataclass(frozen=True, slots=True)
 class SearchSummary:
+    """Result of a search, as search.json has it."""
+
     model: str | None
     soc: str | None
     processors: tuple[str, ...]
@@ -151,6 +155,8 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class ReportedEpoch:
+    """Epoch of a training, as training.json has it."""
+
     epoch: float
     train_loss: float | None
     val_loss: float | None
@@ -160,6 +166,8 @@ class ReportedEpoch:
 
 @dataclass(frozen=True, slots=True)
 class SummaryRow:
+    """Network in the table of summary.json."""
+
     network: str
     processor: str | None
     accuracy: float | None
@@ -172,6 +180,8 @@ class SummaryRow:
 
 @dataclass(frozen=True, slots=True)
 class HeadlineSummary:
+    """Headline of a folder, as summary.json has it."""
+
     title: str | None
     rows: tuple[SummaryRow, ...]
     speedup_vs_fastest: float | None
@@ -181,6 +191,8 @@ class HeadlineSummary:
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
+    """File that a page was made from."""
+
     name: str
     size_bytes: int
     sha256: str
@@ -215,7 +227,7 @@ class ReportData:
 
     @property
     def plan(self) -> PlanCost | None:
-        """The best plan of the search: the one that is drawn."""
+        """Return the best plan of the search: the one that is drawn."""
         return self.search.plans[0] if self.search and self.search.plans else None
 
     @property

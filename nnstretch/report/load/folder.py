@@ -39,7 +39,9 @@ T = TypeVar("T")
 
 
 def read_report_data(folder: Path) -> ReportData:
-    """A folder of the files that verbs write, or one trace file. Raises UnknownName, BrokenFile."""
+    """Read a folder of the files that verbs write, or one trace file. Raises UnknownName,
+    BrokenFile.
+    """
     folder = Path(folder)
     if folder.is_file():
         place = read_json(folder)
@@ -128,17 +130,17 @@ def parse_search(place: JsonCursor) -> SearchSummary:
 
 
 def _inside(place: JsonCursor, key: str) -> JsonCursor:
-    """A field of an object that may itself be absent."""
+    """Return a field of an object that may itself be absent."""
     return JsonCursor(place.file, f"{place.path}.{key}", None) if place.missing else place.at(key)
 
 
 def _sizes(place: JsonCursor) -> dict[str, float]:
-    """An object of numbers; an entry that is null (unsupported there) is left out."""
+    """Return an object of numbers; an entry that is null (unsupported there) is left out."""
     return {key: value.size() for key, value in place.entries() if not value.missing}
 
 
 def _flat(place: JsonCursor, name: str) -> Iterator[tuple[str, str]]:
-    """Provenance has no fixed form: text, an object or a list, one pair per leaf."""
+    """Yield one pair per leaf: provenance has no fixed form, it is text, an object or a list."""
     if isinstance(place.value, dict):
         for key, inner in place.entries():
             yield from _flat(inner, f"{name}, {key}" if name else key)
@@ -228,7 +230,7 @@ def _epoch(row: JsonCursor, number: int) -> ReportedEpoch:
 
 
 def parse_plan_text(path: Path) -> str:
-    """The text as it is; parsed only to refuse what is not a plan at all.
+    """Return the text as it is, after a check that it is a plan.
 
     Raises BrokenFile when the text is no mapping.
     """

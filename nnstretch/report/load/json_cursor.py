@@ -37,7 +37,7 @@ class JsonCursor:
         return self.value is None
 
     def at(self, key: str) -> JsonCursor:
-        """The value under `key`; an absent key reads like null."""
+        """Return the value under `key`; an absent key reads like null."""
         if not isinstance(self.value, dict):
             self.broken("an object")
         step = key if key.isidentifier() else json.dumps(key)[:40]
@@ -46,7 +46,7 @@ class JsonCursor:
         )
 
     def items(self) -> Iterator[JsonCursor]:
-        """Elements of a list; an absent list is empty."""
+        """Yield the elements of a list; an absent list is empty."""
         if self.missing:
             return
         if not isinstance(self.value, list):
@@ -55,7 +55,7 @@ class JsonCursor:
             yield JsonCursor(self.file, f"{self.path}[{number}]", element)
 
     def entries(self) -> Iterator[tuple[str, JsonCursor]]:
-        """Keys and values of an object; an absent object is empty."""
+        """Yield keys and values of an object; an absent object is empty."""
         if self.missing:
             return
         if not isinstance(self.value, dict):
@@ -72,7 +72,7 @@ class JsonCursor:
         return float(self.value)
 
     def size(self) -> float:
-        """A number that cannot be below zero: a time, a count, a share."""
+        """Return a number that cannot be below zero: a time, a count, a share."""
         if (number := self.number()) < 0:
             self.broken("a number of at least 0")
         return number
@@ -119,7 +119,7 @@ class JsonCursor:
         return None if self.missing else bool(self.value)
 
     def texts(self) -> tuple[str, ...]:
-        """One text, or a list of them; absent is none."""
+        """Return one text, or a list of them; absent is none."""
         return (
             (self.text(),)
             if isinstance(self.value, str)

@@ -55,7 +55,9 @@ def parse_dependencies(trace: JsonCursor) -> tuple[tuple[str, tuple[str, ...]], 
 
 
 def parse_streams(trace: JsonCursor) -> tuple[StreamTrace, ...]:
-    """One of each process, the predicted first. Events that belong to no item are left out."""
+    """Decode one stream of each process, the predicted first. Events that belong to no item are
+    left out.
+    """
     events = trace if isinstance(trace.value, list) else trace.at("traceEvents")
     if events.missing:
         events.broken("a list of events")

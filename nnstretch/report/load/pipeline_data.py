@@ -126,7 +126,7 @@ class StreamSummary:
 
     @property
     def gain(self) -> float | None:
-        """Throughput over that of the stages one after another."""
+        """Return throughput over that of the stages one after another."""
         ours, alone = self.throughput_per_s, self.sequential_throughput_per_s
         return ours / alone if ours is not None and alone else None
 

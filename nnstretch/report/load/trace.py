@@ -19,7 +19,9 @@ Lane = tuple[object, object]
 
 
 def read_timelines(place: JsonCursor) -> tuple[Timeline, ...]:
-    """Accepts both forms the format allows: an object with `traceEvents`, or the bare list."""
+    """Read timelines of both forms the format allows: an object with `traceEvents`, or the bare
+    list.
+    """
     events = place if isinstance(place.value, list) else place.at("traceEvents")
     if events.missing:
         events.broken("a list of events")
@@ -44,7 +46,7 @@ def read_timelines(place: JsonCursor) -> tuple[Timeline, ...]:
 
 
 def timing_of(place: JsonCursor) -> str | None:
-    """`emulated` where the file says that processors were; nothing else is taken from it."""
+    """Return `emulated` where the file says that processors were; nothing else is taken from it."""
     about = place.at("otherData") if isinstance(place.value, dict) else None
     said = about.at("timing").value if about is not None and isinstance(about.value, dict) else None
     return said if said in ("emulated", "measured") else None
@@ -55,7 +57,7 @@ def _given_name(event: JsonCursor) -> str:
 
 
 def key_of(event: JsonCursor, name: str) -> object:
-    """pid and tid may be numbers or texts, and nothing else."""
+    """Return process or thread of an event: numbers or texts, and nothing else."""
     at = event.at(name)
     if not (at.missing or isinstance(at.value, int | float | str)):
         at.broken("a number or text")
@@ -63,12 +65,12 @@ def key_of(event: JsonCursor, name: str) -> object:
 
 
 def lane_of(event: JsonCursor) -> Lane:
-    """Process and thread of an event."""
+    """Return process and thread of an event."""
     return key_of(event, "pid"), key_of(event, "tid")
 
 
 def _part(event: JsonCursor, lanes: dict[Lane, str]) -> TimelineSpan:
-    """The event's own `cat` and `args` say what it is; where they do not, its name does."""
+    """Return what an event says it is, by its own `cat` and `args`, else by its name."""
     lane, name = lane_of(event), event.at("name").text()
     start_us = event.at("ts").number()
     span = Span(start_us, start_us + event.at("dur").size(), name, lanes.get(lane, str(lane[1])))
@@ -85,19 +87,21 @@ def _part(event: JsonCursor, lanes: dict[Lane, str]) -> TimelineSpan:
 
 
 def _request_in(task: str) -> int:
-    """`r2.s3.dsp` and `s3.dsp#2` belong to request 2."""
+    """Return the request in a name: `r2.s3.dsp` and `s3.dsp#2` belong to request 2."""
     match = _REQUEST.fullmatch(task)
     return int(match[1] or match[2]) if match else 0
 
 
 def _segment_in(name: str) -> str:
-    """`s3` of `r0.s3.dsp`; a task that is named otherwise stands for itself."""
+    """Return the segment in a name: `s3` of `r0.s3.dsp`; a task that is named otherwise stands for
+    itself.
+    """
     match = _SEGMENT.fullmatch(name)
     return match[1] if match else name
 
 
 def _median_request(source: str, parts: list[TimelineSpan]) -> Timeline:
-    """A chart of twenty requests shows nothing, so the one of median length stands for all."""
+    """Return the request of median length: a chart of twenty shows nothing."""
     requests: dict[int, list[TimelineSpan]] = defaultdict(list)
     for part in parts:
         requests[part.request].append(part)
@@ -123,7 +127,9 @@ def _moved(part: TimelineSpan, zero_us: float) -> TimelineSpan:
 
 
 def meetings_us(parts: tuple[TimelineSpan, ...]) -> dict[str, float]:
-    """Segment -> the moment its branches have met: the end of its merge, or of its last branch."""
+    """Return for each segment the moment its branches have met: the end of its merge, or of its
+    last branch.
+    """
     groups: dict[str, list[TimelineSpan]] = defaultdict(list)
     for part in parts:
         groups[part.segment].append(part)

@@ -31,7 +31,7 @@ class TraceDifference:
 
     @property
     def ratio(self) -> float | None:
-        """Measured over predicted; None where nothing was predicted to happen."""
+        """Return measured over predicted; None where nothing was predicted to happen."""
         return self.measured_ms / self.predicted_ms if self.predicted_ms else None
 
     @property
@@ -41,7 +41,7 @@ class TraceDifference:
 
 
 def pair_of(found: tuple[Timeline, ...]) -> tuple[Timeline, Timeline] | None:
-    """The prediction and the first timeline beside it; None where one of them is missing."""
+    """Return the prediction and the first timeline beside it; None where one of them is missing."""
     predicted = [timeline for timeline in found if timeline.source == "predicted"]
     played = [timeline for timeline in found if timeline.source != "predicted"]
     return (predicted[0], played[0]) if predicted and played else None
@@ -50,7 +50,7 @@ def pair_of(found: tuple[Timeline, ...]) -> tuple[Timeline, Timeline] | None:
 def largest(
     timelines: Mapping[str, tuple[Timeline, ...]], runs: Mapping[str, RunSummary], most: int = MOST
 ) -> tuple[TraceDifference, ...]:
-    """The largest differences in milliseconds, of all networks together, largest first."""
+    """Return the largest differences in milliseconds, of all networks together, largest first."""
     found = [
         one for network, lines in timelines.items() for one in differences(network, lines, runs)
     ]
@@ -60,8 +60,8 @@ def largest(
 
 
 def timing_of(network: str, played: Timeline, runs: Mapping[str, RunSummary]) -> str:
-    """A trace calls what was played measured, its `timing` or the run beside it says where
-    processors were emulated.
+    """Return how times came about; a trace calls what was played measured, its `timing` or the run
+    beside it says where processors were emulated.
     """
     return (
         "emulated"
@@ -94,5 +94,5 @@ def differences(
 
 
 def named(part: TimelineSpan) -> str:
-    """The sub-graph, whichever request it was computed for."""
+    """Return the sub-graph's name, whichever request it was computed for."""
     return _REQUEST.sub("", part.span.task)

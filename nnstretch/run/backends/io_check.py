@@ -83,7 +83,7 @@ def check_order(where: str, verb: str, ports: Sequence[Port], found: Sequence[Te
 
 
 def check_outputs(where: str, ports: Sequence[Port], outputs: Sequence[np.ndarray]) -> None:
-    """A symbolic dimension may still have come out wrong.
+    """Check outputs: a symbolic dimension may still have come out wrong.
 
     Raises BrokenFile when shape or dtype differ from the manifest's.
     """
@@ -97,7 +97,7 @@ def check_outputs(where: str, ports: Sequence[Port], outputs: Sequence[np.ndarra
 
 
 def first_line(error: BaseException) -> str:
-    """The first line that says something; runtimes put their own source files before it."""
+    """Return the first line that says something; runtimes put their own source files before it."""
     lines = [
         line.strip()
         for line in str(error).splitlines()

@@ -136,7 +136,9 @@ def _interpreter_class() -> Any:
 
 
 def _order_inputs(details: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """args_0, args_1, ... where every input is named so, else as the file has them."""
+    """Return inputs in order: args_0, args_1, ... where every input is named so, else as the file
+    has them.
+    """
     numbers = [NUMBERED.search(one["name"]) for one in details]
     if not all(numbers):
         return list(details)
@@ -156,8 +158,8 @@ def _tensor_info(details: Mapping[str, Any]) -> TensorInfo:
 
 @contextlib.contextmanager
 def _silence_greeting() -> Iterator[None]:
-    """The library greets on the error stream when it makes its first delegate, below Python, and
-    nothing switches it off.
+    """Silence the library's greeting on the error stream, which comes from below Python when it
+    makes its first delegate.
     """
     try:
         kept = os.dup(2)

@@ -34,8 +34,8 @@ class OpenVINOBackend:
     def __init__(
         self, subgraph: Subgraph, model: bytes, bundle: str, device: str = "CPU", threads: int = 1
     ) -> None:
-        """Raises BadInput where OpenVINO is missing, UnknownName where it finds no such device,
-        BrokenFile for the file.
+        """Compile a sub-graph. Raises BadInput where OpenVINO is missing, UnknownName where it
+        finds no such device, BrokenFile for the file.
         """
         self._where = member_label(subgraph, bundle)
         self._ports = subgraph.outputs
@@ -96,7 +96,7 @@ def check_device(core: openvino.Core, device: str) -> None:
 
 @cache
 def _core() -> openvino.Core:
-    """One for all sub-graphs: it holds the plug-ins of the devices."""
+    """Return the core of all sub-graphs: it holds the plug-ins of the devices."""
     try:
         import openvino
     except ImportError as error:
@@ -108,7 +108,7 @@ def _core() -> openvino.Core:
 
 
 def _settings(device: str, threads: int) -> dict[str, Any]:
-    """The threads of `nnstretch.schedule` are pinned already.
+    """Return settings of one thread: those of `nnstretch.schedule` are pinned already.
 
     OpenVINO would pin its own to cores of its choice.
     """

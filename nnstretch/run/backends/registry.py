@@ -33,7 +33,7 @@ Whoever is left out computes with its format's default.
 
 
 def choose_backends(choice: Choice, bundle: Bundle) -> dict[str, str]:
-    """The backend of every sub-graph.
+    """Return the backend of every sub-graph.
 
     Raises UnknownName for a backend or processor that is not there, BadInput where a backend cannot
     read a file.
@@ -55,7 +55,7 @@ def choose_backends(choice: Choice, bundle: Bundle) -> dict[str, str]:
 
 
 def describe_choice(names: Mapping[str, str], manifest: Manifest) -> dict[str, str]:
-    """For people: the backends of each processor, nearly always one."""
+    """Return the backends of each processor for people, nearly always one."""
     found: dict[str, dict[str, None]] = {}
     for sub in manifest.subgraphs:
         found.setdefault(sub.processor, {})[names[sub.name]] = None
@@ -65,7 +65,7 @@ def describe_choice(names: Mapping[str, str], manifest: Manifest) -> dict[str, s
 def load_backend(
     name: str, subgraph: Subgraph, model: bytes, bundle: str, threads: int = 1
 ) -> Backend:
-    """One sub-graph, ready to run.
+    """Load one sub-graph, ready to run.
 
     Raises BrokenFile, or BadInput where the backend's package is missing.
     """
@@ -101,7 +101,9 @@ def _torch(subgraph: Subgraph, model: bytes, bundle: str, device: str, threads: 
 
 
 def _parse_choice(choice: Choice) -> tuple[str, dict[str, str]]:
-    """The backend of all processors, empty where none was given, and those of single ones."""
+    """Return the backend of all processors, empty where none was given, and those of single
+    ones.
+    """
     if choice is None:
         return "", {}
     everyone, by_processor = [], {}

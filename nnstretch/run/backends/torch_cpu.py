@@ -30,8 +30,8 @@ class OnnxModule:
     """A sub-graph's module, fed by the names of its ports."""
 
     def __init__(self, subgraph: Subgraph, model: bytes, bundle: str) -> None:
-        """Raises BrokenFile, UnsupportedOp or CannotCapture for the file, BadInput where PyTorch or
-        onnx is missing.
+        """Load a sub-graph's layers. Raises BrokenFile, UnsupportedOp or CannotCapture for the
+        file, BadInput where PyTorch or onnx is missing.
         """
         self.where = member_label(subgraph, bundle)
         try:
@@ -55,7 +55,7 @@ class OnnxModule:
         self._ports = [port.name for port in subgraph.outputs]
 
     def __call__(self, values: Mapping[str, Tensor]) -> list[Tensor]:
-        """Outputs in the order of the sub-graph's ports, contiguous."""
+        """Return outputs in the order of the sub-graph's ports, contiguous."""
         found = self.module(*(values[name] for name in self._reads))
         by_name = dict(
             zip(self._writes, found if isinstance(found, (tuple, list)) else (found,), strict=True)
@@ -93,7 +93,7 @@ class TorchBackend:
 
 @contextmanager
 def intra_op_threads(threads: int) -> Iterator[None]:
-    """PyTorch keeps how many threads an operator takes with the calling thread.
+    """Set how many threads an operator takes; PyTorch keeps that with the calling thread.
 
     Afterwards it is what it was.
     """

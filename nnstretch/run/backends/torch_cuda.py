@@ -113,7 +113,7 @@ class CudaGraphRecording:
         self._outputs = [self._values[port.name] for port in outputs]
 
     def _record(self, first: str) -> dict[str, Any]:
-        """Everything that was computed stays.
+        """Record the request; everything that was computed stays.
 
         Memory that one stream let go could be another's while it is still read.
         """
@@ -158,7 +158,7 @@ class CudaGraphRecording:
         return CopyStreams(self, self._outputs, self._inputs, self._device, self._cuda)
 
     def replay(self) -> None:
-        """Once more on what the inputs hold; returns before the card is done."""
+        """Run once more on what the inputs hold; returns before the card is done."""
         self._graph.replay()
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
@@ -300,8 +300,8 @@ class CudaGraphSession:
     """
 
     def __init__(self, bundle: Bundle, device: str = "cuda", cuda: Any = None) -> None:
-        """Raises BadInput where CUDA is missing or a sub-graph is not ONNX, and what `Layers`
-        raises.
+        """Record a CUDA graph. Raises BadInput where CUDA is missing or a sub-graph is not ONNX,
+        and what `Layers` raises.
         """
         self._cuda = require_cuda(device) if cuda is None else cuda
         self.manifest = bundle.manifest
@@ -323,7 +323,7 @@ class CudaGraphSession:
             ) from error
 
     def run(self, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Arrays by name in, arrays by name out, in PyTorch's order."""
+        """Run one request: arrays by name in, arrays by name out, in PyTorch's order."""
         found = self.recording.run(
             {port.name: to_port(port, given[port.name]) for port in self.manifest.inputs}
         )
@@ -335,7 +335,7 @@ class CudaGraphSession:
 
 
 def require_cuda(device: str) -> Any:
-    """`torch.cuda`, where it has that device. Raises BadInput or UnknownName."""
+    """Return `torch.cuda`, where it has that device. Raises BadInput or UnknownName."""
     try:
         import torch
     except ImportError as error:

@@ -56,7 +56,7 @@ class ItemResult:
     """Since the pipeline began."""
 
     def value(self) -> Any:
-        """The outputs.
+        """Return the outputs.
 
         Raises the item's error: StageFailed, with the stage's own error as its cause, or Cancelled.
         """
@@ -89,7 +89,7 @@ class StagePacing:
 
 
 def no_copy(values: Values) -> None:
-    """A copy of numbers that are in one memory anyway."""
+    """Refuse a copy: numbers that are in one memory anyway need none."""
 
 
 class ItemBuffer:
@@ -108,7 +108,8 @@ class ItemBuffer:
         pace: StagePacing | None,
         traced: int,
     ) -> None:
-        """`names`: on what each replica runs, for traces of the last `traced` items; `stops`.
+        """Create the buffer. `names`: on what each replica runs, for traces of the last `traced`
+        items; `stops`.
 
         An item that fails is the last one.
         """
@@ -206,7 +207,8 @@ class ItemBuffer:
         return no_copy if self._pace else self._copy(number, replica)
 
     def _copy(self, number: int, replica: int) -> Work:
-        """The stage that it belongs to may be loaded later, by its own worker.
+        """Return the copy of an item; the stage that it belongs to may be loaded later, by its own
+        worker.
 
         No item comes before all are.
         """
@@ -223,7 +225,7 @@ class ItemBuffer:
     def _book_time(
         self, stage: int, replica: int
     ) -> Callable[[InFlightItem, float], tuple[float, float]] | None:
-        """Books an item's time on a worker's processors.
+        """Book an item's time on a worker's processors.
 
         When it begins and ends on the timetable.
         """
@@ -245,7 +247,7 @@ class ItemBuffer:
         return book
 
     def _skip_reason(self, item: int) -> Exception | None:
-        """An item that is not wanted any more."""
+        """Return why an item is not wanted any more, None while it is."""
         if self.stopped_by is not None and item > self.stopped_by:
             return Cancelled(
                 f"item {item} was not finished, pipeline, item {self.stopped_by} failed and it"

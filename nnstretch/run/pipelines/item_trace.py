@@ -17,12 +17,12 @@ from nnstretch.trace import Span, Trace
 
 
 def item_number(task: str) -> int:
-    """17 of `s0#17`."""
+    """Return the number of an item: 17 of `s0#17`."""
     return int(task.rpartition("#")[2])
 
 
 def stage_by_name(manifest: Manifest) -> dict[str, str]:
-    """The stage of every sub-graph, copy and stage, in the order of stages.
+    """Return the stage of every sub-graph, copy and stage, in the order of stages.
 
     Nothing where there is no pipeline.
     """
@@ -36,7 +36,7 @@ def stage_by_name(manifest: Manifest) -> dict[str, str]:
 def rows_of_stages(
     works: Sequence[tuple[str, str]], stage_of: Mapping[str, str]
 ) -> dict[tuple[str, str], str]:
-    """The row of every (sub-graph or stage, processor): its processor.
+    """Return the row of every (sub-graph or stage, processor): its processor.
 
     In a pipeline, where several stages may share one, its worker.
     """
@@ -51,7 +51,9 @@ def rows_of_stages(
 
 
 def stage_row(stage: str, processor: str) -> str:
-    """A Python stage, or a replica NAME.0 of one, is on a processor of its own name."""
+    """Return the row of a Python stage, or a replica NAME.0 of one, which is on a processor of its
+    own name.
+    """
     return (
         processor
         if stage in (processor, processor.rpartition(".")[0])
@@ -60,7 +62,7 @@ def stage_row(stage: str, processor: str) -> str:
 
 
 def item_args(task: str, stage_of: Mapping[str, str]) -> dict[str, Any]:
-    """Stage and item, for whoever looks for them."""
+    """Return stage and item, for whoever looks for them."""
     return (
         {"stage": stage_of.get(subgraph_of(task), subgraph_of(task)), "item": item_number(task)}
         if stage_of
@@ -69,7 +71,7 @@ def item_args(task: str, stage_of: Mapping[str, str]) -> dict[str, Any]:
 
 
 def stage_args(manifest: Manifest) -> dict[str, Any]:
-    """Stages in order, each with those that it reads from."""
+    """Return stages in order, each with those that it reads from."""
     if manifest.pipeline is None:
         return {}
     flow = stage_graph(manifest.pipeline, manifest)
@@ -82,7 +84,7 @@ def stage_args(manifest: Manifest) -> dict[str, Any]:
 
 
 def producer_consumer_spans(trace: Trace, manifest: Manifest) -> Iterator[tuple[Span, Span]]:
-    """Every two spans of one item of which the second reads what the first wrote, items in
+    """Yield every two spans of one item of which the second reads what the first wrote, items in
     order.
     """
     ends = _ends(manifest, frozenset(subgraph_of(span.task) for span in trace.spans))

@@ -63,7 +63,9 @@ class SequentialPipeline:
     def __init__(
         self, bundle: Bundle, functions: Functions | None = None, backend: Choice = None
     ) -> None:
-        """Raises BadInput for a bundle without a pipeline or a missing function."""
+        """Load a pipeline. Raises BadInput for a bundle without a pipeline or a missing
+        function.
+        """
         if bundle.manifest.pipeline is None:
             raise BadInput(
                 f"no pipeline, bundle {bundle.name}, it has branches only; `nnstretch partition`"
@@ -83,7 +85,9 @@ class SequentialPipeline:
         self._forms = TensorForms(bundle.manifest)
 
     def run(self, inputs: Any) -> Any:
-        """Outputs as the pipeline gives them. Raises StageFailed when a stage raises."""
+        """Run an item; outputs as the pipeline gives them. Raises StageFailed when a stage
+        raises.
+        """
         values = self.from_caller(inputs)
         for name, work in self._stages.items():
             try:
@@ -105,7 +109,7 @@ class SequentialPipeline:
         return self._forms.to_caller(self.pipeline.outputs, values)
 
     def compute(self, name: str, values: Values) -> None:
-        """One sub-graph or Python stage."""
+        """Compute one sub-graph or Python stage."""
         work = self._stages[self._home.get(name, name)]
         if isinstance(work, SubgraphStage):
             work.compute(name, values)
@@ -124,7 +128,7 @@ class SequentialPipeline:
         return {name: min(times) for name, times in found.items()}
 
     def latency_s(self, inputs: Any, times: int) -> float:
-        """The median of so many runs."""
+        """Return the median latency of so many runs, s."""
         found = []
         for _ in range(times):
             began_s = perf_counter()
@@ -133,7 +137,7 @@ class SequentialPipeline:
         return median(found)
 
     def random_inputs(self, seed: int) -> Values:
-        """Raises BadInput where an input has no shape that anybody said."""
+        """Draw random inputs. Raises BadInput where an input has no shape that anybody said."""
         ports = {port.name: port for sub in self.manifest.subgraphs for port in sub.inputs}
         generator, found = np.random.default_rng(seed), Values()
         for item in self.pipeline.inputs:
@@ -157,7 +161,7 @@ def predict_stream(
     known: Mapping[str, Processor],
     work: Callable[[Task], object] = lambda _: None,
 ) -> Trace:
-    """So many items on the virtual clock; all are there from the beginning.
+    """Predict a stream of so many items on the virtual clock; all are there from the beginning.
 
     Raises BadInput where a time was never predicted.
     """
@@ -204,7 +208,7 @@ def step_us(manifest: Manifest, known: Mapping[str, Processor]) -> dict[str, tup
 def pacing_for(
     chain: SequentialPipeline, inputs: Any, known: Mapping[str, Processor], cores: int
 ) -> StagePacing:
-    """Predicted times on a clock slow enough for this host.
+    """Return a pace of predicted times on a clock slow enough for this host.
 
     Every stage fits, and all of them together fit its cores.
     """
@@ -242,7 +246,7 @@ class PipelineMetrics:
 
     @cached_property
     def period_us(self) -> float:
-        """Between two results, in order, while the pipeline is full.
+        """Return the time between two results, in order, while the pipeline is full, us.
 
         Neither the first items nor the last count where there are enough.
         """
@@ -302,7 +306,7 @@ class PipelineMetrics:
 
     @property
     def balance(self) -> float:
-        """The mean stage over the slowest; Python stages, which nobody balances, apart."""
+        """Return the mean stage over the slowest; Python stages, which nobody balances, apart."""
         pipeline = self.manifest.pipeline
         assert pipeline is not None
         own = [self.shares_us[stage.name] for stage in pipeline.stages if not stage.call]
@@ -311,7 +315,7 @@ class PipelineMetrics:
 
     @property
     def efficiency(self) -> float:
-        """The bottleneck over the time between two results.
+        """Return the bottleneck over the time between two results.
 
         1 where nothing but the slowest stage counts.
         """
@@ -330,7 +334,9 @@ class PipelineMetrics:
 def simulate_pipeline(
     chain: SequentialPipeline, inputs: Any, items: int, known: Mapping[str, Processor]
 ) -> tuple[PipelineMetrics, Any]:
-    """Predicted times, and the outputs of the first item, computed in the order of the schedule."""
+    """Play predicted times; return the trace and the outputs of the first item, computed in the
+    order of the schedule.
+    """
     values = chain.from_caller(inputs)
     copies = {step.name for step in copy_steps(chain.manifest) if step.part}
 
@@ -352,7 +358,7 @@ def simulate_pipeline(
 
 
 def slowest_us(spans: Sequence[Span], replicas: int) -> float:
-    """The median of an item, of the slowest replica: it sets the pace of the turn."""
+    """Return the median of an item, of the slowest replica, us: it sets the pace of the turn."""
     return max(
         median(span.duration_us for span in own)
         for replica in range(replicas)
@@ -402,7 +408,7 @@ def bottleneck_us(manifest: Manifest, flow: StageGraph, service_us: Mapping[str,
 
 
 def predicted_bottleneck_us(manifest: Manifest, known: Mapping[str, Processor]) -> float | None:
-    """None where not every sub-graph has a time."""
+    """Return the predicted bottleneck, us, None where not every sub-graph has a time."""
     try:
         return bottleneck_us(
             manifest,
@@ -414,7 +420,9 @@ def predicted_bottleneck_us(manifest: Manifest, known: Mapping[str, Processor]) 
 
 
 def processors_busy_us(statistics: tuple[StageStatistics, ...]) -> dict[str, float]:
-    """Per item, by the processors of a stage together, and by who copies for one."""
+    """Return per item the time by the processors of a stage together, and by who copies for one,
+    us.
+    """
     found: dict[str, float] = {}
     for one in statistics:
         name = "+".join(one.processors)

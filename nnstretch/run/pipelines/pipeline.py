@@ -84,8 +84,8 @@ class Pipeline:
         traced: int = TRACED,
         bind: bool = True,
     ) -> None:
-        """Raises BadInput for a bundle without a pipeline, a missing function or a core that is not
-        there, UnknownName for a backend.
+        """Open a pipeline. Raises BadInput for a bundle without a pipeline, a missing function or a
+        core that is not there, UnknownName for a backend.
         """
         bundle = bundle if isinstance(bundle, Bundle) else read_bundle(bundle)
         pipeline = bundle.manifest.pipeline
@@ -163,7 +163,7 @@ class Pipeline:
         self._origin_s = perf_counter()
 
     def push(self, inputs: Any, timeout_s: float | None = None) -> int:
-        """The number of the item, which is on its way now.
+        """Begin an item and return its number.
 
         Waits for room as long as `timeout_s`, forever by default.
 
@@ -193,7 +193,7 @@ class Pipeline:
             self._push.release()
 
     def get(self, timeout_s: float | None = None) -> ItemResult:
-        """The next result, in the order of items; `timeout_s` 0 asks whether it is there.
+        """Return the next result, in the order of items; `timeout_s` 0 asks whether it is there.
 
         Raises Stuck where it is not there in time, or where the pipeline is closed and none is
         left.
@@ -228,7 +228,7 @@ class Pipeline:
         return self._result(item, entry)
 
     def stream(self, items: Iterable[Any]) -> Iterator[ItemResult]:
-        """A result for every item, in order.
+        """Yield a result for every item, in order. Raises the error that ended the stream.
 
         Takes items only as fast as results are read; nothing else may be on its way.
 
@@ -261,7 +261,7 @@ class Pipeline:
             raise end
 
     def run(self, inputs: Any, timeout_s: float | None = None) -> Any:
-        """One item through an empty pipeline; its outputs, within `timeout_s` in all.
+        """Run one item through an empty pipeline; return its outputs, within `timeout_s` in all.
 
         Raises what `push`, `get` and `Result.value` raise.
         """
@@ -272,7 +272,7 @@ class Pipeline:
 
     @property
     def open_items(self) -> int:
-        """Items that were pushed and whose results were not taken."""
+        """Return items that were pushed and whose results were not taken."""
         return self._pushed - self._taken
 
     def statistics(self) -> tuple[StageStatistics, ...]:
@@ -289,13 +289,13 @@ class Pipeline:
         )
 
     def trace(self) -> Trace:
-        """The last items at every stage, in microseconds since the pipeline began, of the chip
-        where stages are emulated.
+        """Return the last items at every stage, in microseconds since the pipeline began, of the
+        chip where stages are emulated.
         """
         return Trace(tuple(self._belt.spans(self._origin_s, self.dilation)))
 
     def parameters(self, group: str) -> dict[str, np.ndarray]:
-        """The weights of a group that items pushed from now on are computed with.
+        """Return the weights of a group that items pushed from now on are computed with.
 
         Raises UnknownName.
         """
@@ -303,7 +303,7 @@ class Pipeline:
         return read_weights(found, self._file(found))
 
     def set_parameters(self, group: str, values: Mapping[str, np.ndarray]) -> None:
-        """Some or all weights of a group, for every item that is pushed from now on.
+        """Replace some or all weights of a group, for every item that is pushed from now on.
 
         Items on their way keep the old ones.
 
@@ -365,7 +365,7 @@ class Pipeline:
         return ItemResult(item, found, entry.error, latency_us, ended_us)
 
     def _wait_for_either(self) -> None:
-        """For room or for a result.
+        """Wait for room or for a result.
 
         Who waits for the oldest result alone lets the first stages run dry.
         """

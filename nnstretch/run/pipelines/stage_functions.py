@@ -67,7 +67,7 @@ def dead_tensors(manifest: Manifest) -> dict[str, tuple[str, ...]]:
 
 
 def shared_tensors(manifest: Manifest) -> frozenset[str]:
-    """Tensors that more than one stage reads, or a stage and the caller."""
+    """Return tensors that more than one stage reads, or a stage and the caller."""
     pipeline = manifest.pipeline
     assert pipeline is not None
     names = [edge.tensor for edge in edges(pipeline, manifest)]
@@ -118,12 +118,14 @@ class TensorForms:
         return np.array(value, order="C")  # no subclass, which may calculate otherwise
 
     def outward(self, name: str, value: Any) -> Any:
-        """To a caller or a Python stage."""
+        """Return outputs as a caller or a Python stage takes them."""
         port = self._ports.get(name)
         return value if port is None or torch_spec(port) == port.spec else from_port(port, value)
 
     def to_python_stage(self, name: str, value: Any) -> Any:
-        """To a Python stage, which may write on what nobody else reads, and on nothing else."""
+        """Return inputs of a Python stage, which may write on what nobody else reads, and on
+        nothing else.
+        """
         found = self.outward(name, value)
         if name in self._shared and found is value and isinstance(value, np.ndarray):
             found = value.view()
@@ -155,7 +157,7 @@ class TensorForms:
 
 
 def tensors_on_device(stage: str) -> str:
-    """Among an item's tensors, what of it is in the memory of a stage's device."""
+    """Return which of an item's tensors are in the memory of a stage's device."""
     return f"{stage} on its device"
 
 
@@ -173,8 +175,8 @@ class SubgraphStage:
         at_once: bool = True,
         copied: bool = False,
     ) -> None:
-        """`copied`: its one sub-graph is on a device, and whoever calls it copies there before
-        (`enter`) and from there after (`leave`).
+        """Prepare a stage's sub-graphs. `copied`: its one sub-graph is on a device, and its caller
+        copies there before (`enter`) and from there after (`leave`).
         """
         subs = subgraphs_of_stage(stage, bundle.manifest)
         self._bundle, self._backends, self._threads = bundle, backends, stage.threads
@@ -185,6 +187,7 @@ class SubgraphStage:
         self._copied, self._held = subs[0].name if copied else "", tensors_on_device(stage.name)
 
     def __call__(self, values: Values) -> None:
+        """Compute the stage on one item's values."""
         if self._copied:
             values[self._held] = self._remote().execute(values[self._held])
             return
@@ -200,13 +203,13 @@ class SubgraphStage:
             raise
 
     def enter(self, values: Values) -> None:
-        """Copies the inputs to the device."""
+        """Copy the inputs to the device."""
         values[self._held] = self._remote().upload(
             {name: values[name] for name in self._parts[self._copied][1]}
         )
 
     def leave(self, values: Values) -> None:
-        """Copies the outputs from the device."""
+        """Copy the outputs from the device."""
         values.update(
             zip(
                 self._parts[self._copied][2],
@@ -216,11 +219,11 @@ class SubgraphStage:
         )
 
     def load_replacement(self, subgraph: str, data: bytes) -> Any:
-        """Another file for a sub-graph, ready to take its place."""
+        """Load another file for a sub-graph, ready to take its place."""
         return self._part(self._subgraphs[subgraph], data)
 
     def compute(self, subgraph: str, values: Values) -> None:
-        """One of them alone, on the calling thread."""
+        """Compute one of the sub-graphs alone, on the calling thread."""
         self._run(subgraph, values)
 
     def replace(self, subgraph: str, part: Any) -> None:
@@ -255,7 +258,7 @@ class SubgraphStage:
 
 
 def static_executor_for(subs: Sequence[Subgraph]) -> StaticExecutor:
-    """Threads for the branches of a stage.
+    """Return threads for the branches of a stage.
 
     Which cores they share with other stages' is the system's choice.
     """
@@ -288,6 +291,7 @@ class PythonStage:
         self._stage, self._function, self._forms = stage, function, forms
 
     def __call__(self, values: Values) -> None:
+        """Compute the stage on one item's values."""
         stage = self._stage
         made = self._function(
             *(self._forms.to_python_stage(item.name, values[item.name]) for item in stage.inputs)
@@ -311,7 +315,7 @@ class PythonStage:
 
 
 def device_stages(bundle: Bundle, backends: Mapping[str, str]) -> frozenset[str]:
-    """Stages whose backend copies to and from its device.
+    """Return stages whose backend copies to and from its device.
 
     Of one sub-graph each, since branches meet in the host's memory.
     """
@@ -332,7 +336,7 @@ def stage_factory(
     at_once: bool = True,
     copied: Container[str] = (),
 ) -> Callable[[str, int], SubgraphStage | PythonStage]:
-    """Loads what a stage computes with.
+    """Return the function that loads what a stage computes with.
 
     Does not know the pipeline, so that a pipeline nobody holds can end.
     """

@@ -69,7 +69,7 @@ def replica_processors(stage: PipelineStage, bundle: Bundle, part: str = "") -> 
 def assign_cores(
     stages: tuple[PipelineStage, ...], allowed: set[int] | None
 ) -> list[list[frozenset[int] | None]]:
-    """Cores of every worker: those its stage names.
+    """Return cores of every worker: those its stage names.
 
     Else, where there are enough for all sub-graphs, as many of its own as it has threads.
 
@@ -130,7 +130,7 @@ def statistics_of(
 
 
 def make_on_cores(cores: frozenset[int] | None, make: Callable[[], Made]) -> Made:
-    """Made on a thread of these cores, as threads of a backend inherit them.
+    """Call a function on a thread of these cores, as threads of a backend inherit them.
 
     Raises what `make` raises.
     """
@@ -153,7 +153,7 @@ def make_on_cores(cores: frozenset[int] | None, make: Callable[[], Made]) -> Mad
 
 
 def shut_down(relay: PipelineExecutor, belt: ItemBuffer) -> None:
-    """Every thread of a pipeline, also those of branched stages.
+    """End every thread of a pipeline, also those of branched stages.
 
     One of our own threads gets here where a stage closes its pipeline, or happens to collect one
     that nobody holds. It cannot wait for itself, so another thread does.

@@ -24,7 +24,9 @@ class StageFunction(Protocol):
     """What a worker does; made on its thread, so that threads of a backend inherit its cores."""
 
     def __call__(self, item: int, /) -> None:
-        """One item. An error of the item is the item's; what this raises ends the relay."""
+        """Compute one item. An error of the item is the item's; what this raises ends the
+        executor.
+        """
         ...
 
 
@@ -40,7 +42,7 @@ class Wakeup:
     asleep: bool = False
 
     def wait(self, there: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """Until something is there; False where it was not in time.
+        """Wait until something is there; return False where it was not in time.
 
         Who moves a counter looks at `asleep` after it, and this looks at the counter after `asleep`
         is set: one of them sees the other.
@@ -96,7 +98,9 @@ class PipelineExecutor:
     def __init__(
         self, flow: StageGraph, make: Make, cores: Sequence[Sequence[frozenset[int] | None]]
     ) -> None:
-        """`cores`: those of each replica of each stage. Nothing runs before `start`."""
+        """Create the executor; `cores`: those of each replica of each stage. Nothing runs before
+        `start`.
+        """
         self._flow, self._make = flow, make
         self.submitted = 0
         self.error: BaseException | None = None
@@ -125,7 +129,7 @@ class PipelineExecutor:
         ]
 
     def start(self) -> None:
-        """Once every craft is made, on its worker's thread.
+        """Start every worker, once its stage's function is made on its own thread.
 
         Raises what making one raises; then, and where that is interrupted, no thread is left.
         """
@@ -164,7 +168,7 @@ class PipelineExecutor:
         )
 
     def queued_items(self, stage: int) -> int:
-        """Items that are ready for a stage and not done: in its queue and at work."""
+        """Return items that are ready for a stage and not done: in its queue and at work."""
         step = self._flow[stage]
         ready = min(
             [sum(w.done for w in self.workers[f]) for f in step.feeders]
@@ -173,7 +177,7 @@ class PipelineExecutor:
         return max(0, ready - sum(w.done for w in self.workers[stage]))
 
     def submit(self) -> None:
-        """One more item is where crafts find it."""
+        """Begin one more item, which is where the stages find it."""
         self.submitted += 1
         for step, workers in zip(self._flow, self.workers, strict=True):
             if step.fed:
@@ -181,7 +185,7 @@ class PipelineExecutor:
                     worker.ring()
 
     def close(self) -> None:
-        """Go through what was submitted, and join every thread; harmless when repeated."""
+        """Finish what was submitted, and join every thread; harmless when repeated."""
         self._closing = True
         self._wake()
         for thread in self._threads:

@@ -144,7 +144,7 @@ class StaticExecutor:
         caller: str | None = None,
         placed: Mapping[str, set[int] | None] | None = None,
     ) -> None:
-        """`placed`: on which cores each processor's thread runs.
+        """Create the executor; `placed`: on which cores each processor's thread runs.
 
         One for each where absent, as far as there are enough.
         """
@@ -171,7 +171,7 @@ class StaticExecutor:
             thread.start()
 
     def run(self, calls: Mapping[str, Call]) -> RunTimes:
-        """Every task once, by what runs its sub-graph.
+        """Run every task once, by what runs its sub-graph.
 
         Raises what the first that failed raised; then nothing more is begun.
         """
@@ -230,8 +230,8 @@ class StaticExecutor:
             crc32(idle)
 
     def _run_steps(self, lane: ProcessorThread, one: Iteration) -> None:
-        """After a long call nothing of this is in the core's caches, and Python's lock is held
-        meanwhile: few words, no calls of ours.
+        """Run a processor's steps; after a long call nothing of this is in the core's caches, and
+        Python's lock is held meanwhile, so it calls nothing of ours.
         """
         calls, ended, times_s = one.calls, one.ended, one.times_s
         for step in lane.steps:
@@ -250,7 +250,7 @@ class StaticExecutor:
                     reader.wakeup.put(None)
 
     def _await(self, lane: ProcessorThread, need: int, one: Iteration) -> None:
-        """Until a task has ended, or the run has failed: awake for a while, then asleep.
+        """Wait until a task has ended, or the run has failed: awake for a while, then asleep.
 
         What is done between two checksums is done with Python's lock, in the way of who ends the
         task: few words, no calls of ours.
@@ -271,7 +271,7 @@ class StaticExecutor:
 
 
 def _link_steps(plan: Decided, lanes: dict[str, ProcessorThread]) -> int:
-    """Number all tasks, and tell each what it waits for and whom it may wake."""
+    """Count all tasks, and tell each what it waits for and whom it may wake."""
     numbers = {
         task.name: n for n, task in enumerate(task for tasks in plan.values() for task in tasks)
     }

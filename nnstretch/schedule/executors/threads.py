@@ -113,7 +113,7 @@ class ThreadExecutor:
         dilation: float | None = None,
         handovers_us: Mapping[tuple[str, str], float] | None = None,
     ) -> None:
-        """Now is zero, for a new run of the calling thread.
+        """Make now zero, for a new run of the calling thread.
 
         With other work and times where they are given. Nothing may be in flight.
         """
@@ -137,7 +137,7 @@ class ThreadExecutor:
             pin(core)
 
     def unpin(self) -> None:
-        """The calling thread may use all its cores again, until the next `restart`."""
+        """Let the calling thread use all its cores again, until the next `restart`."""
         if self._unpin is not None and self._unpin[0] == threading.get_ident():
             pin(self._unpin[1])
         self._unpin = None
@@ -302,7 +302,9 @@ class ThreadExecutor:
     def _span_or_failure(
         self, task: Task, given_us: float, slot: TimeSlot | None, processor: str
     ) -> tuple[Event, bool]:
-        """Its span, and whether it was late; or what went wrong, in its queue or at work."""
+        """Return a task's span, and whether it was late; or what went wrong, in its queue or at
+        work.
+        """
         lost_us = inf if self._quiet else self._mishaps.lost_us(processor, given_us)
         lost_us = given_us if processor in self._gone else lost_us
         try:

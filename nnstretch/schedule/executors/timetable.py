@@ -54,7 +54,7 @@ class Timetable:
         self._host_us = 0.0
 
     def book(self, task: Task, processor: Processor, now_us: float) -> TimeSlot:
-        """The next free time at or after `now_us`."""
+        """Book the next free time at or after `now_us`."""
         name = processor.name
         lasts_us = self._durations_us[task.subgraph, name]
         handed_us = self._mishaps.end_us(
@@ -69,7 +69,7 @@ class Timetable:
         return TimeSlot(handed_us, start_us, end_us, self._host_us)
 
     def cut(self, processor: Processor, at_us: float) -> None:
-        """A processor was lost.
+        """Cut what a lost processor had booked.
 
         What it was to do next ends there, and so does a call that held the host.
         """

@@ -19,7 +19,7 @@ Event = Span | Failure | TimerEvent
 
 
 def no_work(_task: Task) -> None:
-    """For schedules of which only the times matter."""
+    """Do nothing, for schedules of which only the times matter."""
 
 
 class VirtualExecutor:
@@ -38,7 +38,8 @@ class VirtualExecutor:
         mishaps: Disturbances = Disturbances(),  # noqa: B008 (frozen)
         handovers_us: Mapping[tuple[str, str], float] | None = None,
     ) -> None:
-        """`handovers_us`: how long the host is held to hand a sub-graph to a processor.
+        """Create the clock; `handovers_us`: how long the host is held to hand a sub-graph to a
+        processor.
 
         Nothing where absent.
         """
@@ -115,7 +116,9 @@ class VirtualExecutor:
             self._push_event(max(at_us, self.now_us), TimerEvent(at_us, what))
 
     def wait(self) -> Event | None:
-        """Advance the clock to what happens next and return it; None when nothing is in flight."""
+        """Return advance the clock to what happens next and return it; None when nothing is in
+        flight.
+        """
         if not self._ahead:
             return None
         self.now_us, _, event = heapq.heappop(self._ahead)

@@ -70,7 +70,7 @@ class BoundaryLayouts:
     """Whether what is written stays in the layout it has."""
 
     def kernels(self, graph: Graph, rules: Sequence[FusionRules]) -> tuple[tuple[Kernel, ...], ...]:
-        """Under every set of rules."""
+        """Return the kernels under every set of rules."""
         flags = self.blocked or (False,) * len(rules)
         return tuple(
             fuse_kernels(graph, r, BLOCKED if b and r.blocked else PLAIN, self.leave)
@@ -137,7 +137,9 @@ class AdapterCosts:
         always: bool = False,
         ends: BoundaryLayouts = OUTSIDE,
     ) -> CostArrays:
-        """Nothing where both widths agree, unless there is `always` one."""
+        """Return the costs of the adapter, nothing where both widths agree, unless there is
+        `always` one.
+        """
         width_in, width_out = np.broadcast_arrays(width_in, width_out)
         there = np.full(width_in.shape, True) if always else width_in != width_out
         rules = layout_rules(self.pricer, self.processors)

@@ -98,8 +98,8 @@ class CostModel:
     def estimate_grid(
         self, kernel: Kernel, counts: Mapping[str, Any], processor: str
     ) -> np.ndarray:
-        """Latencies in microseconds where some counts of a kernel are arrays that broadcast against
-        each other.
+        """Estimate a kernel of which some counts are arrays that broadcast against each other,
+        us.
         """
         many = replace(kernel, **counts)
         predictor: Any = self.soc.predictors[processor]
@@ -120,7 +120,7 @@ class CostModel:
     def estimate_each(
         self, kernel: Kernel, counts: Mapping[str, Any], processor: str
     ) -> np.ndarray:
-        """For predictors that know nothing of arrays; equal kernels are estimated once."""
+        """Estimate for predictors that know nothing of arrays; equal kernels are estimated once."""
         arrays = np.broadcast_arrays(*(np.asarray(count) for count in counts.values()))
         rows = np.stack([array.ravel() for array in arrays], axis=1).round().astype(np.int64)
         different, at = np.unique(rows, axis=0, return_inverse=True)
@@ -176,8 +176,8 @@ def estimate_plan(
     pricer: CostModel | None = None,
     processors: Sequence[str] = (),
 ) -> Trial:
-    """The trial of a plan; its originals run on the fastest of `processors`, by default of the
-    plan's own.
+    """Estimate a plan; its originals run on the fastest of `processors`, by default of the plan's
+    own.
 
     Raises UnknownName for a processor the chip lacks, UnsupportedOp for a kernel never measured.
     """
@@ -194,7 +194,7 @@ def estimate_plan(
 
 
 def nearest_kind(kernel: Kernel) -> Kernel:
-    """The kind measured everywhere that does the same amount of work.
+    """Return the kind measured everywhere that does the same amount of work.
 
     Arithmetic as a linear layer, the rest as a sum.
     """
@@ -209,7 +209,7 @@ def nearest_kind(kernel: Kernel) -> Kernel:
 def uncovered_kernels(
     graph: Graph, soc: Soc, processors: Sequence[str], pricer: CostModel | None = None
 ) -> tuple[str, ...]:
-    """Kernels that some processor's predictor refuses, by name."""
+    """Return kernels that some processor's predictor refuses, by name."""
     pricer = pricer or CostModel(soc)
     names: dict[str, None] = {}
     for processor in processors:

@@ -18,7 +18,7 @@ from nnstretch.trial import AlternativeEstimates, Trial
 
 
 def with_alternatives(trial: Trial, stretched: LoweredNetwork, soc: Soc) -> Trial:
-    """The trial of `stretched`, with `Trial.elsewhere` filled in."""
+    """Return the trial of `stretched`, with `Trial.elsewhere` filled in."""
     pricer = CostModel(soc)
     return replace(
         trial,
@@ -119,7 +119,7 @@ def concat_kernel(lowered: LoweredSegment, elements: int) -> Kernel:
 
 
 def known_estimates(on: Callable[[str], Estimate], names: Iterable[str]) -> AlternativeEstimates:
-    """Estimates of those processors that have one.
+    """Return estimates of those processors that have one.
 
     An operator nobody measured there leaves it out.
     """

@@ -54,7 +54,7 @@ class IsoMacBaseline:
 
 
 def uniform_plan(stretcher: NetworkAnalysis, processor: str, ratio: float) -> LoweredNetwork:
-    """Every stage at the same share of its width, on one processor."""
+    """Return every stage at the same share of its width, on one processor."""
     segments: list[Segment] = []
     start = INPUT
     ends = [
@@ -93,7 +93,7 @@ def weighted_between(stretcher: NetworkAnalysis, start: str, end: str) -> bool:
 def equal_macs(
     stretcher: NetworkAnalysis, soc: Soc, pricer: CostModel, processors: tuple[str, ...], macs: int
 ) -> IsoMacBaseline:
-    """The uniformly scaled network of `macs` MACs on its fastest processor."""
+    """Return the uniformly scaled network of `macs` MACs on its fastest processor."""
     low, high = bracket_ratio(
         lambda ratio: uniform_plan(stretcher, processors[0], ratio), stretcher.graph.macs, macs
     )
@@ -106,7 +106,7 @@ def equal_macs(
 def bracket_ratio(
     built: Callable[[float], LoweredNetwork], original: int, macs: int
 ) -> tuple[ScaledNetwork, ScaledNetwork]:
-    """Two ratios close to each other with the MACs between them, as far as ratios go.
+    """Return two ratios close to each other with the MACs between them, as far as ratios go.
 
     MACs grow about as the square of the width.
     """

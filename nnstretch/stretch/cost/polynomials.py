@@ -87,7 +87,7 @@ Raises BadPlan where there is none.
 def fit_polynomials(
     lowered: Lowered, origin: tuple[int, ...], strides: tuple[int, ...]
 ) -> KernelPolynomials | None:
-    """The form around an origin.
+    """Return the form around an origin.
 
     None where the counts are no quadratic polynomials or kernels come and go.
     """

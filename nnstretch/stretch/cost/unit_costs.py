@@ -55,7 +55,7 @@ class UnitCostModel:
     def costs(
         self, width_in: Array, width_out: Array, ends: BoundaryLayouts = OUTSIDE
     ) -> CostArrays:
-        """At widths that broadcast against each other.
+        """Return the costs at widths that broadcast against each other.
 
         Those inside follow as they do in `scaled`.
         """
@@ -109,7 +109,7 @@ class UnitCostModel:
         width_out: Array,
         ends: BoundaryLayouts,
     ) -> CostArrays:
-        """Adapter and unit as one graph where the widths differ."""
+        """Return adapter and unit as one graph where the widths differ."""
         shape = np.broadcast_shapes(plain.macs.shape, width_in.shape)
         outside, inside, out = (
             np.broadcast_to(w, shape).ravel() for w in (width_in, into, width_out)
@@ -166,7 +166,7 @@ class UnitCostModel:
 
     @cached_property
     def exit_adapter(self) -> AdapterCosts:
-        """Behind the unit, where a `project` merge wants other channels."""
+        """Return the adapter behind the unit, where a `project` merge wants other channels."""
         spec = self.piece.graph.specs()[self.piece.graph.outputs[0]]
         return AdapterCosts(self.piece.axis_out, spec, self.pricer, self.processors)
 
@@ -186,7 +186,7 @@ class UnitCostModel:
     def evaluate_all(
         self, columns: dict[int, Array], width_in: Array, width_out: Array, ends: BoundaryLayouts
     ) -> CostArrays:
-        """One form for each way the kernels can look.
+        """Evaluate one form for each way the kernels can look.
 
         Identity or adapted shortcut, layouts of runtimes that work on blocks.
         """
@@ -214,7 +214,7 @@ class UnitCostModel:
     def row_classes(
         self, columns: Mapping[int, Array], equal: Array | None, shape: tuple[int, ...]
     ) -> list[tuple[Array, bool]] | None:
-        """Rows that share one form, and whether their shortcut is the identity.
+        """Return rows that share one form, and whether their shortcut is the identity.
 
         None where all share the plain one.
         """
@@ -244,7 +244,9 @@ class UnitCostModel:
         same: bool,
         ends: BoundaryLayouts,
     ) -> CostArrays | None:
-        """Cost pairs of widths by polynomials, None where no polynomial describes the unit."""
+        """Return cost pairs of widths by polynomials, None where no polynomial describes the
+        unit.
+        """
         if not width_in.size or not width_out.size:
             empty = np.empty(np.broadcast_shapes(width_in.shape, width_out.shape))
             return CostArrays(dict.fromkeys(self.processors, empty), empty, empty)
@@ -273,7 +275,7 @@ class UnitCostModel:
     def polynomials_of(
         self, columns: Mapping[int, Array], same: bool, ends: BoundaryLayouts
     ) -> KernelPolynomials | None:
-        """The form of these rows, which all look alike.
+        """Return the form of these rows, which all look alike.
 
         Found from a few lowered graphs when first asked for.
         """
@@ -322,7 +324,7 @@ class UnitCostModel:
     def graph_at(
         self, point: tuple[int, ...], ends: BoundaryLayouts
     ) -> tuple[Graph, tuple[tuple[Kernel, ...], ...]]:
-        """The unit with this many channels in each group."""
+        """Return the unit with this many channels in each group."""
         scales = dict.fromkeys(self.piece.channels.pinned, Fraction(1))
         scales |= {
             root: Fraction(c, self.inside.widths[root])
@@ -334,7 +336,7 @@ class UnitCostModel:
     def lower_each(
         self, width_in: Array, width_out: Array, ends: BoundaryLayouts = OUTSIDE
     ) -> CostArrays:
-        """Lowered and priced width by width."""
+        """Lower and estimate width by width."""
         shape = np.broadcast_shapes(width_in.shape, width_out.shape)
         pairs = zip(
             np.broadcast_to(width_in, shape).ravel().tolist(),
@@ -386,7 +388,7 @@ class UnitCostModel:
 
 
 def untie_entry_width(form: KernelPolynomials, entry: int, origin: int) -> KernelPolynomials:
-    """A form without the entry's own width, as one over all groups.
+    """Return a form without the entry's own width, as one over all groups.
 
     What it read is the end's width already.
     """

@@ -44,7 +44,8 @@ class UnitWidths:
         self.roots = tuple(self.widths)
 
     def entry_width(self, width_in: Array, width_out: Array) -> Array | None:
-        """`pieces.readable` over arrays: `width_in` itself, or what an adapter makes of it.
+        """Return the width at a unit's entry: `width_in` itself, or what an adapter makes of it;
+        `section.readable_width` over arrays.
 
         None where only one pair at a time tells.
         """
@@ -80,7 +81,7 @@ class UnitWidths:
         return bool(self.piece.channels.roots(self.piece.output_dimension) & set(self.entry))
 
     def group_widths(self, width_in: Array, width_out: Array) -> dict[int, Array] | None:
-        """Channels of every group at these widths.
+        """Return channels of every group at these widths.
 
         None where the unit cannot be entered as it is.
         """
@@ -127,7 +128,9 @@ class UnitWidths:
     def follower_width(
         self, interior: InnerGroup, got: Mapping[int, Array], width_out: Array
     ) -> Array:
-        """`scales.steps` over arrays: exact where every part stays whole, else on the granule."""
+        """Return the width of a group that follows others, over arrays: exact where every part
+        stays whole, else on the granule.
+        """
         if interior.follows in got:
             num, den = got[interior.follows], self.widths[interior.follows]  # type: ignore[index]
         elif interior.follows in self.piece.channels.pinned:

@@ -21,7 +21,7 @@ MAIN = frozenset(
 
 
 def with_activation(graph: Graph, name: str) -> Graph:
-    """Every activation over pixels replaced; those on pooled features belong to a gate and stay.
+    """Replace every activation over pixels; those on pooled features belong to a gate and stay.
 
     Raises BadPlan for an activation that has no spelling here.
     """

@@ -16,8 +16,8 @@ ADAPTER_PREFIX = "adapt_"
 def build_adapter(
     label: str, source: str, spec: TensorSpec, width: int, axis: int, result: str | None = None
 ) -> tuple[list[Node], list[Weight]]:
-    """Nodes and weights that take `source` to `width` channels along `axis`, under the module
-    `adapt_LABEL`.
+    """Return nodes and weights that take `source` to `width` channels along `axis`, under the
+    module `adapt_LABEL`.
     """
     module = ADAPTER_PREFIX + label
     if axis == 1 and len(spec.shape) == 4:
@@ -53,7 +53,9 @@ def conv_adapter(
 def linear_adapter(
     module: str, source: str, spec: TensorSpec, width: int, axis: int, result: str
 ) -> tuple[list[Node], list[Weight]]:
-    """Channels that are not dimension 1 of an image are moved last, mapped, and moved back."""
+    """Return an adapter of channels that are not dimension 1 of an image: they are moved last,
+    mapped, and moved back.
+    """
     rank, axis = len(spec.shape), axis % len(spec.shape)
     cin = spec.shape[axis]
     weights = [
@@ -91,7 +93,7 @@ def linear_adapter(
 def adapt_junction(
     node: Node, junction: ShortcutJunction, specs: Mapping[str, TensorSpec]
 ) -> tuple[Node, list[Node], list[Weight]]:
-    """An addition whose shortcut may no longer fit.
+    """Adapt an addition whose shortcut may no longer fit.
 
     The shortcut gets an adapter to the main path's width.
     """
@@ -111,7 +113,7 @@ def adapt_junction(
 
 
 def with_input_adapter(graph: Graph, label: str, width: int, axis: int) -> Graph:
-    """The graph behind an adapter.
+    """Return the graph behind an adapter.
 
     It reads a tensor of `width` channels and maps it to what the graph expects.
     """
@@ -130,7 +132,7 @@ def with_input_adapter(graph: Graph, label: str, width: int, axis: int) -> Graph
 
 
 def with_output_adapter(graph: Graph, label: str, width: int, axis: int) -> Graph:
-    """The graph with an adapter behind it."""
+    """Return the graph with an adapter behind it."""
     spec = graph.specs()[graph.outputs[0]]
     nodes, weights = build_adapter(f"{label}_out", graph.outputs[0], spec, width, axis)
     return Graph(

@@ -15,7 +15,7 @@ CHANNEL_MULTIPLE = 8
 def allocate_channels(
     free: Mapping[int, int], channels: ChannelGroups, left: Fraction, ratio: Fraction
 ) -> dict[int, Fraction]:
-    """Scales of the groups whose channels sum to `left`.
+    """Return scales of the groups whose channels sum to `left`.
 
     One ratio where all stay whole, else as near to it as steps allow, else to the nearest sum.
     """
@@ -40,7 +40,7 @@ def allocate_channels(
 def largest_remainder(
     free: Mapping[int, int], step: Mapping[int, int], left: Fraction, ratio: Fraction
 ) -> dict[int, int]:
-    """Whole steps of each group, the neediest first while something is left.
+    """Return whole steps of each group, the neediest first while something remains.
 
     Their sum may fall short.
     """
@@ -54,7 +54,9 @@ def largest_remainder(
 
 
 def reachable_sums(steps: Sequence[int], limit: int) -> int:
-    """Bit n is set where n is a sum of at least one of every step, up to `limit`."""
+    """Return a bit mask: bit n is set where n is a sum of at least one of every step, up to
+    `limit`.
+    """
     mask = (1 << (limit + 1)) - 1
     reached = (1 << sum(steps)) & mask
     for step in set(steps):
@@ -66,7 +68,7 @@ def reachable_sums(steps: Sequence[int], limit: int) -> int:
 
 
 def nearest_sum(steps: Sequence[int], wanted: Fraction) -> int:
-    """The reachable number of channels nearest to what is wanted; the smaller of two."""
+    """Return the reachable number of channels nearest to what is wanted; the smaller of two."""
     limit = max(int(wanted) + max(steps), sum(steps)) + 1
     reached = reachable_sums(steps, limit)
     return min(
@@ -77,7 +79,9 @@ def nearest_sum(steps: Sequence[int], wanted: Fraction) -> int:
 def counts_with_sum(
     free: Mapping[int, int], step: Mapping[int, int], total: int, ratio: Fraction
 ) -> dict[int, int]:
-    """Counts that sum to a reachable total, each as near to its share as those after it allow."""
+    """Return counts that sum to a reachable total, each as near to its share as those after it
+    allow.
+    """
     roots = sorted(free, key=lambda root: -step[root])
     rest = total
     count: dict[int, int] = {}

@@ -12,7 +12,7 @@ from nnstretch.structure.cuts import Cut, section
 
 
 def local_stages(all_stages: Sequence[BlockStage], start: Cut, end: Cut) -> tuple[BlockStage, ...]:
-    """Stages as a section sees them.
+    """Return stages as a section sees them.
 
     Where it begins inside a stage, the first repeat it holds stays.
     """
@@ -31,7 +31,7 @@ def local_stages(all_stages: Sequence[BlockStage], start: Cut, end: Cut) -> tupl
 
 
 def plan_depth(all_stages: Sequence[BlockStage], start: Cut, end: Cut) -> int:
-    """Blocks in a row that a plan counts: one for the first of each stage plus its repeats.
+    """Return blocks in a row that a plan counts: one for the first of each stage plus its repeats.
 
     1 where nothing repeats.
     """
@@ -58,7 +58,7 @@ def distribute_repeats(depth: int, stages: Sequence[BlockStage]) -> list[int]:
 def with_depth(
     graph: Graph, all_stages: Sequence[BlockStage], start: Cut, end: Cut, depth: int | None
 ) -> Graph:
-    """The section from `start` to `end` with `depth` blocks; None keeps them all.
+    """Return the section from `start` to `end` with `depth` blocks; None keeps them all.
 
     Raises BadPlan for a depth below the number of first blocks, or above the original where nothing
     repeats.
@@ -84,7 +84,7 @@ def with_depth(
 
 
 def drop_repeat(graph: Graph, repeat: Repeat) -> Graph:
-    """The graph without a repeat: its readers read what it read.
+    """Return the graph without a repeat: its readers read what it read.
 
     Raises BadPlan when its input is gone.
     """
@@ -105,7 +105,7 @@ def drop_repeat(graph: Graph, repeat: Repeat) -> Graph:
 
 
 def duplicate_repeat(graph: Graph, repeat: Repeat, copy: int) -> Graph:
-    """The graph with one more copy of a repeat behind it, with weights of its own."""
+    """Return the graph with one more copy of a repeat behind it, with weights of its own."""
     known = {weight.name: weight for weight in graph.weights}
     inner = {node.name for unit in repeat.find_units for node in unit.nodes}
     body = [node for node in graph.nodes if node.name in inner]
@@ -129,7 +129,7 @@ def body_end(graph: Graph, repeat: Repeat, copy: int) -> str:
 
 
 def copy_name(weight: str, copy: int) -> str:
-    """`layer1.2.conv1.weight` -> `layer1.2_copy1`-like name.
+    """Return `layer1.2.conv1.weight` -> `layer1.2_copy1`-like name.
 
     The copy counts on the module, not on the tensor.
     """
@@ -138,7 +138,7 @@ def copy_name(weight: str, copy: int) -> str:
 
 
 def original_weight(name: str) -> str:
-    """Which weight of the captured network a copy starts from."""
+    """Return which weight of the captured network a copy starts from."""
     module, _, leaf = name.rpartition(".")
     module = module.rpartition("_copy")[0] if "_copy" in module else module
     return (

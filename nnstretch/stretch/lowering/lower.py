@@ -114,7 +114,7 @@ class NetworkAnalysis:
 
     @cached_property
     def block_ends(self) -> tuple[Cut, ...]:
-        """Cuts that end a block, in execution order; the output is the last."""
+        """Return cuts that end a block, in execution order; the output is the last."""
         return meeting_points(self.graph, self.cuts, self.stages, self.whole_network)
 
     def cut(self, name: str) -> Cut:
@@ -156,7 +156,7 @@ class NetworkAnalysis:
     def inner_cuts(
         self, graph: Graph, found: ChannelGroups, start: Cut, end: Cut
     ) -> tuple[InnerCut, ...]:
-        """Ends of blocks inside a section that are still there at its depth.
+        """Return ends of blocks inside a section that are still there at its depth.
 
         Where one cannot scale, the width there is not asked for.
         """
@@ -173,7 +173,7 @@ class NetworkAnalysis:
         return tuple(points)
 
     def feasible_widths(self, cut: Cut) -> FeasibleWidths:
-        """Widths that the tensor at a cut can have."""
+        """Return widths that the tensor at a cut can have."""
         if cut.position not in self.reaches:
             dim = self.whole_network.shapes[cut.value][0][self.whole_network.axis(cut.value)]
             end = output_dimension_of(
@@ -194,7 +194,8 @@ class NetworkAnalysis:
     def lower_branch(
         self, segment: Segment, branch: Branch, width_in: int, share: int | None = None
     ) -> LoweredBranch:
-        """One branch reading `width_in` channels; `share` is what a `project` merge expects of it.
+        """Return one branch reading `width_in` channels; `share` is what a `project` merge expects
+        of it.
 
         Raises BadPlan where depth or width are impossible, with what is possible.
         """
@@ -231,7 +232,8 @@ class NetworkAnalysis:
         share: int,
         where: str,
     ) -> LoweredBranch:
-        """1x1 convolutions in and out keep the original width (MB_VER 1 of NN-Stretch).
+        """Lower a branch behind 1x1 convolutions in and out that keep the original width (MB_VER 1
+        of NN-Stretch).
 
         Raises BadPlan when the width cannot be had.
         """
@@ -254,7 +256,7 @@ class NetworkAnalysis:
         )
 
     def resolve_ratios(self, segment: Segment, branch: Branch, width_in: int) -> Branch:
-        """A branch whose depth and width are numbers.
+        """Return a branch whose depth and width are numbers.
 
         A ratio (`0.5x`) becomes the nearest that can be had.
         """
@@ -310,12 +312,12 @@ def parse_ratio(ratio: str) -> float:
 
 
 def equal_slices(width: int, branches: int) -> list[int]:
-    """Slices of the original width; the first ones take what does not divide."""
+    """Return slices of the original width; the first ones take what does not divide."""
     return [width // branches + (i < width % branches) for i in range(branches)]
 
 
 def check_chain(stretcher: NetworkAnalysis, plan: Plan) -> None:
-    """Segments must follow each other from the input to the output.
+    """Check that segments follow each other from the input to the output.
 
     Raise BadPlan that names the gap.
     """
@@ -346,7 +348,7 @@ def check_chain(stretcher: NetworkAnalysis, plan: Plan) -> None:
 
 
 def lower(graph: Graph | NetworkAnalysis, plan: Plan) -> LoweredNetwork:
-    """Raises BadPlan where plan and network disagree."""
+    """Lower a plan. Raises BadPlan where plan and network disagree."""
     stretcher = graph if isinstance(graph, NetworkAnalysis) else NetworkAnalysis(graph)
     if len(stretcher.graph.inputs) != 1 or not stretcher.cuts:
         counts = f"{len(stretcher.graph.inputs)} inputs and {len(stretcher.cuts)} cuts"
@@ -374,7 +376,7 @@ def check_output(graph: Graph, entry: TensorSpec, plan: Plan) -> None:
 
 
 def single_processor_plan(graph: Graph, model: str, processor: str) -> Plan:
-    """The plan that branches nothing."""
+    """Return the plan that branches nothing."""
     shape = graph.inputs[0].spec.shape
     return Plan(model, shape, (Segment(INPUT, OUTPUT, (Branch(processor),)),))
 

@@ -13,7 +13,7 @@ from nnstretch.structure.cuts import Cut, before_window
 def meeting_points(
     graph: Graph, cuts: Sequence[Cut], stages: Sequence[BlockStage], whole: ChannelGroups
 ) -> tuple[Cut, ...]:
-    """Cuts that end a block: a stage's first block, a repeat, or work outside stages.
+    """Return cuts that end a block: a stage's first block, a repeat, or work outside stages.
 
     The output last.
 
@@ -50,7 +50,7 @@ def meeting_points(
 
 
 def first_blocks(graph: Graph, stages: Sequence[BlockStage]) -> list[tuple[int, int]]:
-    """Node ranges of first blocks, by the module that ends with them."""
+    """Return node ranges of first blocks, by the module that ends with them."""
     ranges: list[tuple[int, int]] = []
     floor = -1
     nodes = graph.nodes

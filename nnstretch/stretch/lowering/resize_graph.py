@@ -58,7 +58,7 @@ class GraphResizer:
     def arguments(
         self, node: Node, outputs: tuple[TensorSpec, ...], specs: Mapping[str, TensorSpec]
     ) -> tuple[Argument, ...]:
-        """The arguments that spell out a size, spelt for the new one."""
+        """Return the arguments that spell out a size, spelt for the new one."""
         args = node.args
         if node.kind in ("view", "reshape", "_unsafe_view", "expand"):
             return (args[0], resize_shape_argument(args[1], outputs[0].shape), *args[2:])
@@ -132,7 +132,7 @@ class GraphResizer:
 
 
 def resize_shape_argument(sizes: Argument, shape: tuple[int, ...]) -> Argument:
-    """Literal sizes replaced; -1 and computed batch sizes stay."""
+    """Replace the literal sizes of a shape; -1 and computed batch sizes stay."""
     assert isinstance(sizes, tuple)
     return tuple(
         new if isinstance(old, int) and old != -1 else old
@@ -141,7 +141,7 @@ def resize_shape_argument(sizes: Argument, shape: tuple[int, ...]) -> Argument:
 
 
 def slice_leading(dim: Dim, count: int) -> Dim:
-    """The first `count` channels of a dimension."""
+    """Return the first `count` channels of a dimension."""
     taken = []
     for part in dim:
         if count <= 0:
@@ -154,7 +154,7 @@ def slice_leading(dim: Dim, count: int) -> Dim:
 def resize_graph(
     graph: Graph, channels: ChannelGroups, scales: Scales, group_width: int | None = None
 ) -> Graph:
-    """The graph with every group at its scale.
+    """Return the graph with every group at its scale.
 
     Shortcuts that no longer fit are adapted (adapters.py).
     """
@@ -182,7 +182,7 @@ def resize_graph(
 
 
 def grouped_weights(graph: Graph, group_width: int) -> dict[str, int]:
-    """Weights of grouped, not depthwise, convolutions, which take another group width."""
+    """Return weights of grouped, not depthwise, convolutions, which take another group width."""
     specs = graph.specs()
     found: dict[str, int] = {}
     for node in graph.nodes:

@@ -34,7 +34,7 @@ class FeasibleWidths:
     """Smallest step of every group that scales; each group keeps at least one."""
 
     def nearest(self, wanted: int) -> int:
-        """The nearest width that it can have; the smaller of two."""
+        """Return the nearest width that it can have; the smaller of two."""
         if not self.steps:
             return self.settled
         if len(self.steps) > 1:
@@ -43,7 +43,7 @@ class FeasibleWidths:
         return below if wanted - below <= below + self.steps[0] - wanted else below + self.steps[0]
 
     def scaled_width(self, ratio: Fraction) -> int:
-        """A share of the original width, on the hardware's granule."""
+        """Return a share of the original width, on the hardware's granule."""
         return self.full if ratio == 1 else self.nearest(wanted_width(self.full, float(ratio)))
 
 
@@ -103,7 +103,7 @@ class Section:
 def resize_section(
     piece: Section, branch: Branch, width_in: int, width: int, where: str
 ) -> tuple[Graph, dict[int, Fraction]]:
-    """The piece at a width, behind an adapter where its input cannot simply be read at
+    """Return the piece at a width, behind an adapter where its input cannot simply be read at
     `width_in`.
     """
     found = piece.channels
@@ -129,15 +129,17 @@ def resize_section(
 
 
 def nearest_width(piece: Section, width_in: int, width: int) -> int:
-    """The width nearest to the one asked for that a branch reading `width_in` channels can have."""
+    """Return the width nearest to the one asked for that a branch reading `width_in` channels can
+    have.
+    """
     return nearest_end(
         piece.output_dimension, piece.channels, entry_scales(piece, width_in, width)[1], width
     )
 
 
 def entry_scales(piece: Section, width_in: int, width: int) -> tuple[int, dict[int, Fraction]]:
-    """The width at which the piece itself is entered, and the scales that this and the pinned
-    groups settle.
+    """Return the width at which the piece itself is entered, and the scales that this and the
+    pinned groups settle.
     """
     into = readable_width(piece, width_in, width)
     scales = {root: Fraction(1) for root in piece.channels.pinned}
@@ -147,7 +149,7 @@ def entry_scales(piece: Section, width_in: int, width: int) -> tuple[int, dict[i
 
 
 def readable_width(piece: Section, width_in: int, width: int) -> int:
-    """`width_in` where the piece can be entered at it, else what an adapter must make of it.
+    """Return `width_in` where the piece can be entered at it, else what an adapter must make of it.
 
     An input that is the whole end (a residual stage) must have the end's ratio, one that is a whole
     cut on the way that cut's. One that is a part of it (a concatenation) is read as it is, unless
@@ -184,7 +186,9 @@ def readable_width(piece: Section, width_in: int, width: int) -> int:
 
 
 def nearest_whole_groups(piece: Section, roots: set[int], ratio: Fraction) -> int:
-    """The whole number of channels at which the input's groups stay whole, nearest to a ratio."""
+    """Return the whole number of channels at which the input's groups stay whole, nearest to a
+    ratio.
+    """
     return int(
         nearest_feasible_scale(
             piece.channels,

@@ -27,7 +27,7 @@ class CoveragePlan:
 
 
 def stage_boundaries(stretcher: NetworkAnalysis) -> tuple[Cut, ...]:
-    """The last cut of every resolution, then of every width; the output last."""
+    """Return the last cut of every resolution, then of every width; the output last."""
     specs = stretcher.graph.specs()
     found: list[Cut] = []
     for cut, following in zip(stretcher.cuts, stretcher.cuts[1:], strict=False):
@@ -38,7 +38,7 @@ def stage_boundaries(stretcher: NetworkAnalysis) -> tuple[Cut, ...]:
 
 
 def resolution_boundaries(stretcher: NetworkAnalysis) -> tuple[Cut, ...]:
-    """The boundaries at which the number of pixels changes, and the output."""
+    """Return the boundaries at which the number of pixels changes, and the output."""
     specs = stretcher.graph.specs()
     found = stage_boundaries(stretcher)
     after = {
@@ -59,8 +59,8 @@ def two_branches(
     depths: tuple[float, float],
     width: float,
 ) -> CoveragePlan:
-    """Every stretch of one resolution as two branches where the rules allow it, else its stretches
-    of one width.
+    """Return every stretch of one resolution as two branches where the rules allow it, else its
+    stretches of one width.
     """
     request = TwoBranchRequest(stretcher, processors, depths, width)
     fine = [cut.name for cut in stage_boundaries(stretcher)]
@@ -90,6 +90,8 @@ def two_branches(
 
 @dataclass(frozen=True, slots=True)
 class TwoBranchAttempt:
+    """Lowered segment of two branches, or why it stayed sequential."""
+
     lowered: LoweredSegment
     """Branched, or sequential where there is a reason."""
     reason: str
@@ -128,7 +130,8 @@ class TwoBranchRequest:
             return TwoBranchAttempt(sequential, f"{start} -> {end}: {refusal}")
 
     def branches(self, plain: Segment, entry: TensorSpec, last: bool) -> tuple[Branch, ...]:
-        """Depths rounded up to what the stages allow, widths to the nearest that can be had.
+        """Return branches, depths rounded up to what the stages allow, widths to the nearest that
+        can be had.
 
         Raises BadPlan when no width is near.
         """

@@ -45,7 +45,7 @@ class InnerGroup:
 
 
 def round_channels(width: float, granule: int = CHANNEL_MULTIPLE) -> int:
-    """Nearest multiple, at least one.
+    """Round to the nearest multiple, at least one.
 
     One more where rounding lost over a tenth (`round8` of NN-Stretch).
     """
@@ -54,7 +54,7 @@ def round_channels(width: float, granule: int = CHANNEL_MULTIPLE) -> int:
 
 
 def wanted_width(full: int, ratio: float) -> int:
-    """A share of an original width on the granule; narrow ones are too few for that."""
+    """Return a share of an original width on the granule; narrow ones are too few for that."""
     return (
         round_channels(full * ratio) if full >= 2 * CHANNEL_MULTIPLE else max(1, ceil(full * ratio))
     )
@@ -70,7 +70,7 @@ class WidthTarget:
 
 
 def inner_groups(graph: Graph, channels: ChannelGroups, ends: set[int]) -> tuple[InnerGroup, ...]:
-    """Free groups that are neither the input's nor the output's, in execution order."""
+    """Return free groups that are neither the input's nor the output's, in execution order."""
     writers, readers = weighted_layers(graph, channels)
     found: dict[int, InnerGroup] = {}
     position = {node.name: i for i, node in enumerate(graph.nodes)}
@@ -108,7 +108,7 @@ def inner_groups(graph: Graph, channels: ChannelGroups, ends: set[int]) -> tuple
 def weighted_layers(
     graph: Graph, channels: ChannelGroups
 ) -> tuple[list[tuple[Node, set[int], set[int]]], list[tuple[Node, set[int], set[int]]]]:
-    """Layers with the roots of what they read and write."""
+    """Return layers with the roots of what they read and write."""
     rows: list[tuple[Node, set[int], set[int]]] = []
     for node in graph.nodes:
         if (
@@ -123,7 +123,7 @@ def weighted_layers(
 
 
 def channel_width(channels: ChannelGroups, graph: Graph, root: int) -> int:
-    """Channels of a group at the original size: what its first writer writes."""
+    """Return channels of a group at the original size: what its first writer writes."""
     for name in channels.weights_of.get(root, ()):
         return sum(
             p.size
@@ -141,7 +141,7 @@ def channel_width(channels: ChannelGroups, graph: Graph, root: int) -> int:
 def nearest_feasible_scale(
     channels: ChannelGroups, root: int, width: int, ratio: Fraction
 ) -> Fraction:
-    """The feasible scale nearest to `ratio`.
+    """Return the feasible scale nearest to `ratio`.
 
     Exact where every part stays whole, else on the granule.
     """
@@ -190,7 +190,7 @@ def output_dimension_of(
 def nearest_end(
     dim: Dim, channels: ChannelGroups, scales: Mapping[int, Fraction], width: int
 ) -> int:
-    """The width nearest to the one asked for that the end can have."""
+    """Return the width nearest to the one asked for that the end can have."""
     end = output_dimension_of(dim, channels, scales)
     steps_ = [size // channels.granularity[root] for root, size in end.free.items()]
     return int(end.settled) + (nearest_sum(steps_, width - end.settled) if steps_ else 0)
@@ -244,7 +244,7 @@ def scale_inner_groups(
     inner: float | None,
     leads_to: Callable[[int], WidthTarget],
 ) -> None:
-    """Scales of the interior groups; `inner` overrides the bottleneck or expansion factor.
+    """Return scales of the interior groups; `inner` overrides the bottleneck or expansion factor.
 
     `leads_to` tells where a node's work ends.
     """
@@ -279,7 +279,7 @@ def reference_width(
 
 
 def widest_part(channels: ChannelGroups, root: int) -> int:
-    """The largest stretch of any dimension that belongs to a group."""
+    """Return the largest stretch of any dimension that belongs to a group."""
     dims = [dim for shapes in channels.shapes.values() for shape in shapes for dim in shape]
     return max(part.size for dim in dims for part in dim if is_multiple(channels, part, root))
 

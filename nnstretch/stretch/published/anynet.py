@@ -128,7 +128,7 @@ FAMILIES = (
 
 
 def match_published_network(config: AnyNetConfig) -> PublishedNetwork:
-    """The network a configuration stretches, told by its block, stem, head and group width.
+    """Return the network a configuration stretches, told by its block, stem, head and group width.
 
     Raises BadPlan when no published network matches.
     """
@@ -156,7 +156,7 @@ def match_published_network(config: AnyNetConfig) -> PublishedNetwork:
 
 
 def check_config(config: AnyNetConfig, family: PublishedNetwork) -> None:
-    """Everything in which a configuration may contradict itself or its network.
+    """Check everything in which a configuration may contradict itself or its network.
 
     Raises BadPlan when one is there.
     """
@@ -210,7 +210,7 @@ def import_plan(
     batch: int = 1,
     image_size: int = 224,
 ) -> Plan:
-    """The plan on `family.model`; cut names as the captured network spells them."""
+    """Return the plan on `family.model`; cut names as the captured network spells them."""
     check_config(config, family)
     activation = None if config.activations[0] == family.activation else config.activations[0]
     stem_end = stretcher.cut(family.stem_end).name
@@ -256,7 +256,7 @@ def branch_of(
 def other_group_width(
     config: AnyNetConfig, family: PublishedNetwork, stage: int, i: int
 ) -> int | None:
-    """The group width where it is not the network's own.
+    """Return the group width where it is not the network's own.
 
     Refused where blocks have no groups to widen.
 

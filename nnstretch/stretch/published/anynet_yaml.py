@@ -73,7 +73,7 @@ class AnyNetConfig:
 
 
 def read_config(path: str | Path) -> AnyNetConfig:
-    """Raises UnknownName, BrokenFile or BadPlan that name the key."""
+    """Read a configuration. Raises UnknownName, BrokenFile or BadPlan that name the key."""
     path = Path(path)
     try:
         data = parse_yaml(path.read_text(encoding="utf-8"), f"configuration {path}")
@@ -218,7 +218,7 @@ class AnyNetReader:
         return DEVICES[str(value)]
 
     def branch_counts(self) -> list[int]:
-        """Branches of every stage: the longest list that any per-branch key has there.
+        """Return branches of every stage: the longest list that any per-branch key has there.
 
         Raises BadPlan when DEPTHS has no entry per stage.
         """
@@ -240,14 +240,14 @@ class AnyNetReader:
         ]
 
     def stages(self, key: str) -> list[Any] | None:
-        """Entries of every stage; None for one number that stands for all."""
+        """Return entries of every stage; None for one number that stands for all."""
         value = self.get(key, None)
         return value if isinstance(value, list) and value else None
 
     def per_branch(
         self, key: str, kind: type, counts: list[int], default: Any = None
     ) -> tuple[tuple[Any, ...], ...]:
-        """[stage][branch], from one number, a number per stage or a list per branch.
+        """Return [stage][branch], from one number, a number per stage or a list per branch.
 
         Raises BadPlan when the value has another number of stages.
         """
@@ -318,7 +318,7 @@ class AnyNetReader:
         return tuple(value)
 
     def activations(self) -> tuple[str, ...]:
-        """Per device; a mark such as `relu(default)` is read as its name."""
+        """Return the activation per device; a mark such as `relu(default)` is read as its name."""
         value = (
             self.get("ACTIVATION_FUN", None)
             or self.section("MODEL").get("ACTIVATION_FUN")

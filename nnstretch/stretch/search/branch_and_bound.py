@@ -104,7 +104,9 @@ class ExactSearch:
         )
 
     def run(self) -> ExactSearch:
-        """Raises nothing: without a plan within the bounds, `best` stays None."""
+        """Search the space; without a plan within the bounds, `best` stays None. Raises nothing:
+        without a plan within the bounds, `best` stays None.
+        """
         found = self.optimise_multipliers()
         for finest, plan in zip((None, *self.factors[2:]), (FIRST, PLAN, LAST), strict=True):
             points = [values.prices for values in found]
@@ -123,7 +125,9 @@ class ExactSearch:
         return self
 
     def search_labels(self, found: list[CostToGo], effort: BeamLimits, near: float) -> None:
-        """Labels with this much effort; what they forget bounds what may have been missed."""
+        """Search labels with this much effort; what they forget bounds what may have been
+        missed.
+        """
         near_us = self.bound_us + near * abs(self.bound_us)
         search = LabelSearch(
             self.space,
@@ -150,7 +154,7 @@ class ExactSearch:
         return float(values.at[0][0]) + values.prices.constant(self.bounds)
 
     def evaluate(self, prices: Multipliers, finest: float) -> CostToGo:
-        """Bounds at these prices.
+        """Return bounds at these prices.
 
         On the way, a plan that suggests itself, and lanes that can be forgotten.
         """
@@ -161,7 +165,7 @@ class ExactSearch:
         return values
 
     def optimise_multipliers(self) -> list[CostToGo]:
-        """Good prices, by cutting planes.
+        """Return good multipliers, by cutting planes.
 
         Every plan says how high the bound at other prices can be at most (Kelley, 1960).
         """
@@ -182,7 +186,7 @@ class ExactSearch:
         return sorted(self.known.values(), key=lambda v: -self.relaxed_total(v))[:VALUES]
 
     def scale(self) -> tuple[float, float]:
-        """The highest prices considered.
+        """Return the highest prices considered.
 
         Three times what a MAC costs when all processors work, and as much for the parameters.
         """
@@ -285,7 +289,7 @@ class ExactSearch:
     def local_search(
         self, found: list[CostToGo], effort: BeamLimits, shares: Sequence[float] = ABOVE
     ) -> None:
-        """A better plan over the lanes of the descents so far: they are few."""
+        """Improve the plan over the options of the descents so far: they are few."""
         near = self.promising_options(found) if len(found) > 1 else set()
         known = (self.used | near).intersection(*(v.lanes for v in found))
         if not self.bounds.any:
@@ -311,7 +315,7 @@ class ExactSearch:
                 return
 
     def promising_options(self, found: list[CostToGo]) -> set[int]:
-        """Lanes that lead to the least bounds when they are worst priced."""
+        """Return lanes that lead to the least bounds when they are worst priced."""
         every = [self.reduced_costs(values) for values in found]
         common = set.intersection(*(set(regrets) for regrets in every))
         worst = {
@@ -325,7 +329,7 @@ class ExactSearch:
     def best_combination(
         self, number: int, width: int, values: CostToGo
     ) -> tuple[int, tuple[int, ...], BranchCombinations] | None:
-        """The combination of one lane that leads on best."""
+        """Return the combination of one lane that leads on best."""
         lane = self.lanes[number]
         row = int(np.searchsorted(self.space.merged_widths(lane.i), width))
         bound = float(values.lanes[number][row])
@@ -354,8 +358,8 @@ class ExactSearch:
         return None
 
     def k_best(self, count: int) -> list[PlanPath]:
-        """The best plans that differ from those before in where they branch, on what, or how they
-        merge (Lawler, 1972).
+        """Return the best plans that differ from those before in where they branch, on what, or how
+        they merge (Lawler, 1972).
 
         Found with limited effort: good alternatives, not proven second and third.
         """
@@ -415,7 +419,7 @@ class ExactSearch:
         return None
 
     def prune_options(self, values: CostToGo) -> None:
-        """Lanes through which no plan can beat the best one."""
+        """Drop options through which no plan can beat the best one."""
         if self.best is not None:
             limit, regrets = (
                 self.best.latency_us - self.relaxed_total(values),
@@ -439,5 +443,5 @@ class ExactSearch:
 
 
 def plan_skeleton(path: PlanPath) -> tuple[int, ...]:
-    """Segments, teams and merges of a plan, whatever its depths and widths."""
+    """Return segments, teams and merges of a plan, whatever its depths and widths."""
     return tuple(number for number, _ in path.steps)

@@ -39,8 +39,8 @@ def candidate_combinations(
     slack_us: float,
     most: int,
 ) -> tuple[tuple[Array, ...] | None, float]:
-    """Options of every branch, as parallel arrays, whose bound on the reduced latency to the output
-    is below `room_us`.
+    """Return options of every branch, as parallel arrays, whose bound on the reduced latency to the
+    output is below `room_us`.
 
     Of more than `most`, those with the least bounds; the second value is the least bound of what
     was left out although it was below the room, infinite where nothing was. None where no
@@ -98,7 +98,7 @@ class BranchOptions:
 def branch_options(
     lane: SegmentOption, read: list[EntryBins], way: SegmentMultipliers, values: CostToGo
 ) -> list[BranchOptions]:
-    """Every option of every branch."""
+    """Return every option of every branch."""
     prices = values.prices
     per_mac, per_channel = (
         prices.per_mac + float(way.per_mac[0]),
@@ -126,8 +126,8 @@ def feasible_combinations(
     most: int,
     tail: float,
 ) -> tuple[tuple[Array, ...] | None, float]:
-    """Branch by branch, dropping what no choice of the others can save, and what another does
-    better in every way.
+    """Combine branch by branch, dropping what no choice of the others can save, and what another
+    does better in every way.
     """
     deadlines = raced.deadline_us[0]
     best = [reward[0, 0] for reward in raced.rewards]
@@ -195,7 +195,7 @@ def undominated_options(
 
 
 def meets_capacity(lane: SegmentOption, options: BranchOptions) -> Array:
-    """Combinations of all branches that have the MACs a segment must have."""
+    """Return combinations of all branches that have the MACs a segment must have."""
     limits, before = lane.space.limits, lane.original[1]
     if not lane.branched:
         return np.arange(len(options.us))
@@ -208,7 +208,9 @@ def meets_capacity(lane: SegmentOption, options: BranchOptions) -> Array:
 def bounded_pairs(
     deadlines: Array, ahead: Array, held: BranchOptions, more: BranchOptions, slack_us: float
 ) -> tuple[Array, Array, Array]:
-    """Pairs of what is held and one more option whose bound fits the room, a slice at a time."""
+    """Return pairs of what is held and one more option whose bound fits the room, a slice at a
+    time.
+    """
     found: list[tuple[Array, Array, Array]] = [
         (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0))
     ]
@@ -227,7 +229,8 @@ def bounded_pairs(
 
 
 def remaining_cost_by_deadline(deadlines: Array, others: list[Array], able: Array) -> Array:
-    """For every deadline: the least of later deadlines less what the other branches earn by them.
+    """Return for every deadline: the least of later deadlines less what the other branches earn by
+    them.
 
     Infinite behind the last.
     """

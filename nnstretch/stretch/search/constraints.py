@@ -69,6 +69,7 @@ class CostAmortised:
     alpha: float
 
     def __call__(self, trial: Trial) -> Violation | None:
+        """Return the first violation of a trial, None where it keeps the rule."""
         for segment in branched_segments(trial):
             limit_us = self.alpha * segment.original_us
             if segment.communication_us > limit_us:
@@ -89,6 +90,7 @@ class NoStragglers:
     beta: float
 
     def __call__(self, trial: Trial) -> Violation | None:
+        """Return the first violation of a trial, None where it keeps the rule."""
         for segment in branched_segments(trial):
             slowest = max(branch.latency_us for branch in segment.branches)
             if slowest > self.beta * segment.original_us:
@@ -110,6 +112,7 @@ class CapacityLimit:
     segment_macs: float
 
     def __call__(self, trial: Trial) -> Violation | None:
+        """Return the first violation of a trial, None where it keeps the rule."""
         for segment in branched_segments(trial):
             macs = [branch.macs for branch in segment.branches]
             if max(macs) < self.main_macs * segment.original_macs:
@@ -140,6 +143,7 @@ class MemoryLimit:
     soc: Soc
 
     def __call__(self, trial: Trial) -> Violation | None:
+        """Return the first violation of a trial, None where it keeps the rule."""
         held: dict[str, float] = {}
         for segment in trial.segments:
             for branch in segment.branches:

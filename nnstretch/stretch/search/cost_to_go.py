@@ -38,8 +38,8 @@ Small arrays stay in the cache, and their memory is used again at once.
 
 
 def multiplier_candidates(lane: SegmentOption, values: CostToGo) -> SegmentMultipliers:
-    """Candidates: a MAC of the segment worth up to one over the sum of rates, a channel what the
-    tail's lines say.
+    """Return candidates: a MAC of the segment worth up to one over the sum of rates, a channel what
+    the tail's lines say.
     """
     if not lane.branched:
         return SegmentMultipliers(np.zeros(1), np.zeros(1))
@@ -59,7 +59,9 @@ def cost_to_go(
     alive: Sequence[int] | None = None,
     finest: float = 1.05,
 ) -> CostToGo:
-    """Backwards from the output, over ranges of input widths that span a factor of `finest`."""
+    """Bound backwards from the output, over ranges of input widths that span a factor of
+    `finest`.
+    """
     values = CostToGo(prices)
     last = len(space.cuts) - 1
     by_start: dict[int, list[int]] = {}
@@ -91,7 +93,7 @@ def cost_to_go(
 def bound_option(
     number: int, lane: SegmentOption, values: CostToGo, starts: Array, full: int
 ) -> Array | None:
-    """The lane's bound over ranges: the ways that are best at a few of them, everywhere."""
+    """Bound an option over ranges by the multipliers that are best at a few of them."""
     ways = multiplier_candidates(lane, values)
     own = int(np.searchsorted(starts, full, side="right")) - 1
     near = np.array(sorted({own // 3, own, (2 * own + len(starts)) // 3, len(starts) - 1}))
@@ -130,7 +132,7 @@ def bound_option(
 
 
 def affine_minorants(widths: Array, values: Array, full: int) -> AffineMinorants:
-    """Lines nowhere above the values, each close to them around another width."""
+    """Return lines nowhere above the values, each close to them around another width."""
     finite = np.isfinite(values) & (widths != full)
     whole = float(values[np.searchsorted(widths, full)])
     if finite.sum() < 2:

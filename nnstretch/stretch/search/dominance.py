@@ -8,7 +8,7 @@ Array = np.ndarray
 
 
 def undominated(group: Array, latency_us: Array, resources: list[Array]) -> Array:
-    """Rows to which no other of their group is at least equal in everything."""
+    """Return rows to which no other of their group is at least equal in everything."""
     if not len(group):
         return np.zeros(0, dtype=np.int64)
     order = np.lexsort((*(-r for r in reversed(resources)), latency_us, group))
@@ -31,7 +31,7 @@ def record_highs(values: Array, first: Array) -> Array:
 
 
 def pareto_rows(values: Array, first: Array) -> Array:
-    """Rows that no earlier row of their group matches in every column."""
+    """Return rows that no earlier row of their group matches in every column."""
     keep: list[int] = []
     starts = np.flatnonzero(first).tolist()
     for low, high in zip(starts, [*starts[1:], len(values)], strict=True):

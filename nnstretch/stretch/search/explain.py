@@ -101,12 +101,12 @@ class Explanation:
 
 
 def format_amount(value: float, unit: str) -> str:
-    """`812 us`, `28.5 us`, `2.08e+08 MACs`."""
+    """Return `812 us`, `28.5 us`, `2.08e+08 MACs`."""
     return f"{round(value, 1):.10g} {unit}" if unit == "us" else f"{value:.4g} {unit}"
 
 
 def format_violation(violation: Violation) -> str:
-    """`cost_amortised needs 812 us, limit 640 us`.
+    """Return `cost_amortised needs 812 us, limit 640 us`.
 
     `capacity has 7e+05 MACs, limit at least 8e+05 MACs`.
     """
@@ -120,7 +120,7 @@ def format_violation(violation: Violation) -> str:
 
 
 def explain(space: SearchSpace, name: str) -> Explanation:
-    """Every segment that ends at a cut.
+    """Explain every segment that ends at a cut.
 
     Raises BadPlan, with the names that there are, for a cut the network lacks.
     """
@@ -172,7 +172,7 @@ def why_no_meeting(stretcher: NetworkAnalysis, cut: Cut) -> str:
 
 
 def blocking_meeting_point(stretcher: NetworkAnalysis, cut: Cut) -> str:
-    """The last meeting point behind a cut that keeps channels of it."""
+    """Return the last meeting point behind a cut that keeps channels of it."""
     whole = stretcher.whole_network
     free = {
         c.value: whole.roots(whole.shapes[c.value][0][whole.axis(c.value)]) - whole.pinned.keys()
@@ -187,7 +187,7 @@ def blocking_meeting_point(stretcher: NetworkAnalysis, cut: Cut) -> str:
 
 
 def block_ranges(stretcher: NetworkAnalysis) -> list[tuple[int, int]]:
-    """Node ranges of blocks.
+    """Return node ranges of blocks.
 
     Cuts strictly inside are no meeting points, unless another block ends there.
     """
@@ -213,7 +213,7 @@ def judge_option(lane: SegmentOption) -> SegmentVerdict:
 
 
 def admissible_latency(lane: SegmentOption, width_in: int) -> Options:
-    """Branches as they are, stragglers among them.
+    """Return branches as they are, stragglers among them.
 
     Infinite where a depth and a width do not go together.
     """
@@ -226,7 +226,7 @@ def admissible_latency(lane: SegmentOption, width_in: int) -> Options:
 
 
 def first_violation(lane: SegmentOption, width_in: int, options: Options) -> Violation | None:
-    """The first rule that leaves nothing, with the least that could be asked of it."""
+    """Return the first rule that leaves nothing, with the least that could be asked of it."""
     communication_us, slowest_us = (
         least_communication_us(lane, width_in),
         max(float(us.min()) for us, _, _ in options),

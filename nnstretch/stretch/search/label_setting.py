@@ -164,7 +164,7 @@ class LabelSearch:
         return found + [-of.params_held[:, k] for k in range(len(self.bounds.max_held))]
 
     def bound(self, i: int, width: Array, latency_us: Array, macs: Array, params: Array) -> Array:
-        """The best of the bounds under all prices."""
+        """Return the best of the bounds under all prices."""
         rows = np.searchsorted(self.space.merged_widths(i), width)
         found = [
             v.prices.reduced(latency_us, macs, params) + v.at[i][rows] + c
@@ -173,7 +173,7 @@ class LabelSearch:
         return np.asarray(np.maximum.reduce(found))
 
     def expand(self, i: int, labels: LabelSet, waiting: dict[int, list[LabelSet]]) -> None:
-        """Every lane from every width at which labels wait, the most promising first."""
+        """Extend from every width at which labels wait, the most promising options first."""
         if not len(labels):
             return
         labels = labels.take(np.argsort(labels.width, kind="stable"))
@@ -207,7 +207,9 @@ class LabelSearch:
     def admissible_combinations(
         self, number: int, width: int, reduced: list[Array]
     ) -> BranchCombinations | None:
-        """Combinations of one lane at one width that may still be part of a plan good enough."""
+        """Return combinations of one lane at one width that may still be part of a plan good
+        enough.
+        """
         lane = self.lanes[number]
         ahead = self.constants[0] + float(reduced[0].min())
         options, least = candidate_combinations(
@@ -257,7 +259,7 @@ class LabelSearch:
         return picks.take(order[:most]), values[order[:most]]
 
     def bound_after(self, values: CostToGo, j: int, picks: BranchCombinations) -> Array:
-        """Reduced latency of picks, and a bound on the rest."""
+        """Return the reduced latency of combinations, and a bound on what follows."""
         reduced = values.prices.reduced(picks.latency_us, picks.macs, picks.params)
         if j == len(self.space.cuts) - 1:
             return reduced

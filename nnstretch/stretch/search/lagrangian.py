@@ -44,7 +44,9 @@ class NetworkLimits:
         )
 
     def keeps(self, macs: Array, params: Array, held: Array) -> Array:
-        """`held` is over (plan, processor with a memory limit)."""
+        """Return which plans keep the limits; `held` is over (plan, processor with a memory
+        limit).
+        """
         return (
             (macs >= self.min_macs)
             & (macs <= self.max_macs)
@@ -221,7 +223,7 @@ def deadline_costs(
     prices: Multipliers,
     sides: Sequence[BranchTable] | None = None,
 ) -> DeadlineTable:
-    """For every deadline, what branches cost that all keep it.
+    """Return for every deadline what branches cost that all keep it.
 
     Of `sides` with fewer options than the lane's, no bound.
     """
@@ -294,7 +296,7 @@ def segment_bound(
     values: CostToGo,
     sides: Sequence[BranchTable] | None = None,
 ) -> Array:
-    """A bound on the reduced latency from the lane's start to the output.
+    """Return a bound on the reduced latency from the lane's start to the output.
 
     Over (way to relax, range of widths).
     """
@@ -315,7 +317,7 @@ def segment_bound(
 def tightest_bound(
     lane: SegmentOption, least: Array, ways: SegmentMultipliers, values: CostToGo
 ) -> Array:
-    """The best bound over all ways, over ranges of widths."""
+    """Return the tightest lower bound over all multipliers, over ranges of widths."""
     if lane.j == len(lane.space.cuts) - 1 or not lane.branched or lane.merge == "project":
         return np.asarray(least.max(axis=0))
     return values.tails[lane.j].merged_width_cost(ways.per_channel, least)

@@ -31,9 +31,8 @@ Progress = Callable[[str, int, int], None]
 class SearchFunction(Protocol):
     """One search with everything settled but these. Raises NoPlan."""
 
-    def __call__(
-        self, settings: Mapping[str, float], progress: Progress | None
-    ) -> SearchResult: ...
+    def __call__(self, settings: Mapping[str, float], progress: Progress | None) -> SearchResult:
+        """Search under these settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +95,9 @@ def trace_front(
     steps: int = STEPS,
     progress: Progress | None = None,
 ) -> ParetoFront:
-    """One search a step, from little work to much. An interrupt ends it with the points so far."""
+    """Trace a front, one search a step, from little work to much. An interrupt ends it with the
+    points so far.
+    """
     points: list[ParetoPoint] = []
     without: list[float] = []
     for number, share in enumerate(limit_ratios(steps), 1):
@@ -115,7 +116,7 @@ def trace_front(
 
 
 def undominated_points(points: Sequence[ParetoPoint], measure: str) -> tuple[ParetoPoint, ...]:
-    """Points than which no other is at least as fast with at least as much work.
+    """Return points than which no other is at least as fast with at least as much work.
 
     Of equals, the first.
     """
@@ -127,7 +128,7 @@ def undominated_points(points: Sequence[ParetoPoint], measure: str) -> tuple[Par
 
 
 def weight_bytes(trial: Trial, element_bytes: int) -> dict[str, int]:
-    """Bytes of weights that each processor holds: those of its branches."""
+    """Return bytes of weights that each processor holds: those of its branches."""
     held: dict[str, int] = {}
     for segment in trial.segments:
         for branch in segment.branches:
@@ -136,7 +137,7 @@ def weight_bytes(trial: Trial, element_bytes: int) -> dict[str, int]:
 
 
 def energy_mj(trial: Trial, soc: Soc) -> float | None:
-    """Millijoules that computing takes, above the idle chip.
+    """Estimate the energy that computing takes above the idle chip, mJ.
 
     None where the power of a processor in use is not known.
     """
@@ -153,7 +154,7 @@ def energy_mj(trial: Trial, soc: Soc) -> float | None:
 def sensitivity(
     ask: SearchFunction, progress: Progress | None = None
 ) -> tuple[tuple[SensitivityRow, ...], bool]:
-    """The best plan under every pair of limits, and whether somebody interrupted it."""
+    """Return the best plan under every pair of limits, and whether somebody interrupted it."""
     rows: list[SensitivityRow] = []
     pairs = list(product(ALPHAS, BETAS))
     for number, (alpha, beta) in enumerate(pairs, 1):

@@ -94,8 +94,8 @@ def search(
     fallback: str | None = None,
     merges: Sequence[str] = ("concat", "project"),
 ) -> SearchResult:
-    """The fastest plan of a network on a chip, proven, and `top` - 1 others that differ from it in
-    where or on what they branch.
+    """Search the fastest plan of a network on a chip, proven, and `top` - 1 others that differ from
+    it in where or on what they branch.
 
     `min_macs`, `max_macs`, `min_params` are absolute counts. An interrupt (KeyboardInterrupt) ends
     the search with the best plan so far. Raises NoPlan where no plan satisfies the bounds,
@@ -194,7 +194,7 @@ def search_within_memory(
     bounds: NetworkLimits,
     progress: Progress | None,
 ) -> tuple[ExactSearch, bool]:
-    """Proven, with weights that fit.
+    """Search for proven plans with weights that fit into memory.
 
     Memory seldom binds, so it is looked at only where the best plan without would not fit.
     """
@@ -213,7 +213,7 @@ def search_within_memory(
 def original_as_fallback(
     space: SearchSpace, originals: Mapping[str, Trial], bounds: NetworkLimits
 ) -> list[Plan]:
-    """The original on its fastest processor, where it keeps to the bounds.
+    """Return the original on its fastest processor, where it keeps to the bounds.
 
     What an early interrupt leaves.
     """
@@ -229,7 +229,7 @@ def original_as_fallback(
 
 
 def max_params_held(space: SearchSpace) -> tuple[float, ...]:
-    """Parameters that processors with a memory limit can hold."""
+    """Return parameters that processors with a memory limit can hold."""
     soc = space.pricer.soc
     return tuple((soc.processor(p).memory_bytes or 0) / soc.element_bytes for p in space.limited)
 
@@ -281,7 +281,9 @@ def check_covered(
 
 
 def plan_from_path(space: SearchSpace, every: Sequence[SegmentOption], path: PlanPath) -> Plan:
-    """The plan behind a path; neighbouring segments alone on one processor are one segment."""
+    """Return the plan behind a path; neighbouring segments alone on one processor are one
+    segment.
+    """
     graph = space.stretcher.graph
     segments: list[Segment] = []
     for number, options in path.steps:
@@ -309,7 +311,8 @@ def score_plan(
 
 
 def plan_error_us(trial: Trial) -> float:
-    """Errors of one predictor lean one way, so those of segments add up.
+    """Return the error of a plan, us: errors of one predictor lean one way, so those of segments
+    add up.
 
     Of branches, the slowest counts.
     """

@@ -59,12 +59,12 @@ class SearchSpace:
 
     @cached_property
     def cuts(self) -> tuple[Cut, ...]:
-        """The input, every cut that ends a block, and the output."""
+        """Return the input, every cut that ends a block, and the output."""
         return (Cut(INPUT, self.stretcher.graph.inputs[0].name, -1), *self.stretcher.block_ends)
 
     @cached_property
     def limited(self) -> tuple[str, ...]:
-        """Processors with a memory limit."""
+        """Return processors with a memory limit."""
         return tuple(
             p for p in self.processors if self.pricer.soc.processor(p).memory_bytes is not None
         )
@@ -88,7 +88,9 @@ class SearchSpace:
 
     @cached_property
     def channel_multiple(self) -> int:
-        """Runtimes that work on blocks of channels want whole blocks."""
+        """Return the channel multiple; runtimes that work on blocks of channels want whole
+        blocks.
+        """
         blocks = [
             rules.blocked.block
             for p in self.processors
@@ -109,14 +111,16 @@ class SearchSpace:
         return self.stretcher.feasible_widths(self.cuts[k])
 
     def original_width(self, k: int) -> int:
-        """Channels at a cut in the original network."""
+        """Return channels at a cut in the original network."""
         if k == 0:
             piece = self.stretcher.section(self.cuts[0], self.cuts[1], None)
             return piece.width_in
         return self.feasible_widths(k).full
 
     def unit(self, k: int) -> UnitCostModel:
-        """Between cut k and the next; units of equal structure share their tables."""
+        """Return the unit between cut k and the next; units of equal structure share their
+        tables.
+        """
         if k not in self.units:
             start, end, graph = self.cuts[k], self.cuts[k + 1], self.stretcher.graph
             nodes = graph.nodes[start.position + 1 : end.position + 1]
@@ -146,7 +150,7 @@ class SearchSpace:
         return found
 
     def inner_width(self, k: int, j: int) -> Array:
-        """Width at cut k of every branch that ends at cut j.
+        """Return width at cut k of every branch that ends at cut j.
 
         Its share on the granule, or the end's own where both are the same channels.
         """
@@ -203,8 +207,8 @@ class SearchSpace:
 
     @cached_property
     def blocks(self) -> list[CostArrays]:
-        """For every unit: its cost inside the branches that pass it, in the order of their ends and
-        widths.
+        """Return for every unit its cost inside the branches that pass it, in the order of their
+        ends and widths.
         """
         found: list[CostArrays] = []
         for k in range(len(self.cuts) - 1):
@@ -223,7 +227,7 @@ class SearchSpace:
         return found
 
     def block(self, k: int, j: int) -> tuple[list[Array], Array, Array]:
-        """Unit k inside branches that end at cut j.
+        """Return unit k inside branches that end at cut j.
 
         Microseconds on each processor, MACs, parameters; over their widths.
         """
@@ -279,7 +283,7 @@ class SearchSpace:
         return self.rests[i, j]
 
     def kept_units(self, i: int, j: int, depth: int, inner: list[int]) -> list[bool]:
-        """Which units behind the first a branch of this depth keeps."""
+        """Return which units behind the first a branch of this depth keeps."""
         stages = local_stages(self.stretcher.stages, self.cuts[i], self.cuts[j])
         gone: set[int] = set()
         if stages and any(stage.repeats for stage in stages):
@@ -303,7 +307,7 @@ class SearchSpace:
     def binned_head_costs(
         self, i: int, processor: str, starts: Array, plain: bool
     ) -> tuple[Array, Array, Array]:
-        """A front over ranges of input widths.
+        """Return a front over ranges of input widths.
 
         The least microseconds, the most MACs and parameters.
 
@@ -329,7 +333,7 @@ class SearchSpace:
         return self._ranged[key]
 
     def merged_widths(self, i: int) -> Array:
-        """Every width in which branches can meet at a cut."""
+        """Return every width in which branches can meet at a cut."""
         if i == 0:
             return np.array([self.original_width(0)])
         if i not in self._entries:
@@ -378,7 +382,7 @@ class SearchSpace:
         return self._closed[j, share]
 
     def original(self, i: int, j: int) -> tuple[dict[str, float], int]:
-        """The original layers between two cuts: microseconds on each processor, and MACs."""
+        """Return the original layers between two cuts: microseconds on each processor, and MACs."""
         if (i, j) in self._originals:
             return self._originals[i, j]
         us, macs = dict.fromkeys(self.processors, 0.0), 0
@@ -400,7 +404,7 @@ class SearchSpace:
         return spec.elements / self.original_width(k) * self.pricer.soc.element_bytes
 
     def processor_sets(self) -> list[tuple[str, ...]]:
-        """Every set of processors that branches can run on."""
+        """Return every set of processors that branches can run on."""
         return [
             team
             for size in range(2, len(self.processors) + 1)

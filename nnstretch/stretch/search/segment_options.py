@@ -35,7 +35,7 @@ class BranchTable:
     """Column of its first unit in the front."""
 
     def subsample(self, most: int) -> BranchTable:
-        """About `most` of the options, evenly spread; few are left as they are."""
+        """Return about `most` of the options, evenly spread; few are left as they are."""
         step = max(1, len(self.us) // most)
         return (
             self
@@ -120,7 +120,7 @@ class SegmentOption:
 
     @cached_property
     def original(self) -> tuple[float, int]:
-        """The original segment on the fastest of all processors, and its MACs."""
+        """Return the original segment on the fastest of all processors, and its MACs."""
         us, macs = self.space.original(self.i, self.j)
         return min(us.values()), macs
 
@@ -136,7 +136,7 @@ class SegmentOption:
 
     @cached_property
     def branch_tables(self) -> list[BranchTable]:
-        """One for every branch; arrays are flat over (depth, width)."""
+        """Return a table for every branch; arrays are flat over (depth, width)."""
         return [self.branch_table(b, p) for b, p in enumerate(self.team)]
 
     def branch_table(self, b: int, processor: str) -> BranchTable:
@@ -177,7 +177,9 @@ class SegmentOption:
         )
 
     def entry_costs(self, width_in: int) -> list[EntryCost] | None:
-        """First units on a tensor of this width; None where none can start from it."""
+        """Return the costs of first units on a tensor of this width; None where none can start from
+        it.
+        """
         if self.merge == "project":
             if width_in != self.space.original_width(self.i):
                 return None
@@ -195,7 +197,7 @@ class SegmentOption:
         ]
 
     def branch_totals(self, width_in: int) -> list[tuple[Array, Array, Array]] | None:
-        """For every branch: latency, MACs and parameters of all its options.
+        """Return for every branch latency, MACs and parameters of all its options.
 
         Infinite where it would straggle.
         """
@@ -215,7 +217,7 @@ class SegmentOption:
     def admissible_combinations(
         self, width_in: int, found: list[tuple[Array, Array, Array]], options: tuple[Array, ...]
     ) -> BranchCombinations:
-        """Combinations that no constraint refuses, priced."""
+        """Return combinations that no constraint refuses, priced."""
         us = [branch[0][o] for branch, o in zip(found, options, strict=True)]
         macs = [branch[1][o] for branch, o in zip(found, options, strict=True)]
         each = {p: branch[2][o] for p, branch, o in zip(self.team, found, options, strict=True)}
@@ -246,7 +248,7 @@ class SegmentOption:
         return picks if keep.all() else picks.take(np.flatnonzero(keep))
 
     def all_combinations(self, width_in: int) -> BranchCombinations | None:
-        """Every admissible combination; for small spaces."""
+        """Return every admissible combination; for small spaces."""
         found = self.branch_totals(width_in)
         if found is None:
             return None
@@ -265,7 +267,7 @@ class SegmentOption:
 
 
 def segment_options(space: SearchSpace) -> Iterator[SegmentOption]:
-    """All of a space: single processors everywhere.
+    """Yield all segment options of a space: single processors everywhere.
 
     Teams where there is weighted work and channels may differ afterwards.
     """

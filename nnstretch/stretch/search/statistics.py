@@ -16,7 +16,9 @@ RULES = ("cost_amortised", "no_stragglers", "main_branch", "capacity")
 
 
 def log10_size(space: SearchSpace) -> float:
-    """Plans in the space, constraints apart: products over all ways to place meeting points."""
+    """Return plans in the space, constraints apart: products over all ways to place meeting
+    points.
+    """
     last, alone = len(space.cuts) - 1, len(space.processors)
     ways = [1] + [0] * last
     for j in range(1, last + 1):
@@ -32,8 +34,8 @@ def log10_size(space: SearchSpace) -> float:
 
 
 def least_macs(space: SearchSpace, lanes: Sequence[SegmentOption]) -> float:
-    """No plan has fewer: every segment by itself, whatever width it reads and however long its
-    branches take.
+    """Return the least MACs of a plan: every segment by itself, whatever width it reads and however
+    long its branches take.
     """
     reach = {0: 0.0}
     for lane in sorted(lanes, key=lambda lane: lane.i):
@@ -74,7 +76,7 @@ def refusals(space: SearchSpace, known: Sequence[SegmentOption] = ()) -> dict[st
 
 
 def first_refusal(lane: SegmentOption, width_in: int) -> tuple[str, int]:
-    """The rule that leaves nothing of a lane, if one does, and how many of its branches
+    """Return the rule that leaves nothing of a lane, if one does, and how many of its branches
     straggle.
     """
     found = lane.branch_totals(width_in)

@@ -49,7 +49,7 @@ class BranchedSegment(nn.Module):
 
 
 def drop_branches(outputs: list[torch.Tensor], p: float) -> list[torch.Tensor]:
-    """Outputs of branches [batch, ...], each zeroed with probability `p`, the survivors scaled so
+    """Zero the outputs of branches [batch, ...] with probability `p` each, the survivors scaled so
     that the expectation stays.
 
     Every sample draws for itself: gradients are less noisy than with one draw for the batch, and
@@ -112,7 +112,7 @@ class StretchedNetwork(nn.Module):
 
 
 def stretch(module: nn.Module, plan: Plan, inherit: bool = True) -> StretchedNetwork:
-    """The network a plan describes, in training mode.
+    """Build the network a plan describes, in training mode.
 
     With `inherit`, it starts from the weights of `module` (rule: stretch/inherit.py); otherwise
     from PyTorch's own initialisation. Raises BadPlan where plan and network disagree, CannotCapture
@@ -125,7 +125,7 @@ def stretch(module: nn.Module, plan: Plan, inherit: bool = True) -> StretchedNet
 def build_module(
     lowered: LoweredNetwork, weights: Mapping[str, torch.Tensor] | None = None
 ) -> StretchedNetwork:
-    """The network of a lowered plan, in training mode.
+    """Build the network of a lowered plan, in training mode.
 
     It inherits from `weights`, the original's, where they are given.
     """

@@ -36,7 +36,7 @@ class MeetingPoint:
 
 
 def segments_with_ends(network: StretchedNetwork) -> Iterator[tuple[str, BranchedSegment]]:
-    """Every segment with the cut at its end, branched or not."""
+    """Yield every segment with the cut at its end, branched or not."""
     for planned, segment in zip(network.plan.segments, network.segments, strict=True):
         assert isinstance(segment, BranchedSegment)
         yield planned.end, segment
@@ -52,15 +52,15 @@ def meeting_points(network: StretchedNetwork) -> tuple[MeetingPoint, ...]:
 
 
 def meeting_names(network: StretchedNetwork) -> tuple[str, ...]:
-    """Cuts at which branches met, in order of depth."""
+    """Return cuts at which branches met, in order of depth."""
     return tuple(point.name for point in meeting_points(network))
 
 
 def with_features(
     network: StretchedNetwork, images: torch.Tensor
 ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
-    """Scores, and the merged tensor at every meeting point, of one pass in the network's
-    own mode.
+    """Return scores, and the merged tensor at every meeting point, of one pass in the network's own
+    mode.
     """
     features: list[torch.Tensor] = []
     x = images
@@ -80,7 +80,9 @@ class FeatureTeacher:
     """
 
     def __init__(self, original: nn.Module, network: StretchedNetwork) -> None:
-        """Raises BadInput where the network was not stretched from such an original."""
+        """Pair a network with its original. Raises BadInput where it was not stretched from such an
+        original.
+        """
         self.original = original
         self.model = network.plan.model
         self.branched = tuple(len(segment.branches) > 1 for segment in network.lowered.segments)
@@ -148,8 +150,8 @@ class FeatureTeacher:
 
     @torch.no_grad()
     def __call__(self, images: torch.Tensor) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
-        """Scores, and the original's tensor at every meeting point, as in evaluation mode and
-        without gradients.
+        """Return scores, and the original's tensor at every meeting point, as in evaluation mode
+        and without gradients.
         """
         self.bind(images.device)
         features: list[torch.Tensor] = []
@@ -178,7 +180,7 @@ def set_tensor(holder: nn.Module, leaf: str, tensor: torch.Tensor | None) -> Non
 def feature_loss(
     student: Sequence[torch.Tensor], teacher: Sequence[torch.Tensor], points: Sequence[MeetingPoint]
 ) -> torch.Tensor:
-    """Mean over meeting points of `feature_error`.
+    """Return the mean over meeting points of `feature_error`.
 
     0 is the original's features, 1 is as bad as their mean. 0 without meeting points.
     """
@@ -192,8 +194,8 @@ def feature_loss(
 def feature_error(
     student: torch.Tensor, teacher: torch.Tensor, stands_for: torch.Tensor, axis: int
 ) -> torch.Tensor:
-    """Mean over channels of the squared difference over the variance of the original's channel in
-    this batch.
+    """Return mean over channels of the squared difference over the variance of the original's
+    channel in this batch.
 
     `student` is [batch, ..., channels at `axis`, ...], `teacher` likewise with the original's
     width. Computed in float32.
@@ -208,7 +210,7 @@ def feature_error(
 
 
 def flatten_per_channel(x: torch.Tensor, axis: int) -> torch.Tensor:
-    """[samples and positions, channels] in float32."""
+    """Return [samples and positions, channels] in float32."""
     return x.float().movedim(axis, -1).flatten(0, -2)
 
 

@@ -69,7 +69,7 @@ class BranchTail:
         return self.places[-1]
 
     def value_before(self, behind: tuple[str, ...]) -> str | None:
-        """The value that exactly these follow; None where others do."""
+        """Return the value that exactly these follow; None where others do."""
         return self.places[len(behind)] if self.behind[: len(behind)] == behind else None
 
 
@@ -99,7 +99,9 @@ def record_values(
 
 
 def branch_tail(module: fx.GraphModule) -> BranchTail:
-    """Without terms where the end is nothing that can be folded into."""
+    """Return the tail of a branch, without terms where the end is nothing that can be folded
+    into.
+    """
     node = next(n for n in module.graph.nodes if n.op == "output").args[0]
     assert isinstance(node, fx.Node)
     behind: list[str] = []
@@ -126,7 +128,9 @@ def layer_kind(node: fx.Node, module: fx.GraphModule) -> str:
 
 
 def terms_at(node: fx.Node, module: fx.GraphModule) -> Iterator[Term]:
-    """Layers whose outputs add up to a value; other summands, such as shortcuts, are left alone."""
+    """Yield layers whose outputs add up to a value; other summands, such as shortcuts, are left
+    alone.
+    """
     if layer_kind(node, module) in SUMS and len(node.all_input_nodes) == 2 and not node.kwargs:
         for summand in node.all_input_nodes:
             if len(summand.users) == 1:
@@ -159,7 +163,9 @@ def term_at(node: fx.Node, module: fx.GraphModule) -> Term | None:
 
 
 def is_full_layer(layer: nn.Module) -> nn.Conv2d | nn.Linear | None:
-    """The layer, if every output channel reads every input channel and the fit is not too large."""
+    """Return the layer, if every output channel reads every input channel and the fit is not too
+    large.
+    """
     if isinstance(layer, nn.Linear):
         return layer if layer.in_features <= MOST_READ else None
     if (
@@ -173,7 +179,9 @@ def is_full_layer(layer: nn.Module) -> nn.Conv2d | nn.Linear | None:
 
 
 def input_rows(term: Term, x: torch.Tensor) -> torch.Tensor:
-    """[samples and positions, inputs of one output channel] of a layer that may be fitted whole."""
+    """Return [samples and positions, inputs of one output channel] of a layer that may be fitted
+    whole.
+    """
     layer = term.layer
     if isinstance(layer, nn.Linear):
         return x.float().flatten(0, -2)

@@ -29,7 +29,7 @@ Index = torch.Tensor
 
 
 def inherited(stretched: LoweredNetwork, weights: Weights) -> list[list[dict[str, torch.Tensor]]]:
-    """Per segment and branch.
+    """Return the inherited weights per segment and branch.
 
     A starting value for every weight that has an ancestor or is a selection.
     """
@@ -111,8 +111,8 @@ class BranchWeights:
         )
 
     def best_inputs(self, count: int) -> Index:
-        """Behind an adapter: the channels the merged tensor offers, most important first,
-        then any.
+        """Return the inputs of an adapter: the channels the merged tensor offers, most important
+        first, then any.
         """
         offered = sorted(set(self.incoming.tolist()))
         full = sum(p.size for p in self.entry)
@@ -125,7 +125,7 @@ class BranchWeights:
         return size_at(dim, self.channels, self.branch.scales)
 
     def original_positions(self, dim: Dim) -> Index:
-        """Original position of every new position along a dimension."""
+        """Return original position of every new position along a dimension."""
         found: list[Index] = []
         at = 0
         for part in dim:
@@ -149,7 +149,7 @@ class BranchWeights:
         return torch.arange(new) % old
 
     def kept_channels(self, root: int) -> Index:
-        """The channels a group keeps, most important, in original order."""
+        """Return the channels a group keeps, most important, in original order."""
         if root not in self.kept:
             width = channel_width(self.channels, self.branch.piece.graph, root)
             count = int(width * self.branch.scales.get(root, 1))
@@ -203,7 +203,7 @@ class BranchWeights:
         return torch.tensor(mine, dtype=torch.long)
 
     def starting_values(self) -> dict[str, torch.Tensor]:
-        """Starting values of the branch's weights."""
+        """Return starting values of the branch's weights."""
         found: dict[str, torch.Tensor] = {}
         for weight in self.branch.graph.weights:
             ancestor = self.weights.get(original_weight(weight.name))
@@ -227,7 +227,7 @@ class BranchWeights:
         return fit_group_width(tensor, shape)
 
     def adapter_values(self) -> dict[str, torch.Tensor]:
-        """Adapters as matrices of zeros and ones."""
+        """Return adapters as matrices of zeros and ones."""
         found: dict[str, torch.Tensor] = {}
         shapes = {w.name: w.spec.shape for w in self.branch.graph.weights}
         junctions = {f"{ADAPTER_PREFIX}{j.node}": j for j in self.channels.junctions}
@@ -269,7 +269,7 @@ class BranchWeights:
         return self.original_positions(self.end)
 
     def output_channels(self) -> Index:
-        """Original channel of everything handed to the meeting point."""
+        """Return original channel of everything handed to the meeting point."""
         if self.slice_start is None:
             return self.end_index()
         width = self.branch.branch.width_out or 0
@@ -289,7 +289,7 @@ class BranchWeights:
 
 
 def divide_repeated_columns(tensor: torch.Tensor, index: Index) -> torch.Tensor:
-    """Columns that stand for one original channel share its weight."""
+    """Divide columns that stand for one original channel among them."""
     if len(index) != tensor.shape[1]:
         return tensor
     count = torch.bincount(index)[index].to(tensor.dtype)
@@ -297,13 +297,15 @@ def divide_repeated_columns(tensor: torch.Tensor, index: Index) -> torch.Tensor:
 
 
 def selection_matrix(target: Index, source: Index) -> torch.Tensor:
-    """[target, source]: one where both stand for the same original channel, shared among copies."""
+    """Return [target, source]: one where both stand for the same original channel, shared among
+    copies.
+    """
     same = (target[:, None] == source[None, :]).float()
     return same / same.sum(1, keepdim=True).clamp_min(1)
 
 
 def fit_group_width(tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-    """Another group width leaves the second dimension of another size: repeat or cut it."""
+    """Fit a weight to another group width: repeat or cut its second dimension."""
     for axis, size in enumerate(shape):
         if tensor.shape[axis] != size:
             tensor = tensor.index_select(axis, torch.arange(size) % tensor.shape[axis])

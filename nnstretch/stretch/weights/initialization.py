@@ -73,7 +73,7 @@ def zero_residuals(module: nn.Module, example: torch.Tensor) -> tuple[str, ...]:
 
 
 def last_scales(graph: Graph) -> tuple[str, ...]:
-    """Weights of the norms that end the residual paths, in order of depth.
+    """Return weights of the norms that end the residual paths, in order of depth.
 
     A residual path is the longer of two ways into a sum. It must end in a batch or group norm, with
     nothing behind it that would make something of a zero, and nobody else may read it. The shorter
@@ -119,7 +119,7 @@ class ResidualPaths:
         )
 
     def last_scale_of_sum(self, node: Node) -> str:
-        """The scale that ends the residual path into a sum; empty where there is none."""
+        """Return the scale that ends the residual path into a sum; empty where there is none."""
         terms = {argument.name for argument in node.args[:2] if isinstance(argument, ValueRef)}
         if (
             not is_sum(node)

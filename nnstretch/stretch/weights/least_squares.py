@@ -92,7 +92,7 @@ class RidgeFit:
 
     @torch.no_grad()
     def apply(self, ridge: float) -> None:
-        """`ridge` is a share of the mean power of what is read.
+        """Fit the layer and fold it in; `ridge` is a share of the mean power of what is read.
 
         The larger, the nearer to the weights as they were.
         """

@@ -14,7 +14,7 @@ from nnstretch.errors import BadInput
 
 
 def norms_with_statistics(module: nn.Module) -> list[_BatchNorm]:
-    """Batch norms with running statistics."""
+    """Return batch norms with running statistics."""
     return [
         m
         for m in module.modules()
@@ -56,7 +56,7 @@ def precise_bn(module: nn.Module, batches: Iterable[torch.Tensor]) -> None:
 
 @contextmanager
 def batch_statistics_only(norms: list[_BatchNorm]) -> Iterator[None]:
-    """Norms that take every batch's own statistics and remember only the last.
+    """Let norms take every batch's own statistics and remember only the last.
 
     On an error the old statistics come back.
     """

@@ -163,7 +163,7 @@ class SegmentFit:
     truth: Batches
 
     def reconstruct_segment(self) -> tuple[str, ...]:
-        """Improve the segment in place; what was done in each branch."""
+        """Improve the segment in place; return what was done in each branch."""
         start, none = saved_state(self.meeting), (AS_IT_WAS,) * len(self.meeting.branches)
         tries = [(self.judged_error(), none, start)]
         if tries[0][0] < RIGHT:
@@ -227,7 +227,7 @@ class SegmentFit:
     def draw_samples(
         self, branch: fx.GraphModule, tail: BranchTail, place: str, channels: torch.Tensor
     ) -> LayerSamples | None:
-        """Rows at positions drawn alike in every fit.
+        """Draw rows at positions drawn alike in every fit.
 
         None where branch and original have other shapes before their ends.
         """

@@ -88,7 +88,7 @@ class CapacityBounds:
 def branch_shapes(
     depths: Iterable[float] = DEFAULT_DEPTHS, widths: Iterable[float] = DEFAULT_WIDTHS
 ) -> tuple[BranchShape, ...]:
-    """The grid of second branches, two shallow, two narrow, and the published mixture.
+    """Return the grid of second branches, two shallow, two narrow, and the published mixture.
 
     Largest shares first.
 
@@ -119,7 +119,9 @@ def branch_shapes(
 
 
 def check_shares(shares: Iterable[float], name: str) -> tuple[float, ...]:
-    """Largest first, each once. Raises BadInput when a share is out of range, or none is named."""
+    """Return shares largest first, each once. Raises BadInput when a share is out of range, or none
+    is named.
+    """
     found = tuple(sorted(set(shares), reverse=True))
     for share in found:
         if not 0 < share <= 1:
@@ -132,7 +134,7 @@ def check_shares(shares: Iterable[float], name: str) -> tuple[float, ...]:
 
 
 def seed_deviation(accuracies: Sequence[float]) -> float:
-    """Standard deviation over seeds (of the sample); 0 where one seed cannot show any."""
+    """Return standard deviation over seeds (of the sample); 0 where one seed cannot show any."""
     return stdev(accuracies) if len(accuracies) > 1 else 0.0
 
 
@@ -155,7 +157,7 @@ def is_within_margin(accuracy: float, original: float, allowed: float) -> bool:
 
 
 def lower_bounds(points: Sequence[CapacityPoint]) -> CapacityBounds:
-    """The widest region `depth >= D and width >= W` in which no variant fails.
+    """Return the widest region `depth >= D and width >= W` in which no variant fails.
 
     Search applies both bounds to every branch, so they are chosen together. Among regions without a
     failure the one with the most variants is taken, then the largest, then the one of wider

@@ -151,7 +151,7 @@ def run_capacity_study(
 
 
 def capture_original(wanted: CapacityRequest) -> CapturedNetwork:
-    """The original at the recipe's image size, with the weights to start from."""
+    """Capture the original at the recipe's image size, with the weights to start from."""
     import torch
 
     from nnstretch.capture import load_model, trace
@@ -239,7 +239,9 @@ def train_candidate(
 def make_candidate_module(
     one: CapacityCandidate, seed: int, start: CapturedNetwork | None
 ) -> nn.Module:
-    """The network, from weights or from the random initialisation that belongs to the seed."""
+    """Return the network, from weights or from the random initialisation that belongs to the
+    seed.
+    """
     import torch
 
     from nnstretch.stretch.weights.branched_module import build_module
@@ -255,7 +257,7 @@ def summarize_trainings(
     journal: CapacityJournal,
     reused: int,
 ) -> CapacityResult:
-    """Rows, margin and bounds from what the journal holds."""
+    """Return rows, margin and bounds from what the journal holds."""
     seeds = training_seeds(wanted)
     first, *others = [
         make_capacity_row(one, [journal.trainings[one.key, seed] for seed in seeds])

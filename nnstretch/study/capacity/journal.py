@@ -60,7 +60,7 @@ class CapacityJournal:
 
 
 def open_journal(folder: Path, head: dict[str, Any]) -> CapacityJournal:
-    """The journal of a folder; a new one, with `head` as its first line, where there is none.
+    """Open the journal of a folder; a new one, with `head` as its first line, where there is none.
 
     Raises BadInput that names the setting in which the kept study differs, BrokenFile for a file
     that is no journal.
@@ -86,7 +86,8 @@ def open_journal(folder: Path, head: dict[str, Any]) -> CapacityJournal:
 
 
 def check_same_settings(before: dict[str, Any], now: dict[str, Any], path: Path) -> None:
-    """Accuracies of different networks or recipes do not compare.
+    """Refuse a journal of other settings: accuracies of different networks or recipes do not
+    compare.
 
     Raises BrokenFile when the file is no journal; BadInput when a setting differs.
     """

@@ -41,7 +41,7 @@ class CapacityCandidate:
 
     @property
     def key(self) -> str:
-        """The whole structure in one line: equal keys are equal networks.
+        """Return the whole structure in one line: equal keys are equal networks.
 
         Its size is part of it: inner widths are not in a plan, and the rule that chooses them may
         change between versions.
@@ -60,7 +60,7 @@ def original_candidate(stretcher: NetworkAnalysis, model: str) -> CapacityCandid
 def plan_candidates(
     stretcher: NetworkAnalysis, model: str, wanted: Sequence[BranchShape]
 ) -> tuple[CapacityCandidate, ...]:
-    """A plan of each shape.
+    """Return a plan of each shape.
 
     Of shapes that make the same network (few blocks, narrow stages) only the first.
 
@@ -117,7 +117,7 @@ def branchable_stages(stretcher: NetworkAnalysis) -> list[tuple[str, str, bool]]
 def try_branching(
     stretcher: NetworkAnalysis, plain: Segment, entry: TensorSpec, shape: BranchShape
 ) -> tuple[LoweredSegment, str | None]:
-    """Branched; or sequential, and why."""
+    """Return a branched segment; or a sequential one, and why."""
     try:
         branches = tuple(
             make_branch(stretcher, plain, entry, share, name)
@@ -139,7 +139,8 @@ def make_branch(
     share: BranchShare,
     processor: str,
 ) -> Branch:
-    """Depths round up as those of search do; widths go to the nearest that can be had.
+    """Return a branch; depths round up as those of search do; widths go to the nearest that can be
+    had.
 
     Raises BadPlan.
     """

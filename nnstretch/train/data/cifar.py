@@ -26,7 +26,8 @@ code (of CIFAR-100: github.com/weiaicunzai/pytorch-cifar100, conf/global_setting
 
 
 def open_cifar(root: Path, classes: int, download: bool) -> Dataset:
-    """`root` holds `cifar-10-batches-py` or `cifar-100-python`, or is where they are downloaded to.
+    """Open CIFAR; `root` holds `cifar-10-batches-py` or `cifar-100-python`, or is where they are
+    downloaded to.
 
     Raises BadInput.
     """
@@ -49,7 +50,7 @@ def open_cifar(root: Path, classes: int, download: bool) -> Dataset:
 
 @contextmanager
 def lock_download(root: Path) -> Iterator[None]:
-    """One process at a time.
+    """Let one process at a time download.
 
     Of several that train together each opens the images, and would unpack them into those of
     another.
@@ -71,7 +72,8 @@ def lock_download(root: Path) -> Iterator[None]:
 
 
 def open_split(kind: Any, root: Path, classes: int, train: bool, download: bool) -> CIFAR10:
-    """The files are pickles, which run code when read.
+    """Open a split; the files are pickles, which run code when read, so their hashes are checked
+    first.
 
     Torchvision first compares every file that it reads with the MD5 of the published one and reads
     none that differs: keep that gate, and read these files in no other way.
@@ -92,7 +94,7 @@ def open_split(kind: Any, root: Path, classes: int, train: bool, download: bool)
 
 
 def find_bad_file(kind: Any, root: Path) -> str | None:
-    """The first file that is missing or is not the published one, and which of the two."""
+    """Return the first file that is missing or is not the published one, and which of the two."""
     from torchvision.datasets.utils import check_integrity
 
     published = [*kind.train_list, *kind.test_list, (kind.meta["filename"], kind.meta["md5"])]

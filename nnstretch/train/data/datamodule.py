@@ -126,8 +126,8 @@ class ImageBatches(TorchDataset[ImageBatch]):
         )
 
     def first_readable(self, index: int, problems: list[str]) -> tuple[Tensor, int]:
-        """The image, or, where unreadable ones are to be skipped in training, the next that can be
-        read.
+        """Return the image, or, where unreadable ones are to be skipped in training, the next that
+        can be read.
 
         Raises UnreadableImage when none can be read.
         """
@@ -151,7 +151,7 @@ def empty_batch(pick: BatchSelection, problems: tuple[str, ...], judged: bool) -
 
 
 def open_dataset(data: DataSettings) -> Dataset:
-    """The data set that a recipe names.
+    """Return the data set that a recipe names.
 
     Raises BadInput or UnknownName for what is not there, or larger than memory.
     """
@@ -266,8 +266,8 @@ class Pictures(LightningDataModule):
         return ImageBatches(images, view, self.recipe.seed, data.corrupt)
 
     def norm_batches(self, epoch: int, images: int) -> DataLoader[ImageBatch]:
-        """The first training images of an epoch, all of them on every process, so that statistics
-        agree.
+        """Return the first training images of an epoch, all of them on every process, so that
+        statistics agree.
         """
         size = min(NORM_BATCH_IMAGES, images, len(self.dataset.train))
         order = self.sampling_order(size, ProcessShare())
@@ -318,7 +318,9 @@ class Pictures(LightningDataModule):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Raises BadInput where the images are others than before."""
+        """Check that a resumed training has the same images. Raises BadInput where they are
+        others.
+        """
         before = state_dict.get("images")
         if not isinstance(before, dict) or not {*self.dataset_identity} <= {*before}:
             raise BrokenFile(
@@ -360,7 +362,7 @@ def make_loader(
     workers: int,
     pinned: bool,
 ) -> DataLoader[ImageBatch]:
-    """A generator of its own keeps the loader from drawing on the global one.
+    """Return a loader with a generator of its own, which keeps it from drawing on the global one.
 
     The sampler hands out whole batches.
     """
@@ -378,7 +380,7 @@ def make_loader(
 def prepare_images(
     dataset: Dataset, images: Images, indices: Sequence[int], data: DataSettings, aloud: bool = True
 ) -> tuple[Tensor, Tensor]:
-    """Chosen images as the network sees them when it is judged: float32 of [n, 3, px, px].
+    """Prepare chosen images as the network sees them when it is judged: float32 of [n, 3, px, px].
 
     And their labels.
 
@@ -396,8 +398,8 @@ def prepare_images(
 
 
 def refuse_unreadable(batch: ImageBatch, data: DataSettings) -> None:
-    """Raises BadInput for a batch of which nothing could be read, except for held-out images where
-    these may be skipped.
+    """Refuse a batch of which nothing could be read, except for held-out images where these may be
+    skipped. Raises BadInput.
     """
     if not len(batch) and not (batch.is_validation and data.corrupt == "skip"):
         raise BadInput(batch.problems[0])
@@ -415,7 +417,7 @@ def no_readable_image_error(data: DataSettings) -> BadInput:
 
 
 def load_held_out(data: DataSettings) -> tuple[Tensor, Tensor]:
-    """All validation images as a network sees them, and their labels.
+    """Load all validation images as a network sees them, and their labels.
 
     For data sets that memory holds.
 

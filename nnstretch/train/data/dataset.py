@@ -31,7 +31,7 @@ class Images(Protocol):
 
     @property
     def chunks(self) -> tuple[int, ...]:
-        """Sizes of the runs that are stored together, where reading across runs is dear.
+        """Return sizes of the runs that are stored together, where reading across runs is dear.
 
         Empty where it is not.
         """
@@ -40,11 +40,11 @@ class Images(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        """uint8 of [3, height, width], and the number of its class. Raises Unreadable."""
+        """Return uint8 of [3, height, width], and the number of its class. Raises Unreadable."""
         ...
 
     def digest(self) -> str:
-        """Another one where images came, went, moved or changed their class.
+        """Return a digest: another one where images came, went, moved or changed their class.
 
         Files are known by their names, not by their bytes.
         """
@@ -79,6 +79,7 @@ class InMemoryImages:
         return self.images[index], int(self.labels[index])
 
     def digest(self) -> str:
+        """Return the SHA-256 of images and labels."""
         return arrays_digest(self.images.contiguous().numpy(), self.labels.numpy())
 
 

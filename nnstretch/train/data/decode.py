@@ -31,7 +31,7 @@ warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
 def decode_image(data: bytes, where: str) -> Tensor:
-    """Upright colour image, uint8 of [3, height, width]; `where` names it in the refusal.
+    """Decode an upright color image, uint8 of [3, height, width]; `where` names it in the refusal.
 
     Raises Unreadable.
 
@@ -64,14 +64,14 @@ def decode_failure(error: Exception, size_bytes: int) -> str:
 
 
 def to_eight_bit(image: Image.Image) -> Image.Image:
-    """Grey of 16 bits in its upper 8; Pillow's own conversion would clip it to white."""
+    """Return gray of 16 bits in its upper 8; Pillow's own conversion would clip it to white."""
     if not image.mode.startswith("I"):
         return image
     return Image.fromarray((np.clip(np.asarray(image), 0, 65535) // 256).astype(np.uint8))
 
 
 def encode_png(image: Tensor) -> bytes:
-    """Lossless, of uint8 [3, height, width]."""
+    """Encode losslessly, of uint8 [3, height, width]."""
     stream = io.BytesIO()
     Image.fromarray(image.permute(1, 2, 0).contiguous().numpy()).save(
         stream, "PNG", compress_level=4
@@ -80,7 +80,9 @@ def encode_png(image: Tensor) -> bytes:
 
 
 def read_image_bytes(path: Path) -> bytes:
-    """Raises Unreadable, for a pipe or a device, too: it would be waited for."""
+    """Read a file's bytes. Raises Unreadable, for a pipe or a device, too: it would be waited
+    for.
+    """
     if path.exists() and not path.is_file():
         raise UnreadableImage(f"cannot read an image, {path}, it is no ordinary file")
     try:

@@ -15,7 +15,9 @@ MAX_BRIGHTNESS = 16
 
 @lru_cache(maxsize=2)
 def open_digits(image_px: int, held_out: float, split_seed: int) -> Dataset:
-    """Resized bilinearly, grey as three equal channels; `held_out` is a share of every class."""
+    """Open digits, resized bilinearly, gray as three equal channels; `held_out` is a share of every
+    class.
+    """
     from sklearn import datasets
     from sklearn.model_selection import train_test_split
 

@@ -41,10 +41,11 @@ class ImageFiles:
         return decode_image(data, str(self.file_path(index))), label
 
     def digest(self) -> str:
+        """Return the SHA-256 of names and labels."""
         return arrays_digest(self.names, self.labels)
 
     def read_encoded(self, index: int) -> tuple[bytes, int]:
-        """The file's own bytes and its class. Raises Unreadable."""
+        """Return the file's own bytes and its class. Raises Unreadable."""
         return read_image_bytes(self.file_path(index)), int(self.labels[index])
 
     def file_path(self, index: int) -> Path:
@@ -71,7 +72,8 @@ class ImageListing:
 
 
 def open_folder(root: Path, held_out: float, split_seed: int) -> Dataset:
-    """`root` holds `train` and `val` (or `validation`, or `test`), or the class folders themselves.
+    """Open a folder; `root` holds `train` and `val` (or `validation`, or `test`), or the class
+    folders themselves.
 
     Of class folders, the share `held_out` of every class is held out; it depends on the files'
     names and on `split_seed` alone. Mean and deviation are ImageNet's. Raises BadInput naming the
@@ -126,7 +128,7 @@ def split_by_folder(train_root: Path, held_root: Path) -> Dataset:
 
 
 def list_folders(root: Path) -> set[str]:
-    """Raises BadInput for what is no folder or cannot be read."""
+    """List folders. Raises BadInput for what is no folder or cannot be read."""
     if not root.is_dir():
         raise BadInput(
             f"no image folder, {root}, {'it is a file' if root.exists() else 'nothing is there'}"
@@ -138,7 +140,7 @@ def list_folders(root: Path) -> set[str]:
 
 
 def find_images(root: Path) -> ImageListing:
-    """Every image file below the class folders of `root`, in order. Raises BadInput."""
+    """Return every image file below the class folders of `root`, in order. Raises BadInput."""
     from torchvision.datasets import ImageFolder
 
     if not list_folders(root):
@@ -165,8 +167,8 @@ def find_images(root: Path) -> ImageListing:
 
 
 def refuse_duplicate_folders(folders: Iterable[str]) -> None:
-    """A link to a folder above it, to another class or from held-out to training images would list
-    images twice. Raises BadInput.
+    """Refuse a link to a folder above it, to another class or from held-out to training images: it
+    would list images twice. Raises BadInput.
     """
     known: dict[str, str] = {}
     for folder in sorted(folders):
@@ -179,7 +181,7 @@ def refuse_duplicate_folders(folders: Iterable[str]) -> None:
 
 
 def choose_held_out_files(found: ImageListing, share: float, seed: int) -> set[tuple[str, int]]:
-    """The share of every class whose names hash lowest.
+    """Return the share of every class whose names hash lowest.
 
     Files that come or go later leave the others where they are.
 

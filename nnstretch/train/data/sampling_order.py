@@ -44,7 +44,7 @@ class ProcessShare:
     micro_batches: int = 1
 
     def images_per_micro_batch(self, batch_images: int) -> int:
-        """Images of one micro-batch.
+        """Return images of one micro-batch.
 
         Raises BadInput where the batch cannot be shared out evenly.
         """
@@ -58,7 +58,7 @@ class ProcessShare:
 
 
 def seeded_generator(*numbers: int) -> torch.Generator:
-    """A stream of its own for each tuple of numbers."""
+    """Return a stream of random numbers of its own for each tuple of numbers."""
     return torch.Generator().manual_seed(mix_seeds(*numbers))
 
 
@@ -74,7 +74,7 @@ def seed_global_generators(device: torch.device, *numbers: int) -> None:
 
 
 def mix_seeds(*numbers: int) -> int:
-    """One seed of several numbers.
+    """Mix several numbers into one seed.
 
     Neighbours give unrelated ones (splitmix64, Steele et al. 2014).
     """
@@ -88,7 +88,9 @@ def mix_seeds(*numbers: int) -> int:
 
 
 def shuffle_indices(images: int, chunks: Sequence[int], seed: int, epoch: int) -> torch.Tensor:
-    """Every image once. Where images are stored in chunks, a few chunks at a time are mixed."""
+    """Return every image once, shuffled. Where images are stored in chunks, a few chunks at a time
+    are mixed.
+    """
     generator = seeded_generator(seed, epoch)
     if not chunks:
         return torch.randperm(images, generator=generator)
@@ -115,11 +117,11 @@ class SamplingOrder(Sampler[BatchSelection]):
         """Epoch and micro-batch at which a resumed run goes on."""
 
     def set_epoch(self, epoch: int) -> None:
-        """Lightning calls this before each epoch."""
+        """Set the epoch; Lightning calls this before each one."""
         self.epoch = epoch
 
     def __len__(self) -> int:
-        """Micro-batches of an epoch."""
+        """Return how many micro-batches an epoch has."""
         return self._images // self._batch_images * self._share.micro_batches
 
     def __iter__(self) -> Iterator[BatchSelection]:
@@ -138,7 +140,7 @@ class SamplingOrder(Sampler[BatchSelection]):
 def sequential_selections(
     images: int, batch_images: int, share: ProcessShare
 ) -> list[BatchSelection]:
-    """Held-out images in their own order; every process takes each `processes`th of them."""
+    """Return held-out images in their own order; every process takes each `processes`th of them."""
     own = range(share.rank, images, share.processes)
     return [
         BatchSelection(0, at, 0, batch_images, tuple(own[at : at + batch_images]))

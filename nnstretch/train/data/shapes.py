@@ -40,7 +40,9 @@ FULL_TURN_RAD = 2 * np.pi
 
 
 def polygon_distance(x: PixelField, y: PixelField, sides: int, inner: float) -> PixelField:
-    """Below 0 inside the regular polygon whose sides are `inner` from the middle."""
+    """Return a distance, below 0 inside the regular polygon whose sides are `inner` from the
+    middle.
+    """
     turns = np.arange(sides) * (FULL_TURN_RAD / sides)
     return np.max([x * np.cos(turn) + y * np.sin(turn) for turn in turns], axis=0) - inner
 
@@ -56,7 +58,9 @@ def disc(x: PixelField, y: PixelField, radius: float) -> PixelField:
 
 
 def star(x: PixelField, y: PixelField) -> PixelField:
-    """Five points: one edge, its angle folded to the tenth of a turn that it serves."""
+    """Return the distance from a star of five points: one edge, its angle folded to the tenth of a
+    turn that it serves.
+    """
     radius, angle = np.hypot(x, y), np.arctan2(y, x)
     folded = np.abs(
         (angle + FULL_TURN_RAD) % (FULL_TURN_RAD / 5) - FULL_TURN_RAD / 10
@@ -73,7 +77,9 @@ def crescent(x: PixelField, y: PixelField) -> PixelField:
 
 
 def heart(x: PixelField, y: PixelField) -> PixelField:
-    """A square on its corner and a disc on each of its upper sides; y points down."""
+    """Return the distance from a heart: a square on its corner and a disc on each of its upper
+    sides; y points down.
+    """
     lobes = disc(np.abs(x) - 0.40, y + 0.22, 0.56)
     lower = box((x + y - 0.16) * 0.7071, (x - y + 0.16) * 0.7071, 0.56, 0.56)
     return np.minimum(lobes, lower)
@@ -111,7 +117,7 @@ def dot_pattern(u: PixelField, v: PixelField) -> PixelField:
 
 
 def smooth_noise(u: PixelField, v: PixelField, rng: np.random.Generator) -> PixelField:
-    """Random brightness on the whole numbers, blended between them; repeats after 16."""
+    """Return random brightness on the whole numbers, blended between them; repeats after 16."""
     grid = rng.random((16, 16), dtype=np.float32)
     left, low = np.floor(u), np.floor(v)
     right_share, high_share = u - left, v - low
@@ -149,7 +155,9 @@ def rotate_and_scale(
 def blend_random_colors(
     blend: PixelField, contrast: tuple[float, float], rng: np.random.Generator
 ) -> PixelField:
-    """[3, height, width]: from one random colour to another, in a random direction from it."""
+    """Return [3, height, width]: from one random color to another, in a random direction from
+    it.
+    """
     middle, way = rng.uniform(0.25, 0.75, 3), rng.normal(size=3)
     way *= rng.uniform(*contrast) * 0.5 * np.sqrt(3) / np.linalg.norm(way)
     first, second = (middle - way).astype(np.float32), (middle + way).astype(np.float32)
@@ -157,8 +165,8 @@ def blend_random_colors(
 
 
 def draw_background(x: PixelField, y: PixelField, rng: np.random.Generator) -> PixelField:
-    """Clouds with a grating over them, so that neither texture nor waves tell where the
-    shape is.
+    """Draw clouds with a grating over them, so that neither texture nor waves tell where the shape
+    is.
     """
     u, v = rotate_and_scale(x, y, rng.uniform(0, FULL_TURN_RAD), rng.uniform(0.2, 0.6))
     clouds = smooth_noise(u + rng.uniform(0, 16), v, rng)
@@ -169,7 +177,7 @@ def draw_background(x: PixelField, y: PixelField, rng: np.random.Generator) -> P
 
 
 def draw_image(number: int, image_px: int, rng: np.random.Generator) -> NDArray[np.uint8]:
-    """One image of class `number`, [3, image_px, image_px]."""
+    """Draw one image of class `number`, [3, image_px, image_px]."""
     outline = tuple(OUTLINES.values())[number // len(TEXTURES)]
     texture = tuple(TEXTURES.values())[number % len(TEXTURES)]
     line = (np.arange(image_px, dtype=np.float32) + 0.5) * np.float32(2 / image_px) - 1
@@ -195,7 +203,7 @@ def draw_image(number: int, image_px: int, rng: np.random.Generator) -> NDArray[
 
 
 def draw_images(image_px: int, per_class: int, seed: int, split: int) -> InMemoryImages:
-    """`per_class` images of every class, class after class."""
+    """Draw `per_class` images of every class, class after class."""
     images = np.empty((len(CLASS_NAMES) * per_class, 3, image_px, image_px), np.uint8)
     for place in range(len(images)):
         number, k = divmod(place, per_class)
@@ -208,7 +216,7 @@ def draw_images(image_px: int, per_class: int, seed: int, split: int) -> InMemor
 
 
 def color_statistics(images: Tensor) -> tuple[Color, Color]:
-    """Mean and deviation of each channel, from exact sums of bytes."""
+    """Return mean and deviation of each channel, from exact sums of bytes."""
     counts = torch.stack(
         [torch.bincount(images[:, channel].flatten(), minlength=256) for channel in range(3)]
     ).double()
@@ -220,7 +228,7 @@ def color_statistics(images: Tensor) -> tuple[Color, Color]:
 
 @lru_cache(maxsize=2)
 def open_shapes(image_px: int, images_per_class: int, held_per_class: int, seed: int) -> Dataset:
-    """Images of `image_px` squared; mean and deviation are those of the training images.
+    """Draw images of `image_px` squared; mean and deviation are those of the training images.
 
     Raises BadInput.
     """

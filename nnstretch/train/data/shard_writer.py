@@ -31,7 +31,7 @@ SHUFFLE_SEED = 0
 
 
 def ignore_progress(done: int, total: int) -> None:
-    """No progress is shown."""
+    """Show no progress."""
 
 
 def write_dataset(
@@ -41,7 +41,7 @@ def write_dataset(
     workers: int = 1,
     progress: ShardProgress = ignore_progress,
 ) -> None:
-    """Both parts, and the classes; `open_shards` reads them.
+    """Write both parts, and the classes; `open_shards` reads them.
 
     `root` must not be there yet. Raises BadInput or Unreadable.
     """
@@ -64,7 +64,7 @@ def write_shards(
     workers: int = 1,
     progress: ShardProgress = ignore_progress,
 ) -> None:
-    """One litData folder of chunks of about `chunk_bytes`. `folder` must not be there yet.
+    """Write one litData folder of chunks of about `chunk_bytes`. `folder` must not be there yet.
 
     Files keep their own bytes, each decoded once to see that it can be; other images become PNG.
     The order is mixed, always in the same way: a chunk then holds many classes, and batches drawn

@@ -112,7 +112,7 @@ def open_shards(root: str) -> Dataset:
 
 
 def read_classes(path: Path) -> tuple[tuple[str, ...], Color, Color]:
-    """Names, mean and deviation. Raises BadInput or BrokenFile."""
+    """Read names, mean and deviation. Raises BadInput or BrokenFile."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -24,7 +24,7 @@ ImageTransform = Callable[[Tensor], Tensor]
 
 
 def training_transform(data: DataSettings, augment: AugmentSettings) -> ImageTransform | None:
-    """Crop, mirror and RandAugment of one uint8 image.
+    """Return the transform that crops, mirrors and applies RandAugment to one uint8 image.
 
     None where every image only has to be of the size it is.
     """
@@ -60,6 +60,7 @@ class ResizeAndCrop:
         self._resize_px, self._px = resize_px, px
 
     def __call__(self, image: Tensor) -> Tensor:
+        """Return an image resized and cropped to its side."""
         if image.shape[-2:] == (self._px, self._px) and self._resize_px == self._px:
             return image
         from torchvision.transforms.v2 import functional as vision
@@ -75,7 +76,7 @@ def validation_transform(data: DataSettings) -> ResizeAndCrop:
 
 
 def normalize_images(images: Tensor, dataset: Dataset) -> Tensor:
-    """uint8 to float32 of mean 0 and deviation 1, on the images' own device."""
+    """Normalize uint8 to float32 of mean 0 and deviation 1, on the images' own device."""
     return standardize_colors(images.float().div_(255), dataset)
 
 
@@ -89,7 +90,9 @@ def standardize_colors(images: Tensor, dataset: Dataset) -> Tensor:
 
 @lru_cache(maxsize=64)
 def color_tensor(device: torch.device, colour: tuple[float, ...]) -> Tensor:
-    """[1, 3, 1, 1]. Kept, because to copy it to a card is to wait for the card."""
+    """Return a tensor [1, 3, 1, 1] that is kept, because to copy it to a card is to wait for the
+    card.
+    """
     with torch.inference_mode(False):
         return torch.tensor(colour, device=device).view(1, 3, 1, 1)
 
@@ -97,7 +100,7 @@ def color_tensor(device: torch.device, colour: tuple[float, ...]) -> Tensor:
 def augment_batch(
     images: Tensor, pick: BatchSelection, seed: int, augment: AugmentSettings, dataset: Dataset
 ) -> Tensor:
-    """Training images as the network sees them.
+    """Augment training images as the network sees them.
 
     Moved about, then normalised, on their own device.
     """
@@ -110,7 +113,7 @@ def augment_batch(
 
 
 def draw_affine_matrices(pick: BatchSelection, seed: int, augment: AugmentSettings) -> Tensor:
-    """Affine matrices [images, 2, 3] of a pick.
+    """Return affine matrices [images, 2, 3] of a pick.
 
     Drawn for the whole batch, so that each image's is the same however it is shared out.
     """
