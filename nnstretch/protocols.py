@@ -99,10 +99,10 @@ class DeviceBackend(Protocol):
         """Return inputs on the device, when they are there."""
         ...
 
-    def execute(self, held: object, /) -> object:
+    def execute(self, tensors: object, /) -> object:
         """Return outputs on the device, of inputs that are there."""
         ...
 
-    def download(self, held: object, /) -> Sequence[np.ndarray]:
+    def download(self, tensors: object, /) -> Sequence[np.ndarray]:
         """Return outputs in the order of the sub-graph's output names."""
         ...

@@ -53,12 +53,12 @@ def replace_processors(soc: Soc, copies: Mapping[str, tuple[str, ...]]) -> Soc:
     """Return the chip with copies in place of their originals, these first; the other processors
     stay.
     """
-    rest = tuple(processor for processor in soc.processors if processor.name not in copies)
-    made = {**copies, **{processor.name: (processor.name,) for processor in rest}}
+    others = tuple(processor for processor in soc.processors if processor.name not in copies)
+    instances = {**copies, **{processor.name: (processor.name,) for processor in others}}
     contention = {
         frozenset(chosen): factor
         for members, factor in soc.contention.items()
-        for chosen in product(*(made[name] for name in sorted(members)))
+        for chosen in product(*(instances[name] for name in sorted(members)))
     }
     return replace(
         soc,
@@ -67,16 +67,16 @@ def replace_processors(soc: Soc, copies: Mapping[str, tuple[str, ...]]) -> Soc:
             for name, each in copies.items()
             for copy in each
         )
-        + rest,
+        + others,
         predictors={
             copy: soc.predictors[name]
-            for name, each in made.items()
+            for name, each in instances.items()
             for copy in each
             if name in soc.predictors
         },
         fusion={
             copy: soc.fusion[name]
-            for name, each in made.items()
+            for name, each in instances.items()
             for copy in each
             if name in soc.fusion
         },

@@ -97,11 +97,13 @@ class Contenders:
         self._session = Session(
             without_predictions(variant.branched), clock="real", backend=variant.backend
         )
-        given = self._one.random_inputs(seed)
-        self._inputs = self._one.inputs(given)
+        inputs = self._one.random_inputs(seed)
+        self._inputs = self._one.inputs(inputs)
         branched = self._session.network
         self._branched = branched.inputs(
-            dict(zip((port.name for port in branched.manifest.inputs), given.values(), strict=True))
+            dict(
+                zip((port.name for port in branched.manifest.inputs), inputs.values(), strict=True)
+            )
         )
         self._filled = branched.bound_and_filled(self._branched)
         self.overlap = self._session.overlap(branched.random_inputs(seed))
@@ -110,7 +112,7 @@ class Contenders:
 
     def turns(self) -> dict[str, Turn]:
         """Return the callable of each contender, by name."""
-        found = {
+        turns_by_name = {
             ONE_CORE: lambda: pin_caller(lambda: sequential_us(self._one, self._inputs)),
             SEQUENTIAL: lambda: pin_caller(
                 lambda: sequential_us(self._session.network, self._branched)
@@ -119,8 +121,8 @@ class Contenders:
             CRITICAL_PATH: self._isolated_us,
         }
         if (every := self._all) is not None:
-            found[ALL_CORES] = lambda: sequential_us(every, self._inputs)
-        return found
+            turns_by_name[ALL_CORES] = lambda: sequential_us(every, self._inputs)
+        return turns_by_name
 
     def outcome(self, times_us: dict[str, list[float]]) -> BenchResult:
         """Return `times_us` by the names of `turns`."""

@@ -53,7 +53,7 @@ def run_interleaved(
     rounds: int,
     seconds: float | None = None,
     tell: Tell = lambda done, total: None,
-    rest: Callable[[], object] = wait_until_idle,
+    pause: Callable[[], object] = wait_until_idle,
     warm_s: float = WARM_S,
 ) -> dict[Name, list[float]]:
     """Time every turn in every round, after one round that is not counted; microseconds.
@@ -61,15 +61,15 @@ def run_interleaved(
     Every turn waits for `rest`, is made warm, runs once more, and that counts. With `seconds`
     rounds go on until they are over, for `LEAST` rounds at any rate; `rounds` is not asked then.
     """
-    found: dict[Name, list[float]] = {name: [] for name in turns}
+    times_by_turn: dict[Name, list[float]] = {name: [] for name in turns}
     begin_s, done, total = perf_counter(), 0, rounds
     for turn in turns.values():
         turn()
     while done < total:
         for name, turn in turns.items():
-            rest()
+            pause()
             warm_up(turn, warm_s)
-            found[name].append(turn())
+            times_by_turn[name].append(turn())
         done += 1
         if seconds is not None:
             passed_s = perf_counter() - begin_s
@@ -78,4 +78,4 @@ def run_interleaved(
                 done if passed_s >= seconds else max(done + 1, int(done * seconds / passed_s)),
             )
         tell(done, total)
-    return found
+    return times_by_turn

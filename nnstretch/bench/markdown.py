@@ -14,44 +14,44 @@ COLUMNS = ("backend", "what", "median ms", "quartiles ms", "speed-up", "95% inte
 
 def doubts_about(outcomes: Iterable[BenchResult]) -> list[str]:
     """Return what makes numbers doubtful: workers that do not overlap, times that vary."""
-    found = []
-    for one in outcomes:
-        name, overlap = f"{one.backend} {one.precision}", one.overlap
+    doubts = []
+    for outcome in outcomes:
+        name, overlap = f"{outcome.backend} {outcome.precision}", outcome.overlap
         if overlap is not None and overlap.speedup < GOOD * overlap.possible:
-            found.append(
+            doubts.append(
                 f"{name}: two workers at once are worth {overlap.speedup:.2f} of"
                 f" {overlap.possible:.2f} possible, {overlap.why or 'unexplained'}"
             )
-        if noisy := [row for row in one.rows if row.latency_us.relative > NOISY]:
+        if noisy := [row for row in outcome.rows if row.latency_us.relative > NOISY]:
             worst = max(noisy, key=lambda row: row.latency_us.relative)
-            found.append(
+            doubts.append(
                 f"{name}: a noisy machine, quartiles of '{worst.name}' are"
                 f" {worst.latency_us.relative:.0%} apart"
             )
-    return found
+    return doubts
 
 
-def table_rows(one: BenchResult) -> list[tuple[str, ...]]:
+def table_rows(result: BenchResult) -> list[tuple[str, ...]]:
     """Return a line for each contender."""
     return [
         (
-            f"{one.backend} {one.precision}",
+            f"{result.backend} {result.precision}",
             row.name,
             f"{row.latency_us.median / 1e3:.3f}",
             f"{row.latency_us.low / 1e3:.3f} to {row.latency_us.high / 1e3:.3f}",
             f"{row.speedup.median:.2f}x",
             f"{row.speedup.low:.2f} to {row.speedup.high:.2f}",
         )
-        for row in one.rows
+        for row in result.rows
     ]
 
 
-def describe_limit(one: BenchResult) -> str:
+def describe_limit(result: BenchResult) -> str:
     """Return how near the branches come to what is possible."""
     return (
-        f"{one.backend} {one.precision}: critical path {one.critical_path_us / 1e3:.3f} ms,"
-        f" {one.efficiency:.3f} of the latency of {CONCURRENT}; {one.dispatch_us:.0f} us per"
-        " meeting point"
+        f"{result.backend} {result.precision}: critical path {result.critical_path_us / 1e3:.3f}"
+        f" ms, {result.efficiency:.3f} of the latency of {CONCURRENT}; {result.dispatch_us:.0f} us"
+        " per meeting point"
     )
 
 
@@ -65,14 +65,14 @@ def markdown_page(
     """Return the comparison as Markdown."""
     lines = [f"# {title}", "", f"    {command}", "", *(f"- {fact}" for fact in facts), ""]
     lines += [f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}"]
-    lines += [f"| {' | '.join(line)} |" for one in outcomes for line in table_rows(one)]
-    lines += ["", *(f"- {describe_limit(one)}" for one in outcomes)]
+    lines += [f"| {' | '.join(line)} |" for outcome in outcomes for line in table_rows(outcome)]
+    lines += ["", *(f"- {describe_limit(outcome)}" for outcome in outcomes)]
     lines += [f"- not measured: {name}, {why}" for name, why in skipped.items()]
     lines += [f"- warning: {warning}" for warning in doubts_about(outcomes)]
     return "\n".join(lines) + "\n"
 
 
-def outcome_json(one: BenchResult) -> dict[str, Any]:
+def outcome_json(result: BenchResult) -> dict[str, Any]:
     """Return a contender as `bench --json` has it, times in milliseconds."""
     contenders = {
         row.name: {
@@ -84,15 +84,15 @@ def outcome_json(one: BenchResult) -> dict[str, Any]:
             **{"spread": row.latency_us.relative, "speedup": row.speedup.median},
             "speedup_interval": [row.speedup.low, row.speedup.high],
         }
-        for row in one.rows
+        for row in result.rows
     }
-    overlap = one.overlap
+    overlap = result.overlap
     return {
-        **{"backend": one.backend, "precision": one.precision, "contenders": contenders},
+        **{"backend": result.backend, "precision": result.precision, "contenders": contenders},
         **{
-            "critical_path_ms": one.critical_path_us / 1e3,
-            "efficiency": one.efficiency,
-            "dispatch_us": one.dispatch_us,
+            "critical_path_ms": result.critical_path_us / 1e3,
+            "efficiency": result.efficiency,
+            "dispatch_us": result.dispatch_us,
         },
         "overlap": (
             None

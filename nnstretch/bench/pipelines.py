@@ -58,15 +58,15 @@ def measure_candidates(
         pipelines = {path: stack.enter_context(Pipeline(path)) for path in paths}
         times = run_interleaved(
             {
-                path: partial(stream_period_us, one, inputs, items)
-                for path, one in pipelines.items()
+                path: partial(stream_period_us, pipeline, inputs, items)
+                for path, pipeline in pipelines.items()
             },
             rounds,
             tell=tell,
         )
         return [
             MeasuredPipeline(
-                median(times[path]), tuple(stage.service_us for stage in one.statistics())
+                median(times[path]), tuple(stage.service_us for stage in pipeline.statistics())
             )
-            for path, one in pipelines.items()
+            for path, pipeline in pipelines.items()
         ]

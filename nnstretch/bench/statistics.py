@@ -44,7 +44,7 @@ def speedup(base: Sequence[float], times: Sequence[float]) -> Interval:
     that of the sign test: it asks nothing of the distribution. Of fewer than six rounds it is all
     that was seen.
     """
-    ratios = sorted(one / other for one, other in zip(base, times, strict=True))
+    ratios = sorted(base_time / time for base_time, time in zip(base, times, strict=True))
     skip = order_statistic_rank(len(ratios))
     return Interval(median(ratios), ratios[skip], ratios[-1 - skip])
 

@@ -104,13 +104,13 @@ def read_member(archive: zipfile.ZipFile, name: str, size_bytes: int, sha256: st
 
     Raises ValueError when size or hash differ from the manifest's.
     """
-    found = archive.NameToInfo.get(name)
-    if found is None:
+    member = archive.NameToInfo.get(name)
+    if member is None:
         raise ValueError(f"member {name}, it is missing")
-    if found.file_size != size_bytes:
-        raise ValueError(f"member {name}, {found.file_size} bytes, the manifest says {size_bytes}")
+    if member.file_size != size_bytes:
+        raise ValueError(f"member {name}, {member.file_size} bytes, the manifest says {size_bytes}")
     try:
-        data = archive.read(found)
+        data = archive.read(member)
     except ZIP_ERRORS as error:
         raise ValueError(
             f"member {name}, unreadable, its bytes were changed ({error or type(error).__name__})"
@@ -123,12 +123,12 @@ def read_member(archive: zipfile.ZipFile, name: str, size_bytes: int, sha256: st
 
 
 def _seal_of(file: BinaryIO) -> bytes:
-    left = os.fstat(file.fileno()).st_size - SEAL_BYTES
+    bytes_left = os.fstat(file.fileno()).st_size - SEAL_BYTES
     sha256 = hashlib.sha256()
     file.seek(0)
-    while left > 0 and (chunk := file.read(min(left, 1 << 20))):
+    while bytes_left > 0 and (chunk := file.read(min(bytes_left, 1 << 20))):
         sha256.update(chunk)
-        left -= len(chunk)
+        bytes_left -= len(chunk)
     return SEAL + sha256.hexdigest().encode()
 
 
@@ -226,8 +226,8 @@ def decode(kind: Any, value: Any, where: str) -> Any:
             for key, item in table.items()
         }
     if isinstance(kind, types.UnionType):
-        whole, rest = get_args(kind)
-        return value if type(value) is rest else decode(whole, value, where)
+        whole, argument_kinds = get_args(kind)
+        return value if type(value) is argument_kinds else decode(whole, value, where)
     if kind is float and type(value) is int:
         value = float(value) if abs(value) < 1 << 53 else value
     if kind is float and isinstance(value, float) and not isfinite(value):

@@ -116,10 +116,10 @@ def decode_manifest(text: bytes) -> Manifest:
         value = parse_json(text)
     except ValueError as error:
         raise ValueError(f"member {MANIFEST}, not JSON ({error})") from error
-    found = value.get("format") if isinstance(value, dict) else None
-    if type(found) is not int or found != FORMAT:
+    format_ = value.get("format") if isinstance(value, dict) else None
+    if type(format_) is not int or format_ != FORMAT:
         raise ValueError(
-            f"member {MANIFEST}, unknown format {str(found)[:20]}, this version reads format"
+            f"member {MANIFEST}, unknown format {str(format_)[:20]}, this version reads format"
             f" {FORMAT}"
         )
     manifest: Manifest = decode(Manifest, value, f"member {MANIFEST}")

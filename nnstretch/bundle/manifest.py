@@ -108,18 +108,23 @@ class Manifest:
 def plans_by_name(manifest: Manifest) -> dict[str, Manifest]:
     """Return every plan of a bundle as a manifest of its own, by name; the main one first."""
     alone = replace(manifest, alternatives=())
-    own = {
-        one.name: {f.name: getattr(one, f.name) for f in fields(one) if f.name != "name"}
-        for one in manifest.alternatives
+    own_fields = {
+        alternative.name: {
+            f.name: getattr(alternative, f.name) for f in fields(alternative) if f.name != "name"
+        }
+        for alternative in manifest.alternatives
     }
     return {MAIN: alone} | {
-        name: replace(alone, pipeline=None, **values) for name, values in own.items()
+        name: replace(alone, pipeline=None, **values) for name, values in own_fields.items()
     }
 
 
 def all_subgraphs(manifest: Manifest) -> tuple[Subgraph, ...]:
     """Return the sub-graphs of all plans."""
-    return (*manifest.subgraphs, *(sub for one in manifest.alternatives for sub in one.subgraphs))
+    return (
+        *manifest.subgraphs,
+        *(sub for alternative in manifest.alternatives for sub in alternative.subgraphs),
+    )
 
 
 def segment_ends(manifest: Manifest) -> dict[int, str]:

@@ -23,8 +23,8 @@ class PipelineEdge:
 def stage_inputs(stage: PipelineStage, manifest: Manifest) -> tuple[str, ...]:
     """Return tensors that enter a stage, each once."""
     subs = subgraphs_of_stage(stage, manifest)
-    own = {port.name for sub in subs for port in sub.outputs}
-    ports = (port.name for sub in subs for port in sub.inputs if port.name not in own)
+    internal = {port.name for sub in subs for port in sub.outputs}
+    ports = (port.name for sub in subs for port in sub.inputs if port.name not in internal)
     return tuple(dict.fromkeys([*ports, *(item.name for item in stage.inputs)]))
 
 
@@ -51,12 +51,12 @@ def edges(pipeline: PipelineSpec, manifest: Manifest) -> tuple[PipelineEdge, ...
     writer |= {
         name: stage.name for stage in pipeline.stages for name in stage_outputs(stage, manifest)
     }
-    found = [
+    edges_ = [
         PipelineEdge(name, writer[name], stage.name)
         for stage in pipeline.stages
         for name in stage_inputs(stage, manifest)
     ]
-    return (*found, *(PipelineEdge(name, writer[name], "") for name in pipeline.outputs))
+    return (*edges_, *(PipelineEdge(name, writer[name], "") for name in pipeline.outputs))
 
 
 def torch_spec(port: Port) -> TensorSpec:
@@ -69,7 +69,7 @@ def torch_spec(port: Port) -> TensorSpec:
 
 
 def functions_of(
-    pipeline: PipelineSpec, given: Mapping[str, Callable[..., object]]
+    pipeline: PipelineSpec, functions: Mapping[str, Callable[..., object]]
 ) -> dict[str, Callable[..., object]]:
     """Return the function of each Python stage, by stage, out of those that the caller passes by
     `module:function`. Raises BadInput.
@@ -77,15 +77,15 @@ def functions_of(
     A bundle only names them: nothing is imported because a file says so.
     """
     for stage in pipeline.stages:
-        if stage.call and stage.call not in given:
-            passed = ", ".join(given) or "none"
+        if stage.call and stage.call not in functions:
+            passed = ", ".join(functions) or "none"
             raise BadInput(
                 f"stage {stage.name} runs {stage.call}, pipeline, nobody passed it; passed are"
                 f" {passed}"
             )
-        if stage.call and not callable(given[stage.call]):
+        if stage.call and not callable(functions[stage.call]):
             raise BadInput(
                 f"stage {stage.name} runs {stage.call}, pipeline, what was passed is no function"
-                f" but {type(given[stage.call]).__name__}"
+                f" but {type(functions[stage.call]).__name__}"
             )
-    return {stage.name: given[stage.call] for stage in pipeline.stages if stage.call}
+    return {stage.name: functions[stage.call] for stage in pipeline.stages if stage.call}

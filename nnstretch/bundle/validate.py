@@ -45,7 +45,7 @@ def check_manifest(manifest: Manifest) -> None:
     """Raise ValueError unless, in every plan, every name is one thing, every input has a source and
     times are times.
     """
-    _check_unique("plan", [MAIN, *(one.name for one in manifest.alternatives)])
+    _check_unique("plan", [MAIN, *(alternative.name for alternative in manifest.alternatives)])
     for name, plan in plans_by_name(manifest).items():
         try:
             _check_plan(plan)
@@ -68,12 +68,12 @@ def check_edges(plan: Manifest, main: Manifest) -> None:
         ("inputs", plan.inputs, main.inputs),
         ("outputs", plan.outputs, main.outputs),
     ):
-        found, wanted = (
+        described, wanted = (
             ", ".join(f"{p.name[:80]!r} {describe_port(replace(p, scale=0.0))}" for p in ports)
             for ports in (ours, theirs)
         )
-        if found != wanted:
-            raise ValueError(f"its {what} are {found[:200]}, the main plan's {wanted[:200]}")
+        if described != wanted:
+            raise ValueError(f"its {what} are {described[:200]}, the main plan's {wanted[:200]}")
 
 
 def _check_plan(manifest: Manifest) -> None:

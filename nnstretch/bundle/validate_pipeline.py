@@ -58,16 +58,16 @@ def _once(what: str, names: list[str]) -> None:
 
 
 def _check_members(pipeline: PipelineSpec, manifest: Manifest) -> None:
-    held, known = (
+    members, known = (
         [name for stage in pipeline.stages for name in stage.subgraphs],
         {sub.name for sub in manifest.subgraphs},
     )
-    _once("sub-graph", held)
-    if unknown := sorted(set(held) - known):
+    _once("sub-graph", members)
+    if unknown := sorted(set(members) - known):
         raise ValueError(
             f"pipeline, sub-graph {unknown[0][:80]!r}, the manifest has none of this name"
         )
-    if missing := sorted(known - set(held)):
+    if missing := sorted(known - set(members)):
         raise ValueError(f"pipeline, sub-graph {missing[0][:80]!r} is in no stage")
 
 
@@ -152,15 +152,15 @@ def _check_item(item: TensorDecl, ports: Mapping[str, Port]) -> None:
 def _check_flow(pipeline: PipelineSpec, manifest: Manifest) -> None:
     """Check that every tensor is written once, before it is read, and that something reads it."""
     outside = [item.name for item in pipeline.inputs]
-    made = [name for stage in pipeline.stages for name in stage_outputs(stage, manifest)]
-    _once("tensor", outside + made)
+    outputs = [name for stage in pipeline.stages for name in stage_outputs(stage, manifest)]
+    _once("tensor", outside + outputs)
     known, read = set(outside), set(pipeline.outputs)
     for stage in pipeline.stages:
         for name in stage_inputs(stage, manifest):
             if name not in known:
                 why = (
                     "before it is written, a cycle or a wrong order"
-                    if name in made
+                    if name in outputs
                     else "which nothing feeds"
                 )
                 raise ValueError(f"pipeline, stage {stage.name[:80]!r} reads {name[:80]!r}, {why}")
@@ -174,9 +174,9 @@ def _check_flow(pipeline: PipelineSpec, manifest: Manifest) -> None:
     for stage in pipeline.stages:
         elsewhere = {
             name
-            for other in pipeline.stages
-            if other is not stage
-            for name in stage_inputs(other, manifest)
+            for reader in pipeline.stages
+            if reader is not stage
+            for name in stage_inputs(reader, manifest)
         }
         if not (elsewhere | set(pipeline.outputs)).intersection(stage_outputs(stage, manifest)):
             raise ValueError(f"pipeline, stage {stage.name[:80]!r} feeds nobody")
@@ -193,20 +193,27 @@ def _check_groups(pipeline: PipelineSpec, manifest: Manifest) -> None:
             )
         if not group.parameters:
             raise ValueError(f"{where}, it has no parameters")
-        _once(f"parameter of group {group.name[:80]}", [one.name for one in group.parameters])
+        _once(
+            f"parameter of group {group.name[:80]}",
+            [parameter.name for parameter in group.parameters],
+        )
         end = 0
-        for one in sorted(group.parameters, key=lambda one: one.offset_bytes):
-            if one.spec.dtype not in ELEMENT_BYTES or min(one.spec.shape, default=1) < 1:
-                raise ValueError(
-                    f"{where}, {one.name[:80]!r} of impossible shape {one.spec} or type"
-                    f" {one.spec.dtype[:40]!r}"
-                )
+        for parameter in sorted(group.parameters, key=lambda parameter: parameter.offset_bytes):
             if (
-                one.offset_bytes < end
-                or one.offset_bytes + one.spec.size_bytes > subs[group.subgraph].size_bytes
+                parameter.spec.dtype not in ELEMENT_BYTES
+                or min(parameter.spec.shape, default=1) < 1
             ):
                 raise ValueError(
-                    f"{where}, {one.name[:80]!r} at byte {one.offset_bytes}, outside its file or"
-                    " inside another parameter"
+                    f"{where}, {parameter.name[:80]!r} of impossible shape {parameter.spec} or type"
+                    f" {parameter.spec.dtype[:40]!r}"
                 )
-            end = one.offset_bytes + one.spec.size_bytes
+            if (
+                parameter.offset_bytes < end
+                or parameter.offset_bytes + parameter.spec.size_bytes
+                > subs[group.subgraph].size_bytes
+            ):
+                raise ValueError(
+                    f"{where}, {parameter.name[:80]!r} at byte {parameter.offset_bytes}, outside"
+                    " its file or inside another parameter"
+                )
+            end = parameter.offset_bytes + parameter.spec.size_bytes

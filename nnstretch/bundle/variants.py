@@ -20,10 +20,10 @@ def load_variants(paths: Sequence[Path | str]) -> tuple[tuple[str, Bundle], ...]
 
     Raises UnknownName, BrokenFile, and BadInput for a name that is taken or is none.
     """
-    found: dict[str, Bundle] = {}
+    bundles: dict[str, Bundle] = {}
     for path in map(Path, paths):
         bundle = read_bundle(path)
-        for name, one in (
+        for name, selected in (
             (name, select_plan(bundle, name)) for name in plans_by_name(bundle.manifest)
         ):
             name = path.stem if name == MAIN else name
@@ -31,13 +31,13 @@ def load_variants(paths: Sequence[Path | str]) -> tuple[tuple[str, Bundle], ...]
                 check_plan_name(name)
             except ValueError as error:
                 raise BadInput(f"cannot add {path}, bundle of several plans, {error}") from error
-            if name in found or name == MAIN:
+            if name in bundles or name == MAIN:
                 raise BadInput(
                     f"cannot add {path}, bundle of several plans, the name {name} is taken, rename"
                     " the file"
                 )
-            found[name] = one
-    return tuple(found.items())
+            bundles[name] = selected
+    return tuple(bundles.items())
 
 
 def select_plan(bundle: Bundle, name: str | None) -> Bundle:
@@ -57,43 +57,45 @@ def merge_bundles(main: Bundle, others: Sequence[tuple[str, Bundle]]) -> Bundle:
     files = dict(main.files)
     paths = {sub.sha256: sub.file for sub in all_subgraphs(main.manifest)}
     added: list[Alternative] = []
-    for name, other in others:
-        check_fit(main, name, other)
-        theirs = other.manifest.subgraphs
+    for name, another in others:
+        check_fit(main, name, another)
+        theirs = another.manifest.subgraphs
         subs = tuple(
             replace(sub, file=paths.setdefault(sub.sha256, f"plans/{name}/{sub.file}"))
             for sub in theirs
         )
-        files |= {new.file: other.files[old.file] for new, old in zip(subs, theirs, strict=True)}
-        added.append(alternative(name, other, subs))
+        files |= {new.file: another.files[old.file] for new, old in zip(subs, theirs, strict=True)}
+        added.append(alternative(name, another, subs))
     return Bundle(
         replace(main.manifest, alternatives=(*main.manifest.alternatives, *added)), files, main.name
     )
 
 
-def check_fit(main: Bundle, name: str, other: Bundle) -> None:
+def check_fit(main: Bundle, name: str, addition: Bundle) -> None:
     """Refuse a bundle whose chip or tensors differ from the main one's. Raises Mismatch."""
     try:
-        check_edges(other.manifest, main.manifest)
+        check_edges(addition.manifest, main.manifest)
     except ValueError as error:
-        raise BadInput(f"cannot add plan {name} of {other.name}, {main.name}, {error}") from error
-    if other.manifest.soc != main.manifest.soc:
-        theirs, ours = (chip or "no chip" for chip in (other.manifest.soc, main.manifest.soc))
         raise BadInput(
-            f"cannot add plan {name} of {other.name}, {main.name}, it was predicted for {theirs},"
-            f" the main plan for {ours}"
+            f"cannot add plan {name} of {addition.name}, {main.name}, {error}"
+        ) from error
+    if addition.manifest.soc != main.manifest.soc:
+        theirs, ours = (chip or "no chip" for chip in (addition.manifest.soc, main.manifest.soc))
+        raise BadInput(
+            f"cannot add plan {name} of {addition.name}, {main.name}, it was predicted for"
+            f" {theirs}, the main plan for {ours}"
         )
 
 
 def alternative(name: str, bundle: Bundle, subgraphs: tuple[Subgraph, ...]) -> Alternative:
     """Return a bundle's plan as an alternative of another bundle."""
-    one = bundle.manifest
+    manifest = bundle.manifest
     return Alternative(
         name=name,
-        inputs=one.inputs,
-        outputs=one.outputs,
+        inputs=manifest.inputs,
+        outputs=manifest.outputs,
         subgraphs=subgraphs,
-        max_abs_error=one.max_abs_error,
-        sync_us=one.sync_us,
-        plan=one.plan,
+        max_abs_error=manifest.max_abs_error,
+        sync_us=manifest.sync_us,
+        plan=manifest.plan,
     )

@@ -157,10 +157,10 @@ def call_factory(what: str, make: Any, settings: dict[str, Any], *args: Any) -> 
     except NnstretchError:
         raise
     except (Exception, SystemExit) as error:
-        given = ", ".join(f"{k}={v}" for k, v in settings.items()) or "no settings"
+        settings_text = ", ".join(f"{k}={v}" for k, v in settings.items()) or "no settings"
         reason = " ".join(str(error).split())[:300]
         raise BadInput(
-            f"cannot make {what}, called with {given}, {type(error).__name__}: {reason}"
+            f"cannot make {what}, called with {settings_text}, {type(error).__name__}: {reason}"
         ) from error
 
 

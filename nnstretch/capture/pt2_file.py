@@ -138,15 +138,15 @@ def check_samples(pickled: bytes, path: Path) -> None:
     if not pickled:
         return
     try:
-        found = torch.load(io.BytesIO(pickled), weights_only=True)
+        samples = torch.load(io.BytesIO(pickled), weights_only=True)
     except Exception as error:
         # Broad on purpose: whatever the safe unpickler raises, it has refused.
         raise UnsupportedOp(
             f"unsupported record {SAMPLES_RECORD}, {path}, its pickle holds more than tensors"
         ) from error
-    if not isinstance(found, (tuple, dict)):
+    if not isinstance(samples, (tuple, dict)):
         raise BrokenFile(
-            f"broken torch.export file, {path}, {SAMPLES_RECORD} holds a {type(found).__name__},"
+            f"broken torch.export file, {path}, {SAMPLES_RECORD} holds a {type(samples).__name__},"
             " not inputs"
         )
 
@@ -175,9 +175,9 @@ def check_json(content: Any, where: str) -> None:
             check_structure(json.loads(value), where)
 
 
-def check_names(found: Any, where: str) -> None:
+def check_names(names: Any, where: str) -> None:
     """Check that names are identifiers. Raises UnsupportedOp when one is not."""
-    for name in found if isinstance(found, (list, dict)) else [found]:
+    for name in names if isinstance(names, (list, dict)) else [names]:
         if name is not None and not (isinstance(name, str) and IDENTIFIER.fullmatch(name)):
             raise BrokenFile(
                 f"broken name {str(name)[:80]!r} in {where}, a value's name is letters, digits and"

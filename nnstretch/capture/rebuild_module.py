@@ -43,11 +43,11 @@ def build(graph: Graph, weights: Mapping[str, torch.Tensor] | None = None) -> fx
 
 def copy_weights(module: nn.Module, graph: Graph, weights: Mapping[str, torch.Tensor]) -> None:
     """Copy the weights of a graph into the module that was rebuilt from it."""
-    own = dict(module.named_parameters()) | dict(module.named_buffers())
+    targets = dict(module.named_parameters()) | dict(module.named_buffers())
     with torch.no_grad():
         for weight in graph.weights:
             if weight.name in weights:
-                own[attribute_path(weight.name)].copy_(weights[weight.name])
+                targets[attribute_path(weight.name)].copy_(weights[weight.name])
 
 
 def attribute_path(path: str) -> str:
@@ -141,8 +141,8 @@ def resolve_operator(node: Node) -> Callable[..., Any]:
         return operator.getitem
     if node.op.startswith("py."):
         return PYTHON_OPERATORS[node.op.removeprefix("py.")]
-    namespace, _, rest = node.op.rpartition("::")
-    base, _, overload = rest.partition(".")
+    namespace, _, qualified = node.op.rpartition("::")
+    base, _, overload = qualified.partition(".")
     try:
         return getattr(
             getattr(getattr(torch.ops, namespace or "aten"), base), overload or "default"
@@ -195,11 +195,11 @@ def weight_names(node: Node) -> dict[str, str | None]:
     """Return which weight fills which role of a layer, by the argument it is passed as."""
     family = "conv" if node.kind.startswith("conv") else node.kind
     roles = WEIGHT_ARGUMENTS.get(family, {})
-    found: dict[str, str | None] = {}
+    values_by_role: dict[str, str | None] = {}
     for role, position in roles.items():
         argument = node.args[position] if position < len(node.args) else None
-        found[role] = argument.name if isinstance(argument, ValueRef) else None
-    return found
+        values_by_role[role] = argument.name if isinstance(argument, ValueRef) else None
+    return values_by_role
 
 
 def initialize_weight(tensor: torch.Tensor, weight: Weight, readers: tuple[Node, ...]) -> None:

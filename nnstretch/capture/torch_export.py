@@ -82,10 +82,10 @@ def recall_captured(
         return None
     from nnstretch.capture.rebuild_module import attribute_path
 
-    own = dict(module.named_parameters()) | dict(module.named_buffers())
+    current = dict(module.named_parameters()) | dict(module.named_buffers())
     return CapturedNetwork(
         replace(graph, name=name),
-        {w.name: own[attribute_path(w.name)].detach() for w in graph.weights},
+        {w.name: current[attribute_path(w.name)].detach() for w in graph.weights},
     )
 
 
@@ -228,12 +228,12 @@ class ProgramReader:
                     fx_node, f"{view.name}, a view of {behind.name} that is read later"
                 )
             old, name = self.names[behind.name], f"{value}_in_{behind.name}"
-            rest = tuple(self.convert_argument(a, view.name) for a in view.args[1:])
+            arguments = tuple(self.convert_argument(a, view.name) for a in view.args[1:])
             self.nodes.append(
                 Node(
                     name,
                     SCATTER_OPERATORS[op],
-                    (ValueRef(old), ValueRef(value), *rest),
+                    (ValueRef(old), ValueRef(value), *arguments),
                     (self.specs[old],),
                     module_path(fx_node),
                 )

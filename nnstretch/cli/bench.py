@@ -117,9 +117,9 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     out = check_writable(args.out, args.model, args.weights, args.bundle)
     check(args)
     with progress_stages() as tell:
-        found, skipped = prepare_variants(args, tell)
-        outcomes = run_competition(found, args, tell)
-    return result_of(args, out, outcomes, skipped, warn_low_snr(found))
+        variants, skipped = prepare_variants(args, tell)
+        outcomes = run_competition(variants, args, tell)
+    return result_of(args, out, outcomes, skipped, warn_low_snr(variants))
 
 
 def check(args: argparse.Namespace) -> None:
@@ -169,25 +169,25 @@ def prepare_variants(
     """
     from nnstretch.bench.contenders import BenchVariant
 
-    subject, given = load_model_argument(args.model), _given_forms(args)
+    subject, bundle = load_model_argument(args.model), _given_forms(args)
     if (
-        given is not None
+        bundle is not None
         and subject.plan is not None
-        and given.manifest.model != subject.plan.model
+        and bundle.manifest.model != subject.plan.model
     ):
         raise BadInput(
-            f"{args.bundle} is of {given.manifest.model}, bench, the plan stretches"
+            f"{args.bundle} is of {bundle.manifest.model}, bench, the plan stretches"
             f" {subject.plan.model}"
         )
-    forms = requested_forms(args, given)
-    variants, skipped, made = [], {}, {}
+    forms = requested_forms(args, bundle)
+    variants, skipped, pairs = [], {}, {}
     for number, (backend, format, int8) in enumerate(forms):
         tell(f"exporting for {backend}", number, len(forms))
         try:
-            if (format, int8) not in made:
-                made[format, int8] = exported_pair(subject, args, format, int8, given)
+            if (format, int8) not in pairs:
+                pairs[format, int8] = exported_pair(subject, args, format, int8, bundle)
             variants.append(
-                BenchVariant(backend, "int8" if int8 else "float32", *made[format, int8])
+                BenchVariant(backend, "int8" if int8 else "float32", *pairs[format, int8])
             )
         except (UnsupportedOp, Mismatch) as refusal:
             if len(forms) == 1:
@@ -196,20 +196,20 @@ def prepare_variants(
     return variants, skipped
 
 
-def requested_forms(args: argparse.Namespace, given: Bundle | None) -> list[tuple[str, str, bool]]:
+def requested_forms(args: argparse.Namespace, bundle: Bundle | None) -> list[tuple[str, str, bool]]:
     """Return backend, format and whether int8, of every form.
 
     Raises BadInput where the bundle is none of them.
     """
     from nnstretch.run.backends.registry import DEFAULTS, READS
 
-    if given is None:
+    if bundle is None:
         if args.only_int8:
             return [("litert", "litert", True)]
         names = args.backend or ("onnxruntime", *(["litert"] if args.int8 else []))
         forms = [(name, READS[name.partition(":")[0]], False) for name in names]
         return forms + ([("litert", "litert", True)] if args.int8 else [])
-    form, int8 = given.manifest.subgraphs[0].format, bool(given.manifest.inputs[0].scale)
+    form, int8 = bundle.manifest.subgraphs[0].format, bool(bundle.manifest.inputs[0].scale)
     if int8 and not args.int8:
         raise BadInput(
             f"{args.bundle} is int8, bench, give --int8 and --calibration, so that the original can"
@@ -225,7 +225,7 @@ def _given_forms(args: argparse.Namespace) -> Bundle | None:
 
 
 def exported_pair(
-    subject: LoadedModel, args: argparse.Namespace, format: str, int8: bool, given: Bundle | None
+    subject: LoadedModel, args: argparse.Namespace, format: str, int8: bool, bundle: Bundle | None
 ) -> tuple[Bundle, Bundle, float | None]:
     """Return the original as one sub-graph, the branches, both in one format, and how loud the
     fainter is.
@@ -253,13 +253,13 @@ def exported_pair(
         )
         request = replace(request, least_snr_db=RANDOM_SNR_DB if random_weights(args) else None)
         done = [export_bundle(request, whole)]
-        if given is None:
+        if bundle is None:
             module = settle_norms(
                 load_weights_into(subject, plan, args.weights, stretch), args, calibration
             )
             done.append(export_bundle(replace(request, module=module, plan=plan), branched))
-        ratios = [one.int8_snr_db for one in done if one.int8_snr_db is not None]
-        return read_bundle(whole), given or read_bundle(branched), min(ratios, default=None)
+        ratios = [session.int8_snr_db for session in done if session.int8_snr_db is not None]
+        return read_bundle(whole), bundle or read_bundle(branched), min(ratios, default=None)
 
 
 def calibration_of(args: argparse.Namespace, shape: tuple[int, ...]) -> Any:
@@ -317,15 +317,15 @@ def run_competition(
         loaded = [stack.enter_context(Contenders(variant)) for variant in variants]
         turns = {
             (number, name): turn
-            for number, one in enumerate(loaded)
-            for name, turn in one.turns().items()
+            for number, session in enumerate(loaded)
+            for name, turn in session.turns().items()
         }
         times_us = run_interleaved(
             turns, args.runs, args.seconds, lambda done, total: tell("measuring", done, total)
         )
         return [
-            one.outcome({name: times for (n, name), times in times_us.items() if n == number})
-            for number, one in enumerate(loaded)
+            session.outcome({name: times for (n, name), times in times_us.items() if n == number})
+            for number, session in enumerate(loaded)
         ]
 
 
@@ -334,10 +334,10 @@ def warn_low_snr(variants: list[BenchVariant]) -> list[str]:
     from nnstretch.export.verify import MIN_SNR_DB
 
     return [
-        f"{one.name}: random weights leave a signal-to-noise ratio of {one.int8_snr_db:.1f} dB, for"
-        " times only"
-        for one in variants
-        if one.int8_snr_db is not None and one.int8_snr_db < MIN_SNR_DB
+        f"{variant.name}: random weights leave a signal-to-noise ratio of {variant.int8_snr_db:.1f}"
+        " dB, for times only"
+        for variant in variants
+        if variant.int8_snr_db is not None and variant.int8_snr_db < MIN_SNR_DB
     ]
 
 
@@ -370,30 +370,30 @@ def result_of(
             )
     return {
         **{"plan": args.model, "page": args.out, **facts},
-        "variants": [outcome_json(one) for one in outcomes],
+        "variants": [outcome_json(outcome) for outcome in outcomes],
         **{"skipped": skipped, "warnings": [*notes, *doubts_about(outcomes)]},
     }
 
 
 def options(args: argparse.Namespace) -> dict[str, str]:
     """Return the options as they were given."""
-    found = {
+    extras = {
         "weights": args.weights,
         "bundle": args.bundle,
         "backend": ",".join(args.backend or ()),
         "int8": "" if args.int8 else None,
     }
     if args.only_int8:
-        found |= {"int8": None, "only-int8": ""}
+        extras |= {"int8": None, "only-int8": ""}
     drawn = args.calibration not in (None, RANDOM) and args.calibration_images != DEFAULT_IMAGES
-    found |= {
+    extras |= {
         "calibration": args.calibration,
         "calibration-images": args.calibration_images if drawn else None,
     }
-    found |= {"seconds": args.seconds, "runs": None if args.seconds else args.runs}
+    extras |= {"seconds": args.seconds, "runs": None if args.seconds else args.runs}
     return {
         name: str(value)
-        for name, value in found.items()
+        for name, value in extras.items()
         if value is not None and (value != "" or name in ("int8", "only-int8"))
     }
 
@@ -438,8 +438,8 @@ def show(result: dict[str, Any], console: Any) -> None:
         "95% interval",
         title=f"{result['plan']}: {result['machine']}",
     )
-    for one in result["variants"]:
-        for name, row in one["contenders"].items():
+    for variant in result["variants"]:
+        for name, row in variant["contenders"].items():
             low, high = row["speedup_interval"]
             quartiles = f"{row['q1_ms']:.3f} to {row['q3_ms']:.3f}"
             cells = (
@@ -451,21 +451,21 @@ def show(result: dict[str, Any], console: Any) -> None:
             table.add_row(
                 (
                     ""
-                    if row is not next(iter(one["contenders"].values()))
-                    else f"{one['backend']} {one['precision']}"
+                    if row is not next(iter(variant["contenders"].values()))
+                    else f"{variant['backend']} {variant['precision']}"
                 ),
                 name,
                 *cells,
             )
     console.print(table)
-    for one in result["variants"]:
+    for variant in result["variants"]:
         limit = (
-            f"critical path {one['critical_path_ms']:.3f} ms, {one['efficiency']:.3f} of the"
-            " latency of branches at once"
+            f"critical path {variant['critical_path_ms']:.3f} ms, {variant['efficiency']:.3f} of"
+            " the latency of branches at once"
         )
         console.print(
-            f"{one['backend']} {one['precision']}: {limit}; {one['dispatch_us']:.0f} us per meeting"
-            " point"
+            f"{variant['backend']} {variant['precision']}: {limit}; {variant['dispatch_us']:.0f} us"
+            " per meeting point"
         )
     console.print(f"{result['weights']}; {result['versions']}", style="dim")
     for name, why in result["skipped"].items():

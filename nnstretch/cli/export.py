@@ -113,7 +113,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     )
     also = load_variants(args.also)
     request = export_request(args)
-    written, one = None, None
+    written, single_file = None, None
     with progress("exporting") as tick:
         request = replace(request, progress=tick)
         if out is not None:
@@ -123,8 +123,8 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
         if single is not None:
             from nnstretch.export.single_file import export_single, format_of
 
-            one = export_single(replace(request, format=format_of(single)), single)
-    return result_of(args, request, written, one)
+            single_file = export_single(replace(request, format=format_of(single)), single)
+    return result_of(args, request, written, single_file)
 
 
 def check(args: argparse.Namespace) -> None:
@@ -204,15 +204,15 @@ def result_of(
     args: argparse.Namespace,
     request: ExportRequest,
     written: ExportedBundle | None,
-    one: SingleFile | None,
+    single_file: SingleFile | None,
 ) -> dict[str, Any]:
     """Return what was exported as JSON data."""
-    ratios = [done.int8_snr_db for done in (written, one) if done is not None]
+    ratios = [done.int8_snr_db for done in (written, single_file) if done is not None]
     largest = (
         written.manifest.max_abs_error
         if written is not None
-        else one.max_abs_error
-        if one is not None
+        else single_file.max_abs_error
+        if single_file is not None
         else None
     )
     return {
@@ -223,7 +223,7 @@ def result_of(
         "int8_snr_db": ratios[0],
         "calibration_images": len(request.calibration.indices) if request.int8 else None,  # type: ignore[union-attr]
         "predicted_ms": request.trial.latency_us / 1000 if request.trial else None,
-        "single": {"file": args.single, **asdict(one)} if one is not None else None,
+        "single": {"file": args.single, **asdict(single_file)} if single_file is not None else None,
         "plans": list(plans_by_name(written.manifest)) if written is not None else [],
         "subgraphs": (
             rows_of(written.manifest, request.trial is not None) if written is not None else []
@@ -285,10 +285,10 @@ def show(result: dict[str, Any], console: Any) -> None:
         )
         if len(result["plans"]) > 1:
             console.print(f"{len(result['plans'])} plans in it: {', '.join(result['plans'])}")
-    if one := result["single"]:
+    if single_file := result["single"]:
         console.print(
-            f"{one['file']}  {one['size_bytes'] / 1000:,.0f} kB, differs from the module by"
-            f" {one['max_abs_error']:.1e} at most"
+            f"{single_file['file']}  {single_file['size_bytes'] / 1000:,.0f} kB, differs from the"
+            f" module by {single_file['max_abs_error']:.1e} at most"
         )
     if result["int8"]:
         said = f"int8: signal-to-noise ratio of the output {result['int8_snr_db']:.1f} dB"

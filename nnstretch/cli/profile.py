@@ -130,13 +130,13 @@ def networks(text: str) -> tuple[str, ...]:
     named = {"few": FEW, "all": NETWORKS, "none": ()}
     if text in named:
         return named[text]
-    found = tuple(part.strip() for part in text.split(",") if part.strip())
-    if not found or not all(":" in name for name in found):
+    names = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not names or not all(":" in name for name in names):
         raise BadInput(
             f"--validate is {text!r}, command line, write few, all, none, or networks as in"
             " torchvision:resnet50"
         )
-    return found
+    return names
 
 
 def document(result: ProfileResult) -> dict[str, Any]:

@@ -150,14 +150,14 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     out, beside = outputs(args)
     check_settings(args)
     require_packages()
-    given = {
+    settings = {
         key.removeprefix("set "): value
         for key, value in vars(args).items()
         if key.startswith("set ") and value is not None
     }
-    recipe = load_recipe(args.recipe, [f"{key}={value}" for key, value in given.items()])
+    recipe = load_recipe(args.recipe, [f"{key}={value}" for key, value in settings.items()])
     trained = TrainedNetwork(
-        *network(recipe, args.plan, given.get("model"), args.weights),
+        *network(recipe, args.plan, settings.get("model"), args.weights),
         recipe,
         open_dataset(recipe.data),
     )

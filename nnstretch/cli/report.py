@@ -45,23 +45,25 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
 
     check_writable(args.out, args.folder)
     story = write_report(args.folder, args.out)
-    found = largest(story.timelines, story.runs)
+    differences = largest(story.timelines, story.runs)
     return {
         "report": str(args.out),
-        "differences": [{**asdict(one), "ratio": one.ratio} for one in found],
+        "differences": [
+            {**asdict(difference), "ratio": difference.ratio} for difference in differences
+        ],
     }
 
 
 def show(result: dict[str, Any], console: Console) -> None:
     """Print the result for people."""
-    for one in result["differences"]:
+    for difference in result["differences"]:
         said = (
-            f"{one['subgraph']} on {one['processor']} ({one['network']}): predicted"
-            f" {one['predicted_ms']:.3f} ms, {one['timing']}"
+            f"{difference['subgraph']} on {difference['processor']} ({difference['network']}):"
+            f" predicted {difference['predicted_ms']:.3f} ms, {difference['timing']}"
         )
-        ratio = "" if one["ratio"] is None else f", {one['ratio']:.2f} times"
+        ratio = "" if difference["ratio"] is None else f", {difference['ratio']:.2f} times"
         console.print(
-            f"{said} {one['measured_ms']:.3f} ms{ratio}",
+            f"{said} {difference['measured_ms']:.3f} ms{ratio}",
             markup=False,
             highlight=False,
             soft_wrap=True,

@@ -89,17 +89,17 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     """
     from nnstretch.train.recipe_loader import load_recipe
 
-    given = {
+    settings = {
         key.removeprefix("set "): value
         for key, value in vars(args).items()
         if key.startswith("set ") and value is not None
     }
     plan_file = args.plan
-    if str(given.get("model", "")).endswith((".yaml", ".yml")):
-        plan_file = given.pop("model")
-    recipe = load_recipe(args.recipe, [f"{key}={value}" for key, value in given.items()])
+    if str(settings.get("model", "")).endswith((".yaml", ".yml")):
+        plan_file = settings.pop("model")
+    recipe = load_recipe(args.recipe, [f"{key}={value}" for key, value in settings.items()])
     if plan_file is not None:
-        recipe = replace(recipe, model=given.get("model") or planned_model(plan_file))
+        recipe = replace(recipe, model=settings.get("model") or planned_model(plan_file))
     if args.print_config:
         return {"recipe": asdict(recipe)}
     if args.teacher is not None and not recipe.loss.has_teacher:
@@ -244,9 +244,9 @@ def started_or_loaded(recipe: Recipe, weights: str | None) -> nn.Module:
     return initialize_network(module, recipe)
 
 
-def same_kernels(one: nn.Module, other: nn.Module) -> int:
+def same_kernels(first: nn.Module, second: nn.Module) -> int:
     """Count the kernels that two networks of other seeds share; constants do not count."""
-    pairs = zip(one.parameters(), other.parameters(), strict=False)
+    pairs = zip(first.parameters(), second.parameters(), strict=False)
     return sum(
         a.ndim > 1 and a.shape == b.shape and bool((a == b).all()) and float(a.detach().std()) > 0
         for a, b in pairs
@@ -298,7 +298,7 @@ def build_branched(
     plan = read_plan(Path(plan_file))
     original = load_model(recipe.model)
     inherits = weights is not None and fits(original, weights)
-    own = weights if not inherits else None
+    own_weights = weights if not inherits else None
     if (
         inherits
         and recipe.branched.inherit == "none"
@@ -308,7 +308,7 @@ def build_branched(
             f"--weights {weights} would not be used, branched.inherit is none, set it to weights or"
             " rescaled, or leave them out"
         )
-    if own is not None and teacher is not None:
+    if own_weights is not None and teacher is not None:
         original = load_weighted(
             recipe.model, teacher
         )  # which of its channels are compared follows from its weights
@@ -324,7 +324,7 @@ def build_branched(
             f"{teacher_text(recipe)}, no teacher, give --weights of the original {recipe.model}, or"
             " --teacher"
         )
-    module = branched_network(original, plan, recipe, own)
+    module = branched_network(original, plan, recipe, own_weights)
     if aloud:
         tell_unexpected(recipe, original, module, weights)
     if not recipe.loss.has_teacher:

@@ -68,12 +68,14 @@ def export_bundle(
     """
     with eval_mode(request.module), torch.no_grad():
         drafts = subgraph_specs(request)
-        made = files_of(request, drafts)
-        errors = verify_files(made, drafts, request.int8, request.plan.model, request.least_snr_db)
-    subgraphs = tuple(subgraph_of(draft, made, errors, request.format) for draft in drafts)
-    manifest = manifest_of(request, drafts, made.ports, subgraphs, errors)
+        exported = files_of(request, drafts)
+        errors = verify_files(
+            exported, drafts, request.int8, request.plan.model, request.least_snr_db
+        )
+    subgraphs = tuple(subgraph_of(draft, exported, errors, request.format) for draft in drafts)
+    manifest = manifest_of(request, drafts, exported.ports, subgraphs, errors)
     bundle = merge_bundles(
-        Bundle(manifest, {sub.file: made.files[sub.name] for sub in subgraphs}, str(path)), also
+        Bundle(manifest, {sub.file: exported.files[sub.name] for sub in subgraphs}, str(path)), also
     )
     write_bundle(Path(path), bundle.manifest, bundle.files)
     return ExportedBundle(bundle.manifest, errors.int8_snr_db)
@@ -114,26 +116,28 @@ def manifest_of(
 
 
 def subgraph_of(
-    draft: SubgraphSpec, made: ExportedFiles, errors: ExportErrors, format: str
+    draft: SubgraphSpec, exported: ExportedFiles, errors: ExportErrors, format: str
 ) -> Subgraph:
     """Build the manifest's entry of one sub-graph."""
-    data = made.files[draft.name]
-    elsewhere = {p: one for p, one in draft.elsewhere.items() if p != draft.processor}
+    data = exported.files[draft.name]
+    elsewhere = {
+        p: alternative for p, alternative in draft.elsewhere.items() if p != draft.processor
+    }
     return Subgraph(
         name=draft.name,
         processor=draft.processor,
         file=f"subgraphs/{draft.name}{FORMATS[format]}",
         sha256=hashlib.sha256(data).hexdigest(),
         size_bytes=len(data),
-        inputs=tuple(made.ports[source] for source in draft.sources),
-        outputs=(made.ports[draft.target],),
+        inputs=tuple(exported.ports[source] for source in draft.sources),
+        outputs=(exported.ports[draft.target],),
         role=draft.role,
         format=format,
         segment=draft.segment,
         predicted_us=on_placed_processor(draft, draft.predicted_us)
-        | {p: one.latency_us for p, one in elsewhere.items()},
+        | {p: alternative.latency_us for p, alternative in elsewhere.items()},
         error_us=on_placed_processor(draft, draft.error_us)
-        | {p: one.error_us for p, one in elsewhere.items()},
+        | {p: alternative.error_us for p, alternative in elsewhere.items()},
         max_abs_error=errors.subgraphs[draft.name],
     )
 

@@ -75,9 +75,9 @@ def litert_files(request: ExportRequest, drafts: Sequence[SubgraphSpec]) -> Expo
         name: Port(name, spec_of(channels_last(value)), layout_of(value))
         for name, value in values.items()
     }
-    made = ExportedFiles(files, ports, [values], LiteRTRunner)
-    check_merges(made, drafts)
-    return made
+    exported = ExportedFiles(files, ports, [values], LiteRTRunner)
+    check_merges(exported, drafts)
+    return exported
 
 
 def float_files(
@@ -107,19 +107,19 @@ def file_description(notes: Mapping[str, str]) -> str:
     return "; ".join(f"{key}: {value}" for key, value in notes.items())
 
 
-def check_merges(made: ExportedFiles, drafts: Sequence[SubgraphSpec]) -> None:
+def check_merges(exported: ExportedFiles, drafts: Sequence[SubgraphSpec]) -> None:
     """Check that every merge writes exactly what it reads, for numbers of all magnitudes. Raises
     Mismatch.
     """
     for draft in drafts:
         if draft.branch is None:
-            shapes = [made.tested[0][source].shape for source in draft.sources]
+            shapes = [exported.tested[0][source].shape for source in draft.sources]
             inputs = [
-                random_for_port(made.ports[source], tuple(shape), seed)
+                random_for_port(exported.ports[source], tuple(shape), seed)
                 for seed, (source, shape) in enumerate(zip(draft.sources, shapes, strict=True))
             ]
-            found = made.runner(made.files[draft.name], draft.name).run(*inputs)
-            if not np.array_equal(found, np.concatenate(inputs, draft.axis)):
+            merged = exported.runner(exported.files[draft.name], draft.name).run(*inputs)
+            if not np.array_equal(merged, np.concatenate(inputs, draft.axis)):
                 raise Mismatch(
                     f"sub-graph {draft.name} is no copy of its inputs, LiteRT file, a merge must"
                     " change no bit"

@@ -32,7 +32,7 @@ class ExportErrors:
 
 
 def verify_files(
-    made: ExportedFiles,
+    exported: ExportedFiles,
     drafts: Sequence[SubgraphSpec],
     int8: bool,
     name: str,
@@ -43,18 +43,20 @@ def verify_files(
     """
     judge = max_abs_difference if int8 else check_close
     start, end = drafts[0].sources[0], drafts[-1].target
-    rows: list[dict[str, np.ndarray]] = [{start: values[start].numpy()} for values in made.tested]
+    rows: list[dict[str, np.ndarray]] = [
+        {start: values[start].numpy()} for values in exported.tested
+    ]
     alone: dict[str, float] = {}
     for draft in drafts:
-        file = made.runner(made.files[draft.name], draft.name)
+        file = exported.runner(exported.files[draft.name], draft.name)
         exact = {
-            tensor: made.tested[0][tensor].numpy() for tensor in (*draft.sources, draft.target)
+            tensor: exported.tested[0][tensor].numpy() for tensor in (*draft.sources, draft.target)
         }
-        found = file.run(*(exact[source] for source in draft.sources))
-        alone[draft.name] = judge(exact[draft.target], found, f"sub-graph {draft.name}")
+        computed = file.run(*(exact[source] for source in draft.sources))
+        alone[draft.name] = judge(exact[draft.target], computed, f"sub-graph {draft.name}")
         for row in rows:
             row[draft.target] = file.run(*(row[source] for source in draft.sources))
-    expected = [values[end].numpy() for values in made.tested]
+    expected = [values[end].numpy() for values in exported.tested]
     whole = judge(expected[0], rows[0][end], f"bundle of {name}")
     return ExportErrors(
         alone,

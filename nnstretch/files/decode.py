@@ -37,17 +37,18 @@ def read_json(path: Path) -> Any:
 
 def require_format(data: Any, path: Path, formats: Sequence[int]) -> int:
     """Check the format of a file. Raises BrokenFile for another one."""
-    found = data.get("format") if isinstance(data, dict) else None
+    format_ = data.get("format") if isinstance(data, dict) else None
     if isinstance(data, dict) and "format" not in data:
         raise BrokenFile(
             f"field 'format' is missing, {path}, this version reads format"
             f" {' and '.join(map(str, formats))}"
         )
-    if isinstance(data, dict) and (isinstance(found, bool) or found not in formats):
+    if isinstance(data, dict) and (isinstance(format_, bool) or format_ not in formats):
         raise BrokenFile(
-            f"format {found!r}, {path}, this version reads format {' and '.join(map(str, formats))}"
+            f"format {format_!r}, {path}, this version reads format"
+            f" {' and '.join(map(str, formats))}"
         )
-    return found if isinstance(found, int) else formats[-1]
+    return format_ if isinstance(format_, int) else formats[-1]
 
 
 def require_keys(data: Any, names: tuple[str, ...], where: str) -> dict[str, Any]:
@@ -82,13 +83,13 @@ def numbers(
 
     Raises BrokenFile when it is none, or an entry is out of range.
     """
-    found = items(data, key, where, most)
-    if odd := [one for one in found if not is_number(one) or one < least]:
+    entries = items(data, key, where, most)
+    if odd := [entry for entry in entries if not is_number(entry) or entry < least]:
         raise BrokenFile(
             f"field {key!r} holds {shorten(odd[0])}, {where}, needed are numbers of at least"
             f" {least:g}"
         )
-    return tuple(map(float, found))
+    return tuple(map(float, entries))
 
 
 def integer(data: Mapping[str, Any], key: str, where: str, least: int = 0) -> int:
@@ -104,16 +105,16 @@ def integer(data: Mapping[str, Any], key: str, where: str, least: int = 0) -> in
 
 def integers(data: Mapping[str, Any], key: str, where: str, most: int) -> tuple[int, ...]:
     """Return a field that is a list of whole numbers. Raises BrokenFile."""
-    found = items(data, key, where, most)
+    entries = items(data, key, where, most)
     if odd := [
-        one
-        for one in found
-        if isinstance(one, bool) or not isinstance(one, int) or abs(one) > 2**53
+        entry
+        for entry in entries
+        if isinstance(entry, bool) or not isinstance(entry, int) or abs(entry) > 2**53
     ]:
         raise BrokenFile(
             f"field {key!r} holds {shorten(odd[0])}, {where}, needed are whole numbers"
         )
-    return tuple(found)
+    return tuple(entries)
 
 
 def is_number(value: Any) -> bool:
@@ -132,10 +133,10 @@ def string(data: Mapping[str, Any], key: str, where: str) -> str:
 
 def strings(data: Mapping[str, Any], key: str, where: str, most: int = 1000) -> tuple[str, ...]:
     """Return a field that is a list of strings. Raises BrokenFile."""
-    found = items(data, key, where, most)
-    if odd := [one for one in found if not isinstance(one, str)]:
+    entries = items(data, key, where, most)
+    if odd := [entry for entry in entries if not isinstance(entry, str)]:
         raise BrokenFile(f"field {key!r} holds {shorten(odd[0])}, {where}, needed is text")
-    return tuple(found)
+    return tuple(entries)
 
 
 def choice(data: Mapping[str, Any], key: str, allowed: tuple[str, ...], where: str) -> str:
@@ -156,14 +157,14 @@ def flag(data: Mapping[str, Any], key: str, where: str) -> bool:
 
 def items(data: Mapping[str, Any], key: str, where: str, most: int = 1000) -> list[Any]:
     """Return a field that is a list. Raises BrokenFile."""
-    found = data[key]
-    if not isinstance(found, list):
-        raise BrokenFile(f"field {key!r} is {shorten(found)}, {where}, needed is a list")
-    if len(found) > most:
+    entries = data[key]
+    if not isinstance(entries, list):
+        raise BrokenFile(f"field {key!r} is {shorten(entries)}, {where}, needed is a list")
+    if len(entries) > most:
         raise BrokenFile(
-            f"field {key!r} holds {len(found)} items, {where}, needed are at most {most}"
+            f"field {key!r} holds {len(entries)} items, {where}, needed are at most {most}"
         )
-    return found
+    return entries
 
 
 def shorten(value: Any) -> str:

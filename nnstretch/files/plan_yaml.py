@@ -102,20 +102,20 @@ def plan_of(data: Any, where: str) -> Plan:
 
 def shape_of(table: dict[str, Any], where: str) -> tuple[int, ...]:
     """Return the input shape of a plan. Raises BadPlan."""
-    given = [key for key in ("input", "input_shape") if key in table]
-    if len(given) != 1:
+    keys = [key for key in ("input", "input_shape") if key in table]
+    if len(keys) != 1:
         raise BadPlan(
-            f"{' and '.join(given) or 'missing key input'}, plan {where}, it needs one input: [1,"
+            f"{' and '.join(keys) or 'missing key input'}, plan {where}, it needs one input: [1,"
             " 3, 224, 224] or the like"
         )
-    shape = table[given[0]]
+    shape = table[keys[0]]
     if (
         not isinstance(shape, list)
         or not 1 <= len(shape) <= 8
         or not all(type(d) is int and 0 < d < LARGEST for d in shape)
     ):
         raise BadPlan(
-            f"{given[0]} is {short_repr(shape)}, plan {where}, it must be a list of positive whole"
+            f"{keys[0]} is {short_repr(shape)}, plan {where}, it must be a list of positive whole"
             " numbers"
         )
     return tuple(shape)

@@ -48,7 +48,7 @@ def group_segments(
     counts = range(1, len(used) + 1) if stages is None else (stages,)
     count, borders = min(
         ((n, best_grouping(times_us, used, n)) for n in counts),
-        key=lambda found: (found[1][0], found[0]),
+        key=lambda group: (group[1][0], group[0]),
     )
     if borders[0] == inf:
         shared = [name for name in sorted(together) if sum(name in names for names in used) > 1]
@@ -125,16 +125,16 @@ def best_grouping(
     """Return smallest bottleneck and where stages end; infinite where there is none."""
 
     @cache
-    def rest(first: int, taken: frozenset[str], left: int) -> tuple[float, tuple[int, ...]]:
+    def rest(first: int, taken: frozenset[str], remaining: int) -> tuple[float, tuple[int, ...]]:
         if first == len(times_us):
-            return (0.0, ()) if not left else (inf, ())
+            return (0.0, ()) if not remaining else (inf, ())
         best: tuple[float, tuple[int, ...]] = (inf, ())
-        own: frozenset[str] = frozenset()
-        for last in range(first + 1, len(times_us) + 1) if left else ():
-            own |= used[last - 1]
-            if own & taken:
+        own_processors: frozenset[str] = frozenset()
+        for last in range(first + 1, len(times_us) + 1) if remaining else ():
+            own_processors |= used[last - 1]
+            if own_processors & taken:
                 break
-            bottleneck_us, ends = rest(last, taken | own, left - 1)
+            bottleneck_us, ends = rest(last, taken | own_processors, remaining - 1)
             best = min(best, (max(bottleneck_us, sum(times_us[first:last])), (last, *ends)))
         return best
 

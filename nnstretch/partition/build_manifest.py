@@ -116,7 +116,7 @@ def add_python_stages(links: ModuleGraph, before: str = "", after: str = "") -> 
     outputs = sorted(
         (t for _, t in links.connections if t.owner == PIPELINE), key=lambda end: int(end.name)
     )
-    sources, modules, made = (
+    sources, modules, extended = (
         links.sources(),
         list(links.modules),
         ModuleGraph(settings=links.settings),
@@ -129,21 +129,23 @@ def add_python_stages(links: ModuleGraph, before: str = "", after: str = "") -> 
             TensorDecl(sources[end].name, spec_of(links, sources[end])) for end in outputs
         )
         modules.append(Module(AFTER, items, (TensorDecl(RESULT),), call=after))
-    made = replace(made, modules=tuple(modules), specs=() if before else links.specs)
+    extended = replace(extended, modules=tuple(modules), specs=() if before else links.specs)
     if before:
-        made = with_connection(
-            made, Endpoint(PIPELINE, "input", ITEM), Endpoint(BEFORE, "input", ITEM)
+        extended = with_connection(
+            extended, Endpoint(PIPELINE, "input", ITEM), Endpoint(BEFORE, "input", ITEM)
         )
     for source, target in links.connections:
         if before and source.owner == PIPELINE and source.kind == "input":
             source = Endpoint(BEFORE, "output", source.name)
         if after and target.owner == PIPELINE:
             target = Endpoint(AFTER, "input", source.name)
-        made = with_connection(made, source, target)
+        extended = with_connection(extended, source, target)
     return (
-        with_connection(made, Endpoint(AFTER, "output", RESULT), Endpoint(PIPELINE, "output", "0"))
+        with_connection(
+            extended, Endpoint(AFTER, "output", RESULT), Endpoint(PIPELINE, "output", "0")
+        )
         if after
-        else made
+        else extended
     )
 
 
@@ -322,14 +324,14 @@ def parameter_groups(links: ModuleGraph, files: Mapping[str, bytes]) -> tuple[Pa
     """Find the parameters of groups in files. Raises BadInput where a file does not hold a
     parameter as it is.
     """
-    found = [
+    fed = [
         (s.name, t.owner) for s, t in links.connections if s.owner == PIPELINE and s.kind == "param"
     ]
     return tuple(
         ParameterGroup(
             name, owner, locate_parameter(owner, files[owner], links.module(owner).params)
         )
-        for name, owner in found
+        for name, owner in fed
     )
 
 

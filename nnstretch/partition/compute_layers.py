@@ -24,11 +24,11 @@ def compute_layers(graph: Graph) -> tuple[int, ...]:
     intensive = [i for i in at if graph.nodes[i].kind in INTENSIVE]
     divided = {cut.position + 1 for cut in find_cuts(graph)}
     opening, behind = set(intensive[1:] if intensive else at[1:]), set(at[1:])
-    layer, found, due = 0, [], False
+    layer, group, due = 0, [], False
     for i in range(len(graph.nodes)):
         due = due or i in divided
         if i in behind and (i in opening or due):
             layer += 1
             due = False
-        found.append(layer)
-    return tuple(found)
+        group.append(layer)
+    return tuple(group)

@@ -69,11 +69,13 @@ class PipelineConfig:
             for s in [_item(self.links.module(t.owner), t.name).spec]
             if s is not None
         ]
-        if spec is not None and any(other != spec for other in (*([known] if known else []), *fed)):
-            other = known or fed[0]
+        if spec is not None and any(
+            partner != spec for partner in (*([known] if known else []), *fed)
+        ):
+            partner = known or fed[0]
             raise BadInput(
-                f"pipeline input {name} is {spec} {spec.dtype}, pipeline, it is {other}"
-                f" {other.dtype} already"
+                f"pipeline input {name} is {spec} {spec.dtype}, pipeline, it is {partner}"
+                f" {partner.dtype} already"
             )
         if spec is not None and known is None:
             self.links = replace(self.links, specs=(*self.links.specs, (name, spec)))
@@ -234,17 +236,17 @@ def _positive_integer(value: object, least: int, most: int) -> bool:
 
 
 def _cores(value: object, module: str) -> tuple[int, ...]:
-    found = tuple(value) if isinstance(value, tuple | list) else ()
+    cores = tuple(value) if isinstance(value, tuple | list) else ()
     if (
         not isinstance(value, tuple | list)
-        or len(set(found)) != len(found)
-        or not all(_positive_integer(core, 0, MAX_CORE) for core in found)
+        or len(set(cores)) != len(cores)
+        or not all(_positive_integer(core, 0, MAX_CORE) for core in cores)
     ):
         raise BadInput(
             f"cores is {str(value)[:40]}, module {module}, give numbers from 0 to {MAX_CORE}, each"
             " once"
         )
-    return found
+    return cores
 
 
 def _item(module: Module, name: str) -> Any:

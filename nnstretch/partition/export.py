@@ -67,24 +67,24 @@ def export_partition(
     Mismatch, UnsupportedOp.
     """
     outfit, graph = outfit or StageOptions(), partition.graph
-    given = example_inputs(graph, outfit.seed)
-    files = files_of(partition, weights, given, progress or (lambda *_: None))
-    arrays = {name: value.numpy() for name, value in given.items()}
-    found = run_in_sequence(files, arrays)
+    arrays_in = example_inputs(graph, outfit.seed)
+    files = files_of(partition, weights, arrays_in, progress or (lambda *_: None))
+    arrays = {name: value.numpy() for name, value in arrays_in.items()}
+    computed = run_in_sequence(files, arrays)
     expected = outputs_of(
-        module if module is not None else build(graph, weights), tuple(given.values())
+        module if module is not None else build(graph, weights), tuple(arrays_in.values())
     )
     pairs = zip(graph.outputs, expected, strict=True)
     error = max(
-        check_close(value.numpy(), found[name], f"pipeline of {graph.name}, {name},")
+        check_close(value.numpy(), computed[name], f"pipeline of {graph.name}, {name},")
         for name, value in pairs
     )
     links = module_graph_of(partition, files, outfit)
-    made = {
+    modules = {
         f"s{number}": module_file(file, stage)
         for number, (file, stage) in enumerate(zip(files, partition.stages, strict=True))
     }
-    manifest, contents = build_manifest(links, made, graph.name, soc, error)
+    manifest, contents = build_manifest(links, modules, graph.name, soc, error)
     write_bundle(Path(path), manifest, contents)
     return manifest
 
@@ -119,11 +119,11 @@ def module_graph_of(
 def files_of(
     partition: Partition,
     weights: Mapping[str, torch.Tensor],
-    given: Mapping[str, torch.Tensor],
+    examples: Mapping[str, torch.Tensor],
     tell: Progress,
 ) -> list[SectionFile]:
     """Export every stage's file, in order; each module is given what those before it wrote."""
-    values, files = dict(given), list[SectionFile]()
+    values, files = dict(examples), list[SectionFile]()
     for number, (piece, stage) in enumerate(zip(partition.pieces, partition.stages, strict=True)):
         tell(number, len(partition.pieces), f"stage {number}")
         network = build(piece, weights).eval()

@@ -96,7 +96,7 @@ class ModuleGraph:
 
     def fed_by(self, source: Endpoint) -> tuple[Endpoint, ...]:
         """Return the endpoints that an endpoint feeds."""
-        return tuple(target for one, target in self.connections if one == source)
+        return tuple(target for connection, target in self.connections if connection == source)
 
 
 def spec_of(links: ModuleGraph, end: Endpoint) -> TensorSpec | None:
@@ -227,14 +227,14 @@ def topological_order(links: ModuleGraph) -> tuple[Module, ...]:
 
     Within a pass as they were named.
     """
-    parents, done, found = parents_of(links), set[str](), list[Module]()
-    while len(found) < len(links.modules):
+    parents, done, ordered = parents_of(links), set[str](), list[Module]()
+    while len(ordered) < len(links.modules):
         ready = [
             m for m in links.modules if m.name not in done and done.issuperset(parents[m.name])
         ]
-        found += ready
+        ordered += ready
         done |= {module.name for module in ready}
-    return tuple(found)
+    return tuple(ordered)
 
 
 def require_complete(links: ModuleGraph) -> ModuleGraph:

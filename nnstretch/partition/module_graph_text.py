@@ -71,10 +71,10 @@ def to_dict(links: ModuleGraph) -> dict[str, Any]:
                 **settings_of(links.settings.get(module.name, ModuleSettings())),
                 "call": module.call,
                 "output": [
-                    {"output_idx": at, "dependencies": found}
+                    {"output_idx": at, "dependencies": dependencies}
                     for at, item in enumerate(module.outputs)
                     if (
-                        found := [
+                        dependencies := [
                             dependency(index, t)
                             for t in links.fed_by(Endpoint(module.name, "output", item.name))
                         ]

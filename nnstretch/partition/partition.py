@@ -187,13 +187,13 @@ def partitions(
     bound_us = bottleneck_bound_us(table, wish.replicas)
     stages = [stages_of(units, ends, choice) for choice in choices]
     why_open = " and ".join(([LAYOUTS] if blocked else []) + ([] if ends.complete else [ORDERS]))
-    found = [
-        estimate_stages(graph, at, one, table, soc, pricer, bound_us, why_open)
-        for at, one in zip(stages, choices, strict=True)
+    results = [
+        estimate_stages(graph, at, assignment, table, soc, pricer, bound_us, why_open)
+        for at, assignment in zip(stages, choices, strict=True)
     ]
     if blocked and not corrections:
-        found.sort(key=lambda one: (one.bottleneck_us, one.latency_us))
-    return tuple(found[: wish.top])
+        results.sort(key=lambda assignment: (assignment.bottleneck_us, assignment.latency_us))
+    return tuple(results[: wish.top])
 
 
 def check_request(wish: PartitionRequest) -> None:
@@ -225,10 +225,10 @@ def estimate_stages(
     why_open: str,
 ) -> Partition:
     """Return a partition with the true cost of every stage."""
-    found = split_graph(graph, stage_of)
+    pieces = split_graph(graph, stage_of)
     used = frozenset(name for group in choice.groups for name in group)
     slowdown = soc.contention_factor(used) if len(used) > 1 else 1.0
-    ends = [stage_end_name(graph, piece, last=piece is found[-1]) for piece in found]
+    ends = [stage_end_name(graph, piece, last=piece is pieces[-1]) for piece in pieces]
     stages = tuple(
         StageCost(
             start,
@@ -238,7 +238,7 @@ def estimate_stages(
             piece.params,
         )
         for piece, group, start, end in zip(
-            found, choice.groups, [INPUT, *ends[:-1]], ends, strict=True
+            pieces, choice.groups, [INPUT, *ends[:-1]], ends, strict=True
         )
     )
     times_us = {
@@ -251,28 +251,28 @@ def estimate_stages(
     single_us = {
         name: float(time_us) for name, time_us in whole_us.items() if time_us < float("inf")
     }
-    return Partition(graph, found, stages, single_us, bound_us, why_open)
+    return Partition(graph, pieces, stages, single_us, bound_us, why_open)
 
 
 def estimate_stage(
     piece: Graph, processor: str, soc: Soc, pricer: CostModel, slowdown: float
 ) -> StageOnProcessor:
     """Return the true price of a stage: its own kernels, every tensor that crosses."""
-    specs, one = piece.specs(), soc.processor(processor)
+    specs, chip_processor = piece.specs(), soc.processor(processor)
     estimate = pricer.estimate_graph(piece, processor)
 
     def copies_us(link: Link, names: Sequence[str]) -> float:
         return sum(link.cost_us(specs[name].elements * soc.element_bytes) for name in names)
 
-    into_us = copies_us(one.copy_in, [value.name for value in piece.inputs])
-    out_us = copies_us(one.copy_out, piece.outputs) + one.sync_us
+    into_us = copies_us(chip_processor.copy_in, [value.name for value in piece.inputs])
+    out_us = copies_us(chip_processor.copy_out, piece.outputs) + chip_processor.sync_us
     return StageOnProcessor(
         processor,
         into_us,
         slowdown * estimate.latency_us,
         out_us,
         slowdown * estimate.error_us,
-        one.overlaps_copies,
+        chip_processor.overlaps_copies,
     )
 
 

@@ -60,14 +60,14 @@ def best_assignments(
 
     Raises NoPlan where no processors can hold the stages.
     """
-    found: list[Assignment] = []
+    assignments: list[Assignment] = []
     counts = range(1, len(table.processors) + 1) if stages is None else (stages,)
     for count in counts:
         for used in processor_sets(table, count, replicas):
-            found += k_best_labels(table, used, count, top)
-    if not found:
+            assignments += k_best_labels(table, used, count, top)
+    if not assignments:
         raise NoPlan(explain_infeasible(table, stages))
-    limit_us = min(choice.bottleneck_us for choice in found)
+    limit_us = min(choice.bottleneck_us for choice in assignments)
     exact = [
         shortest_latency(table, used, count, limit_us)
         for count in counts
@@ -76,7 +76,7 @@ def best_assignments(
     first = min((choice for choice in exact if choice is not None), key=lambda choice: choice.key)
     others = {
         (c.borders, c.groups): c
-        for c in sorted(found, key=lambda c: c.key)
+        for c in sorted(assignments, key=lambda c: c.key)
         if (c.borders, c.groups) != (first.borders, first.groups)
     }
     return (first, *list(others.values())[: top - 1])
@@ -153,10 +153,10 @@ def extend_labels(
 
 
 def merge_labels(
-    one: tuple[np.ndarray, np.ndarray], two: tuple[np.ndarray, np.ndarray], top: int
+    labels: tuple[np.ndarray, np.ndarray], two: tuple[np.ndarray, np.ndarray], top: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the `top` smallest of two sets of labels."""
-    values, came = (np.concatenate(pair, axis=0) for pair in zip(one, two, strict=True))
+    values, came = (np.concatenate(pair, axis=0) for pair in zip(labels, two, strict=True))
     rows = np.argsort(values, axis=0, kind="stable")[:top]
     return np.take_along_axis(values, rows, axis=0), np.take_along_axis(
         came, rows[:, :, None], axis=0

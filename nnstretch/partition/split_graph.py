@@ -101,11 +101,17 @@ def resize_batch(
 
     Raises BadInput when nothing in the stage has the batch's size.
     """
-    source, own = (
+    source, own_names = (
         node.inputs[0],
-        [name for other in body if not is_size(other) for name in other.inputs if name in carriers],
+        [
+            name
+            for member in body
+            if not is_size(member)
+            for name in member.inputs
+            if name in carriers
+        ],
     )
-    specs, entering = graph.specs(), [name for name in own if home.get(name) != stage]
+    specs, entering = graph.specs(), [name for name in own_names if home.get(name) != stage]
     if source in entering or home.get(source) == stage or source not in carriers:
         return node
     axis = node.args[1] if len(node.args) > 1 and isinstance(node.args[1], int) else 0
@@ -121,10 +127,13 @@ def resize_batch(
 
 def reads_of(body: tuple[Node, ...], carriers: set[str]) -> tuple[str, ...]:
     """Return values that depend on an input, in order of first use, each once."""
-    own = {node.name for node in body}
+    own_names = {node.name for node in body}
     return tuple(
         dict.fromkeys(
-            name for node in body for name in node.inputs if name in carriers and name not in own
+            name
+            for node in body
+            for name in node.inputs
+            if name in carriers and name not in own_names
         )
     )
 

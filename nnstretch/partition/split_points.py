@@ -127,11 +127,11 @@ def ancestors(graph: Graph, names: set[str]) -> set[str]:
             f"unknown tensor {unknown[0]!r}, network {graph.name}, its graph has none of this"
             f" name{closest(unknown[0], [*known])}"
         )
-    found = set(names)
+    reached = set(names)
     for node in reversed(graph.nodes):
-        if node.name in found:
-            found |= known.intersection(node.inputs)
-    return found
+        if node.name in reached:
+            reached |= known.intersection(node.inputs)
+    return reached
 
 
 def nth_call(graph: Graph, op: str, number: int) -> int:
@@ -139,16 +139,16 @@ def nth_call(graph: Graph, op: str, number: int) -> int:
 
     Raises UnknownName when the operator is called less often.
     """
-    found = [i for i, node in enumerate(graph.nodes) if op in (node.op, node.kind)]
-    if not 0 <= number < len(found):
+    calls = [i for i, node in enumerate(graph.nodes) if op in (node.op, node.kind)]
+    if not 0 <= number < len(calls):
         kinds = [node.kind for node in graph.nodes]
         have = (
-            f"it has {len(found)}, counted from 0"
-            if found
+            f"it has {len(calls)}, counted from 0"
+            if calls
             else f"it has none{closest(op, [*dict.fromkeys(kinds)])}"
         )
         raise UnknownName(f"unknown split point {op}:{number}, network {graph.name}, {have}")
-    return found[number]
+    return calls[number]
 
 
 def node_position(graph: Graph, name: str) -> int:

@@ -132,10 +132,10 @@ def unit_times(
     """
     unit = {node.name: at for node, at in zip(graph.nodes, unit_of, strict=True)}
     times_us, least_us, refused, waiting_us = np.zeros(count), np.zeros(count), [], 0.0
-    found = pricer.fuse_kernels(graph, processor)
-    pricer.prefetch(found, processor)
+    kernels = pricer.fuse_kernels(graph, processor)
+    pricer.prefetch(kernels, processor)
     last = 0
-    for kernel in found:
+    for kernel in kernels:
         try:
             latency_us = pricer.estimate_kernel(kernel, processor).latency_us
         except UnsupportedOp:
@@ -186,27 +186,31 @@ def boundary_traffic(
     specs, member, width = graph.specs(), ends.member, len(ends.masks)
     unit = stage_of_value(graph, unit_of, depends_on_input(graph) | set(graph.outputs))
     users = users_of(graph, unit, ends.units)
-    reads, read_bytes, writes, write_bytes, held = (np.zeros((width, width)) for _ in range(5))
+    reads, read_bytes, writes, write_bytes, weight_bytes = (
+        np.zeros((width, width)) for _ in range(5)
+    )
     for name in [*(value.name for value in graph.inputs), *unit]:
         readers, size = users.get(name, set()), specs[name].elements * element_bytes
         done, wanted = (
             member[sorted(readers - {ends.units})].sum(axis=0),
             len(readers - {ends.units}),
         )
-        made = member[unit[name]] if name in unit else np.ones(width, bool)
-        enters = made[:, None] & (done[None, :] > done[:, None])
+        writer = member[unit[name]] if name in unit else np.ones(width, bool)
+        enters = writer[:, None] & (done[None, :] > done[:, None])
         reads += enters
         read_bytes += size * enters
         if name in unit:
-            leaves = ~made[:, None] & (made & ((done < wanted) | (ends.units in readers)))[None, :]
+            leaves = (
+                ~writer[:, None] & (writer & ((done < wanted) | (ends.units in readers)))[None, :]
+            )
             writes += leaves
             write_bytes += size * leaves
     for weight in graph.weights:
         holders = users.get(weight.name, set()) - {ends.units}
         if weight.trainable and holders:
             done = member[sorted(holders)].sum(axis=0)
-            held += weight.spec.elements * element_bytes * (done[None, :] > done[:, None])
-    return BoundaryTraffic(reads, read_bytes, writes, write_bytes, held)
+            weight_bytes += weight.spec.elements * element_bytes * (done[None, :] > done[:, None])
+    return BoundaryTraffic(reads, read_bytes, writes, write_bytes, weight_bytes)
 
 
 def users_of(graph: Graph, unit: dict[str, int], count: int) -> dict[str, set[int]]:

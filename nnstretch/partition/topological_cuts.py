@@ -85,7 +85,7 @@ def enumerate_cuts(needs: Sequence[int], limit: int) -> tuple[int, ...] | None:
 
     None where there are more than `limit`.
     """
-    level, found = [0], [0]
+    level, masks = [0], [0]
     while level:
         grown = {
             mask | 1 << unit
@@ -94,10 +94,10 @@ def enumerate_cuts(needs: Sequence[int], limit: int) -> tuple[int, ...] | None:
             if not mask >> unit & 1 and not need & ~mask
         }
         level = sorted(grown)
-        found += level
-        if len(found) > limit:
+        masks += level
+        if len(masks) > limit:
             return None
-    return tuple(found)
+    return tuple(masks)
 
 
 def cuts_of_order(needs: Sequence[int], latest: bool) -> list[int]:
@@ -105,19 +105,19 @@ def cuts_of_order(needs: Sequence[int], latest: bool) -> list[int]:
 
     Of the units that are ready always the first, or always the last.
     """
-    mask, found = 0, [0]
+    mask, masks = 0, [0]
     for _ in needs:
         ready = [
             unit for unit, need in enumerate(needs) if not mask >> unit & 1 and not need & ~mask
         ]
         mask |= 1 << (ready[-1] if latest else ready[0])
-        found.append(mask)
-    return found
+        masks.append(mask)
+    return masks
 
 
 def depth_first_cuts(needs: Sequence[int]) -> list[int]:
     """Return sets passed when each unit comes right before the first that needs it."""
-    mask, found = 0, [0]
+    mask, masks = 0, [0]
     stack = [
         unit for unit in reversed(range(len(needs))) if not any(need >> unit & 1 for need in needs)
     ]
@@ -131,5 +131,5 @@ def depth_first_cuts(needs: Sequence[int]) -> list[int]:
             stack.append(missing[0])
         elif mask >> (unit := stack.pop()) & 1 == 0:
             mask |= 1 << unit
-            found.append(mask)
-    return found
+            masks.append(mask)
+    return masks

@@ -65,11 +65,11 @@ class Forest:
     def predict(self, columns: Sequence[Numbers]) -> Numbers:
         """Predict one value a row; `columns` are the features, each an array over all rows."""
         count = len(columns[0]) if len(columns) else 0
-        found = np.empty(count)
+        scores = np.empty(count)
         for start in range(0, count, CHUNK):
             rows = slice(start, min(start + CHUNK, count))
-            found[rows] = self.tables.scores([column[rows] for column in columns], self.baseline)
-        return found
+            scores[rows] = self.tables.scores([column[rows] for column in columns], self.baseline)
+        return scores
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -164,8 +164,8 @@ def bitvector_tables(trees: Sequence[Tree]) -> BitvectorTables:
         np.array(sorted({threshold for threshold, _, _ in tests[feature]})) for feature in features
     )
     survivors = tuple(
-        surviving_leaves(tests[f], found, len(trees))
-        for f, found in zip(features, thresholds, strict=True)
+        surviving_leaves(tests[f], column, len(trees))
+        for f, column in zip(features, thresholds, strict=True)
     )
     return BitvectorTables(features, thresholds, survivors, values)
 
@@ -184,7 +184,7 @@ def surviving_leaves(
     tests: Sequence[tuple[float, int, int]], thresholds: Numbers, trees: int
 ) -> NDArray[np.uint16]:
     """Return row i: what survives where exactly i thresholds are below the value."""
-    found = np.full((len(thresholds) + 1, trees), FULL)
+    masks = np.full((len(thresholds) + 1, trees), FULL)
     for threshold, tree, gone in tests:
-        found[int(np.searchsorted(thresholds, threshold)) + 1 :, tree] &= FULL ^ np.uint16(gone)
-    return found
+        masks[int(np.searchsorted(thresholds, threshold)) + 1 :, tree] &= FULL ^ np.uint16(gone)
+    return masks

@@ -120,11 +120,11 @@ class FeatureBatch:
         is how it keeps its tensors; else 0.
         """
         what, _, value = name.partition(":")
-        found = [
+        flags = [
             value in {"op": (op,), "then": then, "layout": (layout,)}[what]
             for _, op, then, _, layout in self.forms
         ]
-        return np.array(found, dtype=np.float64)[self.form]
+        return np.array(flags, dtype=np.float64)[self.form]
 
 
 def feature_table(kernels: Sequence[Kernel], element_bytes: int) -> Numbers:
@@ -135,7 +135,7 @@ def feature_table(kernels: Sequence[Kernel], element_bytes: int) -> Numbers:
 def feature_batch(kernels: Sequence[Kernel], element_bytes: int) -> FeatureBatch:
     """Read every kernel once; the rest is arithmetic on whole columns."""
     count = len(kernels)
-    given = np.fromiter(
+    counts = np.fromiter(
         chain.from_iterable(map(given_of, kernels)), np.float64, count * len(GIVEN)
     ).reshape(count, len(GIVEN))
     inputs = np.fromiter(map(len, map(read_of, kernels)), np.float64, count)
@@ -143,7 +143,7 @@ def feature_batch(kernels: Sequence[Kernel], element_bytes: int) -> FeatureBatch
         [shape[-1] if len(shape) == 4 else 0 for shape in map(wrote_of, kernels)], np.float64, count
     )
     columns = np.empty((len(COLUMNS), count))
-    columns[: len(GIVEN)] = given.T
+    columns[: len(GIVEN)] = counts.T
     pixels = columns[POSITION["hw_out"]]
     derive(
         columns,

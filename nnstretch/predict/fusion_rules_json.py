@@ -43,7 +43,7 @@ def parse_rules(data: Any, where: str) -> FusionRules:
         )
     where = f"{where} fusion"
     data = require_keys(data, ("pairs", "after_activation", "copies_padding", "blocked"), where)
-    pairs = [tuple(one.split("+")) for one in strings(data, "pairs", where, PAIRS)]
+    pairs = [tuple(string.split("+")) for string in strings(data, "pairs", where, PAIRS)]
     if odd := [pair for pair in pairs if len(pair) != 2 or not all(pair)]:
         raise BrokenFile(
             f"field 'pairs' holds {'+'.join(odd[0])!r}, {where}, needed is KIND+FOLLOWER"

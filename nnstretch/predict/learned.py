@@ -54,9 +54,9 @@ class RateTerm:
 
     def amount(self, kernels: FeatureBatch) -> Numbers:
         """Return how much of this term each kernel has."""
-        found = kernels.column(self.column)
-        found = np.maximum(found - self.above, 0.0) if self.above else found
-        return found * kernels.flag(self.only) if self.only else found
+        amounts = kernels.column(self.column)
+        amounts = np.maximum(amounts - self.above, 0.0) if self.above else amounts
+        return amounts * kernels.flag(self.only) if self.only else amounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +102,10 @@ class KernelFamily:
 
     def rate_model_us(self, kernels: FeatureBatch) -> Numbers:
         """Return the analytic part of the model, without the trees; us."""
-        found = np.zeros(len(kernels.form))
+        time_us = np.zeros(len(kernels.form))
         for term in self.terms:
-            found += term.us_per_unit * term.amount(kernels)
-        return np.maximum(found, self.floor_us)
+            time_us += term.us_per_unit * term.amount(kernels)
+        return np.maximum(time_us, self.floor_us)
 
     def latency_us(self, kernels: FeatureBatch, analytic_us: Numbers) -> Numbers:
         """Return the predicted latency, us.
@@ -129,8 +129,8 @@ class KernelFamily:
         strange = np.array([not set(form[2]) <= set(self.followers) for form in kernels.forms])[
             kernels.form
         ]
-        for found, (low, high) in ((macs, self.macs), (moved, self.working_bytes)):
-            strange = strange | (found > FAR * high) | (found * FAR < low)
+        for value, (low, high) in ((macs, self.macs), (moved, self.working_bytes)):
+            strange = strange | (value > FAR * high) | (value * FAR < low)
         return strange.astype(np.float64)
 
 
@@ -159,9 +159,9 @@ class Learned:
 
     def estimate(self, kernel: Kernel, /) -> Estimate:
         """Raise UnsupportedOp for a kind or an operator that was never measured."""
-        found = self.estimate_many((kernel,))
-        low, high = float(found.low_us[0]), float(found.high_us[0])
-        return Estimate(float(found.latency_us[0]), float(found.error_us[0]), (low, high))
+        estimates = self.estimate_many((kernel,))
+        low, high = float(estimates.low_us[0]), float(estimates.high_us[0])
+        return Estimate(float(estimates.latency_us[0]), float(estimates.error_us[0]), (low, high))
 
     def estimate_many(self, kernels: Sequence[Kernel], /) -> Estimates:
         """Estimate all kernels at once. Raises UnsupportedOp, naming the first kernel that was
@@ -175,15 +175,15 @@ class Learned:
                 raise UnsupportedOp(
                     f"{reason} was never measured, kernel {kernel.name}, processor {self.processor}"
                 )
-        found = np.empty((4, len(kernels)))
+        columns = np.empty((4, len(kernels)))
         for name in dict.fromkeys(names):
             chosen = np.array([other == name for other in names])
             rows = np.flatnonzero(chosen[everything.form])
             if not len(rows):
                 continue
             part = everything if len(rows) == len(kernels) else everything.take(rows)
-            found[:, rows] = estimate_rows(self.families[name], part)
-        return Estimates(*found)
+            columns[:, rows] = estimate_rows(self.families[name], part)
+        return Estimates(*columns)
 
     def estimate_grid(self, kernel: Kernel, /) -> Numbers:
         """Estimate a kernel whose counts are arrays that broadcast against each other, us. Raises
@@ -260,14 +260,15 @@ def estimate_many(predictor: Any, kernels: Sequence[Kernel]) -> Estimates:
         return predictor.estimate_many(kernels)
     if isinstance(predictor, Roofline):
         return roofline_many(predictor, kernels)
-    found = [predictor.estimate(kernel) for kernel in kernels]
+    estimates = [predictor.estimate(kernel) for kernel in kernels]
     ends = [
-        one.interval_us or (one.latency_us - one.error_us, one.latency_us + one.error_us)
-        for one in found
+        estimate.interval_us
+        or (estimate.latency_us - estimate.error_us, estimate.latency_us + estimate.error_us)
+        for estimate in estimates
     ]
     rows = [
-        (one.latency_us, low, high, one.error_us)
-        for one, (low, high) in zip(found, ends, strict=True)
+        (estimate.latency_us, low, high, estimate.error_us)
+        for estimate, (low, high) in zip(estimates, ends, strict=True)
     ]
     return Estimates(*np.array(rows, dtype=np.float64).reshape(-1, 4).T)
 

@@ -82,7 +82,10 @@ def parse_learned(
     return Learned(
         processor,
         dtype,
-        {name: parse_family(one, f"{where} {shorten(name)}") for name, one in families.items()},
+        {
+            name: parse_family(family, f"{where} {shorten(name)}")
+            for name, family in families.items()
+        },
         relative_error,
     )
 
@@ -99,8 +102,8 @@ def parse_family(data: Any, where: str) -> KernelFamily:
         raise BrokenFile(f"field 'ops' is empty, {where}, needed is at least 1 operator")
     return KernelFamily(
         terms=tuple(
-            parse_term(one, f"{where} terms[{i}]")
-            for i, one in enumerate(items(data, "terms", where, TERMS))
+            parse_term(entry, f"{where} terms[{i}]")
+            for i, entry in enumerate(items(data, "terms", where, TERMS))
         ),
         floor_us=number(data, "floor_us", where, FASTEST, SLOWEST),
         ops=ops,
@@ -147,12 +150,12 @@ def parse_range(
     data: Mapping[str, Any], key: str, where: str, least: float = 0.0
 ) -> tuple[float, float]:
     """Parse a range. Raises BrokenFile."""
-    found = numbers(data, key, where, 2, least)
-    if len(found) != 2 or found[0] > found[1]:
+    ends = numbers(data, key, where, 2, least)
+    if len(ends) != 2 or ends[0] > ends[1]:
         raise BrokenFile(
             f"field {key!r} is {shorten(data[key])}, {where}, needed are the least and the most"
         )
-    return found[0], found[1]
+    return ends[0], ends[1]
 
 
 def parse_error_quantiles(data: Any, where: str) -> ErrorQuantiles:
@@ -165,7 +168,7 @@ def parse_error_quantiles(data: Any, where: str) -> ErrorQuantiles:
             f"{len(above)}, {len(low)}, {len(high)} and {len(error)} classes, {where}, needed is"
             " one number, at least 1"
         )
-    if above[0] != 0 or any(one > other for one, other in pairwise(above)):
+    if above[0] != 0 or any(lower > upper for lower, upper in pairwise(above)):
         raise BrokenFile(
             f"field 'above_us' is {shorten(above)}, {where}, needed are rising numbers from 0"
         )
@@ -187,8 +190,8 @@ def parse_forest(data: Any, inputs: int, where: str) -> Forest:
     """Parse a forest. Raises BrokenFile."""
     data = require_keys(data, ("baseline", "trees"), where)
     trees = tuple(
-        parse_tree(one, f"{where} trees[{i}]")
-        for i, one in enumerate(items(data, "trees", where, TREES))
+        parse_tree(entry, f"{where} trees[{i}]")
+        for i, entry in enumerate(items(data, "trees", where, TREES))
     )
     forest = Forest(number(data, "baseline", where, -STEEPEST, STEEPEST), trees)
     if forest.features > inputs:
@@ -204,14 +207,14 @@ def parse_forest(data: Any, inputs: int, where: str) -> Forest:
 def parse_tree(data: Any, where: str) -> Tree:
     """Parse a tree. Raises BrokenFile."""
     data = require_keys(data, ("feature", "threshold", "left", "right", "value"), where)
-    feature, left, right = (
+    feature, lower, right = (
         integers(data, key, where, NODES) for key in ("feature", "left", "right")
     )
     try:
         return Tree(
             feature,
             numbers(data, "threshold", where, NODES),
-            left,
+            lower,
             right,
             numbers(data, "value", where, NODES),
         )

@@ -85,13 +85,13 @@ def load_soc(name: str | Path) -> Soc:
 
     Raises UnknownName when there is no such chip; BrokenFile when its files are wrong.
     """
-    ours, here = (
+    ours, local = (
         package_data("latency_predictors") / str(name),
         Path("latency_predictors") / str(name),
     )
     folder = ours
     if str(name) not in known_socs():
-        folder = next((path for path in (Path(name), here) if path.is_dir()), ours)
+        folder = next((path for path in (Path(name), local) if path.is_dir()), ours)
     if not (folder / "soc.json").is_file():
         known = ", ".join(known_socs()) or "none"
         raise UnknownName(
@@ -106,18 +106,19 @@ def load_soc(name: str | Path) -> Soc:
         parse_processor(item, f"{where} processors[{i}]")
         for i, item in enumerate(items(data, "processors", where))
     )
-    names = [one.name for one in processors]
+    names = [processor.name for processor in processors]
     if not names or len(set(names)) != len(names):
         raise BrokenFile(f"processors are {names}, {where}, needed is at least 1, each named once")
     dtype = choice(data, "dtype", tuple(ELEMENT_BYTES), where)
     loaded = {
-        one.name: load_predictor(folder / f"{one.name}.json", one.name, dtype) for one in processors
+        processor.name: load_predictor(folder / f"{processor.name}.json", processor.name, dtype)
+        for processor in processors
     }
     return Soc(
         name=string(data, "name", where),
         processors=processors,
         dtype=dtype,
-        predictors={one: predictor for one, (predictor, _) in loaded.items()},
+        predictors={processor: predictor for processor, (predictor, _) in loaded.items()},
         merge=parse_link(data, "merge", where),
         contention=dict(
             parse_contention(item, names, f"{where} contention[{i}]")
@@ -125,7 +126,9 @@ def load_soc(name: str | Path) -> Soc:
         ),
         calibrated=flag(data, "calibrated", where),
         provenance=string(data, "provenance", where),
-        fusion={one: rules for one, (_, rules) in loaded.items() if rules != MOBILE_FUSION},
+        fusion={
+            processor: rules for processor, (_, rules) in loaded.items() if rules != MOBILE_FUSION
+        },
     )
 
 
@@ -225,7 +228,7 @@ def parse_contention(data: Any, names: list[str], where: str) -> tuple[frozenset
     """Parse a contention factor. Raises BrokenFile."""
     data = require_keys(data, ("processors", "factor"), where)
     together = items(data, "processors", where)
-    if len(together) < 2 or any(one not in names for one in together):
+    if len(together) < 2 or any(name not in names for name in together):
         raise BrokenFile(f"processors are {together}, {where}, needed are at least 2 of {names}")
     return frozenset(together), number(data, "factor", where, 1.0)
 

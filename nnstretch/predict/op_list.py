@@ -220,24 +220,24 @@ def fuse_rows(ops: list[OpListRow], rules: FusionRules) -> Iterator[Kernel]:
     """Yield rows with sums joined to the kernel before them where the backend fuses them, as
     `structure.kernels` does in a captured network.
     """
-    held: Kernel | None = None
+    pending: Kernel | None = None
     for op in ops:
         size = op.cout * op.hw_out**2
         if (
             op.kind == "add"
-            and held is not None
-            and rules.fuses(held.kind, "add")
-            and held.write_elements == size
+            and pending is not None
+            and rules.fuses(pending.kind, "add")
+            and pending.write_elements == size
         ):
-            held = replace(
-                held, read_elements=held.read_elements + size, nodes=(*held.nodes, op.name)
+            pending = replace(
+                pending, read_elements=pending.read_elements + size, nodes=(*pending.nodes, op.name)
             )
             continue
-        if held is not None:
-            yield held
-        held = kernel_of_row(op)
-    if held is not None:
-        yield held
+        if pending is not None:
+            yield pending
+        pending = kernel_of_row(op)
+    if pending is not None:
+        yield pending
 
 
 def kernel_of_row(op: OpListRow) -> Kernel:

@@ -30,7 +30,9 @@ def save_soc(soc: Soc, folder: str | Path) -> None:
     Raises BadInput for a predictor that has no file form.
     """
     folder = Path(folder)
-    predictors = {one.name: predictor_document(soc, one.name) for one in soc.processors}
+    predictors = {
+        processor.name: predictor_document(soc, processor.name) for processor in soc.processors
+    }
     folder.mkdir(parents=True, exist_ok=True)
     for name, document in predictors.items():
         write_text(folder / f"{name}.json", dump_json(document) + "\n")

@@ -83,10 +83,10 @@ def card(facts: CardFacts) -> str:
 
 def by_kind(samples: Mapping[int, Sequence[Sample]]) -> Iterable[str]:
     """Yield one row for each kind of kernel: how many, shortest and longest time."""
-    found: dict[str, list[float]] = {}
+    times_by_kind: dict[str, list[float]] = {}
     for one in (sample for many in samples.values() for sample in many):
-        found.setdefault(one.kernel.kind, []).append(one.latency_us)
-    most_first = sorted(found.items(), key=lambda item: -len(item[1]))
+        times_by_kind.setdefault(one.kernel.kind, []).append(one.latency_us)
+    most_first = sorted(times_by_kind.items(), key=lambda item: -len(item[1]))
     return (
         f"{kind} | {len(times)} | {min(times):.1f} | {max(times):.0f}" for kind, times in most_first
     )
@@ -159,12 +159,14 @@ def errors(facts: CardFacts) -> str:
         f"- {name}: {error:.1%} (rms) on left-out kernels.\n" for name, error in errors.items()
     )
     if facts.rows:
-        found = summary(facts.rows)
+        totals = summary(facts.rows)
         text += (
             f"- {len(facts.rows)} whole networks that were never sampled, predicted and measured in"
             " one run: "
         )
-        text += f"mean error {found['mape']:.1%}, {found['within_10_percent']:.0%} within 10%.\n\n"
+        text += (
+            f"mean error {totals['mape']:.1%}, {totals['within_10_percent']:.0%} within 10%.\n\n"
+        )
         text += table(
             "network | kernels | predicted ms | measured ms | error | spread", map(row, facts.rows)
         )
@@ -172,11 +174,11 @@ def errors(facts: CardFacts) -> str:
     return text
 
 
-def row(one: HeldOutNetwork) -> str:
+def row(network: HeldOutNetwork) -> str:
     """Return the row of a network held out."""
     return (
-        f"{one.network} | {one.kernels} | {one.predicted_ms:.2f} | {one.measured_ms:.2f} |"
-        f" {one.error:+.1%} | {one.spread:.1%}"
+        f"{network.network} | {network.kernels} | {network.predicted_ms:.2f} |"
+        f" {network.measured_ms:.2f} | {network.error:+.1%} | {network.spread:.1%}"
     )
 
 

@@ -110,13 +110,13 @@ def open_rapl(root: Path) -> Rapl | None:
     Zones in zones (cores, memory) are part of their package; `psys` counts the whole platform
     again.
     """
-    found = []
+    counters = []
     try:
         for folder in sorted(root.glob("intel-rapl:*")):
             if folder.name.count(":") == 1 and (folder / "name").read_text(
                 encoding="ascii"
             ).startswith("package"):
-                found.append(
+                counters.append(
                     RaplPackage(
                         folder,
                         read_counter(folder / "max_energy_range_uj"),
@@ -126,7 +126,9 @@ def open_rapl(root: Path) -> Rapl | None:
     except (OSError, ValueError, BrokenFile):
         return None
     return (
-        Rapl(f"RAPL, {len(found)} package{'s' * (len(found) > 1)}", tuple(found)) if found else None
+        Rapl(f"RAPL, {len(counters)} package{'s' * (len(counters) > 1)}", tuple(counters))
+        if counters
+        else None
     )
 
 
@@ -155,8 +157,8 @@ def open_nvml(uuid: str) -> Nvml | None:
         pynvml.nvmlInit()
         handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
         name = pynvml.nvmlDeviceGetName(handle)
-        found = Nvml(f"NVML, {name.decode() if isinstance(name, bytes) else name}", pynvml, handle)
-        found.joules()
+        meter = Nvml(f"NVML, {name.decode() if isinstance(name, bytes) else name}", pynvml, handle)
+        meter.joules()
     except pynvml.NVMLError:
         return None
-    return found
+    return meter

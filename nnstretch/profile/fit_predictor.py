@@ -182,19 +182,21 @@ def fit(
         kernels, np.array([sample.latency_us for sample in samples]), weight / weight.max()
     )
     names = np.array([kernel_family(form) for form in data.kernels.forms])[data.kernels.form]
-    found, wrong, time_us = {}, [], []
+    families, wrong, time_us = {}, [], []
     for name in sorted(set(names.tolist())):
         rows = np.flatnonzero(names == name)
-        found[name], residual = fit_family(data.take(rows), growths)
+        families[name], residual = fit_family(data.take(rows), growths)
         wrong.append(residual)
         time_us.append(data.latency_us[rows])
     everything = np.concatenate(wrong)
-    lonely = [name for name, residual in zip(found, wrong, strict=True) if len(residual) < FOLDS]
+    lonely = [name for name, residual in zip(families, wrong, strict=True) if len(residual) < FOLDS]
     for name in lonely:  # too few to be left out one after the other
-        found[name] = replace(
-            found[name], spread=error_quantiles(2 * everything, everything, most=1)
+        families[name] = replace(
+            families[name], spread=error_quantiles(2 * everything, everything, most=1)
         )
-    return Learned(processor, dtype, found, root_mean_square(everything, np.concatenate(time_us)))
+    return Learned(
+        processor, dtype, families, root_mean_square(everything, np.concatenate(time_us))
+    )
 
 
 def fit_family(
@@ -217,12 +219,12 @@ def fit_family(
 def cross_validated_errors(data: TrainingKernels, growth: TreeSettings | None) -> Numbers:
     """Return log(measured / estimated) of every sample by a model that never saw it."""
     residual, fold = np.zeros(len(data.latency_us)), assign_folds(data.latency_us)
-    for one in range(fold.max() + 1):
-        left, rest = np.flatnonzero(fold == one), np.flatnonzero(fold != one)
-        found = fit_model(data.take(rest if len(rest) else left), growth)
-        part = data.take(left)
-        residual[left] = np.log(
-            part.latency_us / found.latency_us(part.kernels, found.rate_model_us(part.kernels))
+    for part_number in range(fold.max() + 1):
+        tested, trained = np.flatnonzero(fold == part_number), np.flatnonzero(fold != part_number)
+        model = fit_model(data.take(trained if len(trained) else tested), growth)
+        part = data.take(tested)
+        residual[tested] = np.log(
+            part.latency_us / model.latency_us(part.kernels, model.rate_model_us(part.kernels))
         )
     return residual
 
@@ -287,22 +289,22 @@ def terms_for(data: TrainingKernels) -> list[RateTerm]:
     """
     count = len(data.latency_us)
     terms = PLAIN if count < FEW else COMMON if count < SOME else WORK
-    found = [
+    usable = [
         term
         for term in terms
         if not term.above or np.count_nonzero(term.amount(data.kernels)) >= BEYOND
     ]
-    for flag, held in flags_of(data).items() if count >= FEW else ():
+    for flag, count_held in flags_of(data).items() if count >= FEW else ():
         columns = (
             ("one", "write_bytes")
             if flag.startswith("then:")
             else ("one", "write_bytes", "read_bytes", "taps", "cout")
         )
-        found += [
+        usable += [
             RateTerm(column, 1, only=flag)
-            for column in (columns if held >= FLAGGED else ("write_bytes",))
+            for column in (columns if count_held >= FLAGGED else ("write_bytes",))
         ]
-    return found
+    return usable
 
 
 def fit_rates(terms: Sequence[RateTerm], data: TrainingKernels) -> tuple[RateTerm, ...]:
@@ -313,34 +315,36 @@ def fit_rates(terms: Sequence[RateTerm], data: TrainingKernels) -> tuple[RateTer
     """
     amounts = np.stack([term.amount(data.kernels) for term in terms], axis=1)
     unit = np.maximum(np.linalg.norm(amounts / data.latency_us[:, None], axis=0), 1e-300)
-    base, weight, found = data.latency_us, data.weight, np.zeros(len(terms))
+    base, weight, rates = data.latency_us, data.weight, np.zeros(len(terms))
     for _ in range(ROUNDS):
-        found, _ = nnls(
+        rates, _ = nnls(
             amounts / unit * (weight / base)[:, None],
             weight * data.latency_us / base,
             maxiter=100 * len(terms),
         )
-        estimate = np.maximum(amounts / unit @ found, data.latency_us / 10)
+        estimate = np.maximum(amounts / unit @ rates, data.latency_us / 10)
         base = np.sqrt(estimate * data.latency_us)
         off = np.abs(np.log(estimate / data.latency_us))
         weight = data.weight * np.sqrt(OUTLIER / np.maximum(off, OUTLIER))
     return tuple(
         replace(term, us_per_unit=float(rate))
-        for term, rate in zip(terms, found / unit, strict=True)
+        for term, rate in zip(terms, rates / unit, strict=True)
         if rate > 0
     )
 
 
 def grow_trees(
-    found: KernelFamily, data: TrainingKernels, size: Numbers, growth: TreeSettings
+    family: KernelFamily, data: TrainingKernels, size: Numbers, growth: TreeSettings
 ) -> KernelFamily:
     """Return the family with boosted trees on what the roofline leaves."""
     columns = {name: data.kernels.column(name) for name in SEEN} | {
-        name: data.kernels.flag(name) for name, held in flags_of(data).items() if held >= FLAGGED
+        name: data.kernels.flag(name)
+        for name, count_held in flags_of(data).items()
+        if count_held >= FLAGGED
     }
     inputs = tuple(name for name, values in columns.items() if values.min() < values.max())
     if not inputs:
-        return found
+        return family
     target = np.log(data.latency_us) - growth.power * np.log(size)
     trees = HistGradientBoostingRegressor(
         max_iter=growth.trees,
@@ -354,14 +358,14 @@ def grow_trees(
     trees.fit(
         np.stack([columns[name] for name in inputs], axis=1), target, sample_weight=data.weight
     )
-    return replace(found, power=growth.power, inputs=inputs, forest=convert_forest(trees))
+    return replace(family, power=growth.power, inputs=inputs, forest=convert_forest(trees))
 
 
 def convert_forest(trees: HistGradientBoostingRegressor) -> Forest:
     """Return scikit-learn's forest as arrays that need no library."""
     return Forest(
         float(np.ravel(trees._baseline_prediction)[0]),
-        tuple(convert_tree(one[0].nodes) for one in trees._predictors),
+        tuple(convert_tree(predictor[0].nodes) for predictor in trees._predictors),
     )
 
 
@@ -382,7 +386,7 @@ def error_quantiles(residual: Numbers, size: Numbers, most: int = 6) -> ErrorQua
     classes = max(1, min(most, len(size) // CLASS))
     edges = np.quantile(size, np.arange(1, classes) / classes)
     where = np.searchsorted(edges, size, side="right")
-    parts = [residual[where == one] for one in range(classes)]
+    parts = [residual[where == size_class] for size_class in range(classes)]
     low, high = zip(*(conformal_interval(part) for part in parts), strict=True)
     return ErrorQuantiles(
         (0.0, *edges.tolist()), low, high, tuple(root_mean_square(part) for part in parts)

@@ -58,9 +58,11 @@ def fused_pairs(meter: Meter) -> FusionRules:
             f"cannot profile {meter.name}, it refuses a 1x1 convolution over"
             f" {'x'.join(map(str, MAP))}"
         )
-    found = {pair for pair in pairs if is_fused(first[pair[0]], second[pair], both[pair])}
-    found |= {(kind, op) for kind in FOLDED for op in ("batch_norm", "scale", "shift")}
-    return FusionRules(frozenset(found), after_activation(meter, firsts["conv"], found), blocked)
+    pairs_fused = {pair for pair in pairs if is_fused(first[pair[0]], second[pair], both[pair])}
+    pairs_fused |= {(kind, op) for kind in FOLDED for op in ("batch_norm", "scale", "shift")}
+    return FusionRules(
+        frozenset(pairs_fused), after_activation(meter, firsts["conv"], pairs_fused), blocked
+    )
 
 
 def is_fused(
@@ -115,9 +117,9 @@ def follower(op: str, first: Kernel) -> Kernel:
     )
 
 
-def after_activation(meter: Meter, conv: Kernel, found: set[tuple[str, str]]) -> bool:
+def after_activation(meter: Meter, conv: Kernel, pairs: set[tuple[str, str]]) -> bool:
     """Return whether a sum still joins behind conv + relu."""
-    if not {("conv", "relu"), ("conv", "add")} <= found:
+    if not {("conv", "relu"), ("conv", "add")} <= pairs:
         return False
     with_relu, total = replace(conv, epilogue=("relu",)), follower("add", conv)
     first, second, both = time_probes(meter, [(with_relu,), (total,), (with_relu, total)])
@@ -126,13 +128,13 @@ def after_activation(meter: Meter, conv: Kernel, found: set[tuple[str, str]]) ->
 
 def time_probes(meter: Meter, chains: Sequence[tuple[Kernel, ...]]) -> list[FusionProbe | None]:
     """Lower quartiles of the rounds."""
-    found: list[FusionProbe | None] = []
+    probes: list[FusionProbe | None] = []
     for at in range(0, len(chains), BATCH):
         batch = chains[at : at + BATCH]
         for chain, times in zip(batch, meter.measure(batch, ROUNDS), strict=True):
-            found.append(
+            probes.append(
                 FusionProbe(float(np.percentile(times, 25)), meter.launches(chain))
                 if times
                 else None
             )
-    return found
+    return probes

@@ -36,10 +36,10 @@ def time_interleaved(
     """
     times: list[list[float]] = [[] for _ in runs]
     for turn in range(WARM_UP + rounds):
-        for run, prepare, found in zip(runs, fresh, times, strict=True):
+        for run, prepare, time in zip(runs, fresh, times, strict=True):
             if run is not None:
                 prepare()
                 taken_us = clock_us(run)
                 if turn >= WARM_UP:
-                    found.append(max(LEAST_US, taken_us - framing_us))
-    return [tuple(found) for found in times]
+                    time.append(max(LEAST_US, taken_us - framing_us))
+    return [tuple(time) for time in times]

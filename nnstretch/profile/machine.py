@@ -94,7 +94,7 @@ def parse_processors(
     chosen = tuple(parse_processor(part.strip(), spec, found, cuda) for part in spec.split(","))
     cores = [p.core for p in chosen if p.device == "cpu"]
     devices = [p.device for p in chosen if p.device != "cpu"]
-    if any(len(set(one)) < len(one) for one in ([p.name for p in chosen], cores, devices)):
+    if any(len(set(column)) < len(column) for column in ([p.name for p in chosen], cores, devices)):
         raise BadInput(
             f"--processors is {spec!r}, command line, every name, core and device may come once"
         )
@@ -106,12 +106,12 @@ def parse_processors(
     return tuple(sorted(chosen, key=lambda p: p.device != "cpu"))
 
 
-def parse_processor(part: str, spec: str, found: tuple[Cluster, ...], cuda: int) -> PinnedProcessor:
+def parse_processor(part: str, spec: str, cores: tuple[Cluster, ...], cuda: int) -> PinnedProcessor:
     """Return one `NAME=CORE` or `NAME=cuda:N`.
 
     Raises BadInput when the text names no core of this machine.
     """
-    owner = {core: index for index, cluster in enumerate(found) for core in cluster.cores}
+    owner = {core: index for index, cluster in enumerate(cores) for core in cluster.cores}
     name, _, where = part.partition("=")
     _, _, index = where.partition(":")
     if (
@@ -120,7 +120,7 @@ def parse_processor(part: str, spec: str, found: tuple[Cluster, ...], cuda: int)
         and re.fullmatch(r"cuda(:[0-9]{1,3})?", where)
         and int(index or 0) < cuda
     ):
-        return accelerator(name, int(index or 0), found)
+        return accelerator(name, int(index or 0), cores)
     if (
         not NAME.fullmatch(name)
         or name == "soc"
@@ -135,9 +135,9 @@ def parse_processor(part: str, spec: str, found: tuple[Cluster, ...], cuda: int)
     return PinnedProcessor(name, int(where), owner[int(where)])
 
 
-def accelerator(name: str, index: int, found: tuple[Cluster, ...]) -> PinnedProcessor:
+def accelerator(name: str, index: int, cores: tuple[Cluster, ...]) -> PinnedProcessor:
     """Return an accelerator beside the core that feeds it."""
-    return PinnedProcessor(name, found[0].cores[0], ACCELERATORS + index, f"cuda:{index}")
+    return PinnedProcessor(name, cores[0].cores[0], ACCELERATORS + index, f"cuda:{index}")
 
 
 @contextmanager

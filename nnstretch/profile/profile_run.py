@@ -100,10 +100,12 @@ class ProfileRun:
         short to fit anything, BrokenFile for a foreign journal.
         """
         started = perf_counter()
-        found = clusters()
-        chosen = parse_processors(self.wanted.processors, found, cuda_devices(self.meter.name))
+        core_clusters = clusters()
+        chosen = parse_processors(
+            self.wanted.processors, core_clusters, cuda_devices(self.meter.name)
+        )
         folder, machine = prepare_folder(self.wanted.out), description()
-        cores = [[cluster.max_khz, *cluster.cores] for cluster in found]
+        cores = [[cluster.max_khz, *cluster.cores] for cluster in core_clusters]
         head = {
             "backend": self.meter.name,
             "version": self.meter.version,
@@ -137,7 +139,7 @@ class ProfileRun:
             soc,
             self.meter,
             machine,
-            found,
+            core_clusters,
             chosen,
             rules[chosen[0].cluster],
             samples,
@@ -169,14 +171,14 @@ class ProfileRun:
                 for cached in PER_CORE:
                     vars(meter).pop(cached, None)
                 rules[place.cluster] = self.probe_fusion(meter, journal)
-                held = samples.setdefault(place.cluster, [])
+                cluster_samples = samples.setdefault(place.cluster, [])
                 gathering = KernelSampler(
                     meter,
                     rules[place.cluster],
                     load_prior(),
                     journal,
                     place.cluster,
-                    held,
+                    cluster_samples,
                     self.wanted.seed,
                 )
                 gathering.run(
@@ -233,14 +235,14 @@ class ProfileRun:
         Raises BadInput when too few kernels were measured.
         """
         by_cluster: dict[int, Learned] = {}
-        for index, found in samples.items():
-            if len(found) < LEAST_SAMPLES:
-                few = f"{len(found)} kernels measured, {self.wanted.out}"
+        for index, cluster_samples in samples.items():
+            if len(cluster_samples) < LEAST_SAMPLES:
+                few = f"{len(cluster_samples)} kernels measured, {self.wanted.out}"
                 raise BadInput(
                     f"{few}, at least {LEAST_SAMPLES} are needed; give a larger --budget-s"
                 )
             self.progress("fitting", 0, 1)
-            by_cluster[index] = fit(normalize_disturbed(found), "", self.meter.dtype)
+            by_cluster[index] = fit(normalize_disturbed(cluster_samples), "", self.meter.dtype)
         return {
             place.name: replace(by_cluster[place.cluster], processor=place.name) for place in chosen
         }
@@ -263,10 +265,10 @@ class ProfileRun:
             merge = surroundings.merge_link(
                 self.meter, ELEMENT_BYTES[self.meter.dtype], self.meter.call_us
             )
-            for other in (place for place in chosen[1:] if place.device == "cpu"):
-                factor = surroundings.measure_contention(self.meter, kernels, other.core)
+            for second in (place for place in chosen[1:] if place.device == "cpu"):
+                factor = surroundings.measure_contention(self.meter, kernels, second.core)
                 if factor is not None:
-                    contention[frozenset((first.name, other.name))] = factor
+                    contention[frozenset((first.name, second.name))] = factor
         call = Link(round(self.meter.call_us, 3), 0.0)
         processors = [Processor(first.name, "cpu", 1, call, asynchronous=False)]
         processors += [self.processor(place, first, call) for place in chosen[1:]]
@@ -341,9 +343,9 @@ def provenance(
     how = f"{machine}, {meter.version}, {meter.dtype}, one pinned thread"
     text = f"measured on this machine ({how}), {kernels} kernels, left-out error {error:.1%} (rms)"
     if rows:
-        found: dict[str, Any] = summary(rows)
+        facts: dict[str, Any] = summary(rows)
         text += (
-            f"; {len(rows)} whole networks never sampled: mean error {found['mape']:.1%},"
-            f" {found['within_10_percent']:.0%} within 10%"
+            f"; {len(rows)} whole networks never sampled: mean error {facts['mape']:.1%},"
+            f" {facts['within_10_percent']:.0%} within 10%"
         )
     return text

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from queue import SimpleQueue
 from threading import Thread
 from time import perf_counter_ns
@@ -69,9 +70,9 @@ def merge_link(meter: Meter, element_bytes: int, call_us: float) -> Link:
     kernels = [kernel_of_spec(recipe, f"merge{i}") for i, recipe in enumerate(recipes)]
     times = meter.measure([(kernel,) for kernel in kernels], ROUNDS)
     points = [
-        (kernel.write_elements * element_bytes / 1024, float(np.percentile(found, 25)))
-        for kernel, found in zip(kernels, times, strict=True)
-        if found
+        (kernel.write_elements * element_bytes / 1024, float(np.percentile(times_us, 25)))
+        for kernel, times_us in zip(kernels, times, strict=True)
+        if times_us
     ]
     if len(points) < 2:
         return Link(call_us, 0.0)
@@ -87,16 +88,17 @@ def measure_copies(device: str) -> tuple[Link, Link]:
     import torch
 
     sizes = (1 << 12, 1 << 16, 1 << 20, 1 << 22)
-    there: list[tuple[float, float]] = []
-    back: list[tuple[float, float]] = []
+    to_device: list[tuple[float, float]] = []
+    to_host: list[tuple[float, float]] = []
     for size in sizes:
         host, far = (
             torch.empty(size, dtype=torch.uint8).pin_memory(),
             torch.empty(size, dtype=torch.uint8, device=device),
         )
-        there.append((size / 1024, fastest_us(lambda far=far, host=host: far.copy_(host), device)))  # type: ignore[misc]
-        back.append((size / 1024, fastest_us(lambda far=far, host=host: host.copy_(far), device)))  # type: ignore[misc]
-    return fit_line(there), fit_line(back)
+        size_kib = size / 1024
+        to_device.append((size_kib, fastest_us(partial(far.copy_, host), device)))
+        to_host.append((size_kib, fastest_us(partial(host.copy_, far), device)))
+    return fit_line(to_device), fit_line(to_host)
 
 
 def fastest_us(run: Callable[[], object], device: str) -> float:
@@ -118,7 +120,7 @@ def fit_line(points: Sequence[tuple[float, float]]) -> Link:
     return Link(round(max(0.0, float(fixed)), 3), round(max(0.0, float(slope)), 6))
 
 
-def measure_contention(meter: Meter, kernels: Sequence[Kernel], other: int) -> float | None:
+def measure_contention(meter: Meter, kernels: Sequence[Kernel], second_core: int) -> float | None:
     """Measure how much slower kernels are while a second process runs the same ones; at least 1.
 
     None where it could not be measured.
@@ -131,7 +133,7 @@ def measure_contention(meter: Meter, kernels: Sequence[Kernel], other: int) -> f
         "nnstretch.profile.contention_worker",
         meter.name,
         meter.dtype,
-        str(other),
+        str(second_core),
     ]
     neighbour = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -154,7 +156,7 @@ def measure_contention(meter: Meter, kernels: Sequence[Kernel], other: int) -> f
 
 def total_us(times: list[tuple[float, ...]]) -> float:
     """Return the sum of median times, us."""
-    return sum(float(np.median(found)) for found in times if found)
+    return sum(float(np.median(time)) for time in times if time)
 
 
 def representative_kernels(samples: Sequence[Any], count: int = 16) -> list[Kernel]:

@@ -104,12 +104,17 @@ def measure_held_out(
     module = load_model(name).eval()
     torch.manual_seed(0)
     example = torch.randn(default_input(name, module))
-    found = fuse_kernels(capture(module, example, name), rules)
-    predicted_us = meter.call_us + float(learned.estimate_many(found).latency_us.sum())
+    kernels = fuse_kernels(capture(module, example, name), rules)
+    predicted_us = meter.call_us + float(learned.estimate_many(kernels).latency_us.sum())
     times = durations_us(meter.network(module, example))
     low, high = np.percentile(times, (25, 75))
     return HeldOutNetwork(
-        name, predicted_us / 1000, low / 1000, min(times) / 1000, float(high / low - 1), len(found)
+        name,
+        predicted_us / 1000,
+        low / 1000,
+        min(times) / 1000,
+        float(high / low - 1),
+        len(kernels),
     )
 
 

@@ -78,8 +78,12 @@ def speedups(story: ReportData) -> tuple[float | None, float | None]:
     """Return the speed-ups of the drawn plan over the fastest single processor, and over the
     network of equal MACs.
     """
-    given = story.plan or story.summary
-    return (given.speedup_vs_fastest, given.speedup_vs_iso_mac) if given else (None, None)
+    speedup_source = story.plan or story.summary
+    return (
+        (speedup_source.speedup_vs_fastest, speedup_source.speedup_vs_iso_mac)
+        if speedup_source
+        else (None, None)
+    )
 
 
 def _figure(value: float | None, says: str, *more: str | None) -> Markup:

@@ -293,8 +293,8 @@ def _waits(run: StreamSummary) -> Markup | None:
     rows = [(stage, _parts(stage)) for stage in run.stages]
     if not any(sum(parts) for _, parts in rows):
         return None
-    width, left, row_px = 1120.0, 118.0, 26.0
-    x = svg.AxisScale(0, 1, left, width - 12)
+    width, left_px, row_px = 1120.0, 118.0, 26.0
+    x = svg.AxisScale(0, 1, left_px, width - 12)
     drawn = join(
         _wait_row(stage, parts, number * row_px, x) for number, (stage, parts) in enumerate(rows)
     )

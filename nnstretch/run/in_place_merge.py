@@ -30,13 +30,13 @@ def in_place_merges(manifest: Manifest, backends: Mapping[str, Backend]) -> dict
     """
     readers = Counter(port.name for sub in manifest.subgraphs for port in sub.inputs)
     readers.update(port.name for port in (*manifest.inputs, *manifest.outputs))
-    found = {}
+    axes = {}
     for sub in manifest.subgraphs:
         if sub.role == "merge" and all(readers[port.name] == 1 for port in sub.inputs):
             axis = concat_axis(sub)
             if axis is not None and is_plain_concat(sub, backends[sub.name], axis):
-                found[sub.name] = axis
-    return found
+                axes[sub.name] = axis
+    return axes
 
 
 def concat_axis(sub: Subgraph) -> int | None:
@@ -47,11 +47,11 @@ def concat_axis(sub: Subgraph) -> int | None:
     if len(sub.inputs) < 2 or len(sub.outputs) != 1:
         return None
     (end,), dims = sub.outputs, len(sub.outputs[0].spec.shape)
-    held = {
+    forms = {
         (port.spec.dtype, port.layout, port.scale, port.zero_point, len(port.spec.shape))
         for port in (*sub.inputs, end)
     }
-    if len(held) > 1:
+    if len(forms) > 1:
         return None
     for axis in range(dims):
         sizes = [port.spec.shape[axis] for port in sub.inputs]
@@ -73,10 +73,10 @@ def is_plain_concat(sub: Subgraph, backend: Backend, axis: int) -> bool:
     """
     inputs = {port.name: random_pattern(port, number) for number, port in enumerate(sub.inputs)}
     try:
-        (found,) = backend.run(inputs)
+        (merged,) = backend.run(inputs)
     except Exception:
         return False
-    return np.array_equal(found, np.concatenate(list(inputs.values()), axis))
+    return np.array_equal(merged, np.concatenate(list(inputs.values()), axis))
 
 
 def random_pattern(port: Port, seed: int) -> np.ndarray:

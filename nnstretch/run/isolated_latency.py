@@ -25,7 +25,7 @@ Times = dict[str, float]
 
 
 def latency_and_critical_path_us(
-    session: Session, given: Given, rounds: int
+    session: Session, inputs: Given, rounds: int
 ) -> tuple[float, float]:
     """Return median latency of a session on the real clock, and its critical path of sub-graphs
     alone.
@@ -33,12 +33,12 @@ def latency_and_critical_path_us(
     In turns, so that both see one machine.
     """
     names, times, latencies_us = [processor.name for processor in session.processors], [], []
-    wired = session.network.bound_and_filled(session.network.inputs(given))
+    wired = session.network.bound_and_filled(session.network.inputs(inputs))
     for _ in range(rounds):
         session.compute(
-            session.network.inputs(given)
+            session.network.inputs(inputs)
         )  # once uncounted: the sub-graphs alone have left the caches and cores as they like them
-        session.compute(session.network.inputs(given))
+        session.compute(session.network.inputs(inputs))
         latencies_us.append(session.latency_us)
         times.append(isolated_us(session.manifest, wired, names))
     return median(latencies_us), isolated_critical_path_us(session.manifest, times)
@@ -54,7 +54,7 @@ def isolated_us(manifest: Manifest, wired: BoundNetwork, processors: Sequence[st
 
     Raises the first error of a backend.
     """
-    found: Times = {}
+    times: Times = {}
     errors: list[BaseException] = []
 
     def serve(core: set[int] | None, names: Sequence[str]) -> None:
@@ -64,7 +64,7 @@ def isolated_us(manifest: Manifest, wired: BoundNetwork, processors: Sequence[st
             for name in names:
                 begin_s = perf_counter()
                 wired.calls[name]()
-                found[name] = (perf_counter() - begin_s) * 1e6
+                times[name] = (perf_counter() - begin_s) * 1e6
         except BaseException as error:
             errors.append(error)
 
@@ -77,7 +77,7 @@ def isolated_us(manifest: Manifest, wired: BoundNetwork, processors: Sequence[st
             worker.join()
     if errors:
         raise errors[0]
-    return found
+    return times
 
 
 def isolated_critical_path_us(manifest: Manifest, rounds: Sequence[Mapping[str, float]]) -> float:

@@ -193,14 +193,14 @@ def drive_server(
 
     The server has `outcome.hear` as its `ended`.
     """
-    lock, left = threading.Lock(), iter(range(load.requests))
+    lock, numbers = threading.Lock(), iter(range(load.requests))
     expected = {name: network.run_sequential(inputs) for name, network in server.networks.items()}
     stopped = threading.Event()
 
     def client() -> None:
         while not stopped.is_set():
             with lock:
-                if next(left, None) is None:
+                if next(numbers, None) is None:
                     return
             reply = server.submit(
                 inputs, deadline_ms=None if load.deadline_us == inf else load.deadline_us / 1000
@@ -229,9 +229,9 @@ def drive_server(
 def request_end(reply: Reply, expected: Mapping[str, object]) -> tuple[RequestEnd, float]:
     """Return how a request ended, and how far its answer is from what it should be."""
     try:
-        found, error = reply.result(), ""
+        output, error = reply.result(), ""
     except (CancelledError, Exception) as why:
-        found, error = None, reply_kind(why)
+        output, error = None, reply_kind(why)
     latency_us = None if reply.latency_ms is None else reply.latency_ms * 1000
-    apart = 0.0 if error else max_abs_error(found, expected[reply.plan or ""])
+    apart = 0.0 if error else max_abs_error(output, expected[reply.plan or ""])
     return RequestEnd(reply.plan, latency_us, error, reply.replaced), apart

@@ -53,26 +53,26 @@ class LoadedNetwork:
         Between branches every look-up counts.
         """
 
-    def inputs(self, given: Given) -> Values:
+    def inputs(self, inputs: Given) -> Values:
         """Return `given` under the network's names and as its ports hold it.
 
         Each array has exactly the shape and type that was exported; where that is int8 or channels
         last, float32 in PyTorch's order is taken too. Raises BadInput.
         """
         ports = self.manifest.inputs
-        if not isinstance(given, Mapping):
+        if not isinstance(inputs, Mapping):
             if len(ports) > 1:
                 raise BadInput(
                     f"one array, {self.manifest.model} has {len(ports)} inputs, give"
                     f" {_names(ports)} by name"
                 )
-            given = {ports[0].name: given}
-        if given.keys() != {port.name for port in ports}:
+            inputs = {ports[0].name: inputs}
+        if inputs.keys() != {port.name for port in ports}:
             raise BadInput(
-                f"inputs {', '.join(map(str, given)) or 'none'}, {self.manifest.model} expects"
+                f"inputs {', '.join(map(str, inputs)) or 'none'}, {self.manifest.model} expects"
                 f" {_names(ports)}"
             )
-        return {port.name: to_port(port, given[port.name]) for port in ports}
+        return {port.name: to_port(port, inputs[port.name]) for port in ports}
 
     def wired(self) -> BoundNetwork:
         """Return the sub-graphs on memory of their own, for a caller that runs the network again
@@ -109,18 +109,18 @@ class LoadedNetwork:
 
         Real numbers in PyTorch's order; `raw` gives what the ports hold.
         """
-        found = {
+        outputs_ = {
             port.name: values[port.name] if raw else from_port(port, values[port.name])
             for port in self.manifest.outputs
         }
-        return next(iter(found.values())) if len(found) == 1 else found
+        return next(iter(outputs_.values())) if len(outputs_) == 1 else outputs_
 
-    def run_sequential(self, given: Given, raw: bool = False) -> np.ndarray | Values:
+    def run_sequential(self, inputs: Given, raw: bool = False) -> np.ndarray | Values:
         """Run the sub-graphs one after another on the calling thread.
 
         What any schedule has to reproduce.
         """
-        return self.outputs(self.all_tensors(self.inputs(given)), raw)
+        return self.outputs(self.all_tensors(self.inputs(inputs)), raw)
 
     def all_tensors(self, inputs: Values) -> Values:
         """Return every tensor between sub-graphs, from what `inputs` gave.

@@ -99,7 +99,7 @@ def median_trace(traces: Sequence[Trace]) -> Trace:
 
 
 def dispatch_overhead_us(
-    manifest: Manifest, tasks: Sequence[Task], trace: Trace, held: bool = False
+    manifest: Manifest, tasks: Sequence[Task], trace: Trace, handed_over: bool = False
 ) -> float:
     """Return median over meeting points of what passes before the merge starts and until its last
     reader does; where branches wrote side by side and nothing is merged, from the end of the last
@@ -109,7 +109,7 @@ def dispatch_overhead_us(
     emulated host has handed it over); what it starts later is overhead. A network without meeting
     points is measured at every task that needs another.
     """
-    waits_us = _waits_us(tasks, trace, held)
+    waits_us = _waits_us(tasks, trace, handed_over)
     readers: dict[str, list[float]] = {}
     for task in tasks:
         for need in task.needs:
@@ -121,10 +121,10 @@ def dispatch_overhead_us(
     return median(meeting or [waits_us[task.name] for task in tasks if task.needs] or [0.0])
 
 
-def _waits_us(tasks: Iterable[Task], trace: Trace, held: bool) -> dict[str, float]:
+def _waits_us(tasks: Iterable[Task], trace: Trace, handed_over: bool) -> dict[str, float]:
     spans = {span.task: span for span in trace.spans}
     before = _previous_end_us(trace)
-    if held:
+    if handed_over:
         before = {
             name: max(free_us, spans[name].handed_us or 0.0) for name, free_us in before.items()
         }
@@ -165,24 +165,24 @@ def mean_latency_us(traces: Sequence[Trace]) -> float:
     return mean(latency_us(trace) for trace in traces)
 
 
-def max_abs_error(found: Any, expected: Any) -> float:
+def max_abs_error(output: Any, expected: Any) -> float:
     """Return largest difference of two outputs, arrays or arrays by name.
 
     NaN or infinity must be in both.
 
     Raises Mismatch when only one of them is NaN or infinite.
     """
-    if isinstance(found, Mapping):
-        return max(max_abs_error(found[name], expected[name]) for name in expected)
-    differ = ~((found == expected) | ((found != found) & (expected != expected)))
+    if isinstance(output, Mapping):
+        return max(max_abs_error(output[name], expected[name]) for name in expected)
+    differ = ~((output == expected) | ((output != output) & (expected != expected)))
     if not differ.any():
         return 0.0
     worst = float(
-        np.abs(found[differ].astype(np.float64) - expected[differ].astype(np.float64)).max()
+        np.abs(output[differ].astype(np.float64) - expected[differ].astype(np.float64)).max()
     )
     if not np.isfinite(worst):
         raise Mismatch(
-            f"{int(differ.sum())} of {found.size} outputs, run against the sequential run, NaN or"
+            f"{int(differ.sum())} of {output.size} outputs, run against the sequential run, NaN or"
             " infinite in only one of them"
         )
     return worst

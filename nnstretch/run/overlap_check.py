@@ -106,12 +106,12 @@ def compare_overlap(
         rounds.append(_round(loads, race))
     speedup = median(sum(alone) / together for alone, together in rounds)
     possible = median(sum(alone) / max(alone) for alone, _ in rounds)
-    found = len(affinity() or ()) or os.cpu_count() or 1
+    cores = len(affinity() or ()) or os.cpu_count() or 1
     return Overlap(
         speedup,
-        found,
+        cores,
         bool(holders),
-        explain_overlap(speedup / possible, found, holders, threads, _load()),
+        explain_overlap(speedup / possible, cores, holders, threads, _load()),
         possible,
     )
 
@@ -126,19 +126,19 @@ def repeats_per_round(times_s: Sequence[float]) -> list[int]:
 
 
 def explain_overlap(
-    share: float, found: int, holders: Sequence[str], threads: int, load: float
+    share: float, cores: int, holders: Sequence[str], threads: int, load: float
 ) -> str:
     """Return the likeliest cause of a speed-up that is only `share` of what is possible."""
     if share >= GOOD:
         return ""
-    if found < 2:
+    if cores < 2:
         return "one core allowed, two workers take turns on it"
     if holders:
         return f"{' and '.join(holders)} keeps Python's interpreter lock while it computes"
     if threads > 1:
-        return f"{threads} threads inside each sub-graph, {found} cores for all"
-    if load > found:
-        return f"other programs compute too, {load:.1f} wait for {found} cores"
+        return f"{threads} threads inside each sub-graph, {cores} cores for all"
+    if load > cores:
+        return f"other programs compute too, {load:.1f} wait for {cores} cores"
     return "not told apart: the two share memory, a clock or a lock"
 
 
@@ -206,7 +206,7 @@ def _blocks_interpreter(steps: list[int], work: Work) -> bool:
 
 
 def _round(works: Sequence[tuple[Work, int]], race: Race) -> tuple[tuple[float, ...], float]:
-    return tuple(race([one]) for one in works), race(works)
+    return tuple(race([work]) for work in works), race(works)
 
 
 def _times_s(network: LoadedNetwork, values: Values) -> dict[str, float]:

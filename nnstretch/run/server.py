@@ -159,9 +159,9 @@ class Server:
         self.adaptive = is_adaptive(manifests, adaptive, bundle.name)
         first = next(iter(manifests))
         manifests = manifests if self.adaptive else {first: manifests[first]}
-        given = {} if network is None else {first: network}
+        networks = {} if network is None else {first: network}
         self.networks = {
-            name: given.get(name) or LoadedNetwork(select_plan(bundle, name), backend)
+            name: networks.get(name) or LoadedNetwork(select_plan(bundle, name), backend)
             for name in manifests
         }
         """Every plan that may be used, loaded, by name."""
@@ -339,7 +339,9 @@ class Server:
 
 def processors_of_plans(manifests: Mapping[str, Manifest]) -> tuple[Processor, ...]:
     """Return processors that plans use, in order of first use, where no chip says more of them."""
-    names = dict.fromkeys(sub.processor for one in manifests.values() for sub in one.subgraphs)
+    names = dict.fromkeys(
+        sub.processor for manifest in manifests.values() for sub in manifest.subgraphs
+    )
     return tuple(Processor(name, "cpu" if name.startswith("cpu") else name, 2) for name in names)
 
 

@@ -184,20 +184,20 @@ class Session:
 
         Closing one leaves the other open.
         """
-        other = copy(self)
-        other.mode, other.tasks, other._dilation = (
+        session = copy(self)
+        session.mode, session.tasks, session._dilation = (
             "sequential",
             serialize(task_graph(self.manifest)),
             None,
         )
-        other._turn, other._workers, other._lists, other._wired, other._end = (
+        session._turn, session._workers, session._lists, session._wired, session._end = (
             threading.RLock(),
             None,
             None,
             None,
             nothing_to_close,
         )
-        return other
+        return session
 
     def overlap(self, inputs: Given) -> Overlap | None:
         """Return whether branches truly run at once on this host; None where nothing can.

@@ -84,15 +84,15 @@ class Disturbances:
     @cached_property
     def _absences(self) -> dict[str, tuple[list[float], list[float]]]:
         """Return by processor when spells of absence start and end, in order and apart."""
-        found: dict[str, tuple[list[float], list[float]]] = {}
-        for one in sorted(self.fails, key=lambda one: one.at_us):
-            starts, ends = found.setdefault(one.processor, ([], []))
-            if ends and one.at_us <= ends[-1]:
-                ends[-1] = max(ends[-1], one.until_us)
-            elif one.at_us < one.until_us:
-                starts.append(one.at_us)
-                ends.append(one.until_us)
-        return found
+        absences: dict[str, tuple[list[float], list[float]]] = {}
+        for fail in sorted(self.fails, key=lambda fail: fail.at_us):
+            starts, ends = absences.setdefault(fail.processor, ([], []))
+            if ends and fail.at_us <= ends[-1]:
+                ends[-1] = max(ends[-1], fail.until_us)
+            elif fail.at_us < fail.until_us:
+                starts.append(fail.at_us)
+                ends.append(fail.until_us)
+        return absences
 
     @cached_property
     def _shares(self) -> dict[str, tuple[list[float], list[float]]]:
@@ -102,11 +102,11 @@ class Disturbances:
         Several who keep it busy take their part of what the others leave.
         """
         found: dict[str, tuple[list[float], list[float]]] = {}
-        for processor in {one.processor for one in self.busy}:
-            mine = [one for one in self.busy if one.processor == processor]
-            edges = sorted({edge for one in mine for edge in (one.start_us, one.end_us)})
+        for processor in {spell.processor for spell in self.busy}:
+            mine = [spell for spell in self.busy if spell.processor == processor]
+            edges = sorted({edge for spell in mine for edge in (spell.start_us, spell.end_us)})
             shares = [
-                prod(one.share for one in mine if one.start_us <= edge < one.end_us)
+                prod(spell.share for spell in mine if spell.start_us <= edge < spell.end_us)
                 for edge in edges
             ]
             found[processor] = (edges, [1.0, *shares])

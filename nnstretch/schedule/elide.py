@@ -17,15 +17,17 @@ def without_noops(tasks: Iterable[Task], subgraphs: Collection[str]) -> tuple[Ta
 
     Tasks come after what they need.
     """
-    left: list[Task] = []
+    tasks_kept: list[Task] = []
     behind: dict[str, frozenset[str]] = {}
     for task in tasks:
-        needs = frozenset(one for need in task.needs for one in behind.get(need, (need,)))
+        needs = frozenset(
+            predecessor for need in task.needs for predecessor in behind.get(need, (need,))
+        )
         if task.subgraph in subgraphs:
             behind[task.name] = needs
         else:
-            left.append(task if needs == task.needs else replace(task, needs=needs))
-    return tuple(left)
+            tasks_kept.append(task if needs == task.needs else replace(task, needs=needs))
+    return tuple(tasks_kept)
 
 
 def restore_noops(

@@ -31,10 +31,10 @@ def run_tasks(tasks: Iterable[Task], policy: Policy, executor: Executor) -> Trac
         else:
             marks.append(event)
         dispatch(board, policy, executor)
-    if left := board.unfinished():
+    if unfinished := board.unfinished():
         raise Stuck(
-            f"{len(left)} tasks never ran, {', '.join(left[:5])}, nothing is in flight and the"
-            " policy or their needs hold them"
+            f"{len(unfinished)} tasks never ran, {', '.join(unfinished[:5])}, nothing is in flight"
+            " and the policy or their needs hold them"
         )
     return Trace(tuple(spans), tuple(marks))
 

@@ -33,7 +33,7 @@ def meeting_waits(tasks: Iterable[Task], trace: Trace) -> tuple[MeetingWait, ...
     Waking the host is the meeting task's own time.
     """
     spans = {span.task: span for span in trace.spans}
-    found: list[MeetingWait] = []
+    waits: list[MeetingWait] = []
     for task in tasks:
         branches = [spans[need] for need in sorted(task.needs)] if len(task.needs) > 1 else []
         handed_us = max(
@@ -41,7 +41,7 @@ def meeting_waits(tasks: Iterable[Task], trace: Trace) -> tuple[MeetingWait, ...
             default=0.0,
         )
         last_us = max((span.end_us for span in branches), default=0.0)
-        found += [
+        waits += [
             MeetingWait(
                 task.name,
                 span.task,
@@ -51,4 +51,4 @@ def meeting_waits(tasks: Iterable[Task], trace: Trace) -> tuple[MeetingWait, ...
             )
             for span in branches
         ]
-    return tuple(found)
+    return tuple(waits)

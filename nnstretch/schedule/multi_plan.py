@@ -70,13 +70,13 @@ class MultiPlanScheduler:
             if key[1] in {p.name for p in processors}
         }
         handovers_us = plan_enqueue_us(manifests, processors)
-        own = {
+        own_times = {
             name: {key: us for key, us in times_us.items() if split_name(key[0])[0] == name}
             for name in manifests
         }
         variants = [
-            PlanVariant(name, task_graph(one, 0, f"{name}/"), own[name], handovers_us)
-            for name, one in manifests.items()
+            PlanVariant(name, task_graph(manifest, 0, f"{name}/"), own_times[name], handovers_us)
+            for name, manifest in manifests.items()
         ]
         mover = (
             rebalancer_for(variants, TaskCosts(times_us, handovers_us), caution)
@@ -157,8 +157,8 @@ def plan_durations_us(
     """
     return {
         key: us
-        for name, one in manifests.items()
-        for key, us in task_durations_us(one, processors, f"{name}/").items()
+        for name, manifest in manifests.items()
+        for key, us in task_durations_us(manifest, processors, f"{name}/").items()
     }
 
 
@@ -170,8 +170,8 @@ def plan_enqueue_us(
     """
     return {
         key: us
-        for name, one in manifests.items()
-        for key, us in enqueue_times_us(one, processors, f"{name}/").items()
+        for name, manifest in manifests.items()
+        for key, us in enqueue_times_us(manifest, processors, f"{name}/").items()
     }
 
 
@@ -203,7 +203,7 @@ def is_adaptive(manifests: Mapping[str, Manifest], wanted: bool | None, where: s
 
     Raises BadInput where it cannot.
     """
-    every = [(name, sub) for name, one in manifests.items() for sub in one.subgraphs]
+    every = [(name, sub) for name, manifest in manifests.items() for sub in manifest.subgraphs]
     unknown = [
         f"{sub.name} of plan {name}" for name, sub in every if sub.processor not in sub.predicted_us
     ]

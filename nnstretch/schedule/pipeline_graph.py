@@ -159,10 +159,10 @@ def in_flight_limit(flow: StageGraph) -> int:
 
     The most that queues and workers hold on any way through.
     """
-    held: list[int] = []
+    limits: list[int] = []
     for step in flow:  # stages come after those that feed them
-        held.append(step.window + max((held[feeder] for feeder in step.feeders), default=0))
-    return max(held)
+        limits.append(step.window + max((limits[feeder] for feeder in step.feeders), default=0))
+    return max(limits)
 
 
 def processor_of_item(stage: PipelineStage, item: int, planned: str) -> str:
@@ -180,7 +180,7 @@ def stream_tasks(manifest: Manifest, items: int) -> tuple[Task, ...]:
     """
     pipeline = manifest.pipeline
     assert pipeline is not None
-    flow, found, stages = (
+    flow, tasks, stages = (
         stage_graph(pipeline, manifest, stages_with_copies(manifest)),
         list[Task](),
         {stage.name: stage for stage in pipeline.stages},
@@ -195,17 +195,17 @@ def stream_tasks(manifest: Manifest, items: int) -> tuple[Task, ...]:
             stage = stages[step.stage]
             before = frozenset(
                 f"{name}#{n}"
-                for other, n in dependencies(flow, number, item)
+                for dependency, n in dependencies(flow, number, item)
                 if n >= 0
-                for name in names[other] or [flow[other].name]
+                for name in names[dependency] or [flow[dependency].name]
             )
             if step.part:
                 place = copy_step_name(
                     processor_of_item(stage, item, subgraphs_of_stage(stage, manifest)[0].processor)
                 )
-                found.append(Task(f"{step.name}#{item}", step.name, before, place, item))
+                tasks.append(Task(f"{step.name}#{item}", step.name, before, place, item))
             elif stage.call:
-                found.append(
+                tasks.append(
                     Task(
                         f"{stage.name}#{item}",
                         stage.name,
@@ -215,8 +215,8 @@ def stream_tasks(manifest: Manifest, items: int) -> tuple[Task, ...]:
                     )
                 )
             else:
-                found += _members(stage, manifest, item, before)
-    return tuple(found)
+                tasks += _members(stage, manifest, item, before)
+    return tuple(tasks)
 
 
 def _members(
@@ -224,11 +224,11 @@ def _members(
 ) -> list[Task]:
     subs = subgraphs_of_stage(stage, manifest)
     writers = {port.name: f"{sub.name}#{item}" for sub in subs for port in sub.outputs}
-    found = []
+    tasks = []
     for sub in subs:
         inner = frozenset(writers[port.name] for port in sub.inputs if port.name in writers)
         outer = before if any(port.name not in writers for port in sub.inputs) else frozenset()
-        found.append(
+        tasks.append(
             Task(
                 f"{sub.name}#{item}",
                 sub.name,
@@ -237,7 +237,7 @@ def _members(
                 item,
             )
         )
-    return found
+    return tasks
 
 
 def stream_processors(manifest: Manifest, known: Mapping[str, Processor]) -> tuple[Processor, ...]:
@@ -271,7 +271,7 @@ def stream_durations_us(manifest: Manifest) -> dict[tuple[str, str], float]:
     """
     pipeline = manifest.pipeline
     assert pipeline is not None
-    found = {
+    durations = {
         (sub.name, processor): time_us
         for sub in manifest.subgraphs
         for processor, time_us in sub.predicted_us.items()
@@ -279,19 +279,19 @@ def stream_durations_us(manifest: Manifest) -> dict[tuple[str, str], float]:
     sync_us = {
         name: manifest.sync_us.get(segment, 0.0) for segment, name in segment_ends(manifest).items()
     }
-    found = {key: time_us + sync_us.get(key[0], 0.0) for key, time_us in found.items()}
+    durations = {key: time_us + sync_us.get(key[0], 0.0) for key, time_us in durations.items()}
     copied = stages_with_copies(manifest)
     for stage in pipeline.stages:
         for name in stage.copy_in_us if stage.name in copied else ():
             in_us, out_us = stage.copy_in_us[name], stage.copy_out_us[name]
-            found |= {
+            durations |= {
                 (step_name(stage.name, IN), copy_step_name(name)): in_us,
                 (step_name(stage.name, OUT), copy_step_name(name)): out_us,
             }
-            found[stage.subgraphs[0], name] = max(
-                0.0, found[stage.subgraphs[0], name] - in_us - out_us
+            durations[stage.subgraphs[0], name] = max(
+                0.0, durations[stage.subgraphs[0], name] - in_us - out_us
             )
-    return found | {
+    return durations | {
         (stage.name, name): 0.0
         for stage in pipeline.stages
         if stage.call
@@ -307,18 +307,18 @@ def spans_by_step(trace: Trace, pipeline: PipelineSpec, flow: StageGraph) -> dic
     home = {
         name: stage.name for stage in pipeline.stages for name in stage.subgraphs or (stage.name,)
     }
-    found: dict[str, dict[int, Span]] = {step.name: {} for step in flow}
+    spans_: dict[str, dict[int, Span]] = {step.name: {} for step in flow}
     for span in trace.spans:
         name, _, item = span.task.rpartition("#")
         step = home.get(name, name)
-        old = found[step].get(int(item), span)
-        found[step][int(item)] = Span(
+        old = spans_[step].get(int(item), span)
+        spans_[step][int(item)] = Span(
             min(old.start_us, span.start_us),
             max(old.end_us, span.end_us),
             f"{step}#{item}",
             span.processor,
         )
-    return {name: [spans[item] for item in sorted(spans)] for name, spans in found.items()}
+    return {name: [spans[item] for item in sorted(spans)] for name, spans in spans_.items()}
 
 
 def start_delays_us(flow: StageGraph, spans: Mapping[str, list[Span]]) -> list[float]:
@@ -328,16 +328,18 @@ def start_delays_us(flow: StageGraph, spans: Mapping[str, list[Span]]) -> list[f
 
     `spans` by step in the order of items (`by_step`), all on one clock.
     """
-    found: list[float] = []
+    delays: list[float] = []
     at = {
-        name: {int(span.task.rpartition("#")[2]): span for span in own}
-        for name, own in spans.items()
+        name: {int(span.task.rpartition("#")[2]): span for span in item_spans}
+        for name, item_spans in spans.items()
     }
     for number, step in enumerate(flow):
         for item, span in at[step.name].items():
             before = [
-                (flow[other].name, n) for other, n in dependencies(flow, number, item) if n >= 0
+                (flow[dependency].name, n)
+                for dependency, n in dependencies(flow, number, item)
+                if n >= 0
             ]
             if before and all(n in at[name] for name, n in before):
-                found.append(span.start_us - max(at[name][n].end_us for name, n in before))
-    return found
+                delays.append(span.start_us - max(at[name][n].end_us for name, n in before))
+    return delays

@@ -55,15 +55,15 @@ class PlanVariant:
 
         Its own again where none is predicted.
         """
-        own = task.processor or ""
-        if slowdown.get(own) != GONE:
-            return own
+        placed = task.processor or ""
+        if slowdown.get(placed) != GONE:
+            return placed
         known = [
             (us, p)
             for (sub, p), us in self.durations_us.items()
             if sub == task.subgraph and slowdown.get(p) != GONE
         ]
-        return min(known, key=lambda one: one[0])[1] if known else own
+        return min(known, key=lambda name: name[0])[1] if known else placed
 
     def work_us(self, task: Task) -> float:
         """Return what a task is predicted to take."""
@@ -137,10 +137,10 @@ class PlanSelector:
             0.0,
         )
         if expected_us > 0 and self.slowdown.get(span.processor) != GONE:
-            found, known = span.duration_us / expected_us, self.slowdown.get(span.processor, 1.0)
+            ratio, known = span.duration_us / expected_us, self.slowdown.get(span.processor, 1.0)
             since = max(1, self._requests - self._heard.get(span.processor, self._requests))
             self.slowdown[span.processor] = known + (1 - (1 - self.manner.memory) ** since) * (
-                found - known
+                ratio - known
             )
             self._heard[span.processor] = self._requests
 

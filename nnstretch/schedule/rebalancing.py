@@ -118,14 +118,16 @@ class ProcessorForecast:
     ends_us: Mapping[str, float] = field(default_factory=dict)
     """When what they were handed ends, by task."""
 
-    def end_us(self, rest: RemainingTasks, moved: Mapping[str, str], costs: TaskCosts) -> float:
+    def end_us(
+        self, remaining: RemainingTasks, moved: Mapping[str, str], costs: TaskCosts
+    ) -> float:
         """Return when the request would end, us.
 
         Every processor takes tasks in the order in which they become ready.
         """
         inside, order = (
-            {task.name: task for task in rest.tasks},
-            {task.name: n for n, task in enumerate(rest.tasks)},
+            {task.name: task for task in remaining.tasks},
+            {task.name: n for n, task in enumerate(remaining.tasks)},
         )
         unmet = {name: sum(need in inside for need in task.needs) for name, task in inside.items()}
         readers: dict[str, list[str]] = {}
@@ -133,7 +135,7 @@ class ProcessorForecast:
             for need in task.needs:
                 readers.setdefault(need, []).append(name)
         ends_us, free_us = (
-            {name: self.ends_us[name] for name in rest.flying if name in self.ends_us},
+            {name: self.ends_us[name] for name in remaining.flying if name in self.ends_us},
             dict(self.free_us),
         )
 
@@ -163,11 +165,11 @@ class ProcessorForecast:
         return max(ends_us.values(), default=self.now_us)
 
     def with_queued(
-        self, rest: RemainingTasks, moved: Mapping[str, str], costs: TaskCosts
+        self, remaining: RemainingTasks, moved: Mapping[str, str], costs: TaskCosts
     ) -> ProcessorForecast:
         """Return the forecast with the ready tasks of a request dispatched, too."""
         free_us = dict(self.free_us)
-        for task in (task for task in rest.tasks if task.name in rest.ready):
+        for task in (task for task in remaining.tasks if task.name in remaining.ready):
             processor = moved.get(task.name) or task.processor or ""
             free_us[processor] = free_us.get(processor, self.now_us) + costs.us(
                 task, processor, self.slow.get(processor, inf)
@@ -176,32 +178,35 @@ class ProcessorForecast:
 
 
 def choose_moves(
-    rest: RemainingTasks, outlook: ProcessorForecast, costs: TaskCosts, caution: RebalancingSettings
+    remaining: RemainingTasks,
+    outlook: ProcessorForecast,
+    costs: TaskCosts,
+    caution: RebalancingSettings,
 ) -> dict[str, str]:
     """Choose which of the ready tasks of a request go elsewhere, and where.
 
     One after another, each where the request then ends first.
     """
-    found: dict[str, str] = {}
-    tasks, slow = {task.name: task for task in rest.tasks}, outlook.slow
+    chosen: dict[str, str] = {}
+    tasks, slow = {task.name: task for task in remaining.tasks}, outlook.slow
     most = caution.slow * max(1.0, min(slow.values(), default=1.0))
     late = [
         name
-        for name in rest.ready
-        if not rest.stays and slow.get(tasks[name].processor or "", 1.0) > most
+        for name in remaining.ready
+        if not remaining.stays and slow.get(tasks[name].processor or "", 1.0) > most
     ]
-    end_us = outlook.end_us(rest, found, costs) if late else inf
+    end_us = outlook.end_us(remaining, chosen, costs) if late else inf
     for name in late:
         others = [
             p
             for p in slow
             if p != tasks[name].processor and (tasks[name].subgraph, p) in costs.quiet_us
         ]
-        ends = [(outlook.end_us(rest, {**found, name: p}, costs), p) for p in others]
+        ends = [(outlook.end_us(remaining, {**chosen, name: p}, costs), p) for p in others]
         best_us, best = min(ends, default=(inf, ""))
         if best_us - outlook.now_us < (end_us - outlook.now_us) * (1 - caution.gain):
-            found[name], end_us = best, best_us
-    return found
+            chosen[name], end_us = best, best_us
+    return chosen
 
 
 @dataclass(slots=True)
@@ -259,22 +264,22 @@ class Rebalancer:
 
     def _ends_us(self, processor: str, slow: float, now_us: float) -> dict[str, float]:
         """Return when what a processor has is expected to end, by task."""
-        found, at_us = {}, self._last_us.get(processor, 0.0)
+        ends, at_us = {}, self._last_us.get(processor, 0.0)
         for name, flight in self._flights.get(processor, {}).items():
-            found[name] = at_us = max(now_us, max(at_us, flight.handed_us) + slow * flight.quiet_us)
-        return found
+            ends[name] = at_us = max(now_us, max(at_us, flight.handed_us) + slow * flight.quiet_us)
+        return ends
 
     def moves(self, rests: Sequence[RemainingTasks], outlook: ProcessorForecast) -> dict[str, str]:
         """Return the moves of several requests, the oldest first.
 
         Who comes later finds processors as those before leave them.
         """
-        found: dict[str, str] = {}
-        for rest in rests:
-            one = choose_moves(rest, outlook, self.costs, self.caution)
-            outlook = outlook.with_queued(rest, one, self.costs)
-            found |= one
-        return found
+        moves_: dict[str, str] = {}
+        for remaining in rests:
+            request_moves = choose_moves(remaining, outlook, self.costs, self.caution)
+            outlook = outlook.with_queued(remaining, request_moves, self.costs)
+            moves_ |= request_moves
+        return moves_
 
     def any_slow(self, outlook: ProcessorForecast) -> bool:
         """Return whether anything can move at all."""

@@ -69,15 +69,15 @@ def durations_of_trial(trial: Trial, host: str, prefix: str = "") -> dict[tuple[
 
     Copies are the branch's, synchronisation is the merge's.
     """
-    found: dict[tuple[str, str], float] = {}
+    durations: dict[tuple[str, str], float] = {}
     for number, segment in enumerate(trial.segments):
-        found |= {
+        durations |= {
             (f"{prefix}s{number}.{branch.processor}", branch.processor): branch.latency_us
             for branch in segment.branches
         }
         if len(segment.branches) > 1:
-            found[f"{prefix}s{number}.merge", host] = segment.sync_us + segment.merge_us
-    return found
+            durations[f"{prefix}s{number}.merge", host] = segment.sync_us + segment.merge_us
+    return durations
 
 
 def subgraph_of(task: str) -> str:

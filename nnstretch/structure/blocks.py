@@ -84,7 +84,7 @@ def find_units(graph: Graph) -> tuple[Unit, ...]:
 
 def plain_units(graph: Graph) -> tuple[Unit, ...]:
     """Return the units between cuts, repeats unmarked."""
-    found: list[Unit] = []
+    units: list[Unit] = []
     sizes = {weight.name: weight.spec.elements for weight in graph.weights if weight.trainable}
     counted: set[str] = set()
     start = Cut(INPUT, graph.inputs[0].name, -1)
@@ -92,11 +92,11 @@ def plain_units(graph: Graph) -> tuple[Unit, ...]:
         nodes = graph.nodes[start.position + 1 : end.position + 1]
         read = {name for node in nodes for name in node.inputs if name in sizes} - counted
         counted |= read
-        found.append(
+        units.append(
             Unit(start, end, nodes, sum(n.macs for n in nodes), sum(sizes[name] for name in read))
         )
         start = end
-    return tuple(found)
+    return tuple(units)
 
 
 def find_stages(graph: Graph, plain: Sequence[Unit] | None = None) -> tuple[BlockStage, ...]:
@@ -105,7 +105,7 @@ def find_stages(graph: Graph, plain: Sequence[Unit] | None = None) -> tuple[Bloc
     specs = graph.specs()
     shapes = [(specs[u.start.value].shape, specs[u.end.value].shape) for u in plain]
     forms = [structural_hash(graph, u) for u in plain]
-    found: list[BlockStage] = []
+    stages: list[BlockStage] = []
     i = floor = 0
     while i < len(plain):
         period, count = longest_run(forms, shapes, i)
@@ -119,12 +119,12 @@ def find_stages(graph: Graph, plain: Sequence[Unit] | None = None) -> tuple[Bloc
                 Repeat(tuple(plain[j : j + period]))
                 for j in range(begin, i + period * count, period)
             )
-            found.append(BlockStage(first.end, repeats))
+            stages.append(BlockStage(first.end, repeats))
             i += period * count
             floor = i
         else:
             i += 1
-    return tuple(found)
+    return tuple(stages)
 
 
 def longest_run(

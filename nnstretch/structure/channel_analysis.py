@@ -113,24 +113,24 @@ class ChannelAnalysis:
         """
         a, b = tuple(p for p in a if p.size), tuple(p for p in b if p.size)
         i = j = 0
-        left, right = (a[0].size if a else 0), (b[0].size if b else 0)
+        size_a, right = (a[0].size if a else 0), (b[0].size if b else 0)
         while i < len(a) and j < len(b):
-            step = min(left, right)
+            step = min(size_a, right)
             self.meet(a[i], b[j], step, where)
-            left, right = left - step, right - step
-            if not left:
+            size_a, right = size_a - step, right - step
+            if not size_a:
                 i += 1
-                left = a[i].size if i < len(a) else 0
+                size_a = a[i].size if i < len(a) else 0
             if not right:
                 j += 1
                 right = b[j].size if j < len(b) else 0
 
     def meet(self, a: ChannelSlice, b: ChannelSlice, overlap: int, where: str) -> None:
         """Unite two slices that overlap."""
-        for part, other in ((a, b), (b, a)):
+        for part, operand in ((a, b), (b, a)):
             if part.group is not None:
                 self.need_whole(part.group, overlap)
-                if other.group is None:
+                if operand.group is None:
                     self.pin([(part,)], f"{where}: tied to a size that does not scale")
         if a.group is not None and b.group is not None:
             self.tie(a.group, b.group)

@@ -215,10 +215,10 @@ def size_at(dim: Dim, channels_: ChannelGroups, scales: Mapping[int, Fraction]) 
         if scale is None:
             total += part.size
             continue
-        whole, rest = divmod(part.size * scale.numerator, scale.denominator)
+        whole, remainder = divmod(part.size * scale.numerator, scale.denominator)
         total += whole
-        if rest:
-            loose += Fraction(rest, scale.denominator)
+        if remainder:
+            loose += Fraction(remainder, scale.denominator)
     if loose.denominator != 1:
         raise BadPlan(
             f"width {float(total + loose):g} is impossible, inside a branch, channels come in whole"

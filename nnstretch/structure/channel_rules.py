@@ -46,28 +46,28 @@ def binary(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
         known = x if x is not None else y
         return unknown(a, node) if known is None else (known,)
     rank = max(len(x), len(y))
-    one: Dim = (ChannelSlice(None, 1),)
-    x, y = (one,) * (rank - len(x)) + x, (one,) * (rank - len(y)) + y
+    unit_dim: Dim = (ChannelSlice(None, 1),)
+    x, y = (unit_dim,) * (rank - len(x)) + x, (unit_dim,) * (rank - len(y)) + y
     out: list[Dim] = []
-    for left, right in zip(x, y, strict=True):
-        if total(left) == 1 or total(right) == 1:
-            out.append(right if total(left) == 1 else left)
+    for first_dim, right in zip(x, y, strict=True):
+        if total(first_dim) == 1 or total(right) == 1:
+            out.append(right if total(first_dim) == 1 else first_dim)
         else:
-            out.append(unify_operands(a, node, left, right))
+            out.append(unify_operands(a, node, first_dim, right))
     return (tuple(out),)
 
 
-def unify_operands(a: ChannelAnalysis, node: Node, left: Dim, right: Dim) -> Dim:
+def unify_operands(a: ChannelAnalysis, node: Node, first_dim: Dim, right: Dim) -> Dim:
     """Unify equal dimensions; a shortcut from the section's own input stays free of the main path,
     never of a mere weight.
     """
     if node.kind == "add" and all(name in a.carriers for name in node.inputs):
-        mine, other = carries_input(a, left), carries_input(a, right)
-        if mine != other:
+        mine, second = carries_input(a, first_dim), carries_input(a, right)
+        if mine != second:
             a.junctions.append(ShortcutJunction(node.name, 0 if mine else 1))
-            return right if mine else left
-    a.unify(left, right, node.name)
-    return left
+            return right if mine else first_dim
+    a.unify(first_dim, right, node.name)
+    return first_dim
 
 
 def carries_input(a: ChannelAnalysis, dim: Dim) -> bool:

@@ -141,14 +141,14 @@ def matmul(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
     if x is None or y is None or len(x) < 2 or len(x) != len(y):
         return unknown(a, node)
     a.unify(x[-1], y[-2], node.name)
-    for left, right in zip(x[:-2], y[:-2], strict=True):
-        if total(left) == total(right) > 1:
-            a.unify(left, right, node.name)
+    for first_dim, right in zip(x[:-2], y[:-2], strict=True):
+        if total(first_dim) == total(right) > 1:
+            a.unify(first_dim, right, node.name)
     return (
         (
             *(
-                left if total(left) > 1 else right
-                for left, right in zip(x[:-2], y[:-2], strict=True)
+                first_dim if total(first_dim) > 1 else right
+                for first_dim, right in zip(x[:-2], y[:-2], strict=True)
             ),
             x[-2],
             y[-1],

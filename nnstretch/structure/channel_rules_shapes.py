@@ -24,9 +24,9 @@ def cat(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
     shapes = [a.shape_of(ref.name) for ref in names if isinstance(ref, ValueRef)]
     axis %= len(shapes[0])
     for shape in shapes[1:]:
-        for i, (left, right) in enumerate(zip(shapes[0], shape, strict=True)):
-            if i != axis and total(left) > 1:
-                a.unify(left, right, node.name)
+        for i, (first_dim, right) in enumerate(zip(shapes[0], shape, strict=True)):
+            if i != axis and total(first_dim) > 1:
+                a.unify(first_dim, right, node.name)
     out = list(shapes[0])
     out[axis] = tuple(part for shape in shapes for part in shape[axis])
     return (tuple(out),)
@@ -80,8 +80,8 @@ def unbind(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
     assert isinstance(axis, int)
     axis %= len(x)
     a.pin([x[axis]], f"{node.name}: taken apart")
-    rest = x[:axis] + x[axis + 1 :]
-    return tuple(rest for _ in node.outputs)
+    outer_dims = x[:axis] + x[axis + 1 :]
+    return tuple(outer_dims for _ in node.outputs)
 
 
 def select(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
@@ -173,53 +173,53 @@ def reshape(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
 
 def reshape_as(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
     """Propagate through a reshape whose sizes another tensor spells: both must scale alike."""
-    other = a.arg(node, 1)
+    target = a.arg(node, 1)
     shape = reshape(a, node)[0]
-    if other is None:
+    if target is None:
         return unknown(a, node)
-    for left, right in zip(shape, other, strict=True):
-        if total(left) > 1:
-            a.unify(left, right, node.name)
-    return (other,)
+    for old_dim, right in zip(shape, target, strict=True):
+        if total(old_dim) > 1:
+            a.unify(old_dim, right, node.name)
+    return (target,)
 
 
 def expand_as(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
     """Propagate through expand_as: dimensions of size 1 take the other tensor's, the others agree
     with it.
     """
-    x, other = a.arg(node, 0), a.arg(node, 1)
-    if x is None or other is None:
+    x, target = a.arg(node, 0), a.arg(node, 1)
+    if x is None or target is None:
         return unknown(a, node)
-    for left, right in zip(x, other[len(other) - len(x) :], strict=True):
-        if total(left) > 1:
-            a.unify(left, right, node.name)
-    return (other,)
+    for first_dim, right in zip(x, target[len(target) - len(x) :], strict=True):
+        if total(first_dim) > 1:
+            a.unify(first_dim, right, node.name)
+    return (target,)
 
 
 def matching_runs(old: list[int], new: list[int]) -> list[tuple[int, list[int]]]:
     """Return the shortest runs: how many old dimensions, and which new sizes, multiply to the same
     number.
     """
-    found: list[tuple[int, list[int]]] = []
+    runs: list[tuple[int, list[int]]] = []
     i = j = 0
     while i < len(old) or j < len(new):
         run: list[int] = []
-        count, left, right = 0, 1, 1
+        count, old_size, right = 0, 1, 1
         while True:
             if count == 0 and i < len(old):
-                left, count, i = left * old[i], 1, i + 1
+                old_size, count, i = old_size * old[i], 1, i + 1
             elif not run and j < len(new):
                 right, j = right * new[j], j + 1
                 run.append(new[j - 1])
-            elif left < right and i < len(old):
-                left, count, i = left * old[i], count + 1, i + 1
-            elif right < left and j < len(new):
+            elif old_size < right and i < len(old):
+                old_size, count, i = old_size * old[i], count + 1, i + 1
+            elif right < old_size and j < len(new):
                 right, j = right * new[j], j + 1
                 run.append(new[j - 1])
             else:
                 break
-        found.append((count, run))
-    return found
+        runs.append((count, run))
+    return runs
 
 
 def regroup(a: ChannelAnalysis, node: Node, olds: Shape, news: list[int], first: bool) -> list[Dim]:

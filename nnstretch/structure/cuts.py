@@ -59,10 +59,10 @@ class Cut:
 def find_cuts(graph: Graph) -> tuple[Cut, ...]:
     """Return every cut in execution order, the network's input left out, its output last."""
     readers = graph.consumers()
-    found = (Cut(name, graph.nodes[i].name, i) for i, name in separating_positions(graph))
+    cuts = (Cut(name, graph.nodes[i].name, i) for i, name in separating_positions(graph))
     return tuple(
         cut
-        for cut in found
+        for cut in cuts
         if cut.name == OUTPUT or not inside_kernel(graph, cut, readers.get(cut.value, ()))
     )
 
@@ -177,8 +177,8 @@ def cut_named(graph: Graph, name: str) -> Cut:
     """
     if name == INPUT:
         return Cut(INPUT, graph.inputs[0].name, -1)
-    found = find_cuts(graph)
-    for cut in found:
+    cuts = find_cuts(graph)
+    for cut in cuts:
         if cut.name == name:
             return cut
     last = max(
@@ -189,10 +189,10 @@ def cut_named(graph: Graph, name: str) -> Cut:
         ),
         default=None,
     )
-    for cut in found:
+    for cut in cuts:
         if cut.position == last:
             return cut
-    known = ", ".join(cut.name for cut in found[:40]) + (", ..." if len(found) > 40 else "")
+    known = ", ".join(cut.name for cut in cuts[:40]) + (", ..." if len(cuts) > 40 else "")
     raise BadPlan(f"unknown cut {name!r}, network {graph.name}, its cuts are {known or 'none'}")
 
 

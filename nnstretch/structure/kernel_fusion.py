@@ -149,11 +149,11 @@ def fuse_kernels(
     of their own: from the layout in which the graph is `entry`d, and back to plain at its outputs
     unless they are to `leave` as they are.
     """
-    found = KernelFuser(graph, rules).run()
+    kernels = KernelFuser(graph, rules).run()
     return (
-        insert_layout_conversions(graph, found, rules.blocked, entry, leave)[0]
+        insert_layout_conversions(graph, kernels, rules.blocked, entry, leave)[0]
         if rules.blocked
-        else found
+        else kernels
     )
 
 
@@ -272,12 +272,12 @@ class KernelFuser:
     def describe(self, launch: OpenKernel) -> Kernel:
         """Return an open kernel with its counts."""
         first, last = launch.work[0], launch.work[-1]
-        own = {node.name for node in launch.nodes} - self.padded.keys()
+        names = {node.name for node in launch.nodes} - self.padded.keys()
         values = dict.fromkeys(
             self.source(name)
             for node in launch.work
             for name in node.inputs
-            if name not in self.weights | own
+            if name not in self.weights | names
         )
         kernel = Kernel(
             name=first.name,

@@ -73,7 +73,7 @@ def is_input(graph: Graph, name: str) -> bool:
 
 
 def kernel_layouts(
-    kernel: Kernel, found: list[str], blocked: ChannelBlockedLayout
+    kernel: Kernel, layouts: list[str], blocked: ChannelBlockedLayout
 ) -> tuple[str, str]:
     """Return layouts that a kernel reads and writes, from those of the values it is given."""
     if kernel.kind == "conv":
@@ -99,12 +99,12 @@ def kernel_layouts(
         )
         return (
             (BLOCKED, BLOCKED)
-            if whole and all(layout == BLOCKED for layout in found)
+            if whole and all(layout == BLOCKED for layout in layouts)
             else (PLAIN, PLAIN)
         )
     if (
         kernel.op in blocked.ops
-        and all(layout == BLOCKED for layout in found)
+        and all(layout == BLOCKED for layout in layouts)
         and len(set(kernel.shapes_in)) == 1
     ):
         return BLOCKED, BLOCKED

@@ -15,7 +15,7 @@ def padded_as_same(graph: Graph) -> dict[str, Node]:
     Converters leave them to the convolution behind them.
     """
     readers, specs = graph.consumers(), graph.specs()
-    found = {}
+    padding_by_name = {}
     for node in graph.nodes:
         behind = readers.get(node.name, ())
         if (
@@ -24,8 +24,8 @@ def padded_as_same(graph: Graph) -> dict[str, Node]:
             and node.name not in graph.outputs
             and is_same_padding(node, behind[0], specs)
         ):
-            found[node.name] = node
-    return found
+            padding_by_name[node.name] = node
+    return padding_by_name
 
 
 def is_same_padding(pad: Node, reader: Node, specs: Mapping[str, TensorSpec]) -> bool:
@@ -64,15 +64,15 @@ def is_same_padding(pad: Node, reader: Node, specs: Mapping[str, TensorSpec]) ->
 
 def pads_with_zeros(pad: Node) -> bool:
     """Return whether a pad's mode and value stand for zeros."""
-    given = pad.args[2:]
-    return all(value in ("constant", None, 0, 0.0) for value in given)
+    arguments = pad.args[2:]
+    return all(value in ("constant", None, 0, 0.0) for value in arguments)
 
 
 def as_pair(node: Node, place: int, otherwise: int) -> tuple[int, ...]:
     """Return a number of a window for both axes; -1 for a word for padding."""
-    given: Argument = node.args[place] if place < len(node.args) else otherwise
+    argument: Argument = node.args[place] if place < len(node.args) else otherwise
     sides = tuple(
         side if isinstance(side, int) else -1
-        for side in (given if isinstance(given, tuple) else (given,))
+        for side in (argument if isinstance(argument, tuple) else (argument,))
     )
     return sides * 2 if len(sides) == 1 else sides

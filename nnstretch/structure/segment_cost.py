@@ -47,7 +47,7 @@ FREE = Link()
 
 def residencies(placements: Sequence[Sequence[str]]) -> tuple[Residency, ...]:
     """Return one `Stay` per segment, from the processors of each segment in order."""
-    edges = [len(one) == len(two) == 1 and one[0] == two[0] for one, two in pairwise(placements)]
+    edges = [len(step) == len(two) == 1 and step[0] == two[0] for step, two in pairwise(placements)]
     return (
         tuple(
             Residency(before, after)

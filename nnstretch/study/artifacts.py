@@ -123,12 +123,12 @@ def virtual_subgraphs(
     number: int, lowered: LoweredSegment, cost: SegmentCost, host: str
 ) -> list[Subgraph]:
     """Return the sub-graphs of a segment as a trace names them."""
-    segment, found = lowered.segment, []
+    segment, subgraphs = lowered.segment, []
     into = Port(segment.start, lowered.input)
     for branch, priced in zip(lowered.branches, cost.branches, strict=True):
         name = branch.branch.processor
         out = Port(f"{segment.end}@{name}" if segment.branched else segment.end, branch.output)
-        found.append(
+        subgraphs.append(
             Subgraph(
                 f"s{number}.{name}",
                 name,
@@ -142,9 +142,9 @@ def virtual_subgraphs(
             )
         )
     if segment.branched:
-        outs = tuple(sub.outputs[0] for sub in found)
+        outs = tuple(sub.outputs[0] for sub in subgraphs)
         met = Port(segment.end, lowered.output)
-        found.append(
+        subgraphs.append(
             Subgraph(
                 f"s{number}.merge",
                 host,
@@ -158,7 +158,7 @@ def virtual_subgraphs(
                 predicted_us={host: cost.merge_us},
             )
         )
-    return found
+    return subgraphs
 
 
 def plan_svg(verdict: Evaluation) -> str:

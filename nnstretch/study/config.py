@@ -173,6 +173,6 @@ def store_exact_optimum(
         merges=("concat",),
         **bounds,
     )
-    for rank, found in enumerate(result.plans[:top]):
-        study.add_trial(warm_start_trial(parameters_from_plan(space, found.trial.plan), rank))
+    for rank, scored in enumerate(result.plans[:top]):
+        study.add_trial(warm_start_trial(parameters_from_plan(space, scored.trial.plan), rank))
     study.set_user_attr(EXACT_OPTIMUM_KEY, exact_optimum_json(result))

@@ -130,7 +130,7 @@ def constraint_violations(
     segments = branched_segments(trial)
     slowest = [max(b.latency_us for b in s.branches) for s in segments]
     macs = [[b.macs for b in s.branches] for s in segments]
-    found = {
+    violations = {
         "cost_amortised": aggregate_violations(
             relative_excess(s.communication_us, limits.alpha * s.original_us) for s in segments
         ),
@@ -148,14 +148,14 @@ def constraint_violations(
         ),
     }
     if any(processor.memory_bytes is not None for processor in soc.processors):
-        found["memory"] = aggregate_violations(memory_violations(trial, soc))
+        violations["memory"] = aggregate_violations(memory_violations(trial, soc))
     if bounds.min_macs > 0:
-        found["min_macs"] = relative_shortfall(trial.macs, bounds.min_macs)
+        violations["min_macs"] = relative_shortfall(trial.macs, bounds.min_macs)
     if bounds.max_macs < math.inf:
-        found["max_macs"] = relative_excess(trial.macs, bounds.max_macs)
+        violations["max_macs"] = relative_excess(trial.macs, bounds.max_macs)
     if bounds.min_params > 0:
-        found["min_params"] = relative_shortfall(trial.params, bounds.min_params)
-    return found
+        violations["min_params"] = relative_shortfall(trial.params, bounds.min_params)
+    return violations
 
 
 def relative_excess(demand: float, limit: float) -> float:
@@ -180,13 +180,13 @@ def aggregate_violations(shares: Iterable[float]) -> float:
 
 def memory_violations(trial: Trial, soc: Soc) -> Iterable[float]:
     """Yield the relative excess of each processor's memory."""
-    held: dict[str, float] = {}
+    bytes_held: dict[str, float] = {}
     for segment in trial.segments:
         for branch in segment.branches:
-            held[branch.processor] = (
-                held.get(branch.processor, 0.0) + branch.params * soc.element_bytes
+            bytes_held[branch.processor] = (
+                bytes_held.get(branch.processor, 0.0) + branch.params * soc.element_bytes
             )
-    for name, size_bytes in held.items():
+    for name, size_bytes in bytes_held.items():
         limit = soc.processor(name).memory_bytes
         if limit is not None:
             yield relative_excess(size_bytes, limit)

@@ -92,17 +92,19 @@ class PlanSpace:
         """Return every parameter by name, the same for every trial."""
         from optuna.distributions import CategoricalDistribution, FloatDistribution
 
-        found: dict[str, BaseDistribution] = {
+        distributions_: dict[str, BaseDistribution] = {
             meeting_parameter(cut.name): CategoricalDistribution((False, True))
             for cut in self.meeting_points[:-1]
         }
         for start in self.branch_starts:
-            found[processors_parameter(start.name)] = CategoricalDistribution(self.processor_sets)
+            distributions_[processors_parameter(start.name)] = CategoricalDistribution(
+                self.processor_sets
+            )
             for processor in self.processors:
-                found[depth_parameter(start.name, processor)] = FloatDistribution(0.0, 1.0)
-                found[width_parameter(start.name, processor)] = FloatDistribution(0.0, 1.0)
-        found[LAST_PROCESSOR_PARAMETER] = CategoricalDistribution(self.processors)
-        return found
+                distributions_[depth_parameter(start.name, processor)] = FloatDistribution(0.0, 1.0)
+                distributions_[width_parameter(start.name, processor)] = FloatDistribution(0.0, 1.0)
+        distributions_[LAST_PROCESSOR_PARAMETER] = CategoricalDistribution(self.processors)
+        return distributions_
 
     @cached_property
     def unused_defaults(self) -> dict[str, ParameterValue]:
@@ -110,15 +112,15 @@ class PlanSpace:
 
         The original, unbranched, on the first processor.
         """
-        found: dict[str, ParameterValue] = {
+        defaults: dict[str, ParameterValue] = {
             meeting_parameter(cut.name): False for cut in self.meeting_points[:-1]
         }
         for start in self.branch_starts:
-            found[processors_parameter(start.name)] = self.processor_sets[0]
+            defaults[processors_parameter(start.name)] = self.processor_sets[0]
             for processor in self.processors:
-                found[depth_parameter(start.name, processor)] = 1.0
-                found[width_parameter(start.name, processor)] = 1.0
-        return found | {LAST_PROCESSOR_PARAMETER: self.processors[0]}
+                defaults[depth_parameter(start.name, processor)] = 1.0
+                defaults[width_parameter(start.name, processor)] = 1.0
+        return defaults | {LAST_PROCESSOR_PARAMETER: self.processors[0]}
 
     def depths(self, start: Cut, end: Cut) -> range:
         """Return blocks that a branch may keep; the original's depth is the last."""
@@ -218,21 +220,21 @@ def parameters_from_plan(space: PlanSpace, plan: Plan) -> dict[str, ParameterVal
 
     Raises BadPlan for a plan outside the space.
     """
-    found = dict(space.unused_defaults)
+    parameters = dict(space.unused_defaults)
     for segment in plan.segments:
         where = f"segment {segment.start} -> {segment.end}"
         if segment.end != plan.segments[-1].end:
-            found[meeting_parameter(space.find_cut(segment.end).name)] = True
+            parameters[meeting_parameter(space.find_cut(segment.end).name)] = True
         if segment.merge != "concat":
             raise BadPlan(f"{where} merges by {segment.merge}, a study tries concat only")
         if segment.branched:
-            found |= segment_parameters(space, segment, where)
+            parameters |= segment_parameters(space, segment, where)
         elif (branch := segment.branches[0]) != Branch(branch.processor):
             raise BadPlan(
                 f"{where} is {branch} alone, a study leaves what does not branch as it is"
             )
         else:
-            found[
+            parameters[
                 (
                     LAST_PROCESSOR_PARAMETER
                     if segment is plan.segments[-1]
@@ -240,11 +242,11 @@ def parameters_from_plan(space: PlanSpace, plan: Plan) -> dict[str, ParameterVal
                 )
             ] = branch.processor
     known = {*space.processors} >= {*plan.processors}
-    if not known or plan_from_parameters(space, found).segments != plan.segments:
+    if not known or plan_from_parameters(space, parameters).segments != plan.segments:
         raise BadPlan(
             f"plan of {plan.model} is outside the study's space of {', '.join(space.processors)}"
         )
-    return found
+    return parameters
 
 
 def segment_parameters(space: PlanSpace, segment: Segment, where: str) -> dict[str, ParameterValue]:
@@ -254,7 +256,7 @@ def segment_parameters(space: PlanSpace, segment: Segment, where: str) -> dict[s
     """
     start, end = space.find_cut(segment.start), space.find_cut(segment.end)
     depths, widths = space.depths(start, end), space.widths(start, end)
-    found: dict[str, ParameterValue] = {
+    parameters: dict[str, ParameterValue] = {
         processors_parameter(segment.start): "+".join(
             branch.processor for branch in segment.branches
         )
@@ -269,10 +271,10 @@ def segment_parameters(space: PlanSpace, segment: Segment, where: str) -> dict[s
                 f"{branch} is outside the study's space, {where}, depth {depths[0]} to"
                 f" {depths[-1]}, width {widths[0]} to {widths[-1]}"
             )
-        found[depth_parameter(segment.start, branch.processor)] = share_from_index(
+        parameters[depth_parameter(segment.start, branch.processor)] = share_from_index(
             depths.index(branch.depth), len(depths)
         )
-        found[width_parameter(segment.start, branch.processor)] = share_from_index(
+        parameters[width_parameter(segment.start, branch.processor)] = share_from_index(
             widths.index(branch.width), len(widths)
         )
-    return found
+    return parameters

@@ -31,12 +31,12 @@ def feasible_trials(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
 
 
 def dominates(
-    one: Sequence[float], two: Sequence[float], directions: Sequence[StudyDirection]
+    first: Sequence[float], two: Sequence[float], directions: Sequence[StudyDirection]
 ) -> bool:
     """Return whether values `one` dominate `two`: nowhere worse, somewhere better."""
     signed = [
         (-a, -b) if d == StudyDirection.MAXIMIZE else (a, b)
-        for a, b, d in zip(one, two, directions, strict=True)
+        for a, b, d in zip(first, two, directions, strict=True)
     ]
     return all(a <= b for a, b in signed) and any(a < b for a, b in signed)
 
@@ -49,15 +49,15 @@ def best_trials(
     Equal plans once, the first reported.
     """
     once = {t.user_attrs.get("plan", t.number): t for t in reversed(feasible_trials(trials))}
-    found = [
+    best = [
         t
         for t in once.values()
         if len(directions) == 1
         or not any(dominates(o.values, t.values, directions) for o in once.values())
     ]
     sign = -1 if directions[0] == StudyDirection.MAXIMIZE else 1
-    found.sort(key=lambda t: (sign * t.values[0], t.number))
-    return found[:MAX_LISTED_TRIALS] if len(directions) == 1 else found
+    best.sort(key=lambda t: (sign * t.values[0], t.number))
+    return best[:MAX_LISTED_TRIALS] if len(directions) == 1 else best
 
 
 def optimality_gap(

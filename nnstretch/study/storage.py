@@ -120,8 +120,8 @@ def database_storage(url: str) -> BaseStorage:
 
 def redact_password(url: str) -> str:
     """Return a URL as a message may show it."""
-    scheme, _, rest = url.partition("://")
-    user, at, host = rest.rpartition("@")
+    scheme, _, address = url.partition("://")
+    user, at, host = address.rpartition("@")
     return f"{scheme}://{user.partition(':')[0]}{at}{host}"
 
 

@@ -201,7 +201,7 @@ class LeaseMonitor:
 
     def stale_trials(self, trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
         """Return running trials that have not moved for a lease since they were first seen so."""
-        now, found = self._clock(), []
+        now, stale = self._clock(), []
         running = [t for t in trials if t.state == TrialState.RUNNING]
         for trial in running:
             beat = int(trial.system_attrs.get(HEARTBEAT_KEY, 0))
@@ -209,8 +209,8 @@ class LeaseMonitor:
             if seen != beat:
                 self._seen[trial.number] = (beat, now)
             elif now - since > self.lease_s:
-                found.append(trial)
-        return found
+                stale.append(trial)
+        return stale
 
 
 class Heartbeat:

@@ -169,12 +169,12 @@ class StudyWorker:
         """
         if self.config.objective == "latency":
             return None
-        for other in self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
-            if other.user_attrs.get("plan") == trial.user_attrs["plan"]:
-                for name in {"accuracy", "measured_ms"} & other.user_attrs.keys():
-                    trial.set_user_attr(name, other.user_attrs[name])
-                trial.set_user_attr("same_as", other.number)
-                return list(other.values)
+        for get_trial in self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
+            if get_trial.user_attrs.get("plan") == trial.user_attrs["plan"]:
+                for name in {"accuracy", "measured_ms"} & get_trial.user_attrs.keys():
+                    trial.set_user_attr(name, get_trial.user_attrs[name])
+                trial.set_user_attr("same_as", get_trial.number)
+                return list(get_trial.values)
         return None
 
     def report_epoch(self, trial: Trial, verdict: Evaluation, epoch: int, accuracy: float) -> None:
@@ -208,14 +208,17 @@ def suggest_parameters(
     trial: Trial, distributions: dict[str, BaseDistribution]
 ) -> dict[str, ParameterValue]:
     """Draw every parameter of a trial."""
-    return {name: suggest_value(trial, name, one) for name, one in distributions.items()}
+    return {
+        name: suggest_value(trial, name, distribution)
+        for name, distribution in distributions.items()
+    }
 
 
-def suggest_value(trial: Trial, name: str, one: Any) -> ParameterValue:
+def suggest_value(trial: Trial, name: str, distribution: Any) -> ParameterValue:
     """Draw one parameter of a trial."""
-    if isinstance(one, CategoricalDistribution):
-        return trial.suggest_categorical(name, one.choices)  # type: ignore[return-value]
-    return trial.suggest_float(name, one.low, one.high)
+    if isinstance(distribution, CategoricalDistribution):
+        return trial.suggest_categorical(name, distribution.choices)  # type: ignore[return-value]
+    return trial.suggest_float(name, distribution.low, distribution.high)
 
 
 def record_plan(trial: Trial, verdict: Evaluation) -> None:

@@ -86,7 +86,7 @@ def random_modules(module: nn.Module, images: Tensor) -> tuple[tuple[str, nn.Mod
 
     def ended(name: str, inner: nn.Module, *_: object) -> None:
         if not torch.equal(before[name], torch.get_rng_state()) and not any(
-            other.startswith(f"{name}.") for other, _ in drawing
+            later.startswith(f"{name}.") for later, _ in drawing
         ):
             drawing.append((name, inner))
 
@@ -124,10 +124,10 @@ def initialize_network(module: M, recipe: Recipe) -> M:
     if recipe.start != "own":
         initialize_weights(module, recipe.seed)
     if recipe.start == "zero_residual":
-        found = zero_residuals(
+        changed = zero_residuals(
             module, torch.zeros(1, 3, recipe.data.image_px, recipe.data.image_px)
         )
-        if not found and not isinstance(module, StretchedNetwork):
+        if not changed and not isinstance(module, StretchedNetwork):
             raise BadInput(
                 f"start is zero_residual, {recipe.model}, no residual path of it ends in a batch or"
                 " group norm, take he"

@@ -175,9 +175,9 @@ class Classifier(LightningModule):
             self.first_bad = self.all_gather(self.first_bad).min()  # type: ignore[union-attr]
         if torch.isfinite(self.first_bad):
             step, lr = int(self.first_bad) + 1, self.recipe.optimizer.lr
-            found = f"step {step} in epoch {self.current_epoch + 1}, the loss is not finite"
+            defect = f"step {step} in epoch {self.current_epoch + 1}, the loss is not finite"
             raise Diverged(
-                f"training diverged, {found}, lower optimizer.lr {lr} and begin anew in another"
+                f"training diverged, {defect}, lower optimizer.lr {lr} and begin anew in another"
                 " folder"
             )
 

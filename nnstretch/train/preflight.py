@@ -64,12 +64,12 @@ def check_processes(settings: TrainerSettings, pictures: Pictures) -> None:
     """Check the machine. Raises BadInput for what it has not, and where a process would have
     nothing to judge.
     """
-    asked, held = lightning_settings(settings), len(pictures.dataset.held)
-    if held < asked["devices"] * asked["num_nodes"]:
-        found = f"{held} held-out images" if held > 1 else "one held-out image"
+    asked, held_out = lightning_settings(settings), len(pictures.dataset.held)
+    if held_out < asked["devices"] * asked["num_nodes"]:
+        described = f"{held_out} held-out images" if held_out > 1 else "one held-out image"
         raise BadInput(
-            f"{found} for {asked['devices'] * asked['num_nodes']} processes, each needs one, ask"
-            " for fewer trainer.devices"
+            f"{described} for {asked['devices'] * asked['num_nodes']} processes, each needs one,"
+            " ask for fewer trainer.devices"
         )
 
 
@@ -140,12 +140,12 @@ def refuse_foreign_files(out: Path, module: nn.Module) -> None:
     Raises BadInput when a file is of no training.
     """
     for name in (*RESULT_FILES, RECIPE_FILE):
-        given = (
+        replaceable = (
             name == PLAN_FILE
             and isinstance(module, StretchedNetwork)
             and is_plan_unchanged(module, out)
         )
-        if (out / name).exists() and not given:
+        if (out / name).exists() and not replaceable:
             raise BadInput(
                 f"cannot train into {out}, its {name} is of no training and would be replaced, name"
                 " another folder"
@@ -174,11 +174,11 @@ def is_same_model(before: str, now: str) -> bool:
 
     Another factory, or other options of it, may fit the same weights and compute something else.
     """
-    one, other = (
+    first_model, second_model = (
         (Path(source).name, query)
         for source, _, query in (model.partition("?") for model in (before, now))
     )
-    return one == other
+    return first_model == second_model
 
 
 def is_plan_unchanged(network: StretchedNetwork, out: Path) -> bool:

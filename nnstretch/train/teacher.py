@@ -70,11 +70,11 @@ class DistillationTeacher:
                 opinion = class_scores(self.network(images))
             return TeacherComparison(class_scores(student(images)), opinion, None)
         opinion, wanted = self.watched(images)
-        scores, found = features.with_features(student, images)
+        scores, tensors = features.with_features(student, images)
         return TeacherComparison(
             class_scores(scores),
             class_scores(opinion),
-            features.feature_loss(found, wanted, features.meeting_points(student)),
+            features.feature_loss(tensors, wanted, features.meeting_points(student)),
         )
 
 

@@ -360,14 +360,14 @@ def explain_failures(out: Path) -> Iterator[None]:
             f"training into {out} stopped, {error.filename or 'the system'}, {error.strerror}"
         ) from error
     except (ValueError, RuntimeError, MemoryError) as error:
-        found = (
+        advice = (
             OUT_OF_MEMORY_ADVICE
             if isinstance(error, MemoryError)
             else next((means for words, means in ERROR_EXPLANATIONS if words in str(error)), None)
         )
-        if found is None:
+        if advice is None:
             raise
-        raise BadInput(f"training into {out} stopped, {found}") from error
+        raise BadInput(f"training into {out} stopped, {advice}") from error
     finally:
         threading.excepthook = told
 

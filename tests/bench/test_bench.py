@@ -69,7 +69,7 @@ def test_contenders_take_turns_and_the_last_run_of_each_counts() -> None:
     found = run_interleaved(
         {"a": lambda: turn("a"), "b": lambda: turn("b")},
         2,
-        rest=lambda: played.append("."),
+        pause=lambda: played.append("."),
         warm_s=0.0,
     )
     assert "".join(played) == "ab" + ".aa.bb" * 2

@@ -149,7 +149,7 @@ class GraphBuilder:
             if v is not None and v.name is None and (v.rank < 2 or self.is_unshared(v))
         }
         path = self.names.free_layer_path(clean_path(path), tuple(free))
-        found: list[OnnxValue | None] = []
+        values: list[OnnxValue | None] = []
         for role, value in roles.items():
             if role in free and value is not None:
                 data = (
@@ -158,8 +158,8 @@ class GraphBuilder:
                 name = self.add_weight(f"{path}.{role}", data, role in ("weight", "bias"))
                 self.weight_by_tensor[id(data)] = name
                 value = replace(value, name=name, probes=(data,) * len(value.probes))
-            found.append(value)
-        return tuple(found)
+            values.append(value)
+        return tuple(values)
 
     def is_unshared(self, value: OnnxValue) -> bool:
         """Return whether at most one node reads the constant, so that it may become a weight."""

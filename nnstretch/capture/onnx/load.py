@@ -91,14 +91,17 @@ def refuse_unsupported(model: onnx.ModelProto, path: Path) -> None:
         raise UnsupportedOp(
             f"unsupported sparse initializer, {path}, {len(model.graph.sparse_initializer)} of them"
         )
-    own = {(f.domain, f.name) for f in model.functions}
+    local_functions = {(f.domain, f.name) for f in model.functions}
     for node in [*model.graph.node, *(n for f in model.functions for n in f.node)]:
         if node.op_type in CONTROL_FLOW and node.domain in STANDARD_DOMAINS:
             raise CannotCapture(
                 f"cannot capture {path}, {node.op_type} {node.name or node.output[0]!r}, control"
                 " flow inside the network"
             )
-        if node.domain not in STANDARD_DOMAINS and (node.domain, node.op_type) not in own:
+        if (
+            node.domain not in STANDARD_DOMAINS
+            and (node.domain, node.op_type) not in local_functions
+        ):
             what = f"{node.domain}.{node.op_type} {node.name or node.output[0]!r}"
             raise UnsupportedOp(
                 f"unsupported operator {what} in {path.name}, only ONNX's own are known"
@@ -165,12 +168,12 @@ def to_torch_tensor(tensor: onnx.TensorProto, where: str) -> torch.Tensor:
 
 def read_attributes(node: onnx.NodeProto, where: str) -> dict[str, object]:
     """Return the attributes of a node by name. Raises UnsupportedOp when one has no value here."""
-    found: dict[str, object] = {}
+    attributes: dict[str, object] = {}
     for attribute in node.attribute:
         value = onnx.helper.get_attribute_value(attribute)
         if isinstance(value, onnx.TensorProto):
             value = to_torch_tensor(value, where)
-        found[attribute.name] = (
+        attributes[attribute.name] = (
             value.decode(errors="replace") if isinstance(value, bytes) else value
         )
-    return found
+    return attributes

@@ -272,10 +272,10 @@ def reduction(op: str) -> TranslationRule:
 
 def constant(call: NodeContext) -> OnnxValue:
     """Translate Constant. Raises UnsupportedOp when the constant is no tensor."""
-    given = [(k, v) for k, v in call.attributes.items() if k.startswith("value")]
-    if len(given) != 1 or given[0][0] in ("value_string", "value_strings"):
+    value_attributes = [(k, v) for k, v in call.attributes.items() if k.startswith("value")]
+    if len(value_attributes) != 1 or value_attributes[0][0] in ("value_string", "value_strings"):
         raise call.unsupported_error("a constant that is no tensor")
-    key, value = given[0]
+    key, value = value_attributes[0]
     if key == "value":
         return call.builder.add_constant(value)
     kind = torch.float32 if "float" in key else torch.int64

@@ -31,12 +31,12 @@ def window_settings(
     if auto in ("NOTSET", "VALID"):
         pads = tuple(call.get_attribute("pads", (0,) * 2 * n)) if auto == "NOTSET" else (0,) * 2 * n
         return stride, dilation, tuple(zip(pads[:n], pads[n:], strict=True))
-    found = []
+    sizes = []
     for size, k, s, d in zip(x.shape[2:], kernel, stride, dilation, strict=True):
         total = max(0, (ceil(size / s) - 1) * s + (k - 1) * d + 1 - size)
         small, large = total // 2, total - total // 2
-        found.append((small, large) if auto == "SAME_UPPER" else (large, small))
-    return stride, dilation, tuple(found)
+        sizes.append((small, large) if auto == "SAME_UPPER" else (large, small))
+    return stride, dilation, tuple(sizes)
 
 
 def pad_unequal_sides(
@@ -295,11 +295,11 @@ def is_row_vector(bias: OnnxValue) -> bool:
 
 def transpose_weight(call: NodeContext, weight: OnnxValue) -> OnnxValue:
     """Return the transposed weight, the same one for every reader."""
-    found = call.builder.transposed_weights
+    transposed = call.builder.transposed_weights
     key = id(weight.constant_data)
-    if key not in found:
-        found[key] = call.emit("contiguous", call.emit("permute", weight, (1, 0)))
-    return found[key]
+    if key not in transposed:
+        transposed[key] = call.emit("contiguous", call.emit("permute", weight, (1, 0)))
+    return transposed[key]
 
 
 def emit_linear(
@@ -391,13 +391,13 @@ def target_size(call: NodeContext, x: OnnxValue) -> tuple[tuple[int, ...], tuple
 
     Raises UnsupportedOp when the file does not tell it.
     """
-    given, sizes = (
+    scales, sizes = (
         call.optional_input(1 if call.node.op_type == "Upsample" or call.opset < 11 else 2),
         call.optional_input(3),
     )
     factors = (
-        call.require_constant(given).probes[0].tolist()
-        if given is not None and given.probes[0].numel()
+        call.require_constant(scales).probes[0].tolist()
+        if scales is not None and scales.probes[0].numel()
         else call.get_attribute("scales")
     )
     if factors:

@@ -56,8 +56,8 @@ def resolve_target_shape(call: NodeContext, target: list[int], source: Sizes) ->
     if not call.get_attribute("allowzero", 0):
         target = [source[i] if d == 0 and i < len(source) else d for i, d in enumerate(target)]
     known = prod(d for d in target if d != -1)
-    rest = count_elements(source) // known if known else 0
-    return tuple(rest if d == -1 else d for d in target)
+    remainder = count_elements(source) // known if known else 0
+    return tuple(remainder if d == -1 else d for d in target)
 
 
 def emit_reshape(
@@ -122,10 +122,10 @@ def batch_dimension(x: OnnxValue, wanted: Sizes, batch: int) -> int | None:
     ]
     if len(wanted) > x.rank and inside:
         return inside[0]
-    found = heads.index(before) if before in heads else None
-    if found and len(wanted) < x.rank and count_elements(wanted[found:]) == after:
-        return found - 1
-    return found
+    position = heads.index(before) if before in heads else None
+    if position and len(wanted) < x.rank and count_elements(wanted[position:]) == after:
+        return position - 1
+    return position
 
 
 def flatten(call: NodeContext) -> OnnxValue:
@@ -220,9 +220,9 @@ def single_batch_entry(call: NodeContext, value: OnnxValue, axis: int) -> OnnxVa
     return call.emit("clone", first)
 
 
-def broadcast_shape(one: Sizes, other: list[int]) -> Sizes:
+def broadcast_shape(first: Sizes, second: list[int]) -> Sizes:
     """Return the shape that two shapes broadcast to."""
-    return tuple(torch.broadcast_shapes(one, tuple(other)))  # type: ignore[no-untyped-call]
+    return tuple(torch.broadcast_shapes(first, tuple(second)))  # type: ignore[no-untyped-call]
 
 
 def expand(call: NodeContext) -> OnnxValue:
@@ -255,9 +255,9 @@ def constant_of_shape(call: NodeContext) -> OnnxValue:
     sizes = call.require_constant(call.input(0))
     fill = call.get_attribute("value")
     fill = torch.zeros(1) if fill is None else fill
-    one = call.builder.add_constant(fill.reshape(()))
+    filled = call.builder.add_constant(fill.reshape(()))
     if not sizes.varies_with_batch:
-        return call.emit("clone", call.emit("expand", one, tuple(sizes.constant_data.tolist())))
+        return call.emit("clone", call.emit("expand", filled, tuple(sizes.constant_data.tolist())))
     return OnnxValue(
         tuple(fill.reshape(()).expand(tuple(p.tolist())).clone() for p in sizes.probes), True
     )
@@ -269,14 +269,14 @@ def range_(call: NodeContext) -> OnnxValue:
     Raises UnsupportedOp when the range is empty of sense or too long.
     """
     bounds = [call.require_constant(call.input(i)).probes for i in range(3)]
-    found: list[torch.Tensor] = []
+    tensors: list[torch.Tensor] = []
     for low, high, step in zip(*bounds, strict=True):
         if not step or abs((high - low) / step) > MAX_RANGE_ELEMENTS:
             raise call.unsupported_error(
                 f"a range from {low.item()} to {high.item()} in steps of {step.item()}"
             )
-        found.append(torch.arange(low.item(), high.item(), step.item(), dtype=low.dtype))
-    return OnnxValue(tuple(found), True)
+        tensors.append(torch.arange(low.item(), high.item(), step.item(), dtype=low.dtype))
+    return OnnxValue(tuple(tensors), True)
 
 
 SHAPE_RULES = {

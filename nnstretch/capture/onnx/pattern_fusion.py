@@ -18,16 +18,16 @@ NodesByName = dict[str, Node]
 def fuse_patterns(nodes: NodesByName, outputs: tuple[str, ...]) -> NodesByName:
     """Replace every pattern, where its last node stood, by one operator that computes the same."""
     pattern = PatternMatcher(nodes, outputs)
-    found = dict(nodes)
+    rewritten = dict(nodes)
     for name, node in nodes.items():
         for rule in (pattern.match_gated, pattern.match_hardswish, pattern.match_gelu):
             if (short := rule(node)) is not None:
                 op, source = short
-                found[name] = pattern.nodes[name] = replace(
+                rewritten[name] = pattern.nodes[name] = replace(
                     node, op=op, args=(ValueRef(source),), kwargs=()
                 )
                 break
-    return found
+    return rewritten
 
 
 class PatternMatcher:
@@ -105,10 +105,10 @@ class PatternMatcher:
         """Return what a product of three is made of."""
         if node.op != "mul.Tensor" or len(node.args) != 2:
             return []
-        for one, two in both_orders(node):
+        for pair, two in both_orders(node):
             inner = self.sole_producer(two, "mul.Tensor")
             if inner is not None:
-                return [one, *inner.args]
+                return [pair, *inner.args]
         return []
 
 

@@ -68,14 +68,14 @@ def single_input(
 
     Raises CannotCapture when the network reads none or several.
     """
-    found = external_inputs(model)
-    if len(found) != 1:
-        names = ", ".join(value.name for value in found)
+    inputs = external_inputs(model)
+    if len(inputs) != 1:
+        names = ", ".join(value.name for value in inputs)
         raise CannotCapture(
-            f"cannot capture {path}, it reads {len(found)} inputs ({names or 'none'}), exactly one"
+            f"cannot capture {path}, it reads {len(inputs)} inputs ({names or 'none'}), exactly one"
             " is needed"
         )
-    return found[0], resolve_input_shape(found[0], path, wanted)
+    return inputs[0], resolve_input_shape(inputs[0], path, wanted)
 
 
 def external_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:

@@ -71,8 +71,8 @@ class NodeContext:
         """
         value = self.optional_input(i)
         if value is None:
-            given = self.get_attribute(name)
-            return None if given is None else tuple(int(v) for v in given)
+            attribute = self.get_attribute(name)
+            return None if attribute is None else tuple(int(v) for v in attribute)
         return tuple(int(v) for v in self.require_constant(value).constant_data.flatten())
 
     def number_value(self, i: int, name: str, otherwise: float | None) -> float | None:

@@ -53,9 +53,11 @@ def key_of(partition: Partition) -> Key:
     )
 
 
-def corrections_of(one: MeasuredPartition) -> Corrections:
+def corrections_of(result: MeasuredPartition) -> Corrections:
     """Return the correction of every kernel: that of its stage."""
-    pairs = zip(one.partition.stages, one.partition.pieces, one.measured.service_us, strict=True)
+    pairs = zip(
+        result.partition.stages, result.partition.pieces, result.measured.service_us, strict=True
+    )
     return {
         node.name: service_us / stage.latency_us
         for stage, piece, service_us in pairs
@@ -78,37 +80,39 @@ def best_measured(
 
     tried: dict[Key, MeasuredPartition] = {}
     with tempfile.TemporaryDirectory(prefix=".candidates-", dir=outs[0].parent) as folder:
-        found = again(max(FIRST, len(outs)), None)
-        bound_us = found[0].bound_us
+        results = again(max(FIRST, len(outs)), None)
+        bound_us = results[0].bound_us
         for _ in range(LESSONS + 1):
-            new = [one for one in found if key_of(one) not in tried]
+            new = [result for result in results if key_of(result) not in tried]
             if not new:
                 break
             paths = [Path(folder) / f"{len(tried) + k}.nns" for k in range(len(new))]
             errors = write(new, paths)
             best = [min(tried.values(), key=period_us)] if tried else []
             with progress(f"streaming {len(best) + len(new)} candidates") as tick:
-                measured = measure_candidates([*(one.path for one in best), *paths], tell=tick)
-            for one, again_measured in zip(
+                measured = measure_candidates(
+                    [*(result.path for result in best), *paths], tell=tick
+                )
+            for result, again_measured in zip(
                 best, measured, strict=False
             ):  # beside the new ones, in the same minute
-                tried[key_of(one.partition)] = replace(one, measured=again_measured)
+                tried[key_of(result.partition)] = replace(result, measured=again_measured)
             rows = zip(new, paths, errors, measured[len(best) :], strict=True)
             tried |= {
-                key_of(one): MeasuredPartition(one, path, error, times)
-                for one, path, error, times in rows
+                key_of(result): MeasuredPartition(result, path, error, times)
+                for result, path, error, times in rows
             }
-            found = [
-                replace(one, bound_us=bound_us, why_open=WHY)
-                for one in again(NEXT, corrections_of(min(tried.values(), key=period_us)))
+            results = [
+                replace(result, bound_us=bound_us, why_open=WHY)
+                for result in again(NEXT, corrections_of(min(tried.values(), key=period_us)))
             ]
         kept = fastest_measured(list(tried.values()), len(outs))
-        for one, out in zip(kept, outs, strict=False):
-            one.path.replace(out)
+        for result, out in zip(kept, outs, strict=False):
+            result.path.replace(out)
     return (
-        [one.partition for one in kept],
-        [one.error for one in kept],
-        [one.measured for one in kept],
+        [result.partition for result in kept],
+        [result.error for result in kept],
+        [result.measured for result in kept],
     )
 
 
@@ -126,8 +130,12 @@ def fastest_measured(tried: Sequence[MeasuredPartition], count: int) -> list[Mea
     last = [forecast, *sorted(others, key=period_us)[: max(LAST - 1, count)]]
     if len(last) > 1:
         with progress(f"streaming the best {len(last)} again") as tick:
-            again = measure_candidates([one.path for one in last], rounds=LAST_ROUNDS, tell=tick)
-        last = [replace(one, measured=measured) for one, measured in zip(last, again, strict=True)]
+            again = measure_candidates(
+                [result.path for result in last], rounds=LAST_ROUNDS, tell=tick
+            )
+        last = [
+            replace(result, measured=measured) for result, measured in zip(last, again, strict=True)
+        ]
     forecast, by_time = last[0], sorted(last, key=period_us)
     if period_us(forecast) * (1 - APART) < period_us(by_time[0]):
         by_time.remove(forecast)
@@ -135,6 +143,6 @@ def fastest_measured(tried: Sequence[MeasuredPartition], count: int) -> list[Mea
     return by_time[:count]
 
 
-def period_us(one: MeasuredPartition) -> float:
+def period_us(result: MeasuredPartition) -> float:
     """Return the measured time between two outputs, us."""
-    return one.measured.period_us
+    return result.measured.period_us

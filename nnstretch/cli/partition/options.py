@@ -58,12 +58,12 @@ def check(args: argparse.Namespace) -> None:
             "--cores with --measure, command line, candidates differ in their number of stages:"
             " give --stages, too"
         )
-    here = affinity()
+    allowed = affinity()
     for name, bound in cores.items():
-        if missing := sorted(set(bound) - here) if here is not None else []:
+        if missing := sorted(set(bound) - allowed) if allowed is not None else []:
             raise BadInput(
                 f"--cores {name}={missing[0]} with --measure, command line, this process may use"
-                f" {', '.join(map(str, sorted(here or ())))}"
+                f" {', '.join(map(str, sorted(allowed or ())))}"
             )
 
 
@@ -80,36 +80,36 @@ def check_names(args: argparse.Namespace, *counts: int) -> None:
                 )
 
 
-def cores_of(given: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
+def cores_of(assignments: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
     """Return cores by stage. Raises BadInput."""
-    found = {}
-    for name, text in _assigned("--cores", given):
+    cores_by_stage = {}
+    for name, text in _assigned("--cores", assignments):
         cores = tuple(int(part) if _is_count(part) else -1 for part in text.split(","))
         if len(set(cores)) != len(cores) or not all(0 <= core <= MAX_CORE for core in cores):
             raise BadInput(
                 f"--cores is {name}={text!r:.40}, command line, write cores from 0 to {MAX_CORE},"
                 " each once, as in s0=0,1"
             )
-        found[name] = cores
-    return found
+        cores_by_stage[name] = cores
+    return cores_by_stage
 
 
-def replicas_of(given: Sequence[str] | None) -> dict[str, int]:
+def replicas_of(assignments: Sequence[str] | None) -> dict[str, int]:
     """Return replicas by Python stage. Raises BadInput."""
-    found = {}
-    for name, text in _assigned("--python-replicas", given):
+    replicas = {}
+    for name, text in _assigned("--python-replicas", assignments):
         if not _is_count(text) or not 1 <= int(text) <= MAX_REPLICAS:
             raise BadInput(
                 f"--python-replicas is {name}={text!r:.40}, command line, write a number from 1 to"
                 f" {MAX_REPLICAS}, as in before=2"
             )
-        found[name] = int(text)
-    return found
+        replicas[name] = int(text)
+    return replicas
 
 
-def _assigned(option: str, given: Sequence[str] | None) -> list[tuple[str, str]]:
+def _assigned(option: str, assignments: Sequence[str] | None) -> list[tuple[str, str]]:
     pairs: list[tuple[str, str]] = []
-    for text in given or ():
+    for text in assignments or ():
         name, equals, value = text.partition("=")
         if not (name and equals and value):
             raise BadInput(

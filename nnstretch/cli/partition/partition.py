@@ -162,7 +162,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     pricer = CostModel(soc, args.fallback)
 
     def again(top: int, corrections: Corrections | None) -> Sequence[Partition]:
-        found = partitions(
+        candidates = partitions(
             captured.graph,
             soc,
             PartitionRequest(args.stages, names, args.replicas, top),
@@ -170,24 +170,29 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
             pricer,
             corrections,
         )
-        of_stages.check_names(args, *(len(one.stages) for one in found))
-        return found
+        of_stages.check_names(args, *(len(candidate.stages) for candidate in candidates))
+        return candidates
 
     if not args.measure:
-        found = again(args.top, None)
+        candidates = again(args.top, None)
         return result_of(
-            args, found, outs, write(args, found, outs, soc, module, captured), soc, pricer
+            args,
+            candidates,
+            outs,
+            write(args, candidates, outs, soc, module, captured),
+            soc,
+            pricer,
         )
     from nnstretch.cli.partition.measured import best_measured
 
-    found, errors, measured = best_measured(
+    candidates, errors, measured = best_measured(
         outs, lambda new, paths: write(args, new, paths, soc, module, captured), again
     )
-    result = result_of(args, found, outs, errors, soc, pricer)
-    for row, one in zip(result["candidates"], measured, strict=True):
+    result = result_of(args, candidates, outs, errors, soc, pricer)
+    for row, candidate in zip(result["candidates"], measured, strict=True):
         row |= {
-            "measured_ms": one.period_us / 1e3,
-            "measured_stages_ms": [time_us / 1e3 for time_us in one.service_us],
+            "measured_ms": candidate.period_us / 1e3,
+            "measured_stages_ms": [time_us / 1e3 for time_us in candidate.service_us],
         }
     return result | {
         name: result["candidates"][0][name] for name in ("measured_ms", "measured_stages_ms")
@@ -270,7 +275,7 @@ def load(args: argparse.Namespace) -> tuple[nn.Module, CapturedNetwork]:
 
 def write(
     args: argparse.Namespace,
-    found: Sequence[Partition],
+    candidates: Sequence[Partition],
     outs: Sequence[Path],
     soc: Soc,
     module: nn.Module,
@@ -289,7 +294,7 @@ def write(
         [],
     )
     with progress("exporting") as tick:
-        for partition, out in zip(found, outs, strict=False):
+        for partition, out in zip(candidates, outs, strict=False):
             manifest = export_partition(
                 partition,
                 captured.weights,
@@ -305,14 +310,14 @@ def write(
 
 def result_of(
     args: argparse.Namespace,
-    found: Sequence[Partition],
+    candidates: Sequence[Partition],
     outs: Sequence[Path],
     errors: Sequence[float],
     soc: Soc,
     pricer: CostModel,
 ) -> dict[str, Any]:
     """Return the partitions as JSON data."""
-    best = found[0]
+    best = candidates[0]
     fastest_us = best.single_us[best.fastest] if best.fastest is not None else None
     return {
         "model": args.model,
@@ -331,11 +336,11 @@ def result_of(
         "max_abs_error": errors[0] if errors else None,
         "candidates": [
             {
-                **numbers(one),
+                **numbers(candidate),
                 "bundle": str(outs[rank]) if rank < len(outs) else None,
                 "max_abs_error": errors[rank] if rank < len(errors) else None,
             }
-            for rank, one in enumerate(found)
+            for rank, candidate in enumerate(candidates)
         ],
         "fallbacks": pricer.fallbacks,
         "provenance": soc.provenance,
@@ -429,12 +434,16 @@ def show(result: dict[str, Any], console: Any) -> None:
             f"{result['share_of_ideal']:.1%} of the rates of all its processors added up"
             f" ({result['ideal_ms']:.2f} ms)"
         )
-    for rank, one in enumerate(result["candidates"][1:], 2):
-        borders = ", ".join(f"{stage['processor']} to {stage['end']}" for stage in one["stages"])
-        measured = f"{one['measured_ms']:.2f} ms measured, " if "measured_ms" in one else ""
+    for rank, candidate in enumerate(result["candidates"][1:], 2):
+        borders = ", ".join(
+            f"{stage['processor']} to {stage['end']}" for stage in candidate["stages"]
+        )
+        measured = (
+            f"{candidate['measured_ms']:.2f} ms measured, " if "measured_ms" in candidate else ""
+        )
         console.print(
-            f"candidate {rank}: {measured}{one['bottleneck_ms']:.2f} ms, balance"
-            f" {one['balance']:.3f}, {borders} {one['bundle'] or ''}"
+            f"candidate {rank}: {measured}{candidate['bottleneck_ms']:.2f} ms, balance"
+            f" {candidate['balance']:.3f}, {borders} {candidate['bundle'] or ''}"
         )
     if result["bundle"] is not None:
         console.print(

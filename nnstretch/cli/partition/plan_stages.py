@@ -42,10 +42,12 @@ def plan_stages(args: argparse.Namespace) -> dict[str, Any]:
     from nnstretch.stretch.cost.cost_model import CostModel, estimate_plan
     from nnstretch.stretch.lowering.lower import lower
 
-    if given := [name for name in ALONE if getattr(args, name)] + (["top"] if args.top > 1 else []):
+    if options_given := [name for name in ALONE if getattr(args, name)] + (
+        ["top"] if args.top > 1 else []
+    ):
         raise BadInput(
-            f"--{given[0].replace('_', '-')} with {args.model}, command line, a plan places its own"
-            " branches"
+            f"--{options_given[0].replace('_', '-')} with {args.model}, command line, a plan places"
+            " its own branches"
         )
     out = check_writable(args.out, args.model, args.weights)
     subject, soc = load_model_argument(args.model), load_soc_of(args.soc)

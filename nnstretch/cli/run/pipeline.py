@@ -56,9 +56,9 @@ def check(args: argparse.Namespace) -> None:
     """Refuse options that do not go together, before anything is loaded. Raises BadInput."""
     if args.mode != "pipeline":
         alone = {"--allow": args.allow, "--on-error": args.on_error}
-        if given := [option for option, value in alone.items() if value is not None]:
+        if options := [option for option, value in alone.items() if value is not None]:
             raise BadInput(
-                f"{given[0]} with --mode {args.mode}, command line, it is about --mode pipeline"
+                f"{options[0]} with --mode {args.mode}, command line, it is about --mode pipeline"
             )
         return
     if args.plan is not None:
@@ -73,23 +73,24 @@ def check(args: argparse.Namespace) -> None:
 
 def load_functions(names: list[str] | None) -> dict[str, Callable[..., object]]:
     """Import the functions of Python stages, from the working folder, too. Raises UnknownName."""
-    found: dict[str, Callable[..., object]] = {}
+    functions: dict[str, Callable[..., object]] = {}
     for name in names or ():
         module, _, function = name.partition(":")
         if str(Path.cwd()) not in sys.path:
             sys.path.insert(0, str(Path.cwd()))
         try:
-            made = getattr(importlib.import_module(module), function)
+            function_object = getattr(importlib.import_module(module), function)
         except Exception as error:
             raise UnknownName(
                 f"unknown function {name}, --allow, {type(error).__name__}: {one_line(error)}"
             ) from error
-        if not callable(made):
+        if not callable(function_object):
             raise UnknownName(
-                f"unknown function {name}, --allow, it is no function but {type(made).__name__}"
+                f"unknown function {name}, --allow, it is no function but"
+                f" {type(function_object).__name__}"
             )
-        found[name] = made
-    return found
+        functions[name] = function_object
+    return functions
 
 
 def run_stream(
@@ -105,11 +106,11 @@ def run_stream(
     known = {} if soc is None else {processor.name: processor for processor in soc.processors}
     predicted = all(sub.processor in sub.predicted_us for sub in bundle.manifest.subgraphs)
     clock, items = args.clock or ("virtual" if predicted else "real"), args.repeat or ITEMS
-    given = chain.random_inputs(args.seed) if inputs is None else inputs
+    item = chain.random_inputs(args.seed) if inputs is None else inputs
     if clock == "virtual":
-        return run_virtual(args, bundle, chain, given, items, known)
+        return run_virtual(args, bundle, chain, item, items, known)
     return run_real(
-        args, bundle, chain, given, items, known, functions, emulated=predicted and soc is not None
+        args, bundle, chain, item, items, known, functions, emulated=predicted and soc is not None
     )
 
 
@@ -117,7 +118,7 @@ def run_virtual(
     args: argparse.Namespace,
     bundle: Bundle,
     chain: SequentialPipeline,
-    given: Any,
+    item: Any,
     items: int,
     known: dict[str, Processor],
 ) -> tuple[dict[str, Any], Any]:
@@ -125,9 +126,9 @@ def run_virtual(
     from nnstretch.run.metrics import max_abs_error
     from nnstretch.run.pipelines.metrics import predict_stream, simulate_pipeline, step_us
 
-    found, output = simulate_pipeline(chain, given, items, known)
+    trace, output = simulate_pipeline(chain, item, items, known)
     alone_us = sum(min(times) for times in step_us(bundle.manifest, known).values())
-    busy_us = {name: found.trace.busy_us(name) / items for name in found.trace.processors}
+    busy_us = {name: trace.trace.busy_us(name) / items for name in trace.trace.processors}
     rows = [
         {
             "items": items,
@@ -139,13 +140,13 @@ def run_virtual(
         }
         for _ in chain.pipeline.stages
     ]
-    result = numbers(args, bundle, found, known, rows, busy_us) | {
+    result = numbers(args, bundle, trace, known, rows, busy_us) | {
         "clock": "virtual",
         "timing": "predicted",
         "dilation": 1.0,
         "sequential_throughput_per_s": 1e6 / alone_us if alone_us else 0.0,
         "sequential_is": "predicted",
-        "max_abs_error": max_abs_error(output, chain.run(given)) if is_numbers(output) else None,
+        "max_abs_error": max_abs_error(output, chain.run(item)) if is_numbers(output) else None,
         "untimed": [stage.name for stage in chain.pipeline.stages if stage.call],
     }
     write_trace(
@@ -161,7 +162,7 @@ def run_real(
     args: argparse.Namespace,
     bundle: Bundle,
     chain: SequentialPipeline,
-    given: Any,
+    item: Any,
     items: int,
     known: dict[str, Processor],
     functions: dict[str, Callable[..., object]],
@@ -182,8 +183,8 @@ def run_real(
     from nnstretch.run.pipelines.pipeline import Pipeline
     from nnstretch.schedule.cpu_affinity import affinity
 
-    pace = pacing_for(chain, given, known, len(affinity() or (0,))) if emulated else None
-    expected, errors, failures = chain.run(given), [0.0], list[Exception]()
+    pace = pacing_for(chain, item, known, len(affinity() or (0,))) if emulated else None
+    expected, errors, failures = chain.run(item), [0.0], list[Exception]()
     compared = is_numbers(expected)
     if emulated:
         alone_us, source = (
@@ -191,7 +192,7 @@ def run_real(
             "predicted",
         )
     else:
-        alone_us, source = chain.latency_s(given, IN_TURN) * 1e6, "measured"
+        alone_us, source = chain.latency_s(item, IN_TURN) * 1e6, "measured"
     with (
         Pipeline(
             bundle, functions, backend=args.backend, on_error=args.on_error or "continue", pace=pace
@@ -206,22 +207,22 @@ def run_real(
             elif compared:
                 errors[0] = max(errors[0], max_abs_error(result.outputs, expected))
 
-        pipeline.run(given)
+        pipeline.run(item)
         try:
-            found = measure_pipeline(pipeline, given, items, heard)
+            metrics = measure_pipeline(pipeline, item, items, heard)
         except Cancelled as error:
             raise (failures[0] if failures else error) from None
         statistics = pipeline.statistics()
     rows = [
-        row_of(one, pipeline)
-        for one, step in zip(statistics, pipeline.flow, strict=True)
+        row_of(statistic, pipeline)
+        for statistic, step in zip(statistics, pipeline.flow, strict=True)
         if not step.part
     ]
     busy_us = {
         name: time_us / pipeline.dilation
         for name, time_us in processors_busy_us(statistics).items()
     }
-    result = numbers(args, bundle, found, known, rows, busy_us) | {
+    result = numbers(args, bundle, metrics, known, rows, busy_us) | {
         "clock": "real",
         "timing": "emulated" if emulated else "measured",
         "dilation": pipeline.dilation,
@@ -237,7 +238,7 @@ def run_real(
     write_trace(
         args.trace,
         bundle,
-        forecast | {"measured": found.trace},
+        forecast | {"measured": metrics.trace},
         "emulated" if emulated else "measured",
     )
     return result, expected
@@ -249,27 +250,27 @@ def is_numbers(output: Any) -> bool:
     """
     import numpy as np
 
-    found = output.values() if isinstance(output, dict) else [output]
-    return all(isinstance(one, np.ndarray) and one.dtype.kind in "biuf" for one in found)
+    values = output.values() if isinstance(output, dict) else [output]
+    return all(isinstance(value, np.ndarray) and value.dtype.kind in "biuf" for value in values)
 
 
-def row_of(one: StageStatistics, pipeline: Pipeline) -> dict[str, Any]:
+def row_of(statistics: StageStatistics, pipeline: Pipeline) -> dict[str, Any]:
     """Return the statistics of a stage as JSON data."""
     scale = 1e3 * pipeline.dilation
     return {
-        "items": one.items,
-        "failed": one.failed,
-        "late": one.late,
-        "busy_ms": one.busy_us / scale,
-        "starved_ms": one.starved_us / scale,
-        "blocked_ms": one.blocked_us / scale,
+        "items": statistics.items,
+        "failed": statistics.failed,
+        "late": statistics.late,
+        "busy_ms": statistics.busy_us / scale,
+        "starved_ms": statistics.starved_us / scale,
+        "blocked_ms": statistics.blocked_us / scale,
     }
 
 
 def numbers(
     args: argparse.Namespace,
     bundle: Bundle,
-    found: PipelineMetrics,
+    metrics: PipelineMetrics,
     known: dict[str, Processor],
     rows: list[dict[str, Any]],
     busy_us: dict[str, float],
@@ -282,7 +283,7 @@ def numbers(
 
     pipeline = bundle.manifest.pipeline
     assert pipeline is not None
-    forecast_us, shares_us = predicted_bottleneck_us(bundle.manifest, known), found.shares_us
+    forecast_us, shares_us = predicted_bottleneck_us(bundle.manifest, known), metrics.shares_us
     stages = [
         {
             "name": stage.name,
@@ -295,8 +296,8 @@ def numbers(
             ),
         }
         | {
-            "service_ms": found.latency_us[stage.name] / 1e3,
-            "copies_ms": found.copies_us[stage.name] / 1e3,
+            "service_ms": metrics.latency_us[stage.name] / 1e3,
+            "copies_ms": metrics.copies_us[stage.name] / 1e3,
         }
         | {"share_ms": shares_us[stage.name] / 1e3, **row}
         for stage, row in zip(pipeline.stages, rows, strict=True)
@@ -304,27 +305,27 @@ def numbers(
     return {
         "model": bundle.manifest.model,
         "mode": "pipeline",
-        "items": len(found.ended_us),
+        "items": len(metrics.ended_us),
         "backend": describe_choice(choose_backends(args.backend, bundle), bundle.manifest),
         "latency_ms": {
-            name: time_us / 1e3 for name, time_us in percentiles(found.latencies_us).items()
+            name: time_us / 1e3 for name, time_us in percentiles(metrics.latencies_us).items()
         },
-        "period_ms": found.period_us / 1e3,
-        "bottleneck_ms": found.bottleneck_us / 1e3,
+        "period_ms": metrics.period_us / 1e3,
+        "bottleneck_ms": metrics.bottleneck_us / 1e3,
         "predicted_bottleneck_ms": None if forecast_us is None else forecast_us / 1e3,
         "predicted_for": None if forecast_us is None else bundle.manifest.soc,
-        "balance": found.balance,
-        "efficiency": found.efficiency,
-        "critical_path_ms": sum(found.service_us.values()) / 1e3,
-        "overlap_efficiency": found.efficiency,
-        "dispatch_overhead_us": found.overhead_us,
-        "throughput_per_s": 1e6 / found.period_us if found.period_us else 0.0,
+        "balance": metrics.balance,
+        "efficiency": metrics.efficiency,
+        "critical_path_ms": sum(metrics.service_us.values()) / 1e3,
+        "overlap_efficiency": metrics.efficiency,
+        "dispatch_overhead_us": metrics.overhead_us,
+        "throughput_per_s": 1e6 / metrics.period_us if metrics.period_us else 0.0,
         "stages": stages,
         **{"replaced": 0, "lost": 0, "failed": 0},
         "processors": {
             name: {
                 "busy_ms": time_us / 1e3,
-                "utilisation": time_us / found.period_us if found.period_us else 0.0,
+                "utilisation": time_us / metrics.period_us if metrics.period_us else 0.0,
             }
             for name, time_us in busy_us.items()
         },

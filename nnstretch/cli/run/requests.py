@@ -79,9 +79,9 @@ def check(args: argparse.Namespace) -> None:
         "--fail": args.fail,
     }
     if args.requests is None:
-        if given := [f"{option} {value}" for option, value in alone.items() if value is not None]:
+        if options := [f"{option} {value}" for option, value in alone.items() if value is not None]:
             raise BadInput(
-                f"{given[0]} without --requests, command line, it is about many requests"
+                f"{options[0]} without --requests, command line, it is about many requests"
             )
         return
     if args.repeat is not None or args.mode != "spatial":
@@ -115,7 +115,7 @@ def parse_spells(option: str, text: str | None, ends: bool) -> list[tuple[str, f
 
     Raises BadInput when an entry cannot be read.
     """
-    found = []
+    spells = []
     for word in text.split(",") if text is not None else ():
         match = SPELL.fullmatch(word.strip())
         form = (
@@ -139,8 +139,8 @@ def parse_spells(option: str, text: str | None, ends: bool) -> list[tuple[str, f
                 f"{option} {word.strip()!r} is no stretch of time, command line, it has to end"
                 " after it starts"
             )
-        found.append((match[1], at_us, until_us))
-    return found
+        spells.append((match[1], at_us, until_us))
+    return spells
 
 
 def processors_of(
@@ -150,13 +150,13 @@ def processors_of(
 
     Raises UnknownName for a mishap of another.
     """
-    subs = [sub for one in manifests.values() for sub in one.subgraphs]
+    subs = [sub for fail in manifests.values() for sub in fail.subgraphs]
     names = dict.fromkeys(
         [*(sub.processor for sub in subs), *(name for sub in subs for name in sub.predicted_us)]
     )
     for name in (
-        *(one.processor for one in mishaps.busy),
-        *(one.processor for one in mishaps.fails),
+        *(fail.processor for fail in mishaps.busy),
+        *(fail.processor for fail in mishaps.fails),
     ):
         if name not in names:
             raise UnknownName(
@@ -197,19 +197,19 @@ def run_load_test(
             f"--busy {args.busy}, {bundle.name}, only a processor whose times are predicted can be"
             " slowed down: export --soc"
         )
-    given = first.network.random_inputs(args.seed) if inputs is None else inputs
+    request_inputs = first.network.random_inputs(args.seed) if inputs is None else inputs
     deadline_us = inf if args.deadline_ms is None else args.deadline_ms * 1000
     load = Workload(
         args.requests, args.clients or 1, deadline_us, mishaps, traced=args.trace is not None
     )
     dilation = max(session.dilation for session in sessions.values())
     networks = {name: session.network for name, session in sessions.items()}
-    backends, output = first.backends, first.network.run_sequential(given)
+    backends, output = first.backends, first.network.run_sequential(request_inputs)
     for session in sessions.values():
         session.close()  # before a server starts, which has threads and cores of its own
     with progress_reporter(load.requests) as tell:
         if clock == "virtual":
-            outcome = simulate_load(networks, processors, load, given, adaptive, tell)
+            outcome = simulate_load(networks, processors, load, request_inputs, adaptive, tell)
         else:
             how: dict[str, Any] = {
                 "emulated": first.emulated,
@@ -221,7 +221,7 @@ def run_load_test(
                 None if adaptive else next(iter(manifests)),
                 processors,
                 load,
-                given,
+                request_inputs,
                 tell,
                 **how,
             )
@@ -350,8 +350,8 @@ def requests_trace(bundle: Bundle, outcome: LoadTestResult) -> tuple[Trace, Mani
     from nnstretch.schedule.multi_plan import FIRST_PROBE
 
     subs = []
-    for plan, one in plans_by_name(bundle.manifest).items():
-        for sub in one.subgraphs:
+    for plan, manifest in plans_by_name(bundle.manifest).items():
+        for sub in manifest.subgraphs:
             reads, writes = (
                 tuple(replace(port, name=f"{plan}/{port.name}") for port in ports)
                 for ports in (sub.inputs, sub.outputs)
@@ -380,7 +380,7 @@ def show(result: dict[str, Any], console: Console) -> None:
     table.add_row("throughput", f"{result['throughput_per_s']:.1f} /s")
     ran = ", ".join(
         f"{name} {number}"
-        for name, number in sorted(result["plans"].items(), key=lambda one: -one[1])
+        for name, number in sorted(result["plans"].items(), key=lambda row: -row[1])
     )
     table.add_row("plans, adaptive" if result["adaptive"] else "plan", ran or "none")
     table.add_row("tasks that ran elsewhere than planned", str(result["replaced"]))

@@ -337,7 +337,7 @@ def _soc(name: str | None, manifest: Manifest) -> Soc | None:
     return instances_named_by(
         load_soc(name),
         dict.fromkeys(
-            sub.processor for one in plans_by_name(manifest).values() for sub in one.subgraphs
+            sub.processor for view in plans_by_name(manifest).values() for sub in view.subgraphs
         ),
     )
 
@@ -374,8 +374,8 @@ def _overlap(session: Session, inputs: Any) -> dict[str, Any] | None:
 
     if session.clock != "real" or session.emulated or len(session.processors) < 2:
         return None
-    found = session.overlap(inputs)
-    return None if found is None else asdict(found)
+    overlap = session.overlap(inputs)
+    return None if overlap is None else asdict(overlap)
 
 
 def _sequential_us(session: Session, inputs: Any) -> tuple[float, str]:

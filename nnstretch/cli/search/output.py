@@ -46,27 +46,27 @@ def as_json(
         "interrupted": result.interrupted,
         "lower_bound_ms": result.lower_bound_us / 1000,
         "search_s": result.search_s,
-        "plans": [plan_json(found, result, stretcher) for found in result.plans],
+        "plans": [plan_json(plan, result, stretcher) for plan in result.plans],
     }
 
 
 def plan_json(
-    found: ScoredPlan, result: SearchResult, stretcher: NetworkAnalysis
+    scored: ScoredPlan, result: SearchResult, stretcher: NetworkAnalysis
 ) -> dict[str, Any]:
     """Return a plan with its predicted numbers as JSON data."""
     from nnstretch.stretch.lowering.lower import lower
 
-    trial, speedup = found.trial, result.original_us[result.fastest] / found.trial.latency_us
+    trial, speedup = scored.trial, result.original_us[result.fastest] / scored.trial.latency_us
     limit = rates_limit(result, trial.macs)
     return {
         "latency_ms": trial.latency_us / 1000,
-        "error_ms": found.error_us / 1000,
+        "error_ms": scored.error_us / 1000,
         "macs": trial.macs,
         "params": trial.params,
         "speedup_vs_fastest": speedup,
-        "iso_mac_latency_ms": found.iso_mac.latency_us / 1000,
-        "iso_mac_processor": found.iso_mac.processor,
-        "speedup_vs_iso_mac": found.iso_mac.latency_us / trial.latency_us,
+        "iso_mac_latency_ms": scored.iso_mac.latency_us / 1000,
+        "iso_mac_processor": scored.iso_mac.processor,
+        "speedup_vs_iso_mac": scored.iso_mac.latency_us / trial.latency_us,
         "rates_limit": limit,
         "rates_share": None if limit is None else speedup / limit,
         "segments": segments_json(trial, lower(stretcher, trial.plan)),
@@ -99,7 +99,7 @@ def explained_json(explanation: Explanation) -> list[dict[str, Any]]:
 
 def verdict_json(verdict: SegmentVerdict) -> dict[str, Any]:
     """Return why a segment may not branch, or how fast it can be, as JSON data."""
-    found: dict[str, Any] = {
+    row_json: dict[str, Any] = {
         "start": verdict.start,
         "end": verdict.end,
         "processors": list(verdict.team),
@@ -110,26 +110,26 @@ def verdict_json(verdict: SegmentVerdict) -> dict[str, Any]:
     }
     if broken := verdict.first_violation:
         demand = broken.demand if math.isfinite(broken.demand) else None
-        return found | {
+        return row_json | {
             "rule": broken.rule,
             "demand": demand,
             "limit": broken.limit,
             "unit": f"{broken.unit} at least" if broken.sense == "at least" else broken.unit,
             "sense": broken.sense,
         }
-    found["branches_left"] = {
+    row_json["branches_left"] = {
         side.processor: {"left": side.kept, "of": side.of} for side in verdict.left
     }
     if verdict.fastest_us is None:
-        return found | {"rule": "all_together"}
-    return found | {"rule": None, "fastest_ms": verdict.fastest_us / 1000}
+        return row_json | {"rule": "all_together"}
+    return row_json | {"rule": None, "fastest_ms": verdict.fastest_us / 1000}
 
 
 def sensitivity_json(row: SensitivityRow) -> dict[str, Any]:
     """Return a row of the sensitivity table as JSON data."""
-    found: dict[str, Any] = {"alpha": row.alpha, "beta": row.beta}
+    row_json: dict[str, Any] = {"alpha": row.alpha, "beta": row.beta}
     if row.found is None:
-        return found | {
+        return row_json | {
             "latency_ms": None,
             "branched": None,
             "refused": None,
@@ -140,7 +140,7 @@ def sensitivity_json(row: SensitivityRow) -> dict[str, Any]:
 
     result = row.found
     best = result.plans[0].trial
-    return found | {
+    return row_json | {
         "latency_ms": best.latency_us / 1000,
         "branched": sum(len(segment.branches) > 1 for segment in best.segments),
         "refused": sum(result.refused.get(rule, 0) for rule in RULES),
@@ -165,7 +165,7 @@ def point_json(point: ParetoPoint, result: SearchResult, soc: Soc) -> dict[str, 
     from nnstretch.stretch.search.pareto import energy_mj, weight_bytes
 
     trial, original = point.trial, result.original
-    held, energy = weight_bytes(trial, soc.element_bytes), energy_mj(trial, soc)
+    held_bytes, energy = weight_bytes(trial, soc.element_bytes), energy_mj(trial, soc)
     return {
         "asked": point.asked,
         "latency_ms": trial.latency_us / 1000,
@@ -173,9 +173,9 @@ def point_json(point: ParetoPoint, result: SearchResult, soc: Soc) -> dict[str, 
         "params_ratio": trial.params / original.params,
         "speedup_vs_fastest": result.original_us[result.fastest] / trial.latency_us,
         "iso_mac_latency_ms": point.found.iso_mac.latency_us / 1000,
-        "weight_bytes": held,
-        "weight_bytes_largest": max(held.values()),
-        "weight_bytes_total": sum(held.values()),
+        "weight_bytes": held_bytes,
+        "weight_bytes_largest": max(held_bytes.values()),
+        "weight_bytes_total": sum(held_bytes.values()),
         "optimal": point.optimal,
         "gap": point.gap,
         "plan": plan_text(trial.plan),
@@ -229,16 +229,16 @@ def show(result: dict[str, Any], console: Any) -> None:
     console.print(f"refused: {refused or 'nothing'}\nsource: {result['provenance']}")
 
 
-def proof_text(found: dict[str, Any]) -> str:
+def proof_text(best: dict[str, Any]) -> str:
     """Return what is proven; a share that is rounded is rounded up, so that it stays true."""
-    if found["optimal"]:
+    if best["optimal"]:
         return "proven optimal"
-    return f"nothing can be more than {math.ceil(found['gap'] * 1000) / 10:.1f}% faster (proven)"
+    return f"nothing can be more than {math.ceil(best['gap'] * 1000) / 10:.1f}% faster (proven)"
 
 
-def short_proof_text(found: dict[str, Any]) -> str:
+def short_proof_text(best: dict[str, Any]) -> str:
     """Return "optimal", or the gap that is left."""
-    return "optimal" if found["optimal"] else f"within {math.ceil(found['gap'] * 1000) / 10:.1f}%"
+    return "optimal" if best["optimal"] else f"within {math.ceil(best['gap'] * 1000) / 10:.1f}%"
 
 
 def plans_table(result: dict[str, Any]) -> Any:

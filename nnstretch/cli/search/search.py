@@ -292,17 +292,17 @@ def views(
     """Compute what was asked for beside the best plan; nothing more after an interrupt."""
     from nnstretch.stretch.search.pareto import sensitivity, trace_front
 
-    found: dict[str, Any] = {}
+    views_json: dict[str, Any] = {}
     stopped = result.interrupted
     if args.explain is not None and not stopped:
         tick(f"explaining {args.explain}", 0, 1)
         try:
-            found["explained"] = explain_cut(args.explain, question)
+            views_json["explained"] = explain_cut(args.explain, question)
         except KeyboardInterrupt:
             stopped = True
     if args.sensitivity and not stopped:
         rows, stopped = sensitivity(question, tick)
-        found["sensitivity"] = [sensitivity_json(row) for row in rows]
+        views_json["sensitivity"] = [sensitivity_json(row) for row in rows]
     fronts: list[ParetoFront] = []
     for measure in () if stopped else args.pareto:
         if not stopped:
@@ -317,9 +317,9 @@ def views(
             )
             stopped = fronts[-1].interrupted
     if args.pareto:
-        found["pareto"] = [front_json(f, result, question.soc) for f in fronts]
+        views_json["pareto"] = [front_json(f, result, question.soc) for f in fronts]
         draw_front(fronts, result, question.stretcher.graph, picture)
-    return found | {"interrupted": stopped}
+    return views_json | {"interrupted": stopped}
 
 
 def draw_front(

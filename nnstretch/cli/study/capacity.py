@@ -146,40 +146,40 @@ def recipe_of(args: argparse.Namespace) -> Recipe:
     """
     from nnstretch.train.recipe_loader import load_recipe
 
-    given = {
+    settings = {
         key.removeprefix("set "): value
         for key, value in vars(args).items()
         if key.startswith("set ") and value is not None
     }
     if args.epochs is not None:
-        if "trainer.max_epochs" in given:
+        if "trainer.max_epochs" in settings:
             raise BadInput(
                 f"--epochs is {args.epochs}, command line, --trainer.max_epochs is given, too,"
                 " leave one out"
             )
-        given["trainer.max_epochs"] = args.epochs
+        settings["trainer.max_epochs"] = args.epochs
     return load_recipe(
-        args.recipe, [f"model={args.model}", *(f"{key}={value}" for key, value in given.items())]
+        args.recipe, [f"model={args.model}", *(f"{key}={value}" for key, value in settings.items())]
     )
 
 
-def as_json(found: CapacityResult) -> dict[str, Any]:
+def as_json(study: CapacityResult) -> dict[str, Any]:
     """Return the study of capacity as JSON data."""
     from nnstretch.train.data import open_dataset
 
-    wanted, bounds = found.request, found.bounds
+    wanted, bounds = study.request, study.bounds
     dataset = open_dataset(wanted.recipe.data)
     return {
         "model": wanted.model,
         "recipe": asdict(wanted.recipe),
         "start": str(wanted.weights or "scratch"),
         "seeds": wanted.seeds,
-        "original": network_json(found.original),
-        "variants": [variant_json(found, row) for row in found.rows],
+        "original": network_json(study.original),
+        "variants": [variant_json(study, row) for row in study.rows],
         "min_depth": bounds.depth,
         "min_width": bounds.width,
         "tolerance": wanted.tolerance * 100,
-        "margin": found.margin * 100,
+        "margin": study.margin * 100,
         "inside": bounds.supporting_variants,
         "search": (
             f"nnstretch search {shlex.quote(wanted.model)} --soc SOC --min-depth {bounds.depth:g}"
@@ -187,8 +187,8 @@ def as_json(found: CapacityResult) -> dict[str, Any]:
         ),
         "images": len(dataset.held),
         "chance": 1 / len(dataset.classes),
-        "reused": found.reused,
-        "journal": str(found.journal),
+        "reused": study.reused,
+        "journal": str(study.journal),
     }
 
 
@@ -205,7 +205,7 @@ def network_json(row: CapacityRow) -> dict[str, Any]:
     }
 
 
-def variant_json(found: CapacityResult, row: CapacityRow) -> dict[str, Any]:
+def variant_json(study: CapacityResult, row: CapacityRow) -> dict[str, Any]:
     """Return a variant with its verdict as JSON data."""
     shape = row.candidate.shape
     assert shape is not None, "every variant has one; only the original does not"
@@ -213,7 +213,7 @@ def variant_json(found: CapacityResult, row: CapacityRow) -> dict[str, Any]:
         "depth": shape.depth,
         "width": shape.width,
         **network_json(row),
-        "holds": found.is_accurate(row),
+        "holds": study.is_accurate(row),
         "family": shape.family,
         "branches": [
             {"depth": share.depth, "width": share.width} for share in (shape.main, shape.second)
@@ -235,27 +235,27 @@ def verdict(result: dict[str, Any]) -> str:
             "no share of depth or width holds: with any of them some variant loses more than"
             f" {margin}, so both bounds are 1.0"
         )
-    held = (
+    claim = (
         f"all {result['inside']} variants with at least these shares are within {margin} of the"
         " original"
     )
     return (
-        f"depth at least {depth:g}, width at least {width:g}: {held};"
+        f"depth at least {depth:g}, width at least {width:g}: {claim};"
         f" {explain_bound(result, 'depth', 'width')}, {explain_bound(result, 'width', 'depth')}"
     )
 
 
-def explain_bound(result: dict[str, Any], name: str, other: str) -> str:
+def explain_bound(result: dict[str, Any], name: str, another: str) -> str:
     """Return why a bound is not lower."""
     smaller = [
         row
         for row in result["variants"]
-        if row[name] < result[f"min_{name}"] and row[other] >= result[f"min_{other}"]
+        if row[name] < result[f"min_{name}"] and row[another] >= result[f"min_{another}"]
     ]
     return (
         f"a smaller {name} does not hold"
         if smaller
-        else f"no smaller {name} was tried at this {other}"
+        else f"no smaller {name} was tried at this {another}"
     )
 
 

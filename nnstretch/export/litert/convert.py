@@ -84,11 +84,11 @@ def to_litert_concat(examples: Sequence[torch.Tensor], axis: int, name: str) -> 
     import litert_torch
 
     dims = examples[0].dim()
-    there = CHANNELS_LAST[axis % dims] if dims == 4 else axis % dims
+    axis_last = CHANNELS_LAST[axis % dims] if dims == 4 else axis % dims
     with converter_errors(name, "float32"), silent(), torch.no_grad():
         return bytes(
             litert_torch.convert(
-                Concat(there).eval(), tuple(channels_last(e) for e in examples)
+                Concat(axis_last).eval(), tuple(channels_last(e) for e in examples)
             ).model_content()
         )
 
@@ -116,7 +116,7 @@ class LiteRTCalibration:
 
         Ranges move.
         """
-        feeds = {SIGNATURE: [name_inputs(one) for one in inputs]}
+        feeds = {SIGNATURE: [name_inputs(input_) for input_ in inputs]}
         with converter_errors(self.name, "int8"), silent():
             self.ranges = self._worker.calibrate(
                 feeds, previous_calibration_result=self.ranges or None, num_threads=self._threads
@@ -182,7 +182,8 @@ class LiteRTRunner:
             self._runner = interpreter.get_signature_runner()
         self.inputs: dict[str, dict[str, Any]] = dict(
             sorted(
-                self._runner.get_input_details().items(), key=lambda one: argument_number(one[0])
+                self._runner.get_input_details().items(),
+                key=lambda input_spec: argument_number(input_spec[0]),
             )
         )
         """By name, in the order of the module's arguments.
@@ -247,7 +248,7 @@ def float_operators(model: bytes) -> tuple[str, ...]:
         for name, number in vars(schema.BuiltinOperator).items()
         if not name.startswith("_")
     }
-    parsed, found = schema.Model.GetRootAs(model, 0), set()
+    parsed, kinds = schema.Model.GetRootAs(model, 0), set()
     for graph in (parsed.Subgraphs(i) for i in range(parsed.SubgraphsLength())):
         for operator in (graph.Operators(i) for i in range(graph.OperatorsLength())):
             code = parsed.OperatorCodes(operator.OpcodeIndex())
@@ -255,12 +256,12 @@ def float_operators(model: bytes) -> tuple[str, ...]:
                 operator.Outputs(i) for i in range(operator.OutputsLength())
             }
             if any(graph.Tensors(end).Type() == schema.TensorType.FLOAT32 for end in ends - {-1}):
-                found.add(
+                kinds.add(
                     code.CustomCode().decode()
                     if code.CustomCode()
                     else names[max(code.BuiltinCode(), code.DeprecatedBuiltinCode())]
                 )
-    return tuple(sorted(found - set(BORDERS)))
+    return tuple(sorted(kinds - set(BORDERS)))
 
 
 def nhwc(values: np.ndarray) -> np.ndarray:
@@ -317,7 +318,7 @@ def converter_errors(name: str, what: str) -> Iterator[None]:
     except Exception as error:
         text = str(error)
         culprit = next(
-            (found[1] for found in (re.search(pattern, text) for pattern in CULPRITS) if found),
+            (match[1] for match in (re.search(pattern, text) for pattern in CULPRITS) if match),
             None,
         )
         where = f"operator {culprit}" if culprit else "LiteRT"

@@ -32,8 +32,8 @@ def file_io(model: bytes) -> FileIO:
     parsed = parse_model(model)
     signature, graph = parsed.SignatureDefs(0), parsed.Subgraphs(0)
     inputs = [signature.Inputs(i) for i in range(signature.InputsLength())]
-    inputs.sort(key=lambda one: int(one.Name().rpartition(b"_")[2]))
-    names = tuple(graph.Tensors(one.TensorIndex()).Name().decode() for one in inputs)
+    inputs.sort(key=lambda input_: int(input_.Name().rpartition(b"_")[2]))
+    names = tuple(graph.Tensors(input_.TensorIndex()).Name().decode() for input_ in inputs)
     return FileIO(names, graph.Tensors(signature.Outputs(0).TensorIndex()).Name().decode())
 
 
@@ -55,9 +55,9 @@ def tied_tensors(model: bytes) -> Iterator[tuple[str, str]]:
             for end in ends
             if end >= 0
         }
-        for one, other in combinations(forms, 2):
-            if forms[one] is not None and forms[one] == forms[other]:
-                yield one, other
+        for first, second in combinations(forms, 2):
+            if forms[first] is not None and forms[first] == forms[second]:
+                yield first, second
 
 
 def quantization_of(tensor: Any) -> tuple[float, int] | None:

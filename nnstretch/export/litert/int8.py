@@ -56,9 +56,9 @@ def int8_files(request: ExportRequest, drafts: Sequence[SubgraphSpec]) -> Export
         for name, notes in notes_of(drafts)
     }
     ports = port_formats(request, drafts, files, tested[0])
-    made = ExportedFiles(files, ports, tested, LiteRTRunner)
-    check_merges(made, drafts)
-    return made
+    exported = ExportedFiles(files, ports, tested, LiteRTRunner)
+    check_merges(exported, drafts)
+    return exported
 
 
 def notes_of(drafts: Sequence[SubgraphSpec]) -> list[tuple[str, Mapping[str, str]]]:
@@ -128,17 +128,17 @@ def shared_ranges(
     """Return the ranges watched, but one for all tensors that must be held alike: their union."""
     groups = SharedScaleGroups()
     for draft in drafts:
-        found, ranges = file_io(watched[draft.name].model), watched[draft.name].ranges
-        for source, name in zip(draft.sources, found.inputs, strict=True):
+        io, ranges = file_io(watched[draft.name].model), watched[draft.name].ranges
+        for source, name in zip(draft.sources, io.inputs, strict=True):
             groups.tie(("", source), (draft.name, name))
-        groups.tie(("", draft.target), (draft.name, found.output))
+        groups.tie(("", draft.target), (draft.name, io.output))
         if draft.branch is None:
             for source in draft.sources:
                 groups.tie(("", draft.target), ("", source))
-        for one, other in tied_tensors(watched[draft.name].quantize()):
-            if one in ranges and other in ranges:
-                groups.tie((draft.name, one), (draft.name, other))
-    shared = {name: dict(one.ranges) for name, one in watched.items()}
+        for first, second in tied_tensors(watched[draft.name].quantize()):
+            if first in ranges and second in ranges:
+                groups.tie((draft.name, first), (draft.name, second))
+    shared = {name: dict(first.ranges) for name, first in watched.items()}
     for group in groups.boundary_groups():
         members = [(draft, name) for draft, name in group if draft and name in shared[draft]]
         low = min(float(np.min(shared[draft][name]["min"])) for draft, name in members)
@@ -148,9 +148,13 @@ def shared_ranges(
     return shared
 
 
-def widen_range(held: Mapping[str, np.ndarray], low: float, high: float) -> dict[str, np.ndarray]:
+def widen_range(values: Mapping[str, np.ndarray], low: float, high: float) -> dict[str, np.ndarray]:
     """Return a range with other ends."""
-    return {**held, "min": np.full_like(held["min"], low), "max": np.full_like(held["max"], high)}
+    return {
+        **values,
+        "min": np.full_like(values["min"], low),
+        "max": np.full_like(values["max"], high),
+    }
 
 
 class SharedScaleGroups:
@@ -164,9 +168,9 @@ class SharedScaleGroups:
             key = above
         return key
 
-    def tie(self, one: Key, other: Key) -> None:
+    def tie(self, first: Key, second: Key) -> None:
         """Let two tensors share one scale."""
-        self._parent[self._root(one)] = self._root(other)
+        self._parent[self._root(first)] = self._root(second)
 
     def boundary_groups(self) -> list[list[Key]]:
         """Return groups that reach a tensor between sub-graphs."""

@@ -114,7 +114,7 @@ class OnnxRunner:
         self._session = onnxruntime.InferenceSession(
             data, options, providers=["CPUExecutionProvider"]
         )
-        self._names = [one.name for one in self._session.get_inputs()]
+        self._names = [get_input.name for get_input in self._session.get_inputs()]
 
     def run(self, *inputs: np.ndarray) -> np.ndarray:
         """Run one inference; inputs in the file's order."""

@@ -106,16 +106,16 @@ def weight_offsets(data: bytes, names: Sequence[str]) -> dict[str, tuple[TensorS
     ]
     if model.SerializeToString(deterministic=True) != data:
         return {}
-    found: dict[str, tuple[TensorSpec, int]] = {}
+    offsets: dict[str, tuple[TensorSpec, int]] = {}
     for seed in range(TRIES):
-        left = [tensor for tensor in wanted if tensor.name not in found]
-        for number, tensor in enumerate(left):
+        missing = [tensor for tensor in wanted if tensor.name not in offsets]
+        for number, tensor in enumerate(missing):
             tensor.raw_data = Random(seed * 1_000_003 + number).randbytes(len(tensor.raw_data))
         marked = model.SerializeToString(deterministic=True)
-        for tensor in left:
+        for tensor in missing:
             if marked.count(tensor.raw_data) == 1:
-                found[tensor.name] = (
+                offsets[tensor.name] = (
                     TensorSpec(tuple(tensor.dims), PLAIN[tensor.data_type]),
                     marked.index(tensor.raw_data),
                 )
-    return found
+    return offsets

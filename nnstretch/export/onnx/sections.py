@@ -41,7 +41,7 @@ class SectionFile:
 def section_file(
     name: str,
     module: nn.Module,
-    given: Mapping[str, torch.Tensor],
+    inputs: Mapping[str, torch.Tensor],
     outputs: Sequence[str],
     notes: Mapping[str, str],
 ) -> SectionFile:
@@ -50,25 +50,25 @@ def section_file(
     Raises UnsupportedOp, Mismatch.
     """
     with torch.no_grad():
-        results = module.eval()(*given.values())
+        results = module.eval()(*inputs.values())
     written = dict(zip(outputs, results if isinstance(results, tuple) else (results,), strict=True))
     model = rename_io(
-        export_module(name, module, tuple(given.values())), tuple(given), tuple(outputs)
+        export_module(name, module, tuple(inputs.values())), tuple(inputs), tuple(outputs)
     )
     data = with_metadata(model, notes)
-    found = SectionRunner(data).run({key: value.numpy() for key, value in given.items()})
+    computed = SectionRunner(data).run({key: value.numpy() for key, value in inputs.items()})
     error = max(
-        check_close(written[key].numpy(), found[key], f"sub-graph {name}, {key},")
+        check_close(written[key].numpy(), computed[key], f"sub-graph {name}, {key},")
         for key in outputs
     )
-    own = {
+    tensors = {
         key.name: TensorSpec(tuple(key.dims), "float32")
         for key in model.graph.initializer
         if key.data_type == onnx.TensorProto.FLOAT
     }
     named = {path for path, _ in module.named_parameters()}
-    parameters = tuple((path, spec) for path, spec in own.items() if path in named)
-    return SectionFile(data, ports_of(given), ports_of(written), error, parameters)
+    parameters = tuple((path, spec) for path, spec in tensors.items() if path in named)
+    return SectionFile(data, ports_of(inputs), ports_of(written), error, parameters)
 
 
 def ports_of(values: Mapping[str, torch.Tensor]) -> tuple[Port, ...]:
@@ -120,13 +120,13 @@ class SectionRunner:
 
     def run(self, inputs: Arrays) -> Arrays:
         """Run one inference."""
-        names = [one.name for one in self._session.get_outputs()]
+        names = [get_output.name for get_output in self._session.get_outputs()]
         return dict(zip(names, map(np.asarray, self._session.run(names, inputs)), strict=True))
 
 
-def run_in_sequence(files: Sequence[SectionFile], given: Arrays) -> Arrays:
+def run_in_sequence(files: Sequence[SectionFile], inputs: Arrays) -> Arrays:
     """Run files in order, each reading what those before it wrote; return everything they write."""
-    values = dict(given)
+    values = dict(inputs)
     for file in files:
         values |= SectionRunner(file.data).run(
             {port.name: values[port.name] for port in file.inputs}

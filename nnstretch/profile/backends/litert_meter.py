@@ -70,32 +70,32 @@ class LiteRTMeter:
 
         Chains take turns in groups of a network's size.
         """
-        found: list[tuple[float, ...]] = []
+        times: list[tuple[float, ...]] = []
         group: list[tuple[Kernel, ...]] = []
         for chain in chains:
             group.append(chain)
             if sum(resident_bytes(one, self.dtype) for one in group) >= NETWORK_BYTES[self.dtype]:
-                found += self.measure_group(group, rounds)
+                times += self.measure_group(group, rounds)
                 group = []
-        return found + self.measure_group(group, rounds)
+        return times + self.measure_group(group, rounds)
 
     def measure_group(
         self, chains: list[tuple[Kernel, ...]], rounds: int
     ) -> list[tuple[float, ...]]:
         """Time a group of chains in turns; a chain without times could not be loaded. us."""
         loaded = [self.load_chain(chain) for chain in chains]
-        ready = [one for one in loaded if one is not None]
+        ready = [model for model in loaded if model is not None]
         missing = NETWORK_BYTES[self.dtype] - sum(
             resident_bytes(chain, self.dtype) for chain in chains
         )
         ballast = np.zeros(max(0, missing), np.int8)
         for turn in range(-WARM_UP, rounds):
             ballast += 1
-            for one in ready:
-                time_us = (one.timed_us() - self.harness_us[one.copies]) / one.copies
+            for model in ready:
+                time_us = (model.timed_us() - self.harness_us[model.copies]) / model.copies
                 if turn >= 0:
-                    one.times_us.append(max(LEAST_US, time_us))
-        return [tuple(one.times_us) if one is not None else () for one in loaded]
+                    model.times_us.append(max(LEAST_US, time_us))
+        return [tuple(model.times_us) if model is not None else () for model in loaded]
 
     def load_chain(self, chain: tuple[Kernel, ...]) -> LoadedTfliteModel | None:
         """Load a chain, None where it has no TFLite form, or LiteRT refuses it."""
@@ -122,14 +122,14 @@ class LiteRTMeter:
 
         One number taken of one tensor, again and again.
         """
-        found = []
+        times_us = []
         for copies in range(MOST_COPIES + 1):
             model = TfliteModelBuilder(self.dtype)
             value = model.read((1, 2, 2, 2))
             model.outputs = [model.first_number(value) for _ in range(max(1, copies))]
             tiny = LoadedTfliteModel(model.bytes())
-            found.append(float(np.median([tiny.timed_us() for _ in range(HARNESS_ROUNDS)])))
-        return found
+            times_us.append(float(np.median([tiny.timed_us() for _ in range(HARNESS_ROUNDS)])))
+        return times_us
 
     def network(self, module: nn.Module, example: torch.Tensor, /) -> Callable[[], None]:
         """Return one inference of the module as deployed, on one input that stays the same."""
@@ -163,7 +163,10 @@ class LoadedTfliteModel:
         self.copies = copies
         self.interpreter = Interpreter(model_content=model, num_threads=1)
         self.interpreter.allocate_tensors()
-        self.feeds = [(one["index"], numbers(one)) for one in self.interpreter.get_input_details()]
+        self.feeds = [
+            (get_input_detail["index"], numbers(get_input_detail))
+            for get_input_detail in self.interpreter.get_input_details()
+        ]
         self.feed()
         self.times_us: list[float] = []
 

@@ -74,11 +74,11 @@ class OnnxModelBuilder:
         self, op: str, *inputs: str, outputs: int = 1, name: str = "", **attributes: object
     ) -> str:
         """Add a node and return the name of its result."""
-        found = [self.name() for _ in range(outputs)]
+        names = [self.name() for _ in range(outputs)]
         self.nodes.append(
-            helper.make_node(op, list(inputs), found, name=name or found[0], **attributes)  # type: ignore[arg-type]
+            helper.make_node(op, list(inputs), names, name=name or names[0], **attributes)  # type: ignore[arg-type]
         )
-        return found[0]
+        return names[0]
 
     def weight(self, *shape: int, low: float = -0.1, high: float = 0.1) -> str:
         """Add a random weight and return its name."""
@@ -154,8 +154,8 @@ def build(chains: Sequence[tuple[Kernel, ...]]) -> bytes:
 def sweep(model: OnnxModelBuilder, scratch: str, index: int) -> str:
     """Return one element that depends on all of the scratch tensor having been written."""
     written = model.add("Neg", scratch, name=f"{SWEEP}{index}")
-    zero, one, axis = (model.constant(np.array([n])) for n in (0, 1, 1))
-    return model.add("Slice", written, zero, one, axis, name=f"{SWEEP}{index}.slice")
+    zero, ones, axis = (model.constant(np.array([n])) for n in (0, 1, 1))
+    return model.add("Slice", written, zero, ones, axis, name=f"{SWEEP}{index}.slice")
 
 
 def with_blocked_layout(
@@ -199,8 +199,8 @@ def emit(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
 
     Raises UnsupportedOp when the kind has no ONNX form here.
     """
-    own = len(values) - kernel.epilogue.count("add")
-    main, extra = values[:own], values[own:]
+    operands = len(values) - kernel.epilogue.count("add")
+    main, extra = values[:operands], values[operands:]
     if kernel.kind not in EMITTERS:
         raise UnsupportedOp(
             f"kind {kernel.kind!r} cannot be measured, kernel {kernel.name}, known are"
@@ -321,8 +321,8 @@ def binary(op: str) -> Callable[[OnnxModelBuilder, Kernel, list[str]], str]:
     """Return the emitter of an operator on two tensors."""
 
     def emitter(model: OnnxModelBuilder, kernel: Kernel, values: list[str]) -> str:
-        other = values[1] if len(values) > 1 else model.constant(np.float32(1.5))  # type: ignore[arg-type]
-        return model.add(op, values[0], other)
+        operand = values[1] if len(values) > 1 else model.constant(np.float32(1.5))  # type: ignore[arg-type]
+        return model.add(op, values[0], operand)
 
     return emitter
 
@@ -432,10 +432,10 @@ def permutation(shape: tuple[int, ...], out: tuple[int, ...]) -> list[int]:
 
     Equal sides keep their order unless nothing would move.
     """
-    left, order = list(range(len(shape))), []
+    axes, order = list(range(len(shape))), []
     for size in out:
-        axis = next((axis for axis in left if shape[axis] == size), left[0])
-        left.remove(axis)
+        axis = next((axis for axis in axes if shape[axis] == size), axes[0])
+        axes.remove(axis)
         order.append(axis)
     return order if order != sorted(order) else [*order[:-2], order[-1], order[-2]]
 

@@ -49,9 +49,11 @@ def keeps_layout(copies: Copies, op: str) -> bool:
     """
     first = depthwise(64, ("relu",))
     kernel = lone_convolution(op, first)
-    without, found = copies((first, depthwise(64))), copies((first, kernel, depthwise(64)))
+    without, with_kernel = copies((first, depthwise(64))), copies((first, kernel, depthwise(64)))
     return (
-        found is not None and without is not None and found == without + len(kernel.shapes_in) - 1
+        with_kernel is not None
+        and without is not None
+        and with_kernel == without + len(kernel.shapes_in) - 1
     )
 
 

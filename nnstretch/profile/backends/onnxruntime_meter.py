@@ -90,12 +90,14 @@ class OnnxRuntimeMeter:
 
     def times(self, runs: list[list[dict[str, Any]]], first: Kernel) -> tuple[float, ...]:
         """Return the times of the chain, empty when a run failed, us."""
-        found = [
+        round_times = [
             self.chain_total_us(events, first.op if first.kind == "reorder" else "")
             for events in runs
         ]
         return (
-            tuple(max(LEAST_US, us) for us in found if us is not None) if None not in found else ()
+            tuple(max(LEAST_US, us) for us in round_times if us is not None)
+            if None not in round_times
+            else ()
         )
 
     def blocked(self) -> ChannelBlockedLayout | None:
@@ -107,13 +109,13 @@ class OnnxRuntimeMeter:
 
     def copies(self, chain: tuple[Kernel, ...]) -> int | None:
         """Return copies between layouts around a chain."""
-        found = self.operators(chain)
-        return None if found is None else sum(op in REORDERS for op in found)
+        operators = self.operators(chain)
+        return None if operators is None else sum(op in REORDERS for op in operators)
 
     def launches(self, chain: tuple[Kernel, ...], /) -> int | None:
         """Return how many kernels were launched, None when the profile does not tell."""
-        found = self.operators(chain)
-        return None if found is None else sum(op not in REORDERS for op in found)
+        operators = self.operators(chain)
+        return None if operators is None else sum(op not in REORDERS for op in operators)
 
     def operators(self, chain: tuple[Kernel, ...]) -> list[str] | None:
         """Return the operators that ran for a chain, without head, tail and carriers.
@@ -249,7 +251,8 @@ def inputs_for(session: onnxruntime.InferenceSession) -> dict[str, np.ndarray]:
     """Return random inputs of a session."""
     rng = np.random.default_rng(0)
     return {
-        one.name: rng.standard_normal(one.shape, dtype=np.float32) for one in session.get_inputs()
+        get_input.name: rng.standard_normal(get_input.shape, dtype=np.float32)
+        for get_input in session.get_inputs()
     }
 
 

@@ -48,11 +48,11 @@ class OpenVINOMeter:
     def __init__(self, device: str = "CPU") -> None:
         """Open a device. Raises BadInput where OpenVINO finds no such device."""
         self.core, self.device = openvino.Core(), device
-        found = self.core.available_devices
-        if device not in found:
+        devices = self.core.available_devices
+        if device not in devices:
             raise BadInput(
                 f"no device {device!r}, OpenVINO {openvino.__version__}, it finds"
-                f" {', '.join(found) or 'none'}"
+                f" {', '.join(devices) or 'none'}"
             )
         self.version = f"openvino {openvino.__version__.split('-')[0]}"
 
@@ -78,12 +78,12 @@ class OpenVINOMeter:
 
     def launches(self, chain: tuple[Kernel, ...], /) -> int | None:
         """Return how many kernels were launched."""
-        found = self.load_chain(chain)
-        if found is None:
+        model = self.load_chain(chain)
+        if model is None:
             return None
-        share_memory([found])
-        found.infer()
-        return len(found.launched())
+        share_memory([model])
+        model.infer()
+        return len(model.launched())
 
     def measure(
         self, chains: Sequence[tuple[Kernel, ...]], rounds: int, /
@@ -95,13 +95,15 @@ class OpenVINOMeter:
         a lone chain is wrapped in and a network is not.
         """
         loaded = [self.load_chain(chain) for chain in chains]
-        share_memory([one for one in loaded if one])
+        share_memory([model for model in loaded if model])
         times = time_interleaved(
-            [one.infer if one else None for one in loaded],
-            [one.feed if one else do_nothing for one in loaded],
+            [model.infer if model else None for model in loaded],
+            [model.feed if model else do_nothing for model in loaded],
             rounds,
         )
-        return [one.own_us(walls) if one else () for one, walls in zip(loaded, times, strict=True)]
+        return [
+            model.own_us(walls) if model else () for model, walls in zip(loaded, times, strict=True)
+        ]
 
     def load_chain(self, chain: tuple[Kernel, ...]) -> LoadedOpenVINOModel | None:
         """Load a chain, None where it has no ONNX form, or OpenVINO refuses it."""
@@ -184,8 +186,8 @@ class LoadedOpenVINOModel:
     def borrow(self, memory: np.ndarray, noise: np.ndarray) -> None:
         """Bind inputs and outputs to shared memory."""
         self.data = tensor_views(noise, self.reads)
-        found = tensor_views(memory, self.reads + self.writes)
-        self.fed, self.outputs = found[: len(self.reads)], found[len(self.reads) :]
+        views = tensor_views(memory, self.reads + self.writes)
+        self.fed, self.outputs = views[: len(self.reads)], views[len(self.reads) :]
         for index, data in enumerate(self.fed):
             self.request.set_input_tensor(index, openvino.Tensor(data, shared_memory=True))
         for index, data in enumerate(self.outputs):
@@ -210,14 +212,16 @@ class LoadedOpenVINOModel:
         """Return the time of all launches so far but copies, us; the runtime keeps means, cut to
         whole microseconds.
         """
-        return self.runs * sum(one.real_time.total_seconds() * 1e6 + 0.5 for one in self.launched())
+        return self.runs * sum(
+            launch.real_time.total_seconds() * 1e6 + 0.5 for launch in self.launched()
+        )
 
     def launched(self) -> list[Any]:
         """Return the records of what ran and is neither a copy nor a carrier."""
         return [
-            one
-            for one in self.request.profiling_info
-            if one.status == one.Status.EXECUTED and one.node_type not in self.copies
+            launch
+            for launch in self.request.profiling_info
+            if launch.status == launch.Status.EXECUTED and launch.node_type not in self.copies
         ]
 
     def own_us(self, walls_us: Sequence[float]) -> tuple[float, ...]:

@@ -71,10 +71,10 @@ def append(model: TfliteModelBuilder, kernel: Kernel, before: int | None) -> int
         op = fused.pop(0)
         if op == "add":
             clamp = CLAMPS[fused.pop(0)] if fused and fused[0] in CLAMPS else 0
-            other = spare.pop() if spare else value
+            value_in = spare.pop() if spare else value
             value = model.op(
                 "ADD",
-                (value, other),
+                (value, value_in),
                 model.shape(value),
                 "AddOptions",
                 fusedActivationFunction=clamp,
@@ -210,9 +210,9 @@ def pad_for_window(
     batch, height, width, channels = model.shape(value)
     stride, lowest = max(1, kernel.stride), kernel.kind == "pool" and "max" in kernel.op
     alike = stride == 1 or kernel.layout == PADDED
-    found = padding if alike else end_padding
+    scheme = padding if alike else end_padding
     pads = [
-        found(size, w, stride, o)
+        scheme(size, w, stride, o)
         for size, w, o in zip((height, width), window, out[1:3], strict=True)
     ]
     if all(pad == Padding(0, 0) for pad in pads):
@@ -249,13 +249,13 @@ def window_of(kernel: Kernel) -> tuple[int, int]:
     """
     outputs = max(1, prod(kernel.shape_out)) * max(1, kernel.cin // kernel.groups)
     taps, side = kernel.macs / outputs, kernel.kernel
-    other = min(range(1, side + 1), key=lambda short: (abs(side * short - taps), -short))
-    if other == side:
+    short_side = min(range(1, side + 1), key=lambda short: (abs(side * short - taps), -short))
+    if short_side == side:
         return side, side
     height_in, height_out = kernel.shapes_in[0][2], kernel.shape_out[2]
     width_in, width_out = kernel.shapes_in[0][3], kernel.shape_out[3]
     upright = height_out < height_in and width_out == width_in and kernel.stride == 1
-    return (side, other) if upright else (other, side)
+    return (side, short_side) if upright else (short_side, side)
 
 
 def convolution(

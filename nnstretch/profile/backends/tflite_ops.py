@@ -186,12 +186,12 @@ def add_matmul(
             beta=1.0,
         )
         return fold_batch_axes(model, weights, content)
-    left, right = model.shape(values[0]), model.shape(values[-1])
+    first, right = model.shape(values[0]), model.shape(values[-1])
     if (
         kernel.op not in ("matmul", "bmm", "mm")
         or len(values) != 2
-        or left[-1] != right[-2]
-        or len(left) != len(right)
+        or first[-1] != right[-2]
+        or len(first) != len(right)
     ):
         raise UnsupportedOp(
             f"cannot build {kernel.op} for LiteRT, kernel {kernel.name} of {kernel.shapes_in}, no"
@@ -200,12 +200,12 @@ def add_matmul(
     return fold_batch_axes(model, values[0], values[1])
 
 
-def fold_batch_axes(model: TfliteModelBuilder, left: int, right: int) -> int:
+def fold_batch_axes(model: TfliteModelBuilder, first_shape: int, right: int) -> int:
     """Fold batch axes into one: BATCH_MATMUL takes no more."""
-    shape = (*model.shape(left)[:-1], model.shape(right)[-1])
+    shape = (*model.shape(first_shape)[:-1], model.shape(right)[-1])
     folded = [
         add_reshape(model, v, (prod(model.shape(v)[:-2]), *model.shape(v)[-2:]))
-        for v in (left, right)
+        for v in (first_shape, right)
     ]
     value = model.op(
         "BATCH_MATMUL", folded, (model.shape(folded[0])[0], *shape[-2:]), "BatchMatMulOptions"
@@ -247,11 +247,11 @@ def slices(model: TfliteModelBuilder, kernel: Kernel, value: int, shape: tuple[i
     """Add as many slices of the first one's size as the kernel writes; return the first."""
     size = model.shape(value)
     axis = next((i for i, (a, b) in enumerate(zip(size, shape, strict=True)) if a != b), 0)
-    found = []
+    parts = []
     for piece in range(max(1, kernel.write_elements // max(1, prod(shape)))):
         start = [0] * len(size)
         start[axis] = min(piece * shape[axis], size[axis] - shape[axis])
-        found.append(
+        parts.append(
             model.op(
                 "SLICE",
                 (value, model.integers(start), model.integers(shape)),
@@ -260,7 +260,7 @@ def slices(model: TfliteModelBuilder, kernel: Kernel, value: int, shape: tuple[i
                 like=value,
             )
         )
-    return found[0]
+    return parts[0]
 
 
 def picks(model: TfliteModelBuilder, kernel: Kernel, value: int, shape: tuple[int, ...]) -> int:

@@ -73,17 +73,17 @@ class TfliteModelBuilder:
         operator.opcodeIndex = self.codes.setdefault(name, len(self.codes))
         operator.inputs, operator.outputs = list(inputs), [value]
         if options:
-            made = getattr(schema, f"{options}T")()
+            option_table = getattr(schema, f"{options}T")()
             for key, field in fields.items():
-                setattr(made, key, field)
+                setattr(option_table, key, field)
             if second:
                 operator.builtinOptions2, operator.builtinOptions2Type = (
-                    made,
+                    option_table,
                     getattr(schema.BuiltinOptions2, options),
                 )
             else:
                 operator.builtinOptions, operator.builtinOptionsType = (
-                    made,
+                    option_table,
                     getattr(schema.BuiltinOptions, options),
                 )
         self.operators.append(operator)
@@ -132,11 +132,11 @@ class TfliteModelBuilder:
 
     def first_number(self, value: int) -> int:
         """Return a tensor's first number."""
-        one = [1] * len(self.shape(value))
+        corner = [1] * len(self.shape(value))
         return self.op(
             "SLICE",
-            (value, self.integers([0] * len(one)), self.integers(one)),
-            one,
+            (value, self.integers([0] * len(corner)), self.integers(corner)),
+            corner,
             "SliceOptions",
             like=value,
         )
@@ -202,10 +202,13 @@ def operator_code(name: str) -> Any:
 
 def steps(scales: Sequence[float], zero_points: Sequence[int], axis: int = 0) -> Any:
     """Return quantization parameters as the schema stores them."""
-    found = schema.QuantizationParametersT()
-    found.scale, found.zeroPoint = np.asarray(scales, np.float32), np.asarray(zero_points, np.int64)
-    found.quantizedDimension = axis
-    return found
+    parameters = schema.QuantizationParametersT()
+    parameters.scale, parameters.zeroPoint = (
+        np.asarray(scales, np.float32),
+        np.asarray(zero_points, np.int64),
+    )
+    parameters.quantizedDimension = axis
+    return parameters
 
 
 @cache

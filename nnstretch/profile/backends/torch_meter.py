@@ -98,8 +98,8 @@ class TorchMeter:
         """Time every chain in every round, us; see `Meter`."""
         with one_thread(), torch.inference_mode(), self.here():
             loaded = [self.loaded(chain) for chain in chains]
-            runs = [one.run if one else None for one in loaded]
-            fresh = [one.feed if one else nothing for one in loaded]
+            runs = [kernels.run if kernels else None for kernels in loaded]
+            fresh = [kernels.feed if kernels else nothing for kernels in loaded]
             return time_interleaved(runs, fresh, rounds, self.framing_us, self.clock_us)
 
     def loaded(self, chain: tuple[Kernel, ...]) -> LoadedTorchKernels | None:
@@ -107,8 +107,8 @@ class TorchMeter:
         else of it.
         """
         try:
-            found = LoadedTorchKernels(build(chain), shapes_of(chain), self.device)
-            return found if writes(chain[-1], found.run()) else None
+            kernels = LoadedTorchKernels(build(chain), shapes_of(chain), self.device)
+            return kernels if writes(chain[-1], kernels.run()) else None
         except (UnsupportedOp, RuntimeError, ValueError, IndexError, TypeError):
             return None
 
@@ -142,11 +142,11 @@ class TorchMeter:
 
     def network(self, module: nn.Module, example: torch.Tensor, /) -> Callable[[], None]:
         """Return one eager inference of a copy of the module, until the device has finished it."""
-        here, data = copy.deepcopy(module).to(self.device).eval(), example.to(self.device)
+        copied, data = copy.deepcopy(module).to(self.device).eval(), example.to(self.device)
 
         def run() -> None:
             with one_thread(), torch.inference_mode(), self.here():
-                here(data)
+                copied(data)
                 if self.device.type == "cuda":
                     torch.cuda.synchronize()
 

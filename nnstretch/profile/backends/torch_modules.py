@@ -87,9 +87,9 @@ class EagerChain(nn.Module):
 
     def forward(self, value: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
         """Run the chain of kernels."""
-        left = iter(others)
+        inputs = iter(others)
         for run, extra in self.calls:
-            value = run(value, *islice(left, extra))
+            value = run(value, *islice(inputs, extra))
         return value
 
 
@@ -117,8 +117,8 @@ def calls_of(kernel: Kernel) -> list[EagerCall]:
     """
     if kernel.kind not in BUILDERS:
         raise unsupported(kernel, f"known are {', '.join(BUILDERS)}")
-    own = len(inputs_of(kernel)) - kernel.epilogue.count("add")
-    calls = [EagerCall(BUILDERS[kernel.kind](kernel), own - 1)]
+    operands = len(inputs_of(kernel)) - kernel.epilogue.count("add")
+    calls = [EagerCall(BUILDERS[kernel.kind](kernel), operands - 1)]
     for op in kernel.epilogue:
         calls.append(
             EagerCall(torch.add, 1) if op == "add" else EagerCall(pick(ACTIVATIONS, op, kernel))
@@ -145,9 +145,9 @@ def conv(kernel: Kernel) -> Run:
     """Return a convolution. Raises UnsupportedOp when it is not over maps."""
     if len(inputs_of(kernel)[0]) != 4:
         raise unsupported(kernel, f"it must be over maps, not {inputs_of(kernel)[0]}")
-    top, left = padding(kernel)[:2]
+    top, left_pad = padding(kernel)[:2]
     return nn.Conv2d(
-        kernel.cin, kernel.cout, kernel.kernel, kernel.stride, (top, left), groups=kernel.groups
+        kernel.cin, kernel.cout, kernel.kernel, kernel.stride, (top, left_pad), groups=kernel.groups
     )
 
 
@@ -204,10 +204,10 @@ def reduced(shape: tuple[int, ...], out: tuple[int, ...]) -> tuple[tuple[int, ..
             or tuple(range(2, len(shape))),
             True,
         )
-    dims, left = [], list(out)
+    dims, remaining = [], list(out)
     for axis, size in enumerate(shape):
-        if left and left[0] == size:
-            left.pop(0)
+        if remaining and remaining[0] == size:
+            remaining.pop(0)
         else:
             dims.append(axis)
     return tuple(dims), False
@@ -216,8 +216,8 @@ def reduced(shape: tuple[int, ...], out: tuple[int, ...]) -> tuple[tuple[int, ..
 def binary(kernel: Kernel) -> Run:
     """Return an operator on two tensors, or on a tensor and a number."""
     run = pick(BINARY, kernel.op or kernel.kind, kernel)
-    own = len(inputs_of(kernel)) - kernel.epilogue.count("add")
-    return run if own > 1 else partial(second, run)
+    operands = len(inputs_of(kernel)) - kernel.epilogue.count("add")
+    return run if operands > 1 else partial(second, run)
 
 
 def second(run: Run, value: torch.Tensor) -> torch.Tensor:

@@ -70,7 +70,7 @@ class ProfileJournal:
             rows.insert(0, {"format": FORMAT} | self.head)
         try:
             with self.path.open("a", encoding="utf-8") as file:
-                file.writelines(json.dumps(one) + "\n" for one in rows)
+                file.writelines(json.dumps(row) + "\n" for row in rows)
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:

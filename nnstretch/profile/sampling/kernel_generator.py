@@ -186,8 +186,8 @@ def with_epilogue(recipe: KernelSpec, rules: FusionRules, rng: random.Random, na
         return replace(kernel, layout=PADDED)
     if rules.blocked is None:
         return kernel
-    found = BLOCKED if rng.random() < 0.75 else "plain"
-    _, writes = kernel_layouts(kernel, [found] * len(recipe.shapes_in), rules.blocked)
+    layout = BLOCKED if rng.random() < 0.75 else "plain"
+    _, writes = kernel_layouts(kernel, [layout] * len(recipe.shapes_in), rules.blocked)
     return (
         replace(kernel, layout=writes)
         if writes == BLOCKED and len(recipe.shapes_in[0]) == 4
@@ -265,13 +265,13 @@ def perturb_convolution(
         cin = cin if cin <= 4 else round_channels(cin * rng.uniform(low, high), rng)
         cout = round_channels(cout * rng.uniform(low, high), rng)
     side = height if height != width or height <= 2 else perturb_side(height, rng)
-    other = width if height != width else side
-    shrink = [-(-size // recipe.stride) for size in (side, other)]
+    second_side = width if height != width else side
+    shrink = [-(-size // recipe.stride) for size in (side, second_side)]
     if side < recipe.kernel // 2 + 1:
         return None
     return replace(
         recipe,
-        shapes_in=((batch, cin, side, other),),
+        shapes_in=((batch, cin, side, second_side),),
         shape_out=(batch, cout, *shrink),
         groups=groups,
     )

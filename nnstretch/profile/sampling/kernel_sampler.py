@@ -95,9 +95,9 @@ class KernelSampler:
                 if self.journal.spent_s >= until_s or len(self.samples) >= most:
                     return
                 started = perf_counter()
-                found = self.measure_kernels(medley)
-                self.samples += found
-                self.journal.append(self.cluster, found, perf_counter() - started)
+                measured = self.measure_kernels(medley)
+                self.samples += measured
+                self.journal.append(self.cluster, measured, perf_counter() - started)
                 progress(self.journal.spent_s, until_s, len(self.samples))
 
     def draw_adaptively(self, fresh: Iterator[Kernel], doubts: Doubts) -> list[Kernel]:
@@ -164,17 +164,17 @@ def kernel_groups(kernels: Sequence[Kernel]) -> list[list[Kernel]]:
 
     Very large ones are fewer, so that a medley fits into memory.
     """
-    found: list[list[Kernel]] = []
+    groups: list[list[Kernel]] = []
     for kernel in sorted(kernels, key=lambda k: (k.read_elements + k.write_elements, k.macs)):
         if (
-            not found
-            or len(found[-1]) == MEDLEY
-            or sum(map(kernel_size, found[-1])) + kernel_size(kernel) > MOST_TOGETHER
+            not groups
+            or len(groups[-1]) == MEDLEY
+            or sum(map(kernel_size, groups[-1])) + kernel_size(kernel) > MOST_TOGETHER
         ):
-            found.append([])
-        found[-1].append(kernel)
-    random.Random(len(kernels)).shuffle(found)
-    return found
+            groups.append([])
+        groups[-1].append(kernel)
+    random.Random(len(kernels)).shuffle(groups)
+    return groups
 
 
 def kernel_size(kernel: Kernel) -> float:

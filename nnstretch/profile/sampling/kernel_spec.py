@@ -100,8 +100,8 @@ def written_elements(recipe: KernelSpec) -> int:
 
 def spec_of_kernel(kernel: Kernel) -> KernelSpec:
     """Return a kernel without its epilogue and its names."""
-    own = len(kernel.shapes_in) - kernel.epilogue.count("add")
-    shapes = kernel.shapes_in[:own]
+    operands = len(kernel.shapes_in) - kernel.epilogue.count("add")
+    shapes = kernel.shapes_in[:operands]
     return KernelSpec(
         kernel.kind,
         kernel.op,

@@ -51,9 +51,9 @@ def rows_of(
 ) -> tuple[GanttRow, ...]:
     """Return the rows of a chart: one for each processor of each timeline."""
     rows: list[GanttRow] = []
-    for kind, found in timelines.items():
-        predicted = next((t.trace.makespan_us for t in found if t.source == "predicted"), None)
-        for timeline in found:
+    for kind, lines in timelines.items():
+        predicted = next((t.trace.makespan_us for t in lines if t.source == "predicted"), None)
+        for timeline in lines:
             emulated = "emulated" in (timeline.timing, runs[kind].timing if kind in runs else None)
             played = timeline.source != "predicted"
             how = " on emulated processors" if played and emulated else ""
@@ -148,16 +148,21 @@ def _lane(timeline: Timeline, trace: Trace, processor: str, top: float, x: svg.A
 
 def _bar(part: TimelineSpan, top: float, x: svg.AxisScale) -> Markup:
     span = part.span
-    left, width = x(span.start_us), max(x(span.end_us) - x(span.start_us), 1.2)
+    left_px, width = x(span.start_us), max(x(span.end_us) - x(span.start_us), 1.2)
     tip = (
         f"{span.task} on {span.processor}: {ms(span.start_us / 1000)} to {ms(span.end_us / 1000)},"
         f" {ms(span.duration_us / 1000)}"
     )
-    bar = svg.rect(left, top, width, LANE_PX, class_="merge" if part.is_merge else "bar", tip=tip)
+    bar = svg.rect(
+        left_px, top, width, LANE_PX, class_="merge" if part.is_merge else "bar", tip=tip
+    )
     if part.is_merge or svg.text_width(part.segment, 12) + 6 > width:
         return bar
     return join(
-        (bar, svg.text(left + width / 2, top + 17, part.segment, class_="on-bar", anchor="middle"))
+        (
+            bar,
+            svg.text(left_px + width / 2, top + 17, part.segment, class_="on-bar", anchor="middle"),
+        )
     )
 
 

@@ -20,8 +20,8 @@ Pair = tuple[str, Timeline, Timeline]
 
 def pairs_of(story: ReportData) -> tuple[Pair, ...]:
     """Return pairs of predicted and measured timelines of the same network."""
-    found = ((network, pair_of(lines)) for network, lines in story.timelines.items())
-    return tuple((network, *pair) for network, pair in found if pair)
+    pairs = ((network, pair_of(lines)) for network, lines in story.timelines.items())
+    return tuple((network, *pair) for network, pair in pairs if pair)
 
 
 def overlay_chapter(story: ReportData) -> Markup:
@@ -47,8 +47,8 @@ def overlay_chapter(story: ReportData) -> Markup:
     used = dict.fromkeys(
         name
         for _, predicted, played in pairs
-        for one in (predicted, played)
-        for name in one.trace.processors
+        for timeline in (predicted, played)
+        for name in timeline.trace.processors
     )
     marks = legend([*processor_legend(used), ("merge", "synchronise and merge")])
     drawing = svg.scrolling(overlay(pairs, tuple(used), story), "Predicted and played timelines")
@@ -70,7 +70,9 @@ def overlay_chapter(story: ReportData) -> Markup:
 def overlay(pairs: tuple[Pair, ...], processors: tuple[str, ...], story: ReportData) -> Markup:
     """Return the chart of predicted and measured timelines in the same rows."""
     longest_us = max(
-        one.trace.makespan_us for _, predicted, played in pairs for one in (predicted, played)
+        timeline.trace.makespan_us
+        for _, predicted, played in pairs
+        for timeline in (predicted, played)
     )
     x = svg.AxisScale(0, longest_us or 1.0, LEFT_PX, WIDTH_PX - RIGHT_PX)
     row_px = TITLE_PX + len(processors) * (2 * HALF_PX + LANE_GAP_PX) + BETWEEN_PX
@@ -139,36 +141,43 @@ def _lane(
 
 def _bar(part: TimelineSpan, top: float, x: svg.AxisScale, source: str, look: str) -> Markup:
     span = part.span
-    left, width = x(span.start_us), max(x(span.end_us) - x(span.start_us), 1.2)
+    left_px, width = x(span.start_us), max(x(span.end_us) - x(span.start_us), 1.2)
     tip = (
         f"{span.task} on {span.processor}, {source}: {ms(span.start_us / 1000)} to"
         f" {ms(span.end_us / 1000)}, {ms(span.duration_us / 1000)}"
     )
     classes = f"{'merge' if part.is_merge else 'bar'} {look}".strip()
-    bar = svg.rect(left, top, width, HALF_PX - 1, class_=classes, tip=tip)
+    bar = svg.rect(left_px, top, width, HALF_PX - 1, class_=classes, tip=tip)
     if part.is_merge or look or svg.text_width(part.segment, 12) + 6 > width:
         return bar
     return join(
         (
             bar,
             svg.text(
-                left + width / 2, top + 11.5, part.segment, class_="on-bar small", anchor="middle"
+                left_px + width / 2,
+                top + 11.5,
+                part.segment,
+                class_="on-bar small",
+                anchor="middle",
             ),
         )
     )
 
 
-def difference_tables(found: tuple[TraceDifference, ...]) -> Markup:
+def difference_tables(differences_: tuple[TraceDifference, ...]) -> Markup:
     """Return one table for each kind of milliseconds: kinds never share a column."""
-    if not found:
+    if not differences_:
         return tag("p", "No sub-graph is in both timelines.", class_="absent")
-    kinds = dict.fromkeys(one.timing for one in found)
+    kinds = dict.fromkeys(difference.timing for difference in differences_)
     return join(
-        _difference_table(tuple(one for one in found if one.timing == kind), kind) for kind in kinds
+        _difference_table(
+            tuple(difference for difference in differences_ if difference.timing == kind), kind
+        )
+        for kind in kinds
     )
 
 
-def _difference_table(found: tuple[TraceDifference, ...], timing: str) -> Markup:
+def _difference_table(differences_: tuple[TraceDifference, ...], timing: str) -> Markup:
     header = (
         "sub-graph",
         "network",
@@ -180,15 +189,15 @@ def _difference_table(found: tuple[TraceDifference, ...], timing: str) -> Markup
     )
     rows = [
         (
-            one.subgraph,
-            one.network,
-            one.processor,
-            plain_ms(one.predicted_ms),
-            plain_ms(one.measured_ms),
-            f"{one.off_ms:+,.3f}",
-            _ratio(one),
+            difference.subgraph,
+            difference.network,
+            difference.processor,
+            plain_ms(difference.predicted_ms),
+            plain_ms(difference.measured_ms),
+            f"{difference.off_ms:+,.3f}",
+            _ratio(difference),
         )
-        for one in found
+        for difference in differences_
     ]
     return table(
         f"Up to {MOST} sub-graphs furthest from their prediction, {timing}",
@@ -198,5 +207,5 @@ def _difference_table(found: tuple[TraceDifference, ...], timing: str) -> Markup
     )
 
 
-def _ratio(one: TraceDifference) -> str:
-    return UNKNOWN if one.ratio is None else times(one.ratio)
+def _ratio(difference: TraceDifference) -> str:
+    return UNKNOWN if difference.ratio is None else times(difference.ratio)

@@ -65,8 +65,10 @@ def stream_gantt(windows: tuple[StreamWindow, ...], after: After) -> Markup:
 def rows_of(window: StreamWindow, after: After) -> tuple[str, ...]:
     """Return workers in the order of their stages, replicas in the order of their names."""
     order = {stage: number for number, (stage, _) in enumerate(after)}
-    first = {one.stage: number for number, one in reversed(list(enumerate(window.stream.slices)))}
-    of_row = {one.row: one.stage for one in window.stream.slices}
+    first = {
+        slice_.stage: number for number, slice_ in reversed(list(enumerate(window.stream.slices)))
+    }
+    of_row = {slice_.row: slice_.stage for slice_ in window.stream.slices}
     return tuple(
         sorted(
             of_row, key=lambda row: (order.get(of_row[row], len(order)), first[of_row[row]], row)
@@ -87,7 +89,9 @@ def _spoken(panel: GanttPanel) -> str:
 
 def _share(window: StreamWindow, row: str) -> float:
     busy_us = sum(
-        one.end_us - one.start_us for one in (*window.slices, *window.others) if one.row == row
+        slice_.end_us - slice_.start_us
+        for slice_ in (*window.slices, *window.others)
+        if slice_.row == row
     )
     return busy_us / window.length_us if window.length_us else 0.0
 
@@ -129,48 +133,48 @@ def _lane(panel: GanttPanel, row: str, x: svg.AxisScale) -> Markup:
     busy = svg.text(
         end + 8, top + 18, f"{percent(_share(panel.window, row), 0)} busy", class_="small"
     )
-    pale = join(_other(one, top, x) for one in panel.window.others if one.row == row)
+    pale = join(_other(other, top, x) for other in panel.window.others if other.row == row)
     return svg.group(idle, name, busy, pale)
 
 
-def _other(one: StreamSlice, top: float, x: svg.AxisScale) -> Markup:
+def _other(slice_: StreamSlice, top: float, x: svg.AxisScale) -> Markup:
     return svg.rect(
-        x(one.start_us),
+        x(slice_.start_us),
         top,
-        x(one.end_us) - x(one.start_us),
+        x(slice_.end_us) - x(slice_.start_us),
         LANE_PX,
         class_="other",
-        tip=f"{one.row}, item {one.item}, not in this window",
+        tip=f"{slice_.row}, item {slice_.item}, not in this window",
     )
 
 
 def _bars(panel: GanttPanel, x: svg.AxisScale) -> Markup:
     return join(
-        _bar(one, panel.window.items.index(one.item), panel.lane_top(one.row), x)
-        for one in panel.window.slices
+        _bar(slice_, panel.window.items.index(slice_.item), panel.lane_top(slice_.row), x)
+        for slice_ in panel.window.slices
     )
 
 
-def _bar(one: StreamSlice, number: int, top: float, x: svg.AxisScale) -> Markup:
-    left, width = x(one.start_us), max(x(one.end_us) - x(one.start_us), 1.6)
+def _bar(slice_: StreamSlice, number: int, top: float, x: svg.AxisScale) -> Markup:
+    left_px, width = x(slice_.start_us), max(x(slice_.end_us) - x(slice_.start_us), 1.6)
     tip = (
-        f"{one.row}, item {one.item}: starts at {ms(one.start_us / 1000)}, takes"
-        f" {ms((one.end_us - one.start_us) / 1000)}"
+        f"{slice_.row}, item {slice_.item}: starts at {ms(slice_.start_us / 1000)}, takes"
+        f" {ms((slice_.end_us - slice_.start_us) / 1000)}"
     )
-    bar = svg.rect(left, top, width, LANE_PX, class_="bar", tip=tip)
-    label = str(one.item)
+    bar = svg.rect(left_px, top, width, LANE_PX, class_="bar", tip=tip)
+    label = str(slice_.item)
     fits = svg.text_width(label, 12) + 4 <= width
     name = (
-        svg.text(left + width / 2, top + 18, label, class_="on-bar", anchor="middle")
+        svg.text(left_px + width / 2, top + 18, label, class_="on-bar", anchor="middle")
         if fits
         else None
     )
-    return svg.group(bar, name, class_=f"item {item_class(number)}", data_item=one.item)
+    return svg.group(bar, name, class_=f"item {item_class(number)}", data_item=slice_.item)
 
 
 def _links(panel: GanttPanel, after: After, x: svg.AxisScale) -> Markup:
     """Draw lines from the end of an item's slice at one stage to its beginning at the next."""
-    own = {(one.stage, one.item): one for one in panel.window.slices}
+    slices = {(slice_.stage, slice_.item): slice_ for slice_ in panel.window.slices}
     ways = [
         (feeder, stage, item)
         for stage, feeders in after
@@ -178,22 +182,22 @@ def _links(panel: GanttPanel, after: After, x: svg.AxisScale) -> Markup:
         for item in panel.window.items
     ]
     pairs = [
-        (own[feeder, item], own[stage, item])
+        (slices[feeder, item], slices[stage, item])
         for feeder, stage, item in ways
-        if (feeder, item) in own and (stage, item) in own
+        if (feeder, item) in slices and (stage, item) in slices
     ]
-    return join(_link(panel, one, two, x) for one, two in pairs)
+    return join(_link(panel, slice_, two, x) for slice_, two in pairs)
 
 
-def _link(panel: GanttPanel, one: StreamSlice, two: StreamSlice, x: svg.AxisScale) -> Markup:
+def _link(panel: GanttPanel, slice_: StreamSlice, two: StreamSlice, x: svg.AxisScale) -> Markup:
     ends = (
-        (x(one.end_us), panel.lane_top(one.row) + LANE_PX),
+        (x(slice_.end_us), panel.lane_top(slice_.row) + LANE_PX),
         (x(two.start_us), panel.lane_top(two.row)),
     )
     return svg.group(
         svg.polyline(ends),
-        class_=f"link {item_class(panel.window.items.index(one.item))}",
-        data_item=one.item,
+        class_=f"link {item_class(panel.window.items.index(slice_.item))}",
+        data_item=slice_.item,
     )
 
 
@@ -202,13 +206,13 @@ def slice_table(windows: Iterable[StreamWindow]) -> Markup:
     cells = [
         (
             w.stream.kind,
-            str(one.item),
-            one.row,
-            plain_ms(one.start_us / 1000),
-            plain_ms((one.end_us - one.start_us) / 1000),
+            str(slice_.item),
+            slice_.row,
+            plain_ms(slice_.start_us / 1000),
+            plain_ms((slice_.end_us - slice_.start_us) / 1000),
         )
         for w in windows
-        for one in sorted(w.slices, key=lambda one: (one.item, one.start_us))
+        for slice_ in sorted(w.slices, key=lambda slice_: (slice_.item, slice_.start_us))
     ]
     cut = "" if len(cells) <= MOST_TABLE_ROWS else f", the first {MOST_TABLE_ROWS} of {len(cells)}"
     header = ("run", "item", "worker", "start (ms)", "duration (ms)")

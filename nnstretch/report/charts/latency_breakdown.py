@@ -122,15 +122,17 @@ def _branch_row(
     at_ms = 0.0
     for look, term, length_ms in terms_of(segment, branch):
         if length_ms > 0:
-            left, right = x(at_ms), x(at_ms + length_ms)
+            left_px, right = x(at_ms), x(at_ms + length_ms)
             tip = f"{segment.end}, {branch.processor}: {term} {ms(length_ms)}"
-            parts.append(svg.rect(left, y, right - left, BAR_PX, radius=1, class_=look, tip=tip))
-            parts.append(_texture(look, left, y, right - left))
+            parts.append(
+                svg.rect(left_px, y, right - left_px, BAR_PX, radius=1, class_=look, tip=tip)
+            )
+            parts.append(_texture(look, left_px, y, right - left_px))
         at_ms += length_ms
     return svg.group(*parts, class_=colour_class(branch.processor))
 
 
-def _texture(look: str, left: float, y: float, width: float) -> Markup | None:
+def _texture(look: str, left_px: float, y: float, width: float) -> Markup | None:
     """Return stripes over the processor's color, which tell copies from compute without a second
     color.
     """
@@ -138,7 +140,7 @@ def _texture(look: str, left: float, y: float, width: float) -> Markup | None:
     if pattern is None:
         return None
     return svg.rect(
-        left, y, width, BAR_PX, radius=1, fill=f"url(#{pattern})", pointer_events="none"
+        left_px, y, width, BAR_PX, radius=1, fill=f"url(#{pattern})", pointer_events="none"
     )
 
 

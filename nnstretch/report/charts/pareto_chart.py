@@ -90,7 +90,7 @@ def panel_drawn(panel: ParetoPanel) -> Markup:
     x = svg.AxisScale(min(shares) - room, max(shares) + room, LEFT_PX, WIDTH_PX - RIGHT_PX)
     y = svg.AxisScale(0.0, 1.06 * highest, PANEL_PX - BOTTOM_PX, TOP_PX)
     single = [(m.share, m.single_ms) for m in panel.marks]
-    found = [(m.share, m.latency_ms) for m in panel.marks]
+    points = [(m.share, m.latency_ms) for m in panel.marks]
     unproven = [(m.share, m.latency_ms) for m in panel.marks if not m.proven]
     return join(
         (
@@ -103,7 +103,7 @@ def panel_drawn(panel: ParetoPanel) -> Markup:
                 y,
                 lambda a, b: f"single branch of equal MACs, {a:.3f}x: {ms(b)}",
             ),
-            curve("front", found, x, y, lambda a, b: f"stretched, {a:.3f}x: {ms(b)}"),
+            curve("front", points, x, y, lambda a, b: f"stretched, {a:.3f}x: {ms(b)}"),
             dots(
                 "front open",
                 unproven,
@@ -193,10 +193,14 @@ def legend(panel: ParetoPanel, unproven: bool) -> Markup:
         ("original", f"original on {panel.original_name}"),
     ]
     entries += [("front open", "not proven")] if unproven else []
-    drawn, left = [], LEFT_PX
+    drawn, left_px = [], LEFT_PX
     for look, name in entries:
-        line = svg.polyline(((left, 46), (left + 26, 46))) if look in ("front", "single") else None
-        drawn.append(svg.group(line, svg.circle(left + 13, 46, 4.0), class_=look))
-        drawn.append(svg.text(left + 33, 50, name, class_="small"))
-        left += 33 + svg.text_width(name) + 18
+        line = (
+            svg.polyline(((left_px, 46), (left_px + 26, 46)))
+            if look in ("front", "single")
+            else None
+        )
+        drawn.append(svg.group(line, svg.circle(left_px + 13, 46, 4.0), class_=look))
+        drawn.append(svg.text(left_px + 33, 50, name, class_="small"))
+        left_px += 33 + svg.text_width(name) + 18
     return join(drawn)

@@ -71,7 +71,7 @@ def _row_px(branch: ReportedBranch) -> float:
     return min(depth * (BLOCK_PX + GAP_PX) - GAP_PX, WIDEST_ROW_PX) if branch.depth else 44.0
 
 
-def _branch(branch: ReportedBranch, y: float, left: float, inner: float, widest: int) -> Markup:
+def _branch(branch: ReportedBranch, y: float, left_px: float, inner: float, widest: int) -> Markup:
     depth, row = branch.depth or 1, _row_px(branch)
     tall = (
         max(SHORTEST_PX, TALLEST_PX * sqrt(branch.width / widest))
@@ -80,7 +80,7 @@ def _branch(branch: ReportedBranch, y: float, left: float, inner: float, widest:
     )
     gap = GAP_PX if row / depth > 3 * GAP_PX else 0.5
     step = (row + gap) / depth
-    start, centre = left + (inner - row) / 2, left + inner / 2
+    start, centre = left_px + (inner - row) / 2, left_px + inner / 2
     boxes = (
         svg.rect(start + i * step, y - tall / 2, step - gap, tall, radius=3, class_="box")
         for i in range(depth)

@@ -63,25 +63,30 @@ def parse_streams(trace: JsonCursor) -> tuple[StreamTrace, ...]:
         events.broken("a list of events")
     names: dict[object, str] = {}
     rows: dict[Lane, str] = {}
-    found: dict[object, list[StreamSlice]] = defaultdict(list)
+    slices: dict[object, list[StreamSlice]] = defaultdict(list)
     for event in events.items():
         phase, name = event.at("ph").text(), event.at("name").maybe_text()
         if phase == "M" and name == "process_name":
             names[key_of(event, "pid")] = event.at("args").at("name").text()
         elif phase == "M" and name == "thread_name":
             rows[lane_of(event)] = event.at("args").at("name").text()
-        elif phase == "X" and (one := _slice(event, rows)) is not None:
-            found[key_of(event, "pid")].append(one)
+        elif phase == "X" and (slice_ := _slice(event, rows)) is not None:
+            slices[key_of(event, "pid")].append(slice_)
     timing = timing_of(trace)
     streams = [
         StreamTrace(
             names.get(pid, "trace"),
-            tuple(sorted(own, key=lambda one: (one.start_us, one.end_us, one.item))),
+            tuple(
+                sorted(
+                    slices_of_process,
+                    key=lambda slice_: (slice_.start_us, slice_.end_us, slice_.item),
+                )
+            ),
             timing,
         )
-        for pid, own in found.items()
+        for pid, slices_of_process in slices.items()
     ]
-    return tuple(sorted(streams, key=lambda one: (one.source != "predicted", one.source)))
+    return tuple(sorted(streams, key=lambda slice_: (slice_.source != "predicted", slice_.source)))
 
 
 def _slice(event: JsonCursor, rows: Mapping[Lane, str]) -> StreamSlice | None:

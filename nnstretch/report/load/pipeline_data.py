@@ -41,7 +41,7 @@ class StreamTrace:
     @property
     def items(self) -> tuple[int, ...]:
         """Return the numbers of the items."""
-        return tuple(sorted({one.item for one in self.slices}))
+        return tuple(sorted({slice_.item for slice_ in self.slices}))
 
     @property
     def kind(self) -> str:
@@ -54,14 +54,14 @@ class StreamTrace:
 
         Its copies and branches together, what overlaps once.
         """
-        found: dict[str, dict[int, float]] = {}
+        times: dict[str, dict[int, float]] = {}
         until: dict[tuple[str, int], float] = {}
-        for one in self.slices:
-            key, times_us = (one.stage, one.item), found.setdefault(one.stage, {})
-            fresh_us = one.end_us - max(one.start_us, until.get(key, one.start_us))
-            times_us[one.item] = times_us.get(one.item, 0.0) + max(0.0, fresh_us)
-            until[key] = max(one.end_us, until.get(key, one.end_us))
-        return {stage: median(times_us.values()) / 1000 for stage, times_us in found.items()}
+        for slice_ in self.slices:
+            key, times_us = (slice_.stage, slice_.item), times.setdefault(slice_.stage, {})
+            fresh_us = slice_.end_us - max(slice_.start_us, until.get(key, slice_.start_us))
+            times_us[slice_.item] = times_us.get(slice_.item, 0.0) + max(0.0, fresh_us)
+            until[key] = max(slice_.end_us, until.get(key, slice_.end_us))
+        return {stage: median(times_us.values()) / 1000 for stage, times_us in times.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,14 +190,16 @@ class PipelineReportData:
 
 def windows_of(streams: Iterable[StreamTrace], count: int = WINDOW) -> tuple[StreamWindow, ...]:
     """Return the same items of every stream, from the middle of what all of them hold."""
-    found = [stream for stream in streams if stream.slices]
-    common = set.intersection(*(set(stream.items) for stream in found)) if found else set()
+    with_slices = [stream for stream in streams if stream.slices]
+    common = (
+        set.intersection(*(set(stream.items) for stream in with_slices)) if with_slices else set()
+    )
     shared = _middle(tuple(sorted(common)), count)
     return tuple(
         _window(
             one, shared if len(shared) == min(count, len(one.items)) else _middle(one.items, count)
         )
-        for one in found
+        for one in with_slices
     )
 
 
@@ -208,19 +210,22 @@ def _middle(items: tuple[int, ...], count: int) -> tuple[int, ...]:
 
 def _window(stream: StreamTrace, items: tuple[int, ...]) -> StreamWindow:
     wanted = set(items)
-    own = [one for one in stream.slices if one.item in wanted]
-    begin_us, end_us = min(one.start_us for one in own), max(one.end_us for one in own)
+    slices = [slice_ for slice_ in stream.slices if slice_.item in wanted]
+    begin_us, end_us = (
+        min(slice_.start_us for slice_ in slices),
+        max(slice_.end_us for slice_ in slices),
+    )
     others = (
-        one
-        for one in stream.slices
-        if one.item not in wanted and one.end_us > begin_us and one.start_us < end_us
+        slice_
+        for slice_ in stream.slices
+        if slice_.item not in wanted and slice_.end_us > begin_us and slice_.start_us < end_us
     )
     cut = (
         StreamSlice(o.stage, o.item, o.row, max(o.start_us, begin_us), min(o.end_us, end_us))
         for o in others
     )
     return StreamWindow(
-        stream, items, _moved(own, begin_us), _moved(cut, begin_us), end_us - begin_us
+        stream, items, _moved(slices, begin_us), _moved(cut, begin_us), end_us - begin_us
     )
 
 

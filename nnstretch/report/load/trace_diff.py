@@ -40,10 +40,10 @@ class TraceDifference:
         return self.measured_ms - self.predicted_ms
 
 
-def pair_of(found: tuple[Timeline, ...]) -> tuple[Timeline, Timeline] | None:
+def pair_of(timelines: tuple[Timeline, ...]) -> tuple[Timeline, Timeline] | None:
     """Return the prediction and the first timeline beside it; None where one of them is missing."""
-    predicted = [timeline for timeline in found if timeline.source == "predicted"]
-    played = [timeline for timeline in found if timeline.source != "predicted"]
+    predicted = [timeline for timeline in timelines if timeline.source == "predicted"]
+    played = [timeline for timeline in timelines if timeline.source != "predicted"]
     return (predicted[0], played[0]) if predicted and played else None
 
 
@@ -51,11 +51,20 @@ def largest(
     timelines: Mapping[str, tuple[Timeline, ...]], runs: Mapping[str, RunSummary], most: int = MOST
 ) -> tuple[TraceDifference, ...]:
     """Return the largest differences in milliseconds, of all networks together, largest first."""
-    found = [
-        one for network, lines in timelines.items() for one in differences(network, lines, runs)
+    differences_ = [
+        difference
+        for network, lines in timelines.items()
+        for difference in differences(network, lines, runs)
     ]
     return tuple(
-        sorted(found, key=lambda one: (-abs(one.off_ms), one.network, one.subgraph))[:most]
+        sorted(
+            differences_,
+            key=lambda difference: (
+                -abs(difference.off_ms),
+                difference.network,
+                difference.subgraph,
+            ),
+        )[:most]
     )
 
 
@@ -71,10 +80,10 @@ def timing_of(network: str, played: Timeline, runs: Mapping[str, RunSummary]) ->
 
 
 def differences(
-    network: str, found: tuple[Timeline, ...], runs: Mapping[str, RunSummary]
+    network: str, timelines: tuple[Timeline, ...], runs: Mapping[str, RunSummary]
 ) -> list[TraceDifference]:
     """Return the difference of every sub-graph that is in both timelines."""
-    pair = pair_of(found)
+    pair = pair_of(timelines)
     if pair is None:
         return []
     timing = timing_of(network, pair[1], runs)

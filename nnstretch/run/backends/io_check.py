@@ -35,7 +35,8 @@ class TensorInfo:
     def matches(self, port: Port) -> bool:
         """Return whether this is the tensor that the manifest speaks of."""
         sizes = len(self.shape) == len(port.spec.shape) and all(
-            there in (None, here) for there, here in zip(self.shape, port.spec.shape, strict=True)
+            wanted_size in (None, size)
+            for wanted_size, size in zip(self.shape, port.spec.shape, strict=True)
         )
         return (
             sizes and self.dtype == port.spec.dtype and (self.scale is None or self._scaled(port))

@@ -58,16 +58,18 @@ class LiteRTBackend:
                 f"{self._where}, LiteRT cannot load it ({first_line(error)})"
             ) from error
         reads = _order_inputs(reads)
-        check_order(self._where, "reads", subgraph.inputs, [_tensor_info(one) for one in reads])
-        check_order(self._where, "writes", subgraph.outputs, [_tensor_info(one) for one in writes])
+        check_order(self._where, "reads", subgraph.inputs, [_tensor_info(write) for write in reads])
+        check_order(
+            self._where, "writes", subgraph.outputs, [_tensor_info(write) for write in writes]
+        )
         # numpy copies without Python's lock; `set_tensor` and `get_tensor` would hold it, and other
         # branches with it.
         tensor = self._interpreter.tensor
         self._feeds = [
-            (port.name, tensor(one["index"]))
-            for port, one in zip(subgraph.inputs, reads, strict=True)
+            (port.name, tensor(write["index"]))
+            for port, write in zip(subgraph.inputs, reads, strict=True)
         ]
-        self._writes = [tensor(one["index"]) for one in writes]
+        self._writes = [tensor(write["index"]) for write in writes]
 
     def run(self, inputs: Mapping[str, np.ndarray], /) -> Sequence[np.ndarray]:
         """Run the sub-graph; see `Backend`. Raises BrokenFile when LiteRT refuses."""
@@ -139,7 +141,7 @@ def _order_inputs(details: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any
     """Return inputs in order: args_0, args_1, ... where every input is named so, else as the file
     has them.
     """
-    numbers = [NUMBERED.search(one["name"]) for one in details]
+    numbers = [NUMBERED.search(detail["name"]) for detail in details]
     if not all(numbers):
         return list(details)
     order = sorted(range(len(details)), key=lambda i: int(numbers[i][1]))  # type: ignore[index]

@@ -79,16 +79,16 @@ class OnnxRuntime:
         for name, array in reads.items():
             binding.bind_input(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
         # It writes without gaps only: parts of a tensor that is cut along an inner axis are copied.
-        own = [
+        buffers = [
             array if array.flags.c_contiguous else np.empty(array.shape, array.dtype)
             for array in writes
         ]
         takes = [
-            (copy_into(array), held)
-            for array, held in zip(writes, own, strict=True)
-            if held is not array
+            (copy_into(array), buffer)
+            for array, buffer in zip(writes, buffers, strict=True)
+            if buffer is not array
         ]
-        for name, array in zip(self._names, own, strict=True):
+        for name, array in zip(self._names, buffers, strict=True):
             binding.bind_output(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
         # Below the checks of `run_with_iobinding`, which are for graphs on other devices.
         run, bound = (
@@ -97,12 +97,12 @@ class OnnxRuntime:
         )
 
         def call(
-            kept: object = (binding, reads, own),
+            kept: object = (binding, reads, buffers),
         ) -> None:  # the binding has but the addresses of what is kept
             try:
                 run(bound, None)
-                for take, held in takes:
-                    take(held)
+                for take, buffer in takes:
+                    take(buffer)
             except Exception as error:
                 raise BrokenFile(
                     f"{self._where}, ONNX Runtime cannot run it ({first_line(error)})"

@@ -87,10 +87,10 @@ def check_device(core: openvino.Core, device: str) -> None:
 
     `GPU` stands for `GPU.0` where there are several.
     """
-    found = list(core.available_devices)
-    if not any(one == device or one.startswith(f"{device}.") for one in found):
+    devices = list(core.available_devices)
+    if not any(one == device or one.startswith(f"{device}.") for one in devices):
         raise UnknownName(
-            f"unknown device {device!r}, backend openvino, it finds {', '.join(found) or 'none'}"
+            f"unknown device {device!r}, backend openvino, it finds {', '.join(devices) or 'none'}"
         )
 
 

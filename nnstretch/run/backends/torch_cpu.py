@@ -56,9 +56,13 @@ class OnnxModule:
 
     def __call__(self, values: Mapping[str, Tensor]) -> list[Tensor]:
         """Return outputs in the order of the sub-graph's ports, contiguous."""
-        found = self.module(*(values[name] for name in self._reads))
+        outputs = self.module(*(values[name] for name in self._reads))
         by_name = dict(
-            zip(self._writes, found if isinstance(found, (tuple, list)) else (found,), strict=True)
+            zip(
+                self._writes,
+                outputs if isinstance(outputs, (tuple, list)) else (outputs,),
+                strict=True,
+            )
         )
         return [by_name[name].contiguous() for name in self._ports]
 

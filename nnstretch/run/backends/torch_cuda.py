@@ -90,8 +90,8 @@ class CudaGraphRecording:
             device,
         )
         self._steps, self.lock = recorded_steps(subgraphs), Lock()
-        for one in layers.values():
-            one.module.to(device)
+        for layer in layers.values():
+            layer.module.to(device)
         self._inputs = {
             port.name: torch.zeros(
                 port.spec.shape, dtype=getattr(torch, port.spec.dtype), device=device
@@ -134,14 +134,14 @@ class CudaGraphRecording:
         done[START].record(main)
         for step in self._steps:
             stream = self._streams[step.stream]
-            for other in step.waits:
-                stream.wait_event(done[other])
+            for wait in step.waits:
+                stream.wait_event(done[wait])
             with self._cuda.stream(stream):
-                found = self._layers[step.subgraph](values)
+                outputs = self._layers[step.subgraph](values)
             values.update(
                 zip(
                     (port.name for port in self._subgraphs[step.subgraph].outputs),
-                    found,
+                    outputs,
                     strict=True,
                 )
             )
@@ -166,8 +166,8 @@ class CudaGraphRecording:
         import torch
 
         with self.lock, torch.inference_mode(), self._cuda.device(self._device):
-            for name, here in self._inputs.items():
-                here.copy_(torch.from_numpy(inputs[name]))
+            for name, tensor in self._inputs.items():
+                tensor.copy_(torch.from_numpy(inputs[name]))
             self.replay()
             return [output.to("cpu", copy=True).numpy() for output in self._outputs]
 
@@ -212,23 +212,26 @@ class CopyStreams:
                 for name, one in host.items()
             }
 
-    def computed(self, held: Mapping[str, Any]) -> list[Any]:
+    def computed(self, tensors: Mapping[str, Any]) -> list[Any]:
         """Compute on the device what was copied in."""
         with self._recording.lock, self._on(self._main):
-            for name, here in self._inputs.items():
-                here.copy_(held[name])
+            for name, tensor in self._inputs.items():
+                tensor.copy_(tensors[name])
             self._recording.replay()
             return [output.clone() for output in self._outputs]
 
-    def copied_out(self, held: Sequence[Any]) -> list[np.ndarray]:
+    def copied_out(self, tensors: Sequence[Any]) -> list[np.ndarray]:
         """Copy outputs to the host on a stream of their own."""
         import torch
 
         with self._on(self._out):
-            host = [torch.empty(one.shape, dtype=one.dtype, pin_memory=self._pins) for one in held]
-            for one, there in zip(host, held, strict=True):
-                one.copy_(there, non_blocking=True)
-        return [one.numpy() for one in host]
+            host = [
+                torch.empty(array.shape, dtype=array.dtype, pin_memory=self._pins)
+                for array in tensors
+            ]
+            for array, tensor in zip(host, tensors, strict=True):
+                array.copy_(tensor, non_blocking=True)
+        return [array.numpy() for array in host]
 
     @contextmanager
     def _on(self, stream: Any) -> Iterator[None]:
@@ -276,13 +279,13 @@ class TorchCuda:
         """Copy inputs to the device; see `DeviceBackend`."""
         return self._with_cuda_errors(lambda: self._lanes.copied_in(inputs))
 
-    def execute(self, held: Any, /) -> object:
+    def execute(self, tensors: Any, /) -> object:
         """Compute on the device; see `DeviceBackend`."""
-        return self._with_cuda_errors(lambda: self._lanes.computed(held))
+        return self._with_cuda_errors(lambda: self._lanes.computed(tensors))
 
-    def download(self, held: Any, /) -> Sequence[np.ndarray]:
+    def download(self, tensors: Any, /) -> Sequence[np.ndarray]:
         """Copy outputs to the host; see `DeviceBackend`."""
-        outputs = self._with_cuda_errors(lambda: self._lanes.copied_out(held))
+        outputs = self._with_cuda_errors(lambda: self._lanes.copied_out(tensors))
         check_outputs(self._where, self._ports, outputs)
         return outputs
 
@@ -322,15 +325,15 @@ class CudaGraphSession:
                 f"broken bundle {bundle.name}, CUDA cannot record it ({first_line(error)})"
             ) from error
 
-    def run(self, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Run one request: arrays by name in, arrays by name out, in PyTorch's order."""
-        found = self.recording.run(
-            {port.name: to_port(port, given[port.name]) for port in self.manifest.inputs}
+        outputs = self.recording.run(
+            {port.name: to_port(port, inputs[port.name]) for port in self.manifest.inputs}
         )
-        check_outputs("request", self.manifest.outputs, found)
+        check_outputs("request", self.manifest.outputs, outputs)
         return {
             port.name: from_port(port, array)
-            for port, array in zip(self.manifest.outputs, found, strict=True)
+            for port, array in zip(self.manifest.outputs, outputs, strict=True)
         }
 
 

@@ -116,11 +116,16 @@ class ItemBuffer:
         self._flow, self._open, self._stops, self._pace = flow, open_, stops, pace
         self._places: list[InFlightItem | None] = [None] * places
         self._forget: list[tuple[str, ...]] = [() for _ in flow]
-        self.records = [[WorkerRecord(spans=deque(maxlen=traced)) for _ in one] for one in names]
+        self.records = [
+            [WorkerRecord(spans=deque(maxlen=traced)) for _ in replica_names]
+            for replica_names in names
+        ]
         self.names = names
         self.opened: dict[tuple[int, int], SubgraphStage | PythonStage] = {}
         self.changes: dict[tuple[int, int], deque[tuple[int, str, Any]]] = {
-            (s, r): deque() for s, one in enumerate(names) for r in range(len(one))
+            (s, r): deque()
+            for s, replica_names in enumerate(names)
+            for r in range(len(replica_names))
         }
         """By worker: from which item on a sub-graph is computed by something else."""
         self._free_s: dict[str, float] = {}
@@ -202,8 +207,8 @@ class ItemBuffer:
         """
         step = self._flow[number]
         if not step.part:
-            found = self.opened[number, replica] = self._open(step.stage, replica)
-            return found
+            function_ = self.opened[number, replica] = self._open(step.stage, replica)
+            return function_
         return no_copy if self._pace else self._copy(number, replica)
 
     def _copy(self, number: int, replica: int) -> Work:
@@ -234,13 +239,13 @@ class ItemBuffer:
         ):
             return None
         time_s = self._pace.durations_us[stage][replica] * self._pace.dilation / 1e6
-        feeders, held = self._flow[stage].feeders, self.names[stage][replica].split("+")
+        feeders, processors = self._flow[stage].feeders, self.names[stage][replica].split("+")
 
         def book(entry: InFlightItem, began_s: float) -> tuple[float, float]:
             ready_s = max(began_s - MADE_UP_S, *(entry.due_s[feeder] for feeder in feeders), 0.0)
             with self._booking:  # stages on one processor take turns
-                start_s = max(ready_s, *(self._free_s.get(name, 0.0) for name in held))
-                self._free_s |= dict.fromkeys(held, start_s + time_s)
+                start_s = max(ready_s, *(self._free_s.get(name, 0.0) for name in processors))
+                self._free_s |= dict.fromkeys(processors, start_s + time_s)
             entry.due_s[stage] = start_s + time_s
             return start_s, start_s + time_s
 
@@ -272,7 +277,7 @@ class ItemBuffer:
         """Return spans of the last items in the order of their ends, in us since `origin_s` on the
         chip's clock.
         """
-        found = [
+        spans_ = [
             Span(
                 (began - origin_s) * 1e6 / dilation,
                 (ended - origin_s) * 1e6 / dilation,
@@ -283,4 +288,4 @@ class ItemBuffer:
             for r, record in enumerate(self.records[s])
             for began, ended, item in tuple(record.spans)
         ]
-        return sorted(found, key=lambda span: span.end_us)
+        return sorted(spans_, key=lambda span: span.end_us)

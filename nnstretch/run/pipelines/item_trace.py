@@ -45,7 +45,7 @@ def rows_of_stages(
     order = list(dict.fromkeys(stage_of.values()))
     homed = sorted(
         dict.fromkeys((stage_of.get(name, name), processor, name) for name, processor in works),
-        key=lambda one: (order.index(one[0]), one[1]),
+        key=lambda replica: (order.index(replica[0]), replica[1]),
     )
     return {(name, processor): stage_row(stage, processor) for stage, processor, name in homed}
 
@@ -77,7 +77,7 @@ def stage_args(manifest: Manifest) -> dict[str, Any]:
     flow = stage_graph(manifest.pipeline, manifest)
     return {
         "pipeline": [
-            {"stage": step.name, "after": [flow[other].name for other in step.feeders]}
+            {"stage": step.name, "after": [flow[feeder].name for feeder in step.feeders]}
             for step in flow
         ]
     }
@@ -108,20 +108,20 @@ def _ends(
     Where its copies `ran`, they do that, and it has to do with them alone.
     """
     assert manifest.pipeline is not None
-    found = {
+    ends = {
         stage.name: (stage_inputs(stage, manifest), stage_outputs(stage, manifest))
         for stage in manifest.pipeline.stages
     }
-    found |= {
+    ends |= {
         sub.name: (tuple(p.name for p in sub.inputs), tuple(p.name for p in sub.outputs))
         for sub in manifest.subgraphs
     }
     for stage in manifest.pipeline.stages:
         into, out = (step_name(stage.name, part) for part in (IN, OUT))
         if into in ran or out in ran:
-            found |= {
+            ends |= {
                 into: (stage_inputs(stage, manifest), (into,)),
                 out: ((out,), stage_outputs(stage, manifest)),
             }
-            found |= dict.fromkeys((stage.name, *stage.subgraphs), ((into,), (out,)))
-    return found
+            ends |= dict.fromkeys((stage.name, *stage.subgraphs), ((into,), (out,)))
+    return ends

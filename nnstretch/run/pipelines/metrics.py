@@ -118,28 +118,28 @@ class SequentialPipeline:
 
     def stage_s(self, inputs: Any) -> dict[str, float]:
         """Measure what every stage takes here alone, the least of a few."""
-        found: dict[str, list[float]] = {name: [] for name in self._stages}
+        times_s: dict[str, list[float]] = {name: [] for name in self._stages}
         for _ in range(REHEARSALS):
             values = self.from_caller(inputs)
             for name, work in self._stages.items():
                 began_s = perf_counter()
                 work(values)
-                found[name].append(perf_counter() - began_s)
-        return {name: min(times) for name, times in found.items()}
+                times_s[name].append(perf_counter() - began_s)
+        return {name: min(times) for name, times in times_s.items()}
 
     def latency_s(self, inputs: Any, times: int) -> float:
         """Return the median latency of so many runs, s."""
-        found = []
+        times_s = []
         for _ in range(times):
             began_s = perf_counter()
             self.run(inputs)
-            found.append(perf_counter() - began_s)
-        return median(found)
+            times_s.append(perf_counter() - began_s)
+        return median(times_s)
 
     def random_inputs(self, seed: int) -> Values:
         """Draw random inputs. Raises BadInput where an input has no shape that anybody said."""
         ports = {port.name: port for sub in self.manifest.subgraphs for port in sub.inputs}
-        generator, found = np.random.default_rng(seed), Values()
+        generator, values = np.random.default_rng(seed), Values()
         for item in self.pipeline.inputs:
             if item.name not in ports and item.spec is None:
                 raise BadInput(
@@ -147,12 +147,12 @@ class SequentialPipeline:
                     " stage takes anything: give --input"
                 )
             if item.name in ports:
-                found[item.name] = random_for_port(ports[item.name], generator)
+                values[item.name] = random_for_port(ports[item.name], generator)
             elif item.spec is not None:
-                found[item.name] = generator.standard_normal(item.spec.shape).astype(
+                values[item.name] = generator.standard_normal(item.spec.shape).astype(
                     item.spec.dtype
                 )
-        return found
+        return values
 
 
 def predict_stream(
@@ -309,9 +309,9 @@ class PipelineMetrics:
         """Return the mean stage over the slowest; Python stages, which nobody balances, apart."""
         pipeline = self.manifest.pipeline
         assert pipeline is not None
-        own = [self.shares_us[stage.name] for stage in pipeline.stages if not stage.call]
-        slowest_us = max(own, default=0.0)
-        return mean(own) / slowest_us if slowest_us else 1.0
+        shares = [self.shares_us[stage.name] for stage in pipeline.stages if not stage.call]
+        slowest_us = max(shares, default=0.0)
+        return mean(shares) / slowest_us if slowest_us else 1.0
 
     @property
     def efficiency(self) -> float:
@@ -349,7 +349,7 @@ def simulate_pipeline(
     spans = spans_by_step(trace, chain.pipeline, flow)
     lasts = [step.name for step in flow if step.last]
     ended_us = tuple(max(spans[name][item].end_us for name in lasts) for item in range(items))
-    starts_us = [min(own[item].start_us for own in spans.values()) for item in range(items)]
+    starts_us = [min(span[item].start_us for span in spans.values()) for item in range(items)]
     latencies_us = tuple(end - start for end, start in zip(ended_us, starts_us, strict=True))
     service_us = {step.name: slowest_us(spans[step.name], step.replicas) for step in flow}
     return PipelineMetrics(
@@ -360,9 +360,9 @@ def simulate_pipeline(
 def slowest_us(spans: Sequence[Span], replicas: int) -> float:
     """Return the median of an item, of the slowest replica, us: it sets the pace of the turn."""
     return max(
-        median(span.duration_us for span in own)
+        median(span.duration_us for span in replica_spans)
         for replica in range(replicas)
-        if (own := spans[replica::replicas])
+        if (replica_spans := spans[replica::replicas])
     )
 
 
@@ -374,7 +374,10 @@ def measure_pipeline(
     for result in pipeline.stream(repeat(inputs, items)):
         heard(result)
         results.append((result.ended_us / pipeline.dilation, result.latency_us / pipeline.dilation))
-    service_us = {one.stage: one.service_us / pipeline.dilation for one in pipeline.statistics()}
+    service_us = {
+        statistic.stage: statistic.service_us / pipeline.dilation
+        for statistic in pipeline.statistics()
+    }
     ended_us, latencies_us = (tuple(times) for times in zip(*results, strict=True))
     return PipelineMetrics(
         pipeline.manifest,
@@ -423,8 +426,8 @@ def processors_busy_us(statistics: tuple[StageStatistics, ...]) -> dict[str, flo
     """Return per item the time by the processors of a stage together, and by who copies for one,
     us.
     """
-    found: dict[str, float] = {}
-    for one in statistics:
-        name = "+".join(one.processors)
-        found[name] = found.get(name, 0.0) + one.busy_us / max(1, one.items)
-    return found
+    busy_us: dict[str, float] = {}
+    for statistic in statistics:
+        name = "+".join(statistic.processors)
+        busy_us[name] = busy_us.get(name, 0.0) + statistic.busy_us / max(1, statistic.items)
+    return busy_us

@@ -299,8 +299,8 @@ class Pipeline:
 
         Raises UnknownName.
         """
-        found = find_group(self.pipeline, group)
-        return read_weights(found, self._file(found))
+        group_spec = find_group(self.pipeline, group)
+        return read_weights(group_spec, self._file(group_spec))
 
     def set_parameters(self, group: str, values: Mapping[str, np.ndarray]) -> None:
         """Replace some or all weights of a group, for every item that is pushed from now on.
@@ -310,23 +310,25 @@ class Pipeline:
         Raises UnknownName, and BadInput for what does not fit, and for NaN or infinity where there
         was none; then everything is as it was.
         """
-        found = find_group(self.pipeline, group)
+        group_spec = find_group(self.pipeline, group)
         with self._params:
-            data = patch_weights(found, self._file(found), values)
+            data = patch_weights(group_spec, self._file(group_spec), values)
             whose = next(
-                stage.name for stage in self.pipeline.stages if found.subgraph in stage.subgraphs
+                stage.name
+                for stage in self.pipeline.stages
+                if group_spec.subgraph in stage.subgraphs
             )
             number = next(n for n, step in enumerate(self.flow) if step.name == whose)
             parts = [
-                (key, self._loaded(key, found.subgraph, data))
+                (key, self._loaded(key, group_spec.subgraph, data))
                 for key in self._belt.changes
                 if key[0] == number
             ]
             with self._push:
                 self._check_open()
                 for key, part in parts:
-                    self._belt.changes[key].append((self._pushed, found.subgraph, part))
-                self._files[found.subgraph] = data
+                    self._belt.changes[key].append((self._pushed, group_spec.subgraph, part))
+                self._files[group_spec.subgraph] = data
 
     def close(self, drain: bool = True) -> None:
         """Take no more items; finish those on their way, or with `drain` false end them with
@@ -357,12 +359,12 @@ class Pipeline:
         latency_us, ended_us = (
             max(0.0, entry.ended_s - since_s) * 1e6 for since_s in (entry.begun_s, self._origin_s)
         )
-        found = (
+        output = (
             None
             if entry.error is not None
             else self._forms.to_caller(self.pipeline.outputs, entry.values)
         )
-        return ItemResult(item, found, entry.error, latency_us, ended_us)
+        return ItemResult(item, output, entry.error, latency_us, ended_us)
 
     def _wait_for_either(self) -> None:
         """Wait for room or for a result.

@@ -47,7 +47,7 @@ def dead_tensors(manifest: Manifest) -> dict[str, tuple[str, ...]]:
     """
     pipeline = manifest.pipeline
     assert pipeline is not None
-    found: dict[str, list[str]] = {stage.name: [] for stage in pipeline.stages}
+    dead: dict[str, list[str]] = {stage.name: [] for stage in pipeline.stages}
     before = stage_ancestors(manifest)
     readers: dict[str, list[str]] = {
         name: [] for stage in pipeline.stages for name in stage_outputs(stage, manifest)
@@ -62,8 +62,8 @@ def dead_tensors(manifest: Manifest) -> dict[str, tuple[str, ...]]:
             continue
         last = targets[-1] if targets else home[name]
         if all(target == last or target in before[last] for target in targets):
-            found[last].append(name)
-    return {stage: tuple(names) for stage, names in found.items()}
+            dead[last].append(name)
+    return {stage: tuple(names) for stage, names in dead.items()}
 
 
 def shared_tensors(manifest: Manifest) -> frozenset[str]:
@@ -78,11 +78,11 @@ def stage_ancestors(manifest: Manifest) -> dict[str, set[str]]:
     """Return, by stage, every stage that an item has passed when it comes there."""
     pipeline = manifest.pipeline
     assert pipeline is not None
-    found: dict[str, set[str]] = {stage.name: set() for stage in pipeline.stages}
+    ancestors: dict[str, set[str]] = {stage.name: set() for stage in pipeline.stages}
     for edge in edges(pipeline, manifest):
         if edge.source and edge.target:
-            found[edge.target] |= {edge.source} | found[edge.source]
-    return found
+            ancestors[edge.target] |= {edge.source} | ancestors[edge.source]
+    return ancestors
 
 
 class TensorForms:
@@ -107,8 +107,8 @@ class TensorForms:
         """
         what = f"output {item.name} of stage {stage}" if stage else f"input {item.name}"
         if (port := self._ports.get(item.name)) is not None:
-            found = to_port(port, value, what)
-            return found.copy() if np.may_share_memory(found, value) else found
+            array = to_port(port, value, what)
+            return array.copy() if np.may_share_memory(array, value) else array
         if item.spec is None:
             return value
         if not matches_spec(value, item.spec):
@@ -126,11 +126,11 @@ class TensorForms:
         """Return inputs of a Python stage, which may write on what nobody else reads, and on
         nothing else.
         """
-        found = self.outward(name, value)
-        if name in self._shared and found is value and isinstance(value, np.ndarray):
-            found = value.view()
-            found.flags.writeable = False
-        return found
+        view = self.outward(name, value)
+        if name in self._shared and view is value and isinstance(value, np.ndarray):
+            view = value.view()
+            view.flags.writeable = False
+        return view
 
     def from_caller(self, pipeline: PipelineSpec, inputs: Any, model: str) -> Values:
         """Convert what a caller gives: one input as it is, several by name. Raises BadInput."""
@@ -139,21 +139,21 @@ class TensorForms:
         if len(items) == 1 and not (isinstance(inputs, Mapping) and inputs.keys() == names):
             inputs = {items[0].name: inputs}
         if not isinstance(inputs, Mapping) or inputs.keys() != names:
-            given = (
+            described = (
                 ", ".join(map(str, inputs)) or "none"
                 if isinstance(inputs, Mapping)
                 else f"one {type(inputs).__name__}"
             )
             raise BadInput(
-                f"inputs {given}, pipeline of {model}, it expects"
+                f"inputs {described}, pipeline of {model}, it expects"
                 f" {', '.join(item.name for item in items)}"
             )
         return {item.name: self.inward(item, inputs[item.name]) for item in items}
 
     def to_caller(self, outputs: Sequence[str], values: Values) -> Any:
         """Convert what a caller gets: one output as it is, several by name."""
-        found = {name: self.outward(name, values[name]) for name in outputs}
-        return next(iter(found.values())) if len(found) == 1 else found
+        outputs_ = {name: self.outward(name, values[name]) for name in outputs}
+        return next(iter(outputs_.values())) if len(outputs_) == 1 else outputs_
 
 
 def tensors_on_device(stage: str) -> str:
@@ -293,24 +293,28 @@ class PythonStage:
     def __call__(self, values: Values) -> None:
         """Compute the stage on one item's values."""
         stage = self._stage
-        made = self._function(
+        returned = self._function(
             *(self._forms.to_python_stage(item.name, values[item.name]) for item in stage.inputs)
         )
-        found = (
-            (made,)
+        outputs_ = (
+            (returned,)
             if len(stage.outputs) == 1
-            else tuple(made)
-            if isinstance(made, tuple | list)
+            else tuple(returned)
+            if isinstance(returned, tuple | list)
             else ()
         )
-        if len(found) != len(stage.outputs):
-            given = len(found) if isinstance(made, tuple | list) else f"one {type(made).__name__}"
+        if len(outputs_) != len(stage.outputs):
+            described = (
+                len(outputs_)
+                if isinstance(returned, tuple | list)
+                else f"one {type(returned).__name__}"
+            )
             names = ", ".join(item.name for item in stage.outputs)
             raise BadInput(
-                f"stage {stage.name} returned {given}, {stage.call}, it has {len(stage.outputs)}"
-                f" outputs: a tuple of {names}"
+                f"stage {stage.name} returned {described}, {stage.call}, it has"
+                f" {len(stage.outputs)} outputs: a tuple of {names}"
             )
-        for item, value in zip(stage.outputs, found, strict=True):
+        for item, value in zip(stage.outputs, outputs_, strict=True):
             values[item.name] = self._forms.inward(item, value, stage.name)
 
 

@@ -58,12 +58,12 @@ def replica_processors(stage: PipelineStage, bundle: Bundle, part: str = "") -> 
     """
     if stage.call:
         return stage.replica_names or (stage.name,)
-    found = stage.replica_names or (
+    names = stage.replica_names or (
         "+".join(
             dict.fromkeys(sub.processor for sub in subgraphs_of_stage(stage, bundle.manifest))
         ),
     )
-    return tuple(copy_step_name(name) for name in found) if part else found
+    return tuple(copy_step_name(name) for name in names) if part else names
 
 
 def assign_cores(
@@ -78,10 +78,10 @@ def assign_cores(
     """
     for stage in stages:
         if missing := [core for core in stage.cores if allowed is not None and core not in allowed]:
-            there = ", ".join(map(str, sorted(allowed or ())))
+            allowed_text = ", ".join(map(str, sorted(allowed or ())))
             raise BadInput(
                 f"stage {stage.name} is bound to core {missing[0]}, pipeline, this process may use"
-                f" {there}; pass bind=False"
+                f" {allowed_text}; pass bind=False"
             )
     free = deque(sorted((allowed or set()) - {core for stage in stages for core in stage.cores}))
     wanted = sum(
@@ -90,18 +90,18 @@ def assign_cores(
         if not stage.cores and not stage.call
     )
     enough = wanted <= len(free)
-    found: list[list[frozenset[int] | None]] = []
+    cores: list[list[frozenset[int] | None]] = []
     for stage in stages:
         count = max(1, len(stage.replica_names))
         if stage.cores:
-            found.append([frozenset(stage.cores)] * count)
+            cores.append([frozenset(stage.cores)] * count)
         elif stage.call or not enough:
-            found.append([None] * count)
+            cores.append([None] * count)
         else:
-            found.append(
+            cores.append(
                 [frozenset(free.popleft() for _ in range(stage.threads)) for _ in range(count)]
             )
-    return found
+    return cores
 
 
 def statistics_of(
@@ -134,13 +134,13 @@ def make_on_cores(cores: frozenset[int] | None, make: Callable[[], Made]) -> Mad
 
     Raises what `make` raises.
     """
-    found: list[Made] = []
+    results: list[Made] = []
     errors: list[BaseException] = []
 
     def on_its_cores() -> None:
         pin(None if cores is None else set(cores))
         try:
-            found.append(make())
+            results.append(make())
         except BaseException as error:
             errors.append(error)
 
@@ -149,7 +149,7 @@ def make_on_cores(cores: frozenset[int] | None, make: Callable[[], Made]) -> Mad
     thread.join()
     if errors:
         raise errors[0]
-    return found[0]
+    return results[0]
 
 
 def shut_down(relay: PipelineExecutor, belt: ItemBuffer) -> None:

@@ -41,21 +41,21 @@ class Wakeup:
     bell: queue.SimpleQueue[None] = field(default_factory=queue.SimpleQueue)
     asleep: bool = False
 
-    def wait(self, there: Callable[[], bool], timeout_s: float | None = None) -> bool:
+    def wait(self, is_ready: Callable[[], bool], timeout_s: float | None = None) -> bool:
         """Wait until something is there; return False where it was not in time.
 
         Who moves a counter looks at `asleep` after it, and this looks at the counter after `asleep`
         is set: one of them sees the other.
         """
         until_s = None if timeout_s is None else perf_counter() + timeout_s
-        while not there():
+        while not is_ready():
             self.asleep = True
-            if there():
+            if is_ready():
                 break
             try:
                 left_s = None if until_s is None else until_s - perf_counter()
                 if left_s is not None and left_s <= 0:
-                    return there()
+                    return is_ready()
                 self.bell.get(timeout=left_s)
             except queue.Empty:
                 pass
@@ -112,7 +112,9 @@ class PipelineExecutor:
             for s, step in enumerate(flow)
         ]
         for number, step in enumerate(flow):
-            heard = [w for other in (*step.feeders, *step.readers) for w in self.workers[other]]
+            heard = [
+                w for neighbor in (*step.feeders, *step.readers) for w in self.workers[neighbor]
+            ]
             outside = [self.taker, self.giver] if step.last else [self.giver] if step.fed else []
             for worker in self.workers[number]:
                 worker.listeners = (*heard, *outside)

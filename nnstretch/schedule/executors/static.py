@@ -175,7 +175,7 @@ class StaticExecutor:
 
         Raises what the first that failed raised; then nothing more is begun.
         """
-        one = Iteration(
+        iteration = Iteration(
             [calls[name] for name in self._subgraphs],
             [False] * self._count,
             [(0.0, 0.0)] * self._count,
@@ -185,19 +185,19 @@ class StaticExecutor:
         origin_s = perf_counter()
         try:
             for lane in self._start_threads():
-                lane.rounds.put(one)
-            self._run_steps(self._caller, one)
+                lane.rounds.put(iteration)
+            self._run_steps(self._caller, iteration)
             for lane in self._start_threads():
                 if lane.steps:
-                    self._await(self._caller, lane.steps[-1].number, one)
+                    self._await(self._caller, lane.steps[-1].number, iteration)
         except BaseException as error:
-            self._fail(one, error)
+            self._fail(iteration, error)
         finally:
             over_s = perf_counter()
             pin(before)
-        if one.error is not None:
-            raise one.error
-        return RunTimes(tuple(self._lanes.values()), one.times_s, origin_s, over_s)
+        if iteration.error is not None:
+            raise iteration.error
+        return RunTimes(tuple(self._lanes.values()), iteration.times_s, origin_s, over_s)
 
     def close(self) -> None:
         """Let what runs end, and join every thread; harmless when repeated."""
@@ -216,12 +216,12 @@ class StaticExecutor:
         pin(lane.core)
         while True:
             self._wait_for_iteration(lane)
-            if (one := lane.rounds.get()) is None:
+            if (iteration := lane.rounds.get()) is None:
                 return
             try:
-                self._run_steps(lane, one)
+                self._run_steps(lane, iteration)
             except BaseException as error:
-                self._fail(one, error)
+                self._fail(iteration, error)
 
     def _wait_for_iteration(self, lane: ProcessorThread) -> None:
         """Stay awake until there is something to do, while that is worth it."""
@@ -229,16 +229,16 @@ class StaticExecutor:
         while empty() and perf_counter() < until_s:
             crc32(idle)
 
-    def _run_steps(self, lane: ProcessorThread, one: Iteration) -> None:
+    def _run_steps(self, lane: ProcessorThread, iteration: Iteration) -> None:
         """Run a processor's steps; after a long call nothing of this is in the core's caches, and
         Python's lock is held meanwhile, so it calls nothing of ours.
         """
-        calls, ended, times_s = one.calls, one.ended, one.times_s
+        calls, ended, times_s = iteration.calls, iteration.ended, iteration.times_s
         for step in lane.steps:
             for need in step.needs:
                 if not ended[need]:
-                    self._await(lane, need, one)
-            if one.error is not None:
+                    self._await(lane, need, iteration)
+            if iteration.error is not None:
                 return
             call = calls[step.number]
             start_s = perf_counter()
@@ -249,23 +249,23 @@ class StaticExecutor:
                 if reader.asleep:
                     reader.wakeup.put(None)
 
-    def _await(self, lane: ProcessorThread, need: int, one: Iteration) -> None:
+    def _await(self, lane: ProcessorThread, need: int, iteration: Iteration) -> None:
         """Wait until a task has ended, or the run has failed: awake for a while, then asleep.
 
         What is done between two checksums is done with Python's lock, in the way of who ends the
         task: few words, no calls of ours.
         """
-        until_s, ended, idle = perf_counter() + self._awake_s, one.ended, self._idle
-        while not ended[need] and one.error is None and perf_counter() < until_s:
+        until_s, ended, idle = perf_counter() + self._awake_s, iteration.ended, self._idle
+        while not ended[need] and iteration.error is None and perf_counter() < until_s:
             crc32(idle)
-        while not one.ended[need] and one.error is None:
+        while not iteration.ended[need] and iteration.error is None:
             lane.asleep = True
-            if not one.ended[need] and one.error is None:
+            if not iteration.ended[need] and iteration.error is None:
                 lane.wakeup.get()
             lane.asleep = False
 
-    def _fail(self, one: Iteration, error: BaseException) -> None:
-        one.error = one.error or error
+    def _fail(self, iteration: Iteration, error: BaseException) -> None:
+        iteration.error = iteration.error or error
         for lane in (*self._lanes.values(), self._caller):
             lane.wakeup.put(None)
 

@@ -150,8 +150,12 @@ class ThreadExecutor:
     def free(self) -> tuple[Processor, ...]:
         """Return processors whose queue has room."""
         in_flight = self._in_flight
-        found = tuple([p for p in self._processors if in_flight[p.name] < p.queue_depth])
-        return tuple(p for p in found if p.name not in gone) if (gone := self.failed()) else found
+        free_processors = tuple([p for p in self._processors if in_flight[p.name] < p.queue_depth])
+        return (
+            tuple(p for p in free_processors if p.name not in gone)
+            if (gone := self.failed())
+            else free_processors
+        )
 
     def failed(self) -> frozenset[str]:
         """Return the names of processors that have failed."""
@@ -237,9 +241,9 @@ class ThreadExecutor:
             self._done.empty()
             and mine is not None
             and not mine.empty()
-            and (given := mine.get()) is not None
+            and (order := mine.get()) is not None
         ):
-            return self._span_or_failure(*given, self._caller or "")
+            return self._span_or_failure(*order, self._caller or "")
         ended = self._handle_message()
         if isinstance(ended, BaseException):
             raise ended
@@ -292,9 +296,9 @@ class ThreadExecutor:
         pin(core)
         self._at_work.release()
         inbox = self._inbox[processor]
-        while (given := inbox.get()) is not None and not self._stopping:
+        while (order := inbox.get()) is not None and not self._stopping:
             try:
-                self._done.put(self._span_or_failure(*given, processor))
+                self._done.put(self._span_or_failure(*order, processor))
             except BaseException as error:
                 self._done.put(error)
                 return

@@ -103,16 +103,16 @@ def layout_rules(pricer: CostModel, processors: Sequence[str]) -> tuple[FusionRu
     return tuple(dict.fromkeys(pricer.soc.rules(p) for p in processors))
 
 
-def add_costs(one: CostArrays, two: CostArrays) -> CostArrays:
+def add_costs(first: CostArrays, two: CostArrays) -> CostArrays:
     """Return the sum of two costs."""
-    us = {p: one.latency_us[p] + two.latency_us[p] for p in one.latency_us}
-    return CostArrays(us, one.macs + two.macs, one.params + two.params)
+    us = {p: first.latency_us[p] + two.latency_us[p] for p in first.latency_us}
+    return CostArrays(us, first.macs + two.macs, first.params + two.params)
 
 
-def select_costs(where: Array, one: CostArrays, two: CostArrays) -> CostArrays:
+def select_costs(where: Array, first: CostArrays, two: CostArrays) -> CostArrays:
     """Return the first cost where the mask holds, else the second."""
-    us = {p: np.where(where, one.latency_us[p], two.latency_us[p]) for p in one.latency_us}
-    return CostArrays(us, one.macs, one.params)
+    us = {p: np.where(where, first.latency_us[p], two.latency_us[p]) for p in first.latency_us}
+    return CostArrays(us, first.macs, first.params)
 
 
 @dataclass
@@ -141,7 +141,7 @@ class AdapterCosts:
         `always` one.
         """
         width_in, width_out = np.broadcast_arrays(width_in, width_out)
-        there = np.full(width_in.shape, True) if always else width_in != width_out
+        needed = np.full(width_in.shape, True) if always else width_in != width_out
         rules = layout_rules(self.pricer, self.processors)
         result = CostArrays(
             {p: np.zeros(width_in.shape) for p in self.processors},
@@ -153,16 +153,16 @@ class AdapterCosts:
             if any(r.blocked for r in rules)
             else np.zeros_like(width_in)
         )
-        for one in np.unique(classes[there]).tolist():
-            rows = (classes == one) & there
+        for index in np.unique(classes[needed]).tolist():
+            rows = (classes == index) & needed
             key = (int(width_in[rows][0]) % 16, int(width_out[rows][0]) % 16)
             form = self.form(key, rules, ends)
             steps = form.steps([width_in[rows], width_out[rows]])
             for p in self.processors:
-                found = form.kernels[rules.index(self.pricer.soc.rules(p))]
+                kernels = form.kernels[rules.index(self.pricer.soc.rules(p))]
                 result.latency_us[p][rows] = sum(
                     self.pricer.estimate_grid(k, {n: q.at(steps) for n, q in c.items()}, p)
-                    for k, c in found
+                    for k, c in kernels
                 )
             result.macs[rows], result.params[rows] = form.macs.at(steps), form.params.at(steps)
         return result

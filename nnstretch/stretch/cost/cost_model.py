@@ -62,20 +62,20 @@ class CostModel:
         self.fallback_kind[key] = known.kind
         return predictor.estimate(known)
 
-    def estimate_total(self, found: Sequence[Kernel], processor: str) -> Estimate:
+    def estimate_total(self, kernels: Sequence[Kernel], processor: str) -> Estimate:
         """Sum over kernels; errors of one predictor do not cancel, so they add up, too."""
-        self.prefetch(found, processor)
-        estimates = [self.estimate_kernel(kernel, processor) for kernel in found]
+        self.prefetch(kernels, processor)
+        estimates = [self.estimate_kernel(kernel, processor) for kernel in kernels]
         return Estimate(sum(e.latency_us for e in estimates), sum(e.error_us for e in estimates))
 
-    def prefetch(self, found: Iterable[Kernel], processor: str) -> None:
+    def prefetch(self, kernels: Iterable[Kernel], processor: str) -> None:
         """Estimate what is new all at once, where the predictor can.
 
         What it refuses is left to `kernel`.
         """
         many = getattr(self.soc.predictors.get(processor), "estimate_many", None)
         fresh = (
-            {key: k for k in found if (key := (processor, *k.key)) not in self.estimates}
+            {key: k for k in kernels if (key := (processor, *k.key)) not in self.estimates}
             if many
             else {}
         )
@@ -127,10 +127,10 @@ class CostModel:
         changes: list[dict[str, Any]] = [
             dict(zip(counts, map(int, row), strict=True)) for row in different
         ]
-        found = [replace(kernel, **change) for change in changes]
-        return np.array([self.estimate_kernel(one, processor).latency_us for one in found])[
-            at.ravel()
-        ].reshape(arrays[0].shape)
+        variants = [replace(kernel, **change) for change in changes]
+        return np.array(
+            [self.estimate_kernel(variant, processor).latency_us for variant in variants]
+        )[at.ravel()].reshape(arrays[0].shape)
 
     def estimate_graph(self, graph: Graph, processor: str) -> Estimate:
         """Estimate a graph on a processor, us."""

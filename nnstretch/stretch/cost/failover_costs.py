@@ -77,12 +77,12 @@ def merge_alternatives(lowered: LoweredSegment, pricer: CostModel) -> Alternativ
         processor = soc.processor(name)
         if processor.kind == "cpu":
             return Estimate(soc.merge.cost_us(size_bytes), 0.0)
-        found = pricer.estimate_total([concat_kernel(lowered, elements)], name)
+        concat_us = pricer.estimate_total([concat_kernel(lowered, elements)], name)
         return Estimate(
             processor.copy_in.cost_us(size_bytes)
-            + found.latency_us
+            + concat_us.latency_us
             + processor.copy_out.cost_us(size_bytes),
-            found.error_us,
+            concat_us.error_us,
         )
 
     return known_estimates(on, soc.predictors)
@@ -123,10 +123,10 @@ def known_estimates(on: Callable[[str], Estimate], names: Iterable[str]) -> Alte
 
     An operator nobody measured there leaves it out.
     """
-    found: dict[str, Estimate] = {}
+    estimates: dict[str, Estimate] = {}
     for name in names:
         try:
-            found[name] = on(name)
+            estimates[name] = on(name)
         except UnsupportedOp:
             continue
-    return found
+    return estimates

@@ -121,11 +121,11 @@ def bracket_ratio(
                 guess.ratio * sqrt(macs / max(1, guess.macs)) * (1 + step if up else 1 - step),
             ),
         )
-        other = ScaledNetwork(ratio, built(ratio))
-        low, high = (guess, other) if up else (other, guess)
-        if low.macs <= macs <= high.macs or other.ratio in (WIDEST, NARROWEST):
+        neighbor = ScaledNetwork(ratio, built(ratio))
+        low, high = (guess, neighbor) if up else (neighbor, guess)
+        if low.macs <= macs <= high.macs or neighbor.ratio in (WIDEST, NARROWEST):
             return low, high
-        guess, step = other, 1.5 * step
+        guess, step = neighbor, 1.5 * step
 
 
 def interpolate(
@@ -133,8 +133,8 @@ def interpolate(
 ) -> IsoMacBaseline:
     """Return the baseline between the two networks whose MACs enclose the wanted ones."""
     times = [
-        estimate_plan(on_processor(one.network, processor), soc, pricer).latency_us
-        for one in (low, high)
+        estimate_plan(on_processor(network.network, processor), soc, pricer).latency_us
+        for network in (low, high)
     ]
     share = (macs - low.macs) / (high.macs - low.macs) if high.macs != low.macs else 0.0
     nearer = low if share < 0.5 else high

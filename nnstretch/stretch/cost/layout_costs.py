@@ -47,14 +47,14 @@ class LayoutCosts:
         """Return whether the tensor at a cut is in blocks of channels inside a branch, as it is in
         the original: for each set of rules.
         """
-        return tuple(found.get(self.cuts[k].value) == BLOCKED for found in self.layouts)
+        return tuple(layout.get(self.cuts[k].value) == BLOCKED for layout in self.layouts)
 
     def conversion_us(self, j: int, widths: Array) -> dict[str, Array]:
         """Return what it takes to hand an output of these widths over as a plain tensor, on each
         processor.
         """
         if j not in self.left:
-            found = {p: np.zeros(len(widths)) for p in self.processors}
+            times_us = {p: np.zeros(len(widths)) for p in self.processors}
             for r, blocked in zip(self.rules, self.blocked(j), strict=True):
                 for p in self.processors:
                     if blocked and self.pricer.soc.rules(p) == r:
@@ -64,8 +64,8 @@ class LayoutCosts:
                             for w in widths.tolist()
                         ]
                         self.pricer.prefetch(copies, p)
-                        found[p] = np.array(
+                        times_us[p] = np.array(
                             [self.pricer.estimate_kernel(copy, p).latency_us for copy in copies]
                         )
-            self.left[j] = found
+            self.left[j] = times_us
         return self.left[j]

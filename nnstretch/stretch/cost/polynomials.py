@@ -50,12 +50,12 @@ class Quadratic:
 
     def at(self, steps: Sequence[Array]) -> Array | float:
         """Evaluate the polynomial at steps from its origin."""
-        found: Array | float = self.base
+        value: Array | float = self.base
         for i, slope in self.slopes.items():
-            found = found + slope * steps[i]
+            value = value + slope * steps[i]
         for (i, j), bend in self.curvatures.items():
-            found = found + bend * (steps[i] * steps[j])
-        return found
+            value = value + bend * (steps[i] * steps[j])
+        return value
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,8 @@ def fit_polynomials(
     except BadPlan:
         return None
     base = graphs[()][1]
-    every = [found for _, found in graphs.values()] + [found for _, (_, found) in checks]
-    if any(not same_structure(base, other) for other in every):
+    every = [sample for _, sample in graphs.values()] + [sample for _, (_, sample) in checks]
+    if any(not same_structure(base, second) for second in every):
         return None
     form = KernelPolynomials(
         origin,
@@ -127,16 +127,16 @@ def fit_polynomials(
                         for name in COUNTS
                     },
                 )
-                for n, kernel in enumerate(found)
+                for n, kernel in enumerate(sample)
             )
-            for r, found in enumerate(base)
+            for r, sample in enumerate(base)
         ),
         interpolate_quadratic({pair: graph.macs for pair, (graph, _) in graphs.items()}, strides),
         interpolate_quadratic({pair: graph.params for pair, (graph, _) in graphs.items()}, strides),
     )
     return (
         form
-        if all(predicts_counts(form, point, graph, found) for point, (graph, found) in checks)
+        if all(predicts_counts(form, point, graph, sample) for point, (graph, sample) in checks)
         else None
     )
 
@@ -151,12 +151,12 @@ def offset_point(
     )
 
 
-def same_structure(one: Sequence[Sequence[Kernel]], two: Sequence[Sequence[Kernel]]) -> bool:
+def same_structure(first: Sequence[Sequence[Kernel]], two: Sequence[Sequence[Kernel]]) -> bool:
     """Return whether two lists of kernels differ in nothing but counts."""
     return all(
         len(a) == len(b)
         and all(getattr(x, f) == getattr(y, f) for x, y in zip(a, b, strict=True) for f in FIXED)
-        for a, b in zip(one, two, strict=True)
+        for a, b in zip(first, two, strict=True)
     )
 
 

@@ -67,17 +67,17 @@ class UnitCostModel:
         columns = None if into is None else self.inside.group_widths(into, width_out)
         if into is None or columns is None:
             return self.lower_each(width_in, width_out, ends)
-        found = self.evaluate_all(columns, into, width_out, ends)
+        cost = self.evaluate_all(columns, into, width_out, ends)
         if into is width_in:
-            return found
+            return cost
         if self.keeps_widths:
-            return self.adapt_and_lower(found, width_in, into, width_out, ends)
+            return self.adapt_and_lower(cost, width_in, into, width_out, ends)
         if self.blocks:  # behind an adapter, maps are in blocks already
             behind = self.evaluate_all(
                 columns, into, width_out, replace(ends, blocked=(True,) * len(self.rules))
             )
-            found = select_costs(into != width_in, behind, found)
-        return add_costs(found, self.adapter.costs(width_in, into, ends=replace(ends, leave=True)))
+            cost = select_costs(into != width_in, behind, cost)
+        return add_costs(cost, self.adapter.costs(width_in, into, ends=replace(ends, leave=True)))
 
     @property
     def blocks(self) -> bool:
@@ -122,8 +122,8 @@ class UnitCostModel:
             np.broadcast_to(plain.params, shape).copy(),
         )
         classes = np.where(blocked, outside % 16 * 16 + out % 16, 0)[rows]
-        for one in np.unique(classes).tolist():
-            part = rows[classes == one]
+        for index in np.unique(classes).tolist():
+            part = rows[classes == index]
             first = (
                 (int(outside[part[0]]) % 16 + 64, int(out[part[0]]) % 16 + 1024)
                 if blocked
@@ -137,14 +137,17 @@ class UnitCostModel:
                     (16, 16),
                 )
             form = self.forms[key]
-            found = (
+            part_cost = (
                 self.lower_each(outside[part], out[part], ends)
                 if form is None
                 else self.estimate_rows(form, [outside[part], out[part]], part.shape)
             )
             for p in self.processors:
-                result.latency_us[p].ravel()[part] = found.latency_us[p]
-            result.macs.ravel()[part], result.params.ravel()[part] = found.macs, found.params
+                result.latency_us[p].ravel()[part] = part_cost.latency_us[p]
+            result.macs.ravel()[part], result.params.ravel()[part] = (
+                part_cost.macs,
+                part_cost.params,
+            )
         return result
 
     def lower_with_adapters(
@@ -204,11 +207,14 @@ class UnitCostModel:
         flat = {root: np.broadcast_to(c, shape).ravel() for root, c in columns.items()}
         for rows, same in ways:
             part = {root: c[rows] for root, c in flat.items()}
-            found = self.evaluate_rows(part, flat_in[rows], flat_out[rows], same, ends)
-            found = found or self.lower_each(flat_in[rows], flat_out[rows], ends)
+            part_cost = self.evaluate_rows(part, flat_in[rows], flat_out[rows], same, ends)
+            part_cost = part_cost or self.lower_each(flat_in[rows], flat_out[rows], ends)
             for p in self.processors:
-                result.latency_us[p].ravel()[rows] = found.latency_us[p]
-            result.macs.ravel()[rows], result.params.ravel()[rows] = found.macs, found.params
+                result.latency_us[p].ravel()[rows] = part_cost.latency_us[p]
+            result.macs.ravel()[rows], result.params.ravel()[rows] = (
+                part_cost.macs,
+                part_cost.params,
+            )
         return result
 
     def row_classes(
@@ -266,7 +272,7 @@ class UnitCostModel:
             total: Array | float = 0.0
             for template, counts in form.kernels[self.rules.index(self.pricer.soc.rules(p))]:
                 total = total + self.pricer.estimate_grid(
-                    template, {name: found.at(steps) for name, found in counts.items()}, p
+                    template, {name: column.at(steps) for name, column in counts.items()}, p
                 )
             latency[p] = np.broadcast_to(total, shape)
         macs, params = np.rint(form.macs.at(steps)), np.rint(form.params.at(steps))
@@ -376,11 +382,11 @@ class UnitCostModel:
 
     def estimate_pair(self, graph: Graph, ends: BoundaryLayouts) -> dict[str, float]:
         """Estimate one lowered unit on every processor, us."""
-        found = ends.kernels(graph, self.rules)
+        kernels_by_rules = ends.kernels(graph, self.rules)
         return {
             p: (
                 self.pricer.estimate_total(
-                    found[self.rules.index(self.pricer.soc.rules(p))], p
+                    kernels_by_rules[self.rules.index(self.pricer.soc.rules(p))], p
                 ).latency_us
             )
             for p in self.processors
@@ -402,8 +408,8 @@ def untie_entry_width(form: KernelPolynomials, entry: int, origin: int) -> Kerne
         )
 
     rows = tuple(
-        tuple((k, {n: renumbered(q) for n, q in counts.items()}) for k, counts in found)
-        for found in form.kernels
+        tuple((k, {n: renumbered(q) for n, q in counts.items()}) for k, counts in kernel)
+        for kernel in form.kernels
     )
     where = (*form.origin[:entry], origin, *form.origin[entry:])
     return replace(

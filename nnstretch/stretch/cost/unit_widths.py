@@ -25,16 +25,18 @@ class UnitWidths:
     piece: Section
 
     def __post_init__(self) -> None:
-        found, piece = self.piece.channels, self.piece
-        self.entry = tuple(sorted(found.roots(piece.input_dimension) - found.pinned.keys()))
+        channels, piece = self.piece.channels, self.piece
+        self.entry = tuple(sorted(channels.roots(piece.input_dimension) - channels.pinned.keys()))
         free = output_dimension_of(
-            piece.output_dimension, found, dict.fromkeys((*found.pinned, *self.entry), Fraction(1))
+            piece.output_dimension,
+            channels,
+            dict.fromkeys((*channels.pinned, *self.entry), Fraction(1)),
         ).free
         self.ends = dict(free)
         inner = {
             interior.root: interior.width
             for interior in piece.interiors
-            if interior.root not in found.pinned
+            if interior.root not in channels.pinned
         }
         self.widths = (
             dict.fromkeys(self.entry, piece.width_in)
@@ -49,29 +51,29 @@ class UnitWidths:
 
         None where only one pair at a time tells.
         """
-        found, piece = self.piece.channels, self.piece
+        channels, piece = self.piece.channels, self.piece
         if not self.regular:
             return None
         if not self.entry:
             return np.full(1, piece.width_in)
         if self.entry_in_end and not self.ends:
-            inside, rest = np.divmod(width_out * piece.width_in, piece.width_out)
-            return None if rest.any() else inside
+            inside, remainder = np.divmod(width_out * piece.width_in, piece.width_out)
+            return None if remainder.any() else inside
         return (
             width_in
-            if found.granularity[self.entry[0]] == piece.width_in and not self.entry_in_end
+            if channels.granularity[self.entry[0]] == piece.width_in and not self.entry_in_end
             else None
         )
 
     @property
     def regular(self) -> bool:
         """Return whether the widths of the unit's groups follow from its entry and end alone."""
-        found = self.piece.channels
-        whole = all(self.widths[r] % found.granularity[r] == 0 for r in self.roots)
+        channels = self.piece.channels
+        whole = all(self.widths[r] % channels.granularity[r] == 0 for r in self.roots)
         return (
             len(self.entry) <= 1
             and whole
-            and len(found.junctions) <= 1
+            and len(channels.junctions) <= 1
             and (len(self.ends) <= 1 or not self.entry_in_end)
         )
 
@@ -95,26 +97,28 @@ class UnitWidths:
 
     def end_columns(self, width_in: Array, width_out: Array) -> dict[int, Array]:
         """Return the widths of the groups at the unit's end, by group."""
-        found, piece = self.piece.channels, self.piece
+        channels, piece = self.piece.channels, self.piece
         if len(self.ends) == 1:
             ((root, size),) = self.ends.items()
             read = sum(
                 part.size
                 for part in piece.output_dimension
-                if part.group is not None and found.root[part.group] in self.entry
+                if part.group is not None and channels.root[part.group] in self.entry
             )
-            left = (
+            remaining = (
                 width_out
                 - (piece.width_out - size - read)
                 - (width_in * read // piece.width_in if read else 0)
             )
-            return {root: left}
+            return {root: remaining}
         settled = piece.width_out - sum(self.ends.values())
         rows: dict[int, dict[int, Fraction]] = {}
         for width in np.unique(width_out).tolist():
-            left = Fraction(width - settled)
+            remaining = Fraction(width - settled)
             rows[width] = (
-                allocate_channels(self.ends, found, left, left / sum(self.ends.values()))
+                allocate_channels(
+                    self.ends, channels, remaining, remaining / sum(self.ends.values())
+                )
                 if self.ends
                 else {}
             )
@@ -142,8 +146,10 @@ class UnitWidths:
         unit = np.where(
             width * num >= 2 * CHANNEL_MULTIPLE * den, lcm(step, CHANNEL_MULTIPLE), step
         )
-        count, rest = np.divmod(width * num, den * unit)
-        count = count + ((2 * rest > den * unit) | ((2 * rest == den * unit) & (count % 2 == 1)))
+        count, remainder = np.divmod(width * num, den * unit)
+        count = count + (
+            (2 * remainder > den * unit) | ((2 * remainder == den * unit) & (count % 2 == 1))
+        )
         return np.where((num * quanta) % den == 0, width * num // den, np.maximum(count, 1) * unit)
 
     def shortcut_is_identity(self, columns: Mapping[int, Array]) -> Array | None:

@@ -13,7 +13,7 @@ CHANNEL_MULTIPLE = 8
 
 
 def allocate_channels(
-    free: Mapping[int, int], channels: ChannelGroups, left: Fraction, ratio: Fraction
+    free: Mapping[int, int], channels: ChannelGroups, channels_left: Fraction, ratio: Fraction
 ) -> dict[int, Fraction]:
     """Return scales of the groups whose channels sum to `left`.
 
@@ -26,26 +26,26 @@ def allocate_channels(
     if (
         len(free) > 1
         and all(size % CHANNEL_MULTIPLE == 0 for size in free.values())
-        and left % CHANNEL_MULTIPLE == 0
+        and channels_left % CHANNEL_MULTIPLE == 0
     ):
         coarse = {root: lcm(step, CHANNEL_MULTIPLE) for root, step in exact.items()}
     for step in (coarse, exact):
-        count = largest_remainder(free, step, left, ratio)
-        if sum(count[root] * step[root] for root in free) == left:
+        count = largest_remainder(free, step, channels_left, ratio)
+        if sum(count[root] * step[root] for root in free) == channels_left:
             return {root: Fraction(count[root] * step[root], free[root]) for root in free}
-    count = counts_with_sum(free, exact, nearest_sum(list(exact.values()), left), ratio)
+    count = counts_with_sum(free, exact, nearest_sum(list(exact.values()), channels_left), ratio)
     return {root: Fraction(count[root] * exact[root], free[root]) for root in free}
 
 
 def largest_remainder(
-    free: Mapping[int, int], step: Mapping[int, int], left: Fraction, ratio: Fraction
+    free: Mapping[int, int], step: Mapping[int, int], channels_left: Fraction, ratio: Fraction
 ) -> dict[int, int]:
     """Return whole steps of each group, the neediest first while something remains.
 
     Their sum may fall short.
     """
     count = {root: max(1, int(free[root] * ratio / step[root])) for root in free}
-    spare = left - sum(count[root] * step[root] for root in free)
+    spare = channels_left - sum(count[root] * step[root] for root in free)
     while fitting := [root for root in free if step[root] <= spare]:
         neediest = max(fitting, key=lambda root: free[root] * ratio - count[root] * step[root])
         count[neediest] += 1
@@ -83,15 +83,19 @@ def counts_with_sum(
     allow.
     """
     roots = sorted(free, key=lambda root: -step[root])
-    rest = total
+    remaining = total
     count: dict[int, int] = {}
     for i, root in enumerate(roots):
         behind = (
-            reachable_sums([step[r] for r in roots[i + 1 :]], rest) if i + 1 < len(roots) else 1
+            reachable_sums([step[r] for r in roots[i + 1 :]], remaining)
+            if i + 1 < len(roots)
+            else 1
         )
         possible = [
-            n for n in range(1, rest // step[root] + 1) if behind >> (rest - n * step[root]) & 1
+            n
+            for n in range(1, remaining // step[root] + 1)
+            if behind >> (remaining - n * step[root]) & 1
         ]
         count[root] = min(possible, key=lambda n: abs(n * step[root] - free[root] * ratio))
-        rest -= count[root] * step[root]
+        remaining -= count[root] * step[root]
     return count

@@ -16,7 +16,7 @@ def local_stages(all_stages: Sequence[BlockStage], start: Cut, end: Cut) -> tupl
 
     Where it begins inside a stage, the first repeat it holds stays.
     """
-    found: list[BlockStage] = []
+    stages: list[BlockStage] = []
     for stage in all_stages:
         inside = tuple(
             r
@@ -24,10 +24,10 @@ def local_stages(all_stages: Sequence[BlockStage], start: Cut, end: Cut) -> tupl
             if start.position <= r.start.position and r.end.position <= end.position
         )
         if start.position < stage.first_end.position <= end.position:
-            found.append(BlockStage(stage.first_end, inside))
+            stages.append(BlockStage(stage.first_end, inside))
         elif inside:
-            found.append(BlockStage(inside[0].end, inside[1:]))
-    return tuple(found)
+            stages.append(BlockStage(inside[0].end, inside[1:]))
+    return tuple(stages)
 
 
 def plan_depth(all_stages: Sequence[BlockStage], start: Cut, end: Cut) -> int:

@@ -138,36 +138,40 @@ class NetworkAnalysis:
 
     def analyze_section(self, graph: Graph, start: Cut, end: Cut) -> Section:
         """Analyze the channels of a section."""
-        found = analyze_channels(graph)
-        axis_in = self.whole_network.axis(start.value) if start.name != INPUT else found.input_dim
+        channels = analyze_channels(graph)
+        axis_in = (
+            self.whole_network.axis(start.value) if start.name != INPUT else channels.input_dim
+        )
         axis_out = self.whole_network.axis(end.value)
-        outer = found.roots(found.shapes[graph.inputs[0].name][0][axis_in]) | found.roots(
-            found.shapes[graph.outputs[0]][0][axis_out]
+        outer = channels.roots(channels.shapes[graph.inputs[0].name][0][axis_in]) | channels.roots(
+            channels.shapes[graph.outputs[0]][0][axis_out]
         )
         return Section(
             graph,
-            found,
+            channels,
             axis_in,
             axis_out,
-            inner_groups(graph, found, outer),
-            self.inner_cuts(graph, found, start, end),
+            inner_groups(graph, channels, outer),
+            self.inner_cuts(graph, channels, start, end),
         )
 
     def inner_cuts(
-        self, graph: Graph, found: ChannelGroups, start: Cut, end: Cut
+        self, graph: Graph, channels: ChannelGroups, start: Cut, end: Cut
     ) -> tuple[InnerCut, ...]:
         """Return ends of blocks inside a section that are still there at its depth.
 
         Where one cannot scale, the width there is not asked for.
         """
         position = {node.name: i for i, node in enumerate(graph.nodes)}
-        last = found.roots(found.shapes[graph.outputs[0]][0][self.whole_network.axis(end.value)])
+        last = channels.roots(
+            channels.shapes[graph.outputs[0]][0][self.whole_network.axis(end.value)]
+        )
         points = []
         for cut in self.block_ends:
             if not start.position < cut.position < end.position or cut.value not in position:
                 continue
-            dim = found.shapes[cut.value][0][self.whole_network.axis(cut.value)]
-            free = found.roots(dim) - found.pinned.keys()
+            dim = channels.shapes[cut.value][0][self.whole_network.axis(cut.value)]
+            free = channels.roots(dim) - channels.pinned.keys()
             if free and not (free <= last):
                 points.append(InnerCut(position[cut.value], dim, self.feasible_widths(cut)))
         return tuple(points)

@@ -29,24 +29,24 @@ def meeting_points(
     inside = first_blocks(graph, stages) + [
         (r.start.position, r.end.position) for stage in stages for r in stage.repeats
     ]
-    found = [
+    candidates = [
         c
         for c in cuts[:-1]
         if c.position in ends or not any(low < c.position < high for low, high in inside)
     ]
     specs = graph.specs()
-    found = [c for c in found if not before_window(graph, c)]
-    found = [c for c in found if has_pixels(specs[c.value].shape, whole.axis(c.value))]
-    dims = [whole.shapes[c.value][0][whole.axis(c.value)] for c in found]
+    candidates = [c for c in candidates if not before_window(graph, c)]
+    candidates = [c for c in candidates if has_pixels(specs[c.value].shape, whole.axis(c.value))]
+    dims = [whole.shapes[c.value][0][whole.axis(c.value)] for c in candidates]
     free = [whole.roots(dim) - whole.pinned.keys() for dim in dims]
     full = [sum(part.size for part in dim) for dim in dims]
     inner = {
         k
-        for k in range(len(found))
-        for j in range(k + 1, len(found))
+        for k in range(len(candidates))
+        for j in range(k + 1, len(candidates))
         if free[k] & free[j] and (free[k] != free[j] or full[k] != full[j])
     }
-    return (*(c for k, c in enumerate(found) if k not in inner), cuts[-1])
+    return (*(c for k, c in enumerate(candidates) if k not in inner), cuts[-1])
 
 
 def first_blocks(graph: Graph, stages: Sequence[BlockStage]) -> list[tuple[int, int]]:

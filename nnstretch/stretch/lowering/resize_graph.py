@@ -184,7 +184,7 @@ def resize_graph(
 def grouped_weights(graph: Graph, group_width: int) -> dict[str, int]:
     """Return weights of grouped, not depthwise, convolutions, which take another group width."""
     specs = graph.specs()
-    found: dict[str, int] = {}
+    widths: dict[str, int] = {}
     for node in graph.nodes:
         grouped = node.kind in CONVOLUTIONS and len(node.args) > 6 and node.args[6] != 1
         if (
@@ -192,5 +192,5 @@ def grouped_weights(graph: Graph, group_width: int) -> dict[str, int]:
             and isinstance(weight := node.args[1], ValueRef)
             and specs[weight.name].shape[1] > 1
         ):
-            found[weight.name] = group_width
-    return found
+            widths[weight.name] = group_width
+    return widths

@@ -106,23 +106,23 @@ def resize_section(
     """Return the piece at a width, behind an adapter where its input cannot simply be read at
     `width_in`.
     """
-    found = piece.channels
+    channels = piece.channels
     into, scales = entry_scales(piece, width_in, width)
     goals: list[WidthTarget] = []
     for point in piece.waypoints:
-        here = point.width(Fraction(width, piece.width_out))
-        solve_end(point.dim, found, scales, here, where)
-        goals.append(WidthTarget(point.position, here, point.reach.full))
-    solve_end(piece.output_dimension, found, scales, width, where)
+        reached = point.width(Fraction(width, piece.width_out))
+        solve_end(point.dim, channels, scales, reached, where)
+        goals.append(WidthTarget(point.position, reached, point.reach.full))
+    solve_end(piece.output_dimension, channels, scales, width, where)
     goals.append(WidthTarget(len(piece.graph.nodes), width, piece.width_out))
     scale_inner_groups(
         piece.interiors,
-        found,
+        channels,
         scales,
         branch.inner_ratio,
         lambda at: next(goal for goal in goals if at <= goal.position),
     )
-    graph = resize_graph(piece.graph, found, scales, branch.group_width)
+    graph = resize_graph(piece.graph, channels, scales, branch.group_width)
     if into != width_in:
         graph = with_input_adapter(graph, piece.graph.outputs[0], width_in, piece.axis_in)
     return graph, scales
@@ -155,20 +155,20 @@ def readable_width(piece: Section, width_in: int, width: int) -> int:
     cut on the way that cut's. One that is a part of it (a concatenation) is read as it is, unless
     that would leave the rest less than half of its share.
     """
-    found = piece.channels
-    roots = found.roots(piece.input_dimension)
-    if roots & found.pinned.keys() or not roots:
+    channels = piece.channels
+    roots = channels.roots(piece.input_dimension)
+    if roots & channels.pinned.keys() or not roots:
         return piece.width_in
     ratio = Fraction(width, piece.width_out)
     for point in piece.waypoints:
-        if roots <= found.roots(point.dim):
+        if roots <= channels.roots(point.dim):
             inside = piece.width_in * Fraction(point.width(ratio), point.reach.full)
             return int(inside) if inside.denominator == 1 else piece.width_in
-    if roots & found.roots(piece.output_dimension):
+    if roots & channels.roots(piece.output_dimension):
         end = output_dimension_of(
             piece.output_dimension,
-            found,
-            dict.fromkeys(found.pinned, Fraction(1))
+            channels,
+            dict.fromkeys(channels.pinned, Fraction(1))
             | dict.fromkeys(roots, Fraction(width_in, piece.width_in)),
         )
         if not end.free:
@@ -180,7 +180,7 @@ def readable_width(piece: Section, width_in: int, width: int) -> int:
         if 2 * end.ratio(width) < ratio:
             return nearest_whole_groups(piece, roots, ratio)
     wanted = Fraction(width_in, piece.width_in)
-    if all((wanted * found.granularity[root]).denominator == 1 for root in roots):
+    if all((wanted * channels.granularity[root]).denominator == 1 for root in roots):
         return width_in
     return nearest_whole_groups(piece, roots, wanted)
 

@@ -29,27 +29,34 @@ class CoveragePlan:
 def stage_boundaries(stretcher: NetworkAnalysis) -> tuple[Cut, ...]:
     """Return the last cut of every resolution, then of every width; the output last."""
     specs = stretcher.graph.specs()
-    found: list[Cut] = []
+    boundaries: list[Cut] = []
     for cut, following in zip(stretcher.cuts, stretcher.cuts[1:], strict=False):
-        here, there = specs[cut.value].shape, specs[following.value].shape
-        if here[2:] != there[2:] or len(here) != len(there) or here[1] != there[1]:
-            found.append(cut)
-    return (*found, stretcher.cuts[-1])
+        shape_before, shape_after = specs[cut.value].shape, specs[following.value].shape
+        if (
+            shape_before[2:] != shape_after[2:]
+            or len(shape_before) != len(shape_after)
+            or shape_before[1] != shape_after[1]
+        ):
+            boundaries.append(cut)
+    return (*boundaries, stretcher.cuts[-1])
 
 
 def resolution_boundaries(stretcher: NetworkAnalysis) -> tuple[Cut, ...]:
     """Return the boundaries at which the number of pixels changes, and the output."""
     specs = stretcher.graph.specs()
-    found = stage_boundaries(stretcher)
+    boundaries = stage_boundaries(stretcher)
     after = {
         cut.position: following
         for cut, following in zip(stretcher.cuts, stretcher.cuts[1:], strict=False)
     }
     pixels = [
         specs[cut.value].shape[2:] != specs[after[cut.position].value].shape[2:]
-        for cut in found[:-1]
+        for cut in boundaries[:-1]
     ]
-    return (*(cut for cut, differs in zip(found[:-1], pixels, strict=True) if differs), found[-1])
+    return (
+        *(cut for cut, differs in zip(boundaries[:-1], pixels, strict=True) if differs),
+        boundaries[-1],
+    )
 
 
 def two_branches(

@@ -72,10 +72,10 @@ class WidthTarget:
 def inner_groups(graph: Graph, channels: ChannelGroups, ends: set[int]) -> tuple[InnerGroup, ...]:
     """Return free groups that are neither the input's nor the output's, in execution order."""
     writers, readers = weighted_layers(graph, channels)
-    found: dict[int, InnerGroup] = {}
+    groups: dict[int, InnerGroup] = {}
     position = {node.name: i for i, node in enumerate(graph.nodes)}
     for node, source, target in writers:
-        for root in target - ends - channels.pinned.keys() - found.keys():
+        for root in target - ends - channels.pinned.keys() - groups.keys():
             width = channel_width(channels, graph, root)
             next_roots = (
                 set().union(*(out for _, into, out in readers if root in into))
@@ -94,7 +94,7 @@ def inner_groups(graph: Graph, channels: ChannelGroups, ends: set[int]) -> tuple
                 and width > narrow
             )
             pixels = len(node.output.shape) == 4 and max(node.output.shape[2:]) > 1
-            found[root] = InnerGroup(
+            groups[root] = InnerGroup(
                 root,
                 width,
                 before if squeezed or expands else None,
@@ -102,7 +102,7 @@ def inner_groups(graph: Graph, channels: ChannelGroups, ends: set[int]) -> tuple
                 expands and not squeezed,
                 position[node.name],
             )
-    return tuple(found.values())
+    return tuple(groups.values())
 
 
 def weighted_layers(
@@ -238,7 +238,7 @@ def why_fixed(dim: Dim, channels: ChannelGroups) -> str:
 
 
 def scale_inner_groups(
-    found: tuple[InnerGroup, ...],
+    groups: tuple[InnerGroup, ...],
     channels: ChannelGroups,
     scales: dict[int, Fraction],
     inner: float | None,
@@ -248,7 +248,7 @@ def scale_inner_groups(
 
     `leads_to` tells where a node's work ends.
     """
-    for interior in found:
+    for interior in groups:
         if interior.root in scales:
             continue
         goal = leads_to(interior.at)

@@ -264,22 +264,22 @@ def other_group_width(
     """
     if config.group_widths is None or config.block == "res_basic_block":
         return None
-    given = config.group_widths[stage][i]
+    width_given = config.group_widths[stage][i]
     bottleneck = round(config.widths[stage][i] * config.inner[stage][i])
     at = f"stage {stage + 1}, configuration {config.where}"
     if family.group_width is None:
-        if given != bottleneck:
+        if width_given != bottleneck:
             raise BadPlan(
-                f"GROUP_WS is {given} in {at}, {family.model} has no groups, {bottleneck} would"
-                " mean none"
+                f"GROUP_WS is {width_given} in {at}, {family.model} has no groups, {bottleneck}"
+                " would mean none"
             )
         return None
-    if bottleneck % given:
+    if bottleneck % width_given:
         raise BadPlan(
-            f"GROUP_WS is {given} in {at}, it does not divide the bottleneck's {bottleneck}"
+            f"GROUP_WS is {width_given} in {at}, it does not divide the bottleneck's {bottleneck}"
             " channels"
         )
-    return None if given == family.group_width else given
+    return None if width_given == family.group_width else width_given
 
 
 __all__ = [

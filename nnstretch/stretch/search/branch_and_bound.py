@@ -107,24 +107,24 @@ class ExactSearch:
         """Search the space; without a plan within the bounds, `best` stays None. Raises nothing:
         without a plan within the bounds, `best` stays None.
         """
-        found = self.optimise_multipliers()
+        bounds_by_prices = self.optimise_multipliers()
         for finest, plan in zip((None, *self.factors[2:]), (FIRST, PLAN, LAST), strict=True):
-            points = [values.prices for values in found]
+            points = [values.prices for values in bounds_by_prices]
             for n, prices in enumerate(points if finest is not None else ()):
                 if self.search_whole_space:
                     return self
-                found[n] = self.evaluate(prices, finest or 1.0)
+                bounds_by_prices[n] = self.evaluate(prices, finest or 1.0)
                 self.report_progress("tightening bounds", n + 1, len(points))
-            found.sort(key=lambda v: -self.relaxed_total(v))
-            self.local_search(found, EFFORTS[1])
+            bounds_by_prices.sort(key=lambda v: -self.relaxed_total(v))
+            self.local_search(bounds_by_prices, EFFORTS[1])
             for effort, near in plan if finest is not None or self.bounds.any else ():
                 if self.search_whole_space or self.bound_us == math.inf:
                     return self
-                self.search_labels(found, effort, near)
-            self.prune_options(found[0])
+                self.search_labels(bounds_by_prices, effort, near)
+            self.prune_options(bounds_by_prices[0])
         return self
 
-    def search_labels(self, found: list[CostToGo], effort: BeamLimits, near: float) -> None:
+    def search_labels(self, bounds: list[CostToGo], effort: BeamLimits, near: float) -> None:
         """Search labels with this much effort; what they forget bounds what may have been
         missed.
         """
@@ -132,7 +132,7 @@ class ExactSearch:
         search = LabelSearch(
             self.space,
             self.lanes,
-            found,
+            bounds,
             self.bounds,
             effort,
             self.gap,
@@ -170,19 +170,19 @@ class ExactSearch:
         Every plan says how high the bound at other prices can be at most (Kelley, 1960).
         """
         most_macs, most_params = self.scale()
-        here = Multipliers(most_macs / 3)
+        prices = Multipliers(most_macs / 3)
         if not (self.bounds.min_macs > 0 or self.bounds.max_macs < math.inf):
-            here = replace(here, per_mac=0.0)
+            prices = replace(prices, per_mac=0.0)
         if not self.bounds.any:
-            here = Multipliers()
-        rounds = 1 if here == Multipliers() else 8 if self.bounds.min_params > 0 else 5
+            prices = Multipliers()
+        rounds = 1 if prices == Multipliers() else 8 if self.bounds.min_params > 0 else 5
         for n in range(rounds):
             self.report_progress("pricing", n + 1, rounds)
-            self.search_promising(here)
-            there, hope = self.propose_multipliers(most_macs, most_params)
-            if hope <= self.bound_us * (1 + CLOSE) or there in self.tried:
+            self.search_promising(prices)
+            proposal, hope = self.propose_multipliers(most_macs, most_params)
+            if hope <= self.bound_us * (1 + CLOSE) or proposal in self.tried:
                 break
-            here = there
+            prices = proposal
         return sorted(self.known.values(), key=lambda v: -self.relaxed_total(v))[:VALUES]
 
     def scale(self) -> tuple[float, float]:
@@ -191,7 +191,7 @@ class ExactSearch:
         Three times what a MAC costs when all processors work, and as much for the parameters.
         """
         us, macs = self.space.original(0, len(self.space.cuts) - 1)
-        each = 1 / sum(macs / one for one in us.values()) if macs else 0.0
+        each = 1 / sum(macs / times for times in us.values()) if macs else 0.0
         return 3 * each, 3 * each * macs / max(1, self.space.stretcher.graph.params)
 
     def propose_multipliers(
@@ -250,7 +250,7 @@ class ExactSearch:
         i, width, last = 0, self.space.original_width(0), len(self.space.cuts) - 1
         steps: list[tuple[int, tuple[int, ...]]] = []
         latency = macs = params = 0.0
-        held = np.zeros((1, len(self.space.limited)))
+        params_held = np.zeros((1, len(self.space.limited)))
         while i < last:
             row = int(np.searchsorted(self.space.merged_widths(i), width))
             order = sorted(
@@ -274,10 +274,10 @@ class ExactSearch:
                 macs + float(pick.macs[0]),
                 params + float(pick.params[0]),
             )
-            held = held + pick.params_held
+            params_held = params_held + pick.params_held
             i, width = self.lanes[number].j, int(pick.width[0])
         self.cutting_planes.append((latency, macs, params))
-        if self.bounds.keeps(np.array(macs), np.array(params), held).all() and (
+        if self.bounds.keeps(np.array(macs), np.array(params), params_held).all() and (
             self.best is None or latency < self.best.latency_us
         ):
             self.best = PlanPath(latency, tuple(steps))
@@ -287,11 +287,11 @@ class ExactSearch:
             self.local_search([values], EFFORTS[0], ABOVE if self.best is None else ABOVE[:2])
 
     def local_search(
-        self, found: list[CostToGo], effort: BeamLimits, shares: Sequence[float] = ABOVE
+        self, bounds: list[CostToGo], effort: BeamLimits, shares: Sequence[float] = ABOVE
     ) -> None:
         """Improve the plan over the options of the descents so far: they are few."""
-        near = self.promising_options(found) if len(found) > 1 else set()
-        known = (self.used | near).intersection(*(v.lanes for v in found))
+        near = self.promising_options(bounds) if len(bounds) > 1 else set()
+        known = (self.used | near).intersection(*(v.lanes for v in bounds))
         if not self.bounds.any:
             return  # a descent is the best there is over its lanes
         for n, above in enumerate(shares):
@@ -300,7 +300,7 @@ class ExactSearch:
             search = LabelSearch(
                 self.space,
                 self.lanes,
-                found,
+                bounds,
                 self.bounds,
                 effort,
                 self.gap,
@@ -314,13 +314,13 @@ class ExactSearch:
             if self.best is not None and ceiling_us >= self.best.latency_us:
                 return
 
-    def promising_options(self, found: list[CostToGo]) -> set[int]:
+    def promising_options(self, bounds: list[CostToGo]) -> set[int]:
         """Return lanes that lead to the least bounds when they are worst priced."""
-        every = [self.reduced_costs(values) for values in found]
+        every = [self.reduced_costs(values) for values in bounds]
         common = set.intersection(*(set(regrets) for regrets in every))
         worst = {
             n: max(
-                self.relaxed_total(v) + regrets[n] for v, regrets in zip(found, every, strict=True)
+                self.relaxed_total(v) + regrets[n] for v, regrets in zip(bounds, every, strict=True)
             )
             for n in common
         }
@@ -340,10 +340,10 @@ class ExactSearch:
             options, _ = candidate_combinations(
                 lane, width, values, values.ways[number], self.bounds, room, 4_000
             )
-            found = lane.branch_totals(width)
-            if options is None or found is None:
+            totals = lane.branch_totals(width)
+            if options is None or totals is None:
                 continue
-            picks = lane.admissible_combinations(width, found, options)
+            picks = lane.admissible_combinations(width, totals, options)
             if len(picks):
                 after = values.prices.reduced(picks.latency_us, picks.macs, picks.params)
                 if lane.j < len(self.space.cuts) - 1:
@@ -363,8 +363,8 @@ class ExactSearch:
 
         Found with limited effort: good alternatives, not proven second and third.
         """
-        found = [self.best] if self.best is not None else []
-        if not count or not found:
+        paths = [self.best] if self.best is not None else []
+        if not count or not paths:
             return []
         values = cost_to_go(
             self.space,
@@ -376,7 +376,7 @@ class ExactSearch:
         waiting: list[tuple[float, PlanPath, frozenset[int]]] = []
         without: frozenset[int] = frozenset()
         for n in range(count):
-            branched = [number for number, _ in found[-1].steps if self.lanes[number].branched]
+            branched = [number for number, _ in paths[-1].steps if self.lanes[number].branched]
             for k, number in enumerate(branched):
                 self.report_progress(
                     "alternatives", n * len(branched) + k + 1, count * len(branched)
@@ -386,13 +386,13 @@ class ExactSearch:
                     waiting.append((path.latency_us, path, without | {number}))
             waiting.sort(key=lambda w: w[0])
             waiting = [
-                w for w in waiting if all(plan_skeleton(w[1]) != plan_skeleton(f) for f in found)
+                w for w in waiting if all(plan_skeleton(w[1]) != plan_skeleton(f) for f in paths)
             ]
             if not waiting:
                 break
             _, path, without = waiting.pop(0)
-            found.append(path)
-        return found[1:]
+            paths.append(path)
+        return paths[1:]
 
     def best_without(self, values: CostToGo, without: frozenset[int]) -> PlanPath | None:
         """Return the best plan outside an excluded set, None when there is none."""
@@ -429,17 +429,17 @@ class ExactSearch:
 
     def reduced_costs(self, values: CostToGo) -> dict[int, float]:
         """Return how much more than the bound every plan through a lane costs at the least."""
-        found: dict[int, float] = {}
+        costs: dict[int, float] = {}
         reach = {0: 0.0}
         for n in sorted(values.lanes, key=lambda n: self.lanes[n].i):
             lane = self.lanes[n]
-            there = np.isfinite(values.lanes[n])
-            if lane.i in reach and there.any():
-                found[n] = reach[lane.i] + float(
-                    (values.lanes[n][there] - values.at[lane.i][there]).min()
+            reachable = np.isfinite(values.lanes[n])
+            if lane.i in reach and reachable.any():
+                costs[n] = reach[lane.i] + float(
+                    (values.lanes[n][reachable] - values.at[lane.i][reachable]).min()
                 )
-                reach[lane.j] = min(reach.get(lane.j, math.inf), found[n])
-        return found
+                reach[lane.j] = min(reach.get(lane.j, math.inf), costs[n])
+        return costs
 
 
 def plan_skeleton(path: PlanPath) -> tuple[int, ...]:

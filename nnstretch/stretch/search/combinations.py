@@ -83,16 +83,16 @@ class BranchOptions:
         """Return the chosen rows."""
         return BranchOptions(*(getattr(self, f.name)[rows] for f in fields(self)))
 
-    def with_rewards(self, other: BranchOptions) -> BranchOptions:
+    def with_rewards(self, addition: BranchOptions) -> BranchOptions:
         """Return the options with the rewards of other branches added."""
-        us, largest = np.maximum(self.us, other.us), np.maximum(self.largest, other.largest)
+        us, largest = np.maximum(self.us, addition.us), np.maximum(self.largest, addition.largest)
         sums = (
-            self.handed + other.handed,
-            self.macs + other.macs,
+            self.handed + addition.handed,
+            self.macs + addition.macs,
             largest,
-            self.params + other.params,
+            self.params + addition.params,
         )
-        return BranchOptions(us, self.reward + other.reward, *sums)
+        return BranchOptions(us, self.reward + addition.reward, *sums)
 
 
 def branch_options(
@@ -104,17 +104,19 @@ def branch_options(
         prices.per_mac + float(way.per_mac[0]),
         float(way.per_channel[0]) + lane.merge_us_per_channel,
     )
-    found = []
+    options = []
     for side, entry in zip(lane.branch_tables, read, strict=True):
-        one = entry.us[0, side.first] + side.us
-        us = np.where(one <= (lane.limits_us[1] if lane.branched else np.inf), one, np.inf)
+        latency_us = entry.us[0, side.first] + side.us
+        us = np.where(
+            latency_us <= (lane.limits_us[1] if lane.branched else np.inf), latency_us, np.inf
+        )
         macs, params = (
             entry.macs[0, side.first] + side.macs,
             entry.params[0, side.first] + side.params,
         )
         reward = per_mac * macs + prices.per_param * params - per_channel * side.channels_out
-        found.append(BranchOptions(us, reward, side.channels_out, macs, macs, params))
-    return found
+        options.append(BranchOptions(us, reward, side.channels_out, macs, macs, params))
+    return options
 
 
 def feasible_combinations(
@@ -133,7 +135,7 @@ def feasible_combinations(
     best = [reward[0, 0] for reward in raced.rewards]
     left_out = np.inf
     rows: tuple[Array, ...] = ()
-    held: BranchOptions | None = None
+    combined: BranchOptions | None = None
     for b, side in enumerate(sides):
         ahead = remaining_cost_by_deadline(deadlines, best[b + 1 :], raced.meets_demands[0])
         alone = remaining_cost_by_deadline(
@@ -145,28 +147,28 @@ def feasible_combinations(
         fits = fits[undominated_options(lane, side.take(fits), bounds, alone=True)]
         if not len(fits):
             return None, left_out
-        if held is None:
-            rows, held = (fits,), side.take(fits)
+        if combined is None:
+            rows, combined = (fits,), side.take(fits)
             continue
-        if len(fits) * len(held.us) > PRODUCTS:
-            keep = max(1, PRODUCTS // len(held.us))
+        if len(fits) * len(combined.us) > PRODUCTS:
+            keep = max(1, PRODUCTS // len(combined.us))
             least = alone[np.searchsorted(deadlines, side.us[fits])] - side.reward[fits]
             order = np.argsort(least)
             left_out, fits = min(left_out, tail + float(least[order[keep]])), fits[order[:keep]]
-        left, right, bound = bounded_pairs(deadlines, ahead, held, side.take(fits), slack_us)
-        both = held.take(left).with_rewards(side.take(fits[right]))
+        row, right, bound = bounded_pairs(deadlines, ahead, combined, side.take(fits), slack_us)
+        both = combined.take(row).with_rewards(side.take(fits[right]))
         if b == len(sides) - 1:
             kept = meets_capacity(lane, both)
-            left, right, bound, both = left[kept], right[kept], bound[kept], both.take(kept)
+            row, right, bound, both = row[kept], right[kept], bound[kept], both.take(kept)
         if len(bound) > min(most, MANY):
             kept = undominated_options(lane, both, bounds)
-            left, right, bound, both = left[kept], right[kept], bound[kept], both.take(kept)
+            row, right, bound, both = row[kept], right[kept], bound[kept], both.take(kept)
         if len(bound) > most:
             order = np.argpartition(bound, most)
             left_out, order = min(left_out, tail + float(bound[order[most]])), order[:most]
-            left, right, both = left[order], right[order], both.take(order)
-        rows, held = (*(r[left] for r in rows), fits[right]), both
-    return (rows if held is not None and len(held.us) else None), left_out
+            row, right, both = row[order], right[order], both.take(order)
+        rows, combined = (*(r[row] for r in rows), fits[right]), both
+    return (rows if combined is not None and len(combined.us) else None), left_out
 
 
 def undominated_options(
@@ -206,26 +208,26 @@ def meets_capacity(lane: SegmentOption, options: BranchOptions) -> Array:
 
 
 def bounded_pairs(
-    deadlines: Array, ahead: Array, held: BranchOptions, more: BranchOptions, slack_us: float
+    deadlines: Array, ahead: Array, combined: BranchOptions, more: BranchOptions, slack_us: float
 ) -> tuple[Array, Array, Array]:
     """Return pairs of what is held and one more option whose bound fits the room, a slice at a
     time.
     """
-    found: list[tuple[Array, Array, Array]] = [
+    pairs: list[tuple[Array, Array, Array]] = [
         (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0))
     ]
     size = max(1, SLICE // max(1, len(more.us)))
-    for low in range(0, len(held.us), size):
-        both = np.maximum(held.us[low : low + size, None], more.us)
+    for low in range(0, len(combined.us), size):
+        both = np.maximum(combined.us[low : low + size, None], more.us)
         bound = (
             ahead[np.searchsorted(deadlines, both)]
-            - held.reward[low : low + size, None]
+            - combined.reward[low : low + size, None]
             - more.reward
         )
-        left, right = np.nonzero(bound <= slack_us)
-        found.append((left + low, right, bound[left, right]))
-    left, right, least = (np.concatenate(part) for part in zip(*found, strict=True))
-    return left, right, least
+        row, right = np.nonzero(bound <= slack_us)
+        pairs.append((row + low, right, bound[row, right]))
+    row, right, least = (np.concatenate(part) for part in zip(*pairs, strict=True))
+    return row, right, least
 
 
 def remaining_cost_by_deadline(deadlines: Array, others: list[Array], able: Array) -> Array:
@@ -235,8 +237,8 @@ def remaining_cost_by_deadline(deadlines: Array, others: list[Array], able: Arra
     Infinite behind the last.
     """
     total: Array | float = 0.0
-    for other in others:
-        total = total + other
+    for other_costs in others:
+        total = total + other_costs
     cost = np.where(able, deadlines - total, np.inf)
     return np.append(np.minimum.accumulate(cost[::-1])[::-1], np.inf)
 

@@ -144,13 +144,13 @@ class MemoryLimit:
 
     def __call__(self, trial: Trial) -> Violation | None:
         """Return the first violation of a trial, None where it keeps the rule."""
-        held: dict[str, float] = {}
+        bytes_held: dict[str, float] = {}
         for segment in trial.segments:
             for branch in segment.branches:
-                held[branch.processor] = (
-                    held.get(branch.processor, 0) + branch.params * self.soc.element_bytes
+                bytes_held[branch.processor] = (
+                    bytes_held.get(branch.processor, 0) + branch.params * self.soc.element_bytes
                 )
-        for name, size in held.items():
+        for name, size in bytes_held.items():
             limit = self.soc.processor(name).memory_bytes
             if limit is not None and size > limit:
                 return Violation("memory", f"processor {name}", size, limit, "bytes")

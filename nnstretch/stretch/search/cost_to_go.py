@@ -75,14 +75,14 @@ def cost_to_go(
         best = np.full(len(widths), np.inf)
         for number in by_start.get(i, ()):
             lane = lanes[number]
-            found = bound_option(number, lane, values, starts, full)
-            if found is None:
+            bound_ = bound_option(number, lane, values, starts, full)
+            if bound_ is None:
                 continue
             over = np.full(len(widths), np.inf)
             if lane.merge == "project":
-                over[full] = found[0]
+                over[full] = bound_[0]
             else:
-                over[:] = np.repeat(found, spread)
+                over[:] = np.repeat(bound_, spread)
             values.lanes[number] = over
             best = np.minimum(best, over)
         values.at[i] = best
@@ -95,8 +95,10 @@ def bound_option(
 ) -> Array | None:
     """Bound an option over ranges by the multipliers that are best at a few of them."""
     ways = multiplier_candidates(lane, values)
-    own = int(np.searchsorted(starts, full, side="right")) - 1
-    near = np.array(sorted({own // 3, own, (2 * own + len(starts)) // 3, len(starts) - 1}))
+    last_range = int(np.searchsorted(starts, full, side="right")) - 1
+    near = np.array(
+        sorted({last_range // 3, last_range, (2 * last_range + len(starts)) // 3, len(starts) - 1})
+    )
     read = bin_entries(lane, starts)
     if read is None:
         return None
@@ -145,8 +147,8 @@ def affine_minorants(widths: Array, values: Array, full: int) -> AffineMinorants
         near = np.abs(x - centre * full) <= 0.35 * full
         if near.sum() > 1:
             slopes.add(float(np.polyfit(x[near], y[near], 1)[0]))
-    found = np.array(sorted(slopes))
-    return AffineMinorants(found, (y - found[:, None] * x).min(axis=1), full, whole)
+    slope_values = np.array(sorted(slopes))
+    return AffineMinorants(slope_values, (y - slope_values[:, None] * x).min(axis=1), full, whole)
 
 
 def width_bins(space: SearchSpace, i: int, finest: float) -> Array:

@@ -36,10 +36,10 @@ def pareto_rows(values: Array, first: Array) -> Array:
     starts = np.flatnonzero(first).tolist()
     for low, high in zip(starts, [*starts[1:], len(values)], strict=True):
         rows = values[low:high]
-        left = np.arange(len(rows))
-        while len(left):
-            head = left[0]
+        candidates = np.arange(len(rows))
+        while len(candidates):
+            head = candidates[0]
             keep.append(low + int(head))
-            left = left[1:]
-            left = left[(rows[left] > rows[head]).any(axis=1)]
+            candidates = candidates[1:]
+            candidates = candidates[(rows[candidates] > rows[head]).any(axis=1)]
     return np.array(keep, dtype=np.int64)

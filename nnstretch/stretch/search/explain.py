@@ -127,7 +127,7 @@ def explain(space: SearchSpace, name: str) -> Explanation:
     cut = space.stretcher.cut(name)
     if reason := why_no_meeting(space.stretcher, cut):
         return Explanation(cut.name, reason)
-    j = next(k for k, other in enumerate(space.cuts) if other.position == cut.position)
+    j = next(k for k, previous in enumerate(space.cuts) if previous.position == cut.position)
     starts = range(j)
     worked = [i for i in starts if space.original(i, j)[1]]
     lanes = [
@@ -204,12 +204,12 @@ def judge_option(lane: SegmentOption) -> SegmentVerdict:
     about = (cuts[lane.i].name, cuts[lane.j].name, lane.team, lane.merge, lane.original[0])
     if broken := first_violation(lane, width_in, options):
         return SegmentVerdict(*about, broken)
-    found = lane.branch_totals(width_in) or []
-    left = tuple(
+    totals = lane.branch_totals(width_in) or []
+    remaining = tuple(
         RemainingOptions(p, int(np.isfinite(us).sum()), len(us))
-        for p, (us, _, _) in zip(lane.team, found, strict=True)
+        for p, (us, _, _) in zip(lane.team, totals, strict=True)
     )
-    return SegmentVerdict(*about, None, left, fastest_us(lane, width_in, found))
+    return SegmentVerdict(*about, None, remaining, fastest_us(lane, width_in, totals))
 
 
 def admissible_latency(lane: SegmentOption, width_in: int) -> Options:
@@ -249,21 +249,21 @@ def first_violation(lane: SegmentOption, width_in: int, options: Options) -> Vio
     return None
 
 
-def fastest_us(lane: SegmentOption, width_in: int, found: Options) -> float | None:
+def fastest_us(lane: SegmentOption, width_in: int, totals: Options) -> float | None:
     """Return the least latency of all combinations that no rule refuses.
 
     An option is left out where another of its branch is no slower, has no fewer MACs and hands no
     more over: every rule and the latency are at least as content with that one.
     """
     kept = []
-    for (us, macs, _), side in zip(found, lane.branch_tables, strict=True):
-        there = np.flatnonzero(np.isfinite(us))
+    for (us, macs, _), side in zip(totals, lane.branch_tables, strict=True):
+        finite = np.flatnonzero(np.isfinite(us))
         kept.append(
-            there[
+            finite[
                 undominated(
-                    np.zeros(len(there)),
-                    us[there],
-                    [macs[there], -side.channels_out[there].astype(float)],
+                    np.zeros(len(finite)),
+                    us[finite],
+                    [macs[finite], -side.channels_out[finite].astype(float)],
                 )
             ]
         )
@@ -271,6 +271,6 @@ def fastest_us(lane: SegmentOption, width_in: int, found: Options) -> float | No
     rows = max(1, CHUNK // max(1, int(np.prod([len(k) for k in kept[1:]]))))
     for low in range(0, len(kept[0]), rows):
         grid = np.meshgrid(kept[0][low : low + rows], *kept[1:], indexing="ij")
-        picks = lane.admissible_combinations(width_in, found, tuple(g.ravel() for g in grid))
+        picks = lane.admissible_combinations(width_in, totals, tuple(g.ravel() for g in grid))
         best = min(best, float(picks.latency_us.min(initial=np.inf)))
     return best if np.isfinite(best) else None

@@ -110,13 +110,20 @@ class LabelSearch:
     def run(self, progress: Callable[[int, int], None] | None = None) -> LabelSearch:
         """Extend labels from the network's input to its end."""
         last = len(self.space.cuts) - 1
-        one, nobody = np.zeros(1), np.array([-1])
-        held, options = (
+        zero_cost, nobody = np.zeros(1), np.array([-1])
+        params_held, options = (
             np.zeros((1, len(self.space.limited))),
             np.zeros((1, len(self.space.processors)), dtype=np.int32),
         )
         start = LabelSet(
-            np.array([self.space.original_width(0)]), one, one, one, held, nobody, nobody, options
+            np.array([self.space.original_width(0)]),
+            zero_cost,
+            zero_cost,
+            zero_cost,
+            params_held,
+            nobody,
+            nobody,
+            options,
         )
         waiting: dict[int, list[LabelSet]] = {0: [start]}
         for i in range(last):
@@ -158,19 +165,19 @@ class LabelSearch:
 
     def resources(self, of: LabelSet | BranchCombinations) -> list[Array]:
         """Return what dominance looks at beside latency; more is better."""
-        found = [of.macs] if self.bounds.min_macs > 0 else []
-        found += [-of.macs] if self.bounds.max_macs < np.inf else []
-        found += [of.params] if self.bounds.min_params > 0 else []
-        return found + [-of.params_held[:, k] for k in range(len(self.bounds.max_held))]
+        columns = [of.macs] if self.bounds.min_macs > 0 else []
+        columns += [-of.macs] if self.bounds.max_macs < np.inf else []
+        columns += [of.params] if self.bounds.min_params > 0 else []
+        return columns + [-of.params_held[:, k] for k in range(len(self.bounds.max_held))]
 
     def bound(self, i: int, width: Array, latency_us: Array, macs: Array, params: Array) -> Array:
         """Return the best of the bounds under all prices."""
         rows = np.searchsorted(self.space.merged_widths(i), width)
-        found = [
+        bounds = [
             v.prices.reduced(latency_us, macs, params) + v.at[i][rows] + c
             for v, c in zip(self.values, self.constants, strict=True)
         ]
-        return np.asarray(np.maximum.reduce(found))
+        return np.asarray(np.maximum.reduce(bounds))
 
     def expand(self, i: int, labels: LabelSet, waiting: dict[int, list[LabelSet]]) -> None:
         """Extend from every width at which labels wait, the most promising options first."""
@@ -229,9 +236,9 @@ class LabelSearch:
             )
         if options is None:
             return None
-        found = lane.branch_totals(width)
-        assert found is not None
-        picks = lane.admissible_combinations(width, found, options)
+        totals = lane.branch_totals(width)
+        assert totals is not None
+        picks = lane.admissible_combinations(width, totals, options)
         picks = picks.take(np.flatnonzero(self.bounds.fits(picks.params_held)))
         if not len(picks):
             return picks
@@ -281,41 +288,41 @@ class LabelSearch:
             (group.params[:, None] + picks.params).ravel(),
         )
         width = np.tile(picks.width, len(group))
-        held = (group.params_held[:, None] + picks.params_held).reshape(
+        params_held = (group.params_held[:, None] + picks.params_held).reshape(
             len(latency), len(self.space.limited)
         )
         last = lane.j == len(self.space.cuts) - 1
         keep = (
-            self.bounds.keeps(macs, params, held)
+            self.bounds.keeps(macs, params, params_held)
             if last
             else self.bound(lane.j, width, latency, macs, params) < self.limit_us
         )
         if not last and not keep.all() and np.isfinite(self.limit_us):
             self.discarded_bound_us = min(self.discarded_bound_us, self.limit_us)
-        rows = np.flatnonzero(keep if last else keep & self.bounds.fits(held))
+        rows = np.flatnonzero(keep if last else keep & self.bounds.fits(params_held))
         if not len(rows):
             return
         parent, pick = np.divmod(rows, len(picks))
         options = np.zeros((len(rows), len(self.space.processors)), dtype=np.int32)
         for b, option in enumerate(picks.options):
             options[:, b] = option[pick]
-        made = LabelSet(
+        extended = LabelSet(
             width[rows],
             latency[rows],
             macs[rows],
             params[rows],
-            held[rows],
+            params_held[rows],
             np.full(len(rows), number),
             numbers[parent],
             options,
         )
         if last:
-            self.finish(made)
+            self.finish(extended)
             return
-        there = waiting.setdefault(lane.j, [])
-        there.append(made)
-        if sum(map(len, there)) > CROWD:
-            there[:] = [self.prune(lane.j, there)]
+        queue = waiting.setdefault(lane.j, [])
+        queue.append(extended)
+        if sum(map(len, queue)) > CROWD:
+            queue[:] = [self.prune(lane.j, queue)]
 
     def finish(self, labels: LabelSet) -> None:
         """Compare complete labels with the best plan."""

@@ -43,7 +43,7 @@ class NetworkLimits:
             or bool(self.max_held)
         )
 
-    def keeps(self, macs: Array, params: Array, held: Array) -> Array:
+    def keeps(self, macs: Array, params: Array, params_held: Array) -> Array:
         """Return which plans keep the limits; `held` is over (plan, processor with a memory
         limit).
         """
@@ -51,15 +51,15 @@ class NetworkLimits:
             (macs >= self.min_macs)
             & (macs <= self.max_macs)
             & (params >= self.min_params)
-            & self.fits(held)
+            & self.fits(params_held)
         )
 
-    def fits(self, held: Array) -> Array:
+    def fits(self, params_held: Array) -> Array:
         """Return which rows keep the limits on memory."""
         return (
-            np.asarray((held <= self.max_held).all(axis=1))
+            np.asarray((params_held <= self.max_held).all(axis=1))
             if self.max_held
-            else np.ones(len(held), dtype=bool)
+            else np.ones(len(params_held), dtype=bool)
         )
 
 
@@ -123,9 +123,9 @@ class AffineMinorants:
         bases = np.array([self.bases[np.flatnonzero(self.slopes == s)[0]] for s in slopes]).reshape(
             -1, *([1] * (least.ndim - 1))
         )
-        other = (least + bases).max(axis=0)
+        bound_ = (least + bases).max(axis=0)
         whole = (least + self.at_full - (slopes * self.full).reshape(bases.shape)).max(axis=0)
-        return np.asarray(np.minimum(other, whole))
+        return np.asarray(np.minimum(bound_, whole))
 
 
 @dataclass
@@ -179,15 +179,15 @@ def bin_entries(lane: SegmentOption, starts: Array) -> list[EntryBins] | None:
             if entries is None
             else [EntryBins(e.us[None], e.macs[None], e.params[None]) for e in entries]
         )
-    found = []
+    bins = []
     for p, link in zip(lane.team, lane.copies_in, strict=True):
         copy = (link.fixed_us + link.us_per_kib * lane.bytes_in * widths[starts] / 1024)[:, None]
         adapted, plain = (
             lane.space.binned_head_costs(lane.i, p, starts, alike) for alike in (False, True)
         )
         same = EntryBins(lane.slowdown * plain[0] + copy, plain[1], plain[2])
-        found.append(EntryBins(lane.slowdown * adapted[0] + copy, adapted[1], adapted[2], same))
-    return found
+        bins.append(EntryBins(lane.slowdown * adapted[0] + copy, adapted[1], adapted[2], same))
+    return bins
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,7 @@ def deadline_costs(
     limit = lane.limits_us[1] if lane.branched else np.inf
     for side, entry in zip(lane.branch_tables if sides is None else sides, read, strict=True):
         both = (entry, entry.plain) if entry.plain is not None else (entry,)
-        latency = np.concatenate([one.us[:, side.first] + side.us for one in both], axis=1)
+        latency = np.concatenate([branch.us[:, side.first] + side.us for branch in both], axis=1)
         keeps = latency <= limit
         some = np.flatnonzero(keeps.any(axis=0))
         option, plain = some % len(side.us), some >= len(side.us)
@@ -262,7 +262,7 @@ def deadline_table(
     most = int(np.isfinite(every).sum(axis=1).max(initial=0)) + 1
     order = np.argsort(every, axis=1)[:, :most]
     rows = np.arange(len(every))[:, None]
-    owner = np.repeat(np.arange(len(us)), [one.shape[1] for one in us])[order]
+    owner = np.repeat(np.arange(len(us)), [branch.shape[1] for branch in us])[order]
     gained = np.concatenate(rewards, axis=2)[:, rows, order]
     done = np.concatenate(work, axis=1)[rows, order]
     mine = [owner == b for b in range(len(us))]
@@ -275,8 +275,8 @@ def meets_demands(lane: SegmentOption, most: Sequence[Array]) -> Array:
     """Return where the largest options together meet the demands on a segment's MACs."""
     limits, before = lane.space.limits, lane.original[1]
     total: Array | float = 0.0
-    for one in most:
-        total = total + one
+    for branch in most:
+        total = total + branch
     return np.asarray(
         (total >= limits.segment_macs * before)
         & (np.maximum.reduce(list(most)) >= limits.main_macs * before)

@@ -142,21 +142,21 @@ def search(
         )
     except KeyboardInterrupt:
         interrupted = True
-    found = [score_plan(plan, stretcher, soc, pricer, processors) for plan in plans]
-    found = (
-        [found[0], *sorted(found[1:], key=lambda f: f.trial.latency_us)]
+    scored = [score_plan(plan, stretcher, soc, pricer, processors) for plan in plans]
+    scored = (
+        [scored[0], *sorted(scored[1:], key=lambda f: f.trial.latency_us)]
         if space.exact
-        else sorted(found, key=lambda f: f.trial.latency_us)
+        else sorted(scored, key=lambda f: f.trial.latency_us)
     )
     agrees = (
         space.exact
         and proof.best is not None
-        and abs(found[0].trial.latency_us / proof.best.latency_us - 1) < AGREES
+        and abs(scored[0].trial.latency_us / proof.best.latency_us - 1) < AGREES
     )
-    best_us = found[0].trial.latency_us
+    best_us = scored[0].trial.latency_us
     optimal = proof.search_whole_space and agrees
     return SearchResult(
-        plans=tuple(found),
+        plans=tuple(scored),
         original=originals[processors[0]],
         original_us={p: t.latency_us for p, t in originals.items()},
         original_error_us={p: plan_error_us(t) for p, t in originals.items()},

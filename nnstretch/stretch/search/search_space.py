@@ -144,10 +144,10 @@ class SearchSpace:
     @cached_property
     def inner_widths(self) -> dict[int, list[Array]]:
         """End -> for every cut from 1 to it, the width there of each branch that ends there."""
-        found: dict[int, list[Array]] = {}
+        widths: dict[int, list[Array]] = {}
         for j in range(1, len(self.cuts)):
-            found[j] = [self.inner_width(k, j) for k in range(1, j)] + [self.widths(j)]
-        return found
+            widths[j] = [self.inner_width(k, j) for k in range(1, j)] + [self.widths(j)]
+        return widths
 
     def inner_width(self, k: int, j: int) -> Array:
         """Return width at cut k of every branch that ends at cut j.
@@ -210,21 +210,21 @@ class SearchSpace:
         """Return for every unit its cost inside the branches that pass it, in the order of their
         ends and widths.
         """
-        found: list[CostArrays] = []
+        costs: list[CostArrays] = []
         for k in range(len(self.cuts) - 1):
             ends = list(range(k + 2, len(self.cuts)))
             if k == 0 or (not ends and k + 1 == len(self.cuts)):
-                found.append(
+                costs.append(
                     CostArrays({p: np.zeros(0) for p in self.processors}, np.zeros(0), np.zeros(0))
                 )
                 continue
             ends = list(range(k + 1, len(self.cuts)))
             width_in = np.concatenate([self.inner_widths[j][k - 1] for j in ends])
             width_out = np.concatenate([self.inner_widths[j][k] for j in ends])
-            found.append(
+            costs.append(
                 self.unit(k).costs(width_in, width_out, self.borders.ends(self.borders.blocked(k)))
             )
-        return found
+        return costs
 
     def block(self, k: int, j: int) -> tuple[list[Array], Array, Array]:
         """Return unit k inside branches that end at cut j.
@@ -321,12 +321,12 @@ class SearchSpace:
                 self._plain[i] = self.unit(i).is_identity_shortcut(
                     front.widths_in[:, None], front.widths_out[None, :]
                 )
-            there = self._plain[i] if plain else ~self._plain[i]
+            mask = self._plain[i] if plain else ~self._plain[i]
             us = np.minimum.reduceat(
-                np.where(there, front.costs.latency_us[processor], np.inf), starts, axis=0
+                np.where(mask, front.costs.latency_us[processor], np.inf), starts, axis=0
             )
             work = [
-                np.maximum.reduceat(np.where(there, w, 0.0), starts, axis=0)
+                np.maximum.reduceat(np.where(mask, w, 0.0), starts, axis=0)
                 for w in (front.costs.macs, front.costs.params)
             ]
             self._ranged[key] = us, work[0], work[1]
@@ -337,10 +337,10 @@ class SearchSpace:
         if i == 0:
             return np.array([self.original_width(0)])
         if i not in self._entries:
-            one = self.widths_at(i)
-            sums, total = {self.original_width(i)}, set(one.tolist())
+            widths = self.widths_at(i)
+            sums, total = {self.original_width(i)}, set(widths.tolist())
             for _ in range(len(self.processors) - 1):
-                total = {a + b for a in total for b in one.tolist()}
+                total = {a + b for a in total for b in widths.tolist()}
                 sums |= total
             self._entries[i] = np.array(sorted(sums), dtype=np.int64)
         return self._entries[i]
@@ -371,14 +371,14 @@ class SearchSpace:
         if (j, share) in self._closed:
             return self._closed[j, share]
         widths = self.widths_at(j)
-        found = self.unit(j - 1).exit_adapter.costs(
+        adapter_costs = self.unit(j - 1).exit_adapter.costs(
             widths, np.array(share), ends=self.borders.ends(self.borders.blocked(j), leave=False)
         )
         us = {
-            p: found.latency_us[p] + np.where(widths == share, self.exit_costs(j)[p], 0.0)
+            p: adapter_costs.latency_us[p] + np.where(widths == share, self.exit_costs(j)[p], 0.0)
             for p in self.processors
         }
-        self._closed[j, share] = CostArrays(us, found.macs, found.params)
+        self._closed[j, share] = CostArrays(us, adapter_costs.macs, adapter_costs.params)
         return self._closed[j, share]
 
     def original(self, i: int, j: int) -> tuple[dict[str, float], int]:
@@ -387,12 +387,12 @@ class SearchSpace:
             return self._originals[i, j]
         us, macs = dict.fromkeys(self.processors, 0.0), 0
         for k in range(i, j):
-            found, work = self.unit(k).original(
+            cost, work = self.unit(k).original(
                 self.borders.ends() if k == i else self.borders.ends(self.borders.blocked(k))
             )
             macs += work
             for p in self.processors:
-                us[p] += found[p]
+                us[p] += cost[p]
         for p in self.processors:
             us[p] += float(self.exit_costs(j)[p][-1])
         self._originals[i, j] = us, macs

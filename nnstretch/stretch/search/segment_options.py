@@ -141,14 +141,14 @@ class SegmentOption:
 
     def branch_table(self, b: int, processor: str) -> BranchTable:
         """Return all options of branch b on a processor."""
-        rest, columns = self.rest, np.arange(len(self.rest.widths))
-        depths = np.arange(len(rest.depths))
+        tail, columns = self.rest, np.arange(len(self.rest.widths))
+        depths = np.arange(len(tail.depths))
         if not self.branched:  # the original layers
             depths, columns = depths[-1:], columns[-1:]
         us, macs, params = (
-            a[np.ix_(depths, columns)] for a in (rest.us[processor], rest.macs, rest.params)
+            a[np.ix_(depths, columns)] for a in (tail.us[processor], tail.macs, tail.params)
         )
-        handed = rest.widths[columns]
+        handed = tail.widths[columns]
         if self.merge == "concat":
             us = us + self.space.exit_costs(self.j)[processor][columns]
         if self.merge == "project":
@@ -166,7 +166,7 @@ class SegmentOption:
         def flat(row: Array) -> Array:
             return np.broadcast_to(row, shape).ravel()
 
-        first = columns if self.merge == "project" else rest.first[columns]
+        first = columns if self.merge == "project" else tail.first[columns]
         return BranchTable(
             (self.slowdown * us + out_us).ravel(),
             flat(out_us),
@@ -204,36 +204,41 @@ class SegmentOption:
         entries = self.entry_costs(width_in)
         if entries is None:
             return None
-        found = []
+        totals = []
         for side, entry in zip(self.branch_tables, entries, strict=True):
             us = entry.us[side.first] + side.us
             if self.branched:
                 us = np.where(us <= self.limits_us[1], us, np.inf)
-            found.append(
+            totals.append(
                 (us, entry.macs[side.first] + side.macs, entry.params[side.first] + side.params)
             )
-        return found
+        return totals
 
     def admissible_combinations(
-        self, width_in: int, found: list[tuple[Array, Array, Array]], options: tuple[Array, ...]
+        self,
+        width_in: int,
+        combinations: list[tuple[Array, Array, Array]],
+        options: tuple[Array, ...],
     ) -> BranchCombinations:
         """Return combinations that no constraint refuses, priced."""
-        us = [branch[0][o] for branch, o in zip(found, options, strict=True)]
-        macs = [branch[1][o] for branch, o in zip(found, options, strict=True)]
-        each = {p: branch[2][o] for p, branch, o in zip(self.team, found, options, strict=True)}
+        us = [branch[0][o] for branch, o in zip(combinations, options, strict=True)]
+        macs = [branch[1][o] for branch, o in zip(combinations, options, strict=True)]
+        each = {
+            p: branch[2][o] for p, branch, o in zip(self.team, combinations, options, strict=True)
+        }
         width = sum(
             side.channels_out[o] for side, o in zip(self.branch_tables, options, strict=True)
         )
         slowest, work = np.maximum.reduce(us), sum(macs)
         merge_us = self.merge_us + self.merge_us_per_channel * width
         none = np.zeros(len(slowest))
-        held = (
+        params_held = (
             np.array([each.get(p, none) for p in self.space.limited])
             .reshape(len(self.space.limited), len(slowest))
             .T
         )
         picks = BranchCombinations(
-            slowest + self.sync_us + merge_us, work, sum(each.values()), width, held, options
+            slowest + self.sync_us + merge_us, work, sum(each.values()), width, params_held, options
         )
         keep = np.isfinite(slowest)
         if self.branched:
@@ -249,11 +254,13 @@ class SegmentOption:
 
     def all_combinations(self, width_in: int) -> BranchCombinations | None:
         """Return every admissible combination; for small spaces."""
-        found = self.branch_totals(width_in)
-        if found is None:
+        totals = self.branch_totals(width_in)
+        if totals is None:
             return None
-        grids = np.meshgrid(*(np.flatnonzero(np.isfinite(us)) for us, _, _ in found), indexing="ij")
-        return self.admissible_combinations(width_in, found, tuple(g.ravel() for g in grids))
+        grids = np.meshgrid(
+            *(np.flatnonzero(np.isfinite(us)) for us, _, _ in totals), indexing="ij"
+        )
+        return self.admissible_combinations(width_in, totals, tuple(g.ravel() for g in grids))
 
     def describe(self, options: tuple[int, ...]) -> tuple[Branch, ...]:
         """Return the branches of chosen options as a plan names them."""

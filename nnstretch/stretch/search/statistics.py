@@ -62,13 +62,14 @@ def refusals(space: SearchSpace, known: Sequence[SegmentOption] = ()) -> dict[st
     """
     counts: Counter[str] = Counter()
     last = len(space.cuts) - 1
-    made = {(lane.i, lane.j, lane.team): lane for lane in known if lane.merge == "concat"}
+    concat_options = {(lane.i, lane.j, lane.team): lane for lane in known if lane.merge == "concat"}
     for (i, j), team in product(
         [(a, b) for a in range(last) for b in range(a + 1, last)], space.processor_sets()
     ):
         if space.original(i, j)[1]:
             reason, slow = first_refusal(
-                made.get((i, j, team)) or SegmentOption(space, i, j, team), space.original_width(i)
+                concat_options.get((i, j, team)) or SegmentOption(space, i, j, team),
+                space.original_width(i),
             )
             counts["straggling_branches"] += slow
             counts[reason] += reason != ""
@@ -79,16 +80,16 @@ def first_refusal(lane: SegmentOption, width_in: int) -> tuple[str, int]:
     """Return the rule that leaves nothing of a lane, if one does, and how many of its branches
     straggle.
     """
-    found = lane.branch_totals(width_in)
-    if found is None:
+    totals = lane.branch_totals(width_in)
+    if totals is None:
         return "", 0
-    slow = sum(int(np.isinf(us).sum()) for us, _, _ in found)
-    fast = [np.isfinite(us) for us, _, _ in found]
+    slow = sum(int(np.isinf(us).sum()) for us, _, _ in totals)
+    fast = [np.isfinite(us) for us, _, _ in totals]
     if least_communication_us(lane, width_in) > lane.limits_us[0]:
         return "cost_amortised", slow
     if not all(keep.any() for keep in fast):
         return "no_stragglers", slow
-    most = [float(macs[keep].max()) for (_, macs, _), keep in zip(found, fast, strict=True)]
+    most = [float(macs[keep].max()) for (_, macs, _), keep in zip(totals, fast, strict=True)]
     limits, before = lane.space.limits, lane.original[1]
     if max(most) < limits.main_macs * before:
         return "main_branch", slow

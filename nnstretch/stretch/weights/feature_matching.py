@@ -91,7 +91,7 @@ class FeatureTeacher:
                 build(segment.original).eval() for segment in network.lowered.segments
             )
         graphs = tuple(segment.original for segment in network.lowered.segments)
-        own = dict(original.named_parameters(remove_duplicate=False)) | dict(
+        tensors = dict(original.named_parameters(remove_duplicate=False)) | dict(
             original.named_buffers(remove_duplicate=False)
         )
         self.shared: list[tuple[nn.Module, str, nn.Module, str]] = []
@@ -103,11 +103,15 @@ class FeatureTeacher:
             for weight in graph.weights:
                 holder, leaf = owning_module(section, attribute_path(weight.name))
                 path = next(
-                    (name for name in (weight.name, attribute_path(weight.name)) if name in own),
+                    (
+                        name
+                        for name in (weight.name, attribute_path(weight.name))
+                        if name in tensors
+                    ),
                     None,
                 )
                 if path is not None:
-                    self.check(path, own[path], weight.spec.shape)
+                    self.check(path, tensors[path], weight.spec.shape)
                     self.shared.append((holder, leaf, *owning_module(original, path)))
                     continue
                 traced = (

@@ -43,9 +43,9 @@ class Term:
     @property
     def last(self) -> nn.Module:
         """Return the module of the last layer."""
-        found = self.norm or self.layer
-        assert found is not None
-        return found
+        module = self.norm or self.layer
+        assert module is not None
+        return module
 
     @property
     def shifts(self) -> bool:
@@ -135,8 +135,8 @@ def terms_at(node: fx.Node, module: fx.GraphModule) -> Iterator[Term]:
         for summand in node.all_input_nodes:
             if len(summand.users) == 1:
                 yield from terms_at(summand, module)
-    elif (found := term_at(node, module)) is not None:
-        yield found
+    elif (term := term_at(node, module)) is not None:
+        yield term
 
 
 def term_at(node: fx.Node, module: fx.GraphModule) -> Term | None:

@@ -126,14 +126,14 @@ class BranchWeights:
 
     def original_positions(self, dim: Dim) -> Index:
         """Return original position of every new position along a dimension."""
-        found: list[Index] = []
+        positions: list[Index] = []
         at = 0
         for part in dim:
             new = self.size((part,))
             root = None if part.group is None else self.channels.root[part.group]
-            found.append(at + self.part_index(root, part.size, new))
+            positions.append(at + self.part_index(root, part.size, new))
             at += part.size
-        return torch.cat(found) if found else torch.arange(0)
+        return torch.cat(positions) if positions else torch.arange(0)
 
     def part_index(self, root: int | None, old: int, new: int) -> Index:
         """Return which original channel each channel of a group comes from."""
@@ -204,17 +204,17 @@ class BranchWeights:
 
     def starting_values(self) -> dict[str, torch.Tensor]:
         """Return starting values of the branch's weights."""
-        found: dict[str, torch.Tensor] = {}
+        values: dict[str, torch.Tensor] = {}
         for weight in self.branch.graph.weights:
             ancestor = self.weights.get(original_weight(weight.name))
             if ancestor is not None:
                 tracked = weight.name in self.channels.shapes
-                found[weight.name] = (
+                values[weight.name] = (
                     self.slice_weight(weight.name, weight.spec.shape)
                     if tracked
                     else ancestor.clone()
                 )
-        return found | self.adapter_values()
+        return values | self.adapter_values()
 
     def slice_weight(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
         """Return a weight with the channels that the branch keeps."""
@@ -228,7 +228,7 @@ class BranchWeights:
 
     def adapter_values(self) -> dict[str, torch.Tensor]:
         """Return adapters as matrices of zeros and ones."""
-        found: dict[str, torch.Tensor] = {}
+        matrices: dict[str, torch.Tensor] = {}
         shapes = {w.name: w.spec.shape for w in self.branch.graph.weights}
         junctions = {f"{ADAPTER_PREFIX}{j.node}": j for j in self.channels.junctions}
         nodes = {node.name: node for node in self.branch.piece.graph.nodes}
@@ -247,12 +247,12 @@ class BranchWeights:
                 source, target = self.incoming, self.inside
             else:
                 source, target = self.end_index(), self.output_channels()
-            found[name] = (
+            matrices[name] = (
                 selection_matrix(target, source).reshape(shape)
                 if shape[:2] == (len(target), len(source))
                 else torch.zeros(shape)
             )
-        return found
+        return matrices
 
     def positions_along(self, argument: object) -> Index:
         """Return the original channels along the channel axis of a value."""
@@ -273,11 +273,11 @@ class BranchWeights:
         if self.slice_start is None:
             return self.end_index()
         width = self.branch.branch.width_out or 0
-        own = self.end_index()
+        kept = self.end_index()
         return (
             torch.arange(self.slice_start, self.slice_start + width)
-            if len(own) != width or self.has_output_adapter()
-            else own
+            if len(kept) != width or self.has_output_adapter()
+            else kept
         )
 
     def has_output_adapter(self) -> bool:

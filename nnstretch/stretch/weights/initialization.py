@@ -103,19 +103,19 @@ class ResidualPaths:
     def of(cls, graph: Graph) -> ResidualPaths:
         """Analyze the residual paths of a graph."""
         names = [value.name for value in graph.inputs] + [node.name for node in graph.nodes]
-        own = {name: 1 << position for position, name in enumerate(names)}
-        behind = {value.name: own[value.name] for value in graph.inputs}
+        bits = {name: 1 << position for position, name in enumerate(names)}
+        behind = {value.name: bits[value.name] for value in graph.inputs}
         for node in graph.nodes:
             read = 0
             for name in node.inputs:
                 read |= behind.get(name, 0)
-            behind[node.name] = read | own[node.name] if read else 0
+            behind[node.name] = read | bits[node.name] if read else 0
         return cls(
             frozenset(graph.outputs),
             {node.name: node for node in graph.nodes},
             graph.consumers(),
             behind,
-            own,
+            bits,
         )
 
     def last_scale_of_sum(self, node: Node) -> str:

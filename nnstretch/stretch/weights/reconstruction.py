@@ -105,18 +105,18 @@ def join_batches(batches: Batches) -> list[torch.Tensor]:
 
     Raises BadInput when there are too few images.
     """
-    found: list[torch.Tensor] = []
+    joined: list[torch.Tensor] = []
     for batch in batches:
-        if found and min(len(batch), len(found[-1])) < LEAST:
-            found[-1] = torch.cat([found[-1], batch])
+        if joined and min(len(batch), len(joined[-1])) < LEAST:
+            joined[-1] = torch.cat([joined[-1], batch])
         else:
-            found.append(batch)
-    if not found or len(found[0]) < LEAST:
+            joined.append(batch)
+    if not joined or len(joined[0]) < LEAST:
         raise BadInput(
             f"rescaling needs at least {LEAST} images, given {sum(map(len, batches))}, a quarter of"
             " them judges"
         )
-    return found
+    return joined
 
 
 def reconstruct_segments(
@@ -259,8 +259,8 @@ class SegmentFit:
             if any(len(r) != len(rows) for r in (*read, *written)):
                 return None
             columns.append([v[picked] for v in (rows, *read, *written)])
-        missing, *rest = (torch.cat(parts) for parts in zip(*columns, strict=True))
-        fed = iter(rest)
+        missing, *columns_ = (torch.cat(parts) for parts in zip(*columns, strict=True))
+        fed = iter(columns_)
         return LayerSamples(
             tuple(next(fed) if t.layer is not None else None for t in tail.terms),
             tuple(fed),
@@ -289,13 +289,13 @@ def keep_best_attempt(
     last = float("inf")
     for name, change in ways.items():
         change()
-        found = judge()
-        if found < least:
-            best, least, state = name, found, saved_state(module)
+        error = judge()
+        if error < least:
+            best, least, state = name, error, saved_state(module)
         module.load_state_dict(start)
-        if name != SCALED and found > last:
+        if name != SCALED and error > last:
             break
-        last = found if name != SCALED else last
+        last = error if name != SCALED else last
     module.load_state_dict(state)
     return best
 

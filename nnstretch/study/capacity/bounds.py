@@ -99,38 +99,38 @@ def branch_shapes(
         BranchShare(1.0, PUBLISHED_HALF_SHARE),
         BranchShare(PUBLISHED_HALF_SHARE, 1.0),
     )
-    found = [
+    shapes = [
         BranchShape("grid", BranchShare(1.0, max(MAIN_BRANCH_WIDTH, w)), BranchShare(d, w))
         for d in depths
         for w in widths
     ]
-    found.append(BranchShape("shallow + narrow", half_full, BranchShare(0.75, 0.4)))
-    found += [
+    shapes.append(BranchShape("shallow + narrow", half_full, BranchShare(0.75, 0.4)))
+    shapes += [
         BranchShape("two shallow", half_full, BranchShare(d, 1.0))
         for d in depths
         if d <= PUBLISHED_HALF_SHARE
     ]
-    found += [
+    shapes += [
         BranchShape("two narrow", full_half, BranchShare(1.0, w))
         for w in widths
         if w <= PUBLISHED_HALF_SHARE
     ]
-    return tuple(found)
+    return tuple(shapes)
 
 
 def check_shares(shares: Iterable[float], name: str) -> tuple[float, ...]:
     """Return shares largest first, each once. Raises BadInput when a share is out of range, or none
     is named.
     """
-    found = tuple(sorted(set(shares), reverse=True))
-    for share in found:
+    ordered = tuple(sorted(set(shares), reverse=True))
+    for share in ordered:
         if not 0 < share <= 1:
             raise BadInput(
                 f"{name} holds {share:g}, capacity study, a share lies above 0 and is at most 1"
             )
-    if not found:
+    if not ordered:
         raise BadInput(f"{name} is empty, capacity study, name at least one share")
-    return found
+    return ordered
 
 
 def seed_deviation(accuracies: Sequence[float]) -> float:

@@ -136,17 +136,17 @@ def run_capacity_study(
     )
     journal = open_journal(Path(wanted.out), journal_header(wanted, captured))
     missing = [
-        (one, seed)
-        for one in wholes
+        (whole, seed)
+        for whole in wholes
         for seed in training_seeds(wanted)
-        if (one.key, seed) not in journal.trainings
+        if (whole.key, seed) not in journal.trainings
     ]
     total = len(wholes) * wanted.seeds
-    for number, (one, seed) in enumerate(missing):
+    for number, (whole, seed) in enumerate(missing):
         if progress is not None:
             progress(total - len(missing) + number, total)
-        journal.add(train_candidate(one, seed, wanted, captured))
-        shutil.rmtree(training_folder(one, seed, wanted), ignore_errors=True)
+        journal.add(train_candidate(whole, seed, wanted, captured))
+        shutil.rmtree(training_folder(whole, seed, wanted), ignore_errors=True)
     return summarize_trainings(wanted, wholes, journal, total - len(missing))
 
 
@@ -203,41 +203,45 @@ def training_seeds(wanted: CapacityRequest) -> range:
     return range(wanted.recipe.seed, wanted.recipe.seed + wanted.seeds)
 
 
-def training_folder(one: CapacityCandidate, seed: int, wanted: CapacityRequest) -> Path:
+def training_folder(candidate: CapacityCandidate, seed: int, wanted: CapacityRequest) -> Path:
     """Return where the epochs of one training are kept until it is finished."""
     return (
         Path(wanted.out)
         / "unfinished"
-        / f"{hashlib.sha256(one.key.encode()).hexdigest()[:16]}-{seed}"
+        / f"{hashlib.sha256(candidate.key.encode()).hexdigest()[:16]}-{seed}"
     )
 
 
 def train_candidate(
-    one: CapacityCandidate, seed: int, wanted: CapacityRequest, captured: CapturedNetwork
+    candidate: CapacityCandidate, seed: int, wanted: CapacityRequest, captured: CapturedNetwork
 ) -> FinishedTraining:
     """Train one variant with one seed."""
     from nnstretch.train import fit
     from nnstretch.train.branched_start import initialize_network
     from nnstretch.train.callbacks import STATE_FILE
 
-    folder = training_folder(one, seed, wanted)
+    folder = training_folder(candidate, seed, wanted)
     # One process: others would each go through the whole study.
     recipe = replace(
         wanted.recipe,
         seed=seed,
         trainer=replace(wanted.recipe.trainer, tensorboard=False, devices=1, nodes=1),
     )
-    module = make_candidate_module(one, seed, captured if wanted.weights is not None else None)
+    module = make_candidate_module(
+        candidate, seed, captured if wanted.weights is not None else None
+    )
     if wanted.weights is None:
         initialize_network(module, recipe)
     resume = (folder / STATE_FILE).is_file()
     result = fit(module, recipe, folder, resume=resume, progress=False)
     seconds = sum(epoch.seconds for epoch in result.history)
-    return FinishedTraining(one.key, seed, result.val_accuracy, result.epochs, round(seconds, 3))
+    return FinishedTraining(
+        candidate.key, seed, result.val_accuracy, result.epochs, round(seconds, 3)
+    )
 
 
 def make_candidate_module(
-    one: CapacityCandidate, seed: int, start: CapturedNetwork | None
+    candidate: CapacityCandidate, seed: int, start: CapturedNetwork | None
 ) -> nn.Module:
     """Return the network, from weights or from the random initialisation that belongs to the
     seed.
@@ -248,7 +252,7 @@ def make_candidate_module(
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return build_module(one.stretched, start.weights if start is not None else None)
+        return build_module(candidate.stretched, start.weights if start is not None else None)
 
 
 def summarize_trainings(
@@ -260,8 +264,8 @@ def summarize_trainings(
     """Return rows, margin and bounds from what the journal holds."""
     seeds = training_seeds(wanted)
     first, *others = [
-        make_capacity_row(one, [journal.trainings[one.key, seed] for seed in seeds])
-        for one in wholes
+        make_capacity_row(whole, [journal.trainings[whole.key, seed] for seed in seeds])
+        for whole in wholes
     ]
     allowed = rules.accuracy_margin(
         wanted.tolerance, [row.spread for row in (first, *others)], wanted.seeds
@@ -271,8 +275,8 @@ def summarize_trainings(
         for row in others
     ]
     points = [
-        rules.CapacityPoint(shape.depth, shape.width, held)
-        for shape, held in shaped
+        rules.CapacityPoint(shape.depth, shape.width, rows_held)
+        for shape, rows_held in shaped
         if shape is not None
     ]
     return CapacityResult(
@@ -280,8 +284,13 @@ def summarize_trainings(
     )
 
 
-def make_capacity_row(one: CapacityCandidate, runs: Sequence[FinishedTraining]) -> CapacityRow:
+def make_capacity_row(
+    candidate: CapacityCandidate, runs: Sequence[FinishedTraining]
+) -> CapacityRow:
     """Return the row of a variant over its trainings."""
     return CapacityRow(
-        one, tuple(run.accuracy for run in runs), runs[0].epochs, sum(run.seconds for run in runs)
+        candidate,
+        tuple(run.accuracy for run in runs),
+        runs[0].epochs,
+        sum(run.seconds for run in runs),
     )

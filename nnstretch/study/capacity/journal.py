@@ -95,9 +95,9 @@ def check_same_settings(before: dict[str, Any], now: dict[str, Any], path: Path)
         raise BrokenFile(f"not a capacity study, {path} line 1, it has no format")
     for key in [*now, *before]:
         if before.get(key) != now.get(key):
-            was, given = before.get(key, "not there"), now.get(key, "not there")
+            was, wanted = before.get(key, "not there"), now.get(key, "not there")
             raise BadInput(
-                f"{key} is {given}, the study kept in {path} has {was}, give the same or another"
+                f"{key} is {wanted}, the study kept in {path} has {was}, give the same or another"
                 " --out"
             )
 

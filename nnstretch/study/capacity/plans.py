@@ -66,11 +66,11 @@ def plan_candidates(
 
     Raises NoPlan where no stage of the network can be branched.
     """
-    found: dict[str, CapacityCandidate] = {}
+    candidates: dict[str, CapacityCandidate] = {}
     for shape in wanted:
-        one = plan_candidate(stretcher, model, shape)
-        found.setdefault(one.key, one)
-    return tuple(found.values())
+        candidate = plan_candidate(stretcher, model, shape)
+        candidates.setdefault(candidate.key, candidate)
+    return tuple(candidates.values())
 
 
 def plan_candidate(stretcher: NetworkAnalysis, model: str, shape: BranchShape) -> CapacityCandidate:

@@ -37,12 +37,12 @@ def open_cifar(root: Path, classes: int, download: bool) -> Dataset:
     if kind is None:
         raise BadInput(f"CIFAR of {classes} classes, {root}, there are 10 and 100")
     with lock_download(Path(root)) if download else nullcontext():
-        train, held = (
+        train, held_out = (
             open_split(kind, Path(root), classes, part, download) for part in (True, False)
         )
     return Dataset(
         to_in_memory_images(train),
-        to_in_memory_images(held),
+        to_in_memory_images(held_out),
         tuple(train.classes),
         *COLOR_STATISTICS[classes],
     )

@@ -223,10 +223,10 @@ class Pictures(LightningDataModule):
         self.dataset = open_dataset(recipe.data)
         self.start = (-1, 0)
         if recipe.data.batch_images > len(self.dataset.train):
-            found = f"only {len(self.dataset.train)} images to train on"
+            defect = f"only {len(self.dataset.train)} images to train on"
             raise BadInput(
                 f"data.batch_images is {recipe.data.batch_images}, data set {recipe.data.name},"
-                f" {found}"
+                f" {defect}"
             )
 
     def process_share(self) -> ProcessShare:
@@ -308,12 +308,12 @@ class Pictures(LightningDataModule):
     @cached_property
     def dataset_identity(self) -> dict[str, Any]:
         """Return what identifies the images."""
-        train, held = self.dataset.train, self.dataset.held
-        names = {"train": train.digest(), "held": held.digest()}
+        train, held_out = self.dataset.train, self.dataset.held
+        names = {"train": train.digest(), "held": held_out.digest()}
         return {
             "classes": list(self.dataset.classes),
             "train_images": len(train),
-            "held_images": len(held),
+            "held_images": len(held_out),
             **names,
         }
 
@@ -343,14 +343,14 @@ def describe_change(key: str, before: Any, now: Any) -> str:
             [name for name in before if name not in now],
             [name for name in now if name not in before],
         )
-        found = (
+        change = (
             f"class {gone[0]} is gone"
             if gone
             else f"class {new[0]} is new"
             if new
             else "their order is another"
         )
-        return f"it has {len(now)} classes and had {len(before)}, {found}"
+        return f"it has {len(now)} classes and had {len(before)}, {change}"
     if isinstance(now, int):
         return f"{key} were {before} and are now {now}"
     return f"the images called {key} are others than before"

@@ -26,14 +26,14 @@ def open_digits(image_px: int, held_out: float, split_seed: int) -> Dataset:
     large = functional.interpolate(small, size=image_px, mode="bilinear", align_corners=False)
     images = (large * 255).round().to(torch.uint8).expand(-1, 3, -1, -1)
     labels = torch.tensor(digits.target, dtype=torch.int64)
-    train, held = train_test_split(
+    train, held_out_rows = train_test_split(
         range(len(labels)), test_size=held_out, stratify=digits.target, random_state=split_seed
     )
     seen = images[train][:, 0].float() / 255
     mean, std = float(seen.mean()), float(seen.std())
     return Dataset(
         InMemoryImages(images[train].contiguous(), labels[train]),
-        InMemoryImages(images[held].contiguous(), labels[held]),
+        InMemoryImages(images[held_out_rows].contiguous(), labels[held_out_rows]),
         tuple(str(name) for name in digits.target_names),
         (mean, mean, mean),
         (std, std, std),

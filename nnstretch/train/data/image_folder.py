@@ -81,23 +81,23 @@ def open_folder(root: Path, held_out: float, split_seed: int) -> Dataset:
     """
     root = Path(root)
     inside = list_folders(root)
-    held = next((name for name in HELD_OUT_FOLDERS if name in inside), None)
-    if "train" in inside and held is not None:
-        return split_by_folder(root / "train", root / held)
+    held_out_name = next((name for name in HELD_OUT_FOLDERS if name in inside), None)
+    if "train" in inside and held_out_name is not None:
+        return split_by_folder(root / "train", root / held_out_name)
     if inside == {"train"}:
         raise BadInput(
             f"images to be judged by are missing, {root}, beside train needed is one of"
             f" {', '.join(HELD_OUT_FOLDERS)}"
         )
-    found = find_images(root)
+    images = find_images(root)
     if not 0 < held_out < 1:
         raise BadInput(
             f"held_out is {held_out}, image folder {root} without train and val, needed is a share"
             " between 0 and 1"
         )
-    apart = choose_held_out_files(found, held_out, split_seed)
-    train = found.select_files(file for file in found.files if file not in apart)
-    return Dataset(train, found.select_files(apart), found.classes, IMAGENET_MEAN, IMAGENET_STD)
+    apart = choose_held_out_files(images, held_out, split_seed)
+    train = images.select_files(file for file in images.files if file not in apart)
+    return Dataset(train, images.select_files(apart), images.classes, IMAGENET_MEAN, IMAGENET_STD)
 
 
 def split_by_folder(train_root: Path, held_root: Path) -> Dataset:
@@ -105,22 +105,22 @@ def split_by_folder(train_root: Path, held_root: Path) -> Dataset:
 
     Raises BadInput when the two have different classes.
     """
-    train, held = find_images(train_root), find_images(held_root)
+    train, held_out = find_images(train_root), find_images(held_root)
     refuse_duplicate_folders(
-        {os.path.dirname(found.root / name) for found in (train, held) for name, _ in found.files}
+        {os.path.dirname(part.root / name) for part in (train, held_out) for name, _ in part.files}
     )
-    differing = sorted(set(train.classes) ^ set(held.classes))
+    differing = sorted(set(train.classes) ^ set(held_out.classes))
     if differing:
-        here, there = (
+        present_root, missing_root = (
             (train_root, held_root) if differing[0] in train.classes else (held_root, train_root)
         )
         raise BadInput(
-            f"class {differing[0]} is in {here} but not in {there}, {len(differing)} classes"
-            " differ, both need the same"
+            f"class {differing[0]} is in {present_root} but not in {missing_root}, {len(differing)}"
+            " classes differ, both need the same"
         )
     return Dataset(
         train.select_files(train.files),
-        held.select_files(held.files),
+        held_out.select_files(held_out.files),
         train.classes,
         IMAGENET_MEAN,
         IMAGENET_STD,
@@ -146,23 +146,23 @@ def find_images(root: Path) -> ImageListing:
     if not list_folders(root):
         raise BadInput(f"no class folders, {root}, needed is one folder of images for each class")
     try:
-        found = ImageFolder(str(root), allow_empty=True)
+        folder = ImageFolder(str(root), allow_empty=True)
     except OSError as error:
         raise BadInput(f"cannot read an image folder, {root}, {error.strerror or error}") from None
-    counts = np.bincount(np.array(found.targets, dtype=np.int64), minlength=len(found.classes))
+    counts = np.bincount(np.array(folder.targets, dtype=np.int64), minlength=len(folder.classes))
     if (counts == 0).any():
-        empty = [name for name, count in zip(found.classes, counts, strict=True) if not count]
+        empty = [name for name, count in zip(folder.classes, counts, strict=True) if not count]
         others = f" and {len(empty) - 1} more" if len(empty) > 1 else ""
         raise BadInput(
             f"class {empty[0]} has no images, {root / empty[0]}{others}, needed is at least one"
         )
-    if len(found.classes) < 2:
-        raise BadInput(f"only one class ({found.classes[0]}), {root}, needed are at least 2")
-    refuse_duplicate_folders({os.path.dirname(path) for path, _ in found.samples})
+    if len(folder.classes) < 2:
+        raise BadInput(f"only one class ({folder.classes[0]}), {root}, needed are at least 2")
+    refuse_duplicate_folders({os.path.dirname(path) for path, _ in folder.samples})
     return ImageListing(
         root,
-        tuple(found.classes),
-        tuple((os.path.relpath(path, root), label) for path, label in found.samples),
+        tuple(folder.classes),
+        tuple((os.path.relpath(path, root), label) for path, label in folder.samples),
     )
 
 
@@ -172,30 +172,30 @@ def refuse_duplicate_folders(folders: Iterable[str]) -> None:
     """
     known: dict[str, str] = {}
     for folder in sorted(folders):
-        other = known.setdefault(os.path.realpath(folder), folder)
-        if other != folder:
+        known_folder = known.setdefault(os.path.realpath(folder), folder)
+        if known_folder != folder:
             raise BadInput(
-                f"images would be there twice, {other}, {folder} is a link to the same folder,"
-                " remove the link"
+                f"images would be there twice, {known_folder}, {folder} is a link to the same"
+                " folder, remove the link"
             )
 
 
-def choose_held_out_files(found: ImageListing, share: float, seed: int) -> set[tuple[str, int]]:
+def choose_held_out_files(listing: ImageListing, share: float, seed: int) -> set[tuple[str, int]]:
     """Return the share of every class whose names hash lowest.
 
     Files that come or go later leave the others where they are.
 
     Raises BadInput when a class has one image only.
     """
-    by_class: list[list[tuple[str, int]]] = [[] for _ in found.classes]
-    for file in found.files:
+    by_class: list[list[tuple[str, int]]] = [[] for _ in listing.classes]
+    for file in listing.files:
         by_class[file[1]].append(file)
     apart: set[tuple[str, int]] = set()
-    for name, files in zip(found.classes, by_class, strict=True):
+    for name, files in zip(listing.classes, by_class, strict=True):
         if len(files) < 2:
             raise BadInput(
-                f"class {name} has {len(files)} image, {found.root / name}, to hold one out needed"
-                " are at least 2"
+                f"class {name} has {len(files)} image, {listing.root / name}, to hold one out"
+                " needed are at least 2"
             )
         count = min(max(round(len(files) * share), 1), len(files) - 1)
         apart |= set(sorted(files, key=lambda file: split_hash(file[0], seed))[:count])

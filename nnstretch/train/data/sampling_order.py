@@ -141,8 +141,8 @@ def sequential_selections(
     images: int, batch_images: int, share: ProcessShare
 ) -> list[BatchSelection]:
     """Return held-out images in their own order; every process takes each `processes`th of them."""
-    own = range(share.rank, images, share.processes)
+    numbers = range(share.rank, images, share.processes)
     return [
-        BatchSelection(0, at, 0, batch_images, tuple(own[at : at + batch_images]))
-        for at in range(0, len(own), batch_images)
+        BatchSelection(0, at, 0, batch_images, tuple(numbers[at : at + batch_images]))
+        for at in range(0, len(numbers), batch_images)
     ]

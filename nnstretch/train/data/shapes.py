@@ -119,9 +119,9 @@ def dot_pattern(u: PixelField, v: PixelField) -> PixelField:
 def smooth_noise(u: PixelField, v: PixelField, rng: np.random.Generator) -> PixelField:
     """Return random brightness on the whole numbers, blended between them; repeats after 16."""
     grid = rng.random((16, 16), dtype=np.float32)
-    left, low = np.floor(u), np.floor(v)
-    right_share, high_share = u - left, v - low
-    i, j = left.astype(np.int64) % 16, low.astype(np.int64) % 16
+    left_edge, low = np.floor(u), np.floor(v)
+    right_share, high_share = u - left_edge, v - low
+    i, j = left_edge.astype(np.int64) % 16, low.astype(np.int64) % 16
     k, m = (i + 1) % 16, (j + 1) % 16
     below = grid[i, j] * (1 - right_share) + grid[k, j] * right_share
     above = grid[i, m] * (1 - right_share) + grid[k, m] * right_share
@@ -237,10 +237,10 @@ def open_shapes(image_px: int, images_per_class: int, held_per_class: int, seed:
             f"image_px is {image_px}, data set shapes, needed are {MIN_IMAGE_PX} to {MAX_IMAGE_PX}"
         )
     if min(images_per_class, held_per_class) < 1 or seed < 0:
-        given = f"{images_per_class} images a class, {held_per_class} held out, seed {seed}"
-        raise BadInput(f"{given}, data set shapes, needed are at least 1, 1 and 0")
-    train, held = (
+        described = f"{images_per_class} images a class, {held_per_class} held out, seed {seed}"
+        raise BadInput(f"{described}, data set shapes, needed are at least 1, 1 and 0")
+    train, held_out = (
         draw_images(image_px, images_per_class, seed, 0),
         draw_images(image_px, held_per_class, seed, 1),
     )
-    return Dataset(train, held, CLASS_NAMES, *color_statistics(train.images))
+    return Dataset(train, held_out, CLASS_NAMES, *color_statistics(train.images))

@@ -82,8 +82,8 @@ def write_chunks(
     from litdata.streaming import Cache
 
     if chunk_bytes < MIN_CHUNK_BYTES or workers < 1 or not len(images):
-        given = f"chunks of {chunk_bytes} bytes, {workers} workers, {len(images)} images"
-        raise BadInput(f"{given}, shards, needed are at least {MIN_CHUNK_BYTES}, 1 and 1")
+        described = f"chunks of {chunk_bytes} bytes, {workers} workers, {len(images)} images"
+        raise BadInput(f"{described}, shards, needed are at least {MIN_CHUNK_BYTES}, 1 and 1")
     order = np.random.default_rng(SHUFFLE_SEED).permutation(len(images)).tolist()
     cache = Cache(str(folder), chunk_bytes=chunk_bytes)
     with ThreadPoolExecutor(workers) as pool:

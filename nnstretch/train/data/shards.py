@@ -104,11 +104,11 @@ def open_shards(root: str) -> Dataset:
             f" {'it is a file' if folder.exists() else 'nothing is there'}"
         )
     classes, mean, std = read_classes(folder / CLASSES_FILE)
-    train, held = (
+    train, held_out = (
         ShardedImages(part, len(classes), images_per_chunk(part))
         for part in (folder / "train", folder / "val")
     )
-    return Dataset(train, held, classes, mean, std)
+    return Dataset(train, held_out, classes, mean, std)
 
 
 def read_classes(path: Path) -> tuple[tuple[str, ...], Color, Color]:
