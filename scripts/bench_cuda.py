@@ -61,10 +61,10 @@ def forms_of(model: str, shape: tuple[int, ...]) -> Forms:
     from nnstretch.stretch.lowering.two_branch_plan import two_branches
 
     module = load_model(model).eval()
-    stretcher = NetworkAnalysis(capture(module, torch.zeros(shape), model))
+    analysis = NetworkAnalysis(capture(module, torch.zeros(shape), model))
     plans = {
-        "original": single_processor_plan(stretcher.graph, model, "a"),
-        "streams": two_branches(stretcher, model, ("a", "b"), (SHARE, SHARE), SHARE).plan,
+        "original": single_processor_plan(analysis.graph, model, "a"),
+        "streams": two_branches(analysis, model, ("a", "b"), (SHARE, SHARE), SHARE).plan,
     }
     bundles = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -77,7 +77,7 @@ def forms_of(model: str, shape: tuple[int, ...]) -> Forms:
         manifest, subgraphs=tuple(replace(sub, processor="a") for sub in manifest.subgraphs)
     )
     bundles["one stream"] = replace(bundles["streams"], manifest=alone)
-    original, branched = (lower(stretcher, plan).macs for plan in plans.values())
+    original, branched = (lower(analysis, plan).macs for plan in plans.values())
     return Forms(bundles, (original, branched))
 
 

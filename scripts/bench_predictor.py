@@ -54,14 +54,14 @@ def rate(soc: Soc, processor: str, count: int) -> float:
     return count / median(times)
 
 
-def table(stretcher: NetworkAnalysis, soc: Soc) -> dict[tuple[int, int, str], list[Kernel]]:
+def table(analysis: NetworkAnalysis, soc: Soc) -> dict[tuple[int, int, str], list[Kernel]]:
     """Kernels of every unit at every width, as each processor's backend fuses them.
 
     A depth is a sum over units.
     """
     found: dict[tuple[int, int, str], list[Kernel]] = {}
-    for u, (start, end) in enumerate(pairwise(stretcher.cuts)):
-        piece = stretcher.section(start, end, None)
+    for u, (start, end) in enumerate(pairwise(analysis.cuts)):
+        piece = analysis.section(start, end, None)
         for w, share in enumerate(WIDTHS):
             try:
                 graph, _ = resize_section(
@@ -81,10 +81,10 @@ def table(stretcher: NetworkAnalysis, soc: Soc) -> dict[tuple[int, int, str], li
     return found
 
 
-def table_s(stretcher: NetworkAnalysis, soc: Soc) -> tuple[float, float, int]:
+def table_s(analysis: NetworkAnalysis, soc: Soc) -> tuple[float, float, int]:
     """Seconds to scale and fuse, seconds to estimate, kernels."""
     started = perf_counter()
-    found = table(stretcher, soc)
+    found = table(analysis, soc)
     built = perf_counter()
     for processor in soc.processors:
         estimate_many(
@@ -105,7 +105,7 @@ def main() -> None:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     module = load_model(args.model).eval()
-    stretcher = NetworkAnalysis(
+    analysis = NetworkAnalysis(
         capture(module, torch.zeros(default_input(args.model, module)), args.model)
     )
     print("| chip | processor | estimates per second |\n| --- | --- | --- |")
@@ -121,7 +121,7 @@ def main() -> None:
         " | --- |"
     )
     for soc in socs:
-        runs = [table_s(stretcher, soc) for _ in range(REPEATS)]
+        runs = [table_s(analysis, soc) for _ in range(REPEATS)]
         print(
             f"| {soc.name} | {runs[0][2]} | {median(r[0] for r in runs):.2f} |"
             f" {median(r[1] for r in runs):.3f} |"

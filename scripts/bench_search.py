@@ -42,13 +42,13 @@ from nnstretch.cli.common import load_subject
 from nnstretch.predict import load_soc
 from nnstretch.stretch.search.search import search
 subject, soc = load_subject(sys.argv[1], None), load_soc("mi9")
-stretcher = subject.stretcher
+analysis = subject.analysis
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 began = time.perf_counter()
-found = search(stretcher, soc, sys.argv[2].split(","), fallback="nearest")
+found = search(analysis, soc, sys.argv[2].split(","), fallback="nearest")
 best = found.plans[0]
 print(json.dumps({
-    "cuts": len(stretcher.block_ends), "seconds": time.perf_counter() - began, "log10_size": found.log10_size, "optimal": found.optimal,
+    "cuts": len(analysis.block_ends), "seconds": time.perf_counter() - began, "log10_size": found.log10_size, "optimal": found.optimal,
     "gap": found.gap, "latency_ms": best.trial.latency_us / 1000, "fastest_ms": min(found.original_us.values()) / 1000,
     "iso_mac_ms": best.iso_mac.latency_us / 1000, "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000,
     "before_mb": before / 1000, "fallbacks": len(found.fallbacks),
@@ -56,14 +56,14 @@ print(json.dumps({
 """
 
 
-def searched(model: str, team: str) -> dict[str, float]:
+def searched(model: str, processors: str) -> dict[str, float]:
     """The median by seconds of several runs, where they are short.
 
     `least_s` and `most_s` beside it.
     """
-    runs = [one(model, team)]
+    runs = [one(model, processors)]
     while "refused" not in runs[0] and runs[0]["seconds"] < SHORT_S and len(runs) < REPEATS:
-        runs.append(one(model, team))
+        runs.append(one(model, processors))
     if any("refused" in run for run in runs):
         return next(run for run in runs if "refused" in run)
     seconds = [run["seconds"] for run in runs]
@@ -75,11 +75,11 @@ def searched(model: str, team: str) -> dict[str, float]:
     }
 
 
-def one(model: str, team: str) -> dict[str, float]:
+def one(model: str, processors: str) -> dict[str, float]:
     environment = dict(os.environ, OMP_NUM_THREADS="1")
     try:
         run = subprocess.run(
-            [sys.executable, "-c", ONE, model, team],
+            [sys.executable, "-c", ONE, model, processors],
             capture_output=True,
             text=True,
             env=environment,
@@ -107,9 +107,9 @@ def onnx_file(folder: str) -> str:
     return path
 
 
-def row(name: str, team: str, found: dict[str, float]) -> str:
+def row(name: str, processors: str, found: dict[str, float]) -> str:
     if "refused" in found:
-        return f"| {name} | {team} | | {found['refused']} | | | | | |"
+        return f"| {name} | {processors} | | {found['refused']} | | | | | |"
     proof = "optimal" if found["optimal"] else f"within {100 * found['gap']:.1f} %"
     gain = (
         f"{found['fastest_ms'] / found['latency_ms']:.2f}x |"
@@ -120,7 +120,7 @@ def row(name: str, team: str, found: dict[str, float]) -> str:
         f"{found['seconds']:.1f}{spread} | {found['peak_mb']:.0f} ({found['before_mb']:.0f} before)"
     )
     return (
-        f"| {name} | {team} | {found['cuts']:.0f} | 10^{found['log10_size']:.0f} | {proof} |"
+        f"| {name} | {processors} | {found['cuts']:.0f} | 10^{found['log10_size']:.0f} | {proof} |"
         f" {found['latency_ms']:.2f} | {gain} | {size} |"
     )
 
@@ -156,14 +156,14 @@ def plot(points: dict[str, list[tuple[float, float]]]) -> str:
         '<text x="290" y="345" text-anchor="middle">cuts between blocks (ResNet-18, 34, 50,'
         " 101)</text>"
     )
-    for (team, line), colour in zip(points.items(), ("#0067a8", "#b84a00"), strict=True):
+    for (processors, line), colour in zip(points.items(), ("#0067a8", "#b84a00"), strict=True):
         spots = [place(*point) for point in line]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in spots)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
         parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>' for x, y in spots]
         parts.append(
             f'<text x="{spots[-1][0] + 8:.0f}" y="{spots[-1][1] + 4:.0f}"'
-            f' fill="{colour}">{team}</text>'
+            f' fill="{colour}">{processors}</text>'
         )
     return "".join([*parts, "</svg>\n"])
 
@@ -175,18 +175,18 @@ def main() -> None:
     parser.add_argument("--out", required=True, metavar="FILE.md")
     parser.add_argument("--picture", required=True, metavar="FILE.svg")
     args = parser.parse_args()
-    rows, points = [], {team: [] for team in TEAMS}  # type: dict[str, list[tuple[float, float]]]
+    rows, points = [], {processors: [] for processors in TEAMS}  # type: dict[str, list[tuple[float, float]]]
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         for model in (*(f"torchvision:{name}" for name in GROWTH), *ZOO):
             path = onnx_file(folder) if model.startswith("onnx:") else model
-            for team in TEAMS:
-                found = searched(path, team)
+            for processors in TEAMS:
+                found = searched(path, processors)
                 rows.append(
                     row(
                         model.partition(":")[2]
                         + (" (ONNX file)" if model.startswith("onnx:") else ""),
-                        team,
+                        processors,
                         found,
                     )
                 )
@@ -196,7 +196,7 @@ def main() -> None:
                     and not model.startswith("onnx:")
                     and "refused" not in found
                 ):
-                    points[team].append((found["cuts"], found["seconds"]))
+                    points[processors].append((found["cuts"], found["seconds"]))
     head = [
         "# The exact search: time, memory, and what it finds on `mi9`",
         "",

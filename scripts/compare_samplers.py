@@ -71,14 +71,14 @@ class Run:
 
 def case_of(model: str, soc_name: str, processors: tuple[str, ...], known_ms: float | None) -> Case:
     subject, soc = load_model_argument(model), load_soc(soc_name)
-    stretcher, limits = NetworkAnalysis(subject.graph), SegmentLimits()
+    analysis, limits = NetworkAnalysis(subject.graph), SegmentLimits()
     bounds = MacAndParamBounds(min_macs=MIN_MACS * subject.graph.macs)
-    space = PlanSpace(stretcher, processors, limits, soc.name, WIDTH_STEPS)
-    judge = PlanEvaluator(stretcher, CostModel(soc), processors, limits, bounds)
+    space = PlanSpace(analysis, processors, limits, soc.name, WIDTH_STEPS)
+    judge = PlanEvaluator(analysis, CostModel(soc), processors, limits, bounds)
     if known_ms is not None:
         return Case(model, space, judge, known_ms * 1000, "from an earlier search")
     result = search(
-        stretcher,
+        analysis,
         soc,
         processors,
         limits,

@@ -156,18 +156,18 @@ def examine(model: str) -> Iterator[Finding]:
     randomise(module, seed=0)
     shape = LOWERED.get(model, (BATCH, *default_input(model, module)[1:]))
     captured = trace(module, torch.zeros(shape), model)
-    stretcher = NetworkAnalysis(captured.graph)
+    analysis = NetworkAnalysis(captured.graph)
     params = sum(p.numel() for p in module.parameters())
     found = replace(
         found,
         captured=True,
         convolutional=convolutional(captured.graph),
         params=params,
-        cuts=len(stretcher.cuts),
+        cuts=len(analysis.cuts),
     )
     yield found
     x = torch.randn(shape, generator=torch.Generator().manual_seed(1))
-    same = build_module(lower(stretcher, sequential(stretcher, model, params)), captured.weights)
+    same = build_module(lower(analysis, sequential(analysis, model, params)), captured.weights)
     found = replace(
         found,
         params_equal=params == sum(p.numel() for p in same.parameters()),
@@ -175,10 +175,10 @@ def examine(model: str) -> Iterator[Finding]:
     )
     del same
     yield found
-    survey = two_branches(stretcher, model, ("cpu", "dsp"), DEPTHS, WIDTH)
+    survey = two_branches(analysis, model, ("cpu", "dsp"), DEPTHS, WIDTH)
     share = survey.branched_macs / max(1, captured.graph.macs)
     yield (found := replace(found, share=share, reason=excuse(survey, share)))
-    network = build_module(lower(stretcher, survey.plan), captured.weights).train()
+    network = build_module(lower(analysis, survey.plan), captured.weights).train()
     del module, captured
     network(x).square().mean().backward()
     wrong = [
@@ -197,16 +197,16 @@ def examine(model: str) -> Iterator[Finding]:
     )
 
 
-def sequential(stretcher: NetworkAnalysis, model: str, params: int) -> Plan:
+def sequential(analysis: NetworkAnalysis, model: str, params: int) -> Plan:
     """The plan that branches nothing.
 
     Of a huge network in one segment a cut, which inherits piece by piece and needs less memory.
     """
     if params < HUGE_PARAMS:
-        return single_processor_plan(stretcher.graph, model, "cpu")
-    names = [INPUT, *(cut.name for cut in stretcher.cuts)]
+        return single_processor_plan(analysis.graph, model, "cpu")
+    names = [INPUT, *(cut.name for cut in analysis.cuts)]
     segments = tuple(Segment(start, end, (Branch("cpu"),)) for start, end in pairwise(names))
-    return Plan(model, stretcher.graph.inputs[0].spec.shape, segments)
+    return Plan(model, analysis.graph.inputs[0].spec.shape, segments)
 
 
 def difference(module: torch.nn.Module, other: torch.nn.Module, x: torch.Tensor) -> float:

@@ -68,10 +68,10 @@ def planned() -> tuple[Trial, Any]:
     soc = load_soc(SOC)
     phone = Phone(soc)
     read = config_of(phone.configs[CONFIG])
-    stretcher = phone.stretcher("R-34")
+    analysis = phone.analysis("R-34")
     return (
         phone.trial(
-            "R-34", lower(stretcher, import_plan(read, stretcher, match_published_network(read)))
+            "R-34", lower(analysis, import_plan(read, analysis, match_published_network(read)))
         ),
         soc,
     )

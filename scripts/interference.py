@@ -81,7 +81,7 @@ def play(
     soc: Soc,
     share: float,
     adaptive: bool,
-    caution: RebalancingSettings | None = None,
+    rebalancing_settings: RebalancingSettings | None = None,
 ) -> Played:
     """As `Server` serves a client that asks again when it is answered."""
     played, disturbed, times_us = (
@@ -92,12 +92,18 @@ def play(
     clock = VirtualExecutor(
         soc.processors,
         times_us,
-        mishaps=disturbed,
+        disturbances=disturbed,
         handovers_us=plan_enqueue_us(manifests, soc.processors),
     )
     policy = StaticPlacement(tuple(p.name for p in soc.processors))
     plans = MultiPlanScheduler(
-        manifests, soc.processors, policy, clock, played.hear, adaptive, caution=caution
+        manifests,
+        soc.processors,
+        policy,
+        clock,
+        played.hear,
+        adaptive,
+        rebalancing_settings=rebalancing_settings,
     )
     for n in NUMBERS:
         disturbed.busy_now.clear()
@@ -114,9 +120,9 @@ def who_is_busy(inference: int) -> str | None:
 
 def plans_of(model: str, soc: Soc) -> tuple[dict[str, Manifest], dict[str, Manifest]]:
     """By team, the fastest, and those to move among: the main plan is the fastest, too."""
-    stretcher = load_model_argument(model).stretcher
+    analysis = load_model_argument(model).analysis
     found = {
-        "+".join(team): [one.trial for one in search(stretcher, soc, team, top=TOP).plans]
+        "+".join(team): [one.trial for one in search(analysis, soc, team, top=TOP).plans]
         for team in TEAMS
     }
     fastest = {name: manifest_of(trials[0], soc) for name, trials in found.items()}
@@ -251,7 +257,9 @@ def other_shares(manifests: Mapping[str, Manifest], soc: Soc) -> list[str]:
         "|---|---|---|---|---|",
     ]
     for share in SHARES:
-        moving = play(manifests, soc, share, adaptive=True, caution=RebalancingSettings())
+        moving = play(
+            manifests, soc, share, adaptive=True, rebalancing_settings=RebalancingSettings()
+        )
         fixed = play({MAIN: manifests[MAIN]}, soc, share, adaptive=False).latencies_us
         most, at = worst(moving.latencies_us, fixed)
         parts = [slice(first + QUIET, last + QUIET) for first, last, _ in STRETCHES]
@@ -439,10 +447,10 @@ def main() -> int:
     args = parser.parse_args()
     soc = load_soc(args.soc)
     fastest, plans = plans_of(args.model, soc)
-    moving = play(plans, soc, args.share, adaptive=True, caution=RebalancingSettings())
+    moving = play(plans, soc, args.share, adaptive=True, rebalancing_settings=RebalancingSettings())
     between = play(plans, soc, args.share, adaptive=True).latencies_us
     whole = play(
-        fastest, soc, args.share, adaptive=True, caution=RebalancingSettings()
+        fastest, soc, args.share, adaptive=True, rebalancing_settings=RebalancingSettings()
     ).latencies_us
     fixed = {
         name: play({name: one}, soc, args.share, adaptive=False).latencies_us

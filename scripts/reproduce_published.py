@@ -140,7 +140,7 @@ class Phone:
     def family(self, network: str) -> PublishedNetwork:
         return match_published_network(config_of(self.configs[f"{network}-C"]))
 
-    def stretcher(self, network: str) -> NetworkAnalysis:
+    def analysis(self, network: str) -> NetworkAnalysis:
         if network not in self.stretchers:
             model = self.family(network).model
             self.stretchers[network] = NetworkAnalysis(
@@ -153,20 +153,18 @@ class Phone:
         return estimate_plan(lowered, self.soc, self.pricers[network])
 
     def original(self, network: str) -> Original:
-        stretcher = self.stretcher(network)
-        model = stretcher.graph.name
+        analysis = self.analysis(network)
+        model = analysis.graph.name
         trials = {
-            p: self.trial(
-                network, lower(stretcher, single_processor_plan(stretcher.graph, model, p))
-            )
+            p: self.trial(network, lower(analysis, single_processor_plan(analysis.graph, model, p)))
             for p in LETTERS.values()
         }
         published = {name: f"{network}-{letter}" for letter, name in LETTERS.items()}
         return Original(
             network,
             model,
-            stretcher.graph.macs,
-            stretcher.graph.params,
+            analysis.graph.macs,
+            analysis.graph.params,
             {name: trial.latency_us for name, trial in trials.items()},
             {name: plan_error_us(trial) for name, trial in trials.items()},
             {
@@ -185,8 +183,8 @@ class Phone:
 
     def priced(self, config: str, combination: str, rows: Sequence[Record]) -> Published:
         network, read = rows[0]["model"], config_of(rows)
-        stretcher = self.stretcher(network)
-        lowered = lower(stretcher, import_plan(read, stretcher, match_published_network(read)))
+        analysis = self.analysis(network)
+        lowered = lower(analysis, import_plan(read, analysis, match_published_network(read)))
         trial = self.trial(network, lowered)
         return Published(
             config,
@@ -198,7 +196,7 @@ class Phone:
             plan_error_us(trial),
             self.measured.get(config),
             breaks=broken(trial, self.soc),
-            outside=outside(lowered, stretcher),
+            outside=outside(lowered, analysis),
             processors=trial.plan.processors,
             meetings=sum(segment.branched for segment in trial.plan.segments),
             as_published=rows[0]["config_consistent"] == "True",
@@ -216,7 +214,7 @@ def broken(trial: Trial, soc: Soc, limits: SegmentLimits | None = None) -> tuple
 
 
 def outside(
-    lowered: LoweredNetwork, stretcher: NetworkAnalysis, limits: SegmentLimits | None = None
+    lowered: LoweredNetwork, analysis: NetworkAnalysis, limits: SegmentLimits | None = None
 ) -> tuple[str, ...]:
     """What of a plan no search can find.
 
@@ -225,8 +223,8 @@ def outside(
     limits = limits or SegmentLimits()
     found: dict[str, None] = {}
     for segment in (s for s in lowered.segments if s.segment.branched):
-        start, end = stretcher.cut(segment.segment.start), stretcher.cut(segment.segment.end)
-        full, deep = stretcher.section(start, end, None).width_out, stretcher.depth(start, end)
+        start, end = analysis.cut(segment.segment.start), analysis.cut(segment.segment.end)
+        full, deep = analysis.section(start, end, None).width_out, analysis.depth(start, end)
         branches = [one.branch for one in segment.branches]
         facts = {
             "merge by projection": segment.segment.merge != "concat",

@@ -160,13 +160,13 @@ def child(task: Task, limits: Mapping[str, float], memory_bytes: int, pipe: Conn
 
 def searched(task: Task, blank: Searched, tell: Tell) -> Searched:
     soc = load_soc(SOC)
-    stretcher = Phone(soc).stretcher(task.network)
+    analysis = Phone(soc).analysis(task.network)
     base = memory_peak_bytes()
     processors = COMBINATIONS[task.combination]
     limits = SegmentLimits(**blank.limits)
     began = time.perf_counter()
     result: SearchResult = search(
-        stretcher,
+        analysis,
         soc,
         processors,
         limits,

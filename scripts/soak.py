@@ -214,11 +214,13 @@ def moving(requests: int, clients: int, rng: random.Random) -> Tally:
 
 def mover(times: Mapping[tuple[str, str], float]) -> Rebalancer:
     """As `Plans` makes one."""
-    caution = RebalancingSettings()
+    rebalancing_settings = RebalancingSettings()
     return Rebalancer(
         TaskCosts(times),
-        SlowdownEstimator(caution.evidence * LATENCY_US, caution.half_life * LATENCY_US),
-        caution,
+        SlowdownEstimator(
+            rebalancing_settings.evidence * LATENCY_US, rebalancing_settings.half_life * LATENCY_US
+        ),
+        rebalancing_settings,
     )
 
 
@@ -226,7 +228,7 @@ def virtual(requests: int, clients: int, rng: random.Random, moves: bool = False
     """Closed loop: a client asks again a moment after its last request has ended."""
     manifest, tally = toy().manifest, Tally(bytearray(requests))
     times = {(sub.name, p): us for sub in manifest.subgraphs for p, us in sub.predicted_us.items()}
-    clock = VirtualExecutor(PROCESSORS, times, mishaps=trouble(rng, requests * 550.0, 50))
+    clock = VirtualExecutor(PROCESSORS, times, disturbances=trouble(rng, requests * 550.0, 50))
 
     def answered(answer: RequestOutcome) -> None:
         tally.end(answer.request, kind(answer.error))
@@ -280,7 +282,7 @@ def real(requests: int, clients: int, rng: random.Random) -> Tally:
         PROCESSORS,
         capacity=clients,
         emulated=True,
-        mishaps=trouble(rng, requests * 1500.0, 50),
+        disturbances=trouble(rng, requests * 1500.0, 50),
     ) as server:
         expected = server.network.run_sequential(image)
 

@@ -100,7 +100,8 @@ def soaked(name: str, python: tuple[int, ...], items: int, fails: bool) -> Soake
         call_us = sum(one.busy_us / max(1, one.items) for one in pipeline.statistics()) / STAGES
         late_us = median(
             start_delays_us(
-                pipeline.flow, spans_by_step(pipeline.trace(), pipeline.pipeline, pipeline.flow)
+                pipeline.stage_graph,
+                spans_by_step(pipeline.trace(), pipeline.pipeline, pipeline.stage_graph),
             )
         )
     return Soaked(
@@ -148,7 +149,7 @@ def lead(seconds: float) -> tuple[int, int]:
         for result in pipeline.stream(items()):
             ahead = max(ahead, pushed - result.item)
             time.sleep(1e-3)
-        return ahead, in_flight_limit(pipeline.flow) + 16
+        return ahead, in_flight_limit(pipeline.stage_graph) + 16
 
 
 def page(command: str, items: int, found: list[Soaked], ahead: tuple[int, int]) -> str:

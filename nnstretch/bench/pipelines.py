@@ -39,7 +39,7 @@ def stream_period_us(pipeline: Pipeline, inputs: Any, items: int) -> float:
     ]
     ended_us, latencies_us = zip(*times, strict=True)
     return PipelineMetrics(
-        pipeline.manifest, pipeline.flow, ended_us, latencies_us, {}, pipeline.trace()
+        pipeline.manifest, pipeline.stage_graph, ended_us, latencies_us, {}, pipeline.trace()
     ).period_us
 
 

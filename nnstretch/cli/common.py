@@ -43,7 +43,7 @@ class LoadedModel:
     plan: Plan | None
 
     @property
-    def stretcher(self) -> NetworkAnalysis:
+    def analysis(self) -> NetworkAnalysis:
         """Return the analysis of the network's structure."""
         from nnstretch.stretch import NetworkAnalysis
 

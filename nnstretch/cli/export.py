@@ -193,7 +193,7 @@ def export_request(args: argparse.Namespace) -> ExportRequest:
         else None
     )
     module = load_weights_into(subject, plan, args.weights, stretch)
-    lowered = lower(subject.stretcher, plan) if soc else None
+    lowered = lower(subject.analysis, plan) if soc else None
     trial = (
         with_alternatives(estimate_plan(lowered, soc), lowered, soc) if lowered and soc else None
     )

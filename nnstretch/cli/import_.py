@@ -41,11 +41,11 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     config = read_config(args.config)
     family = match_published_network(config)
     check_config(config, family)
-    stretcher = NetworkAnalysis(
+    analysis = NetworkAnalysis(
         capture(load_model(family.model), torch.zeros(1, 3, 224, 224), family.model)
     )
-    plan = import_plan(config, stretcher, family)
-    lowered = lower(stretcher, plan)
+    plan = import_plan(config, analysis, family)
+    lowered = lower(analysis, plan)
     if out is not None:
         write_plan(out, plan)
     return {

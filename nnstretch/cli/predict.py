@@ -96,20 +96,20 @@ def network(
     from nnstretch.stretch.lowering.lower import lower, single_processor_plan
 
     names = processors or tuple(p.name for p in soc.processors)
-    pricer = CostModel(soc, fallback)
-    missing = uncovered_kernels(subject.graph, soc, names, pricer)
-    rows = kernel_rows([(subject.graph, names)], pricer)
-    gone = {name: uncovered_kernels(subject.graph, soc, (name,), pricer) for name in names}
+    cost_model = CostModel(soc, fallback)
+    missing = uncovered_kernels(subject.graph, soc, names, cost_model)
+    rows = kernel_rows([(subject.graph, names)], cost_model)
+    gone = {name: uncovered_kernels(subject.graph, soc, (name,), cost_model) for name in names}
     latency_ms: dict[str, float | None] = dict.fromkeys(names)
     for name in names:
         if not gone[name]:
             latency_ms[name] = (
                 estimate_plan(
                     lower(
-                        subject.stretcher, single_processor_plan(subject.graph, subject.spec, name)
+                        subject.analysis, single_processor_plan(subject.graph, subject.spec, name)
                     ),
                     soc,
-                    pricer,
+                    cost_model,
                 ).latency_us
                 / 1000
             )
@@ -123,23 +123,23 @@ def network(
         "error_ms": error_ms,
         "kernels": rows,
         "uncovered": list(missing),
-        "fallbacks": pricer.fallbacks,
+        "fallbacks": cost_model.fallbacks,
         "provenance": soc.provenance,
         "calibrated": soc.calibrated,
     }
 
 
 def kernel_rows(
-    graphs: Sequence[tuple[Any, tuple[str, ...]]], pricer: CostModel
+    graphs: Sequence[tuple[Any, tuple[str, ...]]], cost_model: CostModel
 ) -> list[dict[str, Any]]:
     """Return one row a kernel and processor, as its backend fuses them; what is uncovered has no
     row.
     """
     rows: list[dict[str, Any]] = []
     for graph, name in ((graph, name) for graph, names in graphs for name in names):
-        for kernel in pricer.fuse_kernels(graph, name):
+        for kernel in cost_model.fuse_kernels(graph, name):
             try:
-                estimate = pricer.estimate_kernel(kernel, name)
+                estimate = cost_model.estimate_kernel(kernel, name)
             except UnsupportedOp:
                 continue
             ms = estimate.latency_us / 1000
@@ -163,13 +163,13 @@ def plan_terms(subject: LoadedModel, soc: Soc, fallback: str | None) -> dict[str
     from nnstretch.stretch.lowering.lower import lower
 
     assert subject.plan is not None
-    pricer = CostModel(soc, fallback)
+    cost_model = CostModel(soc, fallback)
     for name in subject.plan.processors:
         soc.processor(name)
-    lowered = lower(subject.stretcher, subject.plan)
-    trial = estimate_plan(lowered, soc, pricer)
+    lowered = lower(subject.analysis, subject.plan)
+    trial = estimate_plan(lowered, soc, cost_model)
     graphs = [(b.graph, (b.branch.processor,)) for s in lowered.segments for b in s.branches]
-    rows = kernel_rows(graphs, pricer)
+    rows = kernel_rows(graphs, cost_model)
     segments = segments_json(trial, lowered)
     return {
         "model": subject.spec,
@@ -183,7 +183,7 @@ def plan_terms(subject: LoadedModel, soc: Soc, fallback: str | None) -> dict[str
         "segments": segments,
         "kernels": rows,
         "uncovered": [],
-        "fallbacks": pricer.fallbacks,
+        "fallbacks": cost_model.fallbacks,
         "provenance": soc.provenance,
         "calibrated": soc.calibrated,
     }

@@ -44,8 +44,8 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     from nnstretch.report.load.trace_diff import largest
 
     check_writable(args.out, args.folder)
-    story = write_report(args.folder, args.out)
-    differences = largest(story.timelines, story.runs)
+    report_data = write_report(args.folder, args.out)
+    differences = largest(report_data.timelines, report_data.runs)
     return {
         "report": str(args.out),
         "differences": [

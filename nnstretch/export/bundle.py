@@ -67,13 +67,13 @@ def export_bundle(
     `also` are named bundles whose plans are added as alternatives. Raises BadInput, too.
     """
     with eval_mode(request.module), torch.no_grad():
-        drafts = subgraph_specs(request)
-        exported = files_of(request, drafts)
+        specs = subgraph_specs(request)
+        exported = files_of(request, specs)
         errors = verify_files(
-            exported, drafts, request.int8, request.plan.model, request.least_snr_db
+            exported, specs, request.int8, request.plan.model, request.least_snr_db
         )
-    subgraphs = tuple(subgraph_of(draft, exported, errors, request.format) for draft in drafts)
-    manifest = manifest_of(request, drafts, exported.ports, subgraphs, errors)
+    subgraphs = tuple(subgraph_of(spec, exported, errors, request.format) for spec in specs)
+    manifest = manifest_of(request, specs, exported.ports, subgraphs, errors)
     bundle = merge_bundles(
         Bundle(manifest, {sub.file: exported.files[sub.name] for sub in subgraphs}, str(path)), also
     )
@@ -81,20 +81,20 @@ def export_bundle(
     return ExportedBundle(bundle.manifest, errors.int8_snr_db)
 
 
-def files_of(request: ExportRequest, drafts: Sequence[SubgraphSpec]) -> ExportedFiles:
+def files_of(request: ExportRequest, specs: Sequence[SubgraphSpec]) -> ExportedFiles:
     """Export the files of all sub-graphs in the requested format."""
     if request.format == "onnx":
-        return onnx_files(request, drafts)
+        return onnx_files(request, specs)
     if not request.int8:
-        return litert_files(request, drafts)
+        return litert_files(request, specs)
     from nnstretch.export.litert.int8 import int8_files
 
-    return int8_files(request, drafts)
+    return int8_files(request, specs)
 
 
 def manifest_of(
     request: ExportRequest,
-    drafts: Sequence[SubgraphSpec],
+    specs: Sequence[SubgraphSpec],
     ports: Mapping[str, Port],
     subgraphs: tuple[Subgraph, ...],
     errors: ExportErrors,
@@ -104,8 +104,8 @@ def manifest_of(
     return Manifest(
         model=request.plan.model,
         soc=request.soc.name if request.soc else None,
-        inputs=(ports[drafts[0].sources[0]],),
-        outputs=(ports[drafts[-1].target],),
+        inputs=(ports[specs[0].sources[0]],),
+        outputs=(ports[specs[-1].target],),
         subgraphs=subgraphs,
         max_abs_error=errors.whole,
         sync_us=(
@@ -116,34 +116,34 @@ def manifest_of(
 
 
 def subgraph_of(
-    draft: SubgraphSpec, exported: ExportedFiles, errors: ExportErrors, format: str
+    spec: SubgraphSpec, exported: ExportedFiles, errors: ExportErrors, format: str
 ) -> Subgraph:
     """Build the manifest's entry of one sub-graph."""
-    data = exported.files[draft.name]
-    elsewhere = {
-        p: alternative for p, alternative in draft.elsewhere.items() if p != draft.processor
+    data = exported.files[spec.name]
+    alternatives = {
+        p: alternative for p, alternative in spec.alternatives.items() if p != spec.processor
     }
     return Subgraph(
-        name=draft.name,
-        processor=draft.processor,
-        file=f"subgraphs/{draft.name}{FORMATS[format]}",
+        name=spec.name,
+        processor=spec.processor,
+        file=f"subgraphs/{spec.name}{FORMATS[format]}",
         sha256=hashlib.sha256(data).hexdigest(),
         size_bytes=len(data),
-        inputs=tuple(exported.ports[source] for source in draft.sources),
-        outputs=(exported.ports[draft.target],),
-        role=draft.role,
+        inputs=tuple(exported.ports[source] for source in spec.sources),
+        outputs=(exported.ports[spec.target],),
+        role=spec.role,
         format=format,
-        segment=draft.segment,
-        predicted_us=on_placed_processor(draft, draft.predicted_us)
-        | {p: alternative.latency_us for p, alternative in elsewhere.items()},
-        error_us=on_placed_processor(draft, draft.error_us)
-        | {p: alternative.error_us for p, alternative in elsewhere.items()},
-        max_abs_error=errors.subgraphs[draft.name],
+        segment=spec.segment,
+        predicted_us=on_placed_processor(spec, spec.predicted_us)
+        | {p: alternative.latency_us for p, alternative in alternatives.items()},
+        error_us=on_placed_processor(spec, spec.error_us)
+        | {p: alternative.error_us for p, alternative in alternatives.items()},
+        max_abs_error=errors.subgraphs[spec.name],
     )
 
 
-def on_placed_processor(draft: SubgraphSpec, time_us: float | None) -> dict[str, float]:
+def on_placed_processor(spec: SubgraphSpec, time_us: float | None) -> dict[str, float]:
     """Return the prediction on the processor that the sub-graph is placed on."""
     return (
-        {draft.processor: time_us} if draft.predicted_us is not None and time_us is not None else {}
+        {spec.processor: time_us} if spec.predicted_us is not None and time_us is not None else {}
     )

@@ -40,59 +40,59 @@ class ExportedFiles:
     """From a file and the name of its draft."""
 
 
-def onnx_files(request: ExportRequest, drafts: Sequence[SubgraphSpec]) -> ExportedFiles:
+def onnx_files(request: ExportRequest, specs: Sequence[SubgraphSpec]) -> ExportedFiles:
     """Export sub-graphs as ONNX. Raises UnsupportedOp where ONNX lacks an operator."""
-    values = reference_tensors(drafts, request.example)
+    values = reference_tensors(specs, request.example)
     ports = {
         name: Port(name, spec_of(value), "NCHW" if value.dim() == 4 else "")
         for name, value in values.items()
     }
     files: dict[str, bytes] = {}
-    for number, draft in enumerate(drafts):
-        request.tell(number, len(drafts), draft.name)
-        sources, target = [ports[source] for source in draft.sources], ports[draft.target]
-        if draft.branch is None:
-            files[draft.name] = merge_onnx(sources, target, draft.axis, draft.notes)
+    for number, spec in enumerate(specs):
+        request.tell(number, len(specs), spec.name)
+        sources, target = [ports[source] for source in spec.sources], ports[spec.target]
+        if spec.branch is None:
+            files[spec.name] = merge_onnx(sources, target, spec.axis, spec.notes)
         else:
-            files[draft.name] = to_onnx(
-                draft.branch, values[draft.sources[0]], sources[0], target, draft.notes
+            files[spec.name] = to_onnx(
+                spec.branch, values[spec.sources[0]], sources[0], target, spec.notes
             )
     return ExportedFiles(files, ports, [values], lambda data, _: OnnxRunner(data))
 
 
-def litert_files(request: ExportRequest, drafts: Sequence[SubgraphSpec]) -> ExportedFiles:
+def litert_files(request: ExportRequest, specs: Sequence[SubgraphSpec]) -> ExportedFiles:
     """Export sub-graphs as float32 LiteRT.
 
     Raises UnsupportedOp where LiteRT lacks an operator, Mismatch where a merge is no copy.
     """
-    values = reference_tensors(drafts, request.example)
-    plain = float_files(request, drafts, values)
+    values = reference_tensors(specs, request.example)
+    plain = float_files(request, specs, values)
     files = {
-        draft.name: with_description(plain[draft.name], file_description(draft.notes))
-        for draft in drafts
+        spec.name: with_description(plain[spec.name], file_description(spec.notes))
+        for spec in specs
     }
     ports = {
         name: Port(name, spec_of(channels_last(value)), layout_of(value))
         for name, value in values.items()
     }
     exported = ExportedFiles(files, ports, [values], LiteRTRunner)
-    check_merges(exported, drafts)
+    check_merges(exported, specs)
     return exported
 
 
 def float_files(
-    request: ExportRequest, drafts: Sequence[SubgraphSpec], values: Tensors
+    request: ExportRequest, specs: Sequence[SubgraphSpec], values: Tensors
 ) -> dict[str, bytes]:
     """Convert every sub-graph in float32; files by the name of the sub-graph."""
     files = {}
-    for number, draft in enumerate(drafts):
-        request.tell(number, len(drafts), draft.name)
-        inputs = [values[source] for source in draft.sources]
-        name = f"sub-graph {draft.name}"
-        files[draft.name] = (
-            to_litert_concat(inputs, draft.axis, name)
-            if draft.branch is None
-            else to_litert(draft.branch, inputs, name)
+    for number, spec in enumerate(specs):
+        request.tell(number, len(specs), spec.name)
+        inputs = [values[source] for source in spec.sources]
+        name = f"sub-graph {spec.name}"
+        files[spec.name] = (
+            to_litert_concat(inputs, spec.axis, name)
+            if spec.branch is None
+            else to_litert(spec.branch, inputs, name)
         )
     return files
 
@@ -107,21 +107,21 @@ def file_description(notes: Mapping[str, str]) -> str:
     return "; ".join(f"{key}: {value}" for key, value in notes.items())
 
 
-def check_merges(exported: ExportedFiles, drafts: Sequence[SubgraphSpec]) -> None:
+def check_merges(exported: ExportedFiles, specs: Sequence[SubgraphSpec]) -> None:
     """Check that every merge writes exactly what it reads, for numbers of all magnitudes. Raises
     Mismatch.
     """
-    for draft in drafts:
-        if draft.branch is None:
-            shapes = [exported.tested[0][source].shape for source in draft.sources]
+    for spec in specs:
+        if spec.branch is None:
+            shapes = [exported.tested[0][source].shape for source in spec.sources]
             inputs = [
                 random_for_port(exported.ports[source], tuple(shape), seed)
-                for seed, (source, shape) in enumerate(zip(draft.sources, shapes, strict=True))
+                for seed, (source, shape) in enumerate(zip(spec.sources, shapes, strict=True))
             ]
-            merged = exported.runner(exported.files[draft.name], draft.name).run(*inputs)
-            if not np.array_equal(merged, np.concatenate(inputs, draft.axis)):
+            merged = exported.runner(exported.files[spec.name], spec.name).run(*inputs)
+            if not np.array_equal(merged, np.concatenate(inputs, spec.axis)):
                 raise Mismatch(
-                    f"sub-graph {draft.name} is no copy of its inputs, LiteRT file, a merge must"
+                    f"sub-graph {spec.name} is no copy of its inputs, LiteRT file, a merge must"
                     " change no bit"
                 )
 

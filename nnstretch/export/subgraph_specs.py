@@ -123,7 +123,7 @@ class SubgraphSpec:
     error_us: float | None = None
     notes: Mapping[str, str] = field(default_factory=dict)
     """What viewers of the file show."""
-    elsewhere: AlternativeEstimates = field(default_factory=dict)
+    alternatives: AlternativeEstimates = field(default_factory=dict)
     """Predicted on processors that it is not placed on."""
 
     @property
@@ -138,31 +138,31 @@ class SubgraphSpec:
 
 def subgraph_specs(request: ExportRequest) -> tuple[SubgraphSpec, ...]:
     """Return every sub-graph of the network, in an order in which they can run."""
-    drafts: list[SubgraphSpec] = []
+    specs: list[SubgraphSpec] = []
     for number, (meeting, segment) in enumerate(
         zip(request.segments, request.plan.segments, strict=True)
     ):
         end = OUTPUT if number == len(request.segments) - 1 else segment.end
         cost = request.trial.segments[number] if request.trial else None
         branches = branch_specs(number, meeting, segment, end, cost)
-        drafts += branches
+        specs += branches
         if segment.branched:
-            drafts.append(
+            specs.append(
                 merge_spec(number, meeting.axis, segment, branches, end, request.host, cost)
             )
-    return tuple(drafts) if request.trial is None else with_alternatives(drafts, request.trial)
+    return tuple(specs) if request.trial is None else with_alternatives(specs, request.trial)
 
 
-def with_alternatives(drafts: Sequence[SubgraphSpec], trial: Trial) -> tuple[SubgraphSpec, ...]:
+def with_alternatives(specs: Sequence[SubgraphSpec], trial: Trial) -> tuple[SubgraphSpec, ...]:
     """Return the specs with what the trial predicts for other processors.
 
     It has one row for each, in the same order.
     """
     rows = [row for segment in trial.alternatives for row in segment]
     return (
-        tuple(replace(draft, elsewhere=row) for draft, row in zip(drafts, rows, strict=True))
+        tuple(replace(spec, alternatives=row) for spec, row in zip(specs, rows, strict=True))
         if rows
-        else tuple(drafts)
+        else tuple(specs)
     )
 
 
@@ -170,10 +170,10 @@ def branch_specs(
     number: int, meeting: SegmentModule, segment: Segment, end: str, cost: SegmentCost | None
 ) -> list[SubgraphSpec]:
     """Return a spec for each branch of a segment."""
-    drafts = []
+    specs = []
     for i, (module, branch) in enumerate(zip(meeting.branches, segment.branches, strict=True)):
         predicted_us = cost.branches[i].latency_us if cost else None
-        drafts.append(
+        specs.append(
             SubgraphSpec(
                 name=f"s{number}.{branch.processor}",
                 processor=branch.processor,
@@ -186,7 +186,7 @@ def branch_specs(
                 notes=metadata_of(branch.processor, str(branch), segment, predicted_us),
             )
         )
-    return drafts
+    return specs
 
 
 def merge_spec(
@@ -220,11 +220,11 @@ def metadata_of(
     return notes if predicted_us is None else notes | {"predicted_ms": f"{predicted_us / 1000:.3f}"}
 
 
-def reference_tensors(drafts: Sequence[SubgraphSpec], x: torch.Tensor) -> dict[str, torch.Tensor]:
+def reference_tensors(specs: Sequence[SubgraphSpec], x: torch.Tensor) -> dict[str, torch.Tensor]:
     """Return everything that flows between sub-graphs when the module runs on `x`, the input and
     the output among it.
     """
-    values = {drafts[0].sources[0]: x}
-    for draft in drafts:
-        values[draft.target] = draft(*(values[source] for source in draft.sources))
+    values = {specs[0].sources[0]: x}
+    for spec in specs:
+        values[spec.target] = spec(*(values[source] for source in spec.sources))
     return values

@@ -33,7 +33,7 @@ class ExportErrors:
 
 def verify_files(
     exported: ExportedFiles,
-    drafts: Sequence[SubgraphSpec],
+    specs: Sequence[SubgraphSpec],
     int8: bool,
     name: str,
     least_db: float | None = None,
@@ -42,20 +42,20 @@ def verify_files(
     rounding, or int8 drowns in its noise.
     """
     judge = max_abs_difference if int8 else check_close
-    start, end = drafts[0].sources[0], drafts[-1].target
+    start, end = specs[0].sources[0], specs[-1].target
     rows: list[dict[str, np.ndarray]] = [
         {start: values[start].numpy()} for values in exported.tested
     ]
     alone: dict[str, float] = {}
-    for draft in drafts:
-        file = exported.runner(exported.files[draft.name], draft.name)
+    for spec in specs:
+        file = exported.runner(exported.files[spec.name], spec.name)
         exact = {
-            tensor: exported.tested[0][tensor].numpy() for tensor in (*draft.sources, draft.target)
+            tensor: exported.tested[0][tensor].numpy() for tensor in (*spec.sources, spec.target)
         }
-        computed = file.run(*(exact[source] for source in draft.sources))
-        alone[draft.name] = judge(exact[draft.target], computed, f"sub-graph {draft.name}")
+        computed = file.run(*(exact[source] for source in spec.sources))
+        alone[spec.name] = judge(exact[spec.target], computed, f"sub-graph {spec.name}")
         for row in rows:
-            row[draft.target] = file.run(*(row[source] for source in draft.sources))
+            row[spec.target] = file.run(*(row[source] for source in spec.sources))
     expected = [values[end].numpy() for values in exported.tested]
     whole = judge(expected[0], rows[0][end], f"bundle of {name}")
     return ExportErrors(

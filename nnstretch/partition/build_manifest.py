@@ -48,7 +48,7 @@ class ModuleFile:
     copy_out_us: dict[str, float] = field(default_factory=dict)
 
 
-def chain_module_graph(pieces: Sequence[Graph], outputs: Sequence[str]) -> ModuleGraph:
+def chain_module_graph(subgraphs: Sequence[Graph], outputs: Sequence[str]) -> ModuleGraph:
     """Return the links of a network's own stages.
 
     Who writes a value feeds everyone who reads it, and `outputs` leave in their order.
@@ -56,7 +56,9 @@ def chain_module_graph(pieces: Sequence[Graph], outputs: Sequence[str]) -> Modul
     Raises BadInput when no stage writes an output.
     """
     links = ModuleGraph(
-        modules=tuple(module_from_graph(f"s{number}", piece) for number, piece in enumerate(pieces))
+        modules=tuple(
+            module_from_graph(f"s{number}", subgraph) for number, subgraph in enumerate(subgraphs)
+        )
     )
     writer = {
         item.name: Endpoint(module.name, "output", item.name)
@@ -73,7 +75,8 @@ def chain_module_graph(pieces: Sequence[Graph], outputs: Sequence[str]) -> Modul
     for index, name in enumerate(dict.fromkeys(outputs)):
         if name not in writer:
             raise BadInput(
-                f"output {name} is an input, pipeline of {len(pieces)} stages, no stage writes it"
+                f"output {name} is an input, pipeline of {len(subgraphs)} stages, no stage"
+                " writes it"
             )
         links = with_connection(links, writer[name], Endpoint(PIPELINE, "output", str(index)))
     return links

@@ -56,7 +56,7 @@ def export_partition(
     *,
     soc: str | None = None,
     module: nn.Module | None = None,
-    outfit: StageOptions | None = None,
+    stage_options: StageOptions | None = None,
     progress: Progress | None = None,
 ) -> Manifest:
     """Write a `.nns` whose pipeline is this partition.
@@ -66,8 +66,8 @@ def export_partition(
     `module` is the network itself where it is at hand, else one is built of the graph. Raises
     Mismatch, UnsupportedOp.
     """
-    outfit, graph = outfit or StageOptions(), partition.graph
-    arrays_in = example_inputs(graph, outfit.seed)
+    stage_options, graph = stage_options or StageOptions(), partition.graph
+    arrays_in = example_inputs(graph, stage_options.seed)
     files = files_of(partition, weights, arrays_in, progress or (lambda *_: None))
     arrays = {name: value.numpy() for name, value in arrays_in.items()}
     computed = run_in_sequence(files, arrays)
@@ -79,7 +79,7 @@ def export_partition(
         check_close(value.numpy(), computed[name], f"pipeline of {graph.name}, {name},")
         for name, value in pairs
     )
-    links = module_graph_of(partition, files, outfit)
+    links = module_graph_of(partition, files, stage_options)
     modules = {
         f"s{number}": module_file(file, stage)
         for number, (file, stage) in enumerate(zip(files, partition.stages, strict=True))
@@ -90,30 +90,36 @@ def export_partition(
 
 
 def module_graph_of(
-    partition: Partition, files: list[SectionFile], outfit: StageOptions
+    partition: Partition, files: list[SectionFile], stage_options: StageOptions
 ) -> ModuleGraph:
     """Return the network's own links with processors, parameter groups and Python stages."""
     settings = {
         f"s{number}": ModuleSettings(
             tuple(share.processor for share in stage.shares),
-            outfit.threads,
-            capacity=outfit.capacity,
+            stage_options.threads,
+            capacity=stage_options.capacity,
         )
         for number, stage in enumerate(partition.stages)
     }
     settings |= {
-        name: ModuleSettings(capacity=outfit.capacity, replicas=outfit.replicas.get(name, 1))
+        name: ModuleSettings(
+            capacity=stage_options.capacity, replicas=stage_options.replicas.get(name, 1)
+        )
         for name in (BEFORE, AFTER)
     }
-    settings |= {name: replace(settings[name], cores=cores) for name, cores in outfit.cores.items()}
+    settings |= {
+        name: replace(settings[name], cores=cores) for name, cores in stage_options.cores.items()
+    }
     links = replace(
-        chain_module_graph(partition.pieces, partition.graph.outputs), settings=settings
+        chain_module_graph(partition.subgraphs, partition.graph.outputs), settings=settings
     )
     params = {
         f"s{number}": [TensorDecl(name, spec) for name, spec in file.parameters]
         for number, file in enumerate(files)
     }
-    return add_python_stages(with_parameter_groups(links, params), outfit.before, outfit.after)
+    return add_python_stages(
+        with_parameter_groups(links, params), stage_options.before, stage_options.after
+    )
 
 
 def files_of(
@@ -124,12 +130,14 @@ def files_of(
 ) -> list[SectionFile]:
     """Export every stage's file, in order; each module is given what those before it wrote."""
     values, files = dict(examples), list[SectionFile]()
-    for number, (piece, stage) in enumerate(zip(partition.pieces, partition.stages, strict=True)):
-        tell(number, len(partition.pieces), f"stage {number}")
-        network = build(piece, weights).eval()
-        inputs = {value.name: values[value.name] for value in piece.inputs}
-        files.append(section_file(f"s{number}", network, inputs, piece.outputs, notes_of(stage)))
-        values |= zip(piece.outputs, outputs_of(network, tuple(inputs.values())), strict=True)
+    for number, (subgraph, stage) in enumerate(
+        zip(partition.subgraphs, partition.stages, strict=True)
+    ):
+        tell(number, len(partition.subgraphs), f"stage {number}")
+        network = build(subgraph, weights).eval()
+        inputs = {value.name: values[value.name] for value in subgraph.inputs}
+        files.append(section_file(f"s{number}", network, inputs, subgraph.outputs, notes_of(stage)))
+        values |= zip(subgraph.outputs, outputs_of(network, tuple(inputs.values())), strict=True)
     return files
 
 

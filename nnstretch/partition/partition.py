@@ -81,7 +81,7 @@ class Partition:
     """Stages in order, and the numbers they are judged by."""
 
     graph: Graph
-    pieces: tuple[Graph, ...]
+    subgraphs: tuple[Graph, ...]
     stages: tuple[StageCost, ...]
     single_us: dict[str, float]
     """Between two items of the whole network as one stage on each processor.
@@ -158,7 +158,7 @@ def partitions(
     soc: Soc,
     wish: PartitionRequest,
     unit_of: Sequence[int] | None = None,
-    pricer: CostModel | None = None,
+    cost_model: CostModel | None = None,
     corrections: Corrections | None = None,
 ) -> tuple[Partition, ...]:
     """Return the best partition, and the next `top` - 1.
@@ -170,7 +170,7 @@ def partitions(
     that is not there, BadInput for what does not fit.
     """
     check_request(wish)
-    pricer = pricer or CostModel(soc)
+    cost_model = cost_model or CostModel(soc)
     names = wish.processors or tuple(processor.name for processor in soc.processors)
     units = compute_layers(graph) if unit_of is None else tuple(unit_of)
     count = wish.stages if unit_of is None else max(units) + 1
@@ -179,7 +179,7 @@ def partitions(
             f"{wish.stages} stages and a split into {count}, network {graph.name}, give one of them"
         )
     ends = topological_cuts(graph, units) if unit_of is None else chain_cuts(max(units) + 1)
-    table = stage_cost_table(graph, units, ends, soc, names, pricer, corrections)
+    table = stage_cost_table(graph, units, ends, soc, names, cost_model, corrections)
     blocked = any(soc.rules(name).blocked for name in names)
     choices = best_assignments(
         table, count, wish.replicas, max(wish.top, BLOCKED_TRIES if blocked else 1)
@@ -188,7 +188,7 @@ def partitions(
     stages = [stages_of(units, ends, choice) for choice in choices]
     why_open = " and ".join(([LAYOUTS] if blocked else []) + ([] if ends.complete else [ORDERS]))
     results = [
-        estimate_stages(graph, at, assignment, table, soc, pricer, bound_us, why_open)
+        estimate_stages(graph, at, assignment, table, soc, cost_model, bound_us, why_open)
         for at, assignment in zip(stages, choices, strict=True)
     ]
     if blocked and not corrections:
@@ -220,25 +220,27 @@ def estimate_stages(
     choice: Assignment,
     table: StageCostTable,
     soc: Soc,
-    pricer: CostModel,
+    cost_model: CostModel,
     bound_us: float,
     why_open: str,
 ) -> Partition:
     """Return a partition with the true cost of every stage."""
-    pieces = split_graph(graph, stage_of)
+    subgraphs = split_graph(graph, stage_of)
     used = frozenset(name for group in choice.groups for name in group)
     slowdown = soc.contention_factor(used) if len(used) > 1 else 1.0
-    ends = [stage_end_name(graph, piece, last=piece is pieces[-1]) for piece in pieces]
+    ends = [
+        stage_end_name(graph, subgraph, last=subgraph is subgraphs[-1]) for subgraph in subgraphs
+    ]
     stages = tuple(
         StageCost(
             start,
             end,
-            tuple(estimate_stage(piece, name, soc, pricer, slowdown) for name in group),
-            piece.macs,
-            piece.params,
+            tuple(estimate_stage(subgraph, name, soc, cost_model, slowdown) for name in group),
+            subgraph.macs,
+            subgraph.params,
         )
-        for piece, group, start, end in zip(
-            pieces, choice.groups, [INPUT, *ends[:-1]], ends, strict=True
+        for subgraph, group, start, end in zip(
+            subgraphs, choice.groups, [INPUT, *ends[:-1]], ends, strict=True
         )
     )
     times_us = {
@@ -251,21 +253,21 @@ def estimate_stages(
     single_us = {
         name: float(time_us) for name, time_us in whole_us.items() if time_us < float("inf")
     }
-    return Partition(graph, pieces, stages, single_us, bound_us, why_open)
+    return Partition(graph, subgraphs, stages, single_us, bound_us, why_open)
 
 
 def estimate_stage(
-    piece: Graph, processor: str, soc: Soc, pricer: CostModel, slowdown: float
+    subgraph: Graph, processor: str, soc: Soc, cost_model: CostModel, slowdown: float
 ) -> StageOnProcessor:
     """Return the true price of a stage: its own kernels, every tensor that crosses."""
-    specs, chip_processor = piece.specs(), soc.processor(processor)
-    estimate = pricer.estimate_graph(piece, processor)
+    specs, chip_processor = subgraph.specs(), soc.processor(processor)
+    estimate = cost_model.estimate_graph(subgraph, processor)
 
     def copies_us(link: Link, names: Sequence[str]) -> float:
         return sum(link.cost_us(specs[name].elements * soc.element_bytes) for name in names)
 
-    into_us = copies_us(chip_processor.copy_in, [value.name for value in piece.inputs])
-    out_us = copies_us(chip_processor.copy_out, piece.outputs) + chip_processor.sync_us
+    into_us = copies_us(chip_processor.copy_in, [value.name for value in subgraph.inputs])
+    out_us = copies_us(chip_processor.copy_out, subgraph.outputs) + chip_processor.sync_us
     return StageOnProcessor(
         processor,
         into_us,
@@ -276,12 +278,12 @@ def estimate_stage(
     )
 
 
-def stage_end_name(graph: Graph, piece: Graph, last: bool) -> str:
+def stage_end_name(graph: Graph, subgraph: Graph, last: bool) -> str:
     """Return the cut a stage ends at, or its last operator where more than one tensor crosses."""
     if last:
         return OUTPUT
-    if len(piece.outputs) == 1 and (
-        named := [cut.name for cut in find_cuts(graph) if cut.value == piece.outputs[0]]
+    if len(subgraph.outputs) == 1 and (
+        named := [cut.name for cut in find_cuts(graph) if cut.value == subgraph.outputs[0]]
     ):
         return named[0]
-    return [node.name for node in piece.nodes if not is_size(node)][-1]
+    return [node.name for node in subgraph.nodes if not is_size(node)][-1]

@@ -71,7 +71,7 @@ def stage_cost_table(
     ends: TopologicalCuts,
     soc: Soc,
     processors: Sequence[str],
-    pricer: CostModel,
+    cost_model: CostModel,
     corrections: Corrections | None = None,
 ) -> StageCostTable:
     """Return prices of all stages between frontiers of the units that `unit_of` divides the nodes
@@ -89,7 +89,7 @@ def stage_cost_table(
     for name in processors:
         processor = soc.processor(name)
         units_us, least_us, missing = unit_times(
-            graph, unit_of, ends.units, name, pricer, corrections or {}
+            graph, unit_of, ends.units, name, cost_model, corrections or {}
         )
         sums = sum_between(units_us, member, nested)
         if processor.memory_bytes is not None:
@@ -122,7 +122,7 @@ def unit_times(
     unit_of: Sequence[int],
     count: int,
     processor: str,
-    pricer: CostModel,
+    cost_model: CostModel,
     corrections: Corrections,
 ) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Compute of each unit, with and without copies between layouts, infinite where a kernel is
@@ -132,12 +132,12 @@ def unit_times(
     """
     unit = {node.name: at for node, at in zip(graph.nodes, unit_of, strict=True)}
     times_us, least_us, refused, waiting_us = np.zeros(count), np.zeros(count), [], 0.0
-    kernels = pricer.fuse_kernels(graph, processor)
-    pricer.prefetch(kernels, processor)
+    kernels = cost_model.fuse_kernels(graph, processor)
+    cost_model.prefetch(kernels, processor)
     last = 0
     for kernel in kernels:
         try:
-            latency_us = pricer.estimate_kernel(kernel, processor).latency_us
+            latency_us = cost_model.estimate_kernel(kernel, processor).latency_us
         except UnsupportedOp:
             latency_us = np.inf
             refused.append(kernel.name)

@@ -42,10 +42,10 @@ def missing_chapter(files: str, made_by: str) -> Markup:
     )
 
 
-def summary_chapter(story: ReportData) -> Markup:
+def summary_chapter(report_data: ReportData) -> Markup:
     """Return the summary."""
     says = "The networks side by side. Each latency column holds one kind of number."
-    if not story.summary:
+    if not report_data.summary:
         return chapter("summary", "Summary", says, missing_chapter("summary.json", "the demo"))
     header = (
         "network",
@@ -60,11 +60,12 @@ def summary_chapter(story: ReportData) -> Markup:
     shown = table(
         "Networks compared",
         header,
-        map(_summary_row, story.summary.rows),
+        map(_summary_row, report_data.summary.rows),
         text_columns=frozenset({0, 1}),
     )
     notes = join(
-        tag("p", note, class_="quiet") for note in (*story.summary.notes, *_disagreements(story))
+        tag("p", note, class_="quiet")
+        for note in (*report_data.summary.notes, *_disagreements(report_data))
     )
     return chapter("summary", "Summary", says, shown, notes)
 
@@ -82,9 +83,9 @@ def _summary_row(row: SummaryRow) -> tuple[str, ...]:
     )
 
 
-def _disagreements(story: ReportData) -> list[str]:
+def _disagreements(report_data: ReportData) -> list[str]:
     """Return where two files that speak of one speed-up disagree."""
-    summary, plan = story.summary, story.plan
+    summary, plan = report_data.summary, report_data.plan
     if not (summary and plan):
         return []
     pairs = (
@@ -99,7 +100,7 @@ def _disagreements(story: ReportData) -> list[str]:
     ]
 
 
-def plan_chapter(story: ReportData) -> Markup:
+def plan_chapter(report_data: ReportData) -> Markup:
     """Return the chapter of the plan."""
     says = (
         "Read it from left to right. Lanes are processors, boxes in a row are depth, their height"
@@ -107,42 +108,55 @@ def plan_chapter(story: ReportData) -> Markup:
         " the branch). Lanes that join at a dot meet there. Below stand the predicted time of the"
         " segment and what the original takes for the same layers."
     )
-    if not story.plan or not story.plan.segments:
+    if not report_data.plan or not report_data.plan.segments:
         return chapter(
             "plan",
             "The plan",
             says,
             missing_chapter("search.json with a plan", "nnstretch search --json"),
-            _plan_text(story),
+            _plan_text(report_data),
         )
-    used = [branch.processor for segment in story.plan.segments for branch in segment.branches]
+    used = [
+        branch.processor for segment in report_data.plan.segments for branch in segment.branches
+    ]
     marks = legend([*processor_legend(used), ("meet", "meeting point")])
     return chapter(
-        "plan", "The plan", says, marks, plan_picture(story.plan.segments), _plan_text(story)
+        "plan",
+        "The plan",
+        says,
+        marks,
+        plan_picture(report_data.plan.segments),
+        _plan_text(report_data),
     )
 
 
-def _plan_text(story: ReportData) -> Markup | None:
+def _plan_text(report_data: ReportData) -> Markup | None:
     return (
-        None if story.plan_text is None else collapsible("plan.yaml", tag("pre", story.plan_text))
+        None
+        if report_data.plan_text is None
+        else collapsible("plan.yaml", tag("pre", report_data.plan_text))
     )
 
 
-def gantt_chapter(story: ReportData) -> Markup:
+def gantt_chapter(report_data: ReportData) -> Markup:
     """Return the chapter of predicted and measured timelines."""
     says = (
         "One inference of each network on one time axis. A dashed line with a diamond is a meeting"
         " point, hatching an idle processor."
     )
-    rows = rows_of(story.timelines, story.runs)
+    rows = rows_of(report_data.timelines, report_data.runs)
     missing = [
-        f"trace_{kind}.json" for kind in ("original", "branched") if not story.timelines.get(kind)
+        f"trace_{kind}.json"
+        for kind in ("original", "branched")
+        if not report_data.timelines.get(kind)
     ]
     note = missing_chapter(", ".join(missing), "nnstretch run --trace") if missing else None
     if not rows:
-        return chapter("timeline", "Who computes when", says, note, run_table(story))
+        return chapter("timeline", "Who computes when", says, note, run_table(report_data))
     ran = [name for row in rows for name in row.timeline.trace.processors]
-    processors = tuple(dict.fromkeys([*(story.search.processors if story.search else ()), *ran]))
+    processors = tuple(
+        dict.fromkeys([*(report_data.search.processors if report_data.search else ()), *ran])
+    )
     marks = legend(
         [
             *processor_legend(processors),
@@ -171,16 +185,16 @@ def gantt_chapter(story: ReportData) -> Markup:
         chosen,
         note,
         span_table(rows),
-        run_table(story),
+        run_table(report_data),
     )
 
 
-def run_table(story: ReportData) -> Markup | None:
+def run_table(report_data: ReportData) -> Markup | None:
     """Return the table of runs, None without a run."""
-    if not story.runs:
+    if not report_data.runs:
         return missing_chapter("run_original.json, run_branched.json", "nnstretch run --json")
-    kinds = dict.fromkeys(run.timing for run in story.runs.values())
-    shown = join(_runs_of_kind(story, timing) for timing in kinds)
+    kinds = dict.fromkeys(run.timing for run in report_data.runs.values())
+    shown = join(_runs_of_kind(report_data, timing) for timing in kinds)
     words = (
         "Overlap is the efficiency that the run itself reports; dilation is the factor by which a"
         " slow host stretches an emulated chip's time, already divided out."
@@ -188,7 +202,7 @@ def run_table(story: ReportData) -> Markup | None:
     return join((tag("h3", "The runs"), shown, tag("p", words, class_="quiet")))
 
 
-def _runs_of_kind(story: ReportData, timing: str | None) -> Markup:
+def _runs_of_kind(report_data: ReportData, timing: str | None) -> Markup:
     """Return runs whose milliseconds are of one kind; other kinds get a table of their own."""
     header = (
         "network",
@@ -202,7 +216,7 @@ def _runs_of_kind(story: ReportData, timing: str | None) -> Markup:
         "dilation",
         "busy",
     )
-    rows = (_run_row(kind, run) for kind, run in story.runs.items() if run.timing == timing)
+    rows = (_run_row(kind, run) for kind, run in report_data.runs.items() if run.timing == timing)
     caption = f"Runs of the exported networks, {timing or 'unlabelled'} milliseconds"
     return table(caption, header, rows, text_columns=frozenset({0, 1, 2, 9}))
 
@@ -223,22 +237,22 @@ def _run_row(kind: str, run: RunSummary) -> tuple[str, ...]:
     )
 
 
-def terms_chapter(story: ReportData) -> Markup:
+def terms_chapter(report_data: ReportData) -> Markup:
     """Return the chapter of the latency's terms."""
     says = (
         "All predicted. Branches of a segment end together: what one does not compute or copy, it"
         " waits, synchronises or merges."
     )
-    if not story.plan or not story.plan.segments:
+    if not report_data.plan or not report_data.plan.segments:
         return chapter(
             "terms",
             "Where the milliseconds go",
             says,
             missing_chapter("search.json with a plan", "nnstretch search --json"),
         )
-    fastest = story.search.fastest if story.search else None
-    drawing = svg.scrolling(term_bars(story.plan.segments, fastest), "Latency terms")
-    total = tag("p", term_total(story.plan.segments), class_="quiet")
+    fastest = report_data.search.fastest if report_data.search else None
+    drawing = svg.scrolling(term_bars(report_data.plan.segments, fastest), "Latency terms")
+    total = tag("p", term_total(report_data.plan.segments), class_="quiet")
     return chapter(
         "terms",
         "Where the milliseconds go",
@@ -246,17 +260,17 @@ def terms_chapter(story: ReportData) -> Markup:
         legend(TERMS),
         drawing,
         total,
-        term_table(story.plan.segments, story.search),
+        term_table(report_data.plan.segments, report_data.search),
     )
 
 
-def space_chapter(story: ReportData) -> Markup:
+def space_chapter(report_data: ReportData) -> Markup:
     """Return the chapter of the searched space."""
     says = (
         "How many plans there are, what is proven about the best one, and how often each constraint"
         " refused a candidate."
     )
-    search = story.search
+    search = report_data.search
     if not search:
         return chapter(
             "space",
@@ -275,7 +289,9 @@ def space_chapter(story: ReportData) -> Markup:
         None: UNKNOWN,
     }[search.optimal]
     bound = (
-        UNKNOWN if search.lower_bound_ms is None else f"{ms(search.lower_bound_ms)}{_gap(story)}"
+        UNKNOWN
+        if search.lower_bound_ms is None
+        else f"{ms(search.lower_bound_ms)}{_gap(report_data)}"
     )
     took = seconds(search.search_s)
     facts = (
@@ -297,30 +313,37 @@ def space_chapter(story: ReportData) -> Markup:
     return chapter("space", "What was searched", says, listed, bars)
 
 
-def _gap(story: ReportData) -> str:
+def _gap(report_data: ReportData) -> str:
     """Return how far the best plan may still be from the best possible one."""
-    plan, bound_ms = story.plan, story.search.lower_bound_ms if story.search else None
+    plan, bound_ms = (
+        report_data.plan,
+        report_data.search.lower_bound_ms if report_data.search else None,
+    )
     return f", gap {percent(plan.latency_ms / bound_ms - 1, 2)}" if plan and bound_ms else ""
 
 
-def training_chapter(story: ReportData) -> Markup:
+def training_chapter(report_data: ReportData) -> Markup:
     """Return the chapter of the training."""
     says = (
         "The original, and the branched network that starts from its weights; held-out accuracy and"
         " loss after every epoch."
     )
-    if not any(story.training.values()):
+    if not any(report_data.training.values()):
         files = "training_original.json, training_branched.json"
         return chapter("training", "Training", says, missing_chapter(files, "nnstretch train"))
-    right = _curves(story, "val_accuracy", "held-out", "")
+    right = _curves(report_data, "val_accuracy", "held-out", "")
     loss = (
-        *_curves(story, "val_loss", "held-out", ""),
-        *_curves(story, "train_loss", "training", " faded"),
+        *_curves(report_data, "val_loss", "held-out", ""),
+        *_curves(report_data, "train_loss", "training", " faded"),
     )
     both = (("Accuracy, held-out", right, _spell_share), ("Loss", loss, tick))
     charts = join(curves(title, "epoch", lines, spell) for title, lines, spell in both if lines)
     return chapter(
-        "training", "Training", says, tag("div", charts, class_="pair"), _training_table(story)
+        "training",
+        "Training",
+        says,
+        tag("div", charts, class_="pair"),
+        _training_table(report_data),
     )
 
 
@@ -328,10 +351,10 @@ def _spell_share(value: float) -> str:
     return f"{100 * value:.4g}%" if value <= 1 else f"{value:.4g}%"
 
 
-def _curves(story: ReportData, field: str, which: str, look: str) -> tuple[Curve, ...]:
+def _curves(report_data: ReportData, field: str, which: str, look: str) -> tuple[Curve, ...]:
     found = {
         kind: tuple((e.epoch, v) for e in epochs if (v := getattr(e, field)) is not None)
-        for kind, epochs in story.training.items()
+        for kind, epochs in report_data.training.items()
     }
     return tuple(
         Curve(f"{kind}, {which}", f"{kind}{look}", points)
@@ -340,9 +363,9 @@ def _curves(story: ReportData, field: str, which: str, look: str) -> tuple[Curve
     )
 
 
-def _training_table(story: ReportData) -> Markup:
+def _training_table(report_data: ReportData) -> Markup:
     def row(kind: str) -> tuple[str, ...]:
-        epochs = story.training[kind]
+        epochs = report_data.training[kind]
         scores = [e.val_accuracy for e in epochs if e.val_accuracy is not None]
         spent = [e.seconds for e in epochs if e.seconds is not None]
         last = scores[-1] if scores else None
@@ -354,7 +377,7 @@ def _training_table(story: ReportData) -> Markup:
             seconds(sum(spent)) if spent else UNKNOWN,
         )
 
-    rows = [row(kind) for kind in story.training if story.training[kind]]
+    rows = [row(kind) for kind in report_data.training if report_data.training[kind]]
     return table(
         "Training in numbers",
         ("network", "epochs", "accuracy at the end", "best accuracy", "time"),
@@ -362,13 +385,13 @@ def _training_table(story: ReportData) -> Markup:
     )
 
 
-def plans_chapter(story: ReportData) -> Markup:
+def plans_chapter(report_data: ReportData) -> Markup:
     """Return the chapter of the best plans."""
     says = (
         "The best plans in order of predicted latency; plans closer together than the predictor's"
         " error are a tie."
     )
-    plans = story.search.plans if story.search else ()
+    plans = report_data.search.plans if report_data.search else ()
     if not plans:
         return chapter(
             "plans",
@@ -413,23 +436,25 @@ def _plan_row(plan: PlanCost, rank: int) -> tuple[str, ...]:
     )
 
 
-def provenance_chapter(story: ReportData) -> Markup:
+def provenance_chapter(report_data: ReportData) -> Markup:
     """Return the chapter of sources and commands."""
     says = (
         "Where the latency predictor comes from, the commands as the files give them, and the files"
         " this page was made of."
     )
-    told = story.search.provenance if story.search else ()
+    told = report_data.search.provenance if report_data.search else ()
     items = join(join((tag("dt", name), tag("dd", words))) for name, words in told)
     source = (
         tag("dl", items, class_="said")
         if told
         else tag("p", "No provenance is given.", class_="quiet")
     )
-    given = [(file.name, command) for file in story.files for command in file.commands]
+    given = [(file.name, command) for file in report_data.files for command in file.commands]
     listed = "\n\n".join(f"# {name}\n{command}" for name, command in given)
     commands = tag("pre", listed) if given else tag("p", "No command is given.", class_="quiet")
-    rows = ((file.name, count(file.size_bytes), tag("code", file.sha256)) for file in story.files)
+    rows = (
+        (file.name, count(file.size_bytes), tag("code", file.sha256)) for file in report_data.files
+    )
     files = collapsible(
         "Files",
         table("Files read", ("file", "bytes", "SHA-256"), rows, text_columns=frozenset({0, 2})),

@@ -22,17 +22,19 @@ HONEST_START = "Three kinds of milliseconds, never mixed in one column. "
 HONEST_END = "Where processors are emulated, no number was taken on the chip itself."
 
 
-def headline(story: ReportData) -> Markup:
+def headline(report_data: ReportData) -> Markup:
     """Return the page's first screen."""
-    figures = tag("dl", _against_fastest(story), _against_iso_mac(story), class_="figures")
-    if not any(speedups(story)):
+    figures = tag(
+        "dl", _against_fastest(report_data), _against_iso_mac(report_data), class_="figures"
+    )
+    if not any(speedups(report_data)):
         figures = tag(
             "p",
             "No speed-up is given: search.json and summary.json hold none, or are not in this"
             " folder.",
             class_="absent",
         )
-    bars = _bars(story)
+    bars = _bars(report_data)
     drawing = (
         tag(
             "figure",
@@ -44,26 +46,33 @@ def headline(story: ReportData) -> Markup:
     )
     shown = tag(
         "div",
-        tag("div", figures, _split(story), _verdict(story), _runs(story), _accuracy(story)),
+        tag(
+            "div",
+            figures,
+            _split(report_data),
+            _verdict(report_data),
+            _runs(report_data),
+            _accuracy(report_data),
+        ),
         drawing,
         class_="hero" if bars else None,
     )
     return tag(
         "section",
         shown,
-        _uncalibrated(story),
+        _uncalibrated(report_data),
         speedup_caveat(),
         id="headline",
         aria_label="Headline",
     )
 
 
-def _uncalibrated(story: ReportData) -> Markup | None:
-    if not (story.search and story.search.calibrated is False):
+def _uncalibrated(report_data: ReportData) -> Markup | None:
+    if not (report_data.search and report_data.search.calibrated is False):
         return None
     says = (
-        f"The chip {story.search.soc or ''} is not calibrated: no latency of it was ever published,"
-        " its numbers derive from specifications."
+        f"The chip {report_data.search.soc or ''} is not calibrated: no latency of it was ever"
+        " published, its numbers derive from specifications."
     )
     return tag("p", tag("strong", says), class_="absent")
 
@@ -74,11 +83,11 @@ def speedup_caveat() -> Markup:
     return tag("p", HONEST_START, kinds, HONEST_END, class_="honest")
 
 
-def speedups(story: ReportData) -> tuple[float | None, float | None]:
+def speedups(report_data: ReportData) -> tuple[float | None, float | None]:
     """Return the speed-ups of the drawn plan over the fastest single processor, and over the
     network of equal MACs.
     """
-    speedup_source = story.plan or story.summary
+    speedup_source = report_data.plan or report_data.summary
     return (
         (speedup_source.speedup_vs_fastest, speedup_source.speedup_vs_iso_mac)
         if speedup_source
@@ -91,22 +100,22 @@ def _figure(value: float | None, says: str, *more: str | None) -> Markup:
     return tag("div", tag("dd", times(value)), tag("dt", says, notes))
 
 
-def _against_fastest(story: ReportData) -> Markup:
-    search, plan = story.search, story.plan
+def _against_fastest(report_data: ReportData) -> Markup:
+    search, plan = report_data.search, report_data.plan
     where = f" ({search.fastest})" if search and search.fastest else ""
     says = f"as fast as the original on its fastest single processor{where}"
     if not (search and plan):
-        return _figure(speedups(story)[0], says)
+        return _figure(speedups(report_data)[0], says)
     return _figure(
-        speedups(story)[0], says, f"{ms(search.fastest_ms)} → {_with_error(plan)}, predicted"
+        speedups(report_data)[0], says, f"{ms(search.fastest_ms)} → {_with_error(plan)}, predicted"
     )
 
 
-def _against_iso_mac(story: ReportData) -> Markup:
-    plan = story.plan
+def _against_iso_mac(report_data: ReportData) -> Markup:
+    plan = report_data.plan
     more = f"{ms(plan.iso_mac_latency_ms)} → {_with_error(plan)}, predicted" if plan else None
     return _figure(
-        speedups(story)[1],
+        speedups(report_data)[1],
         "as fast as a single-branch network of equal MACs on its fastest processor",
         more,
     )
@@ -120,9 +129,9 @@ def _with_error(plan: PlanCost) -> str:
     )
 
 
-def _split(story: ReportData) -> Markup | None:
+def _split(report_data: ReportData) -> Markup | None:
     """Return how much of a speed-up is a smaller network, and how much concurrency."""
-    whole, concurrency = speedups(story)
+    whole, concurrency = speedups(report_data)
     if not (whole and concurrency):
         return None
     less = times(whole / concurrency)
@@ -133,9 +142,9 @@ def _split(story: ReportData) -> Markup | None:
     return tag("p", words, class_="quiet")
 
 
-def _verdict(story: ReportData) -> Markup | None:
+def _verdict(report_data: ReportData) -> Markup | None:
     """Return whether the gain is larger than what the predictor gets wrong."""
-    plan = story.plan
+    plan = report_data.plan
     if not plan or plan.error_ms is None or plan.iso_mac_latency_ms is None:
         return None
     gain_ms, share = (
@@ -149,22 +158,22 @@ def _verdict(story: ReportData) -> Markup | None:
     )
 
 
-def _runs(story: ReportData) -> Markup | None:
+def _runs(report_data: ReportData) -> Markup | None:
     """Return the runs' own medians in a sentence of their own; two kinds of number are never
     compared.
     """
     medians = [
-        story.runs[kind].latency_ms.get("median")
+        report_data.runs[kind].latency_ms.get("median")
         for kind in ("original", "branched")
-        if kind in story.runs
+        if kind in report_data.runs
     ]
     if (
         len(medians) < 2
         or not (medians[0] and medians[1])
-        or len({run.timing for run in story.runs.values()}) > 1
+        or len({run.timing for run in report_data.runs.values()}) > 1
     ):
         return None
-    branched = story.runs["branched"]
+    branched = report_data.runs["branched"]
     how = f", {branched.clock} clock" if branched.clock else ""
     kind = branched.timing or "time unlabelled"
     words = (
@@ -174,10 +183,10 @@ def _runs(story: ReportData) -> Markup | None:
     return tag("p", words, class_="quiet")
 
 
-def _accuracy(story: ReportData) -> Markup | None:
+def _accuracy(report_data: ReportData) -> Markup | None:
     last = {
         kind: [e.val_accuracy for e in epochs if e.val_accuracy is not None]
-        for kind, epochs in story.training.items()
+        for kind, epochs in report_data.training.items()
     }
     told = [f"{accuracy(scores[-1])} {kind}" for kind, scores in last.items() if scores]
     return (
@@ -187,20 +196,25 @@ def _accuracy(story: ReportData) -> Markup | None:
     )
 
 
-def _bars(story: ReportData) -> tuple[LatencyBar, ...]:
-    search, plan = story.search, story.plan
+def _bars(report_data: ReportData) -> tuple[LatencyBar, ...]:
+    search, plan = report_data.search, report_data.plan
     if not plan:
         return (
             tuple(
-                _summary_bar(row, i) for i, row in enumerate(story.summary.rows) if row.predicted_ms
+                _summary_bar(row, i)
+                for i, row in enumerate(report_data.summary.rows)
+                if row.predicted_ms
             )
-            if story.summary
+            if report_data.summary
             else ()
         )
     bars = (
         [
             LatencyBar(
-                _original_name(search), search.fastest_ms, _error_of(search.fastest_ms, story), ""
+                _original_name(search),
+                search.fastest_ms,
+                _error_of(search.fastest_ms, report_data),
+                "",
             )
         ]
         if search and search.fastest_ms
@@ -211,7 +225,7 @@ def _bars(story: ReportData) -> tuple[LatencyBar, ...]:
             LatencyBar(
                 "equal MACs, one branch",
                 plan.iso_mac_latency_ms,
-                _error_of(plan.iso_mac_latency_ms, story),
+                _error_of(plan.iso_mac_latency_ms, report_data),
                 "iso",
             )
         )
@@ -228,12 +242,12 @@ def _original_name(search: SearchSummary | None) -> str:
     return f"original on {search.fastest}" if search and search.fastest else "original"
 
 
-def _error_of(latency_ms: float, story: ReportData) -> float | None:
+def _error_of(latency_ms: float, report_data: ReportData) -> float | None:
     """Return the error of the prediction; the search gives none for other networks.
 
     The summary may, in the row of the same latency.
     """
-    rows = story.summary.rows if story.summary else ()
+    rows = report_data.summary.rows if report_data.summary else ()
     near = (
         row
         for row in rows

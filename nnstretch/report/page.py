@@ -48,51 +48,57 @@ def write_report(folder: Path, out: Path) -> ReportData:
 
     Nothing is written unless the whole folder could be read.
     """
-    story = read_report_data(Path(folder))
-    write_text(Path(out), page(story))
-    return story
+    report_data = read_report_data(Path(folder))
+    write_text(Path(out), page(report_data))
+    return report_data
 
 
-def page(story: ReportData) -> str:
+def page(report_data: ReportData) -> str:
     """Return the whole page."""
+    stretched = report_data.branches or not report_data.pipeline
+    form = "stretched" if stretched else "as a pipeline"
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", http_equiv="Content-Security-Policy", content=content_policy()),
-        tag(
-            "title",
-            f"{story.title},"
-            f" {'stretched' if story.branches or not story.pipeline else 'as a pipeline'}",
-        ),
+        tag("title", f"{report_data.title}, {form}"),
         style_sheet(),
     )
     main = tag(
         "main",
-        _streaming(story),
-        headline(story) if _branched(story) else None,
-        join(build(story) for _, _, build in _chapters(story)),
+        _streaming(report_data),
+        headline(report_data) if _branched(report_data) else None,
+        join(build(report_data) for _, _, build in _chapters(report_data)),
     )
     body = tag(
-        "body", shared_patterns(), _header(story), _contents(story), main, _footer(), script()
+        "body",
+        shared_patterns(),
+        _header(report_data),
+        _contents(report_data),
+        main,
+        _footer(),
+        script(),
     )
     return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
 
 
-def _branched(story: ReportData) -> bool:
+def _branched(report_data: ReportData) -> bool:
     """Return chapters of branches; a folder of a pipeline alone shows nothing of them, not even
     that it is absent.
     """
-    return story.branches or story.pipeline is None
+    return report_data.branches or report_data.pipeline is None
 
 
-def _chapters(story: ReportData) -> tuple[tuple[str, str, Callable[[ReportData], Markup]], ...]:
+def _chapters(
+    report_data: ReportData,
+) -> tuple[tuple[str, str, Callable[[ReportData], Markup]], ...]:
     """Return the chapters of a branched network; provenance is of both kinds."""
-    return CHAPTERS if _branched(story) else CHAPTERS[-1:]
+    return CHAPTERS if _branched(report_data) else CHAPTERS[-1:]
 
 
-def _streaming(story: ReportData) -> Markup | None:
-    pipeline = story.pipeline
+def _streaming(report_data: ReportData) -> Markup | None:
+    pipeline = report_data.pipeline
     if pipeline is None:
         return None
     return join(
@@ -103,8 +109,8 @@ def _streaming(story: ReportData) -> Markup | None:
     )
 
 
-def _header(story: ReportData) -> Markup:
-    search = story.search
+def _header(report_data: ReportData) -> Markup:
+    search = report_data.search
     told: tuple[str | None, ...] = (
         (
             search.model,
@@ -114,12 +120,12 @@ def _header(story: ReportData) -> Markup:
         if search
         else ()
     )
-    if not search and story.pipeline:
-        told = ("a pipeline", *_split_told(story.pipeline))
+    if not search and report_data.pipeline:
+        told = ("a pipeline", *_split_told(report_data.pipeline))
     eyebrow = (
         " · ".join(part for part in told if part) or "network and chip are not named in this folder"
     )
-    return tag("header", tag("p", eyebrow, class_="eyebrow"), tag("h1", story.title))
+    return tag("header", tag("p", eyebrow, class_="eyebrow"), tag("h1", report_data.title))
 
 
 def _split_told(pipeline: PipelineReportData) -> tuple[str | None, ...]:
@@ -128,9 +134,11 @@ def _split_told(pipeline: PipelineReportData) -> tuple[str | None, ...]:
     return (f"on {split.soc}" if split and split.soc else None, stages)
 
 
-def _contents(story: ReportData) -> Markup:
-    shown = [(anchor, name) for anchor, name, _ in PIPELINE_CHAPTERS] if story.pipeline else []
-    shown += [(anchor, name) for anchor, name, _ in _chapters(story)]
+def _contents(report_data: ReportData) -> Markup:
+    shown = (
+        [(anchor, name) for anchor, name, _ in PIPELINE_CHAPTERS] if report_data.pipeline else []
+    )
+    shown += [(anchor, name) for anchor, name, _ in _chapters(report_data)]
     links = join(tag("li", tag("a", name, href=f"#{anchor}")) for anchor, name in shown)
     return tag("nav", tag("ul", links), aria_label="Contents")
 

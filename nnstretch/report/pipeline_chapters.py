@@ -67,9 +67,9 @@ MEANINGS = (
 )
 
 
-def stream_headline(story: PipelineReportData) -> Markup:
+def stream_headline(report_data: PipelineReportData) -> Markup:
     """Show results per second, beside what, and how close to what the slowest stage allows."""
-    run = story.run
+    run = report_data.run
     if run is None:
         return tag(
             "section",
@@ -182,7 +182,7 @@ def _failures(run: StreamSummary) -> Markup | None:
     )
 
 
-def stream_chapter(story: PipelineReportData) -> Markup:
+def stream_chapter(report_data: PipelineReportData) -> Markup:
     """Return the chapter of the items' timeline."""
     says = (
         "Every worker has a row, every item a colour and a number: follow an item from stage to"
@@ -190,18 +190,20 @@ def stream_chapter(story: PipelineReportData) -> Markup:
         " other, these are computed at the same time. Pale grey are items before and behind those"
         " shown, hatching an idle worker."
     )
-    windows = windows_of(story.streams)
+    windows = windows_of(report_data.streams)
     title = "Items on their way"
     if not windows:
         return chapter("stream", title, says, missing_chapter(TRACE, TRACE_BY))
     marks = legend([("other", "items that are not in the window"), ("idle", "idle")])
-    return chapter("stream", title, says, marks, gantt_of(story, windows), slice_table(windows))
+    return chapter(
+        "stream", title, says, marks, gantt_of(report_data, windows), slice_table(windows)
+    )
 
 
-def stages_chapter(story: PipelineReportData) -> Markup:
+def stages_chapter(report_data: PipelineReportData) -> Markup:
     """Return the chapter of the stages."""
     says = "What each stage takes, and what its worker does while others work."
-    run = story.run
+    run = report_data.run
     if run is None or not run.stages:
         return chapter("stages", "The stages", says, missing_chapter(RUN, RUN_BY))
     meanings = tag(
@@ -224,7 +226,7 @@ def stages_chapter(story: PipelineReportData) -> Markup:
         says,
         _stage_table(run),
         untimed,
-        _forecast_table(story, run),
+        _forecast_table(report_data, run),
         _waits(run),
         tag("h3", "Terms"),
         meanings,
@@ -262,10 +264,10 @@ def _stage_row(stage: StageRow, run: StreamSummary) -> tuple[str, ...]:
     return (name, " | ".join(stage.processors), *numbers)
 
 
-def _forecast_table(story: PipelineReportData, run: StreamSummary) -> Markup | None:
+def _forecast_table(report_data: PipelineReportData, run: StreamSummary) -> Markup | None:
     """Return each stage beside its prediction, where the trace holds both."""
     predicted = next(
-        (stream.service_ms for stream in story.streams if stream.source == "predicted"), {}
+        (stream.service_ms for stream in report_data.streams if stream.source == "predicted"), {}
     )
     known = [stage for stage in run.stages if predicted.get(stage.name)]
     if not known or run.timing == "predicted":
@@ -330,10 +332,10 @@ def _wait_row(stage: StageRow, parts: tuple[float, ...], top: float, x: svg.Axis
     return svg.group(*boxes)
 
 
-def split_chapter(story: PipelineReportData) -> Markup:
+def split_chapter(report_data: PipelineReportData) -> Markup:
     """Return the chapter of how the network was divided."""
     says = "All predicted. How the network was divided, and what no division can beat."
-    split = story.split
+    split = report_data.split
     if split is None:
         return chapter("split", "The split", says, missing_chapter(SPLIT, SPLIT_BY))
     header = (

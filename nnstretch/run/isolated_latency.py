@@ -33,18 +33,20 @@ def latency_and_critical_path_us(
     In turns, so that both see one machine.
     """
     names, times, latencies_us = [processor.name for processor in session.processors], [], []
-    wired = session.network.bound_and_filled(session.network.inputs(inputs))
+    bound_session = session.network.bound_and_filled(session.network.inputs(inputs))
     for _ in range(rounds):
         session.compute(
             session.network.inputs(inputs)
         )  # once uncounted: the sub-graphs alone have left the caches and cores as they like them
         session.compute(session.network.inputs(inputs))
         latencies_us.append(session.latency_us)
-        times.append(isolated_us(session.manifest, wired, names))
+        times.append(isolated_us(session.manifest, bound_session, names))
     return median(latencies_us), isolated_critical_path_us(session.manifest, times)
 
 
-def isolated_us(manifest: Manifest, wired: BoundNetwork, processors: Sequence[str]) -> Times:
+def isolated_us(
+    manifest: Manifest, bound_session: BoundNetwork, processors: Sequence[str]
+) -> Times:
     """Measure each sub-graph alone: one processor after another runs all of its sub-graphs, on the
     core that `Threads` gives it, while the others rest.
 
@@ -60,10 +62,10 @@ def isolated_us(manifest: Manifest, wired: BoundNetwork, processors: Sequence[st
     def serve(core: set[int] | None, names: Sequence[str]) -> None:
         pin(core)
         try:
-            wired.calls[names[0]]()
+            bound_session.calls[names[0]]()
             for name in names:
                 begin_s = perf_counter()
-                wired.calls[name]()
+                bound_session.calls[name]()
                 times[name] = (perf_counter() - begin_s) * 1e6
         except BaseException as error:
             errors.append(error)

@@ -49,7 +49,7 @@ class Workload:
     """Each asks again when it is answered."""
     deadline_us: float = inf
     """From a request's arrival; on the chip's clock, as the mishaps."""
-    mishaps: Disturbances = Disturbances()  # noqa: RUF009 (frozen)
+    disturbances: Disturbances = Disturbances()  # noqa: RUF009 (frozen)
     traced: bool = False
     """Keep every span."""
 
@@ -140,7 +140,7 @@ def simulate_load(
 
     handovers_us = plan_enqueue_us(manifests, processors)
     clock = VirtualExecutor(
-        processors, plan_durations_us(manifests, processors), work, load.mishaps, handovers_us
+        processors, plan_durations_us(manifests, processors), work, load.disturbances, handovers_us
     )
     plans = MultiPlanScheduler(
         manifests,

@@ -74,7 +74,7 @@ class LoadedNetwork:
             )
         return {port.name: to_port(port, inputs[port.name]) for port in ports}
 
-    def wired(self) -> BoundNetwork:
+    def bound_session(self) -> BoundNetwork:
         """Return the sub-graphs on memory of their own, for a caller that runs the network again
         and again.
         """
@@ -84,11 +84,11 @@ class LoadedNetwork:
         """Return the bound network with every tensor computed from `inputs`, one sub-graph after
         another.
         """
-        wired = self.wired()
-        wired.enter(inputs)
+        bound_session = self.bound_session()
+        bound_session.enter(inputs)
         for name in self._subgraphs:
-            wired.calls[name]()
-        return wired
+            bound_session.calls[name]()
+        return bound_session
 
     def compute(self, subgraph: str, values: Values | BoundNetwork) -> None:
         """Run one sub-graph on what others left in `values`, and leave its outputs there."""

@@ -66,13 +66,15 @@ def events(traces: Mapping[str, Trace], manifest: Manifest) -> Iterator[Event]:
     threads = rows_of_stages(
         [work for trace in traces.values() for work in _spans_and_failures(trace)], stage_of
     )
-    tids = {lane: number for number, lane in enumerate(dict.fromkeys(threads.values()), start=1)}
-    places = {work: tids[lane] for work, lane in threads.items()}
+    tids = {
+        thread: number for number, thread in enumerate(dict.fromkeys(threads.values()), start=1)
+    }
+    places = {work: tids[thread] for work, thread in threads.items()}
     for pid, (name, trace) in enumerate(traces.items(), start=1):
         yield _meta(pid, 0, "process_name", name)
         yield _meta(pid, 0, "process_sort_index", pid, key="sort_index")
-        for lane, tid in tids.items():
-            yield _meta(pid, tid, "thread_name", lane)
+        for thread, tid in tids.items():
+            yield _meta(pid, tid, "thread_name", thread)
             if stage_of:
                 yield _meta(pid, tid, "thread_sort_index", tid, key="sort_index")
         yield from _slices(pid, places, trace, manifest)
@@ -139,7 +141,7 @@ def _arrows(
 ) -> Iterator[Event]:
     """Yield flow events: an `s` inside what comes first, an `f` where what waits for it begins."""
     for number, (name, before, after) in enumerate(pairs, start=1):
-        flow = {
+        stage_graph = {
             "name": name,
             "cat": name.partition(" ")[0],
             "id": pid * 1_000_000 + number,
@@ -147,14 +149,14 @@ def _arrows(
         }
         yield {
             "ph": "s",
-            **flow,
+            **stage_graph,
             "tid": places[subgraph_of(before.task), before.processor],
             "ts": _just_inside(before),
         }
         yield {
             "ph": "f",
             "bp": "e",
-            **flow,
+            **stage_graph,
             "tid": places[subgraph_of(after.task), after.processor],
             "ts": round(after.start_us, 3),
         }

@@ -133,7 +133,7 @@ class Server:
         capacity: int = CAPACITY,
         emulated: bool = False,
         dilation: float = 1.0,
-        mishaps: Disturbances = Disturbances(),  # noqa: B008 (frozen)
+        disturbances: Disturbances = Disturbances(),  # noqa: B008 (frozen)
         network: LoadedNetwork | None = None,
         adaptive: bool | None = None,
         plan: str | None = None,
@@ -181,7 +181,7 @@ class Server:
             self._work,
             durations_us,
             dilation,
-            mishaps=mishaps,
+            disturbances=disturbances,
             handovers_us=handovers_us,
         )
         self._threads.listen()

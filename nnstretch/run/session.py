@@ -102,7 +102,7 @@ class Session:
         self._turn = threading.RLock()
         self._workers: ThreadExecutor | None = None
         self._lists: StaticExecutor | None = None
-        self._wired: BoundNetwork | None = None
+        self._bound_session: BoundNetwork | None = None
         self._end: Callable[[], object] = nothing_to_close
 
     @property
@@ -190,7 +190,7 @@ class Session:
             serialize(task_graph(self.manifest)),
             None,
         )
-        session._turn, session._workers, session._lists, session._wired, session._end = (
+        session._turn, session._workers, session._lists, session._bound_session, session._end = (
             threading.RLock(),
             None,
             None,
@@ -217,7 +217,7 @@ class Session:
         """Let the threads end, and forget the loaded sub-graphs."""
         with self._turn:
             self._end()
-            self._workers = self._lists = self._wired = None
+            self._workers = self._lists = self._bound_session = None
             self._closed = True
             self.__dict__.pop("network", None)
 
@@ -260,20 +260,20 @@ class Session:
 
         What makes its trace.
         """
-        if self._wired is None:
-            self._wired = self.network.wired()
-        wired = self._wired
+        if self._bound_session is None:
+            self._bound_session = self.network.bound_session()
+        bound_session = self._bound_session
         with self._abort_on_error():
             if self._lists is None:
-                tasks = without_noops(self.tasks, wired.met)
+                tasks = without_noops(self.tasks, bound_session.met)
                 self._lists = StaticExecutor(
                     static_order(tasks, self.processors, self._policy), self._caller_processor
                 )
                 self._end = weakref.finalize(self, self._lists.close)
-            wired.enter(values)
-            ran = self._lists.run(wired.calls)
-        values |= wired.results()
-        return partial(trace_of_static_run, ran, self.tasks, wired.met)
+            bound_session.enter(values)
+            ran = self._lists.run(bound_session.calls)
+        values |= bound_session.results()
+        return partial(trace_of_static_run, ran, self.tasks, bound_session.met)
 
     def _run_emulated(
         self, values: Values, durations_us: Mapping[tuple[str, str], float], dilation: float

@@ -18,20 +18,20 @@ def run_tasks(tasks: Iterable[Task], policy: Policy, executor: Executor) -> Trac
     """Run every task once, none before the tasks it needs, and report the spans in the order they
     ended. Raises what a task raised.
     """
-    board = ReadyQueue(tasks)
+    ready_queue = ReadyQueue(tasks)
     spans: list[Span] = []
     marks: list[TimerEvent] = []
-    dispatch(board, policy, executor)
+    dispatch(ready_queue, policy, executor)
     while (event := executor.wait()) is not None:
         if isinstance(event, Failure):
             raise event.error
         if isinstance(event, Span):
             spans.append(event)
-            board.finish(event.task)
+            ready_queue.finish(event.task)
         else:
             marks.append(event)
-        dispatch(board, policy, executor)
-    if unfinished := board.unfinished():
+        dispatch(ready_queue, policy, executor)
+    if unfinished := ready_queue.unfinished():
         raise Stuck(
             f"{len(unfinished)} tasks never ran, {', '.join(unfinished[:5])}, nothing is in flight"
             " and the policy or their needs hold them"
@@ -45,21 +45,21 @@ def keep_placement(task: Task) -> Task:
 
 
 def dispatch(
-    board: ReadyQueue, policy: Policy, executor: Executor, place: Place = keep_placement
+    ready_queue: ReadyQueue, policy: Policy, executor: Executor, place: Place = keep_placement
 ) -> list[tuple[Task, Processor]]:
     """Hand out ready tasks until the policy declines or no processor is free.
 
     `place` may say that a task is elsewhere now.
     """
     handed: list[tuple[Task, Processor]] = []
-    while board.ready and (free := executor.free()):
+    while ready_queue.ready and (free := executor.free()):
         choice = policy.pick(
-            SchedulerState(executor.now_us, tuple(map(place, board.ready.values())), free)
+            SchedulerState(executor.now_us, tuple(map(place, ready_queue.ready.values())), free)
         )
         if choice is None:
             break
         task, processor = choice
-        del board.ready[task.name]
+        del ready_queue.ready[task.name]
         executor.submit(task, processor)
         handed.append(choice)
     return handed

@@ -54,9 +54,9 @@ class MultiPlanScheduler:
         executor: Executor,
         answered: Callable[[RequestOutcome, str], None],
         adaptive: bool = False,
-        manner: SelectionSettings = SelectionSettings(),  # noqa: B008 (frozen)
+        selection_settings: SelectionSettings = SelectionSettings(),  # noqa: B008 (frozen)
         ended: Callable[[Span], None] | None = None,
-        caution: RebalancingSettings | None = RebalancingSettings(),  # noqa: B008 (frozen)
+        rebalancing_settings: RebalancingSettings | None = RebalancingSettings(),  # noqa: B008 (frozen)
     ) -> None:
         self._manifests, self._executor, self._answered, self._ended = (
             manifests,
@@ -78,18 +78,18 @@ class MultiPlanScheduler:
             PlanVariant(name, task_graph(manifest, 0, f"{name}/"), own_times[name], handovers_us)
             for name, manifest in manifests.items()
         ]
-        mover = (
-            rebalancer_for(variants, TaskCosts(times_us, handovers_us), caution)
-            if adaptive and caution is not None
+        rebalancer = (
+            rebalancer_for(variants, TaskCosts(times_us, handovers_us), rebalancing_settings)
+            if adaptive and rebalancing_settings is not None
             else None
         )
-        self.chooser = PlanSelector(variants, manner) if adaptive else None
+        self.chooser = PlanSelector(variants, selection_settings) if adaptive else None
         self._fixed = next(iter(manifests))
         self._by: dict[int, str] = {}
         """Plan of every open request."""
         self._probes = count(FIRST_PROBE)
         self.service = RequestScheduler(
-            processors, policy, executor, self._on_outcome, times_us, self._on_span, mover
+            processors, policy, executor, self._on_outcome, times_us, self._on_span, rebalancer
         )
 
     def __len__(self) -> int:
@@ -176,14 +176,16 @@ def plan_enqueue_us(
 
 
 def rebalancer_for(
-    variants: Sequence[PlanVariant], costs: TaskCosts, caution: RebalancingSettings
+    variants: Sequence[PlanVariant], costs: TaskCosts, rebalancing_settings: RebalancingSettings
 ) -> Rebalancer:
     """Return a rebalancer whose times are counted in latencies of the fastest plan."""
     latency_us = max(1.0, min(variant.latency_us({}) for variant in variants))
     return Rebalancer(
         costs,
-        SlowdownEstimator(caution.evidence * latency_us, caution.half_life * latency_us),
-        caution,
+        SlowdownEstimator(
+            rebalancing_settings.evidence * latency_us, rebalancing_settings.half_life * latency_us
+        ),
+        rebalancing_settings,
     )
 
 

@@ -141,26 +141,26 @@ def stages_with_copies(manifest: Manifest) -> frozenset[str]:
     )
 
 
-def dependencies(flow: StageGraph, number: int, item: int) -> Iterator[tuple[int, int]]:
+def dependencies(stage_graph: StageGraph, number: int, item: int) -> Iterator[tuple[int, int]]:
     """Yield each (stage, item) that must be over before stage `number` begins `item`.
 
     Items below 0 never were.
     """
-    step = flow[number]
+    step = stage_graph[number]
     for feeder in step.feeders:
         yield feeder, item
     yield number, item - step.replicas
     for reader in step.readers:
-        yield reader, item - flow[reader].window
+        yield reader, item - stage_graph[reader].window
 
 
-def in_flight_limit(flow: StageGraph) -> int:
+def in_flight_limit(stage_graph: StageGraph) -> int:
     """Return items that fit between the caller's two ends.
 
     The most that queues and workers hold on any way through.
     """
     limits: list[int] = []
-    for step in flow:  # stages come after those that feed them
+    for step in stage_graph:  # stages come after those that feed them
         limits.append(step.window + max((limits[feeder] for feeder in step.feeders), default=0))
     return max(limits)
 
@@ -299,7 +299,9 @@ def stream_durations_us(manifest: Manifest) -> dict[tuple[str, str], float]:
     }
 
 
-def spans_by_step(trace: Trace, pipeline: PipelineSpec, flow: StageGraph) -> dict[str, list[Span]]:
+def spans_by_step(
+    trace: Trace, pipeline: PipelineSpec, stage_graph: StageGraph
+) -> dict[str, list[Span]]:
     """Return spans of each step in the order of items.
 
     One for each item, from the first of its sub-graphs' starts to the last's end.
@@ -307,7 +309,7 @@ def spans_by_step(trace: Trace, pipeline: PipelineSpec, flow: StageGraph) -> dic
     home = {
         name: stage.name for stage in pipeline.stages for name in stage.subgraphs or (stage.name,)
     }
-    spans_: dict[str, dict[int, Span]] = {step.name: {} for step in flow}
+    spans_: dict[str, dict[int, Span]] = {step.name: {} for step in stage_graph}
     for span in trace.spans:
         name, _, item = span.task.rpartition("#")
         step = home.get(name, name)
@@ -321,7 +323,7 @@ def spans_by_step(trace: Trace, pipeline: PipelineSpec, flow: StageGraph) -> dic
     return {name: [spans[item] for item in sorted(spans)] for name, spans in spans_.items()}
 
 
-def start_delays_us(flow: StageGraph, spans: Mapping[str, list[Span]]) -> list[float]:
+def start_delays_us(stage_graph: StageGraph, spans: Mapping[str, list[Span]]) -> list[float]:
     """Return for every step and item of which everything is known.
 
     How long after it could have begun it did.
@@ -333,11 +335,11 @@ def start_delays_us(flow: StageGraph, spans: Mapping[str, list[Span]]) -> list[f
         name: {int(span.task.rpartition("#")[2]): span for span in item_spans}
         for name, item_spans in spans.items()
     }
-    for number, step in enumerate(flow):
+    for number, step in enumerate(stage_graph):
         for item, span in at[step.name].items():
             before = [
-                (flow[dependency].name, n)
-                for dependency, n in dependencies(flow, number, item)
+                (stage_graph[dependency].name, n)
+                for dependency, n in dependencies(stage_graph, number, item)
                 if n >= 0
             ]
             if before and all(n in at[name] for name, n in before):

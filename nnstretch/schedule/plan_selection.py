@@ -106,7 +106,7 @@ class PlanSelector:
     """Hears of every span, and says before every request which variant to use."""
 
     variants: Sequence[PlanVariant]
-    manner: SelectionSettings = SelectionSettings()
+    selection_settings: SelectionSettings = SelectionSettings()
     slowdown: dict[str, float] = field(default_factory=dict)
     """By processor; 1 is as fast as predicted."""
     _current: int = 0
@@ -139,9 +139,9 @@ class PlanSelector:
         if expected_us > 0 and self.slowdown.get(span.processor) != GONE:
             ratio, known = span.duration_us / expected_us, self.slowdown.get(span.processor, 1.0)
             since = max(1, self._requests - self._heard.get(span.processor, self._requests))
-            self.slowdown[span.processor] = known + (1 - (1 - self.manner.memory) ** since) * (
-                ratio - known
-            )
+            self.slowdown[span.processor] = known + (
+                1 - (1 - self.selection_settings.memory) ** since
+            ) * (ratio - known)
             self._heard[span.processor] = self._requests
 
     def mark_failed(self, processor: str) -> None:
@@ -169,11 +169,11 @@ class PlanSelector:
         best, now_us = self._best(), self.current.latency_us(self.slowdown)
         better = best != self._current and self.variants[best].latency_us(
             self.slowdown
-        ) < now_us * (1 - self.manner.gain)
+        ) < now_us * (1 - self.selection_settings.gain)
         count = self._promising[1] + 1 if better and self._promising[0] == best else int(better)
         self._promising = (best, count)
         lost = any(self.slowdown.get(processor) == GONE for processor in self.current.processors)
-        if better and (lost or count >= self.manner.patience):
+        if better and (lost or count >= self.selection_settings.patience):
             self._current, self._promising = best, (best, 0)
         return self.current
 
@@ -182,7 +182,7 @@ class PlanSelector:
 
         None but every `probe_every` requests.
         """
-        if self._requests % self.manner.probe_every:
+        if self._requests % self.selection_settings.probe_every:
             return ()
         idle = {
             p for variant in self.variants for p in variant.processors

@@ -179,32 +179,32 @@ class ProcessorForecast:
 
 def choose_moves(
     remaining: RemainingTasks,
-    outlook: ProcessorForecast,
+    forecast: ProcessorForecast,
     costs: TaskCosts,
-    caution: RebalancingSettings,
+    rebalancing_settings: RebalancingSettings,
 ) -> dict[str, str]:
     """Choose which of the ready tasks of a request go elsewhere, and where.
 
     One after another, each where the request then ends first.
     """
     chosen: dict[str, str] = {}
-    tasks, slow = {task.name: task for task in remaining.tasks}, outlook.slow
-    most = caution.slow * max(1.0, min(slow.values(), default=1.0))
+    tasks, slow = {task.name: task for task in remaining.tasks}, forecast.slow
+    most = rebalancing_settings.slow * max(1.0, min(slow.values(), default=1.0))
     late = [
         name
         for name in remaining.ready
         if not remaining.stays and slow.get(tasks[name].processor or "", 1.0) > most
     ]
-    end_us = outlook.end_us(remaining, chosen, costs) if late else inf
+    end_us = forecast.end_us(remaining, chosen, costs) if late else inf
     for name in late:
         others = [
             p
             for p in slow
             if p != tasks[name].processor and (tasks[name].subgraph, p) in costs.quiet_us
         ]
-        ends = [(outlook.end_us(remaining, {**chosen, name: p}, costs), p) for p in others]
+        ends = [(forecast.end_us(remaining, {**chosen, name: p}, costs), p) for p in others]
         best_us, best = min(ends, default=(inf, ""))
-        if best_us - outlook.now_us < (end_us - outlook.now_us) * (1 - caution.gain):
+        if best_us - forecast.now_us < (end_us - forecast.now_us) * (1 - rebalancing_settings.gain):
             chosen[name], end_us = best, best_us
     return chosen
 
@@ -226,7 +226,7 @@ class Rebalancer:
 
     costs: TaskCosts
     slowdowns: SlowdownEstimator
-    caution: RebalancingSettings = RebalancingSettings()
+    rebalancing_settings: RebalancingSettings = RebalancingSettings()
     _flights: dict[str, dict[str, InFlightTask]] = field(default_factory=dict)
     """By processor and task, in the order in which they were handed out."""
     _last_us: dict[str, float] = field(default_factory=dict)
@@ -269,21 +269,21 @@ class Rebalancer:
             ends[name] = at_us = max(now_us, max(at_us, flight.handed_us) + slow * flight.quiet_us)
         return ends
 
-    def moves(self, rests: Sequence[RemainingTasks], outlook: ProcessorForecast) -> dict[str, str]:
+    def moves(self, rests: Sequence[RemainingTasks], forecast: ProcessorForecast) -> dict[str, str]:
         """Return the moves of several requests, the oldest first.
 
         Who comes later finds processors as those before leave them.
         """
         moves_: dict[str, str] = {}
         for remaining in rests:
-            request_moves = choose_moves(remaining, outlook, self.costs, self.caution)
-            outlook = outlook.with_queued(remaining, request_moves, self.costs)
+            request_moves = choose_moves(remaining, forecast, self.costs, self.rebalancing_settings)
+            forecast = forecast.with_queued(remaining, request_moves, self.costs)
             moves_ |= request_moves
         return moves_
 
-    def any_slow(self, outlook: ProcessorForecast) -> bool:
+    def any_slow(self, forecast: ProcessorForecast) -> bool:
         """Return whether anything can move at all."""
-        return any(factor > self.caution.slow for factor in outlook.slow.values())
+        return any(factor > self.rebalancing_settings.slow for factor in forecast.slow.values())
 
     def _is_late(self, processor: str, now_us: float) -> float:
         first = next(iter(self._flights.get(processor, {}).values()), None)

@@ -95,9 +95,9 @@ class RequestScheduler:
         answered: Callable[[RequestOutcome], None],
         durations_us: Mapping[tuple[str, str], float] | None = None,
         ended: Callable[[Span], None] | None = None,
-        mover: Rebalancer | None = None,
+        rebalancer: Rebalancer | None = None,
     ) -> None:
-        self._mover = mover
+        self._rebalancer = rebalancer
         self.alive = self._processors = tuple(processors)
         self._policy, self._executor, self._answered, self._ended = (
             policy,
@@ -108,7 +108,7 @@ class RequestScheduler:
         self.heard: Callable[[Span | Failure | TimerEvent], None] | None = None
         """Told of every event, for traces."""
         self._durations_us = durations_us or {}
-        self._board = ReadyQueue()
+        self._ready_queue = ReadyQueue()
         self._deadlines: list[tuple[float, int]] = []
         """A heap; answered requests leave it when they come to its top, or outnumber the open ones.
         """
@@ -135,7 +135,7 @@ class RequestScheduler:
                 " of its own"
             )
         now_us = self._executor.now_us
-        self._board.add(request.tasks)
+        self._ready_queue.add(request.tasks)
         self._open[request.number] = PendingRequest(
             request,
             now_us,
@@ -187,12 +187,14 @@ class RequestScheduler:
     def dispatch(self) -> None:
         """Submit ready tasks as far as there is room."""
         self._check_processors()
-        for task, processor in dispatch(self._board, self._policy, self._executor, self._place()):
+        for task, processor in dispatch(
+            self._ready_queue, self._policy, self._executor, self._place()
+        ):
             self._running[task.name] = task.request
             open_ = self._open[task.request]
             open_.replaced += open_.planned[task.name] not in (None, processor.name)
-            if self._mover is not None:
-                self._mover.on_dispatch(task, processor.name, self._executor.now_us)
+            if self._rebalancer is not None:
+                self._rebalancer.on_dispatch(task, processor.name, self._executor.now_us)
 
     def handle(self, event: Span | Failure | TimerEvent) -> Hashable:
         """Return handle an event; return the tag of a timer that is not the scheduler's own, else
@@ -206,9 +208,9 @@ class RequestScheduler:
             self._expire_deadlines()
             return True
         number = self._running.pop(event.task)
-        if self._mover is not None:
+        if self._rebalancer is not None:
             took_us = event.duration_us if isinstance(event, Span) else None
-            self._mover.on_end(event.task, event.processor, took_us, self._executor.now_us)
+            self._rebalancer.on_end(event.task, event.processor, took_us, self._executor.now_us)
         if isinstance(event, Span):
             self._end(event, number)
         elif isinstance(event.error, ProcessorFailed):
@@ -222,7 +224,7 @@ class RequestScheduler:
             self._ended(span)
         if (open_ := self._open.get(number)) is None:
             return
-        self._board.finish(span.task)
+        self._ready_queue.finish(span.task)
         open_.left.discard(span.task)
         if not open_.left:
             self._close(number, None)
@@ -230,7 +232,7 @@ class RequestScheduler:
     def _requeue_lost(self, failure: Failure, number: int) -> None:
         """Requeue the tasks of a lost processor, which serves no more."""
         if number in self._open:
-            self._board.requeue(failure.task)
+            self._ready_queue.requeue(failure.task)
         self._check_processors()
 
     def _check_processors(self) -> None:
@@ -271,7 +273,7 @@ class RequestScheduler:
         open_ = self._open.pop(number, None)
         if open_ is None:
             return False
-        self._board.remove(open_.left)
+        self._ready_queue.remove(open_.left)
         self._answered(
             RequestOutcome(number, open_.arrived_us, self._executor.now_us, error, open_.replaced)
         )
@@ -299,19 +301,19 @@ class RequestScheduler:
 
     def _moves(self) -> dict[str, str]:
         """Return ready tasks that go elsewhere now, because their processor is slow."""
-        if self._mover is None or not self._board.ready or not self._executor.free():
+        if self._rebalancer is None or not self._ready_queue.ready or not self._executor.free():
             return {}
-        outlook = self._mover.forecast(
+        forecast = self._rebalancer.forecast(
             [processor.name for processor in self.alive], self._executor.now_us
         )
-        if not self._mover.any_slow(outlook):
+        if not self._rebalancer.any_slow(forecast):
             return {}
         ready: dict[int, list[str]] = {}
-        for task in self._board.ready.values():
+        for task in self._ready_queue.ready.values():
             ready.setdefault(task.request, []).append(task.name)
-        return self._mover.moves(
+        return self._rebalancer.moves(
             [self._remaining(number, tuple(ready[number])) for number in sorted(ready)[:LOOKED_AT]],
-            outlook,
+            forecast,
         )
 
     def _remaining(self, number: int, ready: tuple[str, ...]) -> RemainingTasks:

@@ -35,17 +35,17 @@ class Repeat:
     One residual block, or one convolution of a plain stage.
     """
 
-    find_units: tuple[Unit, ...]
+    units: tuple[Unit, ...]
 
     @property
     def start(self) -> Cut:
         """Return the cut before the repeated units."""
-        return self.find_units[0].start
+        return self.units[0].start
 
     @property
     def end(self) -> Cut:
         """Return the cut behind the repeated units."""
-        return self.find_units[-1].end
+        return self.units[-1].end
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def find_units(graph: Graph) -> tuple[Unit, ...]:
         u.end.name: stage.first_end.name
         for stage in find_stages(graph, plain)
         for r in stage.repeats
-        for u in r.find_units
+        for u in r.units
     }
     return tuple(
         Unit(u.start, u.end, u.nodes, u.macs, u.params, first_of.get(u.end.name)) for u in plain

@@ -149,7 +149,7 @@ def exact_optimum_json(result: SearchResult) -> dict[str, Any]:
 def store_exact_optimum(
     study: Study,
     setting: StudyConfig,
-    stretcher: NetworkAnalysis,
+    analysis: NetworkAnalysis,
     soc: Soc,
     space: PlanSpace,
     top: int,
@@ -164,7 +164,7 @@ def store_exact_optimum(
         return
     bounds = asdict(setting.bounds)
     result = search(
-        stretcher,
+        analysis,
         soc,
         setting.processors,
         setting.limits,

@@ -54,8 +54,8 @@ class Evaluation:
 class PlanEvaluator:
     """Prices plans of one network on one chip; what plans share is priced once."""
 
-    stretcher: NetworkAnalysis
-    pricer: CostModel
+    analysis: NetworkAnalysis
+    cost_model: CostModel
     processors: tuple[str, ...]
     limits: SegmentLimits
     bounds: MacAndParamBounds
@@ -64,12 +64,12 @@ class PlanEvaluator:
     @property
     def soc(self) -> Soc:
         """Return the chip."""
-        return self.pricer.soc
+        return self.cost_model.soc
 
     def evaluate(self, plan: Plan) -> Evaluation:
         """Evaluate parameters; a plan that cannot be built is a verdict, too."""
         try:
-            lowered = lower(self.stretcher, plan)
+            lowered = lower(self.analysis, plan)
         except BadPlan as refusal:
             return Evaluation(plan, {BUILDABLE_CONSTRAINT: 1.0}, reason=str(refusal))
         if idle := next(
@@ -99,10 +99,10 @@ class PlanEvaluator:
             start, end = segment.segment.start, segment.segment.end
             if (start, end) not in self.original_latencies_us:
                 self.original_latencies_us[start, end] = min(
-                    self.pricer.estimate_graph(segment.original, p).latency_us
+                    self.cost_model.estimate_graph(segment.original, p).latency_us
                     for p in self.processors
                 )
-            work = [self.pricer.branch_demand(branch) for branch in segment.branches]
+            work = [self.cost_model.branch_demand(branch) for branch in segment.branches]
             original_us, original_macs = (
                 self.original_latencies_us[start, end],
                 segment.original.macs,

@@ -57,7 +57,7 @@ def width_parameter(start: str, processor: str) -> str:
 class PlanSpace:
     """Every plan that a study may propose for one network on some processors of one chip."""
 
-    stretcher: NetworkAnalysis
+    analysis: NetworkAnalysis
     processors: tuple[str, ...]
     limits: SegmentLimits
     soc: str | None = None
@@ -68,13 +68,13 @@ class PlanSpace:
     @cached_property
     def meeting_points(self) -> tuple[Cut, ...]:
         """Return candidate meeting points in order; the output is the last."""
-        return self.stretcher.block_ends
+        return self.analysis.block_ends
 
     @cached_property
     def branch_starts(self) -> tuple[Cut, ...]:
         """Return cuts behind which something can branch: all but the last before the output."""
         return (
-            (Cut(INPUT, self.stretcher.graph.inputs[0].name, -1), *self.meeting_points[:-2])
+            (Cut(INPUT, self.analysis.graph.inputs[0].name, -1), *self.meeting_points[:-2])
             if len(self.meeting_points) > 1
             else ()
         )
@@ -84,7 +84,9 @@ class PlanSpace:
         """Return every set of processors, spelt `cpu+dsp`, small ones first."""
         sizes = range(1, len(self.processors) + 1)
         return tuple(
-            "+".join(team) for size in sizes for team in combinations(self.processors, size)
+            "+".join(processors)
+            for size in sizes
+            for processors in combinations(self.processors, size)
         )
 
     @cached_property
@@ -124,8 +126,8 @@ class PlanSpace:
 
     def depths(self, start: Cut, end: Cut) -> range:
         """Return blocks that a branch may keep; the original's depth is the last."""
-        full = self.stretcher.depth(start, end)
-        fewest = max(1, len(local_stages(self.stretcher.stages, start, end)))
+        full = self.analysis.depth(start, end)
+        fewest = max(1, len(local_stages(self.analysis.stages, start, end)))
         return range(max(fewest, ceil(self.limits.min_depth * full - 1e-9)), full + 1)
 
     def widths(self, start: Cut, end: Cut) -> tuple[int, ...]:
@@ -135,8 +137,8 @@ class PlanSpace:
         """
         key = (start.position, end.position)
         if key not in self.width_cache:
-            piece = self.stretcher.section(start, end, None)
-            full, least = piece.width_out, self.limits.min_width * piece.width_out
+            section = self.analysis.section(start, end, None)
+            full, least = section.width_out, self.limits.min_width * section.width_out
             step = CHANNEL_MULTIPLE if full >= 2 * CHANNEL_MULTIPLE else 1
             wanted = list(range(max(step, ceil(least / step) * step), full, step))
             if self.width_steps is not None and len(wanted) >= self.width_steps:
@@ -145,7 +147,7 @@ class PlanSpace:
                     for i in range(self.width_steps - 1)
                 ]
                 wanted = [round_channels(full * share) for share in shares]
-            possible = {nearest_width(piece, piece.width_in, width) for width in wanted}
+            possible = {nearest_width(section, section.width_in, width) for width in wanted}
             self.width_cache[key] = (*sorted(w for w in possible if least - 1e-9 <= w < full), full)
         return self.width_cache[key]
 
@@ -155,7 +157,7 @@ class PlanSpace:
             if cut.name == name:
                 return cut
         raise BadPlan(
-            f"plan meets at {name!r}, {self.stretcher.graph.name}, a study meets at"
+            f"plan meets at {name!r}, {self.analysis.graph.name}, a study meets at"
             f" {', '.join(c.name for c in self.meeting_points)}"
         )
 
@@ -176,7 +178,7 @@ def plan_from_parameters(space: PlanSpace, parameters: Mapping[str, ParameterVal
             segments[-1] = Segment(before.start, end.name, branches)
         else:
             segments.append(Segment(start.name, end.name, branches))
-    graph = space.stretcher.graph
+    graph = space.analysis.graph
     return Plan(graph.name, graph.inputs[0].spec.shape, tuple(segments), space.soc)
 
 
@@ -186,10 +188,10 @@ def branches_from_parameters(
     """Return the branches that parameters describe."""
     if end == space.meeting_points[-1]:
         return (Branch(str(parameters[LAST_PROCESSOR_PARAMETER])),)
-    team = str(parameters[processors_parameter(start.name)]).split("+")
+    processors = str(parameters[processors_parameter(start.name)]).split("+")
     start = space.find_cut(start.name)
-    if len(team) == 1 or not space.stretcher.section(start, end, None).graph.macs:
-        return (Branch(team[0]),)
+    if len(processors) == 1 or not space.analysis.section(start, end, None).graph.macs:
+        return (Branch(processors[0]),)
     depths, widths = space.depths(start, end), space.widths(start, end)
     return tuple(
         Branch(
@@ -201,7 +203,7 @@ def branches_from_parameters(
                 index_from_share(parameters[width_parameter(start.name, processor)], len(widths))
             ],
         )
-        for processor in team
+        for processor in processors
     )
 
 

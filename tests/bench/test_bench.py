@@ -172,11 +172,11 @@ def test_every_contender_is_measured(variant: BenchVariant) -> None:
 def test_every_subgraph_is_timed_alone_on_its_processor(variant: BenchVariant) -> None:
     network = LoadedNetwork(without_predictions(variant.branched))
     inputs = network.inputs(network.random_inputs(0))
-    wired = network.bound_and_filled(inputs)
-    found = isolated_us(network.manifest, wired, ("cpu", "dsp"))
+    bound_session = network.bound_and_filled(inputs)
+    found = isolated_us(network.manifest, bound_session, ("cpu", "dsp"))
     assert found.keys() == {sub.name for sub in network.manifest.subgraphs}
     reached = network.all_tensors(inputs)
-    assert all(np.array_equal(array, reached[name]) for name, array in wired.results().items()), (
+    assert all(np.array_equal(array, reached[name]) for name, array in bound_session.results().items()), (
         "no tensor is another one afterwards"
     )
 
@@ -199,10 +199,10 @@ def test_the_critical_path_takes_the_slowest_branch_of_every_segment() -> None:
 
 def test_an_error_of_a_subgraph_alone_reaches_the_caller(variant: BenchVariant) -> None:
     network = LoadedNetwork(without_predictions(variant.branched))
-    wired = network.wired()
-    wired.calls["stem"] = lambda: (_ for _ in ()).throw(BrokenFile("stem burnt"))
+    bound_session = network.bound_session()
+    bound_session.calls["stem"] = lambda: (_ for _ in ()).throw(BrokenFile("stem burnt"))
     with pytest.raises(BrokenFile, match="stem burnt"):
-        isolated_us(network.manifest, wired, ("cpu",))
+        isolated_us(network.manifest, bound_session, ("cpu",))
 
 
 # What is said

@@ -187,7 +187,7 @@ def test_energy_is_a_column_where_the_chip_knows_its_power(
     for point in front["points"]:
         (tmp_path / "plan.yaml").write_text(point["plan"])
         trial = estimate_plan(
-            lower(load_model_argument(model).stretcher, read_plan(tmp_path / "plan.yaml")),
+            lower(load_model_argument(model).analysis, read_plan(tmp_path / "plan.yaml")),
             load_soc("mi9"),
         )
         spent = (

@@ -75,7 +75,7 @@ def test_who_waits_for_room_hears_that_the_pipeline_closes() -> None:
 
     pusher = threading.Thread(target=push)
     pusher.start()
-    while pipeline.open_items < in_flight_limit(pipeline.flow) + 1:
+    while pipeline.open_items < in_flight_limit(pipeline.stage_graph) + 1:
         pass
     pipeline.close()
     pusher.join(20)

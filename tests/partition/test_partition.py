@@ -97,7 +97,7 @@ def test_a_stage_pays_for_every_tensor_that_crosses_both_ways_and_for_contention
     assert dsp.transfer_out_us == pytest.approx(
         (2 if first else 1) * link.copy_out.cost_us(size) + link.sync_us
     )
-    piece = found.pieces[0 if first else 1]
+    piece = found.subgraphs[0 if first else 1]
     assert dsp.compute_us == pytest.approx(
         1.247 * CostModel(MI9).estimate_graph(piece, "dsp").latency_us
     )
@@ -188,7 +188,7 @@ def test_where_layouts_depend_on_the_split_stages_are_priced_anew_and_nothing_is
     )
     piece = next(
         p
-        for p, stage in zip(found.pieces, found.stages, strict=True)
+        for p, stage in zip(found.subgraphs, found.stages, strict=True)
         if stage.shares[0].processor == "cpu"
     )
     assert share.compute_us == pytest.approx(

@@ -160,7 +160,7 @@ def test_what_enters_and_leaves_a_stage_is_what_its_graph_reads_and_writes(
     """
     unit_of = compute_layers(graph)
     ends = topological_cuts(graph, unit_of, limit)
-    flow = boundary_traffic(graph, unit_of, ends, 4)
+    stage_graph = boundary_traffic(graph, unit_of, ends, 4)
     for start, stop in list(zip(*np.nonzero(ends.nested), strict=True))[:60]:
         before, within = ends.masks[start], ends.masks[stop]
         stage_of = [0 if before >> unit & 1 else 1 if within >> unit & 1 else 2 for unit in unit_of]
@@ -170,10 +170,10 @@ def test_what_enters_and_leaves_a_stage_is_what_its_graph_reads_and_writes(
             ]
         except BadInput:
             continue
-        assert flow.reads[start, stop] == len(piece.inputs)
-        assert flow.writes[start, stop] == len(piece.outputs)
-        assert flow.read_bytes[start, stop] == 4 * len(piece.inputs)
-        assert flow.weight_bytes[start, stop] == 4 * len(piece.weights)
+        assert stage_graph.reads[start, stop] == len(piece.inputs)
+        assert stage_graph.writes[start, stop] == len(piece.outputs)
+        assert stage_graph.read_bytes[start, stop] == 4 * len(piece.inputs)
+        assert stage_graph.weight_bytes[start, stop] == 4 * len(piece.weights)
 
 
 @settings(deadline=None, max_examples=80)
@@ -230,12 +230,12 @@ def test_the_best_split_of_a_dag_is_the_best_of_all_assignments(
     if not 2 <= len(needs) <= 6:
         return
     ends = topological_cuts(graph, unit_of)
-    flow = boundary_traffic(graph, unit_of, ends, 1)
+    stage_graph = boundary_traffic(graph, unit_of, ends, 1)
     units_us = np.array(
         data.draw(st.lists(st.integers(1, 9).map(float), min_size=len(needs), max_size=len(needs)))
     )
     compute = sum_between(units_us, ends.member, ends.nested)
-    cost = compute + 2 * flow.reads + flow.writes
+    cost = compute + 2 * stage_graph.reads + stage_graph.writes
     place = {mask: i for i, mask in enumerate(ends.masks)}
     everything, found = (1 << len(needs)) - 1, []
     for stages in product((0, 1), repeat=len(needs)):
@@ -248,7 +248,7 @@ def test_the_best_split_of_a_dag_is_the_best_of_all_assignments(
     table = StageCostTable(
         ("cpu", "dsp"),
         np.stack([compute] * 2),
-        np.stack([2 * flow.reads + flow.writes] * 2),
+        np.stack([2 * stage_graph.reads + stage_graph.writes] * 2),
         lambda _: 1.0,
         np.stack([units_us] * 2),
     )

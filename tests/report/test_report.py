@@ -639,8 +639,8 @@ def test_a_trace_says_itself_what_its_milliseconds_are(
 ) -> None:
     path = Path(shutil.copy(SAMPLE / "trace_branched.json", tmp_path / "t.json"))
     rewrite(path, "otherData", value={"timing": said})
-    story = read_report_data(path)
-    assert {one.timing for one in largest(story.timelines, story.runs)} == {shown}
+    report_data = read_report_data(path)
+    assert {one.timing for one in largest(report_data.timelines, report_data.runs)} == {shown}
     assert f"{shown} 7.32" in build_report(path)
 
 

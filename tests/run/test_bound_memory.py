@@ -29,11 +29,11 @@ def bundle() -> Bundle:
     return branched_bundle(segments=3, predicted=False)
 
 
-def in_order(network: LoadedNetwork, wired: BoundNetwork, x: np.ndarray) -> np.ndarray:
-    wired.enter(network.inputs(x))
+def in_order(network: LoadedNetwork, bound_session: BoundNetwork, x: np.ndarray) -> np.ndarray:
+    bound_session.enter(network.inputs(x))
     for sub in network.manifest.subgraphs:
-        network.compute(sub.name, wired)
-    (found,) = wired.results().values()
+        network.compute(sub.name, bound_session)
+    (found,) = bound_session.results().values()
     return found
 
 
@@ -41,8 +41,8 @@ def test_wired_calls_give_exactly_the_numbers_of_single_ones_for_one_request_aft
     bundle: Bundle,
 ) -> None:
     network = LoadedNetwork(bundle)
-    wired, images = network.wired(), [image(bundle, seed) for seed in range(4)]
-    found = [in_order(network, wired, x) for x in images]
+    bound_session, images = network.bound_session(), [image(bundle, seed) for seed in range(4)]
+    found = [in_order(network, bound_session, x) for x in images]
     assert all(
         np.array_equal(one, network.run_sequential(x)) for one, x in zip(found, images, strict=True)
     )
@@ -71,7 +71,7 @@ def test_a_session_leaves_its_inputs_alone(bundle: Bundle) -> None:
 
 def test_siblings_do_not_share_memory(bundle: Bundle) -> None:
     network = LoadedNetwork(bundle)
-    one, other, x, y = network.wired(), network.wired(), image(bundle, 1), image(bundle, 2)
+    one, other, x, y = network.bound_session(), network.bound_session(), image(bundle, 1), image(bundle, 2)
     expected = in_order(network, one, x)
     in_order(network, other, y)
     assert np.array_equal(one.results()["s3.merged"], expected)
@@ -87,16 +87,16 @@ class Doubling:
 def test_what_cannot_be_wired_is_copied() -> None:
     ports = [Port(name, feature_map()) for name in "abc"]
     subs = [subgraph(f"s{n}", "cpu", b"", [ports[n]], [ports[n + 1]]) for n in range(2)]
-    wired = BoundNetwork(
+    bound_session = BoundNetwork(
         Manifest("m", None, (ports[0],), (ports[2],), tuple(subs), 0.0),
         {"s0": Doubling(), "s1": Doubling()},
     )
     for value in (1.0, 3.0):
-        wired.enter({"a": np.full(ports[0].spec.shape, value, np.float32)})
-        for call in wired.calls.values():
+        bound_session.enter({"a": np.full(ports[0].spec.shape, value, np.float32)})
+        for call in bound_session.calls.values():
             call()
         assert np.array_equal(
-            wired.results()["c"], np.full(ports[0].spec.shape, 4 * value, np.float32)
+            bound_session.results()["c"], np.full(ports[0].spec.shape, 4 * value, np.float32)
         )
 
 
@@ -113,21 +113,21 @@ def test_an_output_of_another_size_is_told_in_one_line() -> None:
         "m", None, tuple(reads), (end,), (subgraph("meet", "cpu", data, reads, [end]),), 0.0
     )
     network = LoadedNetwork(Bundle(manifest, {"meet.onnx": data}))
-    wired = network.wired()
-    wired.enter({port.name: np.zeros(port.spec.shape, np.float32) for port in reads})
+    bound_session = network.bound_session()
+    bound_session.enter({port.name: np.zeros(port.spec.shape, np.float32) for port in reads})
     with pytest.raises(BrokenFile, match=r"member meet\.onnx, ONNX Runtime cannot run it"):
-        wired.calls["meet"]()
+        bound_session.calls["meet"]()
 
 
 def test_an_input_that_leaves_again_is_an_output() -> None:
     a, b = Port("a", feature_map()), Port("b", feature_map())
     data = conv(a, b, seed=0)
     manifest = Manifest("m", None, (a,), (a, b), (subgraph("s", "cpu", data, [a], [b]),), 0.0)
-    wired = BoundNetwork(manifest, {"s": Doubling()})
+    bound_session = BoundNetwork(manifest, {"s": Doubling()})
     x = np.ones(a.spec.shape, np.float32)
-    wired.enter({"a": x})
-    wired.calls["s"]()
-    assert np.array_equal(wired.results()["a"], x)
+    bound_session.enter({"a": x})
+    bound_session.calls["s"]()
+    assert np.array_equal(bound_session.results()["a"], x)
 
 
 @given(

@@ -76,11 +76,11 @@ def backends(manifest: Manifest, merge: object) -> dict[str, object]:
     return {**branches, "merge": merge}
 
 
-def computed(wired: BoundNetwork, x: np.ndarray) -> np.ndarray:
-    wired.enter({"x": x})
-    for call in wired.calls.values():
+def computed(bound_session: BoundNetwork, x: np.ndarray) -> np.ndarray:
+    bound_session.enter({"x": x})
+    for call in bound_session.calls.values():
         call()
-    return wired.results()["end"]
+    return bound_session.results()["end"]
 
 
 @given(st.lists(st.integers(1, 5), min_size=2, max_size=4), st.integers(0, 3))
@@ -91,10 +91,10 @@ def test_branches_write_side_by_side_along_any_axis_and_the_merge_runs_no_more(
     shapes = [[size if i == axis else side for i, side in enumerate(shape)] for size in sizes]
     manifest = network(shapes, [sum(sizes) if i == axis else side for i, side in enumerate(shape)])
     merge = Joining(axis)
-    wired = BoundNetwork(manifest, backends(manifest, merge))  # type: ignore[arg-type]
+    bound_session = BoundNetwork(manifest, backends(manifest, merge))  # type: ignore[arg-type]
     seen = merge.runs
     for start in (1.0, 7.0):
-        found = computed(wired, np.full((1, 2), start, np.float32))
+        found = computed(bound_session, np.full((1, 2), start, np.float32))
         expected = [
             np.full(shape, start + number + 1, np.float32) for number, shape in enumerate(shapes)
         ]
@@ -109,8 +109,8 @@ def test_a_merge_that_does_more_is_run(merge: Joining) -> None:
     manifest = network([(1, 2, 2), (1, 2, 2)], (1, 4, 2) if merge.axis == 1 else (1, 2, 4))
     if merge.axis == 2:  # says it lines up channels, but turns them round
         merge.run = lambda inputs: [np.concatenate(list(inputs.values()), 2)[:, :, ::-1]]  # type: ignore[method-assign]
-    wired = BoundNetwork(manifest, backends(manifest, merge))  # type: ignore[arg-type]
-    found = computed(wired, np.ones((1, 2), np.float32))
+    bound_session = BoundNetwork(manifest, backends(manifest, merge))  # type: ignore[arg-type]
+    found = computed(bound_session, np.ones((1, 2), np.float32))
     parts = {f"e{number}": np.full((1, 2, 2), 2.0 + number, np.float32) for number in range(2)}
     assert np.array_equal(found, merge.run(parts)[0])
 
@@ -194,12 +194,12 @@ def test_a_whole_bundle_has_nothing_left_to_merge() -> None:
     bundle = branched_bundle(segments=2, predicted=False)
     network = LoadedNetwork(bundle)
     assert in_place_merges(bundle.manifest, network._loaded) == {"s1_merge": 1, "s2_merge": 1}
-    wired = network.wired()
-    wired.enter(network.inputs(image(bundle)))
-    for call in wired.calls.values():
+    bound_session = network.bound_session()
+    bound_session.enter(network.inputs(image(bundle)))
+    for call in bound_session.calls.values():
         call()
     assert np.array_equal(
-        wired.results()["s2.merged"], network.run_sequential(image(bundle), raw=True)
+        bound_session.results()["s2.merged"], network.run_sequential(image(bundle), raw=True)
     )
     assert feature_map().shape == bundle.manifest.outputs[0].spec.shape
 

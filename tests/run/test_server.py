@@ -138,12 +138,14 @@ def test_an_exception_in_the_block_cancels_what_is_open() -> None:
 def test_a_lost_processor_changes_no_answer() -> None:
     with Session(branched_bundle()) as session:
         expected = session.run(image(0))
-    with Server(branched_bundle(), mishaps=Disturbances(fails=(Outage("dsp", 0.0),))) as server:
+    with Server(
+        branched_bundle(), disturbances=Disturbances(fails=(Outage("dsp", 0.0),))
+    ) as server:
         answers = [server.submit(image(0)) for _ in range(10)]
         assert all(np.array_equal(answer.result(30), expected) for answer in answers)
     assert server.counts.replaced == 10
     with Server(
-        branched_bundle(), mishaps=Disturbances(fails=(Outage("dsp", 0.0), Outage("cpu", 0.0)))
+        branched_bundle(), disturbances=Disturbances(fails=(Outage("dsp", 0.0), Outage("cpu", 0.0)))
     ) as server:
         assert isinstance(server.submit(image(0)).exception(30), ProcessorFailed)
 
@@ -195,7 +197,7 @@ def test_each_answer_says_by_which_plan_it_was_computed() -> None:
 def test_a_server_of_several_plans_leaves_a_busy_processor() -> None:
     bundle = several_plans()
     busy = Disturbances(busy=(Interference("dsp", 0.0, 1e12, 0.1),))
-    with Server(bundle, emulated=True, dilation=10.0, mishaps=busy) as server:
+    with Server(bundle, emulated=True, dilation=10.0, disturbances=busy) as server:
         assert server.adaptive
         plans_used = []
         for _ in range(12):
@@ -224,7 +226,7 @@ def test_filling_a_queue_holds_the_host_of_a_server_as_of_a_session() -> None:
 
 def test_branches_leave_a_busy_processor_within_a_request_and_answers_stay_true() -> None:
     busy = Disturbances(busy=(Interference("dsp", 0.0, 1e12, 0.1),))
-    with Server(several_plans(3), emulated=True, dilation=10.0, mishaps=busy) as server:
+    with Server(several_plans(3), emulated=True, dilation=10.0, disturbances=busy) as server:
         first = server.submit(image(0))
         expected = server.networks["main"].run_sequential(image(0))
         assert np.array_equal(first.result(30), expected)
@@ -235,7 +237,7 @@ def test_branches_leave_a_busy_processor_within_a_request_and_answers_stay_true(
 
 def test_a_server_of_several_plans_leaves_a_lost_processor() -> None:
     with Server(
-        several_plans(), emulated=True, mishaps=Disturbances(fails=(Outage("dsp", 0.0),))
+        several_plans(), emulated=True, disturbances=Disturbances(fails=(Outage("dsp", 0.0),))
     ) as server:
         replies = [server.submit(image(0)) for _ in range(6)]
         assert all(reply.exception(30) is None for reply in replies)

@@ -480,7 +480,9 @@ def test_a_trace_shows_queues_that_fill_and_what_went_wrong() -> None:
         task_durations_us(manifest),
     )
     times_us |= {(sub, "cpu"): time_us for (sub, _), time_us in times_us.items()}
-    clock = VirtualExecutor(phone, times_us, mishaps=Disturbances(fails=(Outage("dsp", 700.0),)))
+    clock = VirtualExecutor(
+        phone, times_us, disturbances=Disturbances(fails=(Outage("dsp", 700.0),))
+    )
     events: list[Span | Failure | TimerEvent] = []
     service = RequestScheduler(
         phone, StaticPlacement(("cpu", "dsp")), clock, lambda answer: None, times_us

@@ -54,11 +54,11 @@ def test_threads_serve_one_run_after_another(bundle: Bundle) -> None:
     assert not workers()
 
 
-def noting(wired: BoundNetwork, found: list[tuple[str, set[int] | None]]) -> BoundNetwork:
+def noting(bound_session: BoundNetwork, found: list[tuple[str, set[int] | None]]) -> BoundNetwork:
     """Its calls note on which cores they are made."""
-    for name, call in wired.calls.items():
-        wired.calls[name] = lambda name=name, call=call: (found.append((name, affinity())), call())  # type: ignore[misc]
-    return wired
+    for name, call in bound_session.calls.items():
+        bound_session.calls[name] = lambda name=name, call=call: (found.append((name, affinity())), call())  # type: ignore[misc]
+    return bound_session
 
 
 @pytest.mark.skipif(affinity() is None, reason="the system does not say where threads run")
@@ -66,7 +66,7 @@ def test_the_caller_has_all_its_cores_between_runs(bundle: Bundle) -> None:
     during: list[tuple[str, set[int] | None]] = []
     before = affinity()
     with Session(bundle, clock="real") as session:
-        session.network.wired = lambda: noting(LoadedNetwork(bundle).wired(), during)  # type: ignore[method-assign]
+        session.network.bound_session = lambda: noting(LoadedNetwork(bundle).bound_session(), during)  # type: ignore[method-assign]
         session.run(image(bundle))
         assert affinity() == before
     if len(before or ()) > 1:
@@ -86,9 +86,9 @@ def test_a_session_goes_on_after_a_run_that_failed(
 
     with Session(bundle, clock="real") as session:
         expected = session.run(x)
-        assert session._wired is not None
+        assert session._bound_session is not None
         with monkeypatch.context() as patched:
-            patched.setitem(session._wired.calls, where, burn)
+            patched.setitem(session._bound_session.calls, where, burn)
             with pytest.raises(error, match=f"{where} burnt"):
                 session.run(x)
         assert not workers()
@@ -108,8 +108,8 @@ def test_a_closed_session_says_so(bundle: Bundle) -> None:
 def test_a_closed_session_holds_no_memory_for_a_trace_that_nobody_asked_for(bundle: Bundle) -> None:
     session = Session(bundle, clock="real")
     session.run(image(bundle))
-    assert session._wired is not None
-    held = weakref.ref(session._wired.calls["s1_cpu"])
+    assert session._bound_session is not None
+    held = weakref.ref(session._bound_session.calls["s1_cpu"])
     session.close()
     gc.collect()
     assert held() is None

@@ -379,7 +379,7 @@ def test_a_busy_cpu_takes_longer_to_hand_over() -> None:
         VirtualExecutor(
             (CPU, QUEUE),
             {("branch", "gpu"): 100.0},
-            mishaps=busy,
+            disturbances=busy,
             handovers_us={("branch", "gpu"): 30.0},
         ),
     )
@@ -388,7 +388,9 @@ def test_a_busy_cpu_takes_longer_to_hand_over() -> None:
 
 def test_a_lost_call_lets_the_host_go() -> None:
     phone = (CPU, replace(CALLED, blocks_host=True))
-    clock = VirtualExecutor(phone, HOST_TIMES, mishaps=Disturbances(fails=(Outage("dsp", 50.0),)))
+    clock = VirtualExecutor(
+        phone, HOST_TIMES, disturbances=Disturbances(fails=(Outage("dsp", 50.0),))
+    )
     clock.submit(FORK[1], phone[1])
     clock.submit(FORK[0], CPU)
     assert isinstance(clock.wait(), Failure)

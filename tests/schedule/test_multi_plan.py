@@ -40,22 +40,28 @@ class Played:
     def __init__(
         self,
         manifests: dict[str, Manifest],
-        mishaps: Disturbances,
+        disturbances: Disturbances,
         requests: int,
         clients: int = 1,
         adaptive: bool = True,
         phone: tuple[Processor, ...] = PHONE,
-        caution: RebalancingSettings | None = RebalancingSettings(),  # noqa: B008 (frozen)
+        rebalancing_settings: RebalancingSettings | None = RebalancingSettings(),  # noqa: B008 (frozen)
     ) -> None:
         self.ends: list[tuple[RequestOutcome, str]] = []
         self.ran: list[str] = []
         handovers_us = plan_enqueue_us(manifests, phone)
         self.clock = VirtualExecutor(
-            phone, plan_durations_us(manifests, phone), self.work, mishaps, handovers_us
+            phone, plan_durations_us(manifests, phone), self.work, disturbances, handovers_us
         )
         policy = StaticPlacement(tuple(p.name for p in phone))
         self.plans = MultiPlanScheduler(
-            manifests, phone, policy, self.clock, self.answered, adaptive, caution=caution
+            manifests,
+            phone,
+            policy,
+            self.clock,
+            self.answered,
+            adaptive,
+            rebalancing_settings=rebalancing_settings,
         )
         self.asked, self.requests = 0, requests
         for _ in range(clients):
@@ -177,7 +183,8 @@ def test_a_branch_leaves_a_processor_that_became_slow_within_its_request() -> No
         Disturbances(busy=(Interference("dsp", 0.0, 1e9, 0.5),)),
     )
     moves, stays = (
-        Played(manifests, busy, 1, caution=caution) for caution in (RebalancingSettings(), None)
+        Played(manifests, busy, 1, rebalancing_settings=rebalancing_settings)
+        for rebalancing_settings in (RebalancingSettings(), None)
     )
     assert [answer.latency_us for answer, _ in stays.ends] == [300.0 + 2 * (2000.0 + 100.0)]
     assert [answer.latency_us for answer, _ in moves.ends] == [

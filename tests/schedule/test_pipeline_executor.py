@@ -77,9 +77,9 @@ class Diary:
 
 
 def relayed(
-    flow: tuple[StageNode, ...], make: Callable[[int, int], Callable[[int], None]]
+    stage_graph: tuple[StageNode, ...], make: Callable[[int, int], Callable[[int], None]]
 ) -> PipelineExecutor:
-    relay = PipelineExecutor(flow, make, [[None] * step.replicas for step in flow])
+    relay = PipelineExecutor(stage_graph, make, [[None] * step.replicas for step in stage_graph])
     relay.start()
     return relay
 
@@ -94,22 +94,22 @@ def feed(relay: PipelineExecutor, items: int) -> None:
 @settings(deadline=None, max_examples=60)
 @given(flows(), st.integers(0, 12))
 def test_every_item_passes_every_stage_once_and_begins_only_when_it_may(
-    flow: tuple[StageNode, ...], items: int
+    stage_graph: tuple[StageNode, ...], items: int
 ) -> None:
     diary = Diary()
-    relay = relayed(flow, diary.make)
+    relay = relayed(stage_graph, diary.make)
     feed(relay, items)
     relay.close()
     over: set[tuple[int, int]] = set()
-    begun: dict[int, list[int]] = {n: [] for n in range(len(flow))}
+    begun: dict[int, list[int]] = {n: [] for n in range(len(stage_graph))}
     for what, stage, item in diary.events:
         if what == "end":
             over.add((stage, item))
             continue
-        assert {need for need in dependencies(flow, stage, item) if need[1] >= 0} <= over
+        assert {need for need in dependencies(stage_graph, stage, item) if need[1] >= 0} <= over
         begun[stage].append(item)
     assert over == {(stage, item) for stage in begun for item in range(items)}
-    for stage, step in enumerate(flow):
+    for stage, step in enumerate(stage_graph):
         for replica in range(step.replicas):
             own = [item for item in begun[stage] if item % step.replicas == replica]
             assert own == sorted(own)
@@ -117,12 +117,12 @@ def test_every_item_passes_every_stage_once_and_begins_only_when_it_may(
 
 def test_a_slow_stage_stops_those_before_it_at_the_bound_of_the_queues() -> None:
     gate = threading.Event()
-    flow = (
+    stage_graph = (
         StageNode("fast", (), (1,), True, False, 1, 2),
         StageNode("slow", (0,), (), False, True, 1, 3),
     )
     diary = Diary(lambda stage, _: None if stage == 0 else (gate.wait(20), None)[1])
-    relay = relayed(flow, diary.make)
+    relay = relayed(stage_graph, diary.make)
     pushed = 0
     while relay.giver.wait(lambda item=pushed: relay.has_room(item), 0.3):  # type: ignore[misc]
         relay.submit()
@@ -130,7 +130,7 @@ def test_a_slow_stage_stops_those_before_it_at_the_bound_of_the_queues() -> None
     begun = [item for what, stage, item in diary.events if (what, stage) == ("begin", 0)]
     assert begun == [0, 1, 2, 3], "one at work in the slow stage, three in its queue"
     assert pushed == 4 + 3, "and one that waits to be begun, two in the queue before it"
-    assert pushed <= in_flight_limit(flow)
+    assert pushed <= in_flight_limit(stage_graph)
     assert (relay.queued_items(0), relay.queued_items(1)) == (3, 4)
     gate.set()
     relay.close()
@@ -230,7 +230,7 @@ def heard() -> Iterator[None]:
 @pytest.mark.usefixtures("heard")
 def test_a_start_that_is_interrupted_leaves_no_thread() -> None:
     """Ctrl-C while a worker loads its file."""
-    flow = tuple(
+    stage_graph = tuple(
         StageNode(
             f"interrupted{n}", (n - 1,) if n else (), (n + 1,) if n < 3 else (), n == 0, n == 3
         )
@@ -243,7 +243,7 @@ def test_a_start_that_is_interrupted_leaves_no_thread() -> None:
         return lambda item: None
 
     with pytest.raises(KeyboardInterrupt):
-        relayed(flow, make)
+        relayed(stage_graph, make)
     until_s = perf_counter() + 20
     while (
         left := [thread for thread in threading.enumerate() if "interrupted" in thread.name]

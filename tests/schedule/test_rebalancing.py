@@ -63,7 +63,7 @@ def network(segments: list[list[str]], request: int = 0) -> tuple[Task, ...]:
     return tuple(tasks)
 
 
-def mover(times: Times, half_life_us: float = FOREVER_US, **slow: float) -> Rebalancer:
+def rebalancer(times: Times, half_life_us: float = FOREVER_US, **slow: float) -> Rebalancer:
     """One that believes so; what it hears changes that quickly."""
     believed = SlowdownEstimator(evidence_us=1.0, half_life_us=half_life_us)
     for processor, factor in slow.items():
@@ -78,18 +78,20 @@ class Played:
         self,
         segments: list[list[str]],
         times: Times,
-        mishaps: Disturbances,
-        mover: Rebalancer | None,
+        disturbances: Disturbances,
+        rebalancer: Rebalancer | None,
         requests: int = 1,
         clients: int = 1,
     ):
         self.answers: list[RequestOutcome] = []
         self.ran: Counter[str] = Counter()
         self.where: dict[str, str] = {}
-        clock = VirtualExecutor(PHONE, times, lambda task: self.ran.update([task.name]), mishaps)
+        clock = VirtualExecutor(
+            PHONE, times, lambda task: self.ran.update([task.name]), disturbances
+        )
         self.clock = clock
         service = RequestScheduler(
-            PHONE, StaticPlacement(NAMES), clock, self.answered, times, mover=mover
+            PHONE, StaticPlacement(NAMES), clock, self.answered, times, rebalancer=rebalancer
         )
         service.heard = lambda event: (
             self.where.update({event.task: event.processor}) if hasattr(event, "start_us") else None
@@ -141,7 +143,7 @@ def test_where_beliefs_are_true_moving_is_never_slower_than_staying(
     segments, times = case
     stays, moves = (
         Played(segments, times, Disturbances(busy(slow)), m).answers[0].latency_us
-        for m in (None, mover(times, **slow))
+        for m in (None, rebalancer(times, **slow))
     )
     assert moves <= stays * (1 + 1e-9)
 
@@ -163,9 +165,9 @@ def test_each_task_runs_once_whatever_happens(
         Outage(p, at := data.draw(at_us), at + data.draw(lasts_us))
         for p in data.draw(st.lists(st.sampled_from(NAMES), max_size=2))
     )
-    mishaps, clients = Disturbances(spells, fails), data.draw(st.integers(1, 4))
+    disturbances, clients = Disturbances(spells, fails), data.draw(st.integers(1, 4))
     first, second = (
-        Played(segments, times, mishaps, mover(times, half_life_us=500.0), 6, clients)
+        Played(segments, times, disturbances, rebalancer(times, half_life_us=500.0), 6, clients)
         for _ in range(2)
     )
     assert sorted(answer.request for answer in first.answers) == list(range(6))
@@ -184,7 +186,9 @@ def test_noise_of_a_fifth_moves_nothing(
     case: tuple[list[list[str]], Times], slow: dict[str, float]
 ) -> None:
     segments, times = case
-    assert Played(segments, times, Disturbances(), mover(times, **slow)).answers[0].replaced == 0
+    assert (
+        Played(segments, times, Disturbances(), rebalancer(times, **slow)).answers[0].replaced == 0
+    )
 
 
 TWO = [["gpu", "dsp"], ["gpu", "dsp"]]
@@ -200,7 +204,7 @@ def test_what_a_request_shows_counts_within_it() -> None:
 
     The first segment shows it, and the second's branch runs on the idle CPU.
     """
-    played = Played(TWO, EVEN, Disturbances(busy({"gpu": 2.0})), mover(EVEN))
+    played = Played(TWO, EVEN, Disturbances(busy({"gpu": 2.0})), rebalancer(EVEN))
     assert played.answers[0].latency_us == 2000.0 + 20.0 + 1000.0 + 20.0
     assert played.where["s1.0#0"] == "cpu"
     assert played.answers[0].replaced == 1
@@ -208,8 +212,8 @@ def test_what_a_request_shows_counts_within_it() -> None:
 
 def test_a_processor_that_was_left_is_tried_again_later_and_used_when_it_is_quiet() -> None:
     quiet_from_us = 40_000.0
-    mishaps = Disturbances((Interference("gpu", 0.0, quiet_from_us, 0.5),))
-    played = Played(TWO, EVEN, mishaps, mover(EVEN, half_life_us=4000.0), requests=60)
+    disturbances = Disturbances((Interference("gpu", 0.0, quiet_from_us, 0.5),))
+    played = Played(TWO, EVEN, disturbances, rebalancer(EVEN, half_life_us=4000.0), requests=60)
     first_us = [a.latency_us for a in played.answers if 5000 < a.ended_us < quiet_from_us]
     assert sorted(first_us)[len(first_us) // 2] == 2040.0, "most find it left"
     assert max(first_us) > 2040.0, "one now and then tries"
@@ -221,7 +225,7 @@ def test_a_processor_that_was_left_is_tried_again_later_and_used_when_it_is_quie
 def test_all_ready_tasks_of_a_slow_processor_find_room() -> None:
     times = {(task.subgraph, p): 100.0 for task in network([["gpu", "gpu", "dsp"]]) for p in NAMES}
     played = Played(
-        [["gpu", "gpu", "dsp"]], times, Disturbances(busy({"gpu": 4.0})), mover(times, gpu=4.0)
+        [["gpu", "gpu", "dsp"]], times, Disturbances(busy({"gpu": 4.0})), rebalancer(times, gpu=4.0)
     )
     assert played.answers[0].latency_us == 300.0, "one on the CPU, one behind the DSP's own"
     assert {played.where[f"s0.{n}#0"] for n in range(3)} == {"cpu", "dsp"}
@@ -232,26 +236,26 @@ def test_where_nobody_predicted_it_nothing_goes() -> None:
         key: us for key, us in EVEN.items() if key[1] == "cpu" or not key[0].startswith("s1.0")
     } | {("s1.0", "gpu"): 1000.0}
     del times["s1.0", "cpu"]
-    played = Played(TWO, times, Disturbances(busy({"gpu": 2.0})), mover(times, gpu=2.0))
+    played = Played(TWO, times, Disturbances(busy({"gpu": 2.0})), rebalancer(times, gpu=2.0))
     assert played.where["s1.0#0"] == "gpu"
     assert played.answers[0].error is None
 
 
 def test_a_request_that_stays_is_not_moved_and_others_count_with_it() -> None:
     tasks = network([["gpu"]])
-    outlook, costs = (
+    forecast, costs = (
         ProcessorForecast(0.0, {"cpu": 1.0, "gpu": 9.0}, {}),
         TaskCosts({key: us for key, us in EVEN.items() if key[1] != "dsp"}),
     )
     moves, stays = (RemainingTasks(tasks, (tasks[0].name,), stays=stays) for stays in (False, True))
-    assert choose_moves(moves, outlook, costs, RebalancingSettings()) == {tasks[0].name: "cpu"}
-    assert choose_moves(stays, outlook, costs, RebalancingSettings()) == {}
-    assert outlook.with_queued(stays, {}, costs).free_us == {"gpu": 9000.0}
+    assert choose_moves(moves, forecast, costs, RebalancingSettings()) == {tasks[0].name: "cpu"}
+    assert choose_moves(stays, forecast, costs, RebalancingSettings()) == {}
+    assert forecast.with_queued(stays, {}, costs).free_us == {"gpu": 9000.0}
 
 
 def test_where_everything_is_slow_alike_nothing_moves() -> None:
     assert (
-        Played(TWO, EVEN, Disturbances(), mover(EVEN, cpu=3.0, gpu=3.0, dsp=3.0))
+        Played(TWO, EVEN, Disturbances(), rebalancer(EVEN, cpu=3.0, gpu=3.0, dsp=3.0))
         .answers[0]
         .replaced
         == 0
@@ -259,7 +263,7 @@ def test_where_everything_is_slow_alike_nothing_moves() -> None:
 
 
 def test_a_task_that_is_late_says_so_before_it_ends() -> None:
-    one = mover(EVEN)
+    one = rebalancer(EVEN)
     one.on_dispatch(network(TWO)[0], "gpu", 100.0)
     assert one.forecast(NAMES, 600.0).slow == {"cpu": 1.0, "gpu": 1.0, "dsp": 1.0}
     assert one.forecast(NAMES, 600.0).free_us == {"gpu": 1100.0}

@@ -87,11 +87,11 @@ def service_on(clock: VirtualExecutor | ThreadExecutor, bell: Bell) -> RequestSc
 
 def serve(
     requests: list[Request],
-    mishaps: Disturbances = Disturbances(),  # noqa: B008
+    disturbances: Disturbances = Disturbances(),  # noqa: B008
     work: object = None,
 ) -> tuple[Bell, RequestScheduler]:
     bell = Bell()
-    clock = VirtualExecutor(PHONE, TIMES_US, work or (lambda task: None), mishaps)  # type: ignore[arg-type]
+    clock = VirtualExecutor(PHONE, TIMES_US, work or (lambda task: None), disturbances)  # type: ignore[arg-type]
     service = service_on(clock, bell)
     for request in requests:
         service.submit(request)
@@ -217,7 +217,9 @@ def test_others_work_stretches_ours() -> None:
         tasks,
         PLACED,
         VirtualExecutor(
-            PHONE, TIMES_US, mishaps=Disturbances(busy=(Interference("gpu", 0.0, 1e6, share=0.25),))
+            PHONE,
+            TIMES_US,
+            disturbances=Disturbances(busy=(Interference("gpu", 0.0, 1e6, share=0.25),)),
         ),
     )
     assert trace.makespan_us == 10 + 120 + 10
@@ -294,7 +296,7 @@ def test_real_threads_answer_clients_of_their_own_threads() -> None:
         PHONE,
         lambda task: None,
         times_us,
-        mishaps=Disturbances(fails=(Outage("gpu", 9_000.0, 15_000.0),)),
+        disturbances=Disturbances(fails=(Outage("gpu", 9_000.0, 15_000.0),)),
     ) as clock:
 
         def answered(answer: RequestOutcome) -> None:
@@ -341,10 +343,10 @@ def test_a_board_forgets_what_has_ended() -> None:
     assert len(bell.answers) == 50
     assert not any(
         (
-            service._board._tasks,
-            service._board._unmet,
-            service._board._readers,
-            service._board.ready,
+            service._ready_queue._tasks,
+            service._ready_queue._unmet,
+            service._ready_queue._readers,
+            service._ready_queue.ready,
             service._running,
         )
     )

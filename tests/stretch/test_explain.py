@@ -265,21 +265,25 @@ def test_every_meeting_point_says_what_the_search_counts_and_what_enumeration_fi
     counted: Counter[str] = Counter()
     for i, j in combinations(range(len(whole.cuts) - 1), 2):
         found = {
-            (v.team, v.merge): v
+            (v.processors, v.merge): v
             for v in explain(whole, whole.cuts[j].name).verdicts
             if v.start == whole.cuts[i].name
         }
-        for (team, merge), verdict in found.items():
+        for (processors, merge), verdict in found.items():
             if merge == "concat" and verdict.first_violation:
                 counted[verdict.first_violation.rule] += 1
-            check_enumerated(verdict, SegmentOption(whole, i, j, team, merge))
+            check_enumerated(verdict, SegmentOption(whole, i, j, processors, merge))
     refused = refusals(whole)
     assert counted == {rule: refused[rule] for rule in RULES if rule in refused}
 
 
-def check_enumerated(verdict: SegmentVerdict, lane: SegmentOption) -> None:
-    picks = lane.all_combinations(lane.space.original_width(lane.i))
-    best = None if picks is None or not len(picks) else float(picks.latency_us.min())
+def check_enumerated(verdict: SegmentVerdict, option: SegmentOption) -> None:
+    combinations = option.all_combinations(option.space.original_width(option.i))
+    best = (
+        None
+        if combinations is None or not len(combinations)
+        else float(combinations.latency_us.min())
+    )
     assert verdict.fastest_us == (None if best is None else pytest.approx(best, rel=1e-12))
     if verdict.first_violation is not None:
         least = verdict.first_violation.sense == "at least"
@@ -290,12 +294,12 @@ def check_enumerated(verdict: SegmentVerdict, lane: SegmentOption) -> None:
 
 def test_large_products_are_priced_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = space(LOOSE, chip(names=("cpu", "gpu", "dsp")), RESIDUAL)
-    lane = SegmentOption(whole, 0, len(whole.cuts) - 2, ("cpu", "gpu", "dsp"))
-    found = lane.branch_totals(whole.original_width(0))
+    option = SegmentOption(whole, 0, len(whole.cuts) - 2, ("cpu", "gpu", "dsp"))
+    found = option.branch_totals(whole.original_width(0))
     assert found is not None
-    at_once = fastest_us(lane, whole.original_width(0), found)
+    at_once = fastest_us(option, whole.original_width(0), found)
     monkeypatch.setattr("nnstretch.stretch.search.explain.CHUNK", 3)
-    assert fastest_us(lane, whole.original_width(0), found) == at_once
+    assert fastest_us(option, whole.original_width(0), found) == at_once
 
 
 def test_a_violation_says_in_which_sense_its_limit_holds() -> None:

@@ -147,7 +147,7 @@ def served(manifest: Manifest, soc: Soc, lost: str) -> list[RequestOutcome]:
     answers: list[RequestOutcome] = []
     times_us = task_durations_us(manifest)
     clock = VirtualExecutor(
-        soc.processors, times_us, mishaps=Disturbances(fails=(Outage(lost, 1.0),))
+        soc.processors, times_us, disturbances=Disturbances(fails=(Outage(lost, 1.0),))
     )
     service = RequestScheduler(
         soc.processors,

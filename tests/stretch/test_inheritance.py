@@ -124,8 +124,8 @@ def test_every_weight_has_an_ancestor_or_is_a_selection(kind: str) -> None:
     Half as wide, every weight still has a starting value of its shape.
     """
     captured = trace(network([Step(kind, 32, 2)]), X, kind)
-    stretcher = NetworkAnalysis(captured.graph)
-    whole = lower(stretcher, Plan(kind, INPUT, (Segment("input", "output", (Branch("cpu"),)),)))
+    analysis = NetworkAnalysis(captured.graph)
+    whole = lower(analysis, Plan(kind, INPUT, (Segment("input", "output", (Branch("cpu"),)),)))
     values = inherited(whole, captured.weights)[0][0]
     assert all(
         torch.equal(values[weight.name], captured.weights[weight.name])
@@ -133,7 +133,7 @@ def test_every_weight_has_an_ancestor_or_is_a_selection(kind: str) -> None:
     )
     halves = tuple(Branch(processor, width="0.5x") for processor in ("cpu", "dsp"))  # type: ignore[arg-type]
     segments = (Segment("input", "blocks", halves), Segment("blocks", "output", (Branch("cpu"),)))
-    halved = lower(stretcher, Plan(kind, INPUT, segments))
+    halved = lower(analysis, Plan(kind, INPUT, segments))
     for segment, rows in zip(halved.segments, inherited(halved, captured.weights), strict=True):
         for branch, row in zip(segment.branches, rows, strict=True):
             added = {w.name for w in branch.graph.weights if w.name.startswith("adapt_")}

@@ -189,11 +189,11 @@ def test_only_zeros_where_same_puts_them_are(
 
 def test_nobody_meets_at_a_map_that_is_padded_for_a_convolution() -> None:
     graph = capture(Padding((0, 1, 0, 1)).eval(), torch.zeros(1, 3, 8, 8), "net")
-    stretcher = NetworkAnalysis(graph)
-    (padded,) = [cut for cut in stretcher.cuts if cut.name == "pad"]
-    assert padded not in stretcher.block_ends
+    analysis = NetworkAnalysis(graph)
+    (padded,) = [cut for cut in analysis.cuts if cut.name == "pad"]
+    assert padded not in analysis.block_ends
     assert (
-        why_no_meeting(stretcher, padded)
+        why_no_meeting(analysis, padded)
         == "it is padded for the convolution behind it, the cut before the padding serves as well"
     )
 

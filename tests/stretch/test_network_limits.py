@@ -45,17 +45,20 @@ def random_prices(rng: Random, space: SearchSpace) -> Multipliers:
     each, all_us = min(us.values()) / macs, min(us.values())
     return Multipliers(
         rng.choice((0.0, 3 * each * rng.uniform(-1, 1))),
-        rng.choice((0.0, 3 * all_us / space.stretcher.graph.params * rng.random())),
+        rng.choice((0.0, 3 * all_us / space.analysis.graph.params * rng.random())),
     )
 
 
-def reached(lane: SegmentOption, picks: BranchCombinations, values: CostToGo) -> Array:
+def reached(option: SegmentOption, combinations: BranchCombinations, values: CostToGo) -> Array:
     """Reduced latency of combinations, and the bound on what is left behind them."""
-    reduced = values.prices.reduced(picks.latency_us, picks.macs, picks.params)
-    if lane.j == len(lane.space.cuts) - 1:
+    reduced = values.prices.reduced(combinations.latency_us, combinations.macs, combinations.params)
+    if option.j == len(option.space.cuts) - 1:
         return reduced
     return np.asarray(
-        reduced + values.at[lane.j][np.searchsorted(lane.space.merged_widths(lane.j), picks.width)]
+        reduced
+        + values.at[option.j][
+            np.searchsorted(option.space.merged_widths(option.j), combinations.width)
+        ]
     )
 
 
@@ -66,11 +69,11 @@ def crossings(
 
     Its number, the width and its number, and all admissible combinations.
     """
-    for number, lane in enumerate(every):
-        for row, width in enumerate(space.merged_widths(lane.i).tolist()):
-            picks = lane.all_combinations(width)
-            if picks is not None and len(picks):
-                yield number, row, width, picks
+    for number, option in enumerate(every):
+        for row, width in enumerate(space.merged_widths(option.i).tolist()):
+            combinations = option.all_combinations(width)
+            if combinations is not None and len(combinations):
+                yield number, row, width, combinations
 
 
 def slack(value: float) -> float:
@@ -81,10 +84,10 @@ def slack(value: float) -> float:
 def check_bounds(space: SearchSpace, prices: Multipliers, finest: float) -> None:
     every = list(segment_options(space))
     values = cost_to_go(space, every, prices, None, finest)
-    for number, row, _, picks in crossings(every, space):
+    for number, row, _, combinations in crossings(every, space):
         least, bound = (
-            float(reached(every[number], picks, values).min()),
-            float(values.lanes[number][row]),
+            float(reached(every[number], combinations, values).min()),
+            float(values.options[number][row]),
         )
         assert bound <= least + slack(least), every[number].name
         assert values.at[every[number].i][row] <= bound
@@ -153,20 +156,20 @@ def test_ranges_cover_all_widths_and_leave_the_original_alone(finest: float) -> 
 
 
 def at_least_equal(
-    picks: BranchCombinations, others: BranchCombinations, bounds: NetworkLimits
+    combinations: BranchCombinations, others: BranchCombinations, bounds: NetworkLimits
 ) -> Array:
     """Over (pick, other): whether the other hands over as much and is no worse in latency and in
     all that is bounded.
     """
-    fine = (picks.width[:, None] == others.width) & (
-        others.latency_us <= picks.latency_us[:, None] + 1e-9
+    fine = (combinations.width[:, None] == others.width) & (
+        others.latency_us <= combinations.latency_us[:, None] + 1e-9
     )
     if bounds.min_macs > 0:
-        fine &= others.macs >= picks.macs[:, None]
+        fine &= others.macs >= combinations.macs[:, None]
     if bounds.max_macs < math.inf:
-        fine &= others.macs <= picks.macs[:, None]
+        fine &= others.macs <= combinations.macs[:, None]
     if bounds.min_params > 0:
-        fine &= others.params >= picks.params[:, None] - 1e-6
+        fine &= others.params >= combinations.params[:, None] - 1e-6
     return np.asarray(fine)
 
 
@@ -180,15 +183,15 @@ def test_what_is_affordable_is_not_lost(seed: int, most: int) -> None:
     space = space_of(one)
     every = list(segment_options(space))
     values = cost_to_go(space, every, random_prices(rng, space), None, 1.05)
-    for number, _, width, picks in crossings(every, space):
-        lane, after = every[number], reached(every[number], picks, values)
+    for number, _, width, combinations in crossings(every, space):
+        option, after = every[number], reached(every[number], combinations, values)
         room_us = (
             float(rng.choice((after.min(), np.median(after), after.max()))) * (1 + 1e-9) + 1e-6
         )
         options, left_out_us = candidate_combinations(
-            lane, width, values, values.ways[number], one.bounds, room_us, most
+            option, width, values, values.ways[number], one.bounds, room_us, most
         )
-        hopeful = picks.take(
+        hopeful = combinations.take(
             np.flatnonzero(
                 after
                 <= min(
@@ -199,12 +202,12 @@ def test_what_is_affordable_is_not_lost(seed: int, most: int) -> None:
         )
         if not len(hopeful):
             continue
-        assert options is not None, lane.name
-        found = lane.branch_totals(width)
+        assert options is not None, option.name
+        found = option.branch_totals(width)
         assert found is not None
-        kept = lane.admissible_combinations(width, found, options)
-        assert at_least_equal(hopeful, kept, one.bounds).any(axis=1).all(), lane.name
-        assert len(options[0]) <= most or not lane.branched
+        kept = option.admissible_combinations(width, found, options)
+        assert at_least_equal(hopeful, kept, one.bounds).any(axis=1).all(), option.name
+        assert len(options[0]) <= most or not option.branched
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)

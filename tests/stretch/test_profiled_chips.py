@@ -76,11 +76,13 @@ def test_a_simulating_predictor_takes_part_in_a_search() -> None:
 
 
 def test_every_processor_is_priced_by_what_its_own_backend_fuses() -> None:
-    graph, pricer = network(), CostModel(chip(BLOCKED))
-    cpu, npu = pricer.fuse_kernels(graph, "cpu"), pricer.fuse_kernels(graph, "npu")
+    graph, cost_model = network(), CostModel(chip(BLOCKED))
+    cpu, npu = cost_model.fuse_kernels(graph, "cpu"), cost_model.fuse_kernels(graph, "npu")
     assert [k.op for k in cpu if k.kind == "reorder"] == ["to_plain"]
     assert not [k for k in npu if k.kind == "reorder"]
-    assert pricer.estimate_graph(graph, "cpu").latency_us == pytest.approx(sum(map(law_us, cpu)))
+    assert cost_model.estimate_graph(graph, "cpu").latency_us == pytest.approx(
+        sum(map(law_us, cpu))
+    )
 
 
 def test_a_search_under_blocked_layouts_prices_its_plans_as_predict_does() -> None:
@@ -110,9 +112,9 @@ def test_what_was_never_measured_is_refused_unless_a_fallback_is_named() -> None
     found = search(graph, soc, ("cpu", "npu"), fallback="nearest")
     assert set(names) <= set(found.fallbacks)
     assert set(found.fallbacks.values()) == {"add"}
-    pricer = CostModel(soc, "nearest")
-    (kernel,) = (k for k in pricer.fuse_kernels(graph, "cpu") if k.name == names[0])
-    assert pricer.estimate_kernel(kernel, "cpu").latency_us >= law_us(kernel)
+    cost_model = CostModel(soc, "nearest")
+    (kernel,) = (k for k in cost_model.fuse_kernels(graph, "cpu") if k.name == names[0])
+    assert cost_model.estimate_kernel(kernel, "cpu").latency_us >= law_us(kernel)
 
 
 @pytest.fixture(scope="module")

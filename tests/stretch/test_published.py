@@ -29,7 +29,7 @@ R34, R50 = "R-34-CD", "R-50-CG"
 
 
 @cache
-def stretcher(model: str) -> NetworkAnalysis:
+def analysis(model: str) -> NetworkAnalysis:
     import torch
 
     from nnstretch.capture import load_model
@@ -45,7 +45,7 @@ def imported(folder: Path, data: dict[str, Any]) -> Plan:
     config = read_config(path)
     family = match_published_network(config)
     check_config(config, family)
-    return import_plan(config, stretcher(family.model), family)
+    return import_plan(config, analysis(family.model), family)
 
 
 def changed(name: str, **keys: Any) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def test_a_configuration_has_exactly_the_published_parameters_and_macs(
 ) -> None:
     row = PUBLISHED[name][0]
     plan = imported(tmp_path, document(PUBLISHED[name], scalars="EN" in name))
-    lowered = lower(stretcher(plan.model), plan)
+    lowered = lower(analysis(plan.model), plan)
     assert (lowered.params, lowered.macs) == (
         int(row["cfg_params_train"]),
         int(row["cfg_macs_224_train"]),
@@ -93,7 +93,7 @@ def test_the_module_has_the_parameters_of_the_description(name: str, tmp_path: P
     from nnstretch.stretch.weights.branched_module import build_module
 
     plan = imported(tmp_path, document(PUBLISHED[name]))
-    module = build_module(lower(stretcher(plan.model), plan))
+    module = build_module(lower(analysis(plan.model), plan))
     assert sum(p.numel() for p in module.parameters()) == int(
         PUBLISHED[name][0]["cfg_params_train"]
     )
@@ -108,7 +108,7 @@ def test_a_plan_may_be_deeper_than_its_network(tmp_path: Path) -> None:
     data = changed("R-50-C", DEPTHS=[3, 4, 6, 4])
     plan = imported(tmp_path, data)
     deeper = torchvision.models.resnet.ResNet(torchvision.models.resnet.Bottleneck, [3, 4, 6, 4])
-    assert lower(stretcher(plan.model), plan).params == sum(p.numel() for p in deeper.parameters())
+    assert lower(analysis(plan.model), plan).params == sum(p.numel() for p in deeper.parameters())
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_other_spellings_of_the_same_network(
     name: str, keys: dict[str, Any], tmp_path: Path
 ) -> None:
     plan = imported(tmp_path, changed(name, **keys))
-    assert lower(stretcher(plan.model), plan).params == int(PUBLISHED[name][0]["cfg_params_train"])
+    assert lower(analysis(plan.model), plan).params == int(PUBLISHED[name][0]["cfg_params_train"])
 
 
 def test_a_number_where_other_keys_have_branches_stands_for_all_of_them(tmp_path: Path) -> None:

@@ -148,11 +148,11 @@ def test_a_published_plan_is_priced_with_its_own_numbers() -> None:
 
 
 def test_what_no_search_can_find_is_named() -> None:
-    stretcher = phone().stretcher("R-34")
+    analysis = phone().analysis("R-34")
     lowered = lower(
-        stretcher, import_plan(config_of(PUBLISHED["R-34-CDG"]), stretcher, phone().family("R-34"))
+        analysis, import_plan(config_of(PUBLISHED["R-34-CDG"]), analysis, phone().family("R-34"))
     )
-    assert outside(lowered, stretcher, SegmentLimits(min_width=0.9)) == ("narrower than min_width",)
+    assert outside(lowered, analysis, SegmentLimits(min_width=0.9)) == ("narrower than min_width",)
     assert (
         broken(
             phone().trial("R-34", lowered),

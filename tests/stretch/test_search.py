@@ -28,9 +28,9 @@ def check_is_optimal(one: Instance) -> None:
     assert (found is None) == (expected is None)
     if found is None or expected is None:
         return
-    stretcher = NetworkAnalysis(one.graph)
-    (latency_us, plan), trial = expected, estimate_plan(lower(stretcher, found.trial.plan), one.soc)
-    assert estimate_plan(lower(stretcher, plan), one.soc).latency_us == pytest.approx(
+    analysis = NetworkAnalysis(one.graph)
+    (latency_us, plan), trial = expected, estimate_plan(lower(analysis, found.trial.plan), one.soc)
+    assert estimate_plan(lower(analysis, plan), one.soc).latency_us == pytest.approx(
         latency_us, rel=1e-9
     ), "brute force prices whole plans"
     assert found.trial.latency_us == pytest.approx(latency_us, rel=1e-9)

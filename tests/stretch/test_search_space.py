@@ -119,14 +119,14 @@ def check_branch(space: SearchSpace, case: Case) -> bool:
     if not np.isfinite(list(us.values())).all():
         return False
     try:
-        graph = space.stretcher.lower_branch(segment, branch, case.width_in, share).graph
+        graph = space.analysis.lower_branch(segment, branch, case.width_in, share).graph
     except BadPlan as refused:
         pytest.fail(f"priced but refused: {case}, {refused}")
     assert macs == pytest.approx(graph.macs, rel=1e-9), case
     assert params == pytest.approx(graph.params, rel=1e-9), case
     for processor in space.processors:
         assert us[processor] == pytest.approx(
-            space.pricer.estimate_graph(graph, processor).latency_us, rel=1e-9
+            space.cost_model.estimate_graph(graph, processor).latency_us, rel=1e-9
         ), (case, processor)
     return True
 
@@ -222,12 +222,12 @@ def test_a_branch_of_a_toy_costs_what_its_tables_say_where_maps_are_blocked() ->
 
 @pytest.mark.parametrize("steps", [None, 3])
 def test_the_original_costs_what_its_units_cost(steps: int | None) -> None:
-    stretcher, pricer = NetworkAnalysis(residual(((32, 3), (64, 2)))), CostModel(mi9())
-    space = SearchSpace(stretcher, pricer, PROCESSORS, SegmentLimits(), steps)
+    analysis, cost_model = NetworkAnalysis(residual(((32, 3), (64, 2)))), CostModel(mi9())
+    space = SearchSpace(analysis, cost_model, PROCESSORS, SegmentLimits(), steps)
     us, macs = space.original(0, len(space.cuts) - 1)
-    assert macs == stretcher.graph.macs
+    assert macs == analysis.graph.macs
     assert us == pytest.approx(
-        {p: pricer.estimate_graph(stretcher.graph, p).latency_us for p in PROCESSORS}
+        {p: cost_model.estimate_graph(analysis.graph, p).latency_us for p in PROCESSORS}
     )
 
 
@@ -248,4 +248,4 @@ def test_widths_are_on_the_granule_and_end_with_the_original() -> None:
 
 
 def replace_steps(space: SearchSpace, steps: int) -> SearchSpace:
-    return SearchSpace(space.stretcher, space.pricer, space.processors, space.limits, steps)
+    return SearchSpace(space.analysis, space.cost_model, space.processors, space.limits, steps)

@@ -88,10 +88,10 @@ def check_built(
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_block_can_be_halved(kind: str) -> None:
     captured = trace(network([Step(kind, 32, 2), Step("conv", 24)]), X, kind)
-    stretcher = NetworkAnalysis(captured.graph)
-    survey = two_branches(stretcher, kind, ("cpu", "dsp"), (0.5, 0.75), 0.5)
+    analysis = NetworkAnalysis(captured.graph)
+    survey = two_branches(analysis, kind, ("cpu", "dsp"), (0.5, 0.75), 0.5)
     assert survey.branched_macs > 0.9 * captured.graph.macs, survey.refused
-    check_built(lower(stretcher, survey.plan), captured, X, hooks=kind != "standard")
+    check_built(lower(analysis, survey.plan), captured, X, hooks=kind != "standard")
 
 
 @given(
@@ -116,20 +116,20 @@ def test_any_plan_of_any_network_is_built_as_described(
     recipe: tuple[tuple[Step, ...], bool], depths: tuple[float, float], width: float, merge: str
 ) -> None:
     captured = trace(module := network(*recipe), X, "drawn")
-    stretcher = NetworkAnalysis(captured.graph)
+    analysis = NetworkAnalysis(captured.graph)
     same = build_module(
-        lower(stretcher, single_processor_plan(captured.graph, "drawn", "cpu")), captured.weights
+        lower(analysis, single_processor_plan(captured.graph, "drawn", "cpu")), captured.weights
     )
     with torch.no_grad():
         assert relative(module.eval()(X), same.eval()(X)) <= 1e-5
     assert sum(p.numel() for p in same.parameters()) == sum(p.numel() for p in module.parameters())
-    plan = two_branches(stretcher, "drawn", ("cpu", "dsp"), depths, width).plan
+    plan = two_branches(analysis, "drawn", ("cpu", "dsp"), depths, width).plan
     if merge == "project":
         plan = Plan(
             plan.model, plan.input_shape, tuple(projected(segment) for segment in plan.segments)
         )
     standard = any(step.kind == "standard" for step in recipe[0])
-    check_built(lower(stretcher, plan), captured, X, hooks=not standard)
+    check_built(lower(analysis, plan), captured, X, hooks=not standard)
 
 
 def projected(segment: Segment) -> Segment:

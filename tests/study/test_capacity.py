@@ -229,8 +229,8 @@ def test_exactly_the_margin_below_the_original_still_holds() -> None:
 
 
 def test_every_variant_branches_the_stage_and_keeps_stem_and_head() -> None:
-    stretcher = stretcher_of(net())
-    for one in capacity_plans.plan_candidates(stretcher, "net", branch_shapes()):
+    analysis = stretcher_of(net())
+    for one in capacity_plans.plan_candidates(analysis, "net", branch_shapes()):
         assert one.shape is not None
         kinds = [segment.segment.branched for segment in one.stretched.segments]
         assert kinds.count(True) == 1
@@ -608,10 +608,10 @@ def test_given_weights_are_what_every_network_starts_from(model: str, tmp_path: 
     save_weights(module, tmp_path / "w.safetensors")
     wanted = wanted_of(model, tmp_path / "out", weights=tmp_path / "w.safetensors")
     captured = capture_original(wanted)
-    stretcher = NetworkAnalysis(captured.graph)
+    analysis = NetworkAnalysis(captured.graph)
     for one in (
-        capacity_plans.original_candidate(stretcher, model),
-        *capacity_plans.plan_candidates(stretcher, model, branch_shapes()),
+        capacity_plans.original_candidate(analysis, model),
+        *capacity_plans.plan_candidates(analysis, model, branch_shapes()),
     ):
         stem = next(
             p

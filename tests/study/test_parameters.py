@@ -46,7 +46,7 @@ def judge(
     memory_bytes: int | None = None,
 ) -> PlanEvaluator:
     return PlanEvaluator(
-        space.stretcher, CostModel(chip(memory_bytes)), space.processors, space.limits, bounds
+        space.analysis, CostModel(chip(memory_bytes)), space.processors, space.limits, bounds
     )
 
 
@@ -139,11 +139,9 @@ def test_bounds_are_distances_too() -> None:
 def test_plans_of_the_exact_search_are_in_the_space_and_cost_the_same(
     blocks: tuple[tuple[int, int], ...],
 ) -> None:
-    stretcher = NetworkAnalysis(residual(blocks))
-    space = PlanSpace(stretcher, ("cpu", "dsp"), LOOSE, "toy")
-    for found in search(
-        stretcher, chip(), space.processors, LOOSE, top=8, merges=("concat",)
-    ).plans:
+    analysis = NetworkAnalysis(residual(blocks))
+    space = PlanSpace(analysis, ("cpu", "dsp"), LOOSE, "toy")
+    for found in search(analysis, chip(), space.processors, LOOSE, top=8, merges=("concat",)).plans:
         assert (
             plan_from_parameters(space, parameters_from_plan(space, found.trial.plan))
             == found.trial.plan

@@ -249,13 +249,13 @@ class BruteForce:
     works: dict[object, BranchDemand | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.stretcher, self.pricer = (
+        self.analysis, self.cost_model = (
             NetworkAnalysis(self.instance.graph),
             CostModel(self.instance.soc),
         )
         one = self.instance
         self.space = SearchSpace(
-            self.stretcher,
+            self.analysis,
             CostModel(one.soc),
             one.processors,
             one.limits,
@@ -275,8 +275,8 @@ class BruteForce:
         key = (segment.start, segment.end, segment.merge, branch, width_in, share)
         if key not in self.works:
             try:
-                self.works[key] = self.pricer.branch_demand(
-                    self.stretcher.lower_branch(segment, branch, width_in, share)
+                self.works[key] = self.cost_model.branch_demand(
+                    self.analysis.lower_branch(segment, branch, width_in, share)
                 )
             except BadPlan:
                 self.works[key] = None
@@ -309,7 +309,7 @@ class BruteForce:
         """
         original = section(self.instance.graph, self.space.cuts[i], self.space.cuts[j])
         fastest_us = min(
-            self.pricer.estimate_graph(original, p).latency_us for p in self.instance.processors
+            self.cost_model.estimate_graph(original, p).latency_us for p in self.instance.processors
         )
         for segment in self.teams(i, j, width_in):
             if segment.branched and not original.macs:

@@ -46,7 +46,7 @@ class MeasuredPartition:
 
 def key_of(partition: Partition) -> Key:
     """Return what makes a candidate another one: which nodes are on which processors."""
-    pairs = zip(partition.stages, partition.pieces, strict=True)
+    pairs = zip(partition.stages, partition.subgraphs, strict=True)
     return tuple(
         (tuple(share.processor for share in stage.shares), tuple(node.name for node in piece.nodes))
         for stage, piece in pairs
@@ -56,7 +56,7 @@ def key_of(partition: Partition) -> Key:
 def corrections_of(result: MeasuredPartition) -> Corrections:
     """Return the correction of every kernel: that of its stage."""
     pairs = zip(
-        result.partition.stages, result.partition.pieces, result.measured.service_us, strict=True
+        result.partition.stages, result.partition.subgraphs, result.measured.service_us, strict=True
     )
     return {
         node.name: service_us / stage.latency_us

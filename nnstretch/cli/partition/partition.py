@@ -159,7 +159,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     soc, names = instantiate(load_soc_of(args.soc), args.processors)
     module, captured = load(args)
     unit_of = None if args.split is None else stages_of_text(captured.graph, args.split)
-    pricer = CostModel(soc, args.fallback)
+    cost_model = CostModel(soc, args.fallback)
 
     def again(top: int, corrections: Corrections | None) -> Sequence[Partition]:
         candidates = partitions(
@@ -167,7 +167,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
             soc,
             PartitionRequest(args.stages, names, args.replicas, top),
             unit_of,
-            pricer,
+            cost_model,
             corrections,
         )
         of_stages.check_names(args, *(len(candidate.stages) for candidate in candidates))
@@ -181,14 +181,14 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
             outs,
             write(args, candidates, outs, soc, module, captured),
             soc,
-            pricer,
+            cost_model,
         )
     from nnstretch.cli.partition.measured import best_measured
 
     candidates, errors, measured = best_measured(
         outs, lambda new, paths: write(args, new, paths, soc, module, captured), again
     )
-    result = result_of(args, candidates, outs, errors, soc, pricer)
+    result = result_of(args, candidates, outs, errors, soc, cost_model)
     for row, candidate in zip(result["candidates"], measured, strict=True):
         row |= {
             "measured_ms": candidate.period_us / 1e3,
@@ -287,7 +287,7 @@ def write(
     from nnstretch.partition.export import StageOptions, export_partition
 
     cores, replicas = of_stages.cores_of(args.cores), of_stages.replicas_of(args.python_replicas)
-    outfit, errors = (
+    stage_options, errors = (
         StageOptions(
             args.threads, args.capacity, args.before, args.after, cores=cores, replicas=replicas
         ),
@@ -301,7 +301,7 @@ def write(
                 out,
                 soc=soc.name,
                 module=module,
-                outfit=outfit,
+                stage_options=stage_options,
                 progress=tick,
             )
             errors.append(manifest.max_abs_error)
@@ -314,7 +314,7 @@ def result_of(
     outs: Sequence[Path],
     errors: Sequence[float],
     soc: Soc,
-    pricer: CostModel,
+    cost_model: CostModel,
 ) -> dict[str, Any]:
     """Return the partitions as JSON data."""
     best = candidates[0]
@@ -342,7 +342,7 @@ def result_of(
             }
             for rank, candidate in enumerate(candidates)
         ],
-        "fallbacks": pricer.fallbacks,
+        "fallbacks": cost_model.fallbacks,
         "provenance": soc.provenance,
         "calibrated": soc.calibrated,
     }
@@ -362,7 +362,10 @@ def numbers(partition: Partition) -> dict[str, Any]:
 def stage_json(partition: Partition, number: int) -> dict[str, Any]:
     """Return a stage as JSON data."""
     stage: StageCost = partition.stages[number]
-    piece, slowest = partition.pieces[number], max(stage.shares, key=lambda share: share.latency_us)
+    piece, slowest = (
+        partition.subgraphs[number],
+        max(stage.shares, key=lambda share: share.latency_us),
+    )
     specs = piece.specs()
     return {
         "processor": stage.shares[0].processor,

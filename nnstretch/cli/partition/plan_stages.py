@@ -52,8 +52,8 @@ def plan_stages(args: argparse.Namespace) -> dict[str, Any]:
     out = check_writable(args.out, args.model, args.weights)
     subject, soc = load_model_argument(args.model), load_soc_of(args.soc)
     assert subject.plan is not None
-    pricer = CostModel(soc, args.fallback)
-    trial = estimate_plan(lower(subject.stretcher, subject.plan), soc, pricer)
+    cost_model = CostModel(soc, args.fallback)
+    trial = estimate_plan(lower(subject.analysis, subject.plan), soc, cost_model)
     request = ExportRequest(
         load_weights_into(subject, subject.plan, args.weights, stretch),
         subject.plan,
@@ -82,7 +82,7 @@ def plan_stages(args: argparse.Namespace) -> dict[str, Any]:
         "cores": {name: list(bound) for name, bound in cores_of(args.cores).items()},
         "max_abs_error": error,
         "candidates": [],
-        "fallbacks": pricer.fallbacks,
+        "fallbacks": cost_model.fallbacks,
         "provenance": soc.provenance,
         "calibrated": soc.calibrated,
     }

@@ -215,7 +215,7 @@ def run_real(
         statistics = pipeline.statistics()
     rows = [
         row_of(statistic, pipeline)
-        for statistic, step in zip(statistics, pipeline.flow, strict=True)
+        for statistic, step in zip(statistics, pipeline.stage_graph, strict=True)
         if not step.part
     ]
     busy_us = {

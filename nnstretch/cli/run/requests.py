@@ -144,7 +144,7 @@ def parse_spells(option: str, text: str | None, ends: bool) -> list[tuple[str, f
 
 
 def processors_of(
-    manifests: dict[str, Manifest], soc: Soc | None, mishaps: Disturbances
+    manifests: dict[str, Manifest], soc: Soc | None, disturbances: Disturbances
 ) -> tuple[Processor, ...]:
     """Return the processors that plans use, and those that could take over.
 
@@ -155,8 +155,8 @@ def processors_of(
         [*(sub.processor for sub in subs), *(name for sub in subs for name in sub.predicted_us)]
     )
     for name in (
-        *(fail.processor for fail in mishaps.busy),
-        *(fail.processor for fail in mishaps.fails),
+        *(fail.processor for fail in disturbances.busy),
+        *(fail.processor for fail in disturbances.fails),
     ):
         if name not in names:
             raise UnknownName(
@@ -178,7 +178,7 @@ def run_load_test(
     from nnstretch.run.session import Session
     from nnstretch.schedule.multi_plan import is_adaptive
 
-    mishaps = parse_disturbances(args)
+    disturbances = parse_disturbances(args)
     manifests = (
         plans_by_name(bundle.manifest)
         if args.plan is None
@@ -186,13 +186,13 @@ def run_load_test(
     )
     adaptive = is_adaptive(manifests, None, bundle.name)
     manifests = manifests if adaptive else dict([next(iter(manifests.items()))])
-    processors = processors_of(manifests, soc, mishaps)
+    processors = processors_of(manifests, soc, disturbances)
     sessions = {
         name: Session(bundle, soc, clock=clock, backend=args.backend, plan=name)
         for name in manifests
     }
     first = next(iter(sessions.values()))
-    if mishaps.busy and not first.emulated:
+    if disturbances.busy and not first.emulated:
         raise BadInput(
             f"--busy {args.busy}, {bundle.name}, only a processor whose times are predicted can be"
             " slowed down: export --soc"
@@ -200,7 +200,7 @@ def run_load_test(
     request_inputs = first.network.random_inputs(args.seed) if inputs is None else inputs
     deadline_us = inf if args.deadline_ms is None else args.deadline_ms * 1000
     load = Workload(
-        args.requests, args.clients or 1, deadline_us, mishaps, traced=args.trace is not None
+        args.requests, args.clients or 1, deadline_us, disturbances, traced=args.trace is not None
     )
     dilation = max(session.dilation for session in sessions.values())
     networks = {name: session.network for name, session in sessions.items()}
@@ -263,7 +263,7 @@ def drive_requests(
         bundle,
         processors,
         load.clients,
-        mishaps=load.mishaps,
+        disturbances=load.disturbances,
         plan=plan,
         ended=outcome.record,
         **how,

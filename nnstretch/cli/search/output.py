@@ -22,7 +22,7 @@ NAMES = {"macs": "MACs", "params": "parameters"}
 
 
 def as_json(
-    result: SearchResult, stretcher: NetworkAnalysis, soc: Soc, model: str
+    result: SearchResult, analysis: NetworkAnalysis, soc: Soc, model: str
 ) -> dict[str, Any]:
     """Return a search's result as JSON data."""
     return {
@@ -46,12 +46,12 @@ def as_json(
         "interrupted": result.interrupted,
         "lower_bound_ms": result.lower_bound_us / 1000,
         "search_s": result.search_s,
-        "plans": [plan_json(plan, result, stretcher) for plan in result.plans],
+        "plans": [plan_json(plan, result, analysis) for plan in result.plans],
     }
 
 
 def plan_json(
-    scored: ScoredPlan, result: SearchResult, stretcher: NetworkAnalysis
+    scored: ScoredPlan, result: SearchResult, analysis: NetworkAnalysis
 ) -> dict[str, Any]:
     """Return a plan with its predicted numbers as JSON data."""
     from nnstretch.stretch.lowering.lower import lower
@@ -69,7 +69,7 @@ def plan_json(
         "speedup_vs_iso_mac": scored.iso_mac.latency_us / trial.latency_us,
         "rates_limit": limit,
         "rates_share": None if limit is None else speedup / limit,
-        "segments": segments_json(trial, lower(stretcher, trial.plan)),
+        "segments": segments_json(trial, lower(analysis, trial.plan)),
     }
 
 
@@ -102,7 +102,7 @@ def verdict_json(verdict: SegmentVerdict) -> dict[str, Any]:
     row_json: dict[str, Any] = {
         "start": verdict.start,
         "end": verdict.end,
-        "processors": list(verdict.team),
+        "processors": list(verdict.processors),
         "merge": verdict.merge,
         "allowed": verdict.allowed,
         "original_ms": verdict.original_us / 1000,

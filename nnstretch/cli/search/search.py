@@ -227,7 +227,7 @@ class SearchRequest:
     `settings` replace limits and tighten bounds.
     """
 
-    stretcher: NetworkAnalysis
+    analysis: NetworkAnalysis
     soc: Soc
     processors: tuple[str, ...]
     limits: SegmentLimits
@@ -252,7 +252,7 @@ class SearchRequest:
                 f" {bounds['max_macs']:.4g}, search bounds"
             )
         return search(
-            self.stretcher,
+            self.analysis,
             self.soc,
             self.processors,
             limits,
@@ -272,12 +272,12 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     picture, out = outputs(args)
     question = search_request(args)
     if args.explain is not None:
-        question.stretcher.cut(args.explain)  # refused at once, not after a search
+        question.analysis.cut(args.explain)  # refused at once, not after a search
     with progress_stages(ticking=True) as tick:
         result = question({}, tick, args.top)
         if out is not None:
             write_plan(out, result.plans[0].trial.plan)
-        return as_json(result, question.stretcher, question.soc, args.model) | views(
+        return as_json(result, question.analysis, question.soc, args.model) | views(
             args, question, result, picture, tick
         )
 
@@ -310,7 +310,7 @@ def views(
                 trace_front(
                     question,
                     measure,
-                    getattr(question.stretcher.graph, measure),
+                    getattr(question.analysis.graph, measure),
                     args.pareto_steps,
                     tick,
                 )
@@ -318,7 +318,7 @@ def views(
             stopped = fronts[-1].interrupted
     if args.pareto:
         views_json["pareto"] = [front_json(f, result, question.soc) for f in fronts]
-        draw_front(fronts, result, question.stretcher.graph, picture)
+        draw_front(fronts, result, question.analysis.graph, picture)
     return views_json | {"interrupted": stopped}
 
 
@@ -342,10 +342,10 @@ def explain_cut(cut: str, question: SearchRequest) -> list[dict[str, Any]]:
     from nnstretch.stretch.search.explain import explain
     from nnstretch.stretch.search.search_space import SearchSpace
 
-    pricer = CostModel(question.soc, question.fallback)
+    cost_model = CostModel(question.soc, question.fallback)
     space = SearchSpace(
-        question.stretcher,
-        pricer,
+        question.analysis,
+        cost_model,
         question.processors,
         question.limits,
         question.width_steps,
@@ -391,7 +391,7 @@ def search_request(args: argparse.Namespace) -> SearchRequest:
         "min_params": quantity(args.min_params, graph.params, "--min-params", 0.0),
     }
     return SearchRequest(
-        subject.stretcher,
+        subject.analysis,
         soc,
         processors,
         limits,

@@ -353,7 +353,7 @@ def worker_of(
         from nnstretch.train import load_weights
 
         load_weights(subject.module, args.weights)
-    setting, stretcher = setting_of(args, subject, soc, recipe), subject.stretcher
+    setting, analysis = setting_of(args, subject, soc, recipe), subject.analysis
     storage = open_storage(args.storage or str(out / "study.journal"))
     study = open_study(
         storage,
@@ -362,10 +362,10 @@ def worker_of(
         make_sampler(args.sampler, args.seed),
         make_pruner("none" if args.no_prune else "median"),
     )
-    space = PlanSpace(stretcher, setting.processors, setting.limits, soc.name)
-    store_exact_optimum(study, setting, stretcher, soc, space, args.warm)
+    space = PlanSpace(analysis, setting.processors, setting.limits, soc.name)
+    store_exact_optimum(study, setting, analysis, soc, space, args.warm)
     judge = PlanEvaluator(
-        stretcher, CostModel(soc, args.fallback), setting.processors, setting.limits, setting.bounds
+        analysis, CostModel(soc, args.fallback), setting.processors, setting.limits, setting.bounds
     )
     worth = Objectives(args.objective, subject.module, recipe, args.repeat, prune=not args.no_prune)
     return StudyWorker(

@@ -43,31 +43,31 @@ Form = tuple[str, float, int]
 """Type, scale and zero point."""
 
 
-def int8_files(request: ExportRequest, drafts: Sequence[SubgraphSpec]) -> ExportedFiles:
+def int8_files(request: ExportRequest, specs: Sequence[SubgraphSpec]) -> ExportedFiles:
     """Export sub-graphs as int8. Raises BadInput for calibration inputs that do not fit,
     UnsupportedOp where an operator has no int8 form or a scale of its own.
     """
-    plain = float_files(request, drafts, reference_tensors(drafts, request.example))
+    plain = float_files(request, specs, reference_tensors(specs, request.example))
     watched = {name: LiteRTCalibration(model, f"sub-graph {name}") for name, model in plain.items()}
-    tested = calibrate_files(request, drafts, watched)
-    shared = shared_ranges(drafts, watched)
+    tested = calibrate_files(request, specs, watched)
+    shared = shared_ranges(specs, watched)
     files = {
         name: with_description(watched[name].quantize(shared[name]), file_description(notes))
-        for name, notes in notes_of(drafts)
+        for name, notes in notes_of(specs)
     }
-    ports = port_formats(request, drafts, files, tested[0])
+    ports = port_formats(request, specs, files, tested[0])
     exported = ExportedFiles(files, ports, tested, LiteRTRunner)
-    check_merges(exported, drafts)
+    check_merges(exported, specs)
     return exported
 
 
-def notes_of(drafts: Sequence[SubgraphSpec]) -> list[tuple[str, Mapping[str, str]]]:
+def notes_of(specs: Sequence[SubgraphSpec]) -> list[tuple[str, Mapping[str, str]]]:
     """Return the notes of every sub-graph, by name."""
-    return [(draft.name, draft.notes) for draft in drafts]
+    return [(spec.name, spec.notes) for spec in specs]
 
 
 def calibrate_files(
-    request: ExportRequest, drafts: Sequence[SubgraphSpec], watched: Mapping[str, LiteRTCalibration]
+    request: ExportRequest, specs: Sequence[SubgraphSpec], watched: Mapping[str, LiteRTCalibration]
 ) -> list[Tensors]:
     """Show every file what the module hands it on the calibration inputs.
 
@@ -79,17 +79,17 @@ def calibrate_files(
     tested: list[Tensors] = []
     done = 0
     for x in check_inputs(request):
-        values = reference_tensors(drafts, x)
+        values = reference_tensors(specs, x)
         chunk.append(values)
         room = max(1, HELD_BYTES // sum(value.nbytes for value in values.values()))
         if len(tested) < min(TESTED, room):
             tested.append(values)
         if len(chunk) >= min(CHUNK, room):
-            done += calibrate_file(drafts, watched, chunk)
-            request.tell(len(drafts), len(drafts), f"calibrating, {done} inputs")
+            done += calibrate_file(specs, watched, chunk)
+            request.tell(len(specs), len(specs), f"calibrating, {done} inputs")
             chunk = []
     if chunk:
-        calibrate_file(drafts, watched, chunk)
+        calibrate_file(specs, watched, chunk)
     if not tested:
         raise BadInput(
             f"no calibration inputs, int8 of {request.plan.model}, ranges of activations are"
@@ -99,15 +99,13 @@ def calibrate_files(
 
 
 def calibrate_file(
-    drafts: Sequence[SubgraphSpec],
+    specs: Sequence[SubgraphSpec],
     watched: Mapping[str, LiteRTCalibration],
     chunk: Sequence[Tensors],
 ) -> int:
     """Run files on one chunk of inputs; return how many inputs there were."""
-    for draft in drafts:
-        watched[draft.name].watch(
-            [[values[source] for source in draft.sources] for values in chunk]
-        )
+    for spec in specs:
+        watched[spec.name].watch([[values[source] for source in spec.sources] for values in chunk])
     return len(chunk)
 
 
@@ -123,26 +121,26 @@ def check_inputs(request: ExportRequest) -> Iterator[torch.Tensor]:
 
 
 def shared_ranges(
-    drafts: Sequence[SubgraphSpec], watched: Mapping[str, LiteRTCalibration]
+    specs: Sequence[SubgraphSpec], watched: Mapping[str, LiteRTCalibration]
 ) -> dict[str, Ranges]:
     """Return the ranges watched, but one for all tensors that must be held alike: their union."""
     groups = SharedScaleGroups()
-    for draft in drafts:
-        io, ranges = file_io(watched[draft.name].model), watched[draft.name].ranges
-        for source, name in zip(draft.sources, io.inputs, strict=True):
-            groups.tie(("", source), (draft.name, name))
-        groups.tie(("", draft.target), (draft.name, io.output))
-        if draft.branch is None:
-            for source in draft.sources:
-                groups.tie(("", draft.target), ("", source))
-        for first, second in tied_tensors(watched[draft.name].quantize()):
+    for spec in specs:
+        io, ranges = file_io(watched[spec.name].model), watched[spec.name].ranges
+        for source, name in zip(spec.sources, io.inputs, strict=True):
+            groups.tie(("", source), (spec.name, name))
+        groups.tie(("", spec.target), (spec.name, io.output))
+        if spec.branch is None:
+            for source in spec.sources:
+                groups.tie(("", spec.target), ("", source))
+        for first, second in tied_tensors(watched[spec.name].quantize()):
             if first in ranges and second in ranges:
-                groups.tie((draft.name, first), (draft.name, second))
+                groups.tie((spec.name, first), (spec.name, second))
     shared = {name: dict(first.ranges) for name, first in watched.items()}
     for group in groups.boundary_groups():
-        members = [(draft, name) for draft, name in group if draft and name in shared[draft]]
-        low = min(float(np.min(shared[draft][name]["min"])) for draft, name in members)
-        high = max(float(np.max(shared[draft][name]["max"])) for draft, name in members)
+        members = [(spec, name) for spec, name in group if spec and name in shared[spec]]
+        low = min(float(np.min(shared[spec][name]["min"])) for spec, name in members)
+        high = max(float(np.max(shared[spec][name]["max"])) for spec, name in members)
         for member, name in members:
             shared[member][name] = widen_range(shared[member][name], low, high)
     return shared
@@ -177,12 +175,12 @@ class SharedScaleGroups:
         groups: dict[Key, list[Key]] = {}
         for key in self._parent:
             groups.setdefault(self._root(key), []).append(key)
-        return [group for group in groups.values() if any(not draft for draft, _ in group)]
+        return [group for group in groups.values() if any(not spec for spec, _ in group)]
 
 
 def port_formats(
     request: ExportRequest,
-    drafts: Sequence[SubgraphSpec],
+    specs: Sequence[SubgraphSpec],
     files: Mapping[str, bytes],
     values: Tensors,
 ) -> dict[str, Port]:
@@ -191,18 +189,18 @@ def port_formats(
     Raises UnsupportedOp where the files do not hold it alike.
     """
     held: dict[str, list[tuple[str, Form]]] = {}
-    for draft in drafts:
-        runner = LiteRTRunner(files[draft.name], draft.name)
+    for spec in specs:
+        runner = LiteRTRunner(files[spec.name], spec.name)
         forms = [*runner.inputs.values(), runner.output]
-        for tensor, how in zip((*draft.sources, draft.target), forms, strict=True):
+        for tensor, how in zip((*spec.sources, spec.target), forms, strict=True):
             # A merge is a copy: what it reads has the form of what it writes.
-            at = draft.target if draft.branch is None else tensor
-            held.setdefault(at, []).append((draft.name, port_format(how)))
-    for draft in drafts:
-        if draft.branch is None:
-            for source in draft.sources:
-                held[draft.target] += held[source]
-                held[source] = held[draft.target]
+            at = spec.target if spec.branch is None else tensor
+            held.setdefault(at, []).append((spec.name, port_format(how)))
+    for spec in specs:
+        if spec.branch is None:
+            for source in spec.sources:
+                held[spec.target] += held[source]
+                held[source] = held[spec.target]
     for tensor, forms in held.items():
         require_equal_formats(tensor, forms, request.plan.model)
     return {name: quantized_port(name, value, held[name][0][1]) for name, value in values.items()}

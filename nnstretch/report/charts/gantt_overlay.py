@@ -18,20 +18,20 @@ HALF_PX, LANE_GAP_PX, TITLE_PX, BETWEEN_PX, AXIS_PX = 15.0, 8.0, 26.0, 14.0, 30.
 Pair = tuple[str, Timeline, Timeline]
 
 
-def pairs_of(story: ReportData) -> tuple[Pair, ...]:
+def pairs_of(report_data: ReportData) -> tuple[Pair, ...]:
     """Return pairs of predicted and measured timelines of the same network."""
-    pairs = ((network, pair_of(lines)) for network, lines in story.timelines.items())
+    pairs = ((network, pair_of(lines)) for network, lines in report_data.timelines.items())
     return tuple((network, *pair) for network, pair in pairs if pair)
 
 
-def overlay_chapter(story: ReportData) -> Markup:
+def overlay_chapter(report_data: ReportData) -> Markup:
     """Return the drawing and the largest differences, or why there is neither."""
     says = (
         "The same inference twice on one time axis: in every lane the pale upper bars are"
         " predicted, the full lower bars are what the run took. A lower bar that starts later than"
         " the one above it was waited for."
     )
-    pairs = pairs_of(story)
+    pairs = pairs_of(report_data)
     if not pairs:
         words = (
             "No trace in this folder holds both a prediction and a run; nnstretch run --clock real"
@@ -51,12 +51,14 @@ def overlay_chapter(story: ReportData) -> Markup:
         for name in timeline.trace.processors
     )
     marks = legend([*processor_legend(used), ("merge", "synchronise and merge")])
-    drawing = svg.scrolling(overlay(pairs, tuple(used), story), "Predicted and played timelines")
+    drawing = svg.scrolling(
+        overlay(pairs, tuple(used), report_data), "Predicted and played timelines"
+    )
     content = (
         marks,
         drawing,
         tag("h3", "Largest differences"),
-        difference_tables(largest(story.timelines, story.runs)),
+        difference_tables(largest(report_data.timelines, report_data.runs)),
     )
     return tag(
         "section",
@@ -67,7 +69,9 @@ def overlay_chapter(story: ReportData) -> Markup:
     )
 
 
-def overlay(pairs: tuple[Pair, ...], processors: tuple[str, ...], story: ReportData) -> Markup:
+def overlay(
+    pairs: tuple[Pair, ...], processors: tuple[str, ...], report_data: ReportData
+) -> Markup:
     """Return the chart of predicted and measured timelines in the same rows."""
     longest_us = max(
         timeline.trace.makespan_us
@@ -77,7 +81,7 @@ def overlay(pairs: tuple[Pair, ...], processors: tuple[str, ...], story: ReportD
     x = svg.AxisScale(0, longest_us or 1.0, LEFT_PX, WIDTH_PX - RIGHT_PX)
     row_px = TITLE_PX + len(processors) * (2 * HALF_PX + LANE_GAP_PX) + BETWEEN_PX
     height = len(pairs) * row_px + AXIS_PX
-    titles = [title_of(*pair, timing_of(pair[0], pair[2], story.runs)) for pair in pairs]
+    titles = [title_of(*pair, timing_of(pair[0], pair[2], report_data.runs)) for pair in pairs]
     rows = (
         _row(pair, title, i * row_px, x, processors)
         for i, (pair, title) in enumerate(zip(pairs, titles, strict=True))

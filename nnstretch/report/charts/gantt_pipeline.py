@@ -225,6 +225,6 @@ def slice_table(windows: Iterable[StreamWindow]) -> Markup:
     return collapsible("The same as a table", content)
 
 
-def gantt_of(story: PipelineReportData, windows: tuple[StreamWindow, ...]) -> Markup:
+def gantt_of(report_data: PipelineReportData, windows: tuple[StreamWindow, ...]) -> Markup:
     """Return the chart of a stream."""
-    return svg.scrolling(stream_gantt(windows, story.after), TITLE)
+    return svg.scrolling(stream_gantt(windows, report_data.after), TITLE)

@@ -263,7 +263,7 @@ class TorchCuda:
                 device,
                 cuda,
             )
-            self._lanes = self._recording.copy_streams()
+            self._threads = self._recording.copy_streams()
         except Exception as error:
             raise BrokenFile(
                 f"{self._where}, CUDA cannot record it ({first_line(error)})"
@@ -277,15 +277,15 @@ class TorchCuda:
 
     def upload(self, inputs: Mapping[str, np.ndarray], /) -> object:
         """Copy inputs to the device; see `DeviceBackend`."""
-        return self._with_cuda_errors(lambda: self._lanes.copied_in(inputs))
+        return self._with_cuda_errors(lambda: self._threads.copied_in(inputs))
 
     def execute(self, tensors: Any, /) -> object:
         """Compute on the device; see `DeviceBackend`."""
-        return self._with_cuda_errors(lambda: self._lanes.computed(tensors))
+        return self._with_cuda_errors(lambda: self._threads.computed(tensors))
 
     def download(self, tensors: Any, /) -> Sequence[np.ndarray]:
         """Copy outputs to the host; see `DeviceBackend`."""
-        outputs = self._with_cuda_errors(lambda: self._lanes.copied_out(tensors))
+        outputs = self._with_cuda_errors(lambda: self._threads.copied_out(tensors))
         check_outputs(self._where, self._ports, outputs)
         return outputs
 

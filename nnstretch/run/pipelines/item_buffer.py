@@ -100,7 +100,7 @@ class ItemBuffer:
 
     def __init__(
         self,
-        flow: StageGraph,
+        stage_graph: StageGraph,
         names: Sequence[Sequence[str]],
         places: int,
         open_: Open,
@@ -113,9 +113,9 @@ class ItemBuffer:
 
         An item that fails is the last one.
         """
-        self._flow, self._open, self._stops, self._pace = flow, open_, stops, pace
+        self._stage_graph, self._open, self._stops, self._pace = stage_graph, open_, stops, pace
         self._places: list[InFlightItem | None] = [None] * places
-        self._forget: list[tuple[str, ...]] = [() for _ in flow]
+        self._forget: list[tuple[str, ...]] = [() for _ in stage_graph]
         self.records = [
             [WorkerRecord(spans=deque(maxlen=traced)) for _ in replica_names]
             for replica_names in names
@@ -142,7 +142,7 @@ class ItemBuffer:
     def put(self, item: int, values: Values) -> None:
         """Put the values of an item into its place."""
         self._places[item % len(self._places)] = InFlightItem(
-            values, perf_counter(), [0.0] * len(self._flow) if self._pace else []
+            values, perf_counter(), [0.0] * len(self._stage_graph) if self._pace else []
         )
 
     def take(self, item: int) -> InFlightItem:
@@ -161,7 +161,7 @@ class ItemBuffer:
         record, changes, step = (
             self.records[stage][replica],
             self.changes[stage, replica],
-            self._flow[stage],
+            self._stage_graph[stage],
         )
         work = self._work(stage, replica)
         forget, book, places = self._forget[stage], self._book_time(stage, replica), self._places
@@ -205,7 +205,7 @@ class ItemBuffer:
 
         Where stages are emulated a copy takes its time and does nothing.
         """
-        step = self._flow[number]
+        step = self._stage_graph[number]
         if not step.part:
             function_ = self.opened[number, replica] = self._open(step.stage, replica)
             return function_
@@ -217,8 +217,8 @@ class ItemBuffer:
 
         No item comes before all are.
         """
-        whose = number + (1 if self._flow[number].part == IN else -1)
-        into = self._flow[number].part == IN
+        whose = number + (1 if self._stage_graph[number].part == IN else -1)
+        into = self._stage_graph[number].part == IN
 
         def one(values: Values) -> None:
             graphs = self.opened[whose, replica]
@@ -235,11 +235,14 @@ class ItemBuffer:
         When it begins and ends on the timetable.
         """
         if self._pace is None or not (
-            self._pace.durations_us[stage][replica] or self._flow[stage].part
+            self._pace.durations_us[stage][replica] or self._stage_graph[stage].part
         ):
             return None
         time_s = self._pace.durations_us[stage][replica] * self._pace.dilation / 1e6
-        feeders, processors = self._flow[stage].feeders, self.names[stage][replica].split("+")
+        feeders, processors = (
+            self._stage_graph[stage].feeders,
+            self.names[stage][replica].split("+"),
+        )
 
         def book(entry: InFlightItem, began_s: float) -> tuple[float, float]:
             ready_s = max(began_s - MADE_UP_S, *(entry.due_s[feeder] for feeder in feeders), 0.0)
@@ -284,7 +287,7 @@ class ItemBuffer:
                 f"{step.name}#{item}",
                 self.names[s][r],
             )
-            for s, step in enumerate(self._flow)
+            for s, step in enumerate(self._stage_graph)
             for r, record in enumerate(self.records[s])
             for began, ended, item in tuple(record.spans)
         ]

@@ -194,14 +194,16 @@ def step_us(manifest: Manifest, known: Mapping[str, Processor]) -> dict[str, tup
 
     Of a branched stage until its last sub-graph ends; a Python stage has none.
     """
-    pipeline, flow = manifest.pipeline, copy_steps(manifest)
+    pipeline, stage_graph = manifest.pipeline, copy_steps(manifest)
     assert pipeline is not None
     spans = spans_by_step(
-        predict_stream(manifest, max(step.replicas for step in flow), known), pipeline, flow
+        predict_stream(manifest, max(step.replicas for step in stage_graph), known),
+        pipeline,
+        stage_graph,
     )
     return {
         step.name: tuple(span.duration_us for span in spans[step.name][: step.replicas])
-        for step in flow
+        for step in stage_graph
     }
 
 
@@ -234,7 +236,7 @@ class PipelineMetrics:
     """
 
     manifest: Manifest
-    flow: StageGraph
+    stage_graph: StageGraph
     ended_us: tuple[float, ...]
     """Of every item, in order."""
     latencies_us: tuple[float, ...]
@@ -251,7 +253,7 @@ class PipelineMetrics:
         Neither the first items nor the last count where there are enough.
         """
         skipped, in_order = (
-            min(in_flight_limit(self.flow), len(self.ended_us) // 3),
+            min(in_flight_limit(self.stage_graph), len(self.ended_us) // 3),
             list(accumulate(self.ended_us, max)),
         )
         full = in_order[skipped : len(in_order) - skipped]
@@ -268,10 +270,10 @@ class PipelineMetrics:
         return {
             one.stage: sum(
                 self.service_us[step.name]
-                for step in self.flow
+                for step in self.stage_graph
                 if step.part and step.stage == one.stage
             )
-            for one in self.flow
+            for one in self.stage_graph
         }
 
     @property
@@ -279,7 +281,7 @@ class PipelineMetrics:
         """Return copies in, compute and copies out of an item, by stage."""
         return {
             step.stage: self.service_us[step.stage] + self.copies_us[step.stage]
-            for step in self.flow
+            for step in self.stage_graph
         }
 
     @property
@@ -290,7 +292,7 @@ class PipelineMetrics:
         """
         times_us = {
             step: max(self.service_us[step.stage], self.copies_us[step.stage])
-            for step in self.flow
+            for step in self.stage_graph
             if not step.part
         }
         return {step.stage: time_us / step.replicas for step, time_us in times_us.items()}
@@ -299,7 +301,7 @@ class PipelineMetrics:
     def bottleneck_us(self) -> float:
         """Return what the busiest processor needs for an item."""
         return (
-            bottleneck_us(self.manifest, self.flow, self.service_us)
+            bottleneck_us(self.manifest, self.stage_graph, self.service_us)
             if self.emulated
             else max(self.shares_us.values())
         )
@@ -327,7 +329,8 @@ class PipelineMetrics:
         pipeline = self.manifest.pipeline
         assert pipeline is not None
         return median(
-            start_delays_us(self.flow, spans_by_step(self.trace, pipeline, self.flow)) or [0.0]
+            start_delays_us(self.stage_graph, spans_by_step(self.trace, pipeline, self.stage_graph))
+            or [0.0]
         )
 
 
@@ -344,16 +347,16 @@ def simulate_pipeline(
         if task.request == 0 and task.subgraph not in copies:
             chain.compute(task.subgraph, values)
 
-    flow = copy_steps(chain.manifest)
+    stage_graph = copy_steps(chain.manifest)
     trace = predict_stream(chain.manifest, items, known, work)
-    spans = spans_by_step(trace, chain.pipeline, flow)
-    lasts = [step.name for step in flow if step.last]
+    spans = spans_by_step(trace, chain.pipeline, stage_graph)
+    lasts = [step.name for step in stage_graph if step.last]
     ended_us = tuple(max(spans[name][item].end_us for name in lasts) for item in range(items))
     starts_us = [min(span[item].start_us for span in spans.values()) for item in range(items)]
     latencies_us = tuple(end - start for end, start in zip(ended_us, starts_us, strict=True))
-    service_us = {step.name: slowest_us(spans[step.name], step.replicas) for step in flow}
+    service_us = {step.name: slowest_us(spans[step.name], step.replicas) for step in stage_graph}
     return PipelineMetrics(
-        chain.manifest, flow, ended_us, latencies_us, service_us, trace
+        chain.manifest, stage_graph, ended_us, latencies_us, service_us, trace
     ), chain.to_caller(values)
 
 
@@ -381,7 +384,7 @@ def measure_pipeline(
     ended_us, latencies_us = (tuple(times) for times in zip(*results, strict=True))
     return PipelineMetrics(
         pipeline.manifest,
-        pipeline.flow,
+        pipeline.stage_graph,
         ended_us,
         latencies_us,
         service_us,
@@ -390,7 +393,9 @@ def measure_pipeline(
     )
 
 
-def bottleneck_us(manifest: Manifest, flow: StageGraph, service_us: Mapping[str, float]) -> float:
+def bottleneck_us(
+    manifest: Manifest, stage_graph: StageGraph, service_us: Mapping[str, float]
+) -> float:
     """Return what the busiest processor needs for an item.
 
     A branched stage has all of its processors as long as it lasts.
@@ -398,7 +403,7 @@ def bottleneck_us(manifest: Manifest, flow: StageGraph, service_us: Mapping[str,
     pipeline, load_us = manifest.pipeline, dict[str, float]()
     assert pipeline is not None
     stages = {stage.name: stage for stage in pipeline.stages}
-    for step in flow:
+    for step in stage_graph:
         stage = stages[step.stage]
         names = (
             stage.replica_names

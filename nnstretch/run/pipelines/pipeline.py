@@ -112,12 +112,12 @@ class Pipeline:
             TensorForms(bundle.manifest),
         )
         devices = device_stages(bundle, self._backends) if pace is None else frozenset[str]()
-        self.flow = stage_graph(
+        self.stage_graph = stage_graph(
             pipeline,
             bundle.manifest,
             devices if pace is None else stages_with_copies(bundle.manifest),
         )
-        self._limit = in_flight_limit(self.flow) + results
+        self._limit = in_flight_limit(self.stage_graph) + results
         self._pushed = self._taken = 0
         self._push, self._get, self._params = (
             threading.RLock(),
@@ -128,15 +128,17 @@ class Pipeline:
         """Of sub-graphs whose parameters were replaced."""
         self.emulated, self.dilation = pace is not None, 1.0 if pace is None else pace.dilation
         stages = {stage.name: stage for stage in pipeline.stages}
-        names = [replica_processors(stages[step.stage], bundle, step.part) for step in self.flow]
+        names = [
+            replica_processors(stages[step.stage], bundle, step.part) for step in self.stage_graph
+        ]
         opened = stage_factory(
             bundle, self._backends, functions_of(pipeline, functions or {}), copied=devices
         )
         self._belt = ItemBuffer(
-            self.flow, names, self._limit + 1, opened, on_error == "stop", pace, traced
+            self.stage_graph, names, self._limit + 1, opened, on_error == "stop", pace, traced
         )
         dead = dead_tensors(bundle.manifest)
-        finals = {step.stage: step for step in self.flow}
+        finals = {step.stage: step for step in self.stage_graph}
         self._belt.forget(
             [
                 (
@@ -144,7 +146,7 @@ class Pipeline:
                     if finals[step.stage] is step
                     else ()
                 )
-                for step in self.flow
+                for step in self.stage_graph
             ]
         )
         bound = (
@@ -154,9 +156,9 @@ class Pipeline:
         )
         self._cores = [
             [None] * step.replicas if step.part or not bind else bound[step.stage]
-            for step in self.flow
+            for step in self.stage_graph
         ]
-        self._relay = PipelineExecutor(self.flow, self._belt.stage_function, self._cores)
+        self._relay = PipelineExecutor(self.stage_graph, self._belt.stage_function, self._cores)
         self._closed, self._process = False, os.getpid()
         self._end = weakref.finalize(self, shut_down, self._relay, self._belt)
         self._relay.start()
@@ -281,7 +283,7 @@ class Pipeline:
         Copies to and from a device have rows of their own, around their stage's.
         """
         rows = zip(
-            self.flow, self._belt.names, self._belt.records, self._relay.workers, strict=True
+            self.stage_graph, self._belt.names, self._belt.records, self._relay.workers, strict=True
         )
         return tuple(
             statistics_of(step.name, names, records, workers, self._relay.queued_items(n))
@@ -318,7 +320,7 @@ class Pipeline:
                 for stage in self.pipeline.stages
                 if group_spec.subgraph in stage.subgraphs
             )
-            number = next(n for n, step in enumerate(self.flow) if step.name == whose)
+            number = next(n for n, step in enumerate(self.stage_graph) if step.name == whose)
             parts = [
                 (key, self._loaded(key, group_spec.subgraph, data))
                 for key in self._belt.changes

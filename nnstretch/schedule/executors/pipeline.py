@@ -96,12 +96,12 @@ class PipelineExecutor:
     """
 
     def __init__(
-        self, flow: StageGraph, make: Make, cores: Sequence[Sequence[frozenset[int] | None]]
+        self, stage_graph: StageGraph, make: Make, cores: Sequence[Sequence[frozenset[int] | None]]
     ) -> None:
         """Create the executor; `cores`: those of each replica of each stage. Nothing runs before
         `start`.
         """
-        self._flow, self._make = flow, make
+        self._stage_graph, self._make = stage_graph, make
         self.submitted = 0
         self.error: BaseException | None = None
         """What broke the relay itself."""
@@ -109,9 +109,9 @@ class PipelineExecutor:
         self.taker, self.giver = Wakeup(), Wakeup()
         self.workers = [
             [PipelineWorker(stage=s, replica=r, cores=cores[s][r]) for r in range(step.replicas)]
-            for s, step in enumerate(flow)
+            for s, step in enumerate(stage_graph)
         ]
-        for number, step in enumerate(flow):
+        for number, step in enumerate(stage_graph):
             heard = [
                 w for neighbor in (*step.feeders, *step.readers) for w in self.workers[neighbor]
             ]
@@ -124,7 +124,7 @@ class PipelineExecutor:
             threading.Thread(
                 target=self._serve,
                 args=(w,),
-                name=f"nnstretch-{flow[w.stage].name}.{w.replica}",
+                name=f"nnstretch-{stage_graph[w.stage].name}.{w.replica}",
                 daemon=True,
             )
             for w in everyone
@@ -154,7 +154,7 @@ class PipelineExecutor:
         """Return whether the stages that the caller feeds have room for this item."""
         return all(
             self.is_item_complete(number, item - step.window)
-            for number, step in enumerate(self._flow)
+            for number, step in enumerate(self._stage_graph)
             if step.fed
         )
 
@@ -165,13 +165,13 @@ class PipelineExecutor:
         """
         return all(
             self.is_item_complete(number, item)
-            for number, step in enumerate(self._flow)
+            for number, step in enumerate(self._stage_graph)
             if step.last
         )
 
     def queued_items(self, stage: int) -> int:
         """Return items that are ready for a stage and not done: in its queue and at work."""
-        step = self._flow[stage]
+        step = self._stage_graph[stage]
         ready = min(
             [sum(w.done for w in self.workers[f]) for f in step.feeders]
             + ([self.submitted] if step.fed else [])
@@ -181,7 +181,7 @@ class PipelineExecutor:
     def submit(self) -> None:
         """Begin one more item, which is where the stages find it."""
         self.submitted += 1
-        for step, workers in zip(self._flow, self.workers, strict=True):
+        for step, workers in zip(self._stage_graph, self.workers, strict=True):
             if step.fed:
                 for worker in workers:
                     worker.ring()
@@ -221,10 +221,10 @@ class PipelineExecutor:
             self._wake()
 
     def _run_stage(self, worker: PipelineWorker, craft: StageFunction) -> None:
-        step, item = self._flow[worker.stage], worker.replica
+        step, item = self._stage_graph[worker.stage], worker.replica
         feeders, readers = (
             step.feeders,
-            [(reader, self._flow[reader].window) for reader in step.readers],
+            [(reader, self._stage_graph[reader].window) for reader in step.readers],
         )
         over = self.is_item_complete
 

@@ -100,7 +100,7 @@ class ProcessorThread:
 class RunTimes:
     """A run that is over. Who asks how it went pays for it, not who waits for its numbers."""
 
-    lanes: tuple[ProcessorThread, ...]
+    workers: tuple[ProcessorThread, ...]
     times_s: Sequence[tuple[float, float]]
     """By the number of a task: begin and end.
 
@@ -122,10 +122,12 @@ class RunTimes:
                 (start_s - self.begun_s) * 1e6,
                 (end_s - self.begun_s) * 1e6,
                 step.task.name,
-                lane.processor,
+                worker.processor,
             )
-            for lane in self.lanes
-            for step, (start_s, end_s) in ((step, self.times_s[step.number]) for step in lane.steps)
+            for worker in self.workers
+            for step, (start_s, end_s) in (
+                (step, self.times_s[step.number]) for step in worker.steps
+            )
         ]
         return Trace(tuple(sorted(spans, key=lambda span: span.end_us)))
 
@@ -151,21 +153,24 @@ class StaticExecutor:
         placed = (
             dict(zip(plan, core_per_thread(len(plan)), strict=True)) if placed is None else placed
         )
-        self._lanes = {name: ProcessorThread(name, placed[name]) for name in plan}
+        self._workers = {name: ProcessorThread(name, placed[name]) for name in plan}
         self._awake_s = AWAKE_S if caller is not None and all(placed.values()) else 0.0
         self._idle = spin_buffer()
-        self._count = _link_steps(plan, self._lanes)
+        self._count = _link_steps(plan, self._workers)
         self._subgraphs = [task.subgraph for tasks in plan.values() for task in tasks]
-        self._caller = self._lanes.get(caller or "") or ProcessorThread("", None)
-        for lane in self._start_threads():
-            if lane.steps:
-                lane.steps[-1].readers.append(self._caller)
+        self._caller = self._workers.get(caller or "") or ProcessorThread("", None)
+        for worker in self._start_threads():
+            if worker.steps:
+                worker.steps[-1].readers.append(self._caller)
         self._threads = [
             threading.Thread(
-                target=self._serve, args=(lane,), name=f"nnstretch-{lane.processor}", daemon=True
+                target=self._serve,
+                args=(worker,),
+                name=f"nnstretch-{worker.processor}",
+                daemon=True,
             )
-            for lane in self._lanes.values()
-            if lane is not self._caller
+            for worker in self._workers.values()
+            if worker is not self._caller
         ]
         for thread in self._threads:
             thread.start()
@@ -184,12 +189,12 @@ class StaticExecutor:
         pin(self._caller.core)
         origin_s = perf_counter()
         try:
-            for lane in self._start_threads():
-                lane.rounds.put(iteration)
+            for worker in self._start_threads():
+                worker.rounds.put(iteration)
             self._run_steps(self._caller, iteration)
-            for lane in self._start_threads():
-                if lane.steps:
-                    self._await(self._caller, lane.steps[-1].number, iteration)
+            for worker in self._start_threads():
+                if worker.steps:
+                    self._await(self._caller, worker.steps[-1].number, iteration)
         except BaseException as error:
             self._fail(iteration, error)
         finally:
@@ -197,12 +202,12 @@ class StaticExecutor:
             pin(before)
         if iteration.error is not None:
             raise iteration.error
-        return RunTimes(tuple(self._lanes.values()), iteration.times_s, origin_s, over_s)
+        return RunTimes(tuple(self._workers.values()), iteration.times_s, origin_s, over_s)
 
     def close(self) -> None:
         """Let what runs end, and join every thread; harmless when repeated."""
-        for lane in self._start_threads():
-            lane.rounds.put(None)
+        for worker in self._start_threads():
+            worker.rounds.put(None)
         for thread in self._threads:
             if (
                 thread is not threading.current_thread()
@@ -210,34 +215,34 @@ class StaticExecutor:
                 thread.join()
 
     def _start_threads(self) -> list[ProcessorThread]:
-        return [lane for lane in self._lanes.values() if lane is not self._caller]
+        return [worker for worker in self._workers.values() if worker is not self._caller]
 
-    def _serve(self, lane: ProcessorThread) -> None:
-        pin(lane.core)
+    def _serve(self, worker: ProcessorThread) -> None:
+        pin(worker.core)
         while True:
-            self._wait_for_iteration(lane)
-            if (iteration := lane.rounds.get()) is None:
+            self._wait_for_iteration(worker)
+            if (iteration := worker.rounds.get()) is None:
                 return
             try:
-                self._run_steps(lane, iteration)
+                self._run_steps(worker, iteration)
             except BaseException as error:
                 self._fail(iteration, error)
 
-    def _wait_for_iteration(self, lane: ProcessorThread) -> None:
+    def _wait_for_iteration(self, worker: ProcessorThread) -> None:
         """Stay awake until there is something to do, while that is worth it."""
-        until_s, empty, idle = perf_counter() + self._awake_s, lane.rounds.empty, self._idle
+        until_s, empty, idle = perf_counter() + self._awake_s, worker.rounds.empty, self._idle
         while empty() and perf_counter() < until_s:
             crc32(idle)
 
-    def _run_steps(self, lane: ProcessorThread, iteration: Iteration) -> None:
+    def _run_steps(self, worker: ProcessorThread, iteration: Iteration) -> None:
         """Run a processor's steps; after a long call nothing of this is in the core's caches, and
         Python's lock is held meanwhile, so it calls nothing of ours.
         """
         calls, ended, times_s = iteration.calls, iteration.ended, iteration.times_s
-        for step in lane.steps:
+        for step in worker.steps:
             for need in step.needs:
                 if not ended[need]:
-                    self._await(lane, need, iteration)
+                    self._await(worker, need, iteration)
             if iteration.error is not None:
                 return
             call = calls[step.number]
@@ -249,7 +254,7 @@ class StaticExecutor:
                 if reader.asleep:
                     reader.wakeup.put(None)
 
-    def _await(self, lane: ProcessorThread, need: int, iteration: Iteration) -> None:
+    def _await(self, worker: ProcessorThread, need: int, iteration: Iteration) -> None:
         """Wait until a task has ended, or the run has failed: awake for a while, then asleep.
 
         What is done between two checksums is done with Python's lock, in the way of who ends the
@@ -259,18 +264,18 @@ class StaticExecutor:
         while not ended[need] and iteration.error is None and perf_counter() < until_s:
             crc32(idle)
         while not iteration.ended[need] and iteration.error is None:
-            lane.asleep = True
+            worker.asleep = True
             if not iteration.ended[need] and iteration.error is None:
-                lane.wakeup.get()
-            lane.asleep = False
+                worker.wakeup.get()
+            worker.asleep = False
 
     def _fail(self, iteration: Iteration, error: BaseException) -> None:
         iteration.error = iteration.error or error
-        for lane in (*self._lanes.values(), self._caller):
-            lane.wakeup.put(None)
+        for worker in (*self._workers.values(), self._caller):
+            worker.wakeup.put(None)
 
 
-def _link_steps(plan: Decided, lanes: dict[str, ProcessorThread]) -> int:
+def _link_steps(plan: Decided, workers: dict[str, ProcessorThread]) -> int:
     """Count all tasks, and tell each what it waits for and whom it may wake."""
     numbers = {
         task.name: n for n, task in enumerate(task for tasks in plan.values() for task in tasks)
@@ -279,10 +284,10 @@ def _link_steps(plan: Decided, lanes: dict[str, ProcessorThread]) -> int:
     for name, tasks in plan.items():
         for task in tasks:
             needs = tuple(numbers[need] for need in sorted(task.needs) if home[need] != name)
-            lanes[name].steps.append(StaticStep(task, numbers[task.name], needs, []))
-    by_number = {step.number: step for lane in lanes.values() for step in lane.steps}
-    for lane in lanes.values():
-        for step in lane.steps:
+            workers[name].steps.append(StaticStep(task, numbers[task.name], needs, []))
+    by_number = {step.number: step for worker in workers.values() for step in worker.steps}
+    for worker in workers.values():
+        for step in worker.steps:
             for need in step.needs:
-                by_number[need].readers.append(lane)
+                by_number[need].readers.append(worker)
     return len(numbers)

@@ -64,7 +64,7 @@ class ThreadExecutor:
         durations_us: Mapping[tuple[str, str], float] | None = None,
         dilation: float = 1.0,
         caller: str | None = None,
-        mishaps: Disturbances = Disturbances(),  # noqa: B008 (frozen)
+        disturbances: Disturbances = Disturbances(),  # noqa: B008 (frozen)
         handovers_us: Mapping[tuple[str, str], float] | None = None,
     ) -> None:
         self._handovers_us = handovers_us or {}
@@ -74,7 +74,7 @@ class ThreadExecutor:
         self._dilation = dilation
         self._caller = caller
         self._in_flight: Counter[str] = Counter()
-        self._mishaps, self._quiet = mishaps, not mishaps.fails
+        self._disturbances, self._quiet = disturbances, not disturbances.fails
         self._gone: set[str] = set()
         self._done: Inbox[tuple[Event, bool] | BaseException | Message] = queue.SimpleQueue()
         self._alarms: list[tuple[float, int, TimerEvent]] = []
@@ -122,7 +122,7 @@ class ThreadExecutor:
         self._dilation = self._dilation if dilation is None else dilation
         self._handovers_us = self._handovers_us if handovers_us is None else handovers_us
         self._timetable = Timetable(
-            self._durations_us, self._handovers_us, self._mishaps, self._processors
+            self._durations_us, self._handovers_us, self._disturbances, self._processors
         )
         self._ends_us: dict[str, float] = {}
         """By task, when its time is over.
@@ -159,13 +159,13 @@ class ThreadExecutor:
 
     def failed(self) -> frozenset[str]:
         """Return the names of processors that have failed."""
-        if not (self._gone or self._mishaps.fails):
+        if not (self._gone or self._disturbances.fails):
             return frozenset()
         now_us = self.now_us
         return frozenset(
             p.name
             for p in self._processors
-            if p.name in self._gone or self._mishaps.is_away(p.name, now_us)
+            if p.name in self._gone or self._disturbances.is_away(p.name, now_us)
         )
 
     def set_timer(self, at_us: float, what: Hashable, /) -> None:
@@ -309,7 +309,7 @@ class ThreadExecutor:
         """Return a task's span, and whether it was late; or what went wrong, in its queue or at
         work.
         """
-        lost_us = inf if self._quiet else self._mishaps.lost_us(processor, given_us)
+        lost_us = inf if self._quiet else self._disturbances.lost_us(processor, given_us)
         lost_us = given_us if processor in self._gone else lost_us
         try:
             if lost_us < inf and lost_us <= self.now_us:
@@ -332,7 +332,7 @@ class ThreadExecutor:
         self._work(task)
         if slot is not None:
             begun_us = max(slot.start_us, self._us(start_s - MADE_UP_S))
-            end_us = self._mishaps.end_us(
+            end_us = self._disturbances.end_us(
                 processor, begun_us, self._durations_us[task.subgraph, processor]
             )
             late = self.now_us > end_us

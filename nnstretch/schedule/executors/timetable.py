@@ -43,10 +43,14 @@ class Timetable:
         self,
         durations_us: Times,
         handovers_us: Times,
-        mishaps: Disturbances,
+        disturbances: Disturbances,
         processors: Sequence[Processor] = (),
     ) -> None:
-        self._durations_us, self._handovers_us, self._mishaps = durations_us, handovers_us, mishaps
+        self._durations_us, self._handovers_us, self._disturbances = (
+            durations_us,
+            handovers_us,
+            disturbances,
+        )
         self._host = next(
             (processor.name for processor in processors if processor.kind == "cpu"), ""
         )
@@ -57,13 +61,13 @@ class Timetable:
         """Book the next free time at or after `now_us`."""
         name = processor.name
         lasts_us = self._durations_us[task.subgraph, name]
-        handed_us = self._mishaps.end_us(
+        handed_us = self._disturbances.end_us(
             self._host,
             max(now_us, self._host_us),
             self._handovers_us.get((task.subgraph, name), 0.0),
         )
         start_us = max(handed_us, self._busy_until_us.get(name, 0.0))
-        end_us = self._mishaps.end_us(name, start_us, lasts_us)
+        end_us = self._disturbances.end_us(name, start_us, lasts_us)
         self._busy_until_us[name] = end_us
         self._host_us = end_us if processor.blocks_host else handed_us
         return TimeSlot(handed_us, start_us, end_us, self._host_us)

@@ -35,7 +35,7 @@ class VirtualExecutor:
         processors: tuple[Processor, ...],
         durations_us: Mapping[tuple[str, str], float],
         work: Work = no_work,
-        mishaps: Disturbances = Disturbances(),  # noqa: B008 (frozen)
+        disturbances: Disturbances = Disturbances(),  # noqa: B008 (frozen)
         handovers_us: Mapping[tuple[str, str], float] | None = None,
     ) -> None:
         """Create the clock; `handovers_us`: how long the host is held to hand a sub-graph to a
@@ -46,9 +46,9 @@ class VirtualExecutor:
         self.now_us = 0.0
         self._processors = processors
         self._durations_us = durations_us
-        self._timetable = Timetable(durations_us, handovers_us or {}, mishaps, processors)
+        self._timetable = Timetable(durations_us, handovers_us or {}, disturbances, processors)
         self._work = work
-        self._mishaps = mishaps
+        self._disturbances = disturbances
         self._in_flight: Counter[str] = Counter()
         self._gone_us = dict.fromkeys((p.name for p in processors), inf)
         self._noted = 0
@@ -68,7 +68,8 @@ class VirtualExecutor:
         return frozenset(
             p.name
             for p in self._processors
-            if self.now_us >= self._gone_us[p.name] or self._mishaps.is_away(p.name, self.now_us)
+            if self.now_us >= self._gone_us[p.name]
+            or self._disturbances.is_away(p.name, self.now_us)
         )
 
     def submit(self, task: Task, processor: Processor, /) -> None:
@@ -90,7 +91,7 @@ class VirtualExecutor:
             self._push_event(self.now_us, Failure(self.now_us, task.name, name, unknown))
             return
         slot = self._timetable.book(task, processor, self.now_us)
-        lost_us = min(self._mishaps.lost_us(name, self.now_us), self._gone_us[name])
+        lost_us = min(self._disturbances.lost_us(name, self.now_us), self._gone_us[name])
         self._in_flight[name] += 1
         if slot.end_us > lost_us:
             self._timetable.cut(processor, lost_us)

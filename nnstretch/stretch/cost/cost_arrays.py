@@ -98,9 +98,9 @@ def boundary_layouts(
     )
 
 
-def layout_rules(pricer: CostModel, processors: Sequence[str]) -> tuple[FusionRules, ...]:
+def layout_rules(cost_model: CostModel, processors: Sequence[str]) -> tuple[FusionRules, ...]:
     """Return the fusion rules of the processors, each once."""
-    return tuple(dict.fromkeys(pricer.soc.rules(p) for p in processors))
+    return tuple(dict.fromkeys(cost_model.soc.rules(p) for p in processors))
 
 
 def add_costs(first: CostArrays, two: CostArrays) -> CostArrays:
@@ -124,7 +124,7 @@ class AdapterCosts:
 
     axis: int
     spec: TensorSpec
-    pricer: CostModel
+    cost_model: CostModel
     processors: tuple[str, ...]
     forms: dict[tuple[int, int, BoundaryLayouts], KernelPolynomials | None] = field(
         default_factory=dict
@@ -142,7 +142,7 @@ class AdapterCosts:
         """
         width_in, width_out = np.broadcast_arrays(width_in, width_out)
         needed = np.full(width_in.shape, True) if always else width_in != width_out
-        rules = layout_rules(self.pricer, self.processors)
+        rules = layout_rules(self.cost_model, self.processors)
         result = CostArrays(
             {p: np.zeros(width_in.shape) for p in self.processors},
             np.zeros(width_in.shape),
@@ -159,9 +159,9 @@ class AdapterCosts:
             form = self.form(key, rules, ends)
             steps = form.steps([width_in[rows], width_out[rows]])
             for p in self.processors:
-                kernels = form.kernels[rules.index(self.pricer.soc.rules(p))]
+                kernels = form.kernels[rules.index(self.cost_model.soc.rules(p))]
                 result.latency_us[p][rows] = sum(
-                    self.pricer.estimate_grid(k, {n: q.at(steps) for n, q in c.items()}, p)
+                    self.cost_model.estimate_grid(k, {n: q.at(steps) for n, q in c.items()}, p)
                     for k, c in kernels
                 )
             result.macs[rows], result.params[rows] = form.macs.at(steps), form.params.at(steps)

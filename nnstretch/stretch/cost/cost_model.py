@@ -173,7 +173,7 @@ class CostModel:
 def estimate_plan(
     stretched: LoweredNetwork,
     soc: Soc,
-    pricer: CostModel | None = None,
+    cost_model: CostModel | None = None,
     processors: Sequence[str] = (),
 ) -> Trial:
     """Estimate a plan; its originals run on the fastest of `processors`, by default of the plan's
@@ -181,13 +181,13 @@ def estimate_plan(
 
     Raises UnknownName for a processor the chip lacks, UnsupportedOp for a kernel never measured.
     """
-    pricer = pricer or CostModel(soc)
+    cost_model = cost_model or CostModel(soc)
     processors = processors or stretched.plan.processors
     placements = [
         [branch.branch.processor for branch in segment.branches] for segment in stretched.segments
     ]
     costs = tuple(
-        pricer.segment_cost(s, stay, processors)
+        cost_model.segment_cost(s, stay, processors)
         for s, stay in zip(stretched.segments, residencies(placements), strict=True)
     )
     return Trial(stretched.plan, costs, stretched.macs, stretched.params)
@@ -207,15 +207,15 @@ def nearest_kind(kernel: Kernel) -> Kernel:
 
 
 def uncovered_kernels(
-    graph: Graph, soc: Soc, processors: Sequence[str], pricer: CostModel | None = None
+    graph: Graph, soc: Soc, processors: Sequence[str], cost_model: CostModel | None = None
 ) -> tuple[str, ...]:
     """Return kernels that some processor's predictor refuses, by name."""
-    pricer = pricer or CostModel(soc)
+    cost_model = cost_model or CostModel(soc)
     names: dict[str, None] = {}
     for processor in processors:
-        for kernel in pricer.fuse_kernels(graph, processor):
+        for kernel in cost_model.fuse_kernels(graph, processor):
             try:
-                pricer.estimate_kernel(kernel, processor)
+                cost_model.estimate_kernel(kernel, processor)
             except UnsupportedOp:
                 names[kernel.name] = None
     return tuple(names)

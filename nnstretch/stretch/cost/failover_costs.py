@@ -19,40 +19,42 @@ from nnstretch.trial import AlternativeEstimates, Trial
 
 def with_alternatives(trial: Trial, stretched: LoweredNetwork, soc: Soc) -> Trial:
     """Return the trial of `stretched`, with `Trial.elsewhere` filled in."""
-    pricer = CostModel(soc)
+    cost_model = CostModel(soc)
     return replace(
         trial,
-        alternatives=tuple(segment_alternatives(segment, pricer) for segment in stretched.segments),
+        alternatives=tuple(
+            segment_alternatives(segment, cost_model) for segment in stretched.segments
+        ),
     )
 
 
 def segment_alternatives(
-    lowered: LoweredSegment, pricer: CostModel
+    lowered: LoweredSegment, cost_model: CostModel
 ) -> tuple[AlternativeEstimates, ...]:
     """Return the estimates of each branch elsewhere, and behind them those of the merge."""
     used = [branch.branch.processor for branch in lowered.branches]
     rows = [
-        branch_alternatives(branch, frozenset(used) - {branch.branch.processor}, pricer)
+        branch_alternatives(branch, frozenset(used) - {branch.branch.processor}, cost_model)
         for branch in lowered.branches
     ]
-    return (*rows, merge_alternatives(lowered, pricer)) if len(rows) > 1 else tuple(rows)
+    return (*rows, merge_alternatives(lowered, cost_model)) if len(rows) > 1 else tuple(rows)
 
 
 def branch_alternatives(
-    lowered: LoweredBranch, beside: frozenset[str], pricer: CostModel
+    lowered: LoweredBranch, beside: frozenset[str], cost_model: CostModel
 ) -> AlternativeEstimates:
     """Return estimates of a branch on other processors, as though it alone had moved.
 
     Data crosses from the host and back, and the others slow it down where they are.
     """
-    soc, width = pricer.soc, pricer.soc.element_bytes
+    soc, width = cost_model.soc, cost_model.soc.element_bytes
     bytes_in, bytes_out = (
         lowered.graph.inputs[0].spec.elements * width,
         lowered.output.elements * width,
     )
 
     def on(name: str) -> Estimate:
-        processor, alone = soc.processor(name), pricer.estimate_graph(lowered.graph, name)
+        processor, alone = soc.processor(name), cost_model.estimate_graph(lowered.graph, name)
         together = beside | {name}
         slowdown = soc.contention_factor(together) if len(together) > 1 else 1.0
         copies_us = processor.copy_in.cost_us(bytes_in) + processor.copy_out.cost_us(bytes_out)
@@ -63,12 +65,12 @@ def branch_alternatives(
     )
 
 
-def merge_alternatives(lowered: LoweredSegment, pricer: CostModel) -> AlternativeEstimates:
+def merge_alternatives(lowered: LoweredSegment, cost_model: CostModel) -> AlternativeEstimates:
     """Return estimates of a merge.
 
     The host's time on a CPU, else a concatenation kernel and copies.
     """
-    soc = pricer.soc
+    soc = cost_model.soc
     outputs = [branch.output for branch in lowered.branches]
     elements = sum(output.elements for output in outputs)
     size_bytes = elements * soc.element_bytes
@@ -77,7 +79,7 @@ def merge_alternatives(lowered: LoweredSegment, pricer: CostModel) -> Alternativ
         processor = soc.processor(name)
         if processor.kind == "cpu":
             return Estimate(soc.merge.cost_us(size_bytes), 0.0)
-        concat_us = pricer.estimate_total([concat_kernel(lowered, elements)], name)
+        concat_us = cost_model.estimate_total([concat_kernel(lowered, elements)], name)
         return Estimate(
             processor.copy_in.cost_us(size_bytes)
             + concat_us.latency_us

@@ -53,19 +53,17 @@ class IsoMacBaseline:
     """MACs of the nearer network."""
 
 
-def uniform_plan(stretcher: NetworkAnalysis, processor: str, ratio: float) -> LoweredNetwork:
+def uniform_plan(analysis: NetworkAnalysis, processor: str, ratio: float) -> LoweredNetwork:
     """Return every stage at the same share of its width, on one processor."""
     segments: list[Segment] = []
     start = INPUT
-    ends = [
-        c for c in stage_boundaries(stretcher)[:-1] if weighted_between(stretcher, start, c.name)
-    ]
-    entry = stretcher.graph.inputs[0].spec
-    for end in (*ends, stretcher.cuts[-1]):
-        if end == stretcher.cuts[-1]:
+    ends = [c for c in stage_boundaries(analysis)[:-1] if weighted_between(analysis, start, c.name)]
+    entry = analysis.graph.inputs[0].spec
+    for end in (*ends, analysis.cuts[-1]):
+        if end == analysis.cuts[-1]:
             segments.append(Segment(start, end.name, (Branch(processor),)))
             break
-        full = stretcher.graph.specs()[end.value].shape[stretcher.whole_network.axis(end.value)]
+        full = analysis.graph.specs()[end.value].shape[analysis.whole_network.axis(end.value)]
         width = (
             round_channels(full * ratio)
             if full >= 2 * CHANNEL_MULTIPLE
@@ -73,32 +71,36 @@ def uniform_plan(stretcher: NetworkAnalysis, processor: str, ratio: float) -> Lo
         )
         chosen = Segment(start, end.name, (Branch(processor, width=width),))
         try:
-            entry = stretcher.lower_segment(chosen, entry).output
+            entry = analysis.lower_segment(chosen, entry).output
         except BadPlan:
             chosen = Segment(start, end.name, (Branch(processor),))
-            entry = stretcher.lower_segment(chosen, entry).output
+            entry = analysis.lower_segment(chosen, entry).output
         segments.append(chosen)
         start = end.name
     return lower(
-        stretcher, Plan(stretcher.graph.name, stretcher.graph.inputs[0].spec.shape, tuple(segments))
+        analysis, Plan(analysis.graph.name, analysis.graph.inputs[0].spec.shape, tuple(segments))
     )
 
 
-def weighted_between(stretcher: NetworkAnalysis, start: str, end: str) -> bool:
+def weighted_between(analysis: NetworkAnalysis, start: str, end: str) -> bool:
     """Return whether a node with weights lies between two cuts."""
-    low, high = stretcher.cut(start).position, stretcher.cut(end).position
-    return any(node.kind in WEIGHTED for node in stretcher.graph.nodes[low + 1 : high + 1])
+    low, high = analysis.cut(start).position, analysis.cut(end).position
+    return any(node.kind in WEIGHTED for node in analysis.graph.nodes[low + 1 : high + 1])
 
 
 def equal_macs(
-    stretcher: NetworkAnalysis, soc: Soc, pricer: CostModel, processors: tuple[str, ...], macs: int
+    analysis: NetworkAnalysis,
+    soc: Soc,
+    cost_model: CostModel,
+    processors: tuple[str, ...],
+    macs: int,
 ) -> IsoMacBaseline:
     """Return the uniformly scaled network of `macs` MACs on its fastest processor."""
     low, high = bracket_ratio(
-        lambda ratio: uniform_plan(stretcher, processors[0], ratio), stretcher.graph.macs, macs
+        lambda ratio: uniform_plan(analysis, processors[0], ratio), analysis.graph.macs, macs
     )
     return min(
-        (interpolate(soc, pricer, p, low, high, macs) for p in processors),
+        (interpolate(soc, cost_model, p, low, high, macs) for p in processors),
         key=lambda u: u.latency_us,
     )
 
@@ -129,11 +131,16 @@ def bracket_ratio(
 
 
 def interpolate(
-    soc: Soc, pricer: CostModel, processor: str, low: ScaledNetwork, high: ScaledNetwork, macs: int
+    soc: Soc,
+    cost_model: CostModel,
+    processor: str,
+    low: ScaledNetwork,
+    high: ScaledNetwork,
+    macs: int,
 ) -> IsoMacBaseline:
     """Return the baseline between the two networks whose MACs enclose the wanted ones."""
     times = [
-        estimate_plan(on_processor(network.network, processor), soc, pricer).latency_us
+        estimate_plan(on_processor(network.network, processor), soc, cost_model).latency_us
         for network in (low, high)
     ]
     share = (macs - low.macs) / (high.macs - low.macs) if high.macs != low.macs else 0.0

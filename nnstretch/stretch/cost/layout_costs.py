@@ -25,12 +25,12 @@ class LayoutCosts:
 
     graph: Graph
     cuts: tuple[Cut, ...]
-    pricer: CostModel
+    cost_model: CostModel
     processors: tuple[str, ...]
     left: dict[int, dict[str, Array]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.rules = layout_rules(self.pricer, self.processors)
+        self.rules = layout_rules(self.cost_model, self.processors)
 
     @cached_property
     def layouts(self) -> list[dict[str, str]]:
@@ -57,15 +57,15 @@ class LayoutCosts:
             times_us = {p: np.zeros(len(widths)) for p in self.processors}
             for r, blocked in zip(self.rules, self.blocked(j), strict=True):
                 for p in self.processors:
-                    if blocked and self.pricer.soc.rules(p) == r:
+                    if blocked and self.cost_model.soc.rules(p) == r:
                         shape = self.graph.specs()[self.cuts[j].value].shape
                         copies = [
                             reorder_kernel(self.cuts[j].value, (shape[0], w, *shape[2:]), PLAIN)
                             for w in widths.tolist()
                         ]
-                        self.pricer.prefetch(copies, p)
+                        self.cost_model.prefetch(copies, p)
                         times_us[p] = np.array(
-                            [self.pricer.estimate_kernel(copy, p).latency_us for copy in copies]
+                            [self.cost_model.estimate_kernel(copy, p).latency_us for copy in copies]
                         )
             self.left[j] = times_us
         return self.left[j]

@@ -38,8 +38,8 @@ from nnstretch.stretch.lowering.section import Section, resize_section
 class UnitCostModel:
     """One unit of a network, priced on the processors of one chip."""
 
-    piece: Section
-    pricer: CostModel
+    section: Section
+    cost_model: CostModel
     processors: tuple[str, ...]
     forms: dict[tuple[object, ...], KernelPolynomials | None] = field(default_factory=dict)
     lowered: dict[tuple[int, int, BoundaryLayouts], tuple[dict[str, float], int, int]] = field(
@@ -49,8 +49,8 @@ class UnitCostModel:
     originals: dict[BoundaryLayouts, dict[str, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.rules = layout_rules(self.pricer, self.processors)
-        self.inside = UnitWidths(self.piece)
+        self.rules = layout_rules(self.cost_model, self.processors)
+        self.inside = UnitWidths(self.section)
 
     def costs(
         self, width_in: Array, width_out: Array, ends: BoundaryLayouts = OUTSIDE
@@ -157,32 +157,35 @@ class UnitCostModel:
 
         Return its graph and its kernels for each rule set.
         """
-        graph, _ = resize_section(self.piece, Branch(""), width_in, width_out, "")
+        graph, _ = resize_section(self.section, Branch(""), width_in, width_out, "")
         return graph, ends.kernels(graph, self.rules)
 
     @cached_property
     def adapter(self) -> AdapterCosts:
         """Return the costs of a 1x1 convolution at the unit's entry."""
         return AdapterCosts(
-            self.piece.axis_in, self.piece.graph.inputs[0].spec, self.pricer, self.processors
+            self.section.axis_in,
+            self.section.graph.inputs[0].spec,
+            self.cost_model,
+            self.processors,
         )
 
     @cached_property
     def exit_adapter(self) -> AdapterCosts:
         """Return the adapter behind the unit, where a `project` merge wants other channels."""
-        spec = self.piece.graph.specs()[self.piece.graph.outputs[0]]
-        return AdapterCosts(self.piece.axis_out, spec, self.pricer, self.processors)
+        spec = self.section.graph.specs()[self.section.graph.outputs[0]]
+        return AdapterCosts(self.section.axis_out, spec, self.cost_model, self.processors)
 
     def original(self, ends: BoundaryLayouts) -> tuple[dict[str, float], int]:
         """Return the unit as it is in the network: microseconds on each processor, and MACs."""
         if ends not in self.originals:
-            self.originals[ends] = self.estimate_pair(self.piece.graph, ends)
-        return self.originals[ends], self.piece.graph.macs
+            self.originals[ends] = self.estimate_pair(self.section.graph, ends)
+        return self.originals[ends], self.section.graph.macs
 
     @cached_property
     def has_polynomials(self) -> bool:
         """Return whether a few lowered graphs tell all widths."""
-        width_in, width_out = np.array([self.piece.width_in]), np.array([self.piece.width_out])
+        width_in, width_out = np.array([self.section.width_in]), np.array([self.section.width_out])
         into = self.inside.entry_width(width_in, width_out)
         return into is not None and self.inside.group_widths(into, width_out) is not None
 
@@ -270,8 +273,8 @@ class UnitCostModel:
         latency: dict[str, Array] = {}
         for p in self.processors:
             total: Array | float = 0.0
-            for template, counts in form.kernels[self.rules.index(self.pricer.soc.rules(p))]:
-                total = total + self.pricer.estimate_grid(
+            for template, counts in form.kernels[self.rules.index(self.cost_model.soc.rules(p))]:
+                total = total + self.cost_model.estimate_grid(
                     template, {name: column.at(steps) for name, column in counts.items()}, p
                 )
             latency[p] = np.broadcast_to(total, shape)
@@ -305,7 +308,7 @@ class UnitCostModel:
         """Fit kernel polynomials around the first widths, None when the counts are no
         quadratics.
         """
-        quanta = self.piece.channels.granularity
+        quanta = self.section.channels.granularity
         step = [self.inside.widths[r] // quanta[r] for r in self.inside.roots]
         jumps = tuple(lcm(s, 16) if blocked else s * max(1, -(-8 // s)) for s in step)
         if not same:
@@ -331,12 +334,12 @@ class UnitCostModel:
         self, point: tuple[int, ...], ends: BoundaryLayouts
     ) -> tuple[Graph, tuple[tuple[Kernel, ...], ...]]:
         """Return the unit with this many channels in each group."""
-        scales = dict.fromkeys(self.piece.channels.pinned, Fraction(1))
+        scales = dict.fromkeys(self.section.channels.pinned, Fraction(1))
         scales |= {
             root: Fraction(c, self.inside.widths[root])
             for root, c in zip(self.inside.roots, point, strict=True)
         }
-        graph = resize_graph(self.piece.graph, self.piece.channels, scales)
+        graph = resize_graph(self.section.graph, self.section.channels, scales)
         return graph, ends.kernels(graph, self.rules)
 
     def lower_each(
@@ -369,7 +372,7 @@ class UnitCostModel:
         """
         if (width_in, width_out, ends) not in self.lowered:
             try:
-                graph, _ = resize_section(self.piece, Branch(""), width_in, width_out, "")
+                graph, _ = resize_section(self.section, Branch(""), width_in, width_out, "")
             except BadPlan:
                 self.lowered[width_in, width_out, ends] = ({}, 0, 0)
             else:
@@ -385,8 +388,8 @@ class UnitCostModel:
         kernels_by_rules = ends.kernels(graph, self.rules)
         return {
             p: (
-                self.pricer.estimate_total(
-                    kernels_by_rules[self.rules.index(self.pricer.soc.rules(p))], p
+                self.cost_model.estimate_total(
+                    kernels_by_rules[self.rules.index(self.cost_model.soc.rules(p))], p
                 ).latency_us
             )
             for p in self.processors

@@ -22,24 +22,24 @@ from nnstretch.stretch.lowering.width_scaling import InnerGroup, output_dimensio
 class UnitWidths:
     """Groups of channels of one unit whose widths may change: `roots`, in a fixed order."""
 
-    piece: Section
+    section: Section
 
     def __post_init__(self) -> None:
-        channels, piece = self.piece.channels, self.piece
-        self.entry = tuple(sorted(channels.roots(piece.input_dimension) - channels.pinned.keys()))
+        channels, section = self.section.channels, self.section
+        self.entry = tuple(sorted(channels.roots(section.input_dimension) - channels.pinned.keys()))
         free = output_dimension_of(
-            piece.output_dimension,
+            section.output_dimension,
             channels,
             dict.fromkeys((*channels.pinned, *self.entry), Fraction(1)),
         ).free
         self.ends = dict(free)
         inner = {
             interior.root: interior.width
-            for interior in piece.interiors
+            for interior in section.interiors
             if interior.root not in channels.pinned
         }
         self.widths = (
-            dict.fromkeys(self.entry, piece.width_in)
+            dict.fromkeys(self.entry, section.width_in)
             | self.ends
             | {r: w for r, w in inner.items() if r not in self.ends}
         )
@@ -51,24 +51,24 @@ class UnitWidths:
 
         None where only one pair at a time tells.
         """
-        channels, piece = self.piece.channels, self.piece
+        channels, section = self.section.channels, self.section
         if not self.regular:
             return None
         if not self.entry:
-            return np.full(1, piece.width_in)
+            return np.full(1, section.width_in)
         if self.entry_in_end and not self.ends:
-            inside, remainder = np.divmod(width_out * piece.width_in, piece.width_out)
+            inside, remainder = np.divmod(width_out * section.width_in, section.width_out)
             return None if remainder.any() else inside
         return (
             width_in
-            if channels.granularity[self.entry[0]] == piece.width_in and not self.entry_in_end
+            if channels.granularity[self.entry[0]] == section.width_in and not self.entry_in_end
             else None
         )
 
     @property
     def regular(self) -> bool:
         """Return whether the widths of the unit's groups follow from its entry and end alone."""
-        channels = self.piece.channels
+        channels = self.section.channels
         whole = all(self.widths[r] % channels.granularity[r] == 0 for r in self.roots)
         return (
             len(self.entry) <= 1
@@ -80,38 +80,38 @@ class UnitWidths:
     @property
     def entry_in_end(self) -> bool:
         """Return whether the unit's end shares channels with its entry."""
-        return bool(self.piece.channels.roots(self.piece.output_dimension) & set(self.entry))
+        return bool(self.section.channels.roots(self.section.output_dimension) & set(self.entry))
 
     def group_widths(self, width_in: Array, width_out: Array) -> dict[int, Array] | None:
         """Return channels of every group at these widths.
 
         None where the unit cannot be entered as it is.
         """
-        piece = self.piece
+        section = self.section
         got: dict[int, Array] = dict.fromkeys(self.entry, width_in)
         got |= self.end_columns(width_in, width_out)
-        for interior in piece.interiors:
+        for interior in section.interiors:
             if interior.root not in got and interior.root in self.widths:
                 got[interior.root] = self.follower_width(interior, got, width_out)
         return got if got.keys() == set(self.roots) else None
 
     def end_columns(self, width_in: Array, width_out: Array) -> dict[int, Array]:
         """Return the widths of the groups at the unit's end, by group."""
-        channels, piece = self.piece.channels, self.piece
+        channels, section = self.section.channels, self.section
         if len(self.ends) == 1:
             ((root, size),) = self.ends.items()
             read = sum(
                 part.size
-                for part in piece.output_dimension
+                for part in section.output_dimension
                 if part.group is not None and channels.root[part.group] in self.entry
             )
             remaining = (
                 width_out
-                - (piece.width_out - size - read)
-                - (width_in * read // piece.width_in if read else 0)
+                - (section.width_out - size - read)
+                - (width_in * read // section.width_in if read else 0)
             )
             return {root: remaining}
-        settled = piece.width_out - sum(self.ends.values())
+        settled = section.width_out - sum(self.ends.values())
         rows: dict[int, dict[int, Fraction]] = {}
         for width in np.unique(width_out).tolist():
             remaining = Fraction(width - settled)
@@ -137,11 +137,11 @@ class UnitWidths:
         """
         if interior.follows in got:
             num, den = got[interior.follows], self.widths[interior.follows]  # type: ignore[index]
-        elif interior.follows in self.piece.channels.pinned:
+        elif interior.follows in self.section.channels.pinned:
             num, den = np.ones(1, dtype=np.int64), 1
         else:
-            num, den = width_out, self.piece.width_out
-        width, quanta = interior.width, self.piece.channels.granularity[interior.root]
+            num, den = width_out, self.section.width_out
+        width, quanta = interior.width, self.section.channels.granularity[interior.root]
         step = width // quanta
         unit = np.where(
             width * num >= 2 * CHANNEL_MULTIPLE * den, lcm(step, CHANNEL_MULTIPLE), step
@@ -157,7 +157,7 @@ class UnitWidths:
 
         No adapter goes in.
         """
-        if not self.piece.channels.junctions or len(self.entry) != 1 or len(self.ends) != 1:
+        if not self.section.channels.junctions or len(self.entry) != 1 or len(self.ends) != 1:
             return None
         (end,) = self.ends
         return columns[self.entry[0]] == columns[end]

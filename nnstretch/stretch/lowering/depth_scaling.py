@@ -90,7 +90,7 @@ def drop_repeat(graph: Graph, repeat: Repeat) -> Graph:
     """
     gone = {
         node.name
-        for unit in repeat.find_units
+        for unit in repeat.units
         for node in unit.nodes
         if node.name in {n.name for n in graph.nodes}
     }
@@ -107,7 +107,7 @@ def drop_repeat(graph: Graph, repeat: Repeat) -> Graph:
 def duplicate_repeat(graph: Graph, repeat: Repeat, copy: int) -> Graph:
     """Return the graph with one more copy of a repeat behind it, with weights of its own."""
     known = {weight.name: weight for weight in graph.weights}
-    inner = {node.name for unit in repeat.find_units for node in unit.nodes}
+    inner = {node.name for unit in repeat.units for node in unit.nodes}
     body = [node for node in graph.nodes if node.name in inner]
     tail = body_end(graph, repeat, copy)
     names = {repeat.start.value: tail} | {name: f"{name}_copy{copy}" for name in inner}

@@ -48,7 +48,7 @@ class LoweredBranch:
     branch: Branch
     """With every number filled in."""
     graph: Graph
-    piece: Section
+    section: Section
     scales: Mapping[int, Fraction]
 
     @property
@@ -94,7 +94,7 @@ class NetworkAnalysis:
     """One captured network, with what its plans have in common computed once."""
 
     graph: Graph
-    pieces: dict[tuple[object, ...], Section] = field(default_factory=dict)
+    sections: dict[tuple[object, ...], Section] = field(default_factory=dict)
     reaches: dict[int, FeasibleWidths] = field(default_factory=dict)
 
     @cached_property
@@ -129,12 +129,12 @@ class NetworkAnalysis:
     ) -> Section:
         """Return the network between two cuts at a depth, analyzed once."""
         key = (start.position, end.position, depth, activation)
-        if key not in self.pieces:
+        if key not in self.sections:
             graph = with_depth(self.graph, self.stages, start, end, depth)
             if activation is not None:
                 graph = with_activation(graph, activation)
-            self.pieces[key] = self.analyze_section(graph, start, end)
-        return self.pieces[key]
+            self.sections[key] = self.analyze_section(graph, start, end)
+        return self.sections[key]
 
     def analyze_section(self, graph: Graph, start: Cut, end: Cut) -> Section:
         """Analyze the channels of a section."""
@@ -205,8 +205,8 @@ class NetworkAnalysis:
         """
         start, end = self.cut(segment.start), self.cut(segment.end)
         where = f"segment {segment.start} -> {segment.end} on {branch.processor}"
-        piece = self.section(start, end, branch.depth, branch.activation)  # type: ignore[arg-type]
-        full = piece.width_out
+        section = self.section(start, end, branch.depth, branch.activation)  # type: ignore[arg-type]
+        full = section.width_out
         width = full if branch.width is None else branch.width
         if width < 1:  # type: ignore[operator]
             raise BadPlan(
@@ -216,21 +216,21 @@ class NetworkAnalysis:
             return self.lower_projected(
                 segment,
                 branch,
-                piece,
+                section,
                 width_in,
                 width,  # type: ignore[arg-type]
                 share or full,
                 where,  # type: ignore[arg-type]
             )
-        graph, scales = resize_section(piece, branch, width_in, width, where)  # type: ignore[arg-type]
+        graph, scales = resize_section(section, branch, width_in, width, where)  # type: ignore[arg-type]
         done = replace(branch, depth=branch.depth or self.depth(start, end), width=width)
-        return LoweredBranch(done, graph, piece, scales)
+        return LoweredBranch(done, graph, section, scales)
 
     def lower_projected(
         self,
         segment: Segment,
         branch: Branch,
-        piece: Section,
+        section: Section,
         width_in: int,
         width: int,
         share: int,
@@ -241,21 +241,21 @@ class NetworkAnalysis:
 
         Raises BadPlan when the width cannot be had.
         """
-        inside = branch.width_in or round_channels(width / piece.width_out * width_in)
-        into, _ = entry_scales(piece, inside, width)
+        inside = branch.width_in or round_channels(width / section.width_out * width_in)
+        into, _ = entry_scales(section, inside, width)
         if branch.width_in and into != inside:
             raise BadPlan(f"width_in {inside} is impossible, {where}, {into} is the nearest")
         inside = into
-        graph, scales = resize_section(piece, branch, inside, width, where)
-        graph = with_input_adapter(graph, segment.end, width_in, piece.axis_in)
+        graph, scales = resize_section(section, branch, inside, width, where)
+        graph = with_input_adapter(graph, segment.end, width_in, section.axis_in)
         out = branch.width_out or share
-        if graph.specs()[graph.outputs[0]].shape[piece.axis_out] != out:
-            graph = with_output_adapter(graph, segment.end, out, piece.axis_out)
+        if graph.specs()[graph.outputs[0]].shape[section.axis_out] != out:
+            graph = with_output_adapter(graph, segment.end, out, section.axis_out)
         depth = branch.depth or self.depth(self.cut(segment.start), self.cut(segment.end))
         return LoweredBranch(
             replace(branch, depth=depth, width=width, width_in=inside, width_out=out),
             graph,
-            piece,
+            section,
             scales,
         )
 
@@ -270,10 +270,10 @@ class NetworkAnalysis:
             fewest = max(1, len(local_stages(self.stages, start, end)))
             depth = max(fewest, int(self.depth(start, end) * parse_ratio(depth) + 0.5))
         if isinstance(width, str):
-            piece = self.section(start, end, depth, branch.activation)
-            width = wanted_width(piece.width_out, parse_ratio(width))
-            inside = piece.width_in if segment.merge == "project" else width_in
-            width = nearest_width(piece, inside, width)
+            section = self.section(start, end, depth, branch.activation)
+            width = wanted_width(section.width_out, parse_ratio(width))
+            inside = section.width_in if segment.merge == "project" else width_in
+            width = nearest_width(section, inside, width)
         return replace(branch, depth=depth, width=width)
 
     def lower_segment(self, segment: Segment, entry: TensorSpec) -> LoweredSegment:
@@ -320,7 +320,7 @@ def equal_slices(width: int, branches: int) -> list[int]:
     return [width // branches + (i < width % branches) for i in range(branches)]
 
 
-def check_chain(stretcher: NetworkAnalysis, plan: Plan) -> None:
+def check_chain(analysis: NetworkAnalysis, plan: Plan) -> None:
     """Check that segments follow each other from the input to the output.
 
     Raise BadPlan that names the gap.
@@ -329,12 +329,12 @@ def check_chain(stretcher: NetworkAnalysis, plan: Plan) -> None:
         raise BadPlan(f"empty plan, {plan.model}, it needs at least one segment up to 'output'")
     at = INPUT
     for number, segment in enumerate(plan.segments):
-        if segment.start != at and stretcher.cut(segment.start) != stretcher.cut(at):
+        if segment.start != at and analysis.cut(segment.start) != analysis.cut(at):
             raise BadPlan(
                 f"segment {number} starts at {segment.start!r}, plan of {plan.model}, the one"
                 f" before ends at {at!r}"
             )
-        if stretcher.cut(segment.start).position >= stretcher.cut(segment.end).position:
+        if analysis.cut(segment.start).position >= analysis.cut(segment.end).position:
             raise BadPlan(
                 f"segment {number} ends at {segment.end!r}, plan of {plan.model}, which is not"
                 f" after its start {segment.start!r}"
@@ -347,26 +347,26 @@ def check_chain(stretcher: NetworkAnalysis, plan: Plan) -> None:
                 f" {names}, they would run in turn"
             )
         at = segment.end
-    if stretcher.cut(at).name != OUTPUT:
+    if analysis.cut(at).name != OUTPUT:
         raise BadPlan(f"plan ends at {at!r}, plan of {plan.model}, it must end at 'output'")
 
 
 def lower(graph: Graph | NetworkAnalysis, plan: Plan) -> LoweredNetwork:
     """Lower a plan. Raises BadPlan where plan and network disagree."""
-    stretcher = graph if isinstance(graph, NetworkAnalysis) else NetworkAnalysis(graph)
-    if len(stretcher.graph.inputs) != 1 or not stretcher.cuts:
-        counts = f"{len(stretcher.graph.inputs)} inputs and {len(stretcher.cuts)} cuts"
+    analysis = graph if isinstance(graph, NetworkAnalysis) else NetworkAnalysis(graph)
+    if len(analysis.graph.inputs) != 1 or not analysis.cuts:
+        counts = f"{len(analysis.graph.inputs)} inputs and {len(analysis.cuts)} cuts"
         raise BadPlan(
             f"cannot stretch {plan.model}, it has {counts}, one input and one output are needed"
         )
-    check_chain(stretcher, plan)
-    entry = stretcher.graph.inputs[0].spec
+    check_chain(analysis, plan)
+    entry = analysis.graph.inputs[0].spec
     lowered: list[LoweredSegment] = []
     for segment in plan.segments:
-        lowered.append(stretcher.lower_segment(segment, entry))
+        lowered.append(analysis.lower_segment(segment, entry))
         entry = lowered[-1].output
-    check_output(stretcher.graph, entry, plan)
-    return LoweredNetwork(plan, stretcher.graph, tuple(lowered))
+    check_output(analysis.graph, entry, plan)
+    return LoweredNetwork(plan, analysis.graph, tuple(lowered))
 
 
 def check_output(graph: Graph, entry: TensorSpec, plan: Plan) -> None:

@@ -101,100 +101,100 @@ class Section:
 
 
 def resize_section(
-    piece: Section, branch: Branch, width_in: int, width: int, where: str
+    section: Section, branch: Branch, width_in: int, width: int, where: str
 ) -> tuple[Graph, dict[int, Fraction]]:
     """Return the piece at a width, behind an adapter where its input cannot simply be read at
     `width_in`.
     """
-    channels = piece.channels
-    into, scales = entry_scales(piece, width_in, width)
+    channels = section.channels
+    into, scales = entry_scales(section, width_in, width)
     goals: list[WidthTarget] = []
-    for point in piece.waypoints:
-        reached = point.width(Fraction(width, piece.width_out))
+    for point in section.waypoints:
+        reached = point.width(Fraction(width, section.width_out))
         solve_end(point.dim, channels, scales, reached, where)
         goals.append(WidthTarget(point.position, reached, point.reach.full))
-    solve_end(piece.output_dimension, channels, scales, width, where)
-    goals.append(WidthTarget(len(piece.graph.nodes), width, piece.width_out))
+    solve_end(section.output_dimension, channels, scales, width, where)
+    goals.append(WidthTarget(len(section.graph.nodes), width, section.width_out))
     scale_inner_groups(
-        piece.interiors,
+        section.interiors,
         channels,
         scales,
         branch.inner_ratio,
         lambda at: next(goal for goal in goals if at <= goal.position),
     )
-    graph = resize_graph(piece.graph, channels, scales, branch.group_width)
+    graph = resize_graph(section.graph, channels, scales, branch.group_width)
     if into != width_in:
-        graph = with_input_adapter(graph, piece.graph.outputs[0], width_in, piece.axis_in)
+        graph = with_input_adapter(graph, section.graph.outputs[0], width_in, section.axis_in)
     return graph, scales
 
 
-def nearest_width(piece: Section, width_in: int, width: int) -> int:
+def nearest_width(section: Section, width_in: int, width: int) -> int:
     """Return the width nearest to the one asked for that a branch reading `width_in` channels can
     have.
     """
     return nearest_end(
-        piece.output_dimension, piece.channels, entry_scales(piece, width_in, width)[1], width
+        section.output_dimension, section.channels, entry_scales(section, width_in, width)[1], width
     )
 
 
-def entry_scales(piece: Section, width_in: int, width: int) -> tuple[int, dict[int, Fraction]]:
+def entry_scales(section: Section, width_in: int, width: int) -> tuple[int, dict[int, Fraction]]:
     """Return the width at which the piece itself is entered, and the scales that this and the
     pinned groups settle.
     """
-    into = readable_width(piece, width_in, width)
-    scales = {root: Fraction(1) for root in piece.channels.pinned}
-    for root in piece.channels.roots(piece.input_dimension) - piece.channels.pinned.keys():
-        scales[root] = Fraction(into, piece.width_in)
+    into = readable_width(section, width_in, width)
+    scales = {root: Fraction(1) for root in section.channels.pinned}
+    for root in section.channels.roots(section.input_dimension) - section.channels.pinned.keys():
+        scales[root] = Fraction(into, section.width_in)
     return into, scales
 
 
-def readable_width(piece: Section, width_in: int, width: int) -> int:
+def readable_width(section: Section, width_in: int, width: int) -> int:
     """Return `width_in` where the piece can be entered at it, else what an adapter must make of it.
 
     An input that is the whole end (a residual stage) must have the end's ratio, one that is a whole
     cut on the way that cut's. One that is a part of it (a concatenation) is read as it is, unless
     that would leave the rest less than half of its share.
     """
-    channels = piece.channels
-    roots = channels.roots(piece.input_dimension)
+    channels = section.channels
+    roots = channels.roots(section.input_dimension)
     if roots & channels.pinned.keys() or not roots:
-        return piece.width_in
-    ratio = Fraction(width, piece.width_out)
-    for point in piece.waypoints:
+        return section.width_in
+    ratio = Fraction(width, section.width_out)
+    for point in section.waypoints:
         if roots <= channels.roots(point.dim):
-            inside = piece.width_in * Fraction(point.width(ratio), point.reach.full)
-            return int(inside) if inside.denominator == 1 else piece.width_in
-    if roots & channels.roots(piece.output_dimension):
+            inside = section.width_in * Fraction(point.width(ratio), point.reach.full)
+            return int(inside) if inside.denominator == 1 else section.width_in
+    if roots & channels.roots(section.output_dimension):
         end = output_dimension_of(
-            piece.output_dimension,
+            section.output_dimension,
             channels,
             dict.fromkeys(channels.pinned, Fraction(1))
-            | dict.fromkeys(roots, Fraction(width_in, piece.width_in)),
+            | dict.fromkeys(roots, Fraction(width_in, section.width_in)),
         )
         if not end.free:
             return (
-                int(piece.width_in * ratio)
-                if (piece.width_in * ratio).denominator == 1
-                else piece.width_in
+                int(section.width_in * ratio)
+                if (section.width_in * ratio).denominator == 1
+                else section.width_in
             )
         if 2 * end.ratio(width) < ratio:
-            return nearest_whole_groups(piece, roots, ratio)
-    wanted = Fraction(width_in, piece.width_in)
+            return nearest_whole_groups(section, roots, ratio)
+    wanted = Fraction(width_in, section.width_in)
     if all((wanted * channels.granularity[root]).denominator == 1 for root in roots):
         return width_in
-    return nearest_whole_groups(piece, roots, wanted)
+    return nearest_whole_groups(section, roots, wanted)
 
 
-def nearest_whole_groups(piece: Section, roots: set[int], ratio: Fraction) -> int:
+def nearest_whole_groups(section: Section, roots: set[int], ratio: Fraction) -> int:
     """Return the whole number of channels at which the input's groups stay whole, nearest to a
     ratio.
     """
     return int(
         nearest_feasible_scale(
-            piece.channels,
-            min(roots, key=lambda root: piece.channels.granularity[root]),
-            piece.width_in,
+            section.channels,
+            min(roots, key=lambda root: section.channels.granularity[root]),
+            section.width_in,
             ratio,
         )
-        * piece.width_in
+        * section.width_in
     )

@@ -26,11 +26,11 @@ class CoveragePlan:
     """One line for each stage that stays sequential."""
 
 
-def stage_boundaries(stretcher: NetworkAnalysis) -> tuple[Cut, ...]:
+def stage_boundaries(analysis: NetworkAnalysis) -> tuple[Cut, ...]:
     """Return the last cut of every resolution, then of every width; the output last."""
-    specs = stretcher.graph.specs()
+    specs = analysis.graph.specs()
     boundaries: list[Cut] = []
-    for cut, following in zip(stretcher.cuts, stretcher.cuts[1:], strict=False):
+    for cut, following in zip(analysis.cuts, analysis.cuts[1:], strict=False):
         shape_before, shape_after = specs[cut.value].shape, specs[following.value].shape
         if (
             shape_before[2:] != shape_after[2:]
@@ -38,16 +38,16 @@ def stage_boundaries(stretcher: NetworkAnalysis) -> tuple[Cut, ...]:
             or shape_before[1] != shape_after[1]
         ):
             boundaries.append(cut)
-    return (*boundaries, stretcher.cuts[-1])
+    return (*boundaries, analysis.cuts[-1])
 
 
-def resolution_boundaries(stretcher: NetworkAnalysis) -> tuple[Cut, ...]:
+def resolution_boundaries(analysis: NetworkAnalysis) -> tuple[Cut, ...]:
     """Return the boundaries at which the number of pixels changes, and the output."""
-    specs = stretcher.graph.specs()
-    boundaries = stage_boundaries(stretcher)
+    specs = analysis.graph.specs()
+    boundaries = stage_boundaries(analysis)
     after = {
         cut.position: following
-        for cut, following in zip(stretcher.cuts, stretcher.cuts[1:], strict=False)
+        for cut, following in zip(analysis.cuts, analysis.cuts[1:], strict=False)
     }
     pixels = [
         specs[cut.value].shape[2:] != specs[after[cut.position].value].shape[2:]
@@ -60,7 +60,7 @@ def resolution_boundaries(stretcher: NetworkAnalysis) -> tuple[Cut, ...]:
 
 
 def two_branches(
-    stretcher: NetworkAnalysis,
+    analysis: NetworkAnalysis,
     model: str,
     processors: tuple[str, str],
     depths: tuple[float, float],
@@ -69,14 +69,14 @@ def two_branches(
     """Return every stretch of one resolution as two branches where the rules allow it, else its
     stretches of one width.
     """
-    request = TwoBranchRequest(stretcher, processors, depths, width)
-    fine = [cut.name for cut in stage_boundaries(stretcher)]
-    entry = stretcher.graph.inputs[0].spec
+    request = TwoBranchRequest(analysis, processors, depths, width)
+    fine = [cut.name for cut in stage_boundaries(analysis)]
+    entry = analysis.graph.inputs[0].spec
     segments: list[Segment] = []
     refused: list[str] = []
     macs = 0
     start = INPUT
-    for coarse in resolution_boundaries(stretcher):
+    for coarse in resolution_boundaries(analysis):
         whole = request.attempt(start, coarse.name, entry)
         inner = fine[fine.index(start) + 1 if start in fine else 0 : fine.index(coarse.name) + 1]
         tried = [whole]
@@ -91,7 +91,7 @@ def two_branches(
         refused += [attempt.reason for attempt in tried if attempt.reason]
         macs += sum(attempt.lowered.original.macs for attempt in tried if not attempt.reason)
         entry, start = tried[-1].lowered.output, coarse.name
-    plan = Plan(model, stretcher.graph.inputs[0].spec.shape, tuple(segments))
+    plan = Plan(model, analysis.graph.inputs[0].spec.shape, tuple(segments))
     return CoveragePlan(plan, macs, tuple(refused))
 
 
@@ -112,7 +112,7 @@ OUTPUT_SHARE = 0.1
 class TwoBranchRequest:
     """What every segment is asked for."""
 
-    stretcher: NetworkAnalysis
+    analysis: NetworkAnalysis
     processors: tuple[str, str]
     depths: tuple[float, float]
     width: float
@@ -120,14 +120,14 @@ class TwoBranchRequest:
     def attempt(self, start: str, end: str, entry: TensorSpec) -> TwoBranchAttempt:
         """Lower two branches between two cuts and return the segment, or why it cannot be."""
         plain = Segment(start, end, (Branch(self.processors[0]),))
-        sequential = self.stretcher.lower_segment(plain, entry)
-        last = self.stretcher.cut(end) == self.stretcher.cuts[-1]
+        sequential = self.analysis.lower_segment(plain, entry)
+        last = self.analysis.cut(end) == self.analysis.cuts[-1]
         if sequential.original.macs == 0:
             return TwoBranchAttempt(sequential, f"{start} -> {end}: no weighted work to share")
-        if last and sequential.original.macs < OUTPUT_SHARE * self.stretcher.graph.macs:
+        if last and sequential.original.macs < OUTPUT_SHARE * self.analysis.graph.macs:
             return TwoBranchAttempt(sequential, f"{start} -> {end}: the output keeps its width")
         try:
-            lowered = self.stretcher.lower_segment(
+            lowered = self.analysis.lower_segment(
                 replace(plain, branches=self.branches(plain, entry, last)), entry
             )
             if last and lowered.output.shape != sequential.output.shape:
@@ -142,20 +142,20 @@ class TwoBranchRequest:
 
         Raises BadPlan when no width is near.
         """
-        start, end = self.stretcher.cut(plain.start), self.stretcher.cut(plain.end)
+        start, end = self.analysis.cut(plain.start), self.analysis.cut(plain.end)
         full, fewest = (
-            self.stretcher.depth(start, end),
-            max(1, len(local_stages(self.stretcher.stages, start, end))),
+            self.analysis.depth(start, end),
+            max(1, len(local_stages(self.analysis.stages, start, end))),
         )
         branches = []
         for number, (processor, share) in enumerate(zip(self.processors, self.depths, strict=True)):
             depth = max(fewest, ceil(full * share))
-            piece = self.stretcher.section(start, end, depth)
-            wanted = self.requested_branches(piece.width_out, last, number)
-            width = nearest_width(piece, entry.shape[piece.axis_in], wanted)
-            if abs(width - wanted) > piece.width_out / 4:
+            section = self.analysis.section(start, end, depth)
+            wanted = self.requested_branches(section.width_out, last, number)
+            width = nearest_width(section, entry.shape[section.axis_in], wanted)
+            if abs(width - wanted) > section.width_out / 4:
                 raise BadPlan(
-                    f"width {wanted} is impossible, {processor}, {width} of {piece.width_out} is"
+                    f"width {wanted} is impossible, {processor}, {width} of {section.width_out} is"
                     " the nearest"
                 )
             branches.append(Branch(processor, depth, width))

@@ -205,7 +205,7 @@ def format_values(widths: tuple[int, ...]) -> str:
 
 def import_plan(
     config: AnyNetConfig,
-    stretcher: NetworkAnalysis,
+    analysis: NetworkAnalysis,
     family: PublishedNetwork,
     batch: int = 1,
     image_size: int = 224,
@@ -213,11 +213,11 @@ def import_plan(
     """Return the plan on `family.model`; cut names as the captured network spells them."""
     check_config(config, family)
     activation = None if config.activations[0] == family.activation else config.activations[0]
-    stem_end = stretcher.cut(family.stem_end).name
+    stem_end = analysis.cut(family.stem_end).name
     segments = [Segment(INPUT, stem_end, (Branch(config.stem_device, activation=activation),))]
     before = config.stem_width
     for stage, end in enumerate(family.stage_ends):
-        end_name = stretcher.cut(end).name
+        end_name = analysis.cut(end).name
         branches = tuple(
             branch_of(config, family, stage, i, before) for i in range(len(config.depths[stage]))
         )

@@ -64,7 +64,7 @@ class ExactSearch:
     """What is known so far: the best plan, and a bound that no plan can beat."""
 
     space: SearchSpace
-    lanes: Sequence[SegmentOption]
+    options: Sequence[SegmentOption]
     bounds: NetworkLimits
     gap: float
     """Relative: the proof is whole when nothing can be better by more."""
@@ -80,7 +80,7 @@ class ExactSearch:
     """Latency, MACs and parameters of plans, whether within the bounds or not."""
 
     def __post_init__(self) -> None:
-        self.alive = list(range(len(self.lanes)))
+        self.alive = list(range(len(self.options)))
 
     @property
     def factors(self) -> tuple[float, ...]:
@@ -117,24 +117,24 @@ class ExactSearch:
                 self.report_progress("tightening bounds", n + 1, len(points))
             bounds_by_prices.sort(key=lambda v: -self.relaxed_total(v))
             self.local_search(bounds_by_prices, EFFORTS[1])
-            for effort, near in plan if finest is not None or self.bounds.any else ():
+            for beam_limits, near in plan if finest is not None or self.bounds.any else ():
                 if self.search_whole_space or self.bound_us == math.inf:
                     return self
-                self.search_labels(bounds_by_prices, effort, near)
+                self.search_labels(bounds_by_prices, beam_limits, near)
             self.prune_options(bounds_by_prices[0])
         return self
 
-    def search_labels(self, bounds: list[CostToGo], effort: BeamLimits, near: float) -> None:
+    def search_labels(self, bounds: list[CostToGo], beam_limits: BeamLimits, near: float) -> None:
         """Search labels with this much effort; what they forget bounds what may have been
         missed.
         """
         near_us = self.bound_us + near * abs(self.bound_us)
         search = LabelSearch(
             self.space,
-            self.lanes,
+            self.options,
             bounds,
             self.bounds,
-            effort,
+            beam_limits,
             self.gap,
             self.best,
             ceiling_us=near_us,
@@ -158,7 +158,7 @@ class ExactSearch:
 
         On the way, a plan that suggests itself, and lanes that can be forgotten.
         """
-        values = cost_to_go(self.space, self.lanes, prices, self.alive, finest)
+        values = cost_to_go(self.space, self.options, prices, self.alive, finest)
         self.bound_us = max(self.bound_us, self.relaxed_total(values))
         self.greedy_plan(values)
         self.prune_options(values)
@@ -192,7 +192,7 @@ class ExactSearch:
         """
         us, macs = self.space.original(0, len(self.space.cuts) - 1)
         each = 1 / sum(macs / times for times in us.values()) if macs else 0.0
-        return 3 * each, 3 * each * macs / max(1, self.space.stretcher.graph.params)
+        return 3 * each, 3 * each * macs / max(1, self.space.analysis.graph.params)
 
     def propose_multipliers(
         self, most_macs: float, most_params: float
@@ -254,8 +254,8 @@ class ExactSearch:
         while i < last:
             row = int(np.searchsorted(self.space.merged_widths(i), width))
             order = sorted(
-                (n for n in self.alive if n in values.lanes and self.lanes[n].i == i),
-                key=lambda n: float(values.lanes[n][row]),
+                (n for n in self.alive if n in values.options and self.options[n].i == i),
+                key=lambda n: float(values.options[n][row]),
             )
             taken = next(
                 (
@@ -275,7 +275,7 @@ class ExactSearch:
                 params + float(pick.params[0]),
             )
             params_held = params_held + pick.params_held
-            i, width = self.lanes[number].j, int(pick.width[0])
+            i, width = self.options[number].j, int(pick.width[0])
         self.cutting_planes.append((latency, macs, params))
         if self.bounds.keeps(np.array(macs), np.array(params), params_held).all() and (
             self.best is None or latency < self.best.latency_us
@@ -287,11 +287,11 @@ class ExactSearch:
             self.local_search([values], EFFORTS[0], ABOVE if self.best is None else ABOVE[:2])
 
     def local_search(
-        self, bounds: list[CostToGo], effort: BeamLimits, shares: Sequence[float] = ABOVE
+        self, bounds: list[CostToGo], beam_limits: BeamLimits, shares: Sequence[float] = ABOVE
     ) -> None:
         """Improve the plan over the options of the descents so far: they are few."""
         near = self.promising_options(bounds) if len(bounds) > 1 else set()
-        known = (self.used | near).intersection(*(v.lanes for v in bounds))
+        known = (self.used | near).intersection(*(v.options for v in bounds))
         if not self.bounds.any:
             return  # a descent is the best there is over its lanes
         for n, above in enumerate(shares):
@@ -299,10 +299,10 @@ class ExactSearch:
             ceiling_us = self.bound_us + above * abs(self.bound_us)
             search = LabelSearch(
                 self.space,
-                self.lanes,
+                self.options,
                 bounds,
                 self.bounds,
-                effort,
+                beam_limits,
                 self.gap,
                 self.best,
                 sorted(known),
@@ -317,10 +317,11 @@ class ExactSearch:
     def promising_options(self, bounds: list[CostToGo]) -> set[int]:
         """Return lanes that lead to the least bounds when they are worst priced."""
         every = [self.reduced_costs(values) for values in bounds]
-        common = set.intersection(*(set(regrets) for regrets in every))
+        common = set.intersection(*(set(reduced_costs) for reduced_costs in every))
         worst = {
             n: max(
-                self.relaxed_total(v) + regrets[n] for v, regrets in zip(bounds, every, strict=True)
+                self.relaxed_total(v) + reduced_costs[n]
+                for v, reduced_costs in zip(bounds, every, strict=True)
             )
             for n in common
         }
@@ -330,30 +331,32 @@ class ExactSearch:
         self, number: int, width: int, values: CostToGo
     ) -> tuple[int, tuple[int, ...], BranchCombinations] | None:
         """Return the combination of one lane that leads on best."""
-        lane = self.lanes[number]
-        row = int(np.searchsorted(self.space.merged_widths(lane.i), width))
-        bound = float(values.lanes[number][row])
+        option = self.options[number]
+        row = int(np.searchsorted(self.space.merged_widths(option.i), width))
+        bound = float(values.options[number][row])
         if not math.isfinite(bound):
             return None
         for share in ROOMS:
             room = bound + share * max(abs(bound), 1000.0) if share < math.inf else math.inf
             options, _ = candidate_combinations(
-                lane, width, values, values.ways[number], self.bounds, room, 4_000
+                option, width, values, values.ways[number], self.bounds, room, 4_000
             )
-            totals = lane.branch_totals(width)
+            totals = option.branch_totals(width)
             if options is None or totals is None:
                 continue
-            picks = lane.admissible_combinations(width, totals, options)
-            if len(picks):
-                after = values.prices.reduced(picks.latency_us, picks.macs, picks.params)
-                if lane.j < len(self.space.cuts) - 1:
+            combinations = option.admissible_combinations(width, totals, options)
+            if len(combinations):
+                after = values.prices.reduced(
+                    combinations.latency_us, combinations.macs, combinations.params
+                )
+                if option.j < len(self.space.cuts) - 1:
                     after = (
                         after
-                        + values.at[lane.j][
-                            np.searchsorted(self.space.merged_widths(lane.j), picks.width)
+                        + values.at[option.j][
+                            np.searchsorted(self.space.merged_widths(option.j), combinations.width)
                         ]
                     )
-                pick = picks.take(np.array([int(after.argmin())]))
+                pick = combinations.take(np.array([int(after.argmin())]))
                 return number, tuple(int(o[0]) for o in pick.options), pick
         return None
 
@@ -368,7 +371,7 @@ class ExactSearch:
             return []
         values = cost_to_go(
             self.space,
-            self.lanes,
+            self.options,
             max(self.tried, key=lambda p: self.tried[p]),
             None,
             self.factors[1],
@@ -376,7 +379,7 @@ class ExactSearch:
         waiting: list[tuple[float, PlanPath, frozenset[int]]] = []
         without: frozenset[int] = frozenset()
         for n in range(count):
-            branched = [number for number, _ in paths[-1].steps if self.lanes[number].branched]
+            branched = [number for number, _ in paths[-1].steps if self.options[number].branched]
             for k, number in enumerate(branched):
                 self.report_progress(
                     "alternatives", n * len(branched) + k + 1, count * len(branched)
@@ -396,7 +399,7 @@ class ExactSearch:
 
     def best_without(self, values: CostToGo, without: frozenset[int]) -> PlanPath | None:
         """Return the best plan outside an excluded set, None when there is none."""
-        only = [n for n in values.lanes if n not in without]
+        only = [n for n in values.options if n not in without]
         for above in (*ABOVE, math.inf):
             ceiling_us = (
                 self.relaxed_total(values) + above * abs(self.bound_us)
@@ -405,7 +408,7 @@ class ExactSearch:
             )
             search = LabelSearch(
                 self.space,
-                self.lanes,
+                self.options,
                 [values],
                 self.bounds,
                 EFFORTS[0],
@@ -421,24 +424,24 @@ class ExactSearch:
     def prune_options(self, values: CostToGo) -> None:
         """Drop options through which no plan can beat the best one."""
         if self.best is not None:
-            limit, regrets = (
+            limit, reduced_costs = (
                 self.best.latency_us - self.relaxed_total(values),
                 self.reduced_costs(values),
             )
-            self.alive = [n for n in self.alive if regrets.get(n, math.inf) < limit]
+            self.alive = [n for n in self.alive if reduced_costs.get(n, math.inf) < limit]
 
     def reduced_costs(self, values: CostToGo) -> dict[int, float]:
         """Return how much more than the bound every plan through a lane costs at the least."""
         costs: dict[int, float] = {}
         reach = {0: 0.0}
-        for n in sorted(values.lanes, key=lambda n: self.lanes[n].i):
-            lane = self.lanes[n]
-            reachable = np.isfinite(values.lanes[n])
-            if lane.i in reach and reachable.any():
-                costs[n] = reach[lane.i] + float(
-                    (values.lanes[n][reachable] - values.at[lane.i][reachable]).min()
+        for n in sorted(values.options, key=lambda n: self.options[n].i):
+            option = self.options[n]
+            reachable = np.isfinite(values.options[n])
+            if option.i in reach and reachable.any():
+                costs[n] = reach[option.i] + float(
+                    (values.options[n][reachable] - values.at[option.i][reachable]).min()
                 )
-                reach[lane.j] = min(reach.get(lane.j, math.inf), costs[n])
+                reach[option.j] = min(reach.get(option.j, math.inf), costs[n])
         return costs
 
 

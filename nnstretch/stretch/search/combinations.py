@@ -31,7 +31,7 @@ SLICE = 500_000
 
 
 def candidate_combinations(
-    lane: SegmentOption,
+    option: SegmentOption,
     width: int,
     values: CostToGo,
     ways: SegmentMultipliers,
@@ -46,22 +46,22 @@ def candidate_combinations(
     was left out although it was below the room, infinite where nothing was. None where no
     combination is good enough.
     """
-    entries = lane.entry_costs(width)
+    entries = option.entry_costs(width)
     if entries is None:
         return None, np.inf
     read = [EntryBins(e.us[None], e.macs[None], e.params[None]) for e in entries]
-    least = segment_bound(lane, read, ways, values)
+    least = segment_bound(option, read, ways, values)
     alone = [
-        float(tightest_bound(lane, least[k : k + 1], ways.take([k]), values)[0])
+        float(tightest_bound(option, least[k : k + 1], ways.take([k]), values)[0])
         for k in range(len(ways))
     ]
     way = ways.take([int(np.argmax(alone))])
-    raced = deadline_costs(lane, read, way, values.prices)
+    raced = deadline_costs(option, read, way, values.prices)
     if not np.isfinite(raced.costs).any():
         return None, np.inf
     tail = max(alone) - float(raced.costs.min())
-    options = branch_options(lane, read, way, values)
-    return feasible_combinations(lane, raced, options, bounds, slack_us - tail, most, tail)
+    options = branch_options(option, read, way, values)
+    return feasible_combinations(option, raced, options, bounds, slack_us - tail, most, tail)
 
 
 @dataclass(frozen=True)
@@ -96,33 +96,33 @@ class BranchOptions:
 
 
 def branch_options(
-    lane: SegmentOption, read: list[EntryBins], way: SegmentMultipliers, values: CostToGo
+    option: SegmentOption, read: list[EntryBins], way: SegmentMultipliers, values: CostToGo
 ) -> list[BranchOptions]:
     """Return every option of every branch."""
     prices = values.prices
     per_mac, per_channel = (
         prices.per_mac + float(way.per_mac[0]),
-        float(way.per_channel[0]) + lane.merge_us_per_channel,
+        float(way.per_channel[0]) + option.merge_us_per_channel,
     )
     options = []
-    for side, entry in zip(lane.branch_tables, read, strict=True):
-        latency_us = entry.us[0, side.first] + side.us
+    for table, entry in zip(option.branch_tables, read, strict=True):
+        latency_us = entry.us[0, table.first] + table.us
         us = np.where(
-            latency_us <= (lane.limits_us[1] if lane.branched else np.inf), latency_us, np.inf
+            latency_us <= (option.limits_us[1] if option.branched else np.inf), latency_us, np.inf
         )
         macs, params = (
-            entry.macs[0, side.first] + side.macs,
-            entry.params[0, side.first] + side.params,
+            entry.macs[0, table.first] + table.macs,
+            entry.params[0, table.first] + table.params,
         )
-        reward = per_mac * macs + prices.per_param * params - per_channel * side.channels_out
-        options.append(BranchOptions(us, reward, side.channels_out, macs, macs, params))
+        reward = per_mac * macs + prices.per_param * params - per_channel * table.channels_out
+        options.append(BranchOptions(us, reward, table.channels_out, macs, macs, params))
     return options
 
 
 def feasible_combinations(
-    lane: SegmentOption,
+    option: SegmentOption,
     raced: DeadlineTable,
-    sides: list[BranchOptions],
+    tables: list[BranchOptions],
     bounds: NetworkLimits,
     slack_us: float,
     most: int,
@@ -136,32 +136,32 @@ def feasible_combinations(
     left_out = np.inf
     rows: tuple[Array, ...] = ()
     combined: BranchOptions | None = None
-    for b, side in enumerate(sides):
+    for b, table in enumerate(tables):
         ahead = remaining_cost_by_deadline(deadlines, best[b + 1 :], raced.meets_demands[0])
         alone = remaining_cost_by_deadline(
             deadlines, best[:b] + best[b + 1 :], raced.meets_demands[0]
         )
-        fits = np.flatnonzero(np.isfinite(side.us))
-        least = alone[np.searchsorted(deadlines, side.us[fits])] - side.reward[fits]
+        fits = np.flatnonzero(np.isfinite(table.us))
+        least = alone[np.searchsorted(deadlines, table.us[fits])] - table.reward[fits]
         fits = fits[least <= slack_us]
-        fits = fits[undominated_options(lane, side.take(fits), bounds, alone=True)]
+        fits = fits[undominated_options(option, table.take(fits), bounds, alone=True)]
         if not len(fits):
             return None, left_out
         if combined is None:
-            rows, combined = (fits,), side.take(fits)
+            rows, combined = (fits,), table.take(fits)
             continue
         if len(fits) * len(combined.us) > PRODUCTS:
             keep = max(1, PRODUCTS // len(combined.us))
-            least = alone[np.searchsorted(deadlines, side.us[fits])] - side.reward[fits]
+            least = alone[np.searchsorted(deadlines, table.us[fits])] - table.reward[fits]
             order = np.argsort(least)
             left_out, fits = min(left_out, tail + float(least[order[keep]])), fits[order[:keep]]
-        row, right, bound = bounded_pairs(deadlines, ahead, combined, side.take(fits), slack_us)
-        both = combined.take(row).with_rewards(side.take(fits[right]))
-        if b == len(sides) - 1:
-            kept = meets_capacity(lane, both)
+        row, right, bound = bounded_pairs(deadlines, ahead, combined, table.take(fits), slack_us)
+        both = combined.take(row).with_rewards(table.take(fits[right]))
+        if b == len(tables) - 1:
+            kept = meets_capacity(option, both)
             row, right, bound, both = row[kept], right[kept], bound[kept], both.take(kept)
         if len(bound) > min(most, MANY):
-            kept = undominated_options(lane, both, bounds)
+            kept = undominated_options(option, both, bounds)
             row, right, bound, both = row[kept], right[kept], bound[kept], both.take(kept)
         if len(bound) > most:
             order = np.argpartition(bound, most)
@@ -172,15 +172,15 @@ def feasible_combinations(
 
 
 def undominated_options(
-    lane: SegmentOption, options: BranchOptions, bounds: NetworkLimits, alone: bool = False
+    option: SegmentOption, options: BranchOptions, bounds: NetworkLimits, alone: bool = False
 ) -> Array:
     """Return options that no other with as many output channels equals or beats in all that
     counts.
     """
     everyone = np.arange(len(options.us))
-    if not lane.branched or (bounds.min_params > 0 and bounds.min_macs > 0) or bounds.max_held:
+    if not option.branched or (bounds.min_params > 0 and bounds.min_macs > 0) or bounds.max_held:
         return everyone
-    limits, before = lane.space.limits, lane.original[1]
+    limits, before = option.space.limits, option.original[1]
     resources = [
         (
             options.macs
@@ -196,10 +196,10 @@ def undominated_options(
     return undominated(options.handed, options.us, resources) if len(resources) < 2 else everyone
 
 
-def meets_capacity(lane: SegmentOption, options: BranchOptions) -> Array:
+def meets_capacity(option: SegmentOption, options: BranchOptions) -> Array:
     """Return combinations of all branches that have the MACs a segment must have."""
-    limits, before = lane.space.limits, lane.original[1]
-    if not lane.branched:
+    limits, before = option.space.limits, option.original[1]
+    if not option.branched:
         return np.arange(len(options.us))
     return np.flatnonzero(
         (options.macs >= limits.segment_macs * before)

@@ -37,24 +37,24 @@ Small arrays stay in the cache, and their memory is used again at once.
 """
 
 
-def multiplier_candidates(lane: SegmentOption, values: CostToGo) -> SegmentMultipliers:
+def multiplier_candidates(option: SegmentOption, values: CostToGo) -> SegmentMultipliers:
     """Return candidates: a MAC of the segment worth up to one over the sum of rates, a channel what
     the tail's lines say.
     """
-    if not lane.branched:
+    if not option.branched:
         return SegmentMultipliers(np.zeros(1), np.zeros(1))
-    us, macs = lane.space.original(lane.i, lane.j)
-    rate = sum(macs / (us[p] * lane.slowdown) for p in lane.team)
+    us, macs = option.space.original(option.i, option.j)
+    rate = sum(macs / (us[p] * option.slowdown) for p in option.processors)
     extra = np.array(
         sorted({max(0.0, share / rate - values.prices.per_mac) for share in (0.0, 0.8)})
     )
-    slopes = values.tails[lane.j].slopes if lane.merge == "concat" else np.zeros(1)
+    slopes = values.tails[option.j].slopes if option.merge == "concat" else np.zeros(1)
     return SegmentMultipliers(np.repeat(extra, len(slopes)), np.tile(slopes, len(extra)))
 
 
 def cost_to_go(
     space: SearchSpace,
-    lanes: Sequence[SegmentOption],
+    options: Sequence[SegmentOption],
     prices: Multipliers,
     alive: Sequence[int] | None = None,
     finest: float = 1.05,
@@ -65,8 +65,8 @@ def cost_to_go(
     values = CostToGo(prices)
     last = len(space.cuts) - 1
     by_start: dict[int, list[int]] = {}
-    for number in range(len(lanes)) if alive is None else alive:
-        by_start.setdefault(lanes[number].i, []).append(number)
+    for number in range(len(options)) if alive is None else alive:
+        by_start.setdefault(options[number].i, []).append(number)
     for i in range(last - 1, -1, -1):
         widths = space.merged_widths(i)
         starts = width_bins(space, i, finest)
@@ -74,16 +74,16 @@ def cost_to_go(
         full = int(np.searchsorted(widths, space.original_width(i)))
         best = np.full(len(widths), np.inf)
         for number in by_start.get(i, ()):
-            lane = lanes[number]
-            bound_ = bound_option(number, lane, values, starts, full)
+            option = options[number]
+            bound_ = bound_option(number, option, values, starts, full)
             if bound_ is None:
                 continue
             over = np.full(len(widths), np.inf)
-            if lane.merge == "project":
+            if option.merge == "project":
                 over[full] = bound_[0]
             else:
                 over[:] = np.repeat(bound_, spread)
-            values.lanes[number] = over
+            values.options[number] = over
             best = np.minimum(best, over)
         values.at[i] = best
         values.tails[i] = affine_minorants(widths, best, space.original_width(i))
@@ -91,34 +91,34 @@ def cost_to_go(
 
 
 def bound_option(
-    number: int, lane: SegmentOption, values: CostToGo, starts: Array, full: int
+    number: int, option: SegmentOption, values: CostToGo, starts: Array, full: int
 ) -> Array | None:
     """Bound an option over ranges by the multipliers that are best at a few of them."""
-    ways = multiplier_candidates(lane, values)
+    ways = multiplier_candidates(option, values)
     last_range = int(np.searchsorted(starts, full, side="right")) - 1
     near = np.array(
         sorted({last_range // 3, last_range, (2 * last_range + len(starts)) // 3, len(starts) - 1})
     )
-    read = bin_entries(lane, starts)
+    read = bin_entries(option, starts)
     if read is None:
         return None
-    few = read if lane.merge == "project" else [r.take(near) for r in read]
+    few = read if option.merge == "project" else [r.take(near) for r in read]
     if len(ways) > 2:
         least = segment_bound(
-            lane, few, ways, values, [side.subsample(SAMPLE) for side in lane.branch_tables]
+            option, few, ways, values, [table.subsample(SAMPLE) for table in option.branch_tables]
         )
         alone = np.array(
             [
-                tightest_bound(lane, least[k : k + 1], ways.take([k]), values)
+                tightest_bound(option, least[k : k + 1], ways.take([k]), values)
                 for k in range(len(ways))
             ]
         )
         ways = ways.take(sorted({int(k) for k in alone.argmax(axis=0)}))
     values.ways[number] = ways
-    if lane.merge == "project":
-        return tightest_bound(lane, segment_bound(lane, read, ways, values), ways, values)
+    if option.merge == "project":
+        return tightest_bound(option, segment_bound(option, read, ways, values), ways, values)
     above = int(np.searchsorted(starts, full, side="right"))
-    step = max(4, CHUNK // (len(ways) * sum(len(side.us) for side in lane.branch_tables)))
+    step = max(4, CHUNK // (len(ways) * sum(len(table.us) for table in option.branch_tables)))
     rows = [
         np.arange(a, min(a + step, end))
         for begin, end in ((0, above), (above, len(starts)))
@@ -127,7 +127,7 @@ def bound_option(
     parts = [[r.take(some) for r in read] for some in rows]
     return np.concatenate(
         [
-            tightest_bound(lane, segment_bound(lane, part, ways, values), ways, values)
+            tightest_bound(option, segment_bound(option, part, ways, values), ways, values)
             for part in parts
         ]
     )

@@ -45,7 +45,7 @@ class SegmentVerdict:
 
     start: str
     end: str
-    team: tuple[str, ...]
+    processors: tuple[str, ...]
     merge: str
     original_us: float
     """The original layers on the fastest of all processors."""
@@ -60,12 +60,12 @@ class SegmentVerdict:
         return self.fastest_us is not None
 
     def __str__(self) -> str:
-        where = f"{self.start} -> {self.end} on {'+'.join(self.team)}" + (
+        where = f"{self.start} -> {self.end} on {'+'.join(self.processors)}" + (
             " (project)" if self.merge == "project" else ""
         )
         if self.first_violation is not None:
             return f"{where}: {format_violation(self.first_violation)}"
-        counts = ", ".join(f"{side.processor} {side.kept} of {side.of}" for side in self.left)
+        counts = ", ".join(f"{table.processor} {table.kept} of {table.of}" for table in self.left)
         if self.fastest_us is None:
             return f"{where}: each rule alone leaves branches ({counts}), all together leave none"
         times = (
@@ -124,146 +124,152 @@ def explain(space: SearchSpace, name: str) -> Explanation:
 
     Raises BadPlan, with the names that there are, for a cut the network lacks.
     """
-    cut = space.stretcher.cut(name)
-    if reason := why_no_meeting(space.stretcher, cut):
+    cut = space.analysis.cut(name)
+    if reason := why_no_meeting(space.analysis, cut):
         return Explanation(cut.name, reason)
     j = next(k for k, previous in enumerate(space.cuts) if previous.position == cut.position)
     starts = range(j)
     worked = [i for i in starts if space.original(i, j)[1]]
-    lanes = [
-        SegmentOption(space, i, j, team, merge)
+    options = [
+        SegmentOption(space, i, j, processors, merge)
         for i in worked
-        for team in space.processor_sets()
+        for processors in space.processor_sets()
         for merge in space.merges
     ]
     idle = tuple(space.cuts[i].name for i in starts if i not in worked)
     reason = (
         "only one processor is given, so nothing runs at once" if not space.processor_sets() else ""
     )
-    return Explanation(cut.name, reason, tuple(judge_option(lane) for lane in lanes), idle)
+    return Explanation(cut.name, reason, tuple(judge_option(option) for option in options), idle)
 
 
-def why_no_meeting(stretcher: NetworkAnalysis, cut: Cut) -> str:
+def why_no_meeting(analysis: NetworkAnalysis, cut: Cut) -> str:
     """Return why a cut is no meeting point, in words; empty where it may be one."""
     if cut.name == INPUT:
         return "it is the network's input, no segment ends there"
     if cut.name == OUTPUT:
         return "the output keeps its width, so the last segment is never branched"
-    if any(cut.position == end.position for end in stretcher.block_ends):
+    if any(cut.position == end.position for end in analysis.block_ends):
         return ""
-    for low, high in block_ranges(stretcher):
+    for low, high in block_ranges(analysis):
         if low < cut.position < high:
-            end = next(c.name for c in stretcher.cuts if c.position == high)
+            end = next(c.name for c in analysis.cuts if c.position == high)
             return f"it is inside the block that ends at {end}, whose layers scale together"
-    if before_window(stretcher.graph, cut):
+    if before_window(analysis.graph, cut):
         return (
             "it is padded for the convolution behind it, the cut before the padding serves as well"
         )
-    shape = stretcher.graph.specs()[cut.value].shape
-    if not has_pixels(shape, stretcher.whole_network.axis(cut.value)):
+    shape = analysis.graph.specs()[cut.value].shape
+    if not has_pixels(shape, analysis.whole_network.axis(cut.value)):
         return (
             f"it is behind the global pool ({'x'.join(map(str, shape))}), where hardly any work is"
             " left to share"
         )
     return (
-        f"it belongs to a dense block: {blocking_meeting_point(stretcher, cut)} holds on to its"
+        f"it belongs to a dense block: {blocking_meeting_point(analysis, cut)} holds on to its"
         " channels, which cannot change alone"
     )
 
 
-def blocking_meeting_point(stretcher: NetworkAnalysis, cut: Cut) -> str:
+def blocking_meeting_point(analysis: NetworkAnalysis, cut: Cut) -> str:
     """Return the last meeting point behind a cut that keeps channels of it."""
-    whole = stretcher.whole_network
+    whole = analysis.whole_network
     free = {
         c.value: whole.roots(whole.shapes[c.value][0][whole.axis(c.value)]) - whole.pinned.keys()
-        for c in stretcher.cuts
+        for c in analysis.cuts
     }
     behind = [
         c.name
-        for c in stretcher.block_ends
+        for c in analysis.block_ends
         if c.position > cut.position and free[c.value] & free[cut.value]
     ]
     return behind[-1] if behind else "a later tensor"
 
 
-def block_ranges(stretcher: NetworkAnalysis) -> list[tuple[int, int]]:
+def block_ranges(analysis: NetworkAnalysis) -> list[tuple[int, int]]:
     """Return node ranges of blocks.
 
     Cuts strictly inside are no meeting points, unless another block ends there.
     """
     repeats = [
-        (r.start.position, r.end.position) for stage in stretcher.stages for r in stage.repeats
+        (r.start.position, r.end.position) for stage in analysis.stages for r in stage.repeats
     ]
-    return first_blocks(stretcher.graph, stretcher.stages) + repeats
+    return first_blocks(analysis.graph, analysis.stages) + repeats
 
 
-def judge_option(lane: SegmentOption) -> SegmentVerdict:
+def judge_option(option: SegmentOption) -> SegmentVerdict:
     """Judge one segment option, from a tensor of the original width, by the four rules."""
-    width_in = lane.space.original_width(lane.i)
-    cuts, options = lane.space.cuts, admissible_latency(lane, width_in)
-    about = (cuts[lane.i].name, cuts[lane.j].name, lane.team, lane.merge, lane.original[0])
-    if broken := first_violation(lane, width_in, options):
+    width_in = option.space.original_width(option.i)
+    cuts, options = option.space.cuts, admissible_latency(option, width_in)
+    about = (
+        cuts[option.i].name,
+        cuts[option.j].name,
+        option.processors,
+        option.merge,
+        option.original[0],
+    )
+    if broken := first_violation(option, width_in, options):
         return SegmentVerdict(*about, broken)
-    totals = lane.branch_totals(width_in) or []
+    totals = option.branch_totals(width_in) or []
     remaining = tuple(
         RemainingOptions(p, int(np.isfinite(us).sum()), len(us))
-        for p, (us, _, _) in zip(lane.team, totals, strict=True)
+        for p, (us, _, _) in zip(option.processors, totals, strict=True)
     )
-    return SegmentVerdict(*about, None, remaining, fastest_us(lane, width_in, totals))
+    return SegmentVerdict(*about, None, remaining, fastest_us(option, width_in, totals))
 
 
-def admissible_latency(lane: SegmentOption, width_in: int) -> Options:
+def admissible_latency(option: SegmentOption, width_in: int) -> Options:
     """Return branches as they are, stragglers among them.
 
     Infinite where a depth and a width do not go together.
     """
-    entries = lane.entry_costs(width_in)
+    entries = option.entry_costs(width_in)
     assert entries is not None, "every merge can start from the original width"
     return [
         (e.us[s.first] + s.us, e.macs[s.first] + s.macs, e.params[s.first] + s.params)
-        for s, e in zip(lane.branch_tables, entries, strict=True)
+        for s, e in zip(option.branch_tables, entries, strict=True)
     ]
 
 
-def first_violation(lane: SegmentOption, width_in: int, options: Options) -> Violation | None:
+def first_violation(option: SegmentOption, width_in: int, options: Options) -> Violation | None:
     """Return the first rule that leaves nothing, with the least that could be asked of it."""
     communication_us, slowest_us = (
-        least_communication_us(lane, width_in),
+        least_communication_us(option, width_in),
         max(float(us.min()) for us, _, _ in options),
     )
-    limit_us, straggles_us = lane.limits_us
+    limit_us, straggles_us = option.limits_us
     if communication_us > limit_us:
-        return Violation("cost_amortised", lane.name, communication_us, limit_us, "us")
+        return Violation("cost_amortised", option.name, communication_us, limit_us, "us")
     if slowest_us > straggles_us:
-        return Violation("no_stragglers", lane.name, slowest_us, straggles_us, "us")
+        return Violation("no_stragglers", option.name, slowest_us, straggles_us, "us")
     most = [float(macs[us <= straggles_us].max()) for us, macs, _ in options]
-    limits, before = lane.space.limits, lane.original[1]
+    limits, before = option.space.limits, option.original[1]
     if max(most) < limits.main_macs * before:
         return Violation(
-            "main_branch", lane.name, max(most), limits.main_macs * before, "MACs", "at least"
+            "main_branch", option.name, max(most), limits.main_macs * before, "MACs", "at least"
         )
     if sum(most) < limits.segment_macs * before:
         return Violation(
-            "capacity", lane.name, sum(most), limits.segment_macs * before, "MACs", "at least"
+            "capacity", option.name, sum(most), limits.segment_macs * before, "MACs", "at least"
         )
     return None
 
 
-def fastest_us(lane: SegmentOption, width_in: int, totals: Options) -> float | None:
+def fastest_us(option: SegmentOption, width_in: int, totals: Options) -> float | None:
     """Return the least latency of all combinations that no rule refuses.
 
     An option is left out where another of its branch is no slower, has no fewer MACs and hands no
     more over: every rule and the latency are at least as content with that one.
     """
     kept = []
-    for (us, macs, _), side in zip(totals, lane.branch_tables, strict=True):
+    for (us, macs, _), table in zip(totals, option.branch_tables, strict=True):
         finite = np.flatnonzero(np.isfinite(us))
         kept.append(
             finite[
                 undominated(
                     np.zeros(len(finite)),
                     us[finite],
-                    [macs[finite], -side.channels_out[finite].astype(float)],
+                    [macs[finite], -table.channels_out[finite].astype(float)],
                 )
             ]
         )
@@ -271,6 +277,8 @@ def fastest_us(lane: SegmentOption, width_in: int, totals: Options) -> float | N
     rows = max(1, CHUNK // max(1, int(np.prod([len(k) for k in kept[1:]]))))
     for low in range(0, len(kept[0]), rows):
         grid = np.meshgrid(kept[0][low : low + rows], *kept[1:], indexing="ij")
-        picks = lane.admissible_combinations(width_in, totals, tuple(g.ravel() for g in grid))
-        best = min(best, float(picks.latency_us.min(initial=np.inf)))
+        combinations = option.admissible_combinations(
+            width_in, totals, tuple(g.ravel() for g in grid)
+        )
+        best = min(best, float(combinations.latency_us.min(initial=np.inf)))
     return best if np.isfinite(best) else None

@@ -33,7 +33,7 @@ class BeamLimits:
 
     labels: int
     """At one cut."""
-    picks: int
+    combinations: int
     """Combinations of branches for one lane and input width."""
 
 
@@ -47,7 +47,7 @@ class LabelSet:
     params: Array
     params_held: Array
     """Over (label, processor with a memory limit)."""
-    lane: Array
+    option: Array
     """Number of the lane that each came through."""
     parent: Array
     """Number of the label that each goes on from, among all that were kept."""
@@ -75,11 +75,11 @@ class LabelSearch:
     """One run over all labels."""
 
     space: SearchSpace
-    lanes: Sequence[SegmentOption]
+    options: Sequence[SegmentOption]
     values: Sequence[CostToGo]
     """At several prices; a label must be hopeful under all of them."""
     bounds: NetworkLimits
-    effort: BeamLimits
+    beam_limits: BeamLimits
     gap: float
     """Relative: plans that could only win by less are not looked for."""
     best: PlanPath | None = None
@@ -96,8 +96,8 @@ class LabelSearch:
     def __post_init__(self) -> None:
         self.constants = [v.prices.constant(self.bounds) for v in self.values]
         self.starting: dict[int, list[int]] = {}
-        for number in range(len(self.lanes)) if self.only is None else self.only:
-            self.starting.setdefault(self.lanes[number].i, []).append(number)
+        for number in range(len(self.options)) if self.only is None else self.only:
+            self.starting.setdefault(self.options[number].i, []).append(number)
 
     @property
     def limit_us(self) -> float:
@@ -138,9 +138,9 @@ class LabelSearch:
         labels = concatenate_labels(parts)
         bound = self.bound(i, labels.width, labels.latency_us, labels.macs, labels.params)
         labels, bound = self.discard(labels, bound, bound < self.limit_us, self.limit_us)
-        labels, bound = self.keep_best(labels, bound, SPARE * self.effort.labels)
+        labels, bound = self.keep_best(labels, bound, SPARE * self.beam_limits.labels)
         kept = undominated(labels.width, labels.latency_us, self.resources(labels))
-        return self.keep_best(labels.take(kept), bound[kept], self.effort.labels)[0]
+        return self.keep_best(labels.take(kept), bound[kept], self.beam_limits.labels)[0]
 
     def keep_best(self, labels: LabelSet, bound: Array, most: int) -> tuple[LabelSet, Array]:
         """Return the labels with the least bounds."""
@@ -198,18 +198,18 @@ class LabelSearch:
             ]
             for number in self.starting.get(i, ()):
                 if not all(
-                    number in v.lanes and np.isfinite(v.lanes[number][row]) for v in self.values
+                    number in v.options and np.isfinite(v.options[number][row]) for v in self.values
                 ):
                     continue
                 rows = zip(self.values, self.constants, reduced, strict=True)
                 if any(
-                    c + float(r.min()) + v.lanes[number][row] >= self.limit_us for v, c, r in rows
+                    c + float(r.min()) + v.options[number][row] >= self.limit_us for v, c, r in rows
                 ):
                     self.discarded_bound_us = min(self.discarded_bound_us, self.limit_us)
                     continue
-                picks = self.admissible_combinations(number, width, reduced)
-                if picks is not None and len(picks):
-                    self.extend(number, group, numbers[low:high], picks, waiting)
+                combinations = self.admissible_combinations(number, width, reduced)
+                if combinations is not None and len(combinations):
+                    self.extend(number, group, numbers[low:high], combinations, waiting)
 
     def admissible_combinations(
         self, number: int, width: int, reduced: list[Array]
@@ -217,16 +217,16 @@ class LabelSearch:
         """Return combinations of one lane at one width that may still be part of a plan good
         enough.
         """
-        lane = self.lanes[number]
+        option = self.options[number]
         ahead = self.constants[0] + float(reduced[0].min())
         options, least = candidate_combinations(
-            lane,
+            option,
             width,
             self.values[0],
             self.values[0].ways[number],
             self.bounds,
             self.limit_us - ahead,
-            16 * self.effort.picks,
+            16 * self.beam_limits.combinations,
         )
         if np.isfinite(self.limit_us) or np.isfinite(least):
             self.discarded_bound_us = min(
@@ -236,59 +236,70 @@ class LabelSearch:
             )
         if options is None:
             return None
-        totals = lane.branch_totals(width)
+        totals = option.branch_totals(width)
         assert totals is not None
-        picks = lane.admissible_combinations(width, totals, options)
-        picks = picks.take(np.flatnonzero(self.bounds.fits(picks.params_held)))
-        if not len(picks):
-            return picks
-        after = [self.bound_after(v, lane.j, picks) for v in self.values]
+        combinations = option.admissible_combinations(width, totals, options)
+        combinations = combinations.take(np.flatnonzero(self.bounds.fits(combinations.params_held)))
+        if not len(combinations):
+            return combinations
+        after = [self.bound_after(v, option.j, combinations) for v in self.values]
         rooms = [
             self.limit_us - c - float(r.min()) for c, r in zip(self.constants, reduced, strict=True)
         ]
         promising = np.flatnonzero(
             np.logical_and.reduce([a < room for a, room in zip(after, rooms, strict=True)])
         )
-        picks, values = self.least(
-            picks.take(promising), after[0][promising], ahead, SPARE * self.effort.picks
+        combinations, values = self.least(
+            combinations.take(promising),
+            after[0][promising],
+            ahead,
+            SPARE * self.beam_limits.combinations,
         )
-        kept = undominated(picks.width, picks.latency_us, self.resources(picks))
-        return self.least(picks.take(kept), values[kept], ahead, self.effort.picks)[0]
+        kept = undominated(
+            combinations.width, combinations.latency_us, self.resources(combinations)
+        )
+        return self.least(
+            combinations.take(kept), values[kept], ahead, self.beam_limits.combinations
+        )[0]
 
     def least(
-        self, picks: BranchCombinations, values: Array, ahead: float, most: int
+        self, combinations: BranchCombinations, values: Array, ahead: float, most: int
     ) -> tuple[BranchCombinations, Array]:
         """Return the combinations with the least bounds, at most `most`."""
-        if len(picks) <= most:
-            return picks, values
+        if len(combinations) <= most:
+            return combinations, values
         order = np.argpartition(values, most)
         self.discarded_bound_us = min(self.discarded_bound_us, ahead + float(values[order[most]]))
-        return picks.take(order[:most]), values[order[:most]]
+        return combinations.take(order[:most]), values[order[:most]]
 
-    def bound_after(self, values: CostToGo, j: int, picks: BranchCombinations) -> Array:
+    def bound_after(self, values: CostToGo, j: int, combinations: BranchCombinations) -> Array:
         """Return the reduced latency of combinations, and a bound on what follows."""
-        reduced = values.prices.reduced(picks.latency_us, picks.macs, picks.params)
+        reduced = values.prices.reduced(
+            combinations.latency_us, combinations.macs, combinations.params
+        )
         if j == len(self.space.cuts) - 1:
             return reduced
-        return reduced + values.at[j][np.searchsorted(self.space.merged_widths(j), picks.width)]
+        return (
+            reduced + values.at[j][np.searchsorted(self.space.merged_widths(j), combinations.width)]
+        )
 
     def extend(
         self,
         number: int,
         group: LabelSet,
         numbers: Array,
-        picks: BranchCombinations,
+        combinations: BranchCombinations,
         waiting: dict[int, list[LabelSet]],
     ) -> None:
         """Extend labels along one segment option."""
-        lane = self.lanes[number]
-        latency = (group.latency_us[:, None] + picks.latency_us).ravel()
+        lane = self.options[number]
+        latency = (group.latency_us[:, None] + combinations.latency_us).ravel()
         macs, params = (
-            (group.macs[:, None] + picks.macs).ravel(),
-            (group.params[:, None] + picks.params).ravel(),
+            (group.macs[:, None] + combinations.macs).ravel(),
+            (group.params[:, None] + combinations.params).ravel(),
         )
-        width = np.tile(picks.width, len(group))
-        params_held = (group.params_held[:, None] + picks.params_held).reshape(
+        width = np.tile(combinations.width, len(group))
+        params_held = (group.params_held[:, None] + combinations.params_held).reshape(
             len(latency), len(self.space.limited)
         )
         last = lane.j == len(self.space.cuts) - 1
@@ -302,9 +313,9 @@ class LabelSearch:
         rows = np.flatnonzero(keep if last else keep & self.bounds.fits(params_held))
         if not len(rows):
             return
-        parent, pick = np.divmod(rows, len(picks))
+        parent, pick = np.divmod(rows, len(combinations))
         options = np.zeros((len(rows), len(self.space.processors)), dtype=np.int32)
-        for b, option in enumerate(picks.options):
+        for b, option in enumerate(combinations.options):
             options[:, b] = option[pick]
         extended = LabelSet(
             width[rows],
@@ -334,10 +345,13 @@ class LabelSearch:
         """Return the steps that led to a label, first to last."""
         firsts = np.cumsum([0, *map(len, self.log)])
         steps: list[tuple[int, tuple[int, ...]]] = []
-        while labels.lane[row] >= 0:
-            number = int(labels.lane[row])
+        while labels.option[row] >= 0:
+            number = int(labels.option[row])
             steps.append(
-                (number, tuple(labels.options[row, : len(self.lanes[number].team)].tolist()))
+                (
+                    number,
+                    tuple(labels.options[row, : len(self.options[number].processors)].tolist()),
+                )
             )
             before = int(labels.parent[row])
             part = int(np.searchsorted(firsts, before, side="right")) - 1

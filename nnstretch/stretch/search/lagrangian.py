@@ -136,7 +136,7 @@ class CostToGo:
     at: dict[int, Array] = field(default_factory=dict)
     """Cut -> over the widths in which branches can meet there."""
     tails: dict[int, AffineMinorants] = field(default_factory=dict)
-    lanes: dict[int, Array] = field(default_factory=dict)
+    options: dict[int, Array] = field(default_factory=dict)
     """Lane number -> bound through this lane, over the widths it can read."""
     ways: dict[int, SegmentMultipliers] = field(default_factory=dict)
     """Lane number -> the few ways to relax it that bound it best."""
@@ -166,27 +166,27 @@ class EntryBins:
         )
 
 
-def bin_entries(lane: SegmentOption, starts: Array) -> list[EntryBins] | None:
+def bin_entries(option: SegmentOption, starts: Array) -> list[EntryBins] | None:
     """Return what each branch of a lane reads, over ranges of input widths.
 
     None where it cannot start from any.
     """
-    widths = lane.space.merged_widths(lane.i)
-    if lane.merge == "project":
-        entries = lane.entry_costs(lane.space.original_width(lane.i))
+    widths = option.space.merged_widths(option.i)
+    if option.merge == "project":
+        entries = option.entry_costs(option.space.original_width(option.i))
         return (
             None
             if entries is None
             else [EntryBins(e.us[None], e.macs[None], e.params[None]) for e in entries]
         )
     bins = []
-    for p, link in zip(lane.team, lane.copies_in, strict=True):
-        copy = (link.fixed_us + link.us_per_kib * lane.bytes_in * widths[starts] / 1024)[:, None]
+    for p, link in zip(option.processors, option.copies_in, strict=True):
+        copy = (link.fixed_us + link.us_per_kib * option.bytes_in * widths[starts] / 1024)[:, None]
         adapted, plain = (
-            lane.space.binned_head_costs(lane.i, p, starts, alike) for alike in (False, True)
+            option.space.binned_head_costs(option.i, p, starts, alike) for alike in (False, True)
         )
-        same = EntryBins(lane.slowdown * plain[0] + copy, plain[1], plain[2])
-        bins.append(EntryBins(lane.slowdown * adapted[0] + copy, adapted[1], adapted[2], same))
+        same = EntryBins(option.slowdown * plain[0] + copy, plain[1], plain[2])
+        bins.append(EntryBins(option.slowdown * adapted[0] + copy, adapted[1], adapted[2], same))
     return bins
 
 
@@ -221,7 +221,7 @@ def deadline_costs(
     read: list[EntryBins],
     ways: SegmentMultipliers,
     prices: Multipliers,
-    sides: Sequence[BranchTable] | None = None,
+    tables: Sequence[BranchTable] | None = None,
 ) -> DeadlineTable:
     """Return for every deadline what branches cost that all keep it.
 
@@ -231,19 +231,19 @@ def deadline_costs(
     per_mac = (prices.per_mac + ways.per_mac)[:, None, None]
     per_channel = (ways.per_channel + lane.merge_us_per_channel)[:, None, None]
     limit = lane.limits_us[1] if lane.branched else np.inf
-    for side, entry in zip(lane.branch_tables if sides is None else sides, read, strict=True):
+    for table, entry in zip(lane.branch_tables if tables is None else tables, read, strict=True):
         both = (entry, entry.plain) if entry.plain is not None else (entry,)
-        latency = np.concatenate([branch.us[:, side.first] + side.us for branch in both], axis=1)
+        latency = np.concatenate([branch.us[:, table.first] + table.us for branch in both], axis=1)
         keeps = latency <= limit
         some = np.flatnonzero(keeps.any(axis=0))
-        option, plain = some % len(side.us), some >= len(side.us)
-        first = side.first[option]
-        macs = np.where(plain, both[-1].macs[:, first], entry.macs[:, first]) + side.macs[option]
-        reward = per_mac * macs - per_channel * side.channels_out[option]
+        option, plain = some % len(table.us), some >= len(table.us)
+        first = table.first[option]
+        macs = np.where(plain, both[-1].macs[:, first], entry.macs[:, first]) + table.macs[option]
+        reward = per_mac * macs - per_channel * table.channels_out[option]
         if prices.per_param:
             params = (
                 np.where(plain, both[-1].params[:, first], entry.params[:, first])
-                + side.params[option]
+                + table.params[option]
             )
             reward = reward + prices.per_param * params
         us.append(np.where(keeps, latency, np.inf)[:, some])
@@ -255,7 +255,7 @@ def deadline_costs(
 
 
 def deadline_table(
-    lane: SegmentOption, us: list[Array], rewards: list[Array], work: list[Array]
+    option: SegmentOption, us: list[Array], rewards: list[Array], work: list[Array]
 ) -> DeadlineTable:
     """Return the best reward of a branch for each deadline."""
     every = np.concatenate(us, axis=1)
@@ -268,12 +268,12 @@ def deadline_table(
     mine = [owner == b for b in range(len(us))]
     best = [np.maximum.accumulate(np.where(m, gained, -np.inf), axis=2) for m in mine]
     largest = [np.maximum.accumulate(np.where(m, done, -np.inf), axis=1) for m in mine]
-    return DeadlineTable(every[rows, order], best, meets_demands(lane, largest))
+    return DeadlineTable(every[rows, order], best, meets_demands(option, largest))
 
 
-def meets_demands(lane: SegmentOption, most: Sequence[Array]) -> Array:
+def meets_demands(option: SegmentOption, most: Sequence[Array]) -> Array:
     """Return where the largest options together meet the demands on a segment's MACs."""
-    limits, before = lane.space.limits, lane.original[1]
+    limits, before = option.space.limits, option.original[1]
     total: Array | float = 0.0
     for branch in most:
         total = total + branch
@@ -283,41 +283,41 @@ def meets_demands(lane: SegmentOption, most: Sequence[Array]) -> Array:
     )
 
 
-def multiplier_constant(lane: SegmentOption, ways: SegmentMultipliers) -> Array:
+def multiplier_constant(option: SegmentOption, ways: SegmentMultipliers) -> Array:
     """Return what every combination of a lane pays, over ways to relax it."""
-    demand = lane.space.limits.segment_macs * lane.original[1] if lane.branched else 0.0
-    return np.asarray(lane.sync_us + lane.merge_us + ways.per_mac * demand)
+    demand = option.space.limits.segment_macs * option.original[1] if option.branched else 0.0
+    return np.asarray(option.sync_us + option.merge_us + ways.per_mac * demand)
 
 
 def segment_bound(
-    lane: SegmentOption,
+    option: SegmentOption,
     read: list[EntryBins],
     ways: SegmentMultipliers,
     values: CostToGo,
-    sides: Sequence[BranchTable] | None = None,
+    tables: Sequence[BranchTable] | None = None,
 ) -> Array:
     """Return a bound on the reduced latency from the lane's start to the output.
 
     Over (way to relax, range of widths).
     """
     least = (
-        deadline_costs(lane, read, ways, values.prices, sides).costs.min(axis=2, initial=np.inf)
-        + multiplier_constant(lane, ways)[:, None]
+        deadline_costs(option, read, ways, values.prices, tables).costs.min(axis=2, initial=np.inf)
+        + multiplier_constant(option, ways)[:, None]
     )
-    if lane.j == len(lane.space.cuts) - 1:
+    if option.j == len(option.space.cuts) - 1:
         return least
-    tail = values.tails[lane.j]
-    if lane.branched and lane.merge == "concat":
+    tail = values.tails[option.j]
+    if option.branched and option.merge == "concat":
         return least
     return np.asarray(
-        least + tail.at_full - (ways.per_channel * (tail.full if lane.branched else 0))[:, None]
+        least + tail.at_full - (ways.per_channel * (tail.full if option.branched else 0))[:, None]
     )
 
 
 def tightest_bound(
-    lane: SegmentOption, least: Array, ways: SegmentMultipliers, values: CostToGo
+    option: SegmentOption, least: Array, ways: SegmentMultipliers, values: CostToGo
 ) -> Array:
     """Return the tightest lower bound over all multipliers, over ranges of widths."""
-    if lane.j == len(lane.space.cuts) - 1 or not lane.branched or lane.merge == "project":
+    if option.j == len(option.space.cuts) - 1 or not option.branched or option.merge == "project":
         return np.asarray(least.max(axis=0))
-    return values.tails[lane.j].merged_width_cost(ways.per_channel, least)
+    return values.tails[option.j].merged_width_cost(ways.per_channel, least)

@@ -108,17 +108,22 @@ def search(
         raise BadInput(
             f"MACs cannot be at least {min_macs:.4g} and at most {max_macs:.4g}, search bounds"
         )
-    stretcher = graph if isinstance(graph, NetworkAnalysis) else NetworkAnalysis(graph)
-    pricer = CostModel(soc, fallback)
-    check_covered(stretcher, soc, processors, pricer)
+    analysis = graph if isinstance(graph, NetworkAnalysis) else NetworkAnalysis(graph)
+    cost_model = CostModel(soc, fallback)
+    check_covered(analysis, soc, processors, cost_model)
     space = SearchSpace(
-        stretcher, pricer, tuple(processors), limits or SegmentLimits(), width_steps, tuple(merges)
+        analysis,
+        cost_model,
+        tuple(processors),
+        limits or SegmentLimits(),
+        width_steps,
+        tuple(merges),
     )
     originals = {
         p: estimate_plan(
-            lower(stretcher, single_processor_plan(stretcher.graph, stretcher.graph.name, p)),
+            lower(analysis, single_processor_plan(analysis.graph, analysis.graph.name, p)),
             soc,
-            pricer,
+            cost_model,
         )
         for p in processors
     }
@@ -126,7 +131,7 @@ def search(
     every = tuple(segment_options(space))
     if max_macs < math.inf and max_macs < (least := least_macs(space, every)) * (1 - 1e-9):
         raise NoPlan(
-            f"no plan for {stretcher.graph.name} has at most {max_macs:.4g} MACs, the limits leave"
+            f"no plan for {analysis.graph.name} has at most {max_macs:.4g} MACs, the limits leave"
             f" none below {least:.4g}"
         )
     proof, interrupted = search_within_memory(space, every, bounds, progress)
@@ -142,7 +147,7 @@ def search(
         )
     except KeyboardInterrupt:
         interrupted = True
-    scored = [score_plan(plan, stretcher, soc, pricer, processors) for plan in plans]
+    scored = [score_plan(plan, analysis, soc, cost_model, processors) for plan in plans]
     scored = (
         [scored[0], *sorted(scored[1:], key=lambda f: f.trial.latency_us)]
         if space.exact
@@ -168,7 +173,7 @@ def search(
         ),
         search_s=time.perf_counter() - began,
         limits=space.limits,
-        fallbacks=dict(pricer.fallbacks),
+        fallbacks=dict(cost_model.fallbacks),
         interrupted=interrupted,
     )
 
@@ -230,7 +235,7 @@ def original_as_fallback(
 
 def max_params_held(space: SearchSpace) -> tuple[float, ...]:
     """Return parameters that processors with a memory limit can hold."""
-    soc = space.pricer.soc
+    soc = space.cost_model.soc
     return tuple((soc.processor(p).memory_bytes or 0) / soc.element_bytes for p in space.limited)
 
 
@@ -239,9 +244,9 @@ def fits_memory(space: SearchSpace, plan: Plan) -> bool:
     if not space.limited:
         return True
     trial = estimate_plan(
-        lower(space.stretcher, plan), space.pricer.soc, space.pricer, space.processors
+        lower(space.analysis, plan), space.cost_model.soc, space.cost_model, space.processors
     )
-    return MemoryLimit(space.pricer.soc)(trial) is None
+    return MemoryLimit(space.cost_model.soc)(trial) is None
 
 
 def check_settings(
@@ -268,12 +273,12 @@ def check_settings(
 
 
 def check_covered(
-    stretcher: NetworkAnalysis, soc: Soc, processors: Sequence[str], pricer: CostModel
+    analysis: NetworkAnalysis, soc: Soc, processors: Sequence[str], cost_model: CostModel
 ) -> None:
     """Check that every kernel can be predicted. Raises Uncovered with the kernels that cannot."""
-    if missing := uncovered_kernels(stretcher.graph, soc, processors, pricer):
+    if missing := uncovered_kernels(analysis.graph, soc, processors, cost_model):
         named = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
-        where = f"{stretcher.graph.name} on {soc.name}"
+        where = f"{analysis.graph.name} on {soc.name}"
         raise UnsupportedOp(
             f"{len(missing)} kernels were never measured ({named}), {where}, allow --fallback"
             " nearest"
@@ -284,29 +289,33 @@ def plan_from_path(space: SearchSpace, every: Sequence[SegmentOption], path: Pla
     """Return the plan behind a path; neighbouring segments alone on one processor are one
     segment.
     """
-    graph = space.stretcher.graph
+    graph = space.analysis.graph
     segments: list[Segment] = []
     for number, options in path.steps:
-        lane = every[number]
-        branches, end = lane.describe(options), space.cuts[lane.j].name
+        option = every[number]
+        branches, end = option.describe(options), space.cuts[option.j].name
         before = segments[-1] if segments else None
         if before and not before.branched and len(branches) == 1 and before.branches == branches:
             segments[-1] = Segment(before.start, end, branches)
         else:
-            segments.append(Segment(space.cuts[lane.i].name, end, branches, lane.merge))
-    return Plan(graph.name, graph.inputs[0].spec.shape, tuple(segments), space.pricer.soc.name)
+            segments.append(Segment(space.cuts[option.i].name, end, branches, option.merge))
+    return Plan(graph.name, graph.inputs[0].spec.shape, tuple(segments), space.cost_model.soc.name)
 
 
 def score_plan(
-    plan: Plan, stretcher: NetworkAnalysis, soc: Soc, pricer: CostModel, processors: Sequence[str]
+    plan: Plan,
+    analysis: NetworkAnalysis,
+    soc: Soc,
+    cost_model: CostModel,
+    processors: Sequence[str],
 ) -> ScoredPlan:
     """Return a plan with cost, error and the baseline of equal MACs."""
-    lowered = lower(stretcher, plan)
-    trial = with_alternatives(estimate_plan(lowered, soc, pricer, processors), lowered, soc)
+    lowered = lower(analysis, plan)
+    trial = with_alternatives(estimate_plan(lowered, soc, cost_model, processors), lowered, soc)
     return ScoredPlan(
         trial,
         plan_error_us(trial),
-        equal_macs(stretcher, soc, pricer, tuple(processors), trial.macs),
+        equal_macs(analysis, soc, cost_model, tuple(processors), trial.macs),
     )
 
 
@@ -323,7 +332,7 @@ def plan_error_us(trial: Trial) -> float:
 
 def explain_no_plan(space: SearchSpace, bounds: NetworkLimits, interrupted: bool) -> str:
     """Return why the search has no plan, in one line."""
-    graph = space.stretcher.graph
+    graph = space.analysis.graph
     counts = ", ".join(f"{name} {count}" for name, count in refusals(space).items()) or "none"
     wanted = (
         f"MACs {bounds.min_macs:.4g} to {bounds.max_macs:.4g}, parameters from"

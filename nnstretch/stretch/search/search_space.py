@@ -46,8 +46,8 @@ PLAIN_WIDTHS = 10
 class SearchSpace:
     """One network's plans on one chip."""
 
-    stretcher: NetworkAnalysis
-    pricer: CostModel
+    analysis: NetworkAnalysis
+    cost_model: CostModel
     processors: tuple[str, ...]
     limits: SegmentLimits
     width_steps: int | None = None
@@ -60,24 +60,24 @@ class SearchSpace:
     @cached_property
     def cuts(self) -> tuple[Cut, ...]:
         """Return the input, every cut that ends a block, and the output."""
-        return (Cut(INPUT, self.stretcher.graph.inputs[0].name, -1), *self.stretcher.block_ends)
+        return (Cut(INPUT, self.analysis.graph.inputs[0].name, -1), *self.analysis.block_ends)
 
     @cached_property
     def limited(self) -> tuple[str, ...]:
         """Return processors with a memory limit."""
         return tuple(
-            p for p in self.processors if self.pricer.soc.processor(p).memory_bytes is not None
+            p for p in self.processors if self.cost_model.soc.processor(p).memory_bytes is not None
         )
 
     @cached_property
     def specs(self) -> Mapping[str, TensorSpec]:
         """Return shapes and dtypes of all values."""
-        return self.stretcher.graph.specs()
+        return self.analysis.graph.specs()
 
     @cached_property
     def borders(self) -> LayoutCosts:
         """Return the costs of layout conversion at cuts."""
-        return LayoutCosts(self.stretcher.graph, self.cuts, self.pricer, self.processors)
+        return LayoutCosts(self.analysis.graph, self.cuts, self.cost_model, self.processors)
 
     def exit_costs(self, j: int) -> Mapping[str, Array]:
         """Return what it takes to hand a branch's output over as a plain tensor, on each processor.
@@ -94,7 +94,7 @@ class SearchSpace:
         blocks = [
             rules.blocked.block
             for p in self.processors
-            if (rules := self.pricer.soc.rules(p)).blocked
+            if (rules := self.cost_model.soc.rules(p)).blocked
         ]
         return max([CHANNEL_MULTIPLE, *blocks])
 
@@ -104,17 +104,17 @@ class SearchSpace:
 
         Where runtimes work on blocks of channels, what units copy depends on their neighbours.
         """
-        return not any(rules.blocked for rules in layout_rules(self.pricer, self.processors))
+        return not any(rules.blocked for rules in layout_rules(self.cost_model, self.processors))
 
     def feasible_widths(self, k: int) -> FeasibleWidths:
         """Return the feasible widths at a cut."""
-        return self.stretcher.feasible_widths(self.cuts[k])
+        return self.analysis.feasible_widths(self.cuts[k])
 
     def original_width(self, k: int) -> int:
         """Return channels at a cut in the original network."""
         if k == 0:
-            piece = self.stretcher.section(self.cuts[0], self.cuts[1], None)
-            return piece.width_in
+            section = self.analysis.section(self.cuts[0], self.cuts[1], None)
+            return section.width_in
         return self.feasible_widths(k).full
 
     def unit(self, k: int) -> UnitCostModel:
@@ -122,12 +122,12 @@ class SearchSpace:
         tables.
         """
         if k not in self.units:
-            start, end, graph = self.cuts[k], self.cuts[k + 1], self.stretcher.graph
+            start, end, graph = self.cuts[k], self.cuts[k + 1], self.analysis.graph
             nodes = graph.nodes[start.position + 1 : end.position + 1]
             key = structural_hash(graph, Block(start, end, nodes, 0, 0))
             if key not in self._alike:
                 self._alike[key] = UnitCostModel(
-                    self.stretcher.section(start, end, None), self.pricer, self.processors
+                    self.analysis.section(start, end, None), self.cost_model, self.processors
                 )
             self.units[k] = self._alike[key]
         return self.units[k]
@@ -160,11 +160,11 @@ class SearchSpace:
             shares, self.widths(j)
         ):
             return shares
-        piece = self.stretcher.section(self.cuts[k], self.cuts[j], None)
+        section = self.analysis.section(self.cuts[k], self.cuts[j], None)
         return (
             self.widths(j)
-            if piece.channels.roots(piece.input_dimension)
-            == piece.channels.roots(piece.output_dimension)
+            if section.channels.roots(section.input_dimension)
+            == section.channels.roots(section.output_dimension)
             else shares
         )
 
@@ -247,12 +247,12 @@ class SearchSpace:
     def depths(self, i: int, j: int) -> list[int]:
         """Return the depths between two cuts that the search considers."""
         start, end = self.cuts[i], self.cuts[j]
-        full = self.stretcher.depth(start, end)
+        full = self.analysis.depth(start, end)
         inside = {self.cuts[k].position for k in range(i + 1, j + 1)}
-        stages = local_stages(self.stretcher.stages, start, end)
+        stages = local_stages(self.analysis.stages, start, end)
         if any(repeat.end.position not in inside for stage in stages for repeat in stage.repeats):
             return [full]  # a repeat inside a larger unit cannot be dropped alone
-        fewest = max(1, len(local_stages(self.stretcher.stages, start, end)))
+        fewest = max(1, len(local_stages(self.analysis.stages, start, end)))
         return list(range(max(fewest, ceil(self.limits.min_depth * full - 1e-9)), full + 1))
 
     def tail_costs(self, i: int, j: int) -> TailCosts:
@@ -284,7 +284,7 @@ class SearchSpace:
 
     def kept_units(self, i: int, j: int, depth: int, inner: list[int]) -> list[bool]:
         """Return which units behind the first a branch of this depth keeps."""
-        stages = local_stages(self.stretcher.stages, self.cuts[i], self.cuts[j])
+        stages = local_stages(self.analysis.stages, self.cuts[i], self.cuts[j])
         gone: set[int] = set()
         if stages and any(stage.repeats for stage in stages):
             for stage, keep in zip(stages, distribute_repeats(depth, stages), strict=True):
@@ -400,15 +400,15 @@ class SearchSpace:
 
     def channel_bytes(self, k: int) -> float:
         """Return what one channel of the tensor at a cut takes, in the chip's element type."""
-        spec = self.specs[self.cuts[k].value] if k else self.stretcher.graph.inputs[0].spec
-        return spec.elements / self.original_width(k) * self.pricer.soc.element_bytes
+        spec = self.specs[self.cuts[k].value] if k else self.analysis.graph.inputs[0].spec
+        return spec.elements / self.original_width(k) * self.cost_model.soc.element_bytes
 
     def processor_sets(self) -> list[tuple[str, ...]]:
         """Return every set of processors that branches can run on."""
         return [
-            team
+            processors
             for size in range(2, len(self.processors) + 1)
-            for team in combinations(self.processors, size)
+            for processors in combinations(self.processors, size)
         ]
 
 

@@ -91,8 +91,8 @@ class SegmentOption:
     def __init__(
         self, space: SearchSpace, i: int, j: int, team: tuple[str, ...], merge: str = "concat"
     ) -> None:
-        self.space, self.i, self.j, self.team, self.merge = space, i, j, team, merge
-        soc, names = space.pricer.soc, frozenset(team)
+        self.space, self.i, self.j, self.processors, self.merge = space, i, j, team, merge
+        soc, names = space.cost_model.soc, frozenset(team)
         self.rest, self.front = space.tail_costs(i, j), space.head_costs(i)
         processors = [soc.processor(p) for p in team]
         self.slowdown = soc.contention_factor(names) if len(team) > 1 else 1.0
@@ -108,14 +108,14 @@ class SegmentOption:
     @property
     def branched(self) -> bool:
         """Return whether the segment has more than one branch."""
-        return len(self.team) > 1
+        return len(self.processors) > 1
 
     @property
     def name(self) -> str:
         """Return the segment's name for messages."""
         return (
             f"{self.space.cuts[self.i].name} -> {self.space.cuts[self.j].name} on"
-            f" {'+'.join(self.team)}"
+            f" {'+'.join(self.processors)}"
         )
 
     @cached_property
@@ -132,12 +132,12 @@ class SegmentOption:
     @cached_property
     def shares(self) -> list[int]:
         """Return the channels that each branch hands to a concatenation."""
-        return equal_slices(self.space.original_width(self.j), len(self.team))
+        return equal_slices(self.space.original_width(self.j), len(self.processors))
 
     @cached_property
     def branch_tables(self) -> list[BranchTable]:
         """Return a table for every branch; arrays are flat over (depth, width)."""
-        return [self.branch_table(b, p) for b, p in enumerate(self.team)]
+        return [self.branch_table(b, p) for b, p in enumerate(self.processors)]
 
     def branch_table(self, b: int, processor: str) -> BranchTable:
         """Return all options of branch b on a processor."""
@@ -184,11 +184,12 @@ class SegmentOption:
             if width_in != self.space.original_width(self.i):
                 return None
             costs = self.space.projected_head_costs(self.i, self.j)
-            rows = [(costs.latency_us[p], costs.macs, costs.params) for p in self.team]
+            rows = [(costs.latency_us[p], costs.macs, costs.params) for p in self.processors]
         else:
             row, costs = self.front.row(width_in), self.front.costs
             rows = [
-                (costs.latency_us[p][row], costs.macs[row], costs.params[row]) for p in self.team
+                (costs.latency_us[p][row], costs.macs[row], costs.params[row])
+                for p in self.processors
             ]
         moved = [link.cost_us(self.bytes_in * width_in) for link in self.copies_in]
         return [
@@ -205,12 +206,12 @@ class SegmentOption:
         if entries is None:
             return None
         totals = []
-        for side, entry in zip(self.branch_tables, entries, strict=True):
-            us = entry.us[side.first] + side.us
+        for table, entry in zip(self.branch_tables, entries, strict=True):
+            us = entry.us[table.first] + table.us
             if self.branched:
                 us = np.where(us <= self.limits_us[1], us, np.inf)
             totals.append(
-                (us, entry.macs[side.first] + side.macs, entry.params[side.first] + side.params)
+                (us, entry.macs[table.first] + table.macs, entry.params[table.first] + table.params)
             )
         return totals
 
@@ -224,10 +225,11 @@ class SegmentOption:
         us = [branch[0][o] for branch, o in zip(combinations, options, strict=True)]
         macs = [branch[1][o] for branch, o in zip(combinations, options, strict=True)]
         each = {
-            p: branch[2][o] for p, branch, o in zip(self.team, combinations, options, strict=True)
+            p: branch[2][o]
+            for p, branch, o in zip(self.processors, combinations, options, strict=True)
         }
         width = sum(
-            side.channels_out[o] for side, o in zip(self.branch_tables, options, strict=True)
+            table.channels_out[o] for table, o in zip(self.branch_tables, options, strict=True)
         )
         slowest, work = np.maximum.reduce(us), sum(macs)
         merge_us = self.merge_us + self.merge_us_per_channel * width
@@ -243,8 +245,8 @@ class SegmentOption:
         keep = np.isfinite(slowest)
         if self.branched:
             copies = [
-                link.cost_us(self.bytes_in * width_in) + side.copy_out_us[o]
-                for link, side, o in zip(self.copies_in, self.branch_tables, options, strict=True)
+                link.cost_us(self.bytes_in * width_in) + table.copy_out_us[o]
+                for link, table, o in zip(self.copies_in, self.branch_tables, options, strict=True)
             ]
             limits, macs_before = self.space.limits, self.original[1]
             keep &= np.maximum.reduce(copies) + self.sync_us + merge_us <= self.limits_us[0]
@@ -265,11 +267,11 @@ class SegmentOption:
     def describe(self, options: tuple[int, ...]) -> tuple[Branch, ...]:
         """Return the branches of chosen options as a plan names them."""
         if not self.branched:
-            return (Branch(self.team[0]),)
+            return (Branch(self.processors[0]),)
         across = len(self.rest.widths)
         return tuple(
             Branch(p, int(self.rest.depths[o // across]), int(self.rest.widths[o % across]))
-            for p, o in zip(self.team, options, strict=True)
+            for p, o in zip(self.processors, options, strict=True)
         )
 
 
@@ -285,6 +287,6 @@ def segment_options(space: SearchSpace) -> Iterator[SegmentOption]:
                 yield SegmentOption(space, i, j, (processor,))
             if j == last or not space.original(i, j)[1]:
                 continue
-            for team in space.processor_sets():
+            for processors in space.processor_sets():
                 for merge in space.merges:
-                    yield SegmentOption(space, i, j, team, merge)
+                    yield SegmentOption(space, i, j, processors, merge)

@@ -25,7 +25,8 @@ def log10_size(space: SearchSpace) -> float:
         for i in range(j):
             options = len(space.depths(i, j)) * len(space.widths_at(j))
             branched = (
-                sum(options ** len(team) for team in space.processor_sets()) * len(space.merges)
+                sum(options ** len(processors) for processors in space.processor_sets())
+                * len(space.merges)
                 if j < last and space.original(i, j)[1]
                 else 0
             )
@@ -33,24 +34,24 @@ def log10_size(space: SearchSpace) -> float:
     return math.log10(ways[-1])
 
 
-def least_macs(space: SearchSpace, lanes: Sequence[SegmentOption]) -> float:
+def least_macs(space: SearchSpace, options: Sequence[SegmentOption]) -> float:
     """Return the least MACs of a plan: every segment by itself, whatever width it reads and however
     long its branches take.
     """
     reach = {0: 0.0}
-    for lane in sorted(lanes, key=lambda lane: lane.i):
+    for option in sorted(options, key=lambda option: option.i):
         first = (
-            space.projected_head_costs(lane.i, lane.j).macs
-            if lane.merge == "project"
-            else lane.front.costs.macs.min(axis=0)
+            space.projected_head_costs(option.i, option.j).macs
+            if option.merge == "project"
+            else option.front.costs.macs.min(axis=0)
         )
         work = sum(
-            float((first[side.first] + side.macs).min(initial=math.inf))
-            for side in lane.branch_tables
+            float((first[table.first] + table.macs).min(initial=math.inf))
+            for table in option.branch_tables
         )
-        if lane.branched:
-            work = max(work, space.limits.segment_macs * lane.original[1])
-        reach[lane.j] = min(reach.get(lane.j, math.inf), reach.get(lane.i, math.inf) + work)
+        if option.branched:
+            work = max(work, space.limits.segment_macs * option.original[1])
+        reach[option.j] = min(reach.get(option.j, math.inf), reach.get(option.i, math.inf) + work)
     return reach[len(space.cuts) - 1]
 
 
@@ -62,13 +63,17 @@ def refusals(space: SearchSpace, known: Sequence[SegmentOption] = ()) -> dict[st
     """
     counts: Counter[str] = Counter()
     last = len(space.cuts) - 1
-    concat_options = {(lane.i, lane.j, lane.team): lane for lane in known if lane.merge == "concat"}
-    for (i, j), team in product(
+    concat_options = {
+        (option.i, option.j, option.processors): option
+        for option in known
+        if option.merge == "concat"
+    }
+    for (i, j), processors in product(
         [(a, b) for a in range(last) for b in range(a + 1, last)], space.processor_sets()
     ):
         if space.original(i, j)[1]:
             reason, slow = first_refusal(
-                concat_options.get((i, j, team)) or SegmentOption(space, i, j, team),
+                concat_options.get((i, j, processors)) or SegmentOption(space, i, j, processors),
                 space.original_width(i),
             )
             counts["straggling_branches"] += slow
@@ -76,31 +81,31 @@ def refusals(space: SearchSpace, known: Sequence[SegmentOption] = ()) -> dict[st
     return {name: counts[name] for name in (*RULES, "straggling_branches") if counts[name]}
 
 
-def first_refusal(lane: SegmentOption, width_in: int) -> tuple[str, int]:
+def first_refusal(option: SegmentOption, width_in: int) -> tuple[str, int]:
     """Return the rule that leaves nothing of a lane, if one does, and how many of its branches
     straggle.
     """
-    totals = lane.branch_totals(width_in)
+    totals = option.branch_totals(width_in)
     if totals is None:
         return "", 0
     slow = sum(int(np.isinf(us).sum()) for us, _, _ in totals)
     fast = [np.isfinite(us) for us, _, _ in totals]
-    if least_communication_us(lane, width_in) > lane.limits_us[0]:
+    if least_communication_us(option, width_in) > option.limits_us[0]:
         return "cost_amortised", slow
     if not all(keep.any() for keep in fast):
         return "no_stragglers", slow
     most = [float(macs[keep].max()) for (_, macs, _), keep in zip(totals, fast, strict=True)]
-    limits, before = lane.space.limits, lane.original[1]
+    limits, before = option.space.limits, option.original[1]
     if max(most) < limits.main_macs * before:
         return "main_branch", slow
     return ("capacity" if sum(most) < limits.segment_macs * before else ""), slow
 
 
-def least_communication_us(lane: SegmentOption, width_in: int) -> float:
+def least_communication_us(option: SegmentOption, width_in: int) -> float:
     """Return what meeting costs at the least, over all branches of a lane."""
     copies = [
-        link.cost_us(lane.bytes_in * width_in) + float(side.copy_out_us.min())
-        for link, side in zip(lane.copies_in, lane.branch_tables, strict=True)
+        link.cost_us(option.bytes_in * width_in) + float(table.copy_out_us.min())
+        for link, table in zip(option.copies_in, option.branch_tables, strict=True)
     ]
-    handed = sum(int(side.channels_out.min()) for side in lane.branch_tables)
-    return max(copies) + lane.sync_us + lane.merge_us + lane.merge_us_per_channel * handed
+    handed = sum(int(table.channels_out.min()) for table in option.branch_tables)
+    return max(copies) + option.sync_us + option.merge_us + option.merge_us_per_channel * handed

@@ -87,10 +87,10 @@ class BranchWeights:
     """First original channel of this branch's slice under a `project` merge."""
 
     def __post_init__(self) -> None:
-        piece = self.branch.piece
-        self.channels = piece.channels
-        self.entry = self.channels.shapes[piece.graph.inputs[0].name][0][piece.axis_in]
-        self.end = self.channels.shapes[piece.graph.outputs[0]][0][piece.axis_out]
+        section = self.branch.section
+        self.channels = section.channels
+        self.entry = self.channels.shapes[section.graph.inputs[0].name][0][section.axis_in]
+        self.end = self.channels.shapes[section.graph.outputs[0]][0][section.axis_out]
         self.end_roots = self.channels.roots(self.end)
         self.kept: dict[int, Index] = {}
         into = self.size(self.entry)
@@ -100,7 +100,10 @@ class BranchWeights:
             else self.best_inputs(into)
         )
         for root in self.channels.roots(self.entry):
-            if self.channels.root.count(root) and sum(p.size for p in self.entry) == piece.width_in:
+            if (
+                self.channels.root.count(root)
+                and sum(p.size for p in self.entry) == section.width_in
+            ):
                 self.kept[root] = self.inside
 
     def has_input_adapter(self) -> bool:
@@ -140,7 +143,7 @@ class BranchWeights:
         if root is None or (new == old and root not in self.kept and root not in self.end_roots):
             return torch.arange(new) % max(1, old)
         kept = self.kept_channels(root)
-        width = channel_width(self.channels, self.branch.piece.graph, root)
+        width = channel_width(self.channels, self.branch.section.graph, root)
         if old == width and len(kept) == new:
             return kept
         if old % width == 0 and len(kept) * (old // width) == new:
@@ -151,7 +154,7 @@ class BranchWeights:
     def kept_channels(self, root: int) -> Index:
         """Return the channels a group keeps, most important, in original order."""
         if root not in self.kept:
-            width = channel_width(self.channels, self.branch.piece.graph, root)
+            width = channel_width(self.channels, self.branch.section.graph, root)
             count = int(width * self.branch.scales.get(root, 1))
             if count == width and root not in self.end_roots:
                 self.kept[root] = torch.arange(width)
@@ -231,17 +234,17 @@ class BranchWeights:
         matrices: dict[str, torch.Tensor] = {}
         shapes = {w.name: w.spec.shape for w in self.branch.graph.weights}
         junctions = {f"{ADAPTER_PREFIX}{j.node}": j for j in self.channels.junctions}
-        nodes = {node.name: node for node in self.branch.piece.graph.nodes}
+        nodes = {node.name: node for node in self.branch.section.graph.nodes}
         for name, shape in shapes.items():
             module = name.split(".")[0]
             if not module.startswith(ADAPTER_PREFIX) or len(shape) < 2:
                 continue
             if module in junctions:
                 args = nodes[junctions[module].node].args
-                side = junctions[module].argument
+                operand = junctions[module].argument
                 source, target = (
-                    self.positions_along(args[side]),
-                    self.positions_along(args[1 - side]),
+                    self.positions_along(args[operand]),
+                    self.positions_along(args[1 - operand]),
                 )
             elif module.endswith("_in"):
                 source, target = self.incoming, self.inside
@@ -260,7 +263,9 @@ class BranchWeights:
         shape = self.channels.shapes[argument.name][0]
         return self.original_positions(
             shape[
-                self.channels.axis(argument.name) if len(shape) != 4 else self.branch.piece.axis_out
+                self.channels.axis(argument.name)
+                if len(shape) != 4
+                else self.branch.section.axis_out
             ]
         )
 

@@ -128,11 +128,11 @@ def run_capacity_study(
     from nnstretch.stretch import NetworkAnalysis
 
     captured = capture_original(wanted)
-    stretcher = NetworkAnalysis(captured.graph)
+    analysis = NetworkAnalysis(captured.graph)
     shapes = rules.branch_shapes(wanted.depths, wanted.widths)
     wholes = (
-        original_candidate(stretcher, wanted.model),
-        *plan_candidates(stretcher, wanted.model, shapes),
+        original_candidate(analysis, wanted.model),
+        *plan_candidates(analysis, wanted.model, shapes),
     )
     journal = open_journal(Path(wanted.out), journal_header(wanted, captured))
     missing = [

@@ -50,15 +50,15 @@ class CapacityCandidate:
         return f"{plan}; {self.stretched.macs} MACs, {self.stretched.params} parameters"
 
 
-def original_candidate(stretcher: NetworkAnalysis, model: str) -> CapacityCandidate:
+def original_candidate(analysis: NetworkAnalysis, model: str) -> CapacityCandidate:
     """Return the original network as a candidate."""
     return CapacityCandidate(
-        None, lower(stretcher, single_processor_plan(stretcher.graph, model, MAIN_PROCESSOR))
+        None, lower(analysis, single_processor_plan(analysis.graph, model, MAIN_PROCESSOR))
     )
 
 
 def plan_candidates(
-    stretcher: NetworkAnalysis, model: str, wanted: Sequence[BranchShape]
+    analysis: NetworkAnalysis, model: str, wanted: Sequence[BranchShape]
 ) -> tuple[CapacityCandidate, ...]:
     """Return a plan of each shape.
 
@@ -68,22 +68,22 @@ def plan_candidates(
     """
     candidates: dict[str, CapacityCandidate] = {}
     for shape in wanted:
-        candidate = plan_candidate(stretcher, model, shape)
+        candidate = plan_candidate(analysis, model, shape)
         candidates.setdefault(candidate.key, candidate)
     return tuple(candidates.values())
 
 
-def plan_candidate(stretcher: NetworkAnalysis, model: str, shape: BranchShape) -> CapacityCandidate:
+def plan_candidate(analysis: NetworkAnalysis, model: str, shape: BranchShape) -> CapacityCandidate:
     """Return the plan of a shape as a candidate. Raises NoPlan when no stage can be branched so."""
-    entry = stretcher.graph.inputs[0].spec
+    entry = analysis.graph.inputs[0].spec
     segments: list[Segment] = []
     refused: list[str] = []
-    for start, end, wanted in branchable_stages(stretcher):
+    for start, end, wanted in branchable_stages(analysis):
         plain = Segment(start, end, (Branch(MAIN_PROCESSOR),))
         lowered, reason = (
-            try_branching(stretcher, plain, entry, shape)
+            try_branching(analysis, plain, entry, shape)
             if wanted
-            else (stretcher.lower_segment(plain, entry), None)
+            else (analysis.lower_segment(plain, entry), None)
         )
         segments.append(lowered.segment)
         refused += [reason] if reason else []
@@ -93,21 +93,19 @@ def plan_candidate(stretcher: NetworkAnalysis, model: str, shape: BranchShape) -
             f"no stage of {model} can be branched as {shape},"
             f" {refused[0] if refused else 'it has only one resolution'}"
         )
-    plan = Plan(model, stretcher.graph.inputs[0].spec.shape, tuple(segments))
-    return CapacityCandidate(shape, lower(stretcher, plan), tuple(refused))
+    plan = Plan(model, analysis.graph.inputs[0].spec.shape, tuple(segments))
+    return CapacityCandidate(shape, lower(analysis, plan), tuple(refused))
 
 
-def branchable_stages(stretcher: NetworkAnalysis) -> list[tuple[str, str, bool]]:
+def branchable_stages(analysis: NetworkAnalysis) -> list[tuple[str, str, bool]]:
     """Start and end of every stretch of one resolution, and whether it is to be branched.
 
     Those with more than one block are; where nothing repeats, all but the last. The last one keeps
     its width: it is the output.
     """
-    ends = [cut.name for cut in resolution_boundaries(stretcher)]
+    ends = [cut.name for cut in resolution_boundaries(analysis)]
     pairs = list(zip([INPUT, *ends], ends, strict=False))
-    deep = [
-        stretcher.depth(stretcher.cut(start), stretcher.cut(end)) > 1 for start, end in pairs[:-1]
-    ]
+    deep = [analysis.depth(analysis.cut(start), analysis.cut(end)) > 1 for start, end in pairs[:-1]]
     wanted = deep if any(deep) else [True] * len(deep)
     return [
         (start, end, chosen) for (start, end), chosen in zip(pairs, [*wanted, False], strict=True)
@@ -115,25 +113,25 @@ def branchable_stages(stretcher: NetworkAnalysis) -> list[tuple[str, str, bool]]
 
 
 def try_branching(
-    stretcher: NetworkAnalysis, plain: Segment, entry: TensorSpec, shape: BranchShape
+    analysis: NetworkAnalysis, plain: Segment, entry: TensorSpec, shape: BranchShape
 ) -> tuple[LoweredSegment, str | None]:
     """Return a branched segment; or a sequential one, and why."""
     try:
         branches = tuple(
-            make_branch(stretcher, plain, entry, share, name)
+            make_branch(analysis, plain, entry, share, name)
             for name, share in ((MAIN_PROCESSOR, shape.main), (SECOND_PROCESSOR, shape.second))
         )
-        return stretcher.lower_segment(replace(plain, branches=branches), entry), None
+        return analysis.lower_segment(replace(plain, branches=branches), entry), None
     except (
         BadPlan,
         BrokenGraph,
         AssertionError,
     ) as refusal:  # the last where a concatenation's width leaves part of a channel
-        return stretcher.lower_segment(plain, entry), f"{plain.start} -> {plain.end}: {refusal}"
+        return analysis.lower_segment(plain, entry), f"{plain.start} -> {plain.end}: {refusal}"
 
 
 def make_branch(
-    stretcher: NetworkAnalysis,
+    analysis: NetworkAnalysis,
     plain: Segment,
     entry: TensorSpec,
     share: BranchShare,
@@ -144,15 +142,15 @@ def make_branch(
 
     Raises BadPlan.
     """
-    start, end = stretcher.cut(plain.start), stretcher.cut(plain.end)
-    fewest = max(1, len(local_stages(stretcher.stages, start, end)))
-    depth = max(fewest, ceil(stretcher.depth(start, end) * share.depth - 1e-9))
-    piece = stretcher.section(start, end, depth)
-    wanted = wanted_width(piece.width_out, share.width)
-    width = nearest_width(piece, entry.shape[piece.axis_in], wanted)
-    if abs(width - wanted) > MAX_WIDTH_DEVIATION * piece.width_out:
+    start, end = analysis.cut(plain.start), analysis.cut(plain.end)
+    fewest = max(1, len(local_stages(analysis.stages, start, end)))
+    depth = max(fewest, ceil(analysis.depth(start, end) * share.depth - 1e-9))
+    section = analysis.section(start, end, depth)
+    wanted = wanted_width(section.width_out, share.width)
+    width = nearest_width(section, entry.shape[section.axis_in], wanted)
+    if abs(width - wanted) > MAX_WIDTH_DEVIATION * section.width_out:
         raise BadPlan(
-            f"width {wanted} is impossible, {processor}, {width} of {piece.width_out} is the"
+            f"width {wanted} is impossible, {processor}, {width} of {section.width_out} is the"
             " nearest"
         )
     return Branch(processor, depth, width)

@@ -352,12 +352,13 @@ def test_nothing_begins_before_what_it_needs_is_over_on_the_timetable() -> None:
     pace = StagePacing(tuple(step_us(bundle.manifest, {}).values()))
     with Pipeline(bundle, {"stages:m2": lambda x: x + 3}, pace=pace, bind=False) as pipeline:
         assert all(np.array_equal(result.value(), X + 10) for result in pipeline.stream([X] * 30))
-        at, flow = {span.task: span for span in pipeline.trace().spans}, pipeline.flow
-    for step in flow:
+        at, stage_graph = {span.task: span for span in pipeline.trace().spans}, pipeline.stage_graph
+    for step in stage_graph:
         for feeder in step.feeders:
             for n in range(30):
                 assert (
-                    at[f"{step.name}#{n}"].start_us >= at[f"{flow[feeder].name}#{n}"].end_us - 1e-3
+                    at[f"{step.name}#{n}"].start_us
+                    >= at[f"{stage_graph[feeder].name}#{n}"].end_us - 1e-3
                 )
 
 

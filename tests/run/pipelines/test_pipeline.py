@@ -38,7 +38,7 @@ def test_a_slow_reader_stops_the_writer_and_nothing_is_dropped() -> None:
             pipeline.push(full(pushed), timeout_s=0.5)
 
     with Pipeline(chain(4), results=3) as pipeline:
-        limit = in_flight_limit(pipeline.flow) + 3
+        limit = in_flight_limit(pipeline.stage_graph) + 3
         with pytest.raises(
             Stuck,
             match=(
@@ -104,7 +104,7 @@ def test_items_are_taken_only_as_fast_as_results_are_read() -> None:
     with Pipeline(chain(3), results=2) as pipeline:
         stream = pipeline.stream(items())
         next(stream)
-        assert asked <= in_flight_limit(pipeline.flow) + 2
+        assert asked <= in_flight_limit(pipeline.stage_graph) + 2
         stream.close()
 
 
