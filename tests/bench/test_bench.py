@@ -176,9 +176,9 @@ def test_every_subgraph_is_timed_alone_on_its_processor(variant: BenchVariant) -
     found = isolated_us(network.manifest, bound_session, ("cpu", "dsp"))
     assert found.keys() == {sub.name for sub in network.manifest.subgraphs}
     reached = network.all_tensors(inputs)
-    assert all(np.array_equal(array, reached[name]) for name, array in bound_session.results().items()), (
-        "no tensor is another one afterwards"
-    )
+    assert all(
+        np.array_equal(array, reached[name]) for name, array in bound_session.results().items()
+    ), "no tensor is another one afterwards"
 
 
 def test_the_critical_path_takes_the_slowest_branch_of_every_segment() -> None:

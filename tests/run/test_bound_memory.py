@@ -71,7 +71,12 @@ def test_a_session_leaves_its_inputs_alone(bundle: Bundle) -> None:
 
 def test_siblings_do_not_share_memory(bundle: Bundle) -> None:
     network = LoadedNetwork(bundle)
-    one, other, x, y = network.bound_session(), network.bound_session(), image(bundle, 1), image(bundle, 2)
+    one, other, x, y = (
+        network.bound_session(),
+        network.bound_session(),
+        image(bundle, 1),
+        image(bundle, 2),
+    )
     expected = in_order(network, one, x)
     in_order(network, other, y)
     assert np.array_equal(one.results()["s3.merged"], expected)

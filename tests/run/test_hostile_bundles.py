@@ -187,7 +187,9 @@ def test_a_task_graph_is_read_only_where_it_has_an_order(
         )
         for i in range(count)
     )
-    bound_session = Bundle(Manifest("m", None, (ports["in"],), (ports["t0"],), subs, 0.0), {"f.onnx": b""})
+    bound_session = Bundle(
+        Manifest("m", None, (ports["in"],), (ports["t0"],), subs, 0.0), {"f.onnx": b""}
+    )
     path = forged(tmp_path / "a.nns", bound_session, asdict(bound_session.manifest))
     ordered = all(set(reads[i]) <= {"in", *(f"t{j}" for j in range(i))} for i in range(count))
     if ordered:

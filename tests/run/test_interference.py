@@ -75,7 +75,9 @@ def test_with_a_meeting_point_it_is_never_far_behind_and_better_in_every_stretch
     assert sum(moving.moved) > 0
 
 
-@pytest.mark.parametrize(("segments", "rebalancing_settings"), [(2, None), (1, RebalancingSettings())])
+@pytest.mark.parametrize(
+    ("segments", "rebalancing_settings"), [(2, None), (1, RebalancingSettings())]
+)
 def test_without_moves_or_without_a_meeting_point_it_falls_behind(
     fixed: list[float], segments: int, rebalancing_settings: RebalancingSettings | None
 ) -> None:

@@ -57,7 +57,10 @@ def test_threads_serve_one_run_after_another(bundle: Bundle) -> None:
 def noting(bound_session: BoundNetwork, found: list[tuple[str, set[int] | None]]) -> BoundNetwork:
     """Its calls note on which cores they are made."""
     for name, call in bound_session.calls.items():
-        bound_session.calls[name] = lambda name=name, call=call: (found.append((name, affinity())), call())  # type: ignore[misc]
+        bound_session.calls[name] = lambda name=name, call=call: (
+            found.append((name, affinity())),
+            call(),
+        )  # type: ignore[misc]
     return bound_session
 
 
@@ -66,7 +69,9 @@ def test_the_caller_has_all_its_cores_between_runs(bundle: Bundle) -> None:
     during: list[tuple[str, set[int] | None]] = []
     before = affinity()
     with Session(bundle, clock="real") as session:
-        session.network.bound_session = lambda: noting(LoadedNetwork(bundle).bound_session(), during)  # type: ignore[method-assign]
+        session.network.bound_session = lambda: noting(
+            LoadedNetwork(bundle).bound_session(), during
+        )  # type: ignore[method-assign]
         session.run(image(bundle))
         assert affinity() == before
     if len(before or ()) > 1:
