@@ -89,6 +89,15 @@ class Trial:
         """
         return sum(segment.latency_us for segment in self.segments)
 
+    def weight_bytes(self, element_bytes: int) -> dict[str, int]:
+        """Return the bytes of weights that each processor holds: those of its branches."""
+        size_bytes: dict[str, int] = {}
+        for segment in self.segments:
+            for branch in segment.branches:
+                before = size_bytes.get(branch.processor, 0)
+                size_bytes[branch.processor] = before + branch.params * element_bytes
+        return size_bytes
+
 
 @dataclass(frozen=True, slots=True)
 class Violation:

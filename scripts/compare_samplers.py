@@ -32,9 +32,9 @@ from nnstretch.files.atomic import write_text
 from nnstretch.predict import load_soc
 from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.stretch.lowering.lower import NetworkAnalysis
-from nnstretch.stretch.search.constraints import SegmentLimits
+from nnstretch.stretch.search.constraints import NetworkLimits, SegmentLimits
 from nnstretch.stretch.search.search import search
-from nnstretch.study.evaluate import MacAndParamBounds, PlanEvaluator
+from nnstretch.study.evaluate import PlanEvaluator
 from nnstretch.study.parameters import PlanSpace, plan_from_parameters
 from nnstretch.study.samplers import SAMPLERS, make_sampler
 from nnstretch.study.worker import suggest_parameters
@@ -72,7 +72,7 @@ class Run:
 def case_of(model: str, soc_name: str, processors: tuple[str, ...], known_ms: float | None) -> Case:
     subject, soc = load_model_argument(model), load_soc(soc_name)
     analysis, limits = NetworkAnalysis(subject.graph), SegmentLimits()
-    bounds = MacAndParamBounds(min_macs=MIN_MACS * subject.graph.macs)
+    bounds = NetworkLimits(min_macs=MIN_MACS * subject.graph.macs)
     space = PlanSpace(analysis, processors, limits, soc.name, WIDTH_STEPS)
     judge = PlanEvaluator(analysis, CostModel(soc), processors, limits, bounds)
     if known_ms is not None:

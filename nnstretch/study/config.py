@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from nnstretch.errors import BadInput
 from nnstretch.soc import Soc
 from nnstretch.stretch.lowering.lower import NetworkAnalysis
-from nnstretch.stretch.search.constraints import SegmentLimits
-from nnstretch.study.evaluate import MacAndParamBounds
+from nnstretch.stretch.search.constraints import NetworkLimits, SegmentLimits
 from nnstretch.study.parameters import PlanSpace, parameters_from_plan
 from nnstretch.study.trial_leases import warm_start_trial
 
@@ -52,7 +51,7 @@ class StudyConfig:
     processors: tuple[str, ...]
     objective: str
     limits: SegmentLimits
-    bounds: MacAndParamBounds
+    bounds: NetworkLimits
     fallback: str | None = None
     recipe: Mapping[str, Any] | None = None
     """The resolved training recipe, where accuracy is an objective."""
@@ -81,6 +80,7 @@ class StudyConfig:
         finite = {
             key: None if isinstance(value, float) and math.isinf(value) else value
             for key, value in pairs.items()
+            if key != "bounds.max_held"  # follows from the chip
         }
         return dict(json.loads(json.dumps(finite)))
 
@@ -162,7 +162,6 @@ def store_exact_optimum(
 
     if EXACT_OPTIMUM_KEY in study.user_attrs or not (setting.uses_predicted_latency or top):
         return
-    bounds = asdict(setting.bounds)
     result = search(
         analysis,
         soc,
@@ -171,7 +170,9 @@ def store_exact_optimum(
         top=max(top, 1),
         fallback=setting.fallback,
         merges=("concat",),
-        **bounds,
+        min_macs=setting.bounds.min_macs,
+        max_macs=setting.bounds.max_macs,
+        min_params=setting.bounds.min_params,
     )
     for rank, scored in enumerate(result.plans[:top]):
         study.add_trial(warm_start_trial(parameters_from_plan(space, scored.trial.plan), rank))

@@ -13,24 +13,20 @@ from dataclasses import dataclass, field
 from nnstretch.errors import BadPlan
 from nnstretch.plan import Plan
 from nnstretch.soc import Soc
-from nnstretch.stretch.cost.cost_model import CostModel
+from nnstretch.stretch.cost.cost_model import CostModel, estimate_plan
 from nnstretch.stretch.lowering.lower import LoweredNetwork, NetworkAnalysis, lower
-from nnstretch.stretch.search.constraints import SegmentLimits, branched_segments
-from nnstretch.structure.segment_cost import residencies, segment_cost
-from nnstretch.trial import SegmentCost, Trial
+from nnstretch.stretch.search.constraints import (
+    SEGMENT_RULES,
+    NetworkLimits,
+    SegmentLimits,
+    branched_segments,
+    segment_demand,
+)
+from nnstretch.trial import Trial
 
 BUILDABLE_CONSTRAINT = "buildable"
 """The limit that a plan breaks which no network can be made of."""
 NO_BRANCH_VIOLATION = -1.0
-
-
-@dataclass(frozen=True, slots=True)
-class MacAndParamBounds:
-    """What the whole network must keep to, in absolute counts."""
-
-    min_macs: float = 0.0
-    max_macs: float = math.inf
-    min_params: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -58,8 +54,8 @@ class PlanEvaluator:
     cost_model: CostModel
     processors: tuple[str, ...]
     limits: SegmentLimits
-    bounds: MacAndParamBounds
-    original_latencies_us: dict[tuple[str, str], float] = field(default_factory=dict)
+    bounds: NetworkLimits
+    originals_us: dict[tuple[str, str], float] = field(default_factory=dict)
 
     @property
     def soc(self) -> Soc:
@@ -91,62 +87,23 @@ class PlanEvaluator:
 
         So the exact search has it.
         """
-        placements = [
-            [branch.branch.processor for branch in segment.branches] for segment in lowered.segments
-        ]
-        costs: list[SegmentCost] = []
-        for segment, stay in zip(lowered.segments, residencies(placements), strict=True):
-            start, end = segment.segment.start, segment.segment.end
-            if (start, end) not in self.original_latencies_us:
-                self.original_latencies_us[start, end] = min(
-                    self.cost_model.estimate_graph(segment.original, p).latency_us
-                    for p in self.processors
-                )
-            work = [self.cost_model.branch_demand(branch) for branch in segment.branches]
-            original_us, original_macs = (
-                self.original_latencies_us[start, end],
-                segment.original.macs,
-            )
-            cost = segment_cost(
-                self.soc,
-                work,
-                stay,
-                start=start,
-                end=end,
-                original_us=original_us,
-                original_macs=original_macs,
-            )
-            costs.append(cost)
-        return Trial(lowered.plan, tuple(costs), lowered.macs, lowered.params)
+        return estimate_plan(lowered, self.soc, self.cost_model, self.processors, self.originals_us)
 
 
 def constraint_violations(
-    trial: Trial, limits: SegmentLimits, bounds: MacAndParamBounds, soc: Soc
+    trial: Trial, limits: SegmentLimits, bounds: NetworkLimits, soc: Soc
 ) -> dict[str, float]:
     """Return how far a plan is beyond each of its limits, as a share of the limit.
 
     Limits that cannot be broken are left out.
     """
-    segments = branched_segments(trial)
-    slowest = [max(b.latency_us for b in s.branches) for s in segments]
-    macs = [[b.macs for b in s.branches] for s in segments]
-    violations = {
-        "cost_amortised": aggregate_violations(
-            relative_excess(s.communication_us, limits.alpha * s.original_us) for s in segments
-        ),
-        "no_stragglers": aggregate_violations(
-            relative_excess(us, limits.beta * s.original_us)
-            for s, us in zip(segments, slowest, strict=True)
-        ),
-        "main_branch": aggregate_violations(
-            relative_shortfall(max(m), limits.main_macs * s.original_macs)
-            for s, m in zip(segments, macs, strict=True)
-        ),
-        "capacity": aggregate_violations(
-            relative_shortfall(sum(m), limits.segment_macs * s.original_macs)
-            for s, m in zip(segments, macs, strict=True)
-        ),
-    }
+    shares: dict[str, list[float]] = {rule.name: [] for rule in SEGMENT_RULES}
+    for segment in branched_segments(trial):
+        of_segment = limits.bounds(segment.original_us, segment.original_macs)
+        for rule, demand, limit in of_segment.checks(segment_demand(segment)):
+            measure = relative_excess if rule.sense == "at most" else relative_shortfall
+            shares[rule.name].append(measure(demand, limit))
+    violations = {name: aggregate_violations(known) for name, known in shares.items()}
     if any(processor.memory_bytes is not None for processor in soc.processors):
         violations["memory"] = aggregate_violations(memory_violations(trial, soc))
     if bounds.min_macs > 0:
@@ -180,13 +137,7 @@ def aggregate_violations(shares: Iterable[float]) -> float:
 
 def memory_violations(trial: Trial, soc: Soc) -> Iterable[float]:
     """Yield the relative excess of each processor's memory."""
-    bytes_held: dict[str, float] = {}
-    for segment in trial.segments:
-        for branch in segment.branches:
-            bytes_held[branch.processor] = (
-                bytes_held.get(branch.processor, 0.0) + branch.params * soc.element_bytes
-            )
-    for name, size_bytes in bytes_held.items():
+    for name, size_bytes in trial.weight_bytes(soc.element_bytes).items():
         limit = soc.processor(name).memory_bytes
         if limit is not None:
             yield relative_excess(size_bytes, limit)

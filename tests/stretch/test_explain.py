@@ -24,7 +24,7 @@ from nnstretch.predictor import Estimate
 from nnstretch.soc import Link, Processor, Soc
 from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.stretch.lowering.lower import NetworkAnalysis
-from nnstretch.stretch.search.constraints import SegmentLimits
+from nnstretch.stretch.search.constraints import SEGMENT_RULES, SegmentLimits
 from nnstretch.stretch.search.explain import (
     SegmentVerdict,
     explain,
@@ -34,7 +34,7 @@ from nnstretch.stretch.search.explain import (
 )
 from nnstretch.stretch.search.search_space import SearchSpace
 from nnstretch.stretch.search.segment_options import SegmentOption
-from nnstretch.stretch.search.statistics import RULES, refusals
+from nnstretch.stretch.search.statistics import refusals
 from nnstretch.structure.macs import count_macs
 from nnstretch.trial import Violation
 
@@ -274,7 +274,9 @@ def test_every_meeting_point_says_what_the_search_counts_and_what_enumeration_fi
                 counted[verdict.first_violation.rule] += 1
             check_enumerated(verdict, SegmentOption(whole, i, j, processors, merge))
     refused = refusals(whole)
-    assert counted == {rule: refused[rule] for rule in RULES if rule in refused}
+    assert counted == {
+        rule.name: refused[rule.name] for rule in SEGMENT_RULES if rule.name in refused
+    }
 
 
 def check_enumerated(verdict: SegmentVerdict, option: SegmentOption) -> None:

@@ -15,9 +15,10 @@ from support.brute_force import BruteForce, Instance, random_instance
 from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.stretch.lowering.lower import NetworkAnalysis
 from nnstretch.stretch.search.combinations import candidate_combinations
+from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.cost_to_go import cost_to_go, width_bins
 from nnstretch.stretch.search.dominance import undominated
-from nnstretch.stretch.search.lagrangian import CostToGo, Multipliers, NetworkLimits
+from nnstretch.stretch.search.lagrangian import CostToGo, Multipliers
 from nnstretch.stretch.search.search_space import Array, SearchSpace
 from nnstretch.stretch.search.segment_options import (
     BranchCombinations,

@@ -14,7 +14,6 @@ from nnstretch.errors import BadInput, NoPlan, UnknownName
 from nnstretch.stretch.cost.cost_model import estimate_plan
 from nnstretch.stretch.lowering.lower import NetworkAnalysis, lower
 from nnstretch.stretch.search.constraints import SegmentLimits, constraints_of
-from nnstretch.stretch.search.pareto import weight_bytes
 from nnstretch.stretch.search.search import search
 
 INSTANCES = 240
@@ -56,7 +55,7 @@ def forgetful(one: Instance, share: float) -> Instance | None:
     found = one.answer()
     if found is None or not any(s.branched for s in found.trial.plan.segments):
         return None
-    held = weight_bytes(found.trial, one.soc.element_bytes)
+    held = found.trial.weight_bytes(one.soc.element_bytes)
     name = max(held, key=lambda p: held[p])
     processors = tuple(
         replace(p, memory_bytes=int(share * held[name])) if p.name == name else p
@@ -78,7 +77,7 @@ def test_memory_that_binds_is_kept_to_and_the_rest_is_still_optimal(share: float
 
 def test_alternatives_fit_memory_too_and_where_nothing_fits_that_is_said() -> None:
     free = search(NETWORK, chip(), ("cpu", "dsp"), top=3)
-    held = weight_bytes(free.plans[0].trial, 1)
+    held = free.plans[0].trial.weight_bytes(1)
     assert held["dsp"] > 0
     soc = chip()
     tight = replace(

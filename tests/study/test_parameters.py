@@ -17,11 +17,10 @@ from nnstretch.errors import BadPlan
 from nnstretch.plan import Branch, Plan, Segment
 from nnstretch.stretch.cost.cost_model import CostModel, estimate_plan
 from nnstretch.stretch.lowering.lower import NetworkAnalysis, lower, single_processor_plan
-from nnstretch.stretch.search.constraints import SegmentLimits, constraints_of
+from nnstretch.stretch.search.constraints import NetworkLimits, SegmentLimits, constraints_of
 from nnstretch.stretch.search.search import search
 from nnstretch.study.evaluate import (
     BUILDABLE_CONSTRAINT,
-    MacAndParamBounds,
     PlanEvaluator,
     constraint_violations,
 )
@@ -42,7 +41,7 @@ ORIGINAL = single_processor_plan(STRETCHER.graph, "toy", "cpu")
 
 def judge(
     space: PlanSpace,
-    bounds: MacAndParamBounds = MacAndParamBounds(),  # noqa: B008
+    bounds: NetworkLimits = NetworkLimits(),  # noqa: B008
     memory_bytes: int | None = None,
 ) -> PlanEvaluator:
     return PlanEvaluator(
@@ -98,7 +97,7 @@ def test_distances_say_the_same_as_the_constraints_of_the_search(
     limits, soc = SegmentLimits(alpha, beta), chip(memory)
     trial = judge(PAIR).evaluate(plan_from_parameters(PAIR, drawn_)).trial
     assert trial is not None
-    found = constraint_violations(trial, limits, MacAndParamBounds(), soc)
+    found = constraint_violations(trial, limits, NetworkLimits(), soc)
     rules = constraints_of(limits, soc)
     refused = any(rule(trial) is not None for rule in rules)
     assert refused == any(value > 0 for value in found.values())
@@ -124,7 +123,7 @@ def test_a_judge_prices_as_everyone_does(drawn_: dict[str, Any]) -> None:
 def test_bounds_are_distances_too() -> None:
     macs, params = STRETCHER.graph.macs, STRETCHER.graph.params
     verdict = judge(
-        PAIR, MacAndParamBounds(min_macs=2 * macs, max_macs=macs / 2, min_params=params)
+        PAIR, NetworkLimits(min_macs=2 * macs, max_macs=macs / 2, min_params=params)
     ).evaluate(ORIGINAL)
     assert verdict.limits["min_macs"] == pytest.approx(0.5)
     assert verdict.limits["max_macs"] == pytest.approx(1.0)

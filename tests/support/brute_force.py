@@ -19,8 +19,7 @@ from nnstretch.predictor import Estimate
 from nnstretch.soc import Link, Processor, Soc
 from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.stretch.lowering.lower import NetworkAnalysis, equal_slices
-from nnstretch.stretch.search.constraints import SegmentLimits, constraints_of
-from nnstretch.stretch.search.lagrangian import NetworkLimits
+from nnstretch.stretch.search.constraints import NetworkLimits, SegmentLimits, constraints_of
 from nnstretch.stretch.search.search import ScoredPlan, search
 from nnstretch.stretch.search.search_space import SearchSpace
 from nnstretch.structure.cuts import section

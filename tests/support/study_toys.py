@@ -21,10 +21,10 @@ from nnstretch.predictor import Estimate
 from nnstretch.soc import Link, Processor, Soc
 from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.stretch.lowering.lower import NetworkAnalysis
-from nnstretch.stretch.search.constraints import SegmentLimits
+from nnstretch.stretch.search.constraints import NetworkLimits, SegmentLimits
 from nnstretch.structure.macs import count_macs
 from nnstretch.study.config import StudyConfig, open_study
-from nnstretch.study.evaluate import Evaluation, MacAndParamBounds, PlanEvaluator
+from nnstretch.study.evaluate import Evaluation, PlanEvaluator
 from nnstretch.study.parameters import PlanSpace
 from nnstretch.study.storage import open_storage
 from nnstretch.study.worker import StudyWorker
@@ -147,9 +147,7 @@ def setting(objective: str = "latency", **changed: object) -> StudyConfig:
         "processors": ("cpu", "dsp"),
         "limits": LOOSE,
     }
-    return StudyConfig(
-        **{**fields, "objective": objective, "bounds": MacAndParamBounds(), **changed}
-    )  # type: ignore[arg-type]
+    return StudyConfig(**{**fields, "objective": objective, "bounds": NetworkLimits(), **changed})  # type: ignore[arg-type]
 
 
 def worker(

@@ -84,7 +84,7 @@ def rates_limit(result: SearchResult, macs: int) -> float | None:
 
 
 def explained_json(explanation: Explanation) -> list[dict[str, Any]]:
-    """Return one entry a segment, team and merge, in the order of `Explanation.lines`."""
+    """Return one entry a segment, processors and merge, in the order of `Explanation.lines`."""
     cut = explanation.cut
     if explanation.reason:
         return [
@@ -136,14 +136,14 @@ def sensitivity_json(row: SensitivityRow) -> dict[str, Any]:
             "optimal": None,
             "gap": None,
         }
-    from nnstretch.stretch.search.statistics import RULES
+    from nnstretch.stretch.search.constraints import SEGMENT_RULES
 
     result = row.found
     best = result.plans[0].trial
     return row_json | {
         "latency_ms": best.latency_us / 1000,
         "branched": sum(len(segment.branches) > 1 for segment in best.segments),
-        "refused": sum(result.refused.get(rule, 0) for rule in RULES),
+        "refused": sum(result.refused.get(rule.name, 0) for rule in SEGMENT_RULES),
         "optimal": result.optimal,
         "gap": result.gap,
     }
@@ -162,10 +162,10 @@ def front_json(front: ParetoFront, result: SearchResult, soc: Soc) -> dict[str, 
 def point_json(point: ParetoPoint, result: SearchResult, soc: Soc) -> dict[str, Any]:
     """Return a point of a front as JSON data."""
     from nnstretch.files.plan_yaml import plan_text
-    from nnstretch.stretch.search.pareto import energy_mj, weight_bytes
+    from nnstretch.stretch.search.pareto import energy_mj
 
     trial, original = point.trial, result.original
-    held_bytes, energy = weight_bytes(trial, soc.element_bytes), energy_mj(trial, soc)
+    held_bytes, energy = trial.weight_bytes(soc.element_bytes), energy_mj(trial, soc)
     return {
         "asked": point.asked,
         "latency_ms": trial.latency_us / 1000,

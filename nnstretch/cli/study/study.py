@@ -296,9 +296,8 @@ def setting_of(
 
     Raises BadInput when a processor is named twice.
     """
-    from nnstretch.stretch.search.constraints import SegmentLimits
+    from nnstretch.stretch.search.constraints import NetworkLimits, SegmentLimits
     from nnstretch.study.config import StudyConfig
-    from nnstretch.study.evaluate import MacAndParamBounds
 
     graph = subject.graph
     processors = args.processors or default_processors(soc)
@@ -308,7 +307,7 @@ def setting_of(
         raise BadInput(
             f"processors are {', '.join(processors)}, study on {soc.name}, name each once"
         )
-    bounds = MacAndParamBounds(
+    bounds = NetworkLimits(
         quantity(args.min_macs, graph.macs, "--min-macs", 0.0),
         quantity(args.max_macs, graph.macs, "--max-macs", math.inf),
         quantity(args.min_params, graph.params, "--min-params", 0.0),

@@ -155,17 +155,28 @@ class CostModel:
         )
 
     def segment_cost(
-        self, lowered: LoweredSegment, stay: Residency, processors: Sequence[str]
+        self,
+        lowered: LoweredSegment,
+        stay: Residency,
+        processors: Sequence[str],
+        originals_us: dict[tuple[str, str], float],
     ) -> SegmentCost:
-        """Return the predicted latency of a lowered segment with its terms."""
-        fastest_us = min(self.estimate_graph(lowered.original, p).latency_us for p in processors)
+        """Return the predicted latency of a lowered segment with its terms.
+
+        `originals_us` remembers the original layers by start and end.
+        """
+        ends = lowered.segment.start, lowered.segment.end
+        if ends not in originals_us:
+            originals_us[ends] = min(
+                self.estimate_graph(lowered.original, p).latency_us for p in processors
+            )
         return segment_cost(
             self.soc,
             [self.branch_demand(branch) for branch in lowered.branches],
             stay,
             start=lowered.segment.start,
             end=lowered.segment.end,
-            original_us=fastest_us,
+            original_us=originals_us[ends],
             original_macs=lowered.original.macs,
         )
 
@@ -175,9 +186,13 @@ def estimate_plan(
     soc: Soc,
     cost_model: CostModel | None = None,
     processors: Sequence[str] = (),
+    originals_us: dict[tuple[str, str], float] | None = None,
 ) -> Trial:
     """Estimate a plan; its originals run on the fastest of `processors`, by default of the plan's
     own.
+
+    `originals_us` carries the latencies of original segments, by start and end, from one plan of
+    the same network and processors to the next.
 
     Raises UnknownName for a processor the chip lacks, UnsupportedOp for a kernel never measured.
     """
@@ -186,8 +201,9 @@ def estimate_plan(
     placements = [
         [branch.branch.processor for branch in segment.branches] for segment in stretched.segments
     ]
+    originals_us = {} if originals_us is None else originals_us
     costs = tuple(
-        cost_model.segment_cost(s, stay, processors)
+        cost_model.segment_cost(s, stay, processors, originals_us)
         for s, stay in zip(stretched.segments, residencies(placements), strict=True)
     )
     return Trial(stretched.plan, costs, stretched.macs, stretched.params)

@@ -1,6 +1,6 @@
 """The best plan of a space, and how sure that is.
 
-Prices, bounds, fewer lanes, then labels, with more effort until the proof is whole.
+Prices, bounds, fewer segment options, then labels, with more effort until the proof is whole.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from nnstretch.stretch.search.combinations import candidate_combinations
+from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.cost_to_go import cost_to_go
 from nnstretch.stretch.search.label_setting import BeamLimits, LabelSearch, PlanPath
-from nnstretch.stretch.search.lagrangian import CostToGo, Multipliers, NetworkLimits
+from nnstretch.stretch.search.lagrangian import CostToGo, Multipliers
 from nnstretch.stretch.search.search_space import SearchSpace
 from nnstretch.stretch.search.segment_options import BranchCombinations, SegmentOption
 
@@ -25,7 +26,7 @@ EFFORTS = (
     BeamLimits(3_000, 600),
     BeamLimits(30_000, 4_000),
 )
-"""Labels a cut and combinations a lane that a run may keep.
+"""Labels a cut and combinations a segment option that a run may keep.
 
 The next is tried where one forgot too much.
 """
@@ -156,7 +157,7 @@ class ExactSearch:
     def evaluate(self, prices: Multipliers, finest: float) -> CostToGo:
         """Return bounds at these prices.
 
-        On the way, a plan that suggests itself, and lanes that can be forgotten.
+        On the way, a plan that suggests itself, and segment options that can be forgotten.
         """
         values = cost_to_go(self.space, self.options, prices, self.alive, finest)
         self.bound_us = max(self.bound_us, self.relaxed_total(values))
@@ -281,9 +282,9 @@ class ExactSearch:
             self.best is None or latency < self.best.latency_us
         ):
             self.best = PlanPath(latency, tuple(steps))
-        lanes = {number for number, _ in steps}
-        if self.best is None or not lanes <= self.used:
-            self.used |= lanes
+        numbers = {number for number, _ in steps}
+        if self.best is None or not numbers <= self.used:
+            self.used |= numbers
             self.local_search([values], EFFORTS[0], ABOVE if self.best is None else ABOVE[:2])
 
     def local_search(
@@ -293,7 +294,7 @@ class ExactSearch:
         near = self.promising_options(bounds) if len(bounds) > 1 else set()
         known = (self.used | near).intersection(*(v.options for v in bounds))
         if not self.bounds.any:
-            return  # a descent is the best there is over its lanes
+            return  # a descent is the best there is over its segment options
         for n, above in enumerate(shares):
             self.report_progress("polishing", n + 1, len(shares))
             ceiling_us = self.bound_us + above * abs(self.bound_us)
@@ -315,7 +316,7 @@ class ExactSearch:
                 return
 
     def promising_options(self, bounds: list[CostToGo]) -> set[int]:
-        """Return lanes that lead to the least bounds when they are worst priced."""
+        """Return segment options that lead to the least bounds when they are worst priced."""
         every = [self.reduced_costs(values) for values in bounds]
         common = set.intersection(*(set(reduced_costs) for reduced_costs in every))
         worst = {
@@ -330,7 +331,7 @@ class ExactSearch:
     def best_combination(
         self, number: int, width: int, values: CostToGo
     ) -> tuple[int, tuple[int, ...], BranchCombinations] | None:
-        """Return the combination of one lane that leads on best."""
+        """Return the combination of one segment option that leads on best."""
         option = self.options[number]
         row = int(np.searchsorted(self.space.merged_widths(option.i), width))
         bound = float(values.options[number][row])
@@ -431,7 +432,7 @@ class ExactSearch:
             self.alive = [n for n in self.alive if reduced_costs.get(n, math.inf) < limit]
 
     def reduced_costs(self, values: CostToGo) -> dict[int, float]:
-        """Return how much more than the bound every plan through a lane costs at the least."""
+        """Return how much more than the bound every plan through an option costs at least."""
         costs: dict[int, float] = {}
         reach = {0: 0.0}
         for n in sorted(values.options, key=lambda n: self.options[n].i):
@@ -446,5 +447,5 @@ class ExactSearch:
 
 
 def plan_skeleton(path: PlanPath) -> tuple[int, ...]:
-    """Return segments, teams and merges of a plan, whatever its depths and widths."""
+    """Return segments, processors and merges of a plan, whatever its depths and widths."""
     return tuple(number for number, _ in path.steps)

@@ -1,4 +1,4 @@
-"""Combinations of a lane's branches that are good enough, without looking at all of them."""
+"""Combinations of a segment's branches that are good enough, without looking at all of them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.dominance import undominated
 from nnstretch.stretch.search.lagrangian import (
     CostToGo,
     DeadlineTable,
     EntryBins,
-    NetworkLimits,
     SegmentMultipliers,
     deadline_costs,
     segment_bound,
@@ -23,7 +23,7 @@ from nnstretch.stretch.search.segment_options import SegmentOption
 MANY = 2_000
 """Combinations from which on it pays to look for those that others do better."""
 PRODUCTS = 10_000_000
-"""Pairs that are looked at for one lane and input width.
+"""Pairs that are looked at for one segment option and input width.
 
 Beyond, the options with the worst bounds are left out.
 """
@@ -107,9 +107,8 @@ def branch_options(
     options = []
     for table, entry in zip(option.branch_tables, read, strict=True):
         latency_us = entry.us[0, table.first] + table.us
-        us = np.where(
-            latency_us <= (option.limits_us[1] if option.branched else np.inf), latency_us, np.inf
-        )
+        keeps_pace = option.bounds.keeps_pace(latency_us) if option.branched else True
+        us = np.where(keeps_pace, latency_us, np.inf)
         macs, params = (
             entry.macs[0, table.first] + table.macs,
             entry.params[0, table.first] + table.params,
@@ -180,16 +179,10 @@ def undominated_options(
     everyone = np.arange(len(options.us))
     if not option.branched or (bounds.min_params > 0 and bounds.min_macs > 0) or bounds.max_held:
         return everyone
-    limits, before = option.space.limits, option.original[1]
-    resources = [
-        (
-            options.macs
-            if bounds.min_macs > 0
-            else np.minimum(options.macs, limits.segment_macs * before)
-        )
-    ]
+    largest, macs = option.bounds.useful_macs(options.largest, options.macs)
+    resources = [options.macs if bounds.min_macs > 0 else macs]
     if not alone:  # of one branch alone, the largest is itself
-        resources.append(np.minimum(options.largest, limits.main_macs * before))
+        resources.append(largest)
     resources += [-options.macs] if bounds.max_macs < np.inf else []
     resources += [options.params] if bounds.min_params > 0 else []
     resources = [r for r in resources if len(r) and np.ptp(r) > 0]
@@ -198,13 +191,9 @@ def undominated_options(
 
 def meets_capacity(option: SegmentOption, options: BranchOptions) -> Array:
     """Return combinations of all branches that have the MACs a segment must have."""
-    limits, before = option.space.limits, option.original[1]
     if not option.branched:
         return np.arange(len(options.us))
-    return np.flatnonzero(
-        (options.macs >= limits.segment_macs * before)
-        & (options.largest >= limits.main_macs * before)
-    )
+    return np.flatnonzero(option.bounds.has_capacity(options.largest, options.macs))
 
 
 def bounded_pairs(

@@ -1,6 +1,8 @@
-"""Why a segment is refused.
+"""The four rules of a branched segment, memory, and the limits of a whole network.
 
-Pure questions about a trial, and the same limits for whole arrays of them.
+One definition for everything that asks: a trial (`constraints_of`), the arrays of a search
+(`SegmentBounds.admits` and its parts), the explanation of a refusal (`first_violation`) and a
+study's distances (`SegmentBounds.checks`). Scalars are arrays of no axes.
 
 Sources: the rules are NN-Stretch's (MobiSys'23 slides: cost-amortised meeting points, no
 stragglers; its public script: capacity 0.4 and 0.8, latency 0.8). Its paper's alpha and beta were
@@ -9,16 +11,96 @@ never published, so they are settings here.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
 
 from nnstretch.errors import BadInput
 from nnstretch.soc import Soc
 from nnstretch.trial import SegmentCost, Trial, Violation
 
+Quantity = Any
+"""A number, or an array with one entry for each combination of branches."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRule:
+    """Limit of one quantity of a branched segment."""
+
+    name: str
+    unit: str
+    sense: Literal["at most", "at least"]
+
+    def holds(self, demand: Quantity, limit: float) -> Quantity:
+        """Return whether a quantity keeps its limit, entry by entry."""
+        return demand <= limit if self.sense == "at most" else demand >= limit
+
+
+COST_AMORTISED = SegmentRule("cost_amortised", "us", "at most")
+"""A meeting point must cost little beside the layers it parallelizes."""
+NO_STRAGGLERS = SegmentRule("no_stragglers", "us", "at most")
+"""A branch that takes as long as the original segment makes concurrency pointless."""
+MAIN_BRANCH = SegmentRule("main_branch", "MACs", "at least")
+"""Accuracy needs one branch that is a network of its own."""
+CAPACITY = SegmentRule("capacity", "MACs", "at least")
+"""Accuracy needs enough work in all branches together."""
+SEGMENT_RULES = (COST_AMORTISED, NO_STRAGGLERS, MAIN_BRANCH, CAPACITY)
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentDemand:
+    """What a branched segment asks for, in the order of `SEGMENT_RULES`; us and MACs."""
+
+    communication_us: Quantity
+    slowest_us: Quantity
+    largest_macs: Quantity
+    macs: Quantity
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentBounds:
+    """Limits of one branched segment, in the order of `SEGMENT_RULES`; us and MACs."""
+
+    communication_us: float
+    branch_us: float
+    main_macs: float
+    macs: float
+
+    def amortises(self, communication_us: Quantity) -> Quantity:
+        """Return where a meeting point costs little enough."""
+        return COST_AMORTISED.holds(communication_us, self.communication_us)
+
+    def keeps_pace(self, latency_us: Quantity) -> Quantity:
+        """Return where a branch does not straggle."""
+        return NO_STRAGGLERS.holds(latency_us, self.branch_us)
+
+    def has_capacity(self, largest_macs: Quantity, macs: Quantity) -> Quantity:
+        """Return where the largest branch and all together have the MACs they need."""
+        return CAPACITY.holds(macs, self.macs) & MAIN_BRANCH.holds(largest_macs, self.main_macs)
+
+    def useful_macs(self, largest_macs: Quantity, macs: Quantity) -> tuple[Quantity, Quantity]:
+        """Return MACs up to their limits; what exceeds a limit makes no combination better."""
+        return np.minimum(largest_macs, self.main_macs), np.minimum(macs, self.macs)
+
+    def checks(self, demand: SegmentDemand) -> Iterator[tuple[SegmentRule, Quantity, float]]:
+        """Yield each rule with what the segment asks for and the limit."""
+        yield COST_AMORTISED, demand.communication_us, self.communication_us
+        yield NO_STRAGGLERS, demand.slowest_us, self.branch_us
+        yield MAIN_BRANCH, demand.largest_macs, self.main_macs
+        yield CAPACITY, demand.macs, self.macs
+
+    def violations(self, where: str, demand: SegmentDemand) -> Iterator[Violation]:
+        """Yield the rules that a segment breaks, in the order of `SEGMENT_RULES`."""
+        for rule, quantity, limit in self.checks(demand):
+            if not rule.holds(quantity, limit):
+                yield Violation(rule.name, where, quantity, limit, rule.unit, rule.sense)
+
 
 @dataclass(frozen=True, slots=True)
 class SegmentLimits:
-    """What every branched segment must keep to."""
+    """Shares of the original segment that every branched segment must keep to."""
 
     alpha: float = 0.5
     """Communication may cost this share of the original segment's latency."""
@@ -51,88 +133,86 @@ class SegmentLimits:
                     f" 0 and {most}"
                 )
 
+    def bounds(self, original_us: float, original_macs: float) -> SegmentBounds:
+        """Return the limits of a segment whose original layers take this long and do this work."""
+        return SegmentBounds(
+            self.alpha * original_us,
+            self.beta * original_us,
+            self.main_macs * original_macs,
+            self.segment_macs * original_macs,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkLimits:
+    """Limits of the whole network, in absolute counts."""
+
+    min_macs: float = 0.0
+    max_macs: float = np.inf
+    min_params: float = 0.0
+    max_held: tuple[float, ...] = ()
+    """Parameters that processors with a memory limit may hold, in the order of
+    `SearchSpace.limited`; empty where no plan comes near.
+    """
+
+    @property
+    def any(self) -> bool:
+        """Return whether anything limits the whole network."""
+        return (
+            self.min_macs > 0
+            or self.min_params > 0
+            or self.max_macs < np.inf
+            or bool(self.max_held)
+        )
+
+    def keeps(self, macs: np.ndarray, params: np.ndarray, params_held: np.ndarray) -> np.ndarray:
+        """Return which plans keep the limits; `params_held` is over (plan, processor
+        with a memory limit).
+        """
+        return (
+            (macs >= self.min_macs)
+            & (macs <= self.max_macs)
+            & (params >= self.min_params)
+            & self.fits(params_held)
+        )
+
+    def fits(self, params_held: np.ndarray) -> np.ndarray:
+        """Return which rows keep the limits on memory."""
+        return (
+            np.asarray((params_held <= self.max_held).all(axis=1))
+            if self.max_held
+            else np.ones(len(params_held), dtype=bool)
+        )
+
 
 def branched_segments(trial: Trial) -> tuple[SegmentCost, ...]:
     """Return the segments of more than one branch."""
     return tuple(segment for segment in trial.segments if len(segment.branches) > 1)
 
 
-def segment_name(segment: SegmentCost) -> str:
-    """Return how messages name a segment."""
-    return f"segment {segment.start} -> {segment.end}"
+def segment_demand(segment: SegmentCost) -> SegmentDemand:
+    """Return what a predicted segment asks for."""
+    macs = [branch.macs for branch in segment.branches]
+    slowest_us = max(branch.latency_us for branch in segment.branches)
+    return SegmentDemand(segment.communication_us, slowest_us, max(macs), sum(macs))
 
 
 @dataclass(frozen=True, slots=True)
-class CostAmortised:
-    """A meeting point must cost little beside the layers it parallelises."""
+class SegmentConstraint:
+    """Rules that every branched segment of a trial must keep."""
 
-    alpha: float
-
-    def __call__(self, trial: Trial) -> Violation | None:
-        """Return the first violation of a trial, None where it keeps the rule."""
-        for segment in branched_segments(trial):
-            limit_us = self.alpha * segment.original_us
-            if segment.communication_us > limit_us:
-                return Violation(
-                    "cost_amortised",
-                    segment_name(segment),
-                    segment.communication_us,
-                    limit_us,
-                    "us",
-                )
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class NoStragglers:
-    """A branch that takes as long as the original segment makes concurrency pointless."""
-
-    beta: float
+    limits: SegmentLimits
+    rules: tuple[SegmentRule, ...]
 
     def __call__(self, trial: Trial) -> Violation | None:
-        """Return the first violation of a trial, None where it keeps the rule."""
+        """Return the first violation of a trial, None where it keeps the rules."""
+        names = {rule.name for rule in self.rules}
         for segment in branched_segments(trial):
-            slowest = max(branch.latency_us for branch in segment.branches)
-            if slowest > self.beta * segment.original_us:
-                return Violation(
-                    "no_stragglers",
-                    segment_name(segment),
-                    slowest,
-                    self.beta * segment.original_us,
-                    "us",
-                )
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class CapacityLimit:
-    """Accuracy needs one branch that is a network of its own, and enough work in all of them."""
-
-    main_macs: float
-    segment_macs: float
-
-    def __call__(self, trial: Trial) -> Violation | None:
-        """Return the first violation of a trial, None where it keeps the rule."""
-        for segment in branched_segments(trial):
-            macs = [branch.macs for branch in segment.branches]
-            if max(macs) < self.main_macs * segment.original_macs:
-                return Violation(
-                    "main_branch",
-                    segment_name(segment),
-                    max(macs),
-                    self.main_macs * segment.original_macs,
-                    "MACs",
-                    "at least",
-                )
-            if sum(macs) < self.segment_macs * segment.original_macs:
-                return Violation(
-                    "capacity",
-                    segment_name(segment),
-                    sum(macs),
-                    self.segment_macs * segment.original_macs,
-                    "MACs",
-                    "at least",
-                )
+            bounds = self.limits.bounds(segment.original_us, segment.original_macs)
+            where = f"segment {segment.start} -> {segment.end}"
+            for violation in bounds.violations(where, segment_demand(segment)):
+                if violation.rule in names:
+                    return violation
         return None
 
 
@@ -144,26 +224,18 @@ class MemoryLimit:
 
     def __call__(self, trial: Trial) -> Violation | None:
         """Return the first violation of a trial, None where it keeps the rule."""
-        bytes_held: dict[str, float] = {}
-        for segment in trial.segments:
-            for branch in segment.branches:
-                bytes_held[branch.processor] = (
-                    bytes_held.get(branch.processor, 0) + branch.params * self.soc.element_bytes
-                )
-        for name, size in bytes_held.items():
+        for name, size_bytes in trial.weight_bytes(self.soc.element_bytes).items():
             limit = self.soc.processor(name).memory_bytes
-            if limit is not None and size > limit:
-                return Violation("memory", f"processor {name}", size, limit, "bytes")
+            if limit is not None and size_bytes > limit:
+                return Violation("memory", f"processor {name}", size_bytes, limit, "bytes")
         return None
 
 
-def constraints_of(
-    limits: SegmentLimits, soc: Soc
-) -> tuple[CostAmortised | NoStragglers | CapacityLimit | MemoryLimit, ...]:
+def constraints_of(limits: SegmentLimits, soc: Soc) -> tuple[SegmentConstraint | MemoryLimit, ...]:
     """Return the constraints that a search with these limits keeps."""
     return (
-        CostAmortised(limits.alpha),
-        NoStragglers(limits.beta),
-        CapacityLimit(limits.main_macs, limits.segment_macs),
+        SegmentConstraint(limits, (COST_AMORTISED,)),
+        SegmentConstraint(limits, (NO_STRAGGLERS,)),
+        SegmentConstraint(limits, (MAIN_BRANCH, CAPACITY)),
         MemoryLimit(soc),
     )

@@ -1,6 +1,7 @@
 """Backwards from the output: a proven bound on what is left to go from every cut and width.
 
-The rules of one lane are in bounds.py; here they are put together over the lanes of a space.
+The rules of one segment option are in lagrangian.py; here they are put together over the options
+of a space.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ FEW = 30
 """Input widths of which bounds are told one by one."""
 
 SAMPLE = 100
-"""Options of a branch that are looked at to choose between ways to relax a lane.
+"""Options of a branch that are looked at to choose between ways to relax a segment option.
 
 The bound itself looks at all.
 """

@@ -17,12 +17,12 @@ from nnstretch.stretch.lowering.meeting_points import first_blocks, has_pixels
 from nnstretch.stretch.search.dominance import undominated
 from nnstretch.stretch.search.search_space import Array, SearchSpace
 from nnstretch.stretch.search.segment_options import SegmentOption
-from nnstretch.stretch.search.statistics import least_communication_us
+from nnstretch.stretch.search.statistics import first_violation
 from nnstretch.structure.cuts import INPUT, OUTPUT, Cut, before_window
 from nnstretch.trial import Violation
 
 Options = list[tuple[Array, Array, Array]]
-"""For every branch of a lane, over (depth, width): latency in microseconds, MACs, parameters."""
+"""For every branch of a segment, over (depth, width): latency in us, MACs, parameters."""
 CHUNK = 1_000_000
 """Combinations that are priced at once."""
 
@@ -38,7 +38,7 @@ class RemainingOptions:
 
 @dataclass(frozen=True, slots=True)
 class SegmentVerdict:
-    """One segment under one team.
+    """Segment on one set of processors.
 
     The rule that forbids branches there, or what is left and how fast that is.
     """
@@ -200,7 +200,7 @@ def block_ranges(analysis: NetworkAnalysis) -> list[tuple[int, int]]:
 def judge_option(option: SegmentOption) -> SegmentVerdict:
     """Judge one segment option, from a tensor of the original width, by the four rules."""
     width_in = option.space.original_width(option.i)
-    cuts, options = option.space.cuts, admissible_latency(option, width_in)
+    cuts = option.space.cuts
     about = (
         cuts[option.i].name,
         cuts[option.j].name,
@@ -208,7 +208,7 @@ def judge_option(option: SegmentOption) -> SegmentVerdict:
         option.merge,
         option.original[0],
     )
-    if broken := first_violation(option, width_in, options):
+    if broken := first_violation(option, width_in):
         return SegmentVerdict(*about, broken)
     totals = option.branch_totals(width_in) or []
     remaining = tuple(
@@ -216,43 +216,6 @@ def judge_option(option: SegmentOption) -> SegmentVerdict:
         for p, (us, _, _) in zip(option.processors, totals, strict=True)
     )
     return SegmentVerdict(*about, None, remaining, fastest_us(option, width_in, totals))
-
-
-def admissible_latency(option: SegmentOption, width_in: int) -> Options:
-    """Return branches as they are, stragglers among them.
-
-    Infinite where a depth and a width do not go together.
-    """
-    entries = option.entry_costs(width_in)
-    assert entries is not None, "every merge can start from the original width"
-    return [
-        (e.us[s.first] + s.us, e.macs[s.first] + s.macs, e.params[s.first] + s.params)
-        for s, e in zip(option.branch_tables, entries, strict=True)
-    ]
-
-
-def first_violation(option: SegmentOption, width_in: int, options: Options) -> Violation | None:
-    """Return the first rule that leaves nothing, with the least that could be asked of it."""
-    communication_us, slowest_us = (
-        least_communication_us(option, width_in),
-        max(float(us.min()) for us, _, _ in options),
-    )
-    limit_us, straggles_us = option.limits_us
-    if communication_us > limit_us:
-        return Violation("cost_amortised", option.name, communication_us, limit_us, "us")
-    if slowest_us > straggles_us:
-        return Violation("no_stragglers", option.name, slowest_us, straggles_us, "us")
-    most = [float(macs[us <= straggles_us].max()) for us, macs, _ in options]
-    limits, before = option.space.limits, option.original[1]
-    if max(most) < limits.main_macs * before:
-        return Violation(
-            "main_branch", option.name, max(most), limits.main_macs * before, "MACs", "at least"
-        )
-    if sum(most) < limits.segment_macs * before:
-        return Violation(
-            "capacity", option.name, sum(most), limits.segment_macs * before, "MACs", "at least"
-        )
-    return None
 
 
 def fastest_us(option: SegmentOption, width_in: int, totals: Options) -> float | None:

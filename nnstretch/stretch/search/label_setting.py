@@ -16,8 +16,9 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 
 from nnstretch.stretch.search.combinations import candidate_combinations
+from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.dominance import undominated
-from nnstretch.stretch.search.lagrangian import CostToGo, Multipliers, NetworkLimits
+from nnstretch.stretch.search.lagrangian import CostToGo, Multipliers
 from nnstretch.stretch.search.search_space import Array, SearchSpace
 from nnstretch.stretch.search.segment_options import BranchCombinations, SegmentOption
 
@@ -34,7 +35,7 @@ class BeamLimits:
     labels: int
     """At one cut."""
     combinations: int
-    """Combinations of branches for one lane and input width."""
+    """Combinations of branches for one segment option and input width."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,11 @@ class LabelSet:
     params_held: Array
     """Over (label, processor with a memory limit)."""
     option: Array
-    """Number of the lane that each came through."""
+    """Number of the segment option that each came through."""
     parent: Array
     """Number of the label that each goes on from, among all that were kept."""
     options: Array
-    """Of the lane's branches: over (label, branch)."""
+    """Of the segment option's branches: over (label, branch)."""
 
     def __len__(self) -> int:
         return len(self.width)
@@ -64,7 +65,7 @@ class LabelSet:
 
 @dataclass(frozen=True)
 class PlanPath:
-    """A whole plan: lanes and the options of their branches."""
+    """A whole plan: segment options and the options of their branches."""
 
     latency_us: float
     steps: tuple[tuple[int, tuple[int, ...]], ...]
@@ -84,7 +85,7 @@ class LabelSearch:
     """Relative: plans that could only win by less are not looked for."""
     best: PlanPath | None = None
     only: Sequence[int] | None = None
-    """Numbers of the lanes to look at; None looks at all that the values know."""
+    """Numbers of the segment options to look at; None looks at all that the values know."""
     ceiling_us: float = np.inf
     """Plans above it are not looked for."""
     discarded_bound_us: float = np.inf
@@ -214,7 +215,7 @@ class LabelSearch:
     def admissible_combinations(
         self, number: int, width: int, reduced: list[Array]
     ) -> BranchCombinations | None:
-        """Return combinations of one lane at one width that may still be part of a plan good
+        """Return combinations of an option at one width that may still be part of a plan good
         enough.
         """
         option = self.options[number]
@@ -292,7 +293,7 @@ class LabelSearch:
         waiting: dict[int, list[LabelSet]],
     ) -> None:
         """Extend labels along one segment option."""
-        lane = self.options[number]
+        segment_option = self.options[number]
         latency = (group.latency_us[:, None] + combinations.latency_us).ravel()
         macs, params = (
             (group.macs[:, None] + combinations.macs).ravel(),
@@ -302,11 +303,11 @@ class LabelSearch:
         params_held = (group.params_held[:, None] + combinations.params_held).reshape(
             len(latency), len(self.space.limited)
         )
-        last = lane.j == len(self.space.cuts) - 1
+        last = segment_option.j == len(self.space.cuts) - 1
         keep = (
             self.bounds.keeps(macs, params, params_held)
             if last
-            else self.bound(lane.j, width, latency, macs, params) < self.limit_us
+            else self.bound(segment_option.j, width, latency, macs, params) < self.limit_us
         )
         if not last and not keep.all() and np.isfinite(self.limit_us):
             self.discarded_bound_us = min(self.discarded_bound_us, self.limit_us)
@@ -330,10 +331,10 @@ class LabelSearch:
         if last:
             self.finish(extended)
             return
-        queue = waiting.setdefault(lane.j, [])
+        queue = waiting.setdefault(segment_option.j, [])
         queue.append(extended)
         if sum(map(len, queue)) > CROWD:
-            queue[:] = [self.prune(lane.j, queue)]
+            queue[:] = [self.prune(segment_option.j, queue)]
 
     def finish(self, labels: LabelSet) -> None:
         """Compare complete labels with the best plan."""

@@ -1,8 +1,8 @@
 """Lower bounds on what is left to go, by Lagrangian relaxation of everything that ties branches
 together.
 
-Bounds on MACs and parameters of the whole get a price each; within a lane, the demand for MACs of
-the segment gets one, too, and the value of the merged width becomes a straight line below it. What
+Bounds on MACs and parameters of the whole get a price each; within a segment, the demand for
+MACs gets one, too, and the value of the merged width becomes a straight line below it. What
 is left falls apart: for every deadline, each branch takes its most rewarding option that keeps it.
 Every number here is a proven lower bound, whatever the prices; good prices make it tight. The
 relaxation alone would leave a gap: wide operators run more efficiently, so latency over MACs is not
@@ -16,51 +16,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.search_space import Array
 from nnstretch.stretch.search.segment_options import BranchTable, SegmentOption
-
-
-@dataclass(frozen=True, slots=True)
-class NetworkLimits:
-    """What the whole network must keep to."""
-
-    min_macs: float = 0.0
-    max_macs: float = np.inf
-    min_params: float = 0.0
-    max_held: tuple[float, ...] = ()
-    """Parameters that processors with a memory limit may hold, in the order of `Space.limited`.
-
-    Empty where no plan comes near.
-    """
-
-    @property
-    def any(self) -> bool:
-        """Return whether anything limits the whole network."""
-        return (
-            self.min_macs > 0
-            or self.min_params > 0
-            or self.max_macs < np.inf
-            or bool(self.max_held)
-        )
-
-    def keeps(self, macs: Array, params: Array, params_held: Array) -> Array:
-        """Return which plans keep the limits; `held` is over (plan, processor with a memory
-        limit).
-        """
-        return (
-            (macs >= self.min_macs)
-            & (macs <= self.max_macs)
-            & (params >= self.min_params)
-            & self.fits(params_held)
-        )
-
-    def fits(self, params_held: Array) -> Array:
-        """Return which rows keep the limits on memory."""
-        return (
-            np.asarray((params_held <= self.max_held).all(axis=1))
-            if self.max_held
-            else np.ones(len(params_held), dtype=bool)
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +47,7 @@ class Multipliers:
 
 @dataclass(frozen=True)
 class SegmentMultipliers:
-    """Ways to relax one lane, a row each.
+    """Ways to relax one segment option, a row each.
 
     Microseconds for a MAC of the segment, and for a channel of the merged tensor.
     """
@@ -118,7 +76,7 @@ class AffineMinorants:
     def merged_width_cost(self, slopes: Array, least: Array) -> Array:
         """Return what merged widths add at the least.
 
-        `least` is what a lane costs at these slopes, over (slope, ...).
+        `least` is what a segment option costs at these slopes, over (slope, ...).
         """
         bases = np.array([self.bases[np.flatnonzero(self.slopes == s)[0]] for s in slopes]).reshape(
             -1, *([1] * (least.ndim - 1))
@@ -137,9 +95,9 @@ class CostToGo:
     """Cut -> over the widths in which branches can meet there."""
     tails: dict[int, AffineMinorants] = field(default_factory=dict)
     options: dict[int, Array] = field(default_factory=dict)
-    """Lane number -> bound through this lane, over the widths it can read."""
+    """Number of the segment option -> bound through it, over the widths it can read."""
     ways: dict[int, SegmentMultipliers] = field(default_factory=dict)
-    """Lane number -> the few ways to relax it that bound it best."""
+    """Number of the segment option -> the few ways to relax it that bound it best."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +125,7 @@ class EntryBins:
 
 
 def bin_entries(option: SegmentOption, starts: Array) -> list[EntryBins] | None:
-    """Return what each branch of a lane reads, over ranges of input widths.
+    """Return what each branch of a segment option reads, over ranges of input widths.
 
     None where it cannot start from any.
     """
@@ -192,7 +150,7 @@ def bin_entries(option: SegmentOption, starts: Array) -> list[EntryBins] | None:
 
 @dataclass(frozen=True)
 class DeadlineTable:
-    """All options of a lane's branches in the order of their latency.
+    """All options of a segment option's branches in the order of their latency.
 
     Over (way to relax, range, option).
     """
@@ -217,7 +175,7 @@ class DeadlineTable:
 
 
 def deadline_costs(
-    lane: SegmentOption,
+    option: SegmentOption,
     read: list[EntryBins],
     ways: SegmentMultipliers,
     prices: Multipliers,
@@ -225,33 +183,34 @@ def deadline_costs(
 ) -> DeadlineTable:
     """Return for every deadline what branches cost that all keep it.
 
-    Of `sides` with fewer options than the lane's, no bound.
+    Of `tables` with fewer options than the option's, no bound.
     """
     us, rewards, work = [], [], []
     per_mac = (prices.per_mac + ways.per_mac)[:, None, None]
-    per_channel = (ways.per_channel + lane.merge_us_per_channel)[:, None, None]
-    limit = lane.limits_us[1] if lane.branched else np.inf
-    for table, entry in zip(lane.branch_tables if tables is None else tables, read, strict=True):
+    per_channel = (ways.per_channel + option.merge_us_per_channel)[:, None, None]
+    for table, entry in zip(option.branch_tables if tables is None else tables, read, strict=True):
         both = (entry, entry.plain) if entry.plain is not None else (entry,)
         latency = np.concatenate([branch.us[:, table.first] + table.us for branch in both], axis=1)
-        keeps = latency <= limit
+        keeps = (
+            option.bounds.keeps_pace(latency) if option.branched else np.full(latency.shape, True)
+        )
         some = np.flatnonzero(keeps.any(axis=0))
-        option, plain = some % len(table.us), some >= len(table.us)
-        first = table.first[option]
-        macs = np.where(plain, both[-1].macs[:, first], entry.macs[:, first]) + table.macs[option]
-        reward = per_mac * macs - per_channel * table.channels_out[option]
+        choice, plain = some % len(table.us), some >= len(table.us)
+        first = table.first[choice]
+        macs = np.where(plain, both[-1].macs[:, first], entry.macs[:, first]) + table.macs[choice]
+        reward = per_mac * macs - per_channel * table.channels_out[choice]
         if prices.per_param:
             params = (
                 np.where(plain, both[-1].params[:, first], entry.params[:, first])
-                + table.params[option]
+                + table.params[choice]
             )
             reward = reward + prices.per_param * params
         us.append(np.where(keeps, latency, np.inf)[:, some])
         rewards.append(reward)
         work.append(macs)
-    if not lane.branched:
+    if not option.branched:
         return DeadlineTable(us[0], rewards, np.ones(us[0].shape, dtype=bool))
-    return deadline_table(lane, us, rewards, work)
+    return deadline_table(option, us, rewards, work)
 
 
 def deadline_table(
@@ -273,19 +232,13 @@ def deadline_table(
 
 def meets_demands(option: SegmentOption, most: Sequence[Array]) -> Array:
     """Return where the largest options together meet the demands on a segment's MACs."""
-    limits, before = option.space.limits, option.original[1]
-    total: Array | float = 0.0
-    for branch in most:
-        total = total + branch
-    return np.asarray(
-        (total >= limits.segment_macs * before)
-        & (np.maximum.reduce(list(most)) >= limits.main_macs * before)
-    )
+    largest_macs = np.maximum.reduce(list(most))
+    return np.asarray(option.bounds.has_capacity(largest_macs, sum(most)))
 
 
 def multiplier_constant(option: SegmentOption, ways: SegmentMultipliers) -> Array:
-    """Return what every combination of a lane pays, over ways to relax it."""
-    demand = option.space.limits.segment_macs * option.original[1] if option.branched else 0.0
+    """Return what every combination of a segment option pays, over ways to relax it."""
+    demand = option.bounds.macs if option.branched else 0.0
     return np.asarray(option.sync_us + option.merge_us + ways.per_mac * demand)
 
 
@@ -296,7 +249,7 @@ def segment_bound(
     values: CostToGo,
     tables: Sequence[BranchTable] | None = None,
 ) -> Array:
-    """Return a bound on the reduced latency from the lane's start to the output.
+    """Return a bound on the reduced latency from the segment option's start to the output.
 
     Over (way to relax, range of widths).
     """

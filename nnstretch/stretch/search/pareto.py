@@ -127,17 +127,6 @@ def undominated_points(points: Sequence[ParetoPoint], measure: str) -> tuple[Par
     return tuple(best)
 
 
-def weight_bytes(trial: Trial, element_bytes: int) -> dict[str, int]:
-    """Return bytes of weights that each processor holds: those of its branches."""
-    bytes_held: dict[str, int] = {}
-    for segment in trial.segments:
-        for branch in segment.branches:
-            bytes_held[branch.processor] = (
-                bytes_held.get(branch.processor, 0) + branch.params * element_bytes
-            )
-    return bytes_held
-
-
 def energy_mj(trial: Trial, soc: Soc) -> float | None:
     """Estimate the energy that computing takes above the idle chip, mJ.
 

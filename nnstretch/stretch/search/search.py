@@ -22,9 +22,13 @@ from nnstretch.stretch.cost.failover_costs import with_alternatives
 from nnstretch.stretch.cost.iso_mac import IsoMacBaseline, equal_macs
 from nnstretch.stretch.lowering.lower import NetworkAnalysis, lower, single_processor_plan
 from nnstretch.stretch.search.branch_and_bound import ExactSearch
-from nnstretch.stretch.search.constraints import MemoryLimit, SegmentLimits, constraints_of
+from nnstretch.stretch.search.constraints import (
+    MemoryLimit,
+    NetworkLimits,
+    SegmentLimits,
+    constraints_of,
+)
 from nnstretch.stretch.search.label_setting import PlanPath
-from nnstretch.stretch.search.lagrangian import NetworkLimits
 from nnstretch.stretch.search.search_space import SearchSpace
 from nnstretch.stretch.search.segment_options import SegmentOption, segment_options
 from nnstretch.stretch.search.statistics import least_macs, log10_size, refusals

@@ -2,7 +2,7 @@
 
 Which processors take part, how their branches merge, and what each combination costs.
 
-The constraints of constraints.py are applied here to whole arrays; a test keeps the two alike.
+The rules of constraints.py are applied here to whole arrays.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 
 from nnstretch.plan import Branch
 from nnstretch.stretch.lowering.lower import equal_slices
+from nnstretch.stretch.search.constraints import SegmentBounds
 from nnstretch.stretch.search.search_space import Array, SearchSpace
 
 
@@ -83,7 +84,7 @@ class BranchCombinations:
 
 
 class SegmentOption:
-    """One segment under one team.
+    """Segment on one set of processors.
 
     A single processor, or several whose branches are concatenated or projected.
     """
@@ -125,9 +126,9 @@ class SegmentOption:
         return min(us.values()), macs
 
     @cached_property
-    def limits_us(self) -> tuple[float, float]:
-        """Return what communication may cost, and what a branch may take."""
-        return self.space.limits.alpha * self.original[0], self.space.limits.beta * self.original[0]
+    def bounds(self) -> SegmentBounds:
+        """Return the limits of the segment's branches."""
+        return self.space.limits.bounds(*self.original)
 
     @cached_property
     def shares(self) -> list[int]:
@@ -197,23 +198,33 @@ class SegmentOption:
             for copy, (us, macs, params) in zip(moved, rows, strict=True)
         ]
 
-    def branch_totals(self, width_in: int) -> list[tuple[Array, Array, Array]] | None:
-        """Return for every branch latency, MACs and parameters of all its options.
+    def branch_costs(self, width_in: int) -> list[tuple[Array, Array, Array]] | None:
+        """Return for every branch latency, MACs and parameters of all its options, over (depth,
+        width); None where no branch can start from this width.
 
-        Infinite where it would straggle.
+        Latency is infinite where a depth and a width do not go together.
         """
         entries = self.entry_costs(width_in)
         if entries is None:
             return None
-        totals = []
-        for table, entry in zip(self.branch_tables, entries, strict=True):
-            us = entry.us[table.first] + table.us
-            if self.branched:
-                us = np.where(us <= self.limits_us[1], us, np.inf)
-            totals.append(
-                (us, entry.macs[table.first] + table.macs, entry.params[table.first] + table.params)
+        return [
+            (
+                entry.us[table.first] + table.us,
+                entry.macs[table.first] + table.macs,
+                entry.params[table.first] + table.params,
             )
-        return totals
+            for table, entry in zip(self.branch_tables, entries, strict=True)
+        ]
+
+    def branch_totals(self, width_in: int) -> list[tuple[Array, Array, Array]] | None:
+        """Return `branch_costs` with an infinite latency where a branch would straggle."""
+        costs = self.branch_costs(width_in)
+        if costs is None or not self.branched:
+            return costs
+        return [
+            (np.where(self.bounds.keeps_pace(us), us, np.inf), macs, params)
+            for us, macs, params in costs
+        ]
 
     def admissible_combinations(
         self,
@@ -248,10 +259,8 @@ class SegmentOption:
                 link.cost_us(self.bytes_in * width_in) + table.copy_out_us[o]
                 for link, table, o in zip(self.copies_in, self.branch_tables, options, strict=True)
             ]
-            limits, macs_before = self.space.limits, self.original[1]
-            keep &= np.maximum.reduce(copies) + self.sync_us + merge_us <= self.limits_us[0]
-            keep &= np.maximum.reduce(macs) >= limits.main_macs * macs_before
-            keep &= work >= limits.segment_macs * macs_before
+            keep &= self.bounds.amortises(np.maximum.reduce(copies) + self.sync_us + merge_us)
+            keep &= self.bounds.has_capacity(np.maximum.reduce(macs), work)
         return picks if keep.all() else picks.take(np.flatnonzero(keep))
 
     def all_combinations(self, width_in: int) -> BranchCombinations | None:

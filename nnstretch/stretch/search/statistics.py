@@ -9,10 +9,10 @@ from itertools import product
 
 import numpy as np
 
+from nnstretch.stretch.search.constraints import SEGMENT_RULES, SegmentDemand
 from nnstretch.stretch.search.search_space import SearchSpace
 from nnstretch.stretch.search.segment_options import SegmentOption
-
-RULES = ("cost_amortised", "no_stragglers", "main_branch", "capacity")
+from nnstretch.trial import Violation
 
 
 def log10_size(space: SearchSpace) -> float:
@@ -50,7 +50,7 @@ def least_macs(space: SearchSpace, options: Sequence[SegmentOption]) -> float:
             for table in option.branch_tables
         )
         if option.branched:
-            work = max(work, space.limits.segment_macs * option.original[1])
+            work = max(work, option.bounds.macs)
         reach[option.j] = min(reach.get(option.j, math.inf), reach.get(option.i, math.inf) + work)
     return reach[len(space.cuts) - 1]
 
@@ -78,31 +78,40 @@ def refusals(space: SearchSpace, known: Sequence[SegmentOption] = ()) -> dict[st
             )
             counts["straggling_branches"] += slow
             counts[reason] += reason != ""
-    return {name: counts[name] for name in (*RULES, "straggling_branches") if counts[name]}
+    names = (rule.name for rule in SEGMENT_RULES)
+    return {name: counts[name] for name in (*names, "straggling_branches") if counts[name]}
 
 
 def first_refusal(option: SegmentOption, width_in: int) -> tuple[str, int]:
-    """Return the rule that leaves nothing of a lane, if one does, and how many of its branches
-    straggle.
-    """
+    """Return the rule that leaves no branches, if one does, and how many options straggle."""
     totals = option.branch_totals(width_in)
     if totals is None:
         return "", 0
-    slow = sum(int(np.isinf(us).sum()) for us, _, _ in totals)
-    fast = [np.isfinite(us) for us, _, _ in totals]
-    if least_communication_us(option, width_in) > option.limits_us[0]:
-        return "cost_amortised", slow
-    if not all(keep.any() for keep in fast):
-        return "no_stragglers", slow
-    most = [float(macs[keep].max()) for (_, macs, _), keep in zip(totals, fast, strict=True)]
-    limits, before = option.space.limits, option.original[1]
-    if max(most) < limits.main_macs * before:
-        return "main_branch", slow
-    return ("capacity" if sum(most) < limits.segment_macs * before else ""), slow
+    straggling = sum(int(np.isinf(us).sum()) for us, _, _ in totals)
+    violation = first_violation(option, width_in)
+    return violation.rule if violation is not None else "", straggling
+
+
+def first_violation(option: SegmentOption, width_in: int) -> Violation | None:
+    """Return the first rule that leaves nothing, with the least that could be asked of it."""
+    return next(option.bounds.violations(option.name, least_demand(option, width_in)), None)
+
+
+def least_demand(option: SegmentOption, width_in: int) -> SegmentDemand:
+    """Return the least time and, among options that keep pace, the most MACs of the branches.
+
+    Each quantity by itself: no combination need have all of them.
+    """
+    costs = option.branch_costs(width_in)
+    assert costs is not None, "every merge can start from the original width"
+    slowest_us = max(float(us.min()) for us, _, _ in costs)
+    most = [float(macs[option.bounds.keeps_pace(us)].max(initial=0.0)) for us, macs, _ in costs]
+    communication_us = least_communication_us(option, width_in)
+    return SegmentDemand(communication_us, slowest_us, max(most), sum(most))
 
 
 def least_communication_us(option: SegmentOption, width_in: int) -> float:
-    """Return what meeting costs at the least, over all branches of a lane."""
+    """Return what meeting costs at the least, over all branches of a segment option."""
     copies = [
         link.cost_us(option.bytes_in * width_in) + float(table.copy_out_us.min())
         for link, table in zip(option.copies_in, option.branch_tables, strict=True)
