@@ -30,7 +30,8 @@ from nnstretch.export.bundle import export
 from nnstretch.export.litert.convert import LiteRTRunner, float_operators, to_int8, to_litert
 from nnstretch.export.litert.flatbuffer import parse_model, with_description
 from nnstretch.export.litert.int8 import SharedScaleGroups, require_equal_formats
-from nnstretch.export.onnx.convert import OnnxRunner, rename
+from nnstretch.export.onnx.convert import OnnxRunner
+from nnstretch.export.onnx.rename_io import rename_io
 from nnstretch.export.single_file import export_single
 from nnstretch.export.subgraph_specs import ExportRequest
 from nnstretch.export.verify import check_snr, snr_db
@@ -235,7 +236,7 @@ def test_an_inner_tensor_may_have_the_name_of_the_cut() -> None:
         opset_imports=[onnx.helper.make_opsetid("", 20)],
         ir_version=9,
     )
-    rename(model, "stem", "relu")
+    model = rename_io(model, ["stem"], ["relu"])
     onnx.checker.check_model(model)
     assert (model.graph.input[0].name, model.graph.output[0].name) == ("stem", "relu")
     assert OnnxRunner(model.SerializeToString()).run(np.array([[2, -2]], np.float32)).tolist() == [

@@ -14,6 +14,7 @@ from torch import nn
 from nnstretch.bundle.manifest import Port
 from nnstretch.capture.silence import silence_python
 from nnstretch.errors import Mismatch, UnsupportedOp
+from nnstretch.export.onnx.rename_io import rename_io
 from nnstretch.graph import TensorSpec
 
 OPSET = 20
@@ -21,11 +22,8 @@ TOLERANCE = 1e-4
 """Largest difference from the module, over the largest magnitude it writes (or 1)."""
 
 
-def to_onnx(
-    module: nn.Module, example: torch.Tensor, source: Port, target: Port, notes: Mapping[str, str]
-) -> bytes:
-    """Convert to an ONNX file (opset 20, weights inside) whose input and output are named as the
-    ports are.
+def export_model(name: str, module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> onnx.ModelProto:
+    """Export by PyTorch's exporter (opset 20, weights inside), quiet.
 
     Raises UnsupportedOp with PyTorch's first reason where an operator has no ONNX form.
     """
@@ -33,7 +31,7 @@ def to_onnx(
         with silence_python(), torch.no_grad():
             program = torch.onnx.export(
                 module.eval(),
-                (example,),
+                inputs,
                 dynamo=True,
                 external_data=False,
                 opset_version=OPSET,
@@ -45,12 +43,21 @@ def to_onnx(
             (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
         )
         raise UnsupportedOp(
-            f"cannot export {target.name} to ONNX, {type(error).__name__}, {reason[:200]}"
+            f"cannot export {name} to ONNX, {type(error).__name__}, {reason[:200]}"
         ) from error
     assert program is not None
-    model = program.model_proto
-    rename(model, source.name, target.name)
-    return with_metadata(model, notes)
+    return program.model_proto
+
+
+def to_onnx(
+    module: nn.Module, example: torch.Tensor, source: Port, target: Port, notes: Mapping[str, str]
+) -> bytes:
+    """Convert to an ONNX file whose input and output are named as the ports are.
+
+    Raises UnsupportedOp with PyTorch's first reason where an operator has no ONNX form.
+    """
+    model = export_model(target.name, module, (example,))
+    return with_metadata(rename_io(model, [source.name], [target.name]), notes)
 
 
 def with_metadata(model: onnx.ModelProto, notes: Mapping[str, str]) -> bytes:
@@ -58,31 +65,6 @@ def with_metadata(model: onnx.ModelProto, notes: Mapping[str, str]) -> bytes:
     for key, value in notes.items():
         model.metadata_props.add(key=key, value=value)
     return bytes(model.SerializeToString(deterministic=True))
-
-
-def rename(model: onnx.ModelProto, source: str, target: str) -> None:
-    """Give the one input and the one output their names in the whole network.
-
-    An inner tensor of such a name gets another.
-    """
-    graph = model.graph
-    names = {graph.input[0].name: source, graph.output[0].name: target}
-    used = {name for node in graph.node for name in (*node.input, *node.output)} | {
-        tensor.name for tensor in graph.initializer
-    }
-    for name in {source, target} & (used - names.keys()):
-        names[name] = next(
-            f"{name}.{i}"
-            for i in range(len(used) + 1)
-            if f"{name}.{i}" not in used | {source, target}
-        )
-    graph.input[0].name, graph.output[0].name = source, target
-    for tensor in (*graph.initializer, *graph.value_info):
-        tensor.name = names.get(tensor.name, tensor.name)
-    for node in graph.node:
-        for edge in (node.input, node.output):
-            for i, name in enumerate(edge):
-                edge[i] = names.get(name, name)
 
 
 def merge_onnx(sources: Sequence[Port], target: Port, axis: int, notes: Mapping[str, str]) -> bytes:
@@ -103,7 +85,7 @@ def merge_onnx(sources: Sequence[Port], target: Port, axis: int, notes: Mapping[
 
 
 class OnnxRunner:
-    """An .onnx ready to run on one core."""
+    """ONNX file ready to run on one core."""
 
     def __init__(self, data: bytes) -> None:
         import onnxruntime
@@ -114,16 +96,22 @@ class OnnxRunner:
         self._session = onnxruntime.InferenceSession(
             data, options, providers=["CPUExecutionProvider"]
         )
-        self._names = [get_input.name for get_input in self._session.get_inputs()]
+        self._inputs = [value.name for value in self._session.get_inputs()]
+        self._outputs = [value.name for value in self._session.get_outputs()]
 
     def run(self, *inputs: np.ndarray) -> np.ndarray:
-        """Run one inference; inputs in the file's order."""
-        return np.asarray(self._session.run(None, dict(zip(self._names, inputs, strict=True)))[0])
+        """Run one inference, inputs in the file's order; return the first output."""
+        named = self.run_named(dict(zip(self._inputs, inputs, strict=True)))
+        return named[self._outputs[0]]
+
+    def run_named(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Run one inference, inputs and outputs by name."""
+        outputs = self._session.run(self._outputs, dict(inputs))
+        return dict(zip(self._outputs, map(np.asarray, outputs), strict=True))
 
 
 def check_close(expected: np.ndarray, actual: np.ndarray, what: str) -> float:
-    """Return the largest absolute difference. Raises Mismatch when the difference is more than
-    rounding explains.
+    """Return the largest absolute difference.
 
     Raises Mismatch when the difference is more than rounding explains.
     """

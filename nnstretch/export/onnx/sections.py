@@ -1,5 +1,6 @@
-"""Pieces of a network with any number of inputs and outputs -> ONNX files, each checked against its
-module, and all in a row.
+"""Sections of a network with any number of inputs and outputs -> ONNX files.
+
+Each is checked against its module, and all in a row.
 """
 
 from __future__ import annotations
@@ -13,9 +14,13 @@ import torch
 from torch import nn
 
 from nnstretch.bundle.manifest import Port
-from nnstretch.capture.silence import silence_python
-from nnstretch.errors import UnsupportedOp
-from nnstretch.export.onnx.convert import OPSET, check_close, spec_of, with_metadata
+from nnstretch.export.onnx.convert import (
+    OnnxRunner,
+    check_close,
+    export_model,
+    spec_of,
+    with_metadata,
+)
 from nnstretch.export.onnx.rename_io import rename_io
 from nnstretch.graph import TensorSpec
 
@@ -45,7 +50,7 @@ def section_file(
     outputs: Sequence[str],
     notes: Mapping[str, str],
 ) -> SectionFile:
-    """Export an ONNX file that reads `given` and writes `outputs` under these names.
+    """Export an ONNX file that reads `inputs` and writes `outputs` under these names.
 
     Raises UnsupportedOp, Mismatch.
     """
@@ -53,10 +58,10 @@ def section_file(
         results = module.eval()(*inputs.values())
     written = dict(zip(outputs, results if isinstance(results, tuple) else (results,), strict=True))
     model = rename_io(
-        export_module(name, module, tuple(inputs.values())), tuple(inputs), tuple(outputs)
+        export_model(name, module, tuple(inputs.values())), tuple(inputs), tuple(outputs)
     )
     data = with_metadata(model, notes)
-    computed = SectionRunner(data).run({key: value.numpy() for key, value in inputs.items()})
+    computed = OnnxRunner(data).run_named({key: value.numpy() for key, value in inputs.items()})
     error = max(
         check_close(written[key].numpy(), computed[key], f"sub-graph {name}, {key},")
         for key in outputs
@@ -79,56 +84,11 @@ def ports_of(values: Mapping[str, torch.Tensor]) -> tuple[Port, ...]:
     )
 
 
-def export_module(
-    name: str, module: nn.Module, inputs: tuple[torch.Tensor, ...]
-) -> onnx.ModelProto:
-    """Export by PyTorch's exporter, quiet. Raises UnsupportedOp with its first reason."""
-    try:
-        with silence_python(), torch.no_grad():
-            program = torch.onnx.export(
-                module,
-                inputs,
-                dynamo=True,
-                external_data=False,
-                opset_version=OPSET,
-                optimize=True,
-                verbose=False,
-            )
-    except Exception as error:
-        reason = next(
-            (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
-        )
-        raise UnsupportedOp(
-            f"cannot export {name} to ONNX, {type(error).__name__}, {reason[:200]}"
-        ) from error
-    assert program is not None
-    return program.model_proto
-
-
-class SectionRunner:
-    """An ONNX file on one core, by names."""
-
-    def __init__(self, data: bytes) -> None:
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1
-        options.log_severity_level = 4
-        self._session = onnxruntime.InferenceSession(
-            data, options, providers=["CPUExecutionProvider"]
-        )
-
-    def run(self, inputs: Arrays) -> Arrays:
-        """Run one inference."""
-        names = [get_output.name for get_output in self._session.get_outputs()]
-        return dict(zip(names, map(np.asarray, self._session.run(names, inputs)), strict=True))
-
-
 def run_in_sequence(files: Sequence[SectionFile], inputs: Arrays) -> Arrays:
     """Run files in order, each reading what those before it wrote; return everything they write."""
     values = dict(inputs)
     for file in files:
-        values |= SectionRunner(file.data).run(
+        values |= OnnxRunner(file.data).run_named(
             {port.name: values[port.name] for port in file.inputs}
         )
     return values
