@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from math import ceil
 
 from nnstretch.errors import BadPlan, BrokenGraph
@@ -13,6 +15,11 @@ from nnstretch.stretch.lowering.lower import LoweredSegment, NetworkAnalysis
 from nnstretch.stretch.lowering.section import nearest_width
 from nnstretch.stretch.lowering.width_scaling import wanted_width
 from nnstretch.structure.cuts import INPUT, Cut
+
+MAX_WIDTH_DEVIATION = 0.25
+"""Of a section's width: how far the nearest possible width may be from the one asked for."""
+OUTPUT_SHARE = 0.1
+"""Of the MACs: a last segment that holds less is sequential, whatever is in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,17 +102,56 @@ def two_branches(
     return CoveragePlan(plan, macs, tuple(refused))
 
 
+def nearest_branch(
+    analysis: NetworkAnalysis,
+    segment: Segment,
+    entry: TensorSpec,
+    processor: str,
+    depth_share: float,
+    width: Callable[[int], int],
+) -> Branch:
+    """Return the branch nearest to a share of the depth and to `width(original width)`.
+
+    Depths round up to what the stages allow, as those of search do. Raises BadPlan when no width
+    is near.
+    """
+    start, end = analysis.cut(segment.start), analysis.cut(segment.end)
+    fewest = max(1, len(local_stages(analysis.stages, start, end)))
+    depth = max(fewest, ceil(analysis.depth(start, end) * depth_share - 1e-9))
+    section = analysis.section(start, end, depth)
+    wanted = width(section.width_out)
+    nearest = nearest_width(section, entry.shape[section.axis_in], wanted)
+    if abs(nearest - wanted) > MAX_WIDTH_DEVIATION * section.width_out:
+        raise BadPlan(
+            f"width {wanted} is impossible, {processor}, {nearest} of {section.width_out} is the"
+            " nearest"
+        )
+    return Branch(processor, depth, nearest)
+
+
+def lower_branches(
+    analysis: NetworkAnalysis,
+    sequential: Segment,
+    entry: TensorSpec,
+    branches: Callable[[], tuple[Branch, ...]],
+) -> SegmentAttempt:
+    """Lower a segment with branches, or sequential where they are impossible."""
+    try:
+        segment = replace(sequential, branches=branches())
+        return SegmentAttempt(analysis.lower_segment(segment, entry), "")
+    # The last where a concatenation's width leaves part of a channel.
+    except (BadPlan, BrokenGraph, AssertionError) as refusal:
+        reason = f"{sequential.start} -> {sequential.end}: {refusal}"
+        return SegmentAttempt(analysis.lower_segment(sequential, entry), reason)
+
+
 @dataclass(frozen=True, slots=True)
-class TwoBranchAttempt:
+class SegmentAttempt:
     """Lowered segment of two branches, or why it stayed sequential."""
 
     lowered: LoweredSegment
     """Branched, or sequential where there is a reason."""
     reason: str
-
-
-OUTPUT_SHARE = 0.1
-"""Of the MACs: a last segment that holds less is sequential, whatever is in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,52 +163,39 @@ class TwoBranchRequest:
     depths: tuple[float, float]
     width: float
 
-    def attempt(self, start: str, end: str, entry: TensorSpec) -> TwoBranchAttempt:
-        """Lower two branches between two cuts and return the segment, or why it cannot be."""
+    def attempt(self, start: str, end: str, entry: TensorSpec) -> SegmentAttempt:
+        """Lower two branches between two cuts, or the original layers and why."""
         plain = Segment(start, end, (Branch(self.processors[0]),))
         sequential = self.analysis.lower_segment(plain, entry)
         last = self.analysis.cut(end) == self.analysis.cuts[-1]
         if sequential.original.macs == 0:
-            return TwoBranchAttempt(sequential, f"{start} -> {end}: no weighted work to share")
+            return SegmentAttempt(sequential, f"{start} -> {end}: no weighted work to share")
         if last and sequential.original.macs < OUTPUT_SHARE * self.analysis.graph.macs:
-            return TwoBranchAttempt(sequential, f"{start} -> {end}: the output keeps its width")
-        try:
-            lowered = self.analysis.lower_segment(
-                replace(plain, branches=self.branches(plain, entry, last)), entry
-            )
-            if last and lowered.output.shape != sequential.output.shape:
-                return TwoBranchAttempt(sequential, f"{start} -> {end}: the output keeps its width")
-            return TwoBranchAttempt(lowered, "")
-        except (BadPlan, BrokenGraph) as refusal:
-            return TwoBranchAttempt(sequential, f"{start} -> {end}: {refusal}")
+            return SegmentAttempt(sequential, f"{start} -> {end}: the output keeps its width")
+        attempt = lower_branches(
+            self.analysis, plain, entry, lambda: self.branches(plain, entry, last)
+        )
+        if last and attempt.lowered.output.shape != sequential.output.shape:
+            return SegmentAttempt(sequential, f"{start} -> {end}: the output keeps its width")
+        return attempt
 
     def branches(self, plain: Segment, entry: TensorSpec, last: bool) -> tuple[Branch, ...]:
-        """Return branches, depths rounded up to what the stages allow, widths to the nearest that
-        can be had.
-
-        Raises BadPlan when no width is near.
-        """
-        start, end = self.analysis.cut(plain.start), self.analysis.cut(plain.end)
-        full, fewest = (
-            self.analysis.depth(start, end),
-            max(1, len(local_stages(self.analysis.stages, start, end))),
+        """Return two branches; those of the last segment share its width."""
+        return tuple(
+            nearest_branch(
+                self.analysis,
+                plain,
+                entry,
+                processor,
+                depth,
+                partial(half_width, number) if last else partial(wanted_width, ratio=self.width),
+            )
+            for number, (processor, depth) in enumerate(
+                zip(self.processors, self.depths, strict=True)
+            )
         )
-        branches = []
-        for number, (processor, share) in enumerate(zip(self.processors, self.depths, strict=True)):
-            depth = max(fewest, ceil(full * share))
-            section = self.analysis.section(start, end, depth)
-            wanted = self.requested_branches(section.width_out, last, number)
-            width = nearest_width(section, entry.shape[section.axis_in], wanted)
-            if abs(width - wanted) > section.width_out / 4:
-                raise BadPlan(
-                    f"width {wanted} is impossible, {processor}, {width} of {section.width_out} is"
-                    " the nearest"
-                )
-            branches.append(Branch(processor, depth, width))
-        return tuple(branches)
 
-    def requested_branches(self, full: int, last: bool, number: int) -> int:
-        """Return the width that a branch is asked to have."""
-        if last:
-            return (full + 1 - number) // 2
-        return wanted_width(full, self.width)
+
+def half_width(number: int, full: int) -> int:
+    """Return the channels of branch `number` where two share all of them."""
+    return (full + 1 - number) // 2

@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from math import ceil
+from dataclasses import dataclass
+from functools import partial
 
-from nnstretch.errors import BadPlan, BrokenGraph, NoPlan
+from nnstretch.errors import NoPlan
 from nnstretch.graph import TensorSpec
 from nnstretch.plan import Branch, Plan, Segment
-from nnstretch.stretch.lowering.depth_scaling import local_stages
 from nnstretch.stretch.lowering.lower import (
     LoweredNetwork,
-    LoweredSegment,
     NetworkAnalysis,
     lower,
     single_processor_plan,
 )
-from nnstretch.stretch.lowering.section import nearest_width
-from nnstretch.stretch.lowering.two_branch_plan import resolution_boundaries
+from nnstretch.stretch.lowering.two_branch_plan import (
+    SegmentAttempt,
+    lower_branches,
+    nearest_branch,
+    resolution_boundaries,
+)
 from nnstretch.stretch.lowering.width_scaling import wanted_width
 from nnstretch.structure.cuts import INPUT
-from nnstretch.study.capacity.bounds import BranchShape, BranchShare
+from nnstretch.study.capacity.bounds import BranchShape
 
 MAIN_PROCESSOR, SECOND_PROCESSOR = "main", "second"
 """Names of processors in these plans: accuracy does not depend on which chip they are on."""
-MAX_WIDTH_DEVIATION = 0.25
-"""Of a stage's width: how far the nearest possible width may be from the one asked for."""
 
 
 @dataclass(frozen=True)
@@ -80,14 +80,14 @@ def plan_candidate(analysis: NetworkAnalysis, model: str, shape: BranchShape) ->
     refused: list[str] = []
     for start, end, wanted in branchable_stages(analysis):
         plain = Segment(start, end, (Branch(MAIN_PROCESSOR),))
-        lowered, reason = (
+        attempt = (
             try_branching(analysis, plain, entry, shape)
             if wanted
-            else (analysis.lower_segment(plain, entry), None)
+            else SegmentAttempt(analysis.lower_segment(plain, entry), "")
         )
-        segments.append(lowered.segment)
-        refused += [reason] if reason else []
-        entry = lowered.output
+        segments.append(attempt.lowered.segment)
+        refused += [attempt.reason] if attempt.reason else []
+        entry = attempt.lowered.output
     if not any(segment.branched for segment in segments):
         raise NoPlan(
             f"no stage of {model} can be branched as {shape},"
@@ -114,43 +114,16 @@ def branchable_stages(analysis: NetworkAnalysis) -> list[tuple[str, str, bool]]:
 
 def try_branching(
     analysis: NetworkAnalysis, plain: Segment, entry: TensorSpec, shape: BranchShape
-) -> tuple[LoweredSegment, str | None]:
-    """Return a branched segment; or a sequential one, and why."""
-    try:
-        branches = tuple(
-            make_branch(analysis, plain, entry, share, name)
-            for name, share in ((MAIN_PROCESSOR, shape.main), (SECOND_PROCESSOR, shape.second))
+) -> SegmentAttempt:
+    """Lower the two branches of a shape, or the original layers and why."""
+    shares = ((MAIN_PROCESSOR, shape.main), (SECOND_PROCESSOR, shape.second))
+
+    def branches() -> tuple[Branch, ...]:
+        return tuple(
+            nearest_branch(
+                analysis, plain, entry, name, share.depth, partial(wanted_width, ratio=share.width)
+            )
+            for name, share in shares
         )
-        return analysis.lower_segment(replace(plain, branches=branches), entry), None
-    except (
-        BadPlan,
-        BrokenGraph,
-        AssertionError,
-    ) as refusal:  # the last where a concatenation's width leaves part of a channel
-        return analysis.lower_segment(plain, entry), f"{plain.start} -> {plain.end}: {refusal}"
 
-
-def make_branch(
-    analysis: NetworkAnalysis,
-    plain: Segment,
-    entry: TensorSpec,
-    share: BranchShare,
-    processor: str,
-) -> Branch:
-    """Return a branch; depths round up as those of search do; widths go to the nearest that can be
-    had.
-
-    Raises BadPlan.
-    """
-    start, end = analysis.cut(plain.start), analysis.cut(plain.end)
-    fewest = max(1, len(local_stages(analysis.stages, start, end)))
-    depth = max(fewest, ceil(analysis.depth(start, end) * share.depth - 1e-9))
-    section = analysis.section(start, end, depth)
-    wanted = wanted_width(section.width_out, share.width)
-    width = nearest_width(section, entry.shape[section.axis_in], wanted)
-    if abs(width - wanted) > MAX_WIDTH_DEVIATION * section.width_out:
-        raise BadPlan(
-            f"width {wanted} is impossible, {processor}, {width} of {section.width_out} is the"
-            " nearest"
-        )
-    return Branch(processor, depth, width)
+    return lower_branches(analysis, plain, entry, branches)
