@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+WorkKey = str | tuple[str, str]
+"""What a task computes: a sub-graph, with its plan before it where there are several plans."""
+TaskTimes = Mapping[tuple[WorkKey, str], float]
+"""Microseconds by (what is computed, processor)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,6 +16,7 @@ class Task:
     """One sub-graph for one input, and what it needs first."""
 
     name: str
+    """Unique among the tasks of a schedule; for `needs` and messages, nothing is read out of it."""
     subgraph: str
     needs: frozenset[str] = frozenset()
     """Names of the tasks that must end before it starts."""
@@ -17,3 +24,20 @@ class Task:
     """Where its plan placed it; None leaves the choice to the policy."""
     request: int = 0
     """Which input it belongs to."""
+    plan: str = ""
+    """Which of several plans it belongs to; empty where there is one."""
+
+    @property
+    def work(self) -> WorkKey:
+        """Return the key of its costs."""
+        return work_key(self.subgraph, self.plan)
+
+
+def work_key(subgraph: str, plan: str = "") -> WorkKey:
+    """Return the key of a sub-graph's costs."""
+    return (plan, subgraph) if plan else subgraph
+
+
+def task_name(subgraph: str, request: int, plan: str = "") -> str:
+    """Return the name of a task: `SUBGRAPH#REQUEST`, its plan before it where there are several."""
+    return f"{plan}/{subgraph}#{request}" if plan else f"{subgraph}#{request}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
+from nnstretch.task import Task
+
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -12,7 +14,7 @@ class Span:
 
     start_us: float
     end_us: float
-    task: str
+    task: Task
     processor: str
     handed_us: float | None = field(default=None, compare=False)
     """When the host had handed it over, so that it lay in its processor's queue.
@@ -31,7 +33,7 @@ class Failure:
     """A task that did not end."""
 
     at_us: float
-    task: str
+    task: Task
     processor: str
     error: Exception
     """ProcessorFailed where the processor went; anything else is the task's own."""
@@ -73,6 +75,7 @@ class Trace:
 
     def __str__(self) -> str:
         rows = (
-            f"  {s.start_us:10.1f} {s.end_us:10.1f}  {s.processor:<6} {s.task}" for s in self.spans
+            f"  {s.start_us:10.1f} {s.end_us:10.1f}  {s.processor:<6} {s.task.name}"
+            for s in self.spans
         )
         return "\n".join([f"trace {self.makespan_us:.1f} us", *rows])

@@ -270,7 +270,8 @@ def drawn(emulation: Emulation, traces: list[Trace]) -> str:
     ):
         spans = [*trace.spans, *emulation.hand_overs(trace)]
         parts = tuple(
-            TimelineSpan(span, span.task.partition(".")[0], ".merge" in span.task) for span in spans
+            TimelineSpan(span, span.task.name.partition(".")[0], ".merge" in span.task.name)
+            for span in spans
         )
         rows.append(GanttRow("branched", Timeline(source, parts, 0, 1), "", None))
     picture = str(gantt(tuple(rows), (HOST, "gpu", "dsp")))

@@ -96,7 +96,7 @@ class Emulation:
 
     def played(self, trace: Trace) -> tuple[Played, ...]:
         """Its four meeting points."""
-        spans = {span.task: span for span in trace.spans}
+        spans = {span.task.name: span for span in trace.spans}
         found: list[Played] = []
         before = spans[self.tasks[0].name]
         for meeting in (task for task in self.tasks if len(task.needs) > 1):
@@ -121,19 +121,19 @@ class Emulation:
         """
         held = {
             (task.name, task.processor or ""): self.handovers_us.get(
-                (task.subgraph, task.processor or ""), 0.0
+                (task.work, task.processor or ""), 0.0
             )
             for task in self.tasks
         }
         return tuple(
             Span(
-                span.handed_us - held[span.task, span.processor],
+                span.handed_us - held[span.task.name, span.processor],
                 span.handed_us,
-                f"hand over {span.task}",
+                replace(span.task, name=f"hand over {span.task.name}"),
                 HOST,
             )
             for span in trace.spans
-            if span.handed_us is not None and held[span.task, span.processor]
+            if span.handed_us is not None and held[span.task.name, span.processor]
         )
 
 

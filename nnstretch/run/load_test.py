@@ -23,7 +23,6 @@ from nnstretch.schedule.multi_plan import (
     is_probe,
     plan_durations_us,
     plan_enqueue_us,
-    split_name,
 )
 from nnstretch.soc import Processor
 from nnstretch.task import Task
@@ -123,7 +122,7 @@ def simulate_load(
 
     def work(task: Task) -> None:
         if not is_probe(task):
-            compute_once(networks, values, *split_name(task.subgraph))
+            compute_once(networks, values, task.plan, task.subgraph)
 
     def answered(answer: RequestOutcome, plan: str) -> None:
         outcome.ends.append(

@@ -12,7 +12,7 @@ import numpy as np
 from nnstretch.bundle.manifest import Manifest
 from nnstretch.errors import Mismatch
 from nnstretch.schedule import critical_path_us, task_graph
-from nnstretch.task import Task
+from nnstretch.task import Task, TaskTimes
 from nnstretch.trace import Span, Trace
 
 
@@ -49,7 +49,7 @@ def measure(
     tasks: Sequence[Task],
     traces: Sequence[Trace],
     dilation: float,
-    handovers_us: Mapping[tuple[str, str], float] | None = None,
+    handovers_us: TaskTimes | None = None,
 ) -> RunMetrics:
     """Measure runs: `tasks` as they were scheduled, one trace per run on a clock `dilation` times
     slower than the host's.
@@ -122,7 +122,7 @@ def dispatch_overhead_us(
 
 
 def _waits_us(tasks: Iterable[Task], trace: Trace, handed_over: bool) -> dict[str, float]:
-    spans = {span.task: span for span in trace.spans}
+    spans = {span.task.name: span for span in trace.spans}
     before = _previous_end_us(trace)
     if handed_over:
         before = {
@@ -142,7 +142,7 @@ def _previous_end_us(trace: Trace) -> dict[str, float]:
     free_us: dict[str, float] = {}
     before: dict[str, float] = {}
     for span in sorted(trace.spans, key=lambda span: (span.start_us, span.end_us)):
-        before[span.task] = min(
+        before[span.task.name] = min(
             free_us.get(span.processor, 0.0), span.start_us
         )  # what was passed over may lie within another task
         free_us[span.processor] = max(free_us.get(span.processor, 0.0), span.end_us)
@@ -152,7 +152,7 @@ def _previous_end_us(trace: Trace) -> dict[str, float]:
 def _median_durations(traces: Sequence[Trace]) -> dict[str, float]:
     by_task: dict[str, list[float]] = {}
     for span in _spans(traces):
-        by_task.setdefault(span.task, []).append(span.duration_us)
+        by_task.setdefault(span.task.name, []).append(span.duration_us)
     return {task: median(times) for task, times in by_task.items()}
 
 

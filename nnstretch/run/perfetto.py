@@ -21,13 +21,12 @@ from nnstretch.errors import one_line
 from nnstretch.files.atomic import write_text
 from nnstretch.run.pipelines.item_trace import (
     item_args,
-    item_number,
     producer_consumer_spans,
     rows_of_stages,
     stage_args,
     stage_by_name,
 )
-from nnstretch.schedule import subgraph_of, task_graph
+from nnstretch.schedule import task_graph
 from nnstretch.trace import Failure, Span, Trace
 
 Event = dict[str, Any]
@@ -90,13 +89,11 @@ def events(traces: Mapping[str, Trace], manifest: Manifest) -> Iterator[Event]:
 def _spans_and_failures(trace: Trace) -> list[Place]:
     """Return spans and failures in the order of their starts."""
     spans = [
-        (subgraph_of(span.task), span.processor)
+        (span.task.subgraph, span.processor)
         for span in sorted(trace.spans, key=lambda s: s.start_us)
     ]
     return spans + [
-        (subgraph_of(mark.task), mark.processor)
-        for mark in trace.marks
-        if isinstance(mark, Failure)
+        (mark.task.subgraph, mark.processor) for mark in trace.marks if isinstance(mark, Failure)
     ]
 
 
@@ -108,25 +105,26 @@ def _slices(
     pid: int, places: Mapping[Place, int], trace: Trace, manifest: Manifest
 ) -> Iterator[Event]:
     subgraphs, stage_of = {sub.name: sub for sub in manifest.subgraphs}, stage_by_name(manifest)
-    for span in sorted(trace.spans, key=lambda s: (s.start_us, s.task)):
-        name = subgraph_of(span.task)
+    for span in sorted(trace.spans, key=lambda s: (s.start_us, s.task.name)):
+        name = span.task.subgraph
         where = {
             "pid": pid,
             "tid": places[name, span.processor],
             "ts": round(span.start_us, 3),
             "dur": max(round(span.duration_us, 3), 2 * INSIDE_US),
         }
-        args: Event = {"task": span.task} | item_args(span.task, stage_of)
+        args: Event = {"task": span.task.name, "request": span.task.request}
+        args |= item_args(span.task, stage_of)
         if (sub := subgraphs.get(name)) is None:  # a stage of several sub-graphs, or in Python
             yield {
                 "ph": "X",
-                "name": span.task if stage_of else name,
+                "name": span.task.name if stage_of else name,
                 "cat": "stage",
                 **where,
                 "args": args,
             }
         else:
-            shown = span.task if stage_of else sub.name
+            shown = span.task.name if stage_of else sub.name
             yield {
                 "ph": "X",
                 "name": shown,
@@ -150,23 +148,23 @@ def _arrows(
         yield {
             "ph": "s",
             **stage_graph,
-            "tid": places[subgraph_of(before.task), before.processor],
+            "tid": places[before.task.subgraph, before.processor],
             "ts": _just_inside(before),
         }
         yield {
             "ph": "f",
             "bp": "e",
             **stage_graph,
-            "tid": places[subgraph_of(after.task), after.processor],
+            "tid": places[after.task.subgraph, after.processor],
             "ts": round(after.start_us, 3),
         }
 
 
 def _meeting_pairs(trace: Trace, manifest: Manifest) -> Iterator[tuple[str, Span, Span]]:
     """Yield every branch with the meeting point that waits for it."""
-    spans = {span.task: span for span in trace.spans}
+    spans = {span.task.name: span for span in trace.spans}
     merges = {sub.name for sub in manifest.subgraphs if sub.role == "merge"}
-    for request in sorted({item_number(task) for task in spans}):
+    for request in sorted({span.task.request for span in trace.spans}):
         for task in task_graph(manifest, request):
             if task.name in spans and task.subgraph in merges:
                 yield from (("meet", spans[need], spans[task.name]) for need in sorted(task.needs))
@@ -175,7 +173,7 @@ def _meeting_pairs(trace: Trace, manifest: Manifest) -> Iterator[tuple[str, Span
 def _item_pairs(trace: Trace, manifest: Manifest) -> Iterator[tuple[str, Span, Span]]:
     """Return pairs of spans: what hands an item a tensor, and what reads it."""
     return (
-        (f"item {item_number(after.task)}", before, after)
+        (f"item {after.task.request}", before, after)
         for before, after in producer_consumer_spans(trace, manifest)
     )
 
@@ -207,11 +205,11 @@ def _instants(pid: int, places: Mapping[Place, int], trace: Trace) -> Iterator[E
     for mark in trace.marks:
         at = {"ph": "i", "pid": pid, "ts": round(mark.at_us, 3)}
         if isinstance(mark, Failure):
-            name, args = f"{mark.task} failed", {"task": mark.task, "error": one_line(mark.error)}
+            args = {"task": mark.task.name, "error": one_line(mark.error)}
             yield {
                 **at,
-                "tid": places[subgraph_of(mark.task), mark.processor],
-                "name": name,
+                "tid": places[mark.task.subgraph, mark.processor],
+                "name": f"{mark.task.name} failed",
                 "cat": "failure",
                 "s": "t",
                 "args": args,

@@ -39,7 +39,6 @@ from nnstretch.schedule.multi_plan import (
     is_probe,
     plan_durations_us,
     plan_enqueue_us,
-    split_name,
 )
 from nnstretch.soc import Processor
 from nnstretch.task import Task
@@ -309,7 +308,7 @@ class Server:
 
     def _work(self, task: Task) -> None:
         """Compute a task on a processor's thread; for a request that is over, do nothing."""
-        plan, name = split_name(task.subgraph)
+        plan, name = task.plan, task.subgraph
         if is_probe(task):
             self.networks[plan].results(name, zero_inputs(self.networks[plan], name))
         elif (entry := self._open.entries.get(task.request)) is not None:

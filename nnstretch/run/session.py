@@ -41,7 +41,7 @@ from nnstretch.schedule.elide import restore_noops, without_noops
 from nnstretch.schedule.executors.static import RunTimes
 from nnstretch.schedule.executors.virtual import no_work
 from nnstretch.soc import Processor, Soc
-from nnstretch.task import Task
+from nnstretch.task import Task, TaskTimes
 from nnstretch.trace import Trace
 
 MODES = ("spatial", "sequential")
@@ -276,7 +276,7 @@ class Session:
         return partial(trace_of_static_run, ran, self.tasks, bound_session.met)
 
     def _run_emulated(
-        self, values: Values, durations_us: Mapping[tuple[str, str], float], dilation: float
+        self, values: Values, durations_us: TaskTimes, dilation: float
     ) -> tuple[Trace, int]:
         """Run at the chip's times, `dilation` times slower; and return how many tasks were late."""
         compute = self.network.compute
@@ -315,7 +315,7 @@ class Session:
         Then on the timetable, to see whether it slips.
         """
         predicted = self.predicted()
-        by_task = {span.task: span.duration_us for span in predicted.spans}
+        by_task = {span.task.name: span.duration_us for span in predicted.spans}
         free = self._traces(values, {}, 1.0, WARM_UPS + REHEARSALS)[WARM_UPS:]
         factor = required_dilation(
             summarize_rehearsal(self.tasks, free), by_task, predicted.makespan_us
@@ -335,7 +335,7 @@ class Session:
     def _traces(
         self,
         values: Values,
-        durations_us: Mapping[tuple[str, str], float],
+        durations_us: TaskTimes,
         dilation: float,
         count: int,
     ) -> list[Trace]:
@@ -389,9 +389,7 @@ def _predicted(manifest: Manifest) -> bool:
     return any(sub.predicted_us for sub in manifest.subgraphs)
 
 
-def _durations(
-    bundle: Bundle, clock: str, processors: tuple[Processor, ...]
-) -> dict[tuple[str, str], float]:
+def _durations(bundle: Bundle, clock: str, processors: tuple[Processor, ...]) -> TaskTimes:
     """Return predicted times of every sub-graph where it is placed, or none at all.
 
     Some are as good as none to a timetable.

@@ -41,7 +41,7 @@ class Rehearsal:
 
 def summarize_rehearsal(tasks: tuple[Task, ...], traces: Iterable[Trace]) -> Rehearsal:
     """Return what a rehearsal took: compute and hand-over."""
-    runs = [{span.task: span for span in trace.spans} for trace in traces]
+    runs = [{span.task.name: span for span in trace.spans} for trace in traces]
     compute_us = {task.name: min(run[task.name].duration_us for run in runs) for task in tasks}
     return Rehearsal(compute_us, max(0.0, min(_gaps_us(tasks, run) for run in runs)))
 

@@ -28,7 +28,6 @@ from nnstretch.schedule.task_graph import (
     duration_as_placed,
     enqueue_times_us,
     serialize,
-    subgraph_of,
     task_durations_us,
     task_graph,
 )
@@ -50,7 +49,6 @@ __all__ = [
     "run_tasks",
     "serialize",
     "static_order",
-    "subgraph_of",
     "task_durations_us",
     "task_graph",
 ]

@@ -42,7 +42,7 @@ def restore_noops(
     """
     if not subgraphs:
         return trace
-    ends_us = {span.task: span.end_us for span in trace.spans}
+    ends_us = {span.task.name: span.end_us for span in trace.spans}
     read, latest_us = (
         {need for task in tasks for need in task.needs},
         max(ends_us.values(), default=0.0),
@@ -54,5 +54,5 @@ def restore_noops(
             if task.name not in read and end_us >= latest_us:
                 end_us = max(end_us, over_us)
             ends_us[task.name] = end_us
-            spans.append(Span(end_us, end_us, task.name, task.processor or ""))
+            spans.append(Span(end_us, end_us, task, task.processor or ""))
     return replace(trace, spans=tuple(sorted(spans, key=lambda span: span.end_us)))

@@ -27,7 +27,7 @@ def run_tasks(tasks: Iterable[Task], policy: Policy, executor: Executor) -> Trac
             raise event.error
         if isinstance(event, Span):
             spans.append(event)
-            ready_queue.finish(event.task)
+            ready_queue.finish(event.task.name)
         else:
             marks.append(event)
         dispatch(ready_queue, policy, executor)

@@ -32,7 +32,7 @@ def meeting_waits(tasks: Iterable[Task], trace: Trace) -> tuple[MeetingWait, ...
 
     Waking the host is the meeting task's own time.
     """
-    spans = {span.task: span for span in trace.spans}
+    spans = {span.task.name: span for span in trace.spans}
     waits: list[MeetingWait] = []
     for task in tasks:
         branches = [spans[need] for need in sorted(task.needs)] if len(task.needs) > 1 else []
@@ -44,7 +44,7 @@ def meeting_waits(tasks: Iterable[Task], trace: Trace) -> tuple[MeetingWait, ...
         waits += [
             MeetingWait(
                 task.name,
-                span.task,
+                span.task.name,
                 span.processor,
                 max(0.0, span.end_us - handed_us),
                 last_us - span.end_us,

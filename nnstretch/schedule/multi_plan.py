@@ -1,7 +1,7 @@
 """Several plans of one network before one service: which request runs by which plan, on any clock.
 
-The virtual clock and real threads drive the same code. Sub-graphs are named `PLAN/SUBGRAPH`, so
-that plans never mix.
+The virtual clock and real threads drive the same code. A task knows its plan, so that plans never
+mix.
 """
 
 from __future__ import annotations
@@ -24,12 +24,11 @@ from nnstretch.schedule.rebalancing import (
 from nnstretch.schedule.request_scheduler import Request, RequestOutcome, RequestScheduler
 from nnstretch.schedule.task_graph import (
     enqueue_times_us,
-    subgraph_of,
     task_durations_us,
     task_graph,
 )
 from nnstretch.soc import Processor
-from nnstretch.task import Task
+from nnstretch.task import Task, WorkKey, task_name
 from nnstretch.trace import Span
 
 FIRST_PROBE = 1 << 62
@@ -70,14 +69,12 @@ class MultiPlanScheduler:
             if key[1] in {p.name for p in processors}
         }
         handovers_us = plan_enqueue_us(manifests, processors)
-        own_times = {
-            name: {key: us for key, us in times_us.items() if split_name(key[0])[0] == name}
-            for name in manifests
-        }
-        variants = [
-            PlanVariant(name, task_graph(manifest, 0, f"{name}/"), own_times[name], handovers_us)
-            for name, manifest in manifests.items()
-        ]
+        variants = []
+        for name, manifest in manifests.items():
+            tasks = task_graph(manifest, 0, name)
+            works = {task.work for task in tasks}
+            own_us = {key: us for key, us in times_us.items() if key[0] in works}
+            variants.append(PlanVariant(name, tasks, own_us, handovers_us))
         rebalancer = (
             rebalancer_for(variants, TaskCosts(times_us, handovers_us), rebalancing_settings)
             if adaptive and rebalancing_settings is not None
@@ -110,7 +107,7 @@ class MultiPlanScheduler:
         self._by[number] = plan
         begin(plan)
         self.service.submit(
-            Request(number, task_graph(self._manifests[plan], number, f"{plan}/"), deadline_us)
+            Request(number, task_graph(self._manifests[plan], number, plan), deadline_us)
         )
         if self.chooser is not None and (probes := self.chooser.probes()):
             # Before what is only tried: enqueueing that would hold the host.
@@ -120,7 +117,8 @@ class MultiPlanScheduler:
     def _probe(self, probes: Sequence[Task]) -> None:
         for task in probes:
             probe = next(self._probes)
-            alone = replace(task, name=f"{task.subgraph}#{probe}", needs=frozenset(), request=probe)
+            name = task_name(task.subgraph, probe, task.plan)
+            alone = replace(task, name=name, needs=frozenset(), request=probe)
             self.service.submit(Request(probe, (alone,), stays=True))
 
     def _choose_plan(self) -> str:
@@ -143,35 +141,35 @@ class MultiPlanScheduler:
 
     def _on_span(self, span: Span) -> None:
         if self.chooser is not None:
-            self.chooser.observe(subgraph_of(span.task), span)
+            self.chooser.observe(span)
         if self._ended is not None:
             self._ended(span)
 
 
 def plan_durations_us(
     manifests: Mapping[str, Manifest], processors: Sequence[Processor] = ()
-) -> dict[tuple[str, str], float]:
-    """Return the durations of all plans, by (PLAN/SUBGRAPH, processor).
+) -> dict[tuple[WorkKey, str], float]:
+    """Return the durations of all plans, by (sub-graph of a plan, processor).
 
     Without what `processors` hold the host for (`handovers_us_of`).
     """
     return {
         key: us
         for name, manifest in manifests.items()
-        for key, us in task_durations_us(manifest, processors, f"{name}/").items()
+        for key, us in task_durations_us(manifest, processors, name).items()
     }
 
 
 def plan_enqueue_us(
     manifests: Mapping[str, Manifest], processors: Sequence[Processor]
-) -> dict[tuple[str, str], float]:
+) -> dict[tuple[WorkKey, str], float]:
     """Return the enqueue times of each sub-graph of all plans, on every processor it is
     predicted for.
     """
     return {
         key: us
         for name, manifest in manifests.items()
-        for key, us in enqueue_times_us(manifest, processors, f"{name}/").items()
+        for key, us in enqueue_times_us(manifest, processors, name).items()
     }
 
 
@@ -192,12 +190,6 @@ def rebalancer_for(
 def is_probe(task: Task) -> bool:
     """Return whether a task only probes a processor."""
     return task.request >= FIRST_PROBE
-
-
-def split_name(subgraph: str) -> tuple[str, str]:
-    """Return the plan and the sub-graph in it."""
-    plan, _, name = subgraph.partition("/")
-    return plan, name
 
 
 def is_adaptive(manifests: Mapping[str, Manifest], wanted: bool | None, where: str) -> bool:

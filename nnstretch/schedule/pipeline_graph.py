@@ -22,7 +22,7 @@ from nnstretch.bundle.manifest import Manifest, segment_ends
 from nnstretch.bundle.pipeline_view import edges, subgraphs_of_stage
 from nnstretch.pipeline import PipelineSpec, PipelineStage
 from nnstretch.soc import Processor
-from nnstretch.task import Task
+from nnstretch.task import Task, WorkKey, task_name
 from nnstretch.trace import Span, Trace
 
 PYTHON = "python"
@@ -194,7 +194,7 @@ def stream_tasks(manifest: Manifest, items: int) -> tuple[Task, ...]:
         for number, step in enumerate(flow):
             stage = stages[step.stage]
             before = frozenset(
-                f"{name}#{n}"
+                task_name(name, n)
                 for dependency, n in dependencies(flow, number, item)
                 if n >= 0
                 for name in names[dependency] or [flow[dependency].name]
@@ -203,11 +203,11 @@ def stream_tasks(manifest: Manifest, items: int) -> tuple[Task, ...]:
                 place = copy_step_name(
                     processor_of_item(stage, item, subgraphs_of_stage(stage, manifest)[0].processor)
                 )
-                tasks.append(Task(f"{step.name}#{item}", step.name, before, place, item))
+                tasks.append(Task(task_name(step.name, item), step.name, before, place, item))
             elif stage.call:
                 tasks.append(
                     Task(
-                        f"{stage.name}#{item}",
+                        task_name(stage.name, item),
                         stage.name,
                         before,
                         processor_of_item(stage, item, stage.name),
@@ -223,14 +223,14 @@ def _members(
     stage: PipelineStage, manifest: Manifest, item: int, before: frozenset[str]
 ) -> list[Task]:
     subs = subgraphs_of_stage(stage, manifest)
-    writers = {port.name: f"{sub.name}#{item}" for sub in subs for port in sub.outputs}
+    writers = {port.name: task_name(sub.name, item) for sub in subs for port in sub.outputs}
     tasks = []
     for sub in subs:
         inner = frozenset(writers[port.name] for port in sub.inputs if port.name in writers)
         outer = before if any(port.name not in writers for port in sub.inputs) else frozenset()
         tasks.append(
             Task(
-                f"{sub.name}#{item}",
+                task_name(sub.name, item),
                 sub.name,
                 inner | outer,
                 processor_of_item(stage, item, sub.processor),
@@ -262,7 +262,7 @@ def stream_processors(manifest: Manifest, known: Mapping[str, Processor]) -> tup
     )
 
 
-def stream_durations_us(manifest: Manifest) -> dict[tuple[str, str], float]:
+def stream_durations_us(manifest: Manifest) -> dict[tuple[WorkKey, str], float]:
     """Return microseconds by (sub-graph, copy or Python stage, processor) as predicted.
 
     A Python stage counts nothing, since nobody predicted it.
@@ -271,15 +271,14 @@ def stream_durations_us(manifest: Manifest) -> dict[tuple[str, str], float]:
     """
     pipeline = manifest.pipeline
     assert pipeline is not None
-    durations = {
-        (sub.name, processor): time_us
-        for sub in manifest.subgraphs
-        for processor, time_us in sub.predicted_us.items()
-    }
     sync_us = {
         name: manifest.sync_us.get(segment, 0.0) for segment, name in segment_ends(manifest).items()
     }
-    durations = {key: time_us + sync_us.get(key[0], 0.0) for key, time_us in durations.items()}
+    durations: dict[tuple[WorkKey, str], float] = {
+        (sub.name, processor): time_us + sync_us.get(sub.name, 0.0)
+        for sub in manifest.subgraphs
+        for processor, time_us in sub.predicted_us.items()
+    }
     copied = stages_with_copies(manifest)
     for stage in pipeline.stages:
         for name in stage.copy_in_us if stage.name in copied else ():
@@ -311,13 +310,12 @@ def spans_by_step(
     }
     spans_: dict[str, dict[int, Span]] = {step.name: {} for step in stage_graph}
     for span in trace.spans:
-        name, _, item = span.task.rpartition("#")
-        step = home.get(name, name)
-        old = spans_[step].get(int(item), span)
-        spans_[step][int(item)] = Span(
+        item, step = span.task.request, home.get(span.task.subgraph, span.task.subgraph)
+        old = spans_[step].get(item, span)
+        spans_[step][item] = Span(
             min(old.start_us, span.start_us),
             max(old.end_us, span.end_us),
-            f"{step}#{item}",
+            Task(task_name(step, item), step, request=item),
             span.processor,
         )
     return {name: [spans[item] for item in sorted(spans)] for name, spans in spans_.items()}
@@ -332,8 +330,7 @@ def start_delays_us(stage_graph: StageGraph, spans: Mapping[str, list[Span]]) ->
     """
     delays: list[float] = []
     at = {
-        name: {int(span.task.rpartition("#")[2]): span for span in item_spans}
-        for name, item_spans in spans.items()
+        name: {span.task.request: span for span in item_spans} for name, item_spans in spans.items()
     }
     for number, step in enumerate(stage_graph):
         for item, span in at[step.name].items():

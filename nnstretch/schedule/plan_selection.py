@@ -13,10 +13,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nnstretch.errors import BadInput
-from nnstretch.task import Task
+from nnstretch.task import Task, TaskTimes
 from nnstretch.trace import Span
 
-Durations = Mapping[tuple[str, str], float]
 GONE = float("inf")
 """Slowdown of a processor that has failed."""
 
@@ -27,9 +26,9 @@ class PlanVariant:
 
     name: str
     tasks: tuple[Task, ...]
-    durations_us: Durations
+    durations_us: TaskTimes
     """On a quiet chip."""
-    handovers_us: Durations = field(default_factory=dict)
+    handovers_us: TaskTimes = field(default_factory=dict)
     """What the host needs to hand a task over, before it starts."""
 
     def latency_us(self, slowdown: Mapping[str, float]) -> float:
@@ -40,11 +39,11 @@ class PlanVariant:
         free_us: dict[str, float] = {}
         for task in self.tasks:
             processor = self._replacement(task, slowdown)
-            us = self.durations_us[task.subgraph, processor]
+            us = self.durations_us[task.work, processor]
             start_us = max(
                 free_us.get(processor, 0.0), *(ends_us[need] for need in task.needs), 0.0
             )
-            start_us += self.handovers_us.get((task.subgraph, processor), 0.0)
+            start_us += self.handovers_us.get((task.work, processor), 0.0)
             ends_us[task.name] = free_us[processor] = start_us + (
                 us and us * slowdown.get(processor, 1.0)
             )
@@ -61,13 +60,13 @@ class PlanVariant:
         known = [
             (us, p)
             for (sub, p), us in self.durations_us.items()
-            if sub == task.subgraph and slowdown.get(p) != GONE
+            if sub == task.work and slowdown.get(p) != GONE
         ]
         return min(known, key=lambda name: name[0])[1] if known else placed
 
     def work_us(self, task: Task) -> float:
         """Return what a task is predicted to take."""
-        return self.durations_us[task.subgraph, task.processor or ""]
+        return self.durations_us[task.work, task.processor or ""]
 
     @property
     def processors(self) -> frozenset[str]:
@@ -126,13 +125,13 @@ class PlanSelector:
         """Return the variant in use."""
         return self.variants[self._current]
 
-    def observe(self, subgraph: str, span: Span) -> None:
+    def observe(self, span: Span) -> None:
         """Learn from a task that has ended; times too short to tell anything are left out."""
         expected_us = next(
             (
-                v.durations_us[subgraph, span.processor]
+                v.durations_us[span.task.work, span.processor]
                 for v in self.variants
-                if (subgraph, span.processor) in v.durations_us
+                if (span.task.work, span.processor) in v.durations_us
             ),
             0.0,
         )

@@ -13,10 +13,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from nnstretch.errors import BadInput
-from nnstretch.task import Task
-
-Times = Mapping[tuple[str, str], float]
-"""Microseconds by (sub-graph, processor)."""
+from nnstretch.task import Task, TaskTimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,17 +76,15 @@ class SlowdownEstimator:
 class TaskCosts:
     """What a task costs where."""
 
-    quiet_us: Times
+    quiet_us: TaskTimes
     """On a quiet chip; a pair that is absent cannot be expected of anything."""
-    handovers_us: Times = field(default_factory=dict)
+    handovers_us: TaskTimes = field(default_factory=dict)
     """What the host needs to hand it over, before it starts."""
 
     def us(self, task: Task, processor: str, slow: float) -> float:
         """Return the time of a task on a processor, us, infinite where nobody predicted it."""
-        quiet_us = self.quiet_us.get((task.subgraph, processor), inf)
-        return self.handovers_us.get((task.subgraph, processor), 0.0) + (
-            quiet_us and quiet_us * slow
-        )
+        quiet_us = self.quiet_us.get((task.work, processor), inf)
+        return self.handovers_us.get((task.work, processor), 0.0) + (quiet_us and quiet_us * slow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +195,7 @@ def choose_moves(
         others = [
             p
             for p in slow
-            if p != tasks[name].processor and (tasks[name].subgraph, p) in costs.quiet_us
+            if p != tasks[name].processor and (tasks[name].work, p) in costs.quiet_us
         ]
         ends = [(forecast.end_us(remaining, {**chosen, name: p}, costs), p) for p in others]
         best_us, best = min(ends, default=(inf, ""))
@@ -235,7 +230,7 @@ class Rebalancer:
     def on_dispatch(self, task: Task, processor: str, now_us: float) -> None:
         """Note that a task was handed to a processor."""
         self._flights.setdefault(processor, {})[task.name] = InFlightTask(
-            now_us, self.costs.quiet_us.get((task.subgraph, processor), 0.0)
+            now_us, self.costs.quiet_us.get((task.work, processor), 0.0)
         )
 
     def on_end(self, task: str, processor: str, took_us: float | None, now_us: float) -> None:

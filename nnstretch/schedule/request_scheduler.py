@@ -8,7 +8,7 @@ result forgotten.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -17,7 +17,7 @@ from nnstretch.protocols import Executor, Policy
 from nnstretch.schedule.event_loop import Place, ReadyQueue, dispatch, keep_placement
 from nnstretch.schedule.rebalancing import Rebalancer, RemainingTasks
 from nnstretch.soc import Processor
-from nnstretch.task import Task
+from nnstretch.task import Task, TaskTimes
 from nnstretch.trace import Failure, Span, TimerEvent
 
 MANY = 64
@@ -93,7 +93,7 @@ class RequestScheduler:
         policy: Policy,
         executor: Executor,
         answered: Callable[[RequestOutcome], None],
-        durations_us: Mapping[tuple[str, str], float] | None = None,
+        durations_us: TaskTimes | None = None,
         ended: Callable[[Span], None] | None = None,
         rebalancer: Rebalancer | None = None,
     ) -> None:
@@ -197,7 +197,7 @@ class RequestScheduler:
                 self._rebalancer.on_dispatch(task, processor.name, self._executor.now_us)
 
     def handle(self, event: Span | Failure | TimerEvent) -> Hashable:
-        """Return handle an event; return the tag of a timer that is not the scheduler's own, else
+        """Handle an event; return the tag of a timer that is not the scheduler's own, else
         True.
         """
         if self.heard is not None:
@@ -207,10 +207,11 @@ class RequestScheduler:
                 return event.tag
             self._expire_deadlines()
             return True
-        number = self._running.pop(event.task)
+        number = self._running.pop(event.task.name)
         if self._rebalancer is not None:
             took_us = event.duration_us if isinstance(event, Span) else None
-            self._rebalancer.on_end(event.task, event.processor, took_us, self._executor.now_us)
+            name, now_us = event.task.name, self._executor.now_us
+            self._rebalancer.on_end(name, event.processor, took_us, now_us)
         if isinstance(event, Span):
             self._end(event, number)
         elif isinstance(event.error, ProcessorFailed):
@@ -224,15 +225,15 @@ class RequestScheduler:
             self._ended(span)
         if (open_ := self._open.get(number)) is None:
             return
-        self._ready_queue.finish(span.task)
-        open_.left.discard(span.task)
+        self._ready_queue.finish(span.task.name)
+        open_.left.discard(span.task.name)
         if not open_.left:
             self._close(number, None)
 
     def _requeue_lost(self, failure: Failure, number: int) -> None:
         """Requeue the tasks of a lost processor, which serves no more."""
         if number in self._open:
-            self._ready_queue.requeue(failure.task)
+            self._ready_queue.requeue(failure.task.name)
         self._check_processors()
 
     def _check_processors(self) -> None:
@@ -335,14 +336,12 @@ def no_processor_error(number: int) -> ProcessorFailed:
     return ProcessorFailed(f"request {number} cannot run, service, every processor has failed")
 
 
-def fastest_replacement(
-    task: Task, alive: Sequence[Processor], durations_us: Mapping[tuple[str, str], float]
-) -> str:
+def fastest_replacement(task: Task, alive: Sequence[Processor], durations_us: TaskTimes) -> str:
     """Return the fastest processor among those with a predicted time.
 
     Where none has one, a CPU, or the first.
     """
-    timed = [processor for processor in alive if (task.subgraph, processor.name) in durations_us]
+    timed = [processor for processor in alive if (task.work, processor.name) in durations_us]
     if timed:
-        return min(timed, key=lambda processor: durations_us[task.subgraph, processor.name]).name
+        return min(timed, key=lambda processor: durations_us[task.work, processor.name]).name
     return next((processor.name for processor in alive if processor.kind == "cpu"), alive[0].name)

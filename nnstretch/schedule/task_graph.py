@@ -5,38 +5,36 @@ Tasks with needs, durations, and bounds on what is possible.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from nnstretch.bundle.manifest import Manifest, segment_ends
 from nnstretch.soc import Processor
-from nnstretch.task import Task
+from nnstretch.task import Task, TaskTimes, WorkKey, task_name, work_key
 from nnstretch.trial import Trial
 
 
-def task_graph(manifest: Manifest, request: int = 0, prefix: str = "") -> tuple[Task, ...]:
-    """Return one task per sub-graph; it needs what writes its inputs.
-
-    Named `SUBGRAPH#REQUEST`, sub-graphs with `prefix` before them.
-    """
+def task_graph(manifest: Manifest, request: int = 0, plan: str = "") -> tuple[Task, ...]:
+    """Return one task per sub-graph; it needs what writes its inputs."""
     writers = {port.name: sub.name for sub in manifest.subgraphs for port in sub.outputs}
     return tuple(
         Task(
-            name=f"{prefix}{sub.name}#{request}",
-            subgraph=f"{prefix}{sub.name}",
+            name=task_name(sub.name, request, plan),
+            subgraph=sub.name,
             needs=frozenset(
-                f"{prefix}{writers[port.name]}#{request}"
+                task_name(writers[port.name], request, plan)
                 for port in sub.inputs
                 if port.name in writers
             ),
             processor=sub.processor,
             request=request,
+            plan=plan,
         )
         for sub in manifest.subgraphs
     )
 
 
-def tasks_of_trial(trial: Trial, host: str, request: int = 0, prefix: str = "") -> tuple[Task, ...]:
+def tasks_of_trial(trial: Trial, host: str, request: int = 0) -> tuple[Task, ...]:
     """Return a plan's tasks before anything is exported.
 
     Its branches, and at every meeting point a merge on the host.
@@ -44,45 +42,46 @@ def tasks_of_trial(trial: Trial, host: str, request: int = 0, prefix: str = "") 
     tasks: list[Task] = []
     before: frozenset[str] = frozenset()
     for number, segment in enumerate(trial.segments):
-        subs = [
-            (f"{prefix}s{number}.{branch.processor}", branch.processor, before)
+        branches = [
+            trial_task(branch_name(number, branch.processor), branch.processor, before, request)
             for branch in segment.branches
         ]
-        if len(subs) > 1:
-            subs.append(
-                (
-                    f"{prefix}s{number}.merge",
-                    host,
-                    frozenset(f"{name}#{request}" for name, _, _ in subs),
-                )
-            )
-        tasks += [
-            Task(f"{name}#{request}", name, needs, processor, request)
-            for name, processor, needs in subs
-        ]
+        tasks += branches
+        if len(branches) > 1:
+            needs = frozenset(task.name for task in branches)
+            tasks.append(trial_task(merge_name(number), host, needs, request))
         before = frozenset({tasks[-1].name})
     return tuple(tasks)
 
 
-def durations_of_trial(trial: Trial, host: str, prefix: str = "") -> dict[tuple[str, str], float]:
+def trial_task(subgraph: str, processor: str, needs: frozenset[str], request: int) -> Task:
+    """Return a task of a plan that was not exported."""
+    return Task(task_name(subgraph, request), subgraph, needs, processor, request)
+
+
+def branch_name(segment: int, processor: str) -> str:
+    """Return the name of a branch's sub-graph."""
+    return f"s{segment}.{processor}"
+
+
+def merge_name(segment: int) -> str:
+    """Return the name of a merge's sub-graph."""
+    return f"s{segment}.merge"
+
+
+def durations_of_trial(trial: Trial, host: str) -> dict[tuple[WorkKey, str], float]:
     """Return microseconds by (sub-graph, processor) of `tasks_of_trial`.
 
-    Copies are the branch's, synchronisation is the merge's.
+    Copies are the branch's, synchronization is the merge's.
     """
-    durations: dict[tuple[str, str], float] = {}
+    durations: dict[tuple[WorkKey, str], float] = {}
     for number, segment in enumerate(trial.segments):
-        durations |= {
-            (f"{prefix}s{number}.{branch.processor}", branch.processor): branch.latency_us
-            for branch in segment.branches
-        }
+        for branch in segment.branches:
+            name = branch_name(number, branch.processor)
+            durations[name, branch.processor] = branch.latency_us
         if len(segment.branches) > 1:
-            durations[f"{prefix}s{number}.merge", host] = segment.sync_us + segment.merge_us
+            durations[merge_name(number), host] = segment.sync_us + segment.merge_us
     return durations
-
-
-def subgraph_of(task: str) -> str:
-    """Return the sub-graph behind a name that `tasks_of` gave."""
-    return task.rpartition("#")[0]
 
 
 def serialize(tasks: Iterable[Task]) -> tuple[Task, ...]:
@@ -94,9 +93,9 @@ def serialize(tasks: Iterable[Task]) -> tuple[Task, ...]:
 
 
 def enqueue_times_us(
-    manifest: Manifest, processors: Iterable[Processor], prefix: str = ""
-) -> dict[tuple[str, str], float]:
-    """Return the host time to enqueue each branch, by (`prefix` and sub-graph, processor).
+    manifest: Manifest, processors: Iterable[Processor], plan: str = ""
+) -> dict[tuple[WorkKey, str], float]:
+    """Return the host time to enqueue each branch, by (sub-graph of a plan, processor).
 
     Where a segment pays no synchronisation its data stays on the processor: the next sub-graph is
     enqueued behind a running one.
@@ -104,7 +103,7 @@ def enqueue_times_us(
     slow = [processor for processor in processors if processor.enqueue_us]
     branches = [sub for sub in manifest.subgraphs if sub.role == "branch"]
     return {
-        (f"{prefix}{sub.name}", processor.name): processor.enqueue_us
+        (work_key(sub.name, plan), processor.name): processor.enqueue_us
         for sub in branches
         for processor in slow
         if not processor.asynchronous or manifest.sync_us.get(sub.segment, 0.0) > 0.0
@@ -112,9 +111,9 @@ def enqueue_times_us(
 
 
 def task_durations_us(
-    manifest: Manifest, processors: Iterable[Processor] = (), prefix: str = ""
-) -> dict[tuple[str, str], float]:
-    """Return microseconds by (`prefix` and sub-graph, processor).
+    manifest: Manifest, processors: Iterable[Processor] = (), plan: str = ""
+) -> dict[tuple[WorkKey, str], float]:
+    """Return microseconds by (sub-graph of a plan, processor).
 
     The prediction, and at a meeting point its synchronisation.
 
@@ -136,7 +135,7 @@ def task_durations_us(
         for segment, name in ends
     }
     return {
-        (f"{prefix}{sub.name}", processor): time_us + sync_us.get(sub.name, 0.0)
+        (work_key(sub.name, plan), processor): time_us + sync_us.get(sub.name, 0.0)
         for sub in manifest.subgraphs
         for processor, time_us in sub.predicted_us.items()
     }
@@ -154,6 +153,6 @@ def critical_path_us(tasks: Iterable[Task], duration_us: Callable[[Task], float]
     return max(ends_us.values(), default=0.0)
 
 
-def duration_as_placed(durations_us: Mapping[tuple[str, str], float]) -> Callable[[Task], float]:
+def duration_as_placed(durations_us: TaskTimes) -> Callable[[Task], float]:
     """Return how long a task takes where its plan put it."""
-    return lambda task: durations_us[task.subgraph, task.processor or ""]
+    return lambda task: durations_us[task.work, task.processor or ""]

@@ -37,6 +37,7 @@ from nnstretch.report.load.json_cursor import JsonCursor
 from nnstretch.report.load.trace import meetings_us, read_timelines
 from nnstretch.report.load.trace_diff import largest
 from nnstretch.report.page import CHAPTERS
+from nnstretch.task import Task
 from nnstretch.trace import Span
 
 SAMPLE = Path(__file__).parents[1] / "data" / "report"
@@ -573,12 +574,12 @@ def test_every_constraint_of_the_design_has_a_meaning(name: str) -> None:
 # Predicted and played
 
 
-def drawn(source: str, *spans: tuple[str, float, float], processor: str = "cpu") -> Timeline:
+def drawn(source: str, *spans: tuple[str, int, float, float], processor: str = "cpu") -> Timeline:
     return Timeline(
         source,
         tuple(
-            TimelineSpan(Span(start, end, name, processor), "s1", False)
-            for name, start, end in spans
+            TimelineSpan(Span(start, end, Task(f"{name}#{request}", name), processor), "s1", False)
+            for name, request, start, end in spans
         ),
         0,
         1,
@@ -586,9 +587,9 @@ def drawn(source: str, *spans: tuple[str, float, float], processor: str = "cpu")
 
 
 def test_the_largest_differences_are_named_first_whichever_request_and_processor() -> None:
-    predicted = drawn("predicted", ("r0.a", 0, 1000), ("b#0", 1000, 3000), ("gone", 0, 9000))
+    predicted = drawn("predicted", ("a", 0, 0, 1000), ("b", 0, 1000, 3000), ("gone", 0, 0, 9000))
     played = drawn(
-        "measured", ("r7.a", 0, 1500), ("b#7", 1500, 2500), ("new", 0, 9000), processor="dsp"
+        "measured", ("a", 7, 0, 1500), ("b", 7, 1500, 2500), ("new", 7, 0, 9000), processor="dsp"
     )
     found = largest({"branched": (predicted, played), "original": (predicted,)}, {})
     assert [
@@ -603,7 +604,7 @@ def test_the_largest_differences_are_named_first_whichever_request_and_processor
 
 def test_what_was_predicted_to_take_no_time_has_no_ratio() -> None:
     (one,) = largest(
-        {"branched": (drawn("predicted", ("a", 0, 0)), drawn("measured", ("a", 0, 40)))}, {}
+        {"branched": (drawn("predicted", ("a", 0, 0, 0)), drawn("measured", ("a", 0, 0, 40)))}, {}
     )
     assert one.ratio is None
     assert "–" in difference_tables((one,))
@@ -700,7 +701,7 @@ def test_what_an_event_says_of_itself_goes_before_its_name() -> None:
     (timeline,) = read_timelines(JsonCursor("trace.json", "", {"traceEvents": [event]}))
     (part,) = timeline.parts
     assert (part.segment, part.is_merge, part.request, timeline.request) == ("s7", True, 4, 4)
-    assert (part.span.task, part.span.processor) == ("tail", "cpu")
+    assert (part.span.task.name, part.span.processor) == ("tail", "cpu")
 
 
 def test_branches_without_a_merge_meet_when_the_last_one_ends() -> None:

@@ -220,7 +220,7 @@ def test_filling_a_queue_holds_the_host_of_a_server_as_of_a_session() -> None:
     bundle = branched_bundle(team=("cpu", "gpu"), sync_us=500.0)
     with Server(bundle, phone, emulated=True, dilation=10.0, ended=spans.append) as server:
         server.submit(image(0)).result(30)
-    handed_us = {span.task: span.handed_us or 0.0 for span in spans}
+    handed_us = {span.task.name: span.handed_us or 0.0 for span in spans}
     assert handed_us["main/s1_gpu#0"] - handed_us["main/stem#0"] >= 300.0 + 400.0
 
 

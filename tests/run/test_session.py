@@ -26,6 +26,7 @@ from support.bundles import (
     image,
     subgraph,
 )
+from support.tasks import named_task
 
 from nnstretch.bundle.bundle import Bundle, write_bundle
 from nnstretch.bundle.manifest import Manifest, Port
@@ -102,7 +103,9 @@ def test_numbers_are_those_of_onnx_runtime(mode: str, clock: str, predicted: boo
             x = image(bundle, seed)
             np.testing.assert_allclose(session.run(x), by_hand(bundle, x), rtol=0, atol=1e-6)
             assert np.array_equal(session.run({"image": x}), session.network.run_sequential(x))
-        assert {span.task for span in session.trace.spans} == {task.name for task in session.tasks}
+        assert {span.task.name for span in session.trace.spans} == {
+            task.name for task in session.tasks
+        }
 
 
 def test_the_virtual_clock_tells_the_predicted_time_every_time(bundle: Bundle) -> None:
@@ -130,8 +133,8 @@ def test_the_real_clock_keeps_order_and_is_never_ahead_of_the_virtual_one(bundle
     session = Session(bundle, clock="real")
     session.run(image(bundle))
     spans, ends_us = (
-        {span.task: span for span in session.trace.spans},
-        {span.task: span.end_us for span in session.predicted().spans},
+        {span.task.name: span for span in session.trace.spans},
+        {span.task.name: span.end_us for span in session.predicted().spans},
     )
     assert session.dilation >= 1
     for task in session.tasks:
@@ -335,7 +338,12 @@ def test_a_trial_that_slips_gets_a_slower_clock(slip: float, factor: float) -> N
 def test_a_rehearsal_is_the_least_of_its_runs() -> None:
     tasks = (Task("a", "a"), Task("b", "b", frozenset("a")))
     runs = [
-        Trace((Span(0, us, "a", "cpu"), Span(us + gap, us + gap + 5, "b", "dsp")))
+        Trace(
+            (
+                Span(0, us, named_task("a"), "cpu"),
+                Span(us + gap, us + gap + 5, named_task("b"), "dsp"),
+            )
+        )
         for us, gap in ((10, 1), (20, 3), (90, 2))
     ]
     assert summarize_rehearsal(tasks, runs) == Rehearsal({"a": 10, "b": 5}, 1)
@@ -382,11 +390,11 @@ def test_handing_over_is_the_chips_time_and_no_overhead(bundle: Bundle) -> None:
 def test_dispatch_overhead_is_what_passes_around_a_meeting_point() -> None:
     manifest = branched_bundle().manifest
     fork = (
-        Span(0, 10, "stem#0", "cpu"),
-        Span(12, 20, "s1_cpu#0", "cpu"),
-        Span(11, 30, "s1_dsp#0", "dsp"),
+        Span(0, 10, named_task("stem#0"), "cpu"),
+        Span(12, 20, named_task("s1_cpu#0"), "cpu"),
+        Span(11, 30, named_task("s1_dsp#0"), "dsp"),
     )
-    spans = (*fork, Span(37, 40, "s1_merge#0", "cpu"))
+    spans = (*fork, Span(37, 40, named_task("s1_merge#0"), "cpu"))
     assert dispatch_overhead_us(manifest, task_graph(manifest), Trace(spans)) == 7
     plain = replace(
         manifest, subgraphs=manifest.subgraphs[:2], outputs=manifest.subgraphs[1].outputs
@@ -403,7 +411,7 @@ def test_the_largest_difference_counts_nan_only_when_alone() -> None:
 
 
 def test_the_typical_run_is_the_median_one() -> None:
-    runs = [Trace((Span(0, us, "a", "cpu"),)) for us in (9, 1, 5)]
+    runs = [Trace((Span(0, us, named_task("a"), "cpu"),)) for us in (9, 1, 5)]
     assert median_trace(runs) == runs[2]
 
 

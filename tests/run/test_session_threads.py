@@ -118,7 +118,7 @@ def test_a_closed_session_holds_no_memory_for_a_trace_that_nobody_asked_for(bund
     session.close()
     gc.collect()
     assert held() is None
-    assert {span.task for span in session.trace.spans} == {task.name for task in session.tasks}
+    assert {span.task.name for span in session.trace.spans} == {task.name for task in session.tasks}
 
 
 def test_a_forgotten_session_takes_its_threads_along(bundle: Bundle) -> None:

@@ -83,7 +83,7 @@ def test_the_trace_is_that_of_tasks_that_take_no_time(
         VirtualExecutor(PROCESSORS, took_us),
     )
     found = restore_noops(trace, tasks, idle)
-    spans = {span.task: span for span in found.spans}
+    spans = {span.task.name: span for span in found.spans}
     assert spans.keys() == {task.name for task in tasks}
     assert [span.end_us for span in found.spans] == sorted(span.end_us for span in found.spans)
     for task in tasks:
@@ -114,7 +114,7 @@ def test_no_list_blocks_another(graph: tuple[list[Task], set[str]]) -> None:
     place = {name: number for number, name in enumerate(done)}
     assert all(place[need] < place[task.name] for task in left for need in task.needs)
     found = restore_noops(ran.trace(), tasks, idle, ran.durations_us)
-    assert {span.task for span in found.spans} == {task.name for task in tasks}
+    assert {span.task.name for span in found.spans} == {task.name for task in tasks}
     assert max(span.end_us for span in found.spans) <= ran.durations_us or not left
 
 
@@ -142,7 +142,7 @@ def test_the_caller_that_waits_for_the_last_merge_counts(segments: int) -> None:
     bundle = branched_bundle(segments=segments, predicted=False)
     with Session(bundle, clock="real") as session:
         session.run(image(bundle))
-        (last,) = (span for span in session.trace.spans if span.task == f"s{segments}_merge#0")
+        (last,) = (span for span in session.trace.spans if span.task.name == f"s{segments}_merge#0")
         assert (
             last.end_us
             == session.latency_us
@@ -180,7 +180,7 @@ def test_merges_whose_branches_wrote_side_by_side_are_in_a_sessions_trace() -> N
     with Session(bundle, clock="real") as session:
         found = session.run(image(bundle))
         assert np.array_equal(found, session.network.run_sequential(image(bundle)))
-        spans = {span.task: span for span in session.trace.spans}
+        spans = {span.task.name: span for span in session.trace.spans}
         assert session._bound_session is not None
         assert session._bound_session.met
         assert spans.keys() == {task.name for task in session.tasks}

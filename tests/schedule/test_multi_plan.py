@@ -153,10 +153,10 @@ def test_handing_over_is_a_part_of_the_price() -> None:
         assert {answer.latency_us for answer, _ in played.ends} == {
             branched_latency_us(1, (1000.0, 1000.0))
         }
-    assert plan_enqueue_us(SEVERAL, phone)["main/s1_dsp", "dsp"] == 40.0
+    assert plan_enqueue_us(SEVERAL, phone)[("main", "s1_dsp"), "dsp"] == 40.0
     assert (
-        plan_durations_us(SEVERAL, phone)["main/s1_merge", "cpu"]
-        == plan_durations_us(SEVERAL)["main/s1_merge", "cpu"] - 40.0
+        plan_durations_us(SEVERAL, phone)[("main", "s1_merge"), "cpu"]
+        == plan_durations_us(SEVERAL)[("main", "s1_merge"), "cpu"] - 40.0
     )
 
 
@@ -209,7 +209,7 @@ def test_one_that_comes_back_is_believed_to_be_as_fast_as_predicted() -> None:
         SelectionSettings(),
     )
     chooser.set_failed({"dsp"})
-    chooser.observe("a", Span(0.0, 50.0, "a#0", "dsp"))
+    chooser.observe(Span(0.0, 50.0, Task("a#0", "a"), "dsp"))
     assert chooser.slowdown == {"dsp": float("inf")}, (
         "what ends late on a lost processor says nothing"
     )

@@ -37,15 +37,12 @@ def heard(chooser: PlanSelector, factor: dict[str, float]) -> None:
     tasks = (*chooser.current.tasks, *chooser.probes())
     for task in tasks:
         work = next(
-            v.durations_us[task.subgraph, task.processor or ""]
+            v.durations_us[task.work, task.processor or ""]
             for v in PLANS
-            if (task.subgraph, task.processor) in v.durations_us
+            if (task.work, task.processor) in v.durations_us
         )
         chooser.observe(
-            task.subgraph,
-            Span(
-                0.0, work * factor.get(task.processor or "", 1.0), task.name, task.processor or ""
-            ),
+            Span(0.0, work * factor.get(task.processor or "", 1.0), task, task.processor or "")
         )
 
 

@@ -94,7 +94,9 @@ class Played:
             PHONE, StaticPlacement(NAMES), clock, self.answered, times, rebalancer=rebalancer
         )
         service.heard = lambda event: (
-            self.where.update({event.task: event.processor}) if hasattr(event, "start_us") else None
+            self.where.update({event.task.name: event.processor})
+            if hasattr(event, "start_us")
+            else None
         )
         for _ in range(clients):
             clock.set_timer(0.0, "ask")

@@ -357,8 +357,12 @@ def requests_trace(bundle: Bundle, outcome: LoadTestResult) -> tuple[Trace, Mani
                 for ports in (sub.inputs, sub.outputs)
             )
             subs.append(replace(sub, name=f"{plan}/{sub.name}", inputs=reads, outputs=writes))
-    spans = tuple(span for span in outcome.spans if int(span.task.rpartition("#")[2]) < FIRST_PROBE)
-    return Trace(spans), replace(bundle.manifest, subgraphs=tuple(subs), alternatives=())
+    spans = []
+    for span in outcome.spans:
+        if span.task.request < FIRST_PROBE:
+            shown = f"{span.task.plan}/{span.task.subgraph}"
+            spans.append(replace(span, task=replace(span.task, subgraph=shown)))
+    return Trace(tuple(spans)), replace(bundle.manifest, subgraphs=tuple(subs), alternatives=())
 
 
 def show(result: dict[str, Any], console: Console) -> None:

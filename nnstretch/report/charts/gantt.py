@@ -150,8 +150,8 @@ def _bar(part: TimelineSpan, top: float, x: svg.AxisScale) -> Markup:
     span = part.span
     left_px, width = x(span.start_us), max(x(span.end_us) - x(span.start_us), 1.2)
     tip = (
-        f"{span.task} on {span.processor}: {ms(span.start_us / 1000)} to {ms(span.end_us / 1000)},"
-        f" {ms(span.duration_us / 1000)}"
+        f"{span.task.name} on {span.processor}: {ms(span.start_us / 1000)} to"
+        f" {ms(span.end_us / 1000)}, {ms(span.duration_us / 1000)}"
     )
     bar = svg.rect(
         left_px, top, width, LANE_PX, class_="merge" if part.is_merge else "bar", tip=tip
@@ -183,7 +183,7 @@ def span_table(rows: Iterable[GanttRow]) -> Markup:
     cells = [
         (
             f"{row.kind}, {row.timeline.source}",
-            s.task,
+            s.task.name,
             s.processor,
             plain_ms(s.start_us / 1000),
             plain_ms(s.duration_us / 1000),

@@ -147,7 +147,7 @@ def _bar(part: TimelineSpan, top: float, x: svg.AxisScale, source: str, look: st
     span = part.span
     left_px, width = x(span.start_us), max(x(span.end_us) - x(span.start_us), 1.2)
     tip = (
-        f"{span.task} on {span.processor}, {source}: {ms(span.start_us / 1000)} to"
+        f"{span.task.name} on {span.processor}, {source}: {ms(span.start_us / 1000)} to"
         f" {ms(span.end_us / 1000)}, {ms(span.duration_us / 1000)}"
     )
     classes = f"{'merge' if part.is_merge else 'bar'} {look}".strip()

@@ -10,9 +10,11 @@ from dataclasses import replace
 
 from nnstretch.report.load.data import Timeline, TimelineSpan
 from nnstretch.report.load.json_cursor import JsonCursor
+from nnstretch.task import Task
 from nnstretch.trace import Span, Trace
 
 _REQUEST = re.compile(r"r(\d{1,9})\..*|.*#(\d{1,9})", re.S)
+_REQUEST_PART = re.compile(r"^r\d{1,9}\.|#\d{1,9}$")
 _SEGMENT = re.compile(r"(?:r\d+\.)?(s\d{1,9})[._].+", re.S)
 _MERGE = re.compile(r".+[._]merge", re.S)
 Lane = tuple[object, object]
@@ -73,16 +75,20 @@ def _part(event: JsonCursor, lanes: dict[Lane, str]) -> TimelineSpan:
     """Return what an event says it is, by its own `cat` and `args`, else by its name."""
     lane, name = lane_of(event), event.at("name").text()
     start_us = event.at("ts").number()
-    span = Span(start_us, start_us + event.at("dur").size(), name, lanes.get(lane, str(lane[1])))
     args = event.at("args")
-    task = None if args.missing else args.at("task").maybe_text()
+    shown = None if args.missing else args.at("task").maybe_text()
+    request = None if args.missing else args.at("request").maybe_whole()
     segment = None if args.missing else args.at("segment").maybe_whole()
+    request = _request_in(shown or name) if request is None else request
+    task = Task(name, _REQUEST_PART.sub("", name), request=request)
+    end_us = start_us + event.at("dur").size()
+    span = Span(start_us, end_us, task, lanes.get(lane, str(lane[1])))
     is_merge = event.at("cat").value == "merge" or _MERGE.fullmatch(name) is not None
     return TimelineSpan(
         span,
         _segment_in(name) if segment is None else f"s{segment}",
         is_merge,
-        _request_in(task or name),
+        request,
     )
 
 

@@ -5,14 +5,12 @@ The same sub-graph in the predicted and in the played timeline.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from nnstretch.report.load.data import RunSummary, Timeline, TimelineSpan
 
 MOST = 5
-_REQUEST = re.compile(r"^r\d{1,9}\.|#\d{1,9}$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,4 +102,4 @@ def differences(
 
 def named(part: TimelineSpan) -> str:
     """Return the sub-graph's name, whichever request it was computed for."""
-    return _REQUEST.sub("", part.span.task)
+    return part.span.task.subgraph

@@ -14,6 +14,7 @@ from nnstretch.run.pipelines.stage_functions import PythonStage, SubgraphStage, 
 from nnstretch.schedule.cpu_affinity import sleep_until
 from nnstretch.schedule.executors.pipeline import StageFunction
 from nnstretch.schedule.pipeline_graph import IN, StageGraph, StageNode
+from nnstretch.task import Task, task_name
 from nnstretch.trace import Span
 
 MADE_UP_S = 1e-3
@@ -284,7 +285,7 @@ class ItemBuffer:
             Span(
                 (began - origin_s) * 1e6 / dilation,
                 (ended - origin_s) * 1e6 / dilation,
-                f"{step.name}#{item}",
+                Task(task_name(step.name, item), step.name, request=item),
                 self.names[s][r],
             )
             for s, step in enumerate(self._stage_graph)

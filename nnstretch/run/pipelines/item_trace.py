@@ -11,14 +11,9 @@ from typing import Any
 
 from nnstretch.bundle.manifest import Manifest
 from nnstretch.bundle.pipeline_view import stage_inputs, stage_outputs
-from nnstretch.schedule import subgraph_of
 from nnstretch.schedule.pipeline_graph import IN, OUT, stage_graph, step_name
+from nnstretch.task import Task
 from nnstretch.trace import Span, Trace
-
-
-def item_number(task: str) -> int:
-    """Return the number of an item: 17 of `s0#17`."""
-    return int(task.rpartition("#")[2])
 
 
 def stage_by_name(manifest: Manifest) -> dict[str, str]:
@@ -61,10 +56,10 @@ def stage_row(stage: str, processor: str) -> str:
     )
 
 
-def item_args(task: str, stage_of: Mapping[str, str]) -> dict[str, Any]:
+def item_args(task: Task, stage_of: Mapping[str, str]) -> dict[str, Any]:
     """Return stage and item, for whoever looks for them."""
     return (
-        {"stage": stage_of.get(subgraph_of(task), subgraph_of(task)), "item": item_number(task)}
+        {"stage": stage_of.get(task.subgraph, task.subgraph), "item": task.request}
         if stage_of
         else {}
     )
@@ -87,15 +82,15 @@ def producer_consumer_spans(trace: Trace, manifest: Manifest) -> Iterator[tuple[
     """Yield every two spans of one item of which the second reads what the first wrote, items in
     order.
     """
-    ends = _ends(manifest, frozenset(subgraph_of(span.task) for span in trace.spans))
+    ends = _ends(manifest, frozenset(span.task.subgraph for span in trace.spans))
     items: dict[int, list[Span]] = defaultdict(list)
     for span in sorted(trace.spans, key=lambda s: (s.start_us, s.end_us)):
-        items[item_number(span.task)].append(span)
+        items[span.task.request].append(span)
     for item in sorted(items):
-        maker = {name: span for span in items[item] for name in ends[subgraph_of(span.task)][1]}
+        maker = {name: span for span in items[item] for name in ends[span.task.subgraph][1]}
         for span in items[item]:
             before = dict.fromkeys(
-                maker[name] for name in ends[subgraph_of(span.task)][0] if name in maker
+                maker[name] for name in ends[span.task.subgraph][0] if name in maker
             )
             yield from ((one, span) for one in before if one is not span)
 

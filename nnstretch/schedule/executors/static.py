@@ -45,13 +45,11 @@ def static_order(
     No list can block another: a task stands in its list behind all that start before it, and so do
     its needs.
     """
-    alike = {(task.subgraph, task.processor or ""): 1.0 for task in tasks}
+    alike = {(task.work, task.processor or ""): 1.0 for task in tasks}
     trace = run_tasks(tasks, policy, VirtualExecutor(processors, alike))
-    named = {task.name: task for task in tasks}
     spans = sorted(trace.spans, key=lambda span: span.start_us)
     return {
-        p.name: tuple(named[span.task] for span in spans if span.processor == p.name)
-        for p in processors
+        p.name: tuple(span.task for span in spans if span.processor == p.name) for p in processors
     }
 
 
@@ -121,7 +119,7 @@ class RunTimes:
             Span(
                 (start_s - self.begun_s) * 1e6,
                 (end_s - self.begun_s) * 1e6,
-                step.task.name,
+                step.task,
                 worker.processor,
             )
             for worker in self.workers

@@ -6,7 +6,7 @@ import heapq
 import queue
 import threading
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
@@ -20,7 +20,7 @@ from nnstretch.schedule.disturbances import Disturbances
 from nnstretch.schedule.executors.timetable import TimeSlot, Timetable
 from nnstretch.schedule.executors.virtual import Event, Work, processor_failed
 from nnstretch.soc import Processor
-from nnstretch.task import Task
+from nnstretch.task import Task, TaskTimes
 from nnstretch.trace import Failure, Span, TimerEvent
 
 MADE_UP_S = 1e-3
@@ -61,11 +61,11 @@ class ThreadExecutor:
         self,
         processors: tuple[Processor, ...],
         work: Work,
-        durations_us: Mapping[tuple[str, str], float] | None = None,
+        durations_us: TaskTimes | None = None,
         dilation: float = 1.0,
         caller: str | None = None,
         disturbances: Disturbances = Disturbances(),  # noqa: B008 (frozen)
-        handovers_us: Mapping[tuple[str, str], float] | None = None,
+        handovers_us: TaskTimes | None = None,
     ) -> None:
         self._handovers_us = handovers_us or {}
         self._processors = processors
@@ -109,9 +109,9 @@ class ThreadExecutor:
     def restart(
         self,
         work: Work | None = None,
-        durations_us: Mapping[tuple[str, str], float] | None = None,
+        durations_us: TaskTimes | None = None,
         dilation: float | None = None,
-        handovers_us: Mapping[tuple[str, str], float] | None = None,
+        handovers_us: TaskTimes | None = None,
     ) -> None:
         """Make now zero, for a new run of the calling thread.
 
@@ -188,7 +188,7 @@ class ThreadExecutor:
             )
         self._in_flight[processor.name] += 1
         now_us = self.now_us
-        predicted = (task.subgraph, processor.name) in self._durations_us
+        predicted = (task.work, processor.name) in self._durations_us
         slot = (
             self._timetable.book(task, processor, min(self._moment_us, now_us))
             if predicted
@@ -222,7 +222,7 @@ class ThreadExecutor:
         over_us = (
             self.now_us
             if isinstance(event, TimerEvent)
-            else self._ends_us.pop(event.task, self.now_us)
+            else self._ends_us.pop(event.task.name, self.now_us)
         )
         self._moment_us = max(
             self._moment_us, over_us
@@ -320,7 +320,7 @@ class ThreadExecutor:
                 self._gone.add(
                     processor
                 )  # its backend said so: what is behind it in the queue must not start
-            return Failure(self.now_us, task.name, processor, error), False
+            return Failure(self.now_us, task, processor, error), False
 
     def _run_timed(
         self, task: Task, given_us: float, slot: TimeSlot | None, processor: str, lost_us: float
@@ -333,7 +333,7 @@ class ThreadExecutor:
         if slot is not None:
             begun_us = max(slot.start_us, self._us(start_s - MADE_UP_S))
             end_us = self._disturbances.end_us(
-                processor, begun_us, self._durations_us[task.subgraph, processor]
+                processor, begun_us, self._durations_us[task.work, processor]
             )
             late = self.now_us > end_us
             self._ends_us[task.name] = end_us
@@ -341,7 +341,7 @@ class ThreadExecutor:
         if (end_s := perf_counter()) > self._at_s(lost_us):
             raise processor_failed(processor, lost_us)
         handed_us = given_us if slot is None else slot.handed_us
-        return Span(self._us(start_s), self._us(end_s), task.name, processor, handed_us), late
+        return Span(self._us(start_s), self._us(end_s), task, processor, handed_us), late
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,15 +13,12 @@ meets there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nnstretch.schedule.disturbances import Disturbances
 from nnstretch.soc import Processor
-from nnstretch.task import Task
-
-Times = Mapping[tuple[str, str], float]
-"""Microseconds by (sub-graph, processor)."""
+from nnstretch.task import Task, TaskTimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +38,8 @@ class Timetable:
 
     def __init__(
         self,
-        durations_us: Times,
-        handovers_us: Times,
+        durations_us: TaskTimes,
+        handovers_us: TaskTimes,
         disturbances: Disturbances,
         processors: Sequence[Processor] = (),
     ) -> None:
@@ -60,11 +57,11 @@ class Timetable:
     def book(self, task: Task, processor: Processor, now_us: float) -> TimeSlot:
         """Book the next free time at or after `now_us`."""
         name = processor.name
-        lasts_us = self._durations_us[task.subgraph, name]
+        lasts_us = self._durations_us[task.work, name]
         handed_us = self._disturbances.end_us(
             self._host,
             max(now_us, self._host_us),
-            self._handovers_us.get((task.subgraph, name), 0.0),
+            self._handovers_us.get((task.work, name), 0.0),
         )
         start_us = max(handed_us, self._busy_until_us.get(name, 0.0))
         end_us = self._disturbances.end_us(name, start_us, lasts_us)

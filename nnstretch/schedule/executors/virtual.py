@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from math import inf
 
 from nnstretch.errors import ProcessorFailed, Stuck, UnknownName
 from nnstretch.schedule.disturbances import Disturbances
 from nnstretch.schedule.executors.timetable import Timetable
 from nnstretch.soc import Processor
-from nnstretch.task import Task
+from nnstretch.task import Task, TaskTimes
 from nnstretch.trace import Failure, Span, TimerEvent
 
 Work = Callable[[Task], object]
@@ -33,10 +33,10 @@ class VirtualExecutor:
     def __init__(
         self,
         processors: tuple[Processor, ...],
-        durations_us: Mapping[tuple[str, str], float],
+        durations_us: TaskTimes,
         work: Work = no_work,
         disturbances: Disturbances = Disturbances(),  # noqa: B008 (frozen)
-        handovers_us: Mapping[tuple[str, str], float] | None = None,
+        handovers_us: TaskTimes | None = None,
     ) -> None:
         """Create the clock; `handovers_us`: how long the host is held to hand a sub-graph to a
         processor.
@@ -83,12 +83,12 @@ class VirtualExecutor:
                 f"{task.name} does not fit the queue of {name}, {processor.queue_depth} tasks are"
                 " in it"
             )
-        if (task.subgraph, name) not in self._durations_us:
+        if (task.work, name) not in self._durations_us:
             self._in_flight[name] += 1
             unknown = UnknownName(
                 f"unknown time of {task.subgraph} on {name}, virtual clock, nobody predicted it"
             )
-            self._push_event(self.now_us, Failure(self.now_us, task.name, name, unknown))
+            self._push_event(self.now_us, Failure(self.now_us, task, name, unknown))
             return
         slot = self._timetable.book(task, processor, self.now_us)
         lost_us = min(self._disturbances.lost_us(name, self.now_us), self._gone_us[name])
@@ -97,7 +97,7 @@ class VirtualExecutor:
             self._timetable.cut(processor, lost_us)
             self._push_event(
                 max(self.now_us, lost_us),
-                Failure(lost_us, task.name, name, processor_failed(name, lost_us)),
+                Failure(lost_us, task, name, processor_failed(name, lost_us)),
             )
             return
         try:
@@ -105,10 +105,10 @@ class VirtualExecutor:
         except Exception as error:
             if isinstance(error, ProcessorFailed):
                 self._gone_us[name] = slot.end_us
-            self._push_event(slot.end_us, Failure(slot.end_us, task.name, name, error))
+            self._push_event(slot.end_us, Failure(slot.end_us, task, name, error))
         else:
             self._push_event(
-                slot.end_us, Span(slot.start_us, slot.end_us, task.name, name, slot.handed_us)
+                slot.end_us, Span(slot.start_us, slot.end_us, task, name, slot.handed_us)
             )
 
     def set_timer(self, at_us: float, what: Hashable, /) -> None:

@@ -124,7 +124,7 @@ def test_no_two_items_are_in_one_place_of_a_device() -> None:
     """Copies in are at most two items ahead of compute, and compute of copies out."""
     bundle = copying(chain(3), {"m0": (0, 1, 0), "m1": (1, 10, 1), "m2": (0, 1, 0)})
     trace = predict_stream(bundle.manifest, 20, {})
-    at = {span.task: span for span in trace.spans}
+    at = {span.task.name: span for span in trace.spans}
     for item in range(2, 20):
         assert at[f"m1 copy in#{item}"].start_us >= at[f"m1#{item - 2}"].end_us
         assert at[f"m1#{item}"].start_us >= at[f"m1 copy out#{item - 2}"].end_us
@@ -159,7 +159,7 @@ def test_emulated_devices_keep_the_timetable_and_the_numbers() -> None:
                 "m2 copy out": 3000,
             }
         )
-        at = {span.task: span for span in pipeline.trace().spans}
+        at = {span.task.name: span for span in pipeline.trace().spans}
     both = [at[f"m2 copy {way}#{n}"] for n in range(12) for way in ("in", "out")]
     both.sort(key=lambda span: span.start_us)
     assert all(one.end_us <= two.start_us + 1e-3 for one, two in pairwise(both)), (
@@ -352,7 +352,10 @@ def test_nothing_begins_before_what_it_needs_is_over_on_the_timetable() -> None:
     pace = StagePacing(tuple(step_us(bundle.manifest, {}).values()))
     with Pipeline(bundle, {"stages:m2": lambda x: x + 3}, pace=pace, bind=False) as pipeline:
         assert all(np.array_equal(result.value(), X + 10) for result in pipeline.stream([X] * 30))
-        at, stage_graph = {span.task: span for span in pipeline.trace().spans}, pipeline.stage_graph
+        at, stage_graph = (
+            {span.task.name: span for span in pipeline.trace().spans},
+            pipeline.stage_graph,
+        )
     for step in stage_graph:
         for feeder in step.feeders:
             for n in range(30):

@@ -12,6 +12,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 from support.pipeline_bundles import chain, framed, reference
+from support.tasks import named_task
 
 from nnstretch.bundle.bundle import Bundle
 from nnstretch.bundle.manifest import Manifest
@@ -122,8 +123,8 @@ def test_the_file_says_which_stages_there_are(tmp_path: Path) -> None:
 def test_what_a_trace_does_not_hold_gets_no_arrow_and_failures_stay_in_their_row() -> None:
     manifest = timed(Bundle(*reference()))
     late = Trace(
-        (Span(5, 9, "s1#7", "dsp"), Span(9, 12, "s2#7", "cpu")),
-        (Failure(3.0, "s0#8", "cpu", ValueError("lens cap")),),
+        (Span(5, 9, named_task("s1#7"), "dsp"), Span(9, 12, named_task("s2#7"), "cpu")),
+        (Failure(3.0, named_task("s0#8"), "cpu", ValueError("lens cap")),),
     )
     found = list(events({"measured": late}, manifest))
     assert arrows(found) == [("item 7", "s1#7", "s2#7")]

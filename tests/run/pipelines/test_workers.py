@@ -33,9 +33,9 @@ def test_replicas_take_turns_and_results_keep_their_order() -> None:
         assert [
             first_of(result.value()) for result in pipeline.stream(full(item) for item in range(50))
         ] == [6 + item for item in range(50)]
-    spans = [span for span in pipeline.trace().spans if span.task.startswith("m1#")]
+    spans = [span for span in pipeline.trace().spans if span.task.name.startswith("m1#")]
     assert {
-        span.processor: {int(s.task[3:]) % 3 for s in spans if s.processor == span.processor}
+        span.processor: {int(s.task.name[3:]) % 3 for s in spans if s.processor == span.processor}
         for span in spans
     } == {"cpu0": {0}, "cpu1": {1}, "cpu2": {2}}
 
@@ -162,8 +162,8 @@ def test_replicas_of_a_python_stage_are_inside_at_once(tmp_path: Path) -> None:
         (10, 10, 10),
     )
     assert sum(one.replica_busy_us) == pytest.approx(one.busy_us)
-    spans = [span for span in pipeline.trace().spans if span.task.startswith("m1#")]
-    assert {(span.processor, int(span.task[3:]) % 3) for span in spans} == {
+    spans = [span for span in pipeline.trace().spans if span.task.name.startswith("m1#")]
+    assert {(span.processor, int(span.task.name[3:]) % 3) for span in spans} == {
         ("m1.0", 0),
         ("m1.1", 1),
         ("m1.2", 2),
@@ -181,8 +181,10 @@ def test_replicas_of_a_python_stage_are_on_the_virtual_clock_too() -> None:
     made = chain(3, python=[1], replicas=2)
     subs = tuple(replace(sub, predicted_us={"cpu": 5.0}) for sub in made.manifest.subgraphs)
     manifest = replace(made.manifest, subgraphs=subs)
-    spans = [span for span in predict_stream(manifest, 6, {}).spans if span.task.startswith("m1#")]
-    assert {(span.processor, int(span.task[3:]) % 2) for span in spans} == {
+    spans = [
+        span for span in predict_stream(manifest, 6, {}).spans if span.task.name.startswith("m1#")
+    ]
+    assert {(span.processor, int(span.task.name[3:]) % 2) for span in spans} == {
         ("m1.0", 0),
         ("m1.1", 1),
     }
