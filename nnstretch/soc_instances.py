@@ -49,6 +49,17 @@ def instances_named_by(soc: Soc, names: Iterable[str]) -> Soc:
     return replace_processors(soc, copies)
 
 
+def processor_kinds(soc: Soc | None, names: Iterable[str]) -> dict[str, str]:
+    """Return the kind of each named processor, copies included; nothing without a chip.
+
+    Raises UnknownName for a name that the chip lacks.
+    """
+    if soc is None:
+        return {}
+    chip = instances_named_by(soc, names := tuple(dict.fromkeys(names)))
+    return {name: chip.processor(name).kind for name in names}
+
+
 def replace_processors(soc: Soc, copies: Mapping[str, tuple[str, ...]]) -> Soc:
     """Return the chip with copies in place of their originals, these first; the other processors
     stay.

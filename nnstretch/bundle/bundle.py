@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import zipfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from nnstretch.bundle.archive import (
@@ -21,7 +21,7 @@ from nnstretch.bundle.archive import (
     read_member,
     write_sealed,
 )
-from nnstretch.bundle.manifest import FORMAT, Manifest, all_subgraphs
+from nnstretch.bundle.manifest import FORMAT, READABLE_FORMATS, Manifest, all_subgraphs
 from nnstretch.bundle.validate import check_manifest
 from nnstretch.errors import BrokenFile, UnknownName
 from nnstretch.files.atomic import atomic_write
@@ -50,7 +50,7 @@ def write_bundle(path: Path, manifest: Manifest, files: Mapping[str, bytes]) -> 
         content = {
             key: value
             for key, value in asdict(manifest).items()
-            if value or key not in ("alternatives", "pipeline")
+            if value or key not in ("alternatives", "pipeline", "processor_kinds")
         }
         text = json.dumps(content, indent=1, allow_nan=False).encode()
         check_manifest(decode_manifest(text))
@@ -117,10 +117,12 @@ def decode_manifest(text: bytes) -> Manifest:
     except ValueError as error:
         raise ValueError(f"member {MANIFEST}, not JSON ({error})") from error
     format_ = value.get("format") if isinstance(value, dict) else None
-    if type(format_) is not int or format_ != FORMAT:
+    if type(format_) is not int or format_ not in READABLE_FORMATS:
         raise ValueError(
             f"member {MANIFEST}, unknown format {str(format_)[:20]}, this version reads format"
-            f" {FORMAT}"
+            f" {' and '.join(map(str, READABLE_FORMATS))}"
         )
+    if format_ == 1 and "processor_kinds" in value:
+        raise ValueError(f"member {MANIFEST}, unknown key 'processor_kinds' in format 1")
     manifest: Manifest = decode(Manifest, value, f"member {MANIFEST}")
-    return manifest
+    return replace(manifest, format=FORMAT)

@@ -5,12 +5,18 @@ Tensors, sub-graphs, and the plans and the pipeline that they make up.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 
 from nnstretch.graph import TensorSpec
 from nnstretch.pipeline import PipelineSpec
+from nnstretch.soc import Processor
 
-FORMAT = 1
+FORMAT = 2
+READABLE_FORMATS = (1, FORMAT)
+"""Format 1 lacks `processor_kinds`."""
+QUEUE_DEPTH = 2
+"""Tasks that a processor takes at once where no chip says how many."""
 ROLES = ("branch", "merge")
 FORMATS = {"onnx": ".onnx", "litert": ".tflite"}
 """Of a sub-graph's file, and how its name ends."""
@@ -103,6 +109,8 @@ class Manifest:
 
     `inputs` and `outputs` are then those of the sub-graphs.
     """
+    processor_kinds: dict[str, str] = field(default_factory=dict)
+    """Kind of each processor as its chip describes it; absent where no chip was given."""
 
 
 def plans_by_name(manifest: Manifest) -> dict[str, Manifest]:
@@ -117,6 +125,22 @@ def plans_by_name(manifest: Manifest) -> dict[str, Manifest]:
     return {MAIN: alone} | {
         name: replace(alone, pipeline=None, **values) for name, values in own_fields.items()
     }
+
+
+def processors_named(manifest: Manifest, names: Iterable[str]) -> tuple[Processor, ...]:
+    """Return processors of a bundle, each once, where no chip is at hand to say more of them."""
+    return tuple(
+        Processor(name, manifest.processor_kinds.get(name) or undescribed_kind(name), QUEUE_DEPTH)
+        for name in dict.fromkeys(names)
+    )
+
+
+def undescribed_kind(name: str) -> str:
+    """Return the kind of a processor that no chip describes.
+
+    Bundles of format 1 say no more of it than its name.
+    """
+    return "cpu" if name.startswith("cpu") else name
 
 
 def all_subgraphs(manifest: Manifest) -> tuple[Subgraph, ...]:

@@ -37,6 +37,8 @@ MAX_TENSOR_BYTES = 1 << 34
 """16 GiB: more than any activation, so that a forged shape is refused and not allocated."""
 ROUNDING = 1e-9
 """Share by which a sum may exceed what it is part of."""
+MAX_KIND = 40
+"""Characters of a kind of processor."""
 MAX_PROCESSORS = 64
 """Each becomes a thread."""
 
@@ -57,6 +59,9 @@ def check_manifest(manifest: Manifest) -> None:
                 f"plan {name[:80]!r}, {error}" if name != MAIN else str(error)
             ) from error
     _check_files(all_subgraphs(manifest))
+    for name, kind in manifest.processor_kinds.items():
+        if not kind or len(kind) > MAX_KIND or not kind.isprintable():
+            raise ValueError(f"processor {name[:80]!r}, {kind[:80]!r} is no kind of processor")
 
 
 def check_edges(plan: Manifest, main: Manifest) -> None:

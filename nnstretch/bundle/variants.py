@@ -57,6 +57,7 @@ def merge_bundles(main: Bundle, others: Sequence[tuple[str, Bundle]]) -> Bundle:
     files = dict(main.files)
     paths = {sub.sha256: sub.file for sub in all_subgraphs(main.manifest)}
     added: list[Alternative] = []
+    kinds = dict(main.manifest.processor_kinds)
     for name, another in others:
         check_fit(main, name, another)
         theirs = another.manifest.subgraphs
@@ -66,8 +67,15 @@ def merge_bundles(main: Bundle, others: Sequence[tuple[str, Bundle]]) -> Bundle:
         )
         files |= {new.file: another.files[old.file] for new, old in zip(subs, theirs, strict=True)}
         added.append(alternative(name, another, subs))
+        kinds |= another.manifest.processor_kinds
     return Bundle(
-        replace(main.manifest, alternatives=(*main.manifest.alternatives, *added)), files, main.name
+        replace(
+            main.manifest,
+            alternatives=(*main.manifest.alternatives, *added),
+            processor_kinds=kinds,
+        ),
+        files,
+        main.name,
     )
 
 

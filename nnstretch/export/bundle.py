@@ -20,6 +20,7 @@ from nnstretch.export.verify import ExportErrors, verify_files
 from nnstretch.files.plan_yaml import plan_text
 from nnstretch.plan import Plan
 from nnstretch.soc import Soc
+from nnstretch.soc_instances import processor_kinds
 from nnstretch.trial import Trial
 
 
@@ -112,6 +113,9 @@ def manifest_of(
             {i: s.sync_us for i, s in enumerate(trial.segments) if s.sync_us > 0} if trial else {}
         ),
         plan=plan_text(request.plan),
+        processor_kinds=processor_kinds(
+            request.soc, [name for sub in subgraphs for name in (sub.processor, *sub.predicted_us)]
+        ),
     )
 
 

@@ -27,6 +27,8 @@ from nnstretch.partition.build_manifest import (
 from nnstretch.partition.module_graph import ModuleGraph, ModuleSettings
 from nnstretch.partition.partition import Partition, StageCost
 from nnstretch.pipeline import DEFAULT_CAPACITY, TensorDecl
+from nnstretch.soc import Soc
+from nnstretch.soc_instances import processor_kinds
 
 Progress = Callable[[int, int, str], None]
 
@@ -54,7 +56,7 @@ def export_partition(
     weights: Mapping[str, torch.Tensor],
     path: Path | str,
     *,
-    soc: str | None = None,
+    soc: Soc | str | None = None,
     module: nn.Module | None = None,
     stage_options: StageOptions | None = None,
     progress: Progress | None = None,
@@ -84,7 +86,11 @@ def export_partition(
         f"s{number}": module_file(file, stage)
         for number, (file, stage) in enumerate(zip(files, partition.stages, strict=True))
     }
-    manifest, contents = build_manifest(links, modules, graph.name, soc, error)
+    chip = soc if isinstance(soc, Soc) else None
+    name = chip.name if chip is not None else str(soc) if soc is not None else None
+    manifest, contents = build_manifest(links, modules, graph.name, name, error)
+    names = [name for sub in manifest.subgraphs for name in (sub.processor, *sub.predicted_us)]
+    manifest = replace(manifest, processor_kinds=processor_kinds(chip, names))
     write_bundle(Path(path), manifest, contents)
     return manifest
 

@@ -26,7 +26,7 @@ from typing import Any, Self
 import numpy as np
 
 from nnstretch.bundle.bundle import Bundle, read_bundle
-from nnstretch.bundle.manifest import Manifest, plans_by_name
+from nnstretch.bundle.manifest import Manifest, plans_by_name, processors_named
 from nnstretch.bundle.variants import select_plan
 from nnstretch.errors import BadInput, Cancelled, Stuck
 from nnstretch.run.backends.registry import Choice
@@ -338,10 +338,11 @@ class Server:
 
 def processors_of_plans(manifests: Mapping[str, Manifest]) -> tuple[Processor, ...]:
     """Return processors that plans use, in order of first use, where no chip says more of them."""
-    names = dict.fromkeys(
-        sub.processor for manifest in manifests.values() for sub in manifest.subgraphs
-    )
-    return tuple(Processor(name, "cpu" if name.startswith("cpu") else name, 2) for name in names)
+    processors: dict[str, Processor] = {}
+    for manifest in manifests.values():
+        for processor in processors_named(manifest, [sub.processor for sub in manifest.subgraphs]):
+            processors.setdefault(processor.name, processor)
+    return tuple(processors.values())
 
 
 def zero_inputs(network: LoadedNetwork, subgraph: str) -> Values:

@@ -16,7 +16,7 @@ from typing import Self
 import numpy as np
 
 from nnstretch.bundle.bundle import Bundle, read_bundle
-from nnstretch.bundle.manifest import Manifest
+from nnstretch.bundle.manifest import Manifest, processors_named
 from nnstretch.bundle.variants import select_plan
 from nnstretch.errors import BadInput, Stuck, UnknownName
 from nnstretch.run.backends.registry import Choice, describe_choice
@@ -46,7 +46,6 @@ from nnstretch.trace import Trace
 
 MODES = ("spatial", "sequential")
 CLOCKS = ("virtual", "real")
-QUEUE_DEPTH = 2
 """Where no chip says otherwise: one task at work and one behind it."""
 WARM_UPS, REHEARSALS, TRIALS = 2, 5, 2
 
@@ -364,9 +363,7 @@ def _processors(bundle: Bundle, soc: str | Soc | None) -> tuple[Processor, ...]:
     if isinstance(soc, Soc):
         processors = tuple(soc.processor(processor) for processor in used)
     elif name is None or name == made_for:
-        processors = tuple(
-            Processor(n, "cpu" if n.startswith("cpu") else n, QUEUE_DEPTH) for n in used
-        )
+        processors = processors_named(bundle.manifest, used)
     else:
         raise UnknownName(
             f"unknown SoC {name!r}, {bundle.name}, it was made for {made_for}; pass the Soc of"

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from nnstretch.bundle.manifest import Manifest, segment_ends
+from nnstretch.bundle.manifest import Manifest, processors_named, segment_ends
 from nnstretch.bundle.pipeline_view import edges, subgraphs_of_stage
 from nnstretch.pipeline import PipelineSpec, PipelineStage
 from nnstretch.soc import Processor
@@ -254,7 +254,7 @@ def stream_processors(manifest: Manifest, known: Mapping[str, Processor]) -> tup
             names |= dict.fromkeys(stage.replica_names or (stage.name,), PYTHON)
         for sub in subgraphs_of_stage(stage, manifest):
             places = tuple(dict.fromkeys((sub.processor, *stage.replica_names)))
-            names |= {name: "cpu" if name.startswith("cpu") else name for name in places}
+            names |= {p.name: p.kind for p in processors_named(manifest, places)}
             names |= {copy_step_name(name): COPY for name in places if stage.name in copied}
     return tuple(
         replace(known[name], blocks_host=False) if name in known else Processor(name, kind, 2)

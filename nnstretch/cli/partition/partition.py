@@ -299,7 +299,7 @@ def write(
                 partition,
                 captured.weights,
                 out,
-                soc=soc.name,
+                soc=soc,
                 module=module,
                 stage_options=stage_options,
                 progress=tick,

@@ -14,7 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from nnstretch.bundle.bundle import Bundle
-from nnstretch.bundle.manifest import Manifest, plans_by_name
+from nnstretch.bundle.manifest import Manifest, plans_by_name, processors_named
 from nnstretch.bundle.variants import select_plan
 from nnstretch.cli.common import progress_stages, warn_uncalibrated
 from nnstretch.errors import BadInput, UnknownName
@@ -164,7 +164,7 @@ def processors_of(
             )
     if soc is not None:
         return tuple(soc.processor(name) for name in names)
-    return tuple(Processor(name, "cpu" if name.startswith("cpu") else name, 2) for name in names)
+    return processors_named(next(iter(manifests.values())), names)
 
 
 def run_load_test(

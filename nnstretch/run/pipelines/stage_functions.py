@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from nnstretch.bundle.bundle import Bundle
-from nnstretch.bundle.manifest import Manifest, Port, Subgraph
+from nnstretch.bundle.manifest import Manifest, Port, Subgraph, processors_named
 from nnstretch.bundle.pipeline_view import edges, stage_outputs, subgraphs_of_stage, torch_spec
 from nnstretch.errors import BadInput
 from nnstretch.pipeline import PipelineSpec, PipelineStage, TensorDecl
@@ -20,7 +20,6 @@ from nnstretch.protocols import Backend, DeviceBackend
 from nnstretch.run.backends.registry import DEVICE_MEMORY_PREFIX, load_backend
 from nnstretch.run.tensor_io import describe_value, from_port, matches_spec, to_port
 from nnstretch.schedule import StaticExecutor, StaticPlacement, static_order
-from nnstretch.soc import Processor
 from nnstretch.task import Task
 
 Values = dict[str, Any]
@@ -195,7 +194,9 @@ class SubgraphStage:
             for name in self._parts:
                 self._run(name, values)
             return
-        self._lists = self._lists or static_executor_for(tuple(self._subgraphs.values()))
+        self._lists = self._lists or static_executor_for(
+            tuple(self._subgraphs.values()), self._bundle.manifest
+        )
         try:
             self._lists.run({name: partial(self._run, name, values) for name in self._parts})
         except BaseException:  # what is in flight ends first, and the next item finds new threads
@@ -257,7 +258,7 @@ class SubgraphStage:
         return backend
 
 
-def static_executor_for(subs: Sequence[Subgraph]) -> StaticExecutor:
+def static_executor_for(subs: Sequence[Subgraph], manifest: Manifest) -> StaticExecutor:
     """Return threads for the branches of a stage.
 
     Which cores they share with other stages' is the system's choice.
@@ -273,10 +274,8 @@ def static_executor_for(subs: Sequence[Subgraph]) -> StaticExecutor:
         for sub in subs
     ]
     names = list(dict.fromkeys(sub.processor for sub in subs))
-    caller = next((name for name in names if name.startswith("cpu")), names[0])
-    processors = tuple(
-        Processor(name, "cpu" if name.startswith("cpu") else name, 2) for name in names
-    )
+    processors = processors_named(manifest, names)
+    caller = next((p.name for p in processors if p.kind == "cpu"), names[0])
     return StaticExecutor(
         static_order(tasks, processors, StaticPlacement(tuple(names))), caller, dict.fromkeys(names)
     )
