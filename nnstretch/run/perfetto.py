@@ -22,6 +22,7 @@ from nnstretch.files.atomic import write_text
 from nnstretch.run.pipelines.item_trace import (
     item_args,
     producer_consumer_spans,
+    python_workers,
     rows_of_stages,
     stage_args,
     stage_by_name,
@@ -63,7 +64,9 @@ def events(traces: Mapping[str, Trace], manifest: Manifest) -> Iterator[Event]:
     """Yield the events of traces, each trace as a process."""
     stage_of = stage_by_name(manifest)
     threads = rows_of_stages(
-        [work for trace in traces.values() for work in _spans_and_failures(trace)], stage_of
+        [work for trace in traces.values() for work in _spans_and_failures(trace)],
+        stage_of,
+        python_workers(manifest),
     )
     tids = {
         thread: number for number, thread in enumerate(dict.fromkeys(threads.values()), start=1)

@@ -93,6 +93,11 @@ def no_copy(values: Values) -> None:
     """Refuse a copy: numbers that are in one memory anyway need none."""
 
 
+def worker_name(processors: tuple[str, ...]) -> str:
+    """Return how traces and statistics name a worker: its processors, joined."""
+    return "+".join(processors)
+
+
 class ItemBuffer:
     """A ring of places for items.
 
@@ -102,7 +107,7 @@ class ItemBuffer:
     def __init__(
         self,
         stage_graph: StageGraph,
-        names: Sequence[Sequence[str]],
+        names: Sequence[Sequence[tuple[str, ...]]],
         places: int,
         open_: Open,
         stops: bool,
@@ -240,10 +245,7 @@ class ItemBuffer:
         ):
             return None
         time_s = self._pace.durations_us[stage][replica] * self._pace.dilation / 1e6
-        feeders, processors = (
-            self._stage_graph[stage].feeders,
-            self.names[stage][replica].split("+"),
-        )
+        feeders, processors = self._stage_graph[stage].feeders, self.names[stage][replica]
 
         def book(entry: InFlightItem, began_s: float) -> tuple[float, float]:
             ready_s = max(began_s - MADE_UP_S, *(entry.due_s[feeder] for feeder in feeders), 0.0)
@@ -286,7 +288,7 @@ class ItemBuffer:
                 (began - origin_s) * 1e6 / dilation,
                 (ended - origin_s) * 1e6 / dilation,
                 Task(task_name(step.name, item), step.name, request=item),
-                self.names[s][r],
+                worker_name(self.names[s][r]),
             )
             for s, step in enumerate(self._stage_graph)
             for r, record in enumerate(self.records[s])

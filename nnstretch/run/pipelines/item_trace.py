@@ -29,11 +29,12 @@ def stage_by_name(manifest: Manifest) -> dict[str, str]:
 
 
 def rows_of_stages(
-    works: Sequence[tuple[str, str]], stage_of: Mapping[str, str]
+    works: Sequence[tuple[str, str]], stage_of: Mapping[str, str], python_names: frozenset[str]
 ) -> dict[tuple[str, str], str]:
     """Return the row of every (sub-graph or stage, processor): its processor.
 
-    In a pipeline, where several stages may share one, its worker.
+    In a pipeline, where several stages may share one, its worker; Python stages and their replicas
+    (`python_names`) are processors of their own name.
     """
     if not stage_of:
         return {work: work[1] for work in works}
@@ -42,18 +43,17 @@ def rows_of_stages(
         dict.fromkeys((stage_of.get(name, name), processor, name) for name, processor in works),
         key=lambda replica: (order.index(replica[0]), replica[1]),
     )
-    return {(name, processor): stage_row(stage, processor) for stage, processor, name in homed}
+    return {
+        (name, processor): processor if processor in python_names else f"{stage} on {processor}"
+        for stage, processor, name in homed
+    }
 
 
-def stage_row(stage: str, processor: str) -> str:
-    """Return the row of a Python stage, or a replica NAME.0 of one, which is on a processor of its
-    own name.
-    """
-    return (
-        processor
-        if stage in (processor, processor.rpartition(".")[0])
-        else f"{stage} on {processor}"
-    )
+def python_workers(manifest: Manifest) -> frozenset[str]:
+    """Return the names of Python stages and of their replicas."""
+    stages = () if manifest.pipeline is None else manifest.pipeline.stages
+    called = [stage for stage in stages if stage.call]
+    return frozenset(name for stage in called for name in (stage.name, *stage.replica_names))
 
 
 def item_args(task: Task, stage_of: Mapping[str, str]) -> dict[str, Any]:

@@ -27,7 +27,12 @@ from nnstretch.bundle.pipeline_view import functions_of
 from nnstretch.errors import BadInput, Cancelled, Stuck, UnknownName
 from nnstretch.pipeline import ParameterGroup, find_group
 from nnstretch.run.backends.registry import Choice, choose_backends
-from nnstretch.run.pipelines.item_buffer import InFlightItem, ItemBuffer, ItemResult, StagePacing
+from nnstretch.run.pipelines.item_buffer import (
+    InFlightItem,
+    ItemBuffer,
+    ItemResult,
+    StagePacing,
+)
 from nnstretch.run.pipelines.stage_functions import (
     Functions,
     SubgraphStage,
@@ -286,7 +291,13 @@ class Pipeline:
             self.stage_graph, self._belt.names, self._belt.records, self._relay.workers, strict=True
         )
         return tuple(
-            statistics_of(step.name, names, records, workers, self._relay.queued_items(n))
+            statistics_of(
+                step.name,
+                names,
+                records,
+                workers,
+                self._relay.queued_items(n),
+            )
             for n, (step, names, records, workers) in enumerate(rows)
         )
 

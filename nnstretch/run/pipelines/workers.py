@@ -16,7 +16,7 @@ from nnstretch.bundle.bundle import Bundle
 from nnstretch.bundle.pipeline_view import subgraphs_of_stage
 from nnstretch.errors import BadInput
 from nnstretch.pipeline import PipelineStage
-from nnstretch.run.pipelines.item_buffer import ItemBuffer, WorkerRecord
+from nnstretch.run.pipelines.item_buffer import ItemBuffer, WorkerRecord, worker_name
 from nnstretch.run.pipelines.stage_functions import SubgraphStage
 from nnstretch.schedule.cpu_affinity import pin
 from nnstretch.schedule.executors.pipeline import PipelineExecutor, PipelineWorker
@@ -48,7 +48,9 @@ class StageStatistics:
     replica_busy_us: tuple[float, ...] = ()
 
 
-def replica_processors(stage: PipelineStage, bundle: Bundle, part: str = "") -> tuple[str, ...]:
+def replica_processors(
+    stage: PipelineStage, bundle: Bundle, part: str = ""
+) -> tuple[tuple[str, ...], ...]:
     """Return the processors of each replica of a stage.
 
     A processor, several where it is branched, the stage's own name where it is Python, NAME.0 and
@@ -57,13 +59,16 @@ def replica_processors(stage: PipelineStage, bundle: Bundle, part: str = "") -> 
     Or who copies, where `part` says that it is about copies.
     """
     if stage.call:
-        return stage.replica_names or (stage.name,)
-    names = stage.replica_names or (
-        "+".join(
-            dict.fromkeys(sub.processor for sub in subgraphs_of_stage(stage, bundle.manifest))
-        ),
-    )
-    return tuple(copy_step_name(name) for name in names) if part else names
+        return tuple((name,) for name in stage.replica_names or (stage.name,))
+    replicas: tuple[tuple[str, ...], ...]
+    if stage.replica_names:
+        replicas = tuple((name,) for name in stage.replica_names)
+    else:
+        subgraphs = subgraphs_of_stage(stage, bundle.manifest)
+        replicas = (tuple(dict.fromkeys(sub.processor for sub in subgraphs)),)
+    if not part:
+        return replicas
+    return tuple(tuple(map(copy_step_name, names)) for names in replicas)
 
 
 def assign_cores(
@@ -106,7 +111,7 @@ def assign_cores(
 
 def statistics_of(
     stage: str,
-    names: Sequence[str],
+    names: Sequence[tuple[str, ...]],
     records: list[WorkerRecord],
     workers: list[PipelineWorker],
     waiting: int,
@@ -115,7 +120,7 @@ def statistics_of(
     recent = [median(times_s) for record in records if (times_s := tuple(record.recent_s))]
     return StageStatistics(
         stage=stage,
-        processors=tuple(names),
+        processors=tuple(map(worker_name, names)),
         items=sum(record.items for record in records),
         failed=sum(record.failed for record in records),
         late=sum(record.late for record in records),
