@@ -35,7 +35,7 @@ from nnstretch.profile.machine import allowed_cores, description
 from nnstretch.run.pipelines.metrics import SequentialPipeline
 from nnstretch.run.pipelines.pipeline import Pipeline
 
-SSD = "tests/pipeline_nets.py:Ssd"
+SSD = "tests/support/pipeline_nets.py:Ssd"
 NETWORKS = ("torchvision:resnet18", "torchvision:resnet50", SSD)
 ONE, TWO, IN_TURN = (
     "original, one core",

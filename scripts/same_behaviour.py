@@ -21,6 +21,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -145,8 +146,8 @@ for line in sys.stdin:
 """
 
 
-def answers(tree: Path) -> dict[str, Any]:
-    """Return `{command: {status, json, refusal, files}}` of a checkout."""
+def answers(tree: Path, names: Collection[str] = tuple(COMMANDS)) -> dict[str, Any]:
+    """Return `{command: {status, json, refusal, files}}` of a checkout, commands in their order."""
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         (work / "net.py").write_text(NETWORK, encoding="utf-8")
@@ -160,7 +161,9 @@ def answers(tree: Path) -> dict[str, Any]:
         }
         data = tree / "tests" / "data"
         lines = [
-            json.dumps([name, text.replace("{data}", str(data))]) for name, text in COMMANDS.items()
+            json.dumps([name, text.replace("{data}", str(data))])
+            for name, text in COMMANDS.items()
+            if name in names
         ]
         process = subprocess.Popen(
             [sys.executable, "-c", RUNNER],

@@ -1,4 +1,4 @@
-"""Drafts with their files: ONNX, or LiteRT in float32. int8 is in integers.py."""
+"""Drafts with their files: ONNX, or LiteRT in float32. int8 is in litert/int8.py."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ OUTPUT = "output"
 
 
 class SegmentModule(Protocol):
-    """A segment of a stretched network (stretch/module.py)."""
+    """A segment of a stretched network (stretch/weights/branched_module.py)."""
 
     axis: int
     branches: nn.ModuleList

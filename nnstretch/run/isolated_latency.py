@@ -50,7 +50,7 @@ def isolated_us(
     """Measure each sub-graph alone: one processor after another runs all of its sub-graphs, on the
     core that `Threads` gives it, while the others rest.
 
-    `wired` holds every tensor of the network (`Network.filled`): calls are those that a session
+    bound holds every tensor of the network (`Network.filled`): calls are those that a session
     makes, and change no tensor. The first sub-graph of each processor runs once more before, so
     that a core that slept is awake.
 

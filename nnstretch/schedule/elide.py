@@ -33,7 +33,7 @@ def without_noops(tasks: Iterable[Task], subgraphs: Collection[str]) -> tuple[Ta
 def restore_noops(
     trace: Trace, tasks: Sequence[Task], subgraphs: Collection[str], over_us: float = 0.0
 ) -> Trace:
-    """Return the trace of what `passed_over` left, with the others in it.
+    """Return the trace of what `without_noops` left, with the others in it.
 
     On their processors, of no length, where the last of their needs ends.
 

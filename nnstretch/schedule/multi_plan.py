@@ -40,9 +40,9 @@ class MultiPlanScheduler:
 
     With `adaptive` it moves between plans, else it keeps to one.
 
-    `Chooser` says when. A request stays with the plan it was begun with; what fails of it runs
-    elsewhere (`Service`), and so does what a slow processor has not been handed yet (`Mover`), as
-    `caution` says; None moves nothing inside a request.
+    `PlanSelector` says when. A request stays with the plan it was begun with; what fails of it runs
+    elsewhere (`RequestScheduler`), and so does what a slow processor has not been handed yet
+    (`Rebalancer`), as `rebalancing_settings` say; None moves nothing inside a request.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ def plan_durations_us(
 ) -> dict[tuple[WorkKey, str], float]:
     """Return the durations of all plans, by (sub-graph of a plan, processor).
 
-    Without what `processors` hold the host for (`handovers_us_of`).
+    Without what `processors` hold the host for (`plan_enqueue_us`).
     """
     return {
         key: us

@@ -326,7 +326,7 @@ def start_delays_us(stage_graph: StageGraph, spans: Mapping[str, list[Span]]) ->
 
     How long after it could have begun it did.
 
-    `spans` by step in the order of items (`by_step`), all on one clock.
+    `spans` by step in the order of items (`spans_by_step`), all on one clock.
     """
     delays: list[float] = []
     at = {

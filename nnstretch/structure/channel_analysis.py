@@ -146,7 +146,8 @@ class ChannelAnalysis:
     def cut(self, dim: Dim, start: int, stop: int, mark: bool = False) -> Dim:
         """Return the parts between two positions; a part that is cut must stay divisible there.
 
-        With `mark`, cuts through a whole group are remembered: it may be two groups (channels.py).
+        With `mark`, cuts through a whole group are remembered: it may be two groups
+        (channel_groups.py).
         """
         taken: list[ChannelSlice] = []
         at = 0

@@ -11,7 +11,7 @@ A weight whose channels are cut later (`x[:, :64]` and `x[:, 64:]` go different 
 for one group; then the walk is done again with the weight in two groups, which scale apart unless
 something ties them, and the finer answer is kept if it pins nothing more.
 
-The walk is in analyst.py, the rules of the single operators in rules.py.
+The walk is in channel_analysis.py, the rules of the single operators in channel_rules.py.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 An operator without a rule pins everything it reads, and the reason names it: such a stretch of
 the network keeps its width and can still be a sequential segment. Rules of layers are in
-layer_rules.py, those of operators that only move or rename dimensions in shape_rules.py.
+channel_rules_layers.py, those of operators that only move or rename dimensions in
+channel_rules_shapes.py.
 """
 
 from __future__ import annotations

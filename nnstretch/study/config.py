@@ -67,11 +67,6 @@ class StudyConfig:
         """
         return self.objective in ("latency", "both")
 
-    @property
-    def uses_training(self) -> bool:
-        """Return whether trials train."""
-        return self.objective in ("accuracy", "both")
-
     def to_flat_json(self) -> dict[str, Any]:
         """Return the configuration as JSON, one level deep; an absent bound is null."""
         pairs: dict[str, Any] = {}

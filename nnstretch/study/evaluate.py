@@ -1,7 +1,7 @@
 """Parameters -> a plan with every number predicted, and its distance from every limit.
 
 A limit is a number: above zero it is broken, by that share; at or below zero it is kept, with that
-much to spare. The rules are those of stretch/constraints.py, which answer only whether.
+much to spare. The rules are those of stretch/search/constraints.py, which answer only whether.
 """
 
 from __future__ import annotations

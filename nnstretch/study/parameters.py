@@ -165,7 +165,7 @@ class PlanSpace:
 def plan_from_parameters(space: PlanSpace, parameters: Mapping[str, ParameterValue]) -> Plan:
     """Return the plan that parameters spell.
 
-    It may still break a limit, or have a branch that cannot be built: see judge.py.
+    It may still break a limit, or have a branch that cannot be built: see evaluate.py.
     """
     ends = [cut for cut in space.meeting_points[:-1] if parameters[meeting_parameter(cut.name)]] + [
         space.meeting_points[-1]

@@ -6,7 +6,7 @@ Kernels over maps of one size take turns in a medley, because they stand side by
 too: large maps push weights out of the near caches, small ones do not, so how long a kernel takes
 depends on its company. Every medley carries a reference kernel; where it runs slower than it can,
 the machine was disturbed and the medley is measured again. What stays slow is corrected by it
-(`steadied`).
+(`normalize_disturbed`).
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class OnnxRuntime:
 
     `run` needs no IO binding: `session.run` already reads numpy's memory in place and lends its
     outputs without a copy, in arrays that are new every time, as `Values` need them. Bound anew, a
-    call takes microseconds longer; bound once (`wired`) shorter.
+    call takes microseconds longer; bound once (bound) shorter.
     """
 
     def __init__(self, subgraph: Subgraph, model: bytes, bundle: str, threads: int = 1) -> None:

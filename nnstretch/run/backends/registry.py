@@ -21,7 +21,7 @@ DEFAULTS = {"onnx": "onnxruntime", "litert": "litert"}
 CHOICES = "onnxruntime, litert, openvino[:DEVICE], torch[:cpu|:cuda[:N]]"
 DEVICE_MEMORY_PREFIX = "torch:cuda"
 """How names of backends begin that copy to and from their device apart from its compute
-(`protocols.Remote`).
+(`protocols.DeviceBackend`).
 """
 TORCH_DEVICE = re.compile(r"cpu|cuda(:\d{1,3})?")
 

@@ -304,7 +304,7 @@ class CudaGraphSession:
 
     def __init__(self, bundle: Bundle, device: str = "cuda", cuda: Any = None) -> None:
         """Record a CUDA graph. Raises BadInput where CUDA is missing or a sub-graph is not ONNX,
-        and what `Layers` raises.
+        and what `OnnxModule` raises.
         """
         self._cuda = require_cuda(device) if cuda is None else cuda
         self.manifest = bundle.manifest

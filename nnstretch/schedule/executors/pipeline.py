@@ -91,7 +91,7 @@ class PipelineExecutor:
     `submit` says that one more item is there; `through` counts those that have left the last
     stages.
 
-    One thread may wait with `admit`, one with `leave`. `close` lets the workers go through what was
+    One thread may wait for room, one for a result. `close` lets the workers go through what was
     submitted and joins them.
     """
 

@@ -47,7 +47,7 @@ class InnerGroup:
 def round_channels(width: float, granule: int = CHANNEL_MULTIPLE) -> int:
     """Round to the nearest multiple, at least one.
 
-    One more where rounding lost over a tenth (`round8` of NN-Stretch).
+    One more where rounding lost over a tenth (`round_channels` of NN-Stretch).
     """
     rounded = max(granule, int(width + granule / 2) // granule * granule)
     return rounded + granule if rounded < 0.9 * width else rounded

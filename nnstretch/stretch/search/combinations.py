@@ -40,7 +40,7 @@ def candidate_combinations(
     most: int,
 ) -> tuple[tuple[Array, ...] | None, float]:
     """Return options of every branch, as parallel arrays, whose bound on the reduced latency to the
-    output is below `room_us`.
+    output is below `slack_us`.
 
     Of more than `most`, those with the least bounds; the second value is the least bound of what
     was left out although it was below the room, infinite where nothing was. None where no

@@ -1,7 +1,7 @@
 """The four rules of a branched segment, memory, and the limits of a whole network.
 
 One definition for everything that asks: a trial (`constraints_of`), the arrays of a search
-(`SegmentBounds.admits` and its parts), the explanation of a refusal (`first_violation`) and a
+(`SegmentBounds`), the explanation of a refusal (`first_violation`) and a
 study's distances (`SegmentBounds.checks`). Scalars are arrays of no axes.
 
 Sources: the rules are NN-Stretch's (MobiSys'23 slides: cost-amortised meeting points, no

@@ -6,7 +6,7 @@ MACs gets one, too, and the value of the merged width becomes a straight line be
 is left falls apart: for every deadline, each branch takes its most rewarding option that keeps it.
 Every number here is a proven lower bound, whatever the prices; good prices make it tight. The
 relaxation alone would leave a gap: wide operators run more efficiently, so latency over MACs is not
-convex. labels.py closes it.
+convex. label_setting.py closes it.
 """
 
 from __future__ import annotations

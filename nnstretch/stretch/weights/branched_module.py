@@ -114,9 +114,9 @@ class StretchedNetwork(nn.Module):
 def stretch(module: nn.Module, plan: Plan, inherit: bool = True) -> StretchedNetwork:
     """Build the network a plan describes, in training mode.
 
-    With `inherit`, it starts from the weights of `module` (rule: stretch/inherit.py); otherwise
-    from PyTorch's own initialisation. Raises BadPlan where plan and network disagree, CannotCapture
-    where the network is no fixed graph.
+    With `inherit`, it starts from the weights of `module` (rule: stretch/weights/inheritance.py);
+    otherwise from PyTorch's own initialization. Raises BadPlan where plan and network disagree,
+    CannotCapture where the network is no fixed graph.
     """
     captured = trace(module, torch.zeros(plan.input_shape), plan.model)
     return build_module(lower(captured.graph, plan), captured.weights if inherit else None)

@@ -1,7 +1,8 @@
 """What a branched network and its original compute at the same cuts, and how far apart it is.
 
-Every channel behind a meeting point stands for one channel of the original (stretch/inherit.py), so
-features can be compared channel by channel whatever the widths are.
+Every channel behind a meeting point stands for one channel of the original
+(stretch/weights/inheritance.py), so features can be compared channel by channel whatever the widths
+are.
 """
 
 from __future__ import annotations

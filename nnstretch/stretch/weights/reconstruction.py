@@ -3,7 +3,7 @@
 Measured norms, and last layers fitted to what the original computes.
 
 Segment by segment, in order of depth, on a few batches of training images:
-- batch norms get the statistics of what they see now (norms.py);
+- batch norms get the statistics of what they see now (precise_bn.py);
 - the last layer of every branch gets a scale and a shift per channel, or is fitted whole by ridge
   regression to the
   original's features, as channel pruning does (He et al. 2017, "Channel Pruning for Accelerating
@@ -68,7 +68,7 @@ class ReconstructionRow:
     fits: tuple[str, ...]
     """What was done in each branch.
 
-    `as it was`, norms `measured` and no more, `scaled`, or `ridge 0.01` (see refit.py).
+    `as it was`, norms `measured` and no more, `scaled`, or `ridge 0.01` (see least_squares.py).
     """
 
 
