@@ -38,10 +38,10 @@ SHORT_S, REPEATS = 5.0, 5
 TEAMS = ("cpu,dsp", "cpu,gpu,dsp")
 ONE = """
 import json, resource, sys, time
-from nnstretch.cli.common import load_subject
+from nnstretch.cli.common import load_model_argument
 from nnstretch.predict import load_soc
 from nnstretch.stretch.search.search import search
-subject, soc = load_subject(sys.argv[1], None), load_soc("mi9")
+subject, soc = load_model_argument(sys.argv[1], None), load_soc("mi9")
 analysis = subject.analysis
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 began = time.perf_counter()

@@ -212,7 +212,7 @@ def moving(requests: int, clients: int, rng: random.Random) -> Tally:
     return virtual(requests, clients, rng, moves=True)
 
 
-def mover(times: Mapping[tuple[str, str], float]) -> Rebalancer:
+def rebalancer(times: Mapping[tuple[str, str], float]) -> Rebalancer:
     """As `Plans` makes one."""
     rebalancing_settings = RebalancingSettings()
     return Rebalancer(
@@ -241,7 +241,7 @@ def virtual(requests: int, clients: int, rng: random.Random, moves: bool = False
         clock,
         answered,
         times,
-        mover=mover(times) if moves else None,
+        rebalancer=rebalancer(times) if moves else None,
     )
     for _ in range(clients):
         clock.set_timer(0.0, "ask")

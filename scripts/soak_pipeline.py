@@ -25,7 +25,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from pipeline_bundles import chain
+from support.pipeline_bundles import chain
 
 from nnstretch.cli.common import check_writable
 from nnstretch.errors import StageFailed
