@@ -6,6 +6,6 @@ pipeline_view.py      what the stages of a pipeline read and write, and who feed
 quantization.py       int8 codes of real numbers and back: the one rule
 validate.py           validation of a manifest
 validate_pipeline.py  validation of its pipeline
-archive.py            sealed zip, and the strict JSON decoder
+archive.py            sealed zip
 variants.py           several plans in one bundle
 """

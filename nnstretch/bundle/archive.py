@@ -1,4 +1,4 @@
-"""The container under a bundle: a zip that notices every changed byte, and strict JSON.
+"""The container under a bundle: a zip that notices every changed byte.
 
 A zip checks the contents of its members, not its own headers. The seal, a sha256 of everything
 before it, stands in the zip comment, so that no flipped bit anywhere goes unnoticed. Members are
@@ -10,19 +10,15 @@ Functions here raise ValueError with `MEMBER, WHY`; `read_bundle` puts the file'
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import stat
 import struct
-import types
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import MISSING, fields, is_dataclass
-from math import isfinite
 from pathlib import Path
-from typing import Any, BinaryIO, get_args, get_origin, get_type_hints
+from typing import BinaryIO
 
 MANIFEST = "manifest.json"
 SEAL = b"nnstretch sha256 "
@@ -178,91 +174,3 @@ def _what_changed(archive: zipfile.ZipFile) -> str:
         except ZIP_ERRORS:
             return f"member {name}, its bytes were changed"
     return "its headers or its seal were changed, the seal does not fit the contents"
-
-
-def parse_json(text: bytes) -> Any:
-    """Parse JSON without duplicate keys, NaN or depth bombs.
-
-    Raises ValueError when the text is no such JSON.
-    """
-    try:
-        return json.loads(
-            text.decode("utf-8"), object_pairs_hook=_no_duplicates, parse_constant=_no_constant
-        )
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
-
-
-def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        raise ValueError(f"a key twice among {sorted(name for name, _ in pairs)}")
-    return result
-
-
-def _no_constant(text: str) -> float:
-    raise ValueError(f"{text} is not a number")
-
-
-def decode(kind: Any, value: Any, where: str) -> Any:
-    """Decode JSON `value` as the type `kind`.
-
-    A dataclass, tuple[X, ...], dict[K, X], X | None, X | int, int, float or str.
-
-    Raises ValueError when the value is not of that type, with its place.
-    """
-    if is_dataclass(kind):
-        return _decode_record(kind, value, where)
-    if get_origin(kind) is tuple:
-        items = _expect(list, value, where)
-        return tuple(
-            decode(get_args(kind)[0], item, f"{where}[{i}]") for i, item in enumerate(items)
-        )
-    if get_origin(kind) is dict:
-        key_kind, item_kind = get_args(kind)
-        table = _expect(dict, value, where)
-        return {
-            _decode_key(key_kind, key, where): decode(item_kind, item, f"{where}.{key}")
-            for key, item in table.items()
-        }
-    if isinstance(kind, types.UnionType):
-        whole, argument_kinds = get_args(kind)
-        return value if type(value) is argument_kinds else decode(whole, value, where)
-    if kind is float and type(value) is int:
-        value = float(value) if abs(value) < 1 << 53 else value
-    if kind is float and isinstance(value, float) and not isfinite(value):
-        raise ValueError(f"{where}, {value} is not finite")
-    return _expect(kind, value, where)
-
-
-def _expect(kind: type, value: Any, where: str) -> Any:
-    if type(value) is not kind:
-        raise ValueError(
-            f"{where}, {str(value)[:40]!r} is {type(value).__name__}, expected {kind.__name__}"
-        )
-    return value
-
-
-def _decode_key(kind: type, key: str, where: str) -> int | str:
-    if kind is not int:
-        return key
-    if not re.fullmatch(r"0|[1-9][0-9]{0,8}", key):
-        raise ValueError(f"{where}, key {key[:40]!r} is not a count")
-    return int(key)
-
-
-def _decode_record(kind: Any, value: Any, where: str) -> Any:
-    table = _expect(dict, value, where)
-    hints, known = get_type_hints(kind), {field.name: field for field in fields(kind)}
-    if unknown := sorted(table.keys() - known.keys()):
-        raise ValueError(
-            f"{where}, unknown key {unknown[0][:40]!r}, {kind.__name__} has {', '.join(known)}"
-        )
-    required = {
-        n for n, f in known.items() if f.default is MISSING and f.default_factory is MISSING
-    }
-    if missing := sorted(required - table.keys()):
-        raise ValueError(f"{where}, key {missing[0]!r} is missing")
-    return kind(
-        **{name: decode(hints[name], item, f"{where}.{name}") for name, item in table.items()}
-    )

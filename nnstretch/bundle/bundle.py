@@ -14,10 +14,8 @@ from pathlib import Path
 
 from nnstretch.bundle.archive import (
     MANIFEST,
-    decode,
     digest,
     open_sealed,
-    parse_json,
     read_member,
     write_sealed,
 )
@@ -25,6 +23,7 @@ from nnstretch.bundle.manifest import FORMAT, READABLE_FORMATS, Manifest, all_su
 from nnstretch.bundle.validate import check_manifest
 from nnstretch.errors import BrokenFile, UnknownName
 from nnstretch.files.atomic import atomic_write
+from nnstretch.files.decode import decode, parse_json
 
 MAX_MANIFEST_BYTES = 16 << 20
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
+from typing import Annotated
 
+from nnstretch.files.decode import OneOf, Range
 from nnstretch.graph import TensorSpec
 from nnstretch.pipeline import PipelineSpec
 from nnstretch.soc import Processor
@@ -23,6 +25,9 @@ FORMATS = {"onnx": ".onnx", "litert": ".tflite"}
 LAYOUTS = ("", "NCHW", "NHWC")
 MAIN = "main"
 """What the first plan of a bundle is called where it has several."""
+MAX_TIME_US = 1e12
+"""Eleven days: longer than any sub-graph takes, short enough to add up without overflow."""
+TimeUs = Annotated[float, Range(0, below=MAX_TIME_US)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +57,18 @@ class Subgraph:
     file: str
     """Path inside the bundle."""
     sha256: str
-    size_bytes: int
+    size_bytes: Annotated[int, Range(0)]
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
-    role: str = "branch"
+    role: Annotated[str, OneOf(ROLES)] = "branch"
     """branch, or merge for what a meeting point computes."""
-    format: str = "onnx"
+    format: Annotated[str, OneOf(tuple(FORMATS))] = "onnx"
     """Of the file: one of FORMATS."""
-    segment: int = 0
+    segment: Annotated[int, Range(0)] = 0
     """Which segment of the plan it belongs to, counted from 0."""
-    predicted_us: dict[str, float] = field(default_factory=dict)
+    predicted_us: dict[str, TimeUs] = field(default_factory=dict)
     """Predicted latency by processor, copies included; empty where no chip was given."""
-    error_us: dict[str, float] = field(default_factory=dict)
+    error_us: dict[str, TimeUs] = field(default_factory=dict)
     max_abs_error: float = 0.0
     """Largest difference from the module, measured at export."""
 
@@ -81,7 +86,7 @@ class Alternative:
     outputs: tuple[Port, ...]
     subgraphs: tuple[Subgraph, ...]
     max_abs_error: float
-    sync_us: dict[int, float] = field(default_factory=dict)
+    sync_us: dict[int, TimeUs] = field(default_factory=dict)
     plan: str = ""
 
 
@@ -97,7 +102,7 @@ class Manifest:
     """In an order in which they can run one after another."""
     max_abs_error: float
     """Whole network against the module, measured at export."""
-    sync_us: dict[int, float] = field(default_factory=dict)
+    sync_us: dict[int, TimeUs] = field(default_factory=dict)
     """Predicted synchronisation at the end of each branched segment."""
     plan: str = ""
     """The plan as YAML, for readers and reports."""

@@ -1,176 +1,165 @@
-"""Fields of a JSON file, read strictly.
+"""JSON of strangers decoded strictly as frozen dataclasses.
 
-Every refusal names the field, the file and what was needed.
+A type says all that a file may hold: fields and their kinds by the dataclass, ranges and choices by
+annotations (`Annotated[int, Range(1, 4096)]`, `Annotated[str, OneOf(ROLES)]`). Nothing is converted
+but whole numbers where a float is needed; NaN, infinities and booleans as numbers are refused.
+Depth is bounded by the type, size by the caller before anything is parsed.
 
-An unknown key is refused as loudly as a missing one: a misspelt setting that is ignored costs days.
+Functions here raise ValueError with `PATH OF THE FAULT, WHY`; callers name the file before it.
 """
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+import re
+import types
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import cache
+from math import inf, isfinite
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from nnstretch.errors import BrokenFile
-
-LARGEST_BYTES = 64 * 2**20
-"""No predictor comes near; a file beyond it is not read at all."""
+from nnstretch.errors import closest
 
 
-def read_json(path: Path) -> Any:
-    """Read a JSON file. Raises BrokenFile where there is no file or no JSON in it."""
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Numbers from `least` to `most`, and less than `below`."""
+
+    least: float = -inf
+    most: float = inf
+    below: float = inf
+
+    def check(self, value: Any, where: str) -> None:
+        """Raise ValueError for a number out of range."""
+        if not (self.least <= value <= self.most and (value < self.below or self.below == inf)):
+            raise ValueError(f"{where}, {_shorten(value)} is out of range, needed is {self}")
+
+    def __str__(self) -> str:
+        """Return the limits in words."""
+        limits = (("at least", self.least), ("at most", self.most), ("less than", self.below))
+        return " and ".join(f"{word} {limit:g}" for word, limit in limits if isfinite(limit))
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """One of a few words."""
+
+    words: tuple[str, ...]
+
+    def check(self, value: Any, where: str) -> None:
+        """Raise ValueError for a word that is none of them."""
+        if value not in self.words:
+            raise ValueError(
+                f"{where}, unknown {where.rpartition('.')[2]} {_shorten(value)}, it is one of"
+                f" {', '.join(self.words)}"
+            )
+
+
+def parse_json(text: bytes) -> Any:
+    """Parse JSON without duplicate keys, NaN or depth bombs.
+
+    Raises ValueError when the text is no such JSON.
+    """
     try:
-        if (size_bytes := path.stat().st_size) > LARGEST_BYTES:
-            raise BrokenFile(f"{size_bytes} bytes, {path}, needed are at most {LARGEST_BYTES}")
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise BrokenFile(f"file is missing, {path}, soc.json names this processor") from None
-    except json.JSONDecodeError as error:
-        raise BrokenFile(
-            f"not JSON, {path} line {error.lineno} column {error.colno}, {error.msg}"
-        ) from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise BrokenFile(f"cannot be read, {path}, {' '.join(str(error).split())}") from None
-
-
-def require_format(data: Any, path: Path, formats: Sequence[int]) -> int:
-    """Check the format of a file. Raises BrokenFile for another one."""
-    format_ = data.get("format") if isinstance(data, dict) else None
-    if isinstance(data, dict) and "format" not in data:
-        raise BrokenFile(
-            f"field 'format' is missing, {path}, this version reads format"
-            f" {' and '.join(map(str, formats))}"
+        return json.loads(
+            text.decode("utf-8"), object_pairs_hook=_no_duplicates, parse_constant=_no_constant
         )
-    if isinstance(data, dict) and (isinstance(format_, bool) or format_ not in formats):
-        raise BrokenFile(
-            f"format {format_!r}, {path}, this version reads format"
-            f" {' and '.join(map(str, formats))}"
-        )
-    return format_ if isinstance(format_, int) else formats[-1]
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
 
 
-def require_keys(data: Any, names: tuple[str, ...], where: str) -> dict[str, Any]:
-    """Return an object with exactly these keys. Raises BrokenFile when a key is missing or
-    unknown.
+def decode(kind: Any, value: Any, where: str) -> Any:
+    """Decode JSON `value` as the type `kind`.
+
+    A dataclass, tuple[X, ...], dict[K, X], X | None, X | int, int, float, str or bool, each of them
+    with limits where it is Annotated.
+
+    Raises ValueError when the value is not of that type or beyond its limits, with its place.
     """
-    if not isinstance(data, dict):
-        raise BrokenFile(
-            f"a {type(data).__name__}, {where}, needed is an object with {', '.join(names)}"
-        )
-    if missing := [name for name in names if name not in data]:
-        raise BrokenFile(f"field {missing[0]!r} is missing, {where}, needed are {', '.join(names)}")
-    if unknown := [name for name in data if name not in names]:
-        raise BrokenFile(f"field {unknown[0]!r} is unknown, {where}, known are {', '.join(names)}")
-    return data
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        decoded = decode(arguments[0], value, where)
+        for limit in arguments[1:]:
+            limit.check(decoded, where)
+        return decoded
+    if is_dataclass(kind):
+        return _decode_record(kind, value, where)
+    if origin is tuple:
+        items = _expect(list, value, where)
+        return tuple(decode(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(items))
+    if origin is dict:
+        key_kind, item_kind = arguments
+        table = _expect(dict, value, where)
+        return {
+            _decode_key(key_kind, key, where): decode(item_kind, item, f"{where}.{key[:40]}")
+            for key, item in table.items()
+        }
+    if origin in (types.UnionType, Union):
+        whole, plain_kind = arguments
+        return value if type(value) is plain_kind else decode(whole, value, where)
+    return _decode_scalar(kind, value, where)
 
 
-def number(
-    data: Mapping[str, Any], key: str, where: str, least: float = 0.0, most: float = math.inf
-) -> float:
-    """Return a finite number of an object. Raises BrokenFile when it is none, or out of range."""
-    if is_number(value := data[key]) and least <= value <= most:
-        return float(value)
-    limit = f"at least {least:g}" if most == math.inf else f"{least:g} to {most:g}"
-    raise BrokenFile(f"field {key!r} is {shorten(value)}, {where}, needed is a number of {limit}")
+def _decode_scalar(kind: type, value: Any, where: str) -> Any:
+    if kind is float and type(value) is int:
+        value = float(value) if abs(value) < 1 << 53 else value
+    if kind is float and isinstance(value, float) and not isfinite(value):
+        raise ValueError(f"{where}, {value} is not finite")
+    return _expect(kind, value, where)
 
 
-def numbers(
-    data: Mapping[str, Any], key: str, where: str, most: int, least: float = -1e300
-) -> tuple[float, ...]:
-    """Return a list of at most so many finite numbers.
-
-    Raises BrokenFile when it is none, or an entry is out of range.
-    """
-    entries = items(data, key, where, most)
-    if odd := [entry for entry in entries if not is_number(entry) or entry < least]:
-        raise BrokenFile(
-            f"field {key!r} holds {shorten(odd[0])}, {where}, needed are numbers of at least"
-            f" {least:g}"
-        )
-    return tuple(map(float, entries))
-
-
-def integer(data: Mapping[str, Any], key: str, where: str, least: int = 0) -> int:
-    """Return a field that is a whole number. Raises BrokenFile."""
-    value = data[key]
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= 2**53:
-        raise BrokenFile(
-            f"field {key!r} is {shorten(value)}, {where}, needed is a whole number of at least"
-            f" {least}"
+def _expect(kind: type, value: Any, where: str) -> Any:
+    if type(value) is not kind:
+        raise ValueError(
+            f"{where}, {str(value)[:40]!r} is {type(value).__name__}, expected {kind.__name__}"
         )
     return value
 
 
-def integers(data: Mapping[str, Any], key: str, where: str, most: int) -> tuple[int, ...]:
-    """Return a field that is a list of whole numbers. Raises BrokenFile."""
-    entries = items(data, key, where, most)
-    if odd := [
-        entry
-        for entry in entries
-        if isinstance(entry, bool) or not isinstance(entry, int) or abs(entry) > 2**53
-    ]:
-        raise BrokenFile(
-            f"field {key!r} holds {shorten(odd[0])}, {where}, needed are whole numbers"
+def _decode_key(kind: type, key: str, where: str) -> int | str:
+    if kind is not int:
+        return key
+    if not re.fullmatch(r"0|[1-9][0-9]{0,8}", key):
+        raise ValueError(f"{where}, key {key[:40]!r} is not a count")
+    return int(key)
+
+
+@cache
+def _field_kinds(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind, include_extras=True)
+
+
+def _decode_record(kind: Any, value: Any, where: str) -> Any:
+    table = _expect(dict, value, where)
+    kinds, known = _field_kinds(kind), {field.name: field for field in fields(kind)}
+    if unknown := sorted(table.keys() - known.keys()):
+        raise ValueError(
+            f"{where}, unknown key {unknown[0][:40]!r}, {kind.__name__} has {', '.join(known)}"
+            f"{closest(unknown[0][:40], list(known))}"
         )
-    return tuple(entries)
+    required = {
+        n for n, f in known.items() if f.default is MISSING and f.default_factory is MISSING
+    }
+    if missing := sorted(required - table.keys()):
+        raise ValueError(f"{where}, key {missing[0]!r} is missing")
+    return kind(
+        **{name: decode(kinds[name], item, f"{where}.{name}") for name, item in table.items()}
+    )
 
 
-def is_number(value: Any) -> bool:
-    """Return whether a value is a number, neither infinite nor too large to compute with."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return abs(value) <= 1e300  # false for NaN, and no overflow for integers of any length
+def _shorten(value: Any) -> str:
+    """Return enough of a value to find it in the file; integers may have thousands of digits."""
+    if isinstance(value, int) and abs(value) >= 1 << 64:
+        return f"an integer of {value.bit_length()} bits"
+    return repr(value)[:60]
 
 
-def string(data: Mapping[str, Any], key: str, where: str) -> str:
-    """Return a field that is a string. Raises BrokenFile."""
-    if not isinstance(data[key], str):
-        raise BrokenFile(f"field {key!r} is {shorten(data[key])}, {where}, needed is text")
-    return str(data[key])
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise ValueError(f"a key twice among {sorted(name for name, _ in pairs)}")
+    return result
 
 
-def strings(data: Mapping[str, Any], key: str, where: str, most: int = 1000) -> tuple[str, ...]:
-    """Return a field that is a list of strings. Raises BrokenFile."""
-    entries = items(data, key, where, most)
-    if odd := [entry for entry in entries if not isinstance(entry, str)]:
-        raise BrokenFile(f"field {key!r} holds {shorten(odd[0])}, {where}, needed is text")
-    return tuple(entries)
-
-
-def choice(data: Mapping[str, Any], key: str, allowed: tuple[str, ...], where: str) -> str:
-    """Return a field that is one of a few strings. Raises BrokenFile."""
-    if data[key] not in allowed:
-        raise BrokenFile(
-            f"field {key!r} is {shorten(data[key])}, {where}, needed is one of {', '.join(allowed)}"
-        )
-    return str(data[key])
-
-
-def flag(data: Mapping[str, Any], key: str, where: str) -> bool:
-    """Return a field that is true or false. Raises BrokenFile."""
-    if not isinstance(data[key], bool):
-        raise BrokenFile(f"field {key!r} is {shorten(data[key])}, {where}, needed is true or false")
-    return bool(data[key])
-
-
-def items(data: Mapping[str, Any], key: str, where: str, most: int = 1000) -> list[Any]:
-    """Return a field that is a list. Raises BrokenFile."""
-    entries = data[key]
-    if not isinstance(entries, list):
-        raise BrokenFile(f"field {key!r} is {shorten(entries)}, {where}, needed is a list")
-    if len(entries) > most:
-        raise BrokenFile(
-            f"field {key!r} holds {len(entries)} items, {where}, needed are at most {most}"
-        )
-    return entries
-
-
-def shorten(value: Any) -> str:
-    """Return enough of a value to find the place in the file, on one line."""
-    try:
-        shown = repr(value)
-    except (ValueError, RecursionError):  # an integer of thousands of digits
-        shown = f"a {type(value).__name__}"
-    return shown if len(shown) <= 60 else f"{shown[:57]}..."
+def _no_constant(text: str) -> float:
+    raise ValueError(f"{text} is not a number")

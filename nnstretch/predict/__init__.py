@@ -9,6 +9,7 @@ pickle.
     boosted_trees.py      tree evaluation without sklearn
     features.py           kernel -> feature table
     fusion_rules_json.py  fusion rules <-> JSON
+    json_fields.py        fields of a predictor file, read strictly
     op_list.py            ops_mi9.csv -> latency
 """
 

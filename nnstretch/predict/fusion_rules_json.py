@@ -7,8 +7,8 @@ from __future__ import annotations
 from typing import Any
 
 from nnstretch.errors import BrokenFile
-from nnstretch.files.decode import flag, integer, require_keys, strings
 from nnstretch.kernel import MOBILE_FUSION, ChannelBlockedLayout, FusionRules
+from nnstretch.predict.json_fields import flag, integer, require_keys, strings
 
 PAIRS = 10_000
 NAMED = {"mobile": MOBILE_FUSION}

@@ -12,7 +12,9 @@ from itertools import pairwise
 from typing import Any
 
 from nnstretch.errors import BadInput, BrokenFile
-from nnstretch.files.decode import (
+from nnstretch.predict.boosted_trees import LEAVES, TREES, Forest, Tree
+from nnstretch.predict.features import COLUMNS
+from nnstretch.predict.json_fields import (
     integers,
     items,
     number,
@@ -22,8 +24,6 @@ from nnstretch.files.decode import (
     string,
     strings,
 )
-from nnstretch.predict.boosted_trees import LEAVES, TREES, Forest, Tree
-from nnstretch.predict.features import COLUMNS
 from nnstretch.predict.learned import ErrorQuantiles, KernelFamily, Learned, RateTerm
 
 FAMILY_KEYS = (

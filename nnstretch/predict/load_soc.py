@@ -13,7 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from nnstretch.errors import BrokenFile, UnknownName
-from nnstretch.files.decode import (
+from nnstretch.files.package_data import package_data
+from nnstretch.graph import ELEMENT_BYTES
+from nnstretch.kernel import MOBILE_FUSION, FusionRules
+from nnstretch.predict.fusion_rules_json import parse_rules
+from nnstretch.predict.json_fields import (
     choice,
     flag,
     items,
@@ -23,10 +27,6 @@ from nnstretch.files.decode import (
     require_keys,
     string,
 )
-from nnstretch.files.package_data import package_data
-from nnstretch.graph import ELEMENT_BYTES
-from nnstretch.kernel import MOBILE_FUSION, FusionRules
-from nnstretch.predict.fusion_rules_json import parse_rules
 from nnstretch.predict.roofline import Rates, Roofline
 from nnstretch.predictor import Predictor
 from nnstretch.soc import Link, Processor, Soc

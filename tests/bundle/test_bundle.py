@@ -174,7 +174,9 @@ WRONG = {
     ),
     "of impossible shape 1x0": lambda m: sub(m, 1)["outputs"][0]["spec"].update(shape=[1, 0]),
     "unknown role 'chief'": lambda m: sub(m, 0).update(role="chief"),
-    "-1.0 us for 'cpu' is no time": lambda m: sub(m, 0)["predicted_us"].update(cpu=-1.0),
+    "predicted_us.cpu, -1.0 is out of range, needed is at least 0 and less than 1e+12": lambda m: (
+        sub(m, 0)["predicted_us"].update(cpu=-1.0)
+    ),
     "no merge there to charge it to": lambda m: m["sync_us"].update({"7": 1.0}),
     "key '-1' is not a count": lambda m: m["sync_us"].update({"-1": 1.0}),
     "'../../etc/passwd', a name must be": lambda m: sub(m, 0).update(file="../../etc/passwd"),

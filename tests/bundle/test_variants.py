@@ -150,7 +150,9 @@ WRONG_ALTERNATIVES = {
         lambda m: sub(alone(m), 0).update(file="../../etc/passwd")
     ),
     "its file is the manifest itself": lambda m: sub(alone(m), 0).update(file=MANIFEST),
-    "-1.0 us for 'dsp' is no time": lambda m: sub(alone(m), 0)["predicted_us"].update(dsp=-1.0),
+    "predicted_us.dsp, -1.0 is out of range, needed is at least 0 and less than 1e+12": lambda m: (
+        sub(alone(m), 0)["predicted_us"].update(dsp=-1.0)
+    ),
     "no merge there to charge it to": lambda m: alone(m)["sync_us"].update({"7": 1.0}),
     "reads 'ghost', which nothing writes": (
         lambda m: sub(alone(m), 0)["inputs"][0].update(name="ghost")
