@@ -6,36 +6,59 @@ is read together with the graph it stretches, and a newcomer can compare it with
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import Annotated
+
+from nnstretch.files.limits import OneOf, Only, Range
+
+LARGEST = 1 << 20
+LARGEST_RATIO = 64
+RATIO = re.compile(r"(\d{1,3}(\.\d{1,6})?|\.\d{1,6})x", re.ASCII)
+MERGES = ("concat", "project")
+
+
+def is_ratio(value: str) -> bool:
+    """Return whether it is a share of the original's, spelt `0.5x`."""
+    return RATIO.fullmatch(value) is not None and 0 < float(value[:-1]) <= LARGEST_RATIO
+
+
+Name = Annotated[str, Only(lambda text: bool(text) and text.isprintable(), "a name")]
+Count = Annotated[int, Range(1, below=LARGEST)]
+Ratio = Annotated[str, Only(is_ratio, "a whole number or a ratio above 0 such as 0.5x")]
+Merge = Annotated[str, OneOf(MERGES)]
+InnerRatio = (
+    Annotated[int, Range(1, LARGEST_RATIO)] | Annotated[float, Range(above=0, most=LARGEST_RATIO)]
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
     """What one processor executes alone between two meeting points."""
 
-    processor: str
-    depth: int | str | None = None
+    processor: Name
+    depth: Count | Ratio | None = None
     """Blocks in a row: one for the first of a stage plus the repeats kept; `0.5x` a share.
 
     None keeps the original's.
     """
-    width: int | str | None = None
+    width: Count | Ratio | None = None
     """Channels at its end, before a `project` merge; inner widths scale alike.
 
     `0.5x` a share; None keeps the original's.
     """
-    inner_ratio: float | None = None
+    inner_ratio: InnerRatio | None = None
     """Bottleneck or expansion factor of its blocks; None keeps the original's."""
-    group_width: int | None = None
+    group_width: Count | None = None
     """Channels per group of its grouped convolutions; None keeps the original's."""
-    activation: str | None = None
+    activation: Name | None = None
     """relu, silu, ... instead of the main activation; gates keep theirs."""
-    width_in: int | None = None
+    width_in: Count | None = None
     """`project` only: channels behind the 1x1 convolution that opens the branch.
 
     None scales the input like `width`.
     """
-    width_out: int | None = None
+    width_out: Count | None = None
     """`project` only: channels handed to the meeting point.
 
     None takes an equal share of the original's.
@@ -49,12 +72,12 @@ class Branch:
 class Segment:
     """Branches that start from one tensor and meet in one."""
 
-    start: str
+    start: Name
     """Cut it begins behind; `input` for the first."""
-    end: str
+    end: Name
     """Cut it ends at."""
     branches: tuple[Branch, ...]
-    merge: str = "concat"
+    merge: Merge = "concat"
     """`concat`: outputs side by side; `project`.
 
     1x1 convolutions in and out keep the original width.

@@ -23,7 +23,7 @@ from nnstretch.bundle.manifest import FORMAT, READABLE_FORMATS, Manifest, all_su
 from nnstretch.bundle.validate import check_manifest
 from nnstretch.errors import BrokenFile, UnknownName
 from nnstretch.files.atomic import atomic_write
-from nnstretch.files.decode import decode, parse_json
+from nnstretch.files.decode import decode, parse_json, require_format
 
 MAX_MANIFEST_BYTES = 16 << 20
 
@@ -110,17 +110,15 @@ def _read(archive: zipfile.ZipFile, name: str) -> Bundle:
 
 
 def decode_manifest(text: bytes) -> Manifest:
-    """Raise ValueError for anything that is not exactly a manifest of this format."""
+    """Decode a manifest of any readable format. Raises ValueError for anything else."""
     try:
         value = parse_json(text)
     except ValueError as error:
         raise ValueError(f"member {MANIFEST}, not JSON ({error})") from error
-    format_ = value.get("format") if isinstance(value, dict) else None
-    if type(format_) is not int or format_ not in READABLE_FORMATS:
-        raise ValueError(
-            f"member {MANIFEST}, unknown format {str(format_)[:20]}, this version reads format"
-            f" {' and '.join(map(str, READABLE_FORMATS))}"
-        )
+    try:
+        format_ = require_format(value, READABLE_FORMATS)
+    except ValueError as error:
+        raise ValueError(f"member {MANIFEST}, {error}") from None
     if format_ == 1 and "processor_kinds" in value:
         raise ValueError(f"member {MANIFEST}, unknown key 'processor_kinds' in format 1")
     manifest: Manifest = decode(Manifest, value, f"member {MANIFEST}")

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated
 
-from nnstretch.files.decode import OneOf, Range
+from nnstretch.files.limits import OneOf, Range
 from nnstretch.graph import TensorSpec
 from nnstretch.pipeline import PipelineSpec
 from nnstretch.soc import Processor

@@ -1,8 +1,9 @@
 """Files read strictly and written atomically.
 
-atomic.py        atomic replace
-decode.py        JSON -> frozen dataclasses, strictly
-strict_yaml.py   YAML without duplicate keys
+limits.py        ranges, lengths and choices, as annotations of a field
+decode.py        JSON and YAML -> frozen dataclasses, strictly
+strict_yaml.py   YAML without duplicate keys or numbers to the base 60
 plan_yaml.py     plan <-> YAML
+atomic.py        atomic replace
 package_data.py  where shipped data lies
 """

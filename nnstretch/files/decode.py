@@ -1,11 +1,12 @@
-"""JSON of strangers decoded strictly as frozen dataclasses.
+"""JSON and YAML of strangers, decoded strictly as frozen dataclasses.
 
-A type says all that a file may hold: fields and their kinds by the dataclass, ranges and choices by
-annotations (`Annotated[int, Range(1, 4096)]`, `Annotated[str, OneOf(ROLES)]`). Nothing is converted
-but whole numbers where a float is needed; NaN, infinities and booleans as numbers are refused.
-Depth is bounded by the type, size by the caller before anything is parsed.
+A type says all that a file may hold: fields and their kinds by the dataclass, limits by annotations
+(`Annotated[int, Range(1, 4096)]`, `Annotated[tuple[float, ...], Length(1, 100)]`). Nothing is
+converted but whole numbers where a float is needed; NaN, infinities and booleans as numbers are
+refused. Depth is bounded by the type, size by the caller before anything is parsed.
 
-Functions here raise ValueError with `PATH OF THE FAULT, WHY`; callers name the file before it.
+This is our own because msgspec and cattrs ignore unknown keys of dataclasses or convert silently,
+keep the last of equal keys, and know neither the nearest key nor YAML's traps.
 """
 
 from __future__ import annotations
@@ -13,145 +14,259 @@ from __future__ import annotations
 import json
 import re
 import types
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from collections.abc import Callable
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
-from math import inf, isfinite
+from math import isfinite
+from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from nnstretch.errors import closest
+from nnstretch.errors import BrokenFile, NnstretchError, closest, one_line
+from nnstretch.files.limits import Length, Limit, shorten
+
+Decoder = Callable[[Any], Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
-    """Numbers from `least` to `most`, and less than `below`."""
+class Fault(ValueError):
+    """Value that its type does not admit, with its path below the root."""
 
-    least: float = -inf
-    most: float = inf
-    below: float = inf
+    def __init__(self, why: str, path: str = "") -> None:
+        super().__init__(f"{path}, {why}")
+        self.path, self.why = path, why
 
-    def check(self, value: Any, where: str) -> None:
-        """Raise ValueError for a number out of range."""
-        if not (self.least <= value <= self.most and (value < self.below or self.below == inf)):
-            raise ValueError(f"{where}, {_shorten(value)} is out of range, needed is {self}")
-
-    def __str__(self) -> str:
-        """Return the limits in words."""
-        limits = (("at least", self.least), ("at most", self.most), ("less than", self.below))
-        return " and ".join(f"{word} {limit:g}" for word, limit in limits if isfinite(limit))
+    def below(self, step: str) -> Fault:
+        """Return the same fault as seen from the container."""
+        return Fault(self.why, step + self.path)
 
 
-@dataclass(frozen=True, slots=True)
-class OneOf:
-    """One of a few words."""
-
-    words: tuple[str, ...]
-
-    def check(self, value: Any, where: str) -> None:
-        """Raise ValueError for a word that is none of them."""
-        if value not in self.words:
-            raise ValueError(
-                f"{where}, unknown {where.rpartition('.')[2]} {_shorten(value)}, it is one of"
-                f" {', '.join(self.words)}"
-            )
+def read_json(path: Path, most_bytes: int = 64 << 20) -> Any:
+    """Read a JSON file. Raises BrokenFile where it is too large or no JSON; OSError."""
+    if (size_bytes := path.stat().st_size) > most_bytes:
+        raise BrokenFile(f"{size_bytes} bytes, {path}, needed are at most {most_bytes}")
+    try:
+        return parse_json(path.read_bytes())
+    except ValueError as error:
+        raise BrokenFile(f"not JSON, {path}, {one_line(error)[:200]}") from None
 
 
-def parse_json(text: bytes) -> Any:
+def parse_json(text: bytes | str) -> Any:
     """Parse JSON without duplicate keys, NaN or depth bombs.
 
     Raises ValueError when the text is no such JSON.
     """
     try:
         return json.loads(
-            text.decode("utf-8"), object_pairs_hook=_no_duplicates, parse_constant=_no_constant
+            text.decode("utf-8") if isinstance(text, bytes) else text,
+            object_pairs_hook=_no_duplicates,
+            parse_constant=_no_constant,
         )
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
 
 
+def require_format(value: Any, formats: tuple[int, ...]) -> int:
+    """Return the `format` of a file. Raises ValueError for one that is not among `formats`.
+
+    Comes before all else: a file of a later version has other keys.
+    """
+    version = value.get("format") if isinstance(value, dict) else None
+    if type(version) is not int or version not in formats:
+        readable = " and ".join(map(str, formats))
+        raise ValueError(f"unknown format {shorten(version)}, this version reads format {readable}")
+    return version
+
+
 def decode(kind: Any, value: Any, where: str) -> Any:
     """Decode JSON `value` as the type `kind`.
 
-    A dataclass, tuple[X, ...], dict[K, X], X | None, X | int, int, float, str or bool, each of them
-    with limits where it is Annotated.
+    A dataclass, tuple[X, ...], tuple[X, Y], dict[K, X], a union of kinds that JSON can tell apart,
+    int, float, str or bool, each of them with limits where it is Annotated.
 
-    Raises ValueError when the value is not of that type or beyond its limits, with its place.
+    Raises ValueError `PATH OF THE FAULT, WHY`, whose path begins with `where`.
     """
-    origin, arguments = get_origin(kind), get_args(kind)
-    if origin is Annotated:
-        decoded = decode(arguments[0], value, where)
-        for limit in arguments[1:]:
-            limit.check(decoded, where)
-        return decoded
-    if is_dataclass(kind):
-        return _decode_record(kind, value, where)
-    if origin is tuple:
-        items = _expect(list, value, where)
-        return tuple(decode(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(items))
-    if origin is dict:
-        key_kind, item_kind = arguments
-        table = _expect(dict, value, where)
-        return {
-            _decode_key(key_kind, key, where): decode(item_kind, item, f"{where}.{key[:40]}")
-            for key, item in table.items()
-        }
-    if origin in (types.UnionType, Union):
-        whole, plain_kind = arguments
-        return value if type(value) is plain_kind else decode(whole, value, where)
-    return _decode_scalar(kind, value, where)
-
-
-def _decode_scalar(kind: type, value: Any, where: str) -> Any:
-    if kind is float and type(value) is int:
-        value = float(value) if abs(value) < 1 << 53 else value
-    if kind is float and isinstance(value, float) and not isfinite(value):
-        raise ValueError(f"{where}, {value} is not finite")
-    return _expect(kind, value, where)
-
-
-def _expect(kind: type, value: Any, where: str) -> Any:
-    if type(value) is not kind:
-        raise ValueError(
-            f"{where}, {str(value)[:40]!r} is {type(value).__name__}, expected {kind.__name__}"
-        )
-    return value
-
-
-def _decode_key(kind: type, key: str, where: str) -> int | str:
-    if kind is not int:
-        return key
-    if not re.fullmatch(r"0|[1-9][0-9]{0,8}", key):
-        raise ValueError(f"{where}, key {key[:40]!r} is not a count")
-    return int(key)
+    try:
+        return _decoder(kind, where.rpartition(".")[2])(value)
+    except Fault as fault:
+        raise ValueError(f"{where}{fault.path}, {fault.why}") from None
 
 
 @cache
-def _field_kinds(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind, include_extras=True)
+def _decoder(kind: Any, name: str) -> Decoder:
+    """Return the function that decodes a kind; `name` is the field's, for messages."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _limited(_decoder(arguments[0], name), arguments[1:], name)
+    if is_dataclass(kind):
+        return _record(kind)
+    if origin is tuple:
+        if arguments[-1] is Ellipsis:
+            return _sequence(_decoder(arguments[0], name))
+        return _fixed_sequence(tuple(_decoder(item, name) for item in arguments))
+    if origin is dict:
+        return _table(arguments[0], _decoder(arguments[1], name))
+    if origin in (types.UnionType, Union):
+        return _union({_json_type(arm): _decoder(arm, name) for arm in arguments})
+    return _float if kind is float else _exactly(kind)
 
 
-def _decode_record(kind: Any, value: Any, where: str) -> Any:
-    table = _expect(dict, value, where)
-    kinds, known = _field_kinds(kind), {field.name: field for field in fields(kind)}
-    if unknown := sorted(table.keys() - known.keys()):
-        raise ValueError(
-            f"{where}, unknown key {unknown[0][:40]!r}, {kind.__name__} has {', '.join(known)}"
-            f"{closest(unknown[0][:40], list(known))}"
-        )
-    required = {
-        n for n, f in known.items() if f.default is MISSING and f.default_factory is MISSING
-    }
-    if missing := sorted(required - table.keys()):
-        raise ValueError(f"{where}, key {missing[0]!r} is missing")
-    return kind(
-        **{name: decode(kinds[name], item, f"{where}.{name}") for name, item in table.items()}
-    )
+def _exactly(*kinds: type) -> Decoder:
+    def decode_value(value: Any) -> Any:
+        if type(value) not in kinds:
+            raise _wrong_type(value, *kinds)
+        return value
+
+    return decode_value
 
 
-def _shorten(value: Any) -> str:
-    """Return enough of a value to find it in the file; integers may have thousands of digits."""
-    if isinstance(value, int) and abs(value) >= 1 << 64:
-        return f"an integer of {value.bit_length()} bits"
-    return repr(value)[:60]
+def _float(value: Any) -> float:
+    if type(value) is int and abs(value) <= 1 << 53:
+        return float(value)
+    if type(value) is not float:
+        raise _wrong_type(value, float)
+    if not isfinite(value):
+        raise Fault(f"{value} is not finite")
+    return value
+
+
+def _limited(inner: Decoder, limits: tuple[Limit, ...], name: str) -> Decoder:
+    sizes = [limit for limit in limits if isinstance(limit, Length)]
+    others = [limit for limit in limits if not isinstance(limit, Length)]
+
+    def decode_limited(value: Any) -> Any:
+        for size in sizes:
+            if type(value) in (list, dict, str) and (why := size.defect(value, name)):
+                raise Fault(why)
+        decoded = inner(value)
+        for limit in others:
+            if why := limit.defect(decoded, name):
+                raise Fault(why)
+        return decoded
+
+    return decode_limited
+
+
+def _sequence(inner: Decoder) -> Decoder:
+    def decode_items(value: Any) -> tuple[Any, ...]:
+        if type(value) is not list:
+            raise _wrong_type(value, list)
+        items: list[Any] = []
+        try:
+            for item in value:
+                items.append(inner(item))
+        except Fault as fault:
+            raise fault.below(f"[{len(items)}]") from None
+        return tuple(items)
+
+    return decode_items
+
+
+def _fixed_sequence(inner: tuple[Decoder, ...]) -> Decoder:
+    def decode_items(value: Any) -> tuple[Any, ...]:
+        if type(value) is not list:
+            raise _wrong_type(value, list)
+        if len(value) != len(inner):
+            raise Fault(f"{len(value)} items, needed are {len(inner)}")
+        items: list[Any] = []
+        try:
+            for decode_item, item in zip(inner, value, strict=True):
+                items.append(decode_item(item))
+        except Fault as fault:
+            raise fault.below(f"[{len(items)}]") from None
+        return tuple(items)
+
+    return decode_items
+
+
+def _table(key_kind: type, inner: Decoder) -> Decoder:
+    def decode_table(value: Any) -> dict[Any, Any]:
+        if type(value) is not dict:
+            raise _wrong_type(value, dict)
+        table: dict[Any, Any] = {}
+        for key, item in value.items():
+            decoded_key = _decode_key(key_kind, key)
+            try:
+                table[decoded_key] = inner(item)
+            except Fault as fault:
+                raise fault.below(f".{one_line(key)[:40]}") from None
+        return table
+
+    return decode_table
+
+
+def _decode_key(kind: type, key: Any) -> int | str:
+    if type(key) is not str:
+        raise Fault(f"key {shorten(key)} is no text")
+    if kind is not int:
+        return key
+    if not re.fullmatch(r"0|[1-9][0-9]{0,8}", key):
+        raise Fault(f"key {key[:40]!r} is not a count")
+    return int(key)
+
+
+def _union(arms: dict[type, Decoder]) -> Decoder:
+    expected = tuple(arms)
+    if float in arms:
+        arms.setdefault(int, arms[float])
+
+    def decode_arm(value: Any) -> Any:
+        if (arm := arms.get(type(value))) is None:
+            raise _wrong_type(value, *expected)
+        return arm(value)
+
+    return decode_arm
+
+
+def _json_type(kind: Any) -> type:
+    """Return the Python type by which JSON of this kind is told from others."""
+    origin = get_origin(kind)
+    if origin is Annotated:
+        return _json_type(get_args(kind)[0])
+    if is_dataclass(kind) or origin is dict:
+        return dict
+    plain: type = list if origin is tuple else kind
+    return plain
+
+
+def _record(kind: Any) -> Decoder:
+    """Return the decoder of a dataclass; what its constructor refuses is a fault as well."""
+    hints = get_type_hints(kind, include_extras=True)
+    inner = {field.name: _decoder(hints[field.name], field.name) for field in fields(kind)}
+    required = [
+        field.name
+        for field in fields(kind)
+        if field.default is MISSING and field.default_factory is MISSING
+    ]
+
+    def decode_record(value: Any) -> Any:
+        _require_keys(kind.__name__, value, list(inner), required)
+        values: dict[str, Any] = {}
+        for name, item in value.items():
+            try:
+                values[name] = inner[name](item)
+            except Fault as fault:
+                raise fault.below(f".{name}") from None
+        try:
+            return kind(**values)
+        except (ValueError, NnstretchError) as error:
+            raise Fault(str(error)) from None
+
+    return decode_record
+
+
+def _require_keys(name: str, value: Any, known: list[str], required: list[str]) -> None:
+    if type(value) is not dict:
+        raise _wrong_type(value, dict)
+    if unknown := [key for key in value if key not in known]:
+        near = closest(unknown[0][:40], known) if isinstance(unknown[0], str) else ""
+        raise Fault(f"unknown key {shorten(unknown[0])}, {name} has {', '.join(known)}{near}")
+    if missing := [key for key in required if key not in value]:
+        raise Fault(f"key {missing[0]!r} is missing")
+
+
+def _wrong_type(value: Any, *kinds: type) -> Fault:
+    shown = value[:40] if isinstance(value, str) else shorten(value)
+    expected = " or ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)
+    return Fault(f"{shown!r} is {type(value).__name__}, expected {expected}")
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

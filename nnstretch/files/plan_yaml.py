@@ -20,32 +20,73 @@ original's (`0.5x`), which lowering turns into the nearest that can be had. `inp
 
 from __future__ import annotations
 
-import re
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
-from reprlib import Repr
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
 
-from nnstretch.errors import BadPlan, BrokenFile, UnknownName, one_line
+from nnstretch.errors import BadPlan, BrokenFile, UnknownName
 from nnstretch.files.atomic import write_text
+from nnstretch.files.decode import decode, require_format
+from nnstretch.files.limits import Length
 from nnstretch.files.strict_yaml import parse_yaml
-from nnstretch.plan import Branch, Plan, Segment
+from nnstretch.plan import MERGES, Branch, Count, InnerRatio, Merge, Name, Plan, Ratio, Segment
 
 FORMAT = 1
-WHOLE = ("depth", "width", "group_width", "width_in", "width_out")
-SCALABLE = ("depth", "width")
-LARGEST = 1 << 20
-LARGEST_RATIO = 64
-RATIO = re.compile(r"(\d{1,3}(\.\d{1,6})?|\.\d{1,6})x", re.ASCII)
-BRANCH = {f.name for f in fields(Branch)}
-MERGES = ("concat", "project")
+BRANCH_KEYS = tuple(field.name for field in fields(Branch))
+InputShape = Annotated[tuple[Count, ...], Length(1, 8)]
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRow:
+    """A segment as the file spells it: branches, or the keys of its only one."""
+
+    end: Name
+    start: Name | None = None
+    merge: Merge | None = None
+    branches: Annotated[tuple[Branch, ...], Length(1)] | None = None
+    processor: Name | None = None
+    depth: Count | Ratio | None = None
+    width: Count | Ratio | None = None
+    inner_ratio: InnerRatio | None = None
+    group_width: Count | None = None
+    activation: Name | None = None
+    width_in: Count | None = None
+    width_out: Count | None = None
+
+    def __post_init__(self) -> None:
+        if (self.branches is None) == (self.processor is None):
+            both = "neither" if self.branches is None else "both"
+            raise ValueError(f"{both} branches and processor, a segment has one of them")
+        beside = [key for key in BRANCH_KEYS if getattr(self, key) is not None]
+        if self.branches and beside:
+            raise ValueError(f"{beside[0]} is beside branches, it belongs to one of them")
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFile:
+    """A plan as the file spells it."""
+
+    model: Name
+    segments: Annotated[tuple[SegmentRow, ...], Length(1)]
+    format: int = FORMAT
+    input: InputShape | None = None
+    input_shape: InputShape | None = None
+    soc: Name | None = None
+    merge: Merge | None = None
+
+    def __post_init__(self) -> None:
+        if (self.input is None) == (self.input_shape is None):
+            both = "missing key input" if self.input is None else "input and input_shape"
+            raise ValueError(f"{both}, it needs one input: [1, 3, 224, 224] or the like")
 
 
 def read_plan(path: str | Path) -> Plan:
-    """Read a plan file. Raises UnknownName for a missing file, BrokenFile for one that is no plan,
-    BadPlan for impossible numbers.
+    """Read a plan file.
+
+    Raises UnknownName for a missing file, BrokenFile for one that is no plan, BadPlan for
+    impossible keys and numbers.
     """
     path = Path(path)
     try:
@@ -59,162 +100,29 @@ def read_plan(path: str | Path) -> Plan:
 
 def parse_plan(text: str, where: str) -> Plan:
     """Parse a plan from YAML text. Raises BrokenFile or BadPlan."""
-    return plan_of(parse_yaml(text, f"plan {where}"), where)
+    data = parse_yaml(text, f"plan {where}")
+    try:
+        if not isinstance(data, dict) or "format" in data:
+            require_format(data, (FORMAT,))
+    except ValueError as error:
+        raise BrokenFile(f"plan {where}, {error}") from None
+    try:
+        return plan_of(decode(PlanFile, data, "plan"))
+    except ValueError as error:
+        raise BadPlan(f"{where}, {error}") from None
 
 
-def short_repr(value: Any) -> str:
-    """Return a value as a message shows it: short, on one line, however large or deep it is."""
-    short = Repr()
-    short.maxlevel, short.maxstring, short.maxother = 2, 60, 60
-    return one_line(short.repr(value))
-
-
-def plan_of(data: Any, where: str) -> Plan:
-    """Return the plan in parsed YAML. Raises BadPlan."""
-    table = mapping(
-        data,
-        where,
-        {"format", "model", "input", "input_shape", "soc", "merge", "segments"},
-        {"model", "segments"},
-    )
-    version = table.get("format", FORMAT)
-    if type(version) is not int or version != FORMAT:
-        raise BrokenFile(
-            f"plan {where} has format {short_repr(version)}, this version reads format {FORMAT}"
-        )
-    merge = merge_of(table.get("merge"), where, "concat")
-    segments = table["segments"]
-    if not isinstance(segments, list) or not segments:
-        raise BadPlan(
-            f"segments is {short_repr(segments)}, plan {where}, it must be a list of at least one"
-            " segment"
-        )
-    read: list[Segment] = []
-    for number, segment in enumerate(segments):
-        read.append(
-            segment_of(
-                segment, f"{where}, segment {number}", read[-1].end if read else "input", merge
-            )
-        )
-    soc = string(table, "soc", where) if table.get("soc") is not None else None
-    return Plan(string(table, "model", where), shape_of(table, where), tuple(read), soc)
-
-
-def shape_of(table: dict[str, Any], where: str) -> tuple[int, ...]:
-    """Return the input shape of a plan. Raises BadPlan."""
-    keys = [key for key in ("input", "input_shape") if key in table]
-    if len(keys) != 1:
-        raise BadPlan(
-            f"{' and '.join(keys) or 'missing key input'}, plan {where}, it needs one input: [1,"
-            " 3, 224, 224] or the like"
-        )
-    shape = table[keys[0]]
-    if (
-        not isinstance(shape, list)
-        or not 1 <= len(shape) <= 8
-        or not all(type(d) is int and 0 < d < LARGEST for d in shape)
-    ):
-        raise BadPlan(
-            f"{keys[0]} is {short_repr(shape)}, plan {where}, it must be a list of positive whole"
-            " numbers"
-        )
-    return tuple(shape)
-
-
-def merge_of(value: Any, where: str, otherwise: str) -> str:
-    """Return how branches merge. Raises BadPlan."""
-    if value is None:
-        return otherwise
-    if value not in MERGES:
-        raise BadPlan(
-            f"unknown merge {short_repr(value)}, plan {where}, it is {' or '.join(MERGES)}"
-        )
-    return str(value)
-
-
-def segment_of(data: Any, where: str, start: str, merge: str) -> Segment:
-    """Return one segment of a plan. Raises BadPlan."""
-    table = mapping(data, where, {"start", "end", "merge", "branches"} | BRANCH, {"end"})
-    if ("branches" in table) == ("processor" in table):
-        raise BadPlan(
-            f"{'both' if 'branches' in table else 'neither'} branches and processor, plan {where},"
-            " a segment has one of them"
-        )
-    alone = {key: value for key, value in table.items() if key in BRANCH}
-    if alone and "branches" in table:
-        raise BadPlan(
-            f"{next(iter(alone))} is beside branches, plan {where}, it belongs to one of them"
-        )
-    branches = table.get("branches", [alone])
-    if not isinstance(branches, list) or not branches:
-        raise BadPlan(
-            f"branches is {short_repr(branches)}, plan {where}, it must be a list of at least one"
-            " branch"
-        )
-    read = tuple(branch_of(b, f"{where}, branch {i}") for i, b in enumerate(branches))
-    begins = string(table, "start", where) if "start" in table else start
-    return Segment(
-        begins, string(table, "end", where), read, merge_of(table.get("merge"), where, merge)
-    )
-
-
-def branch_of(data: Any, where: str) -> Branch:
-    """Return one branch of a segment. Raises BadPlan."""
-    table = mapping(data, where, BRANCH, {"processor"})
-    for key in WHOLE:
-        value = table.get(key)
-        if value is None or (key in SCALABLE and is_ratio(value)):
-            continue
-        if type(value) is not int or not 0 < value < LARGEST:
-            ratio = " or a ratio above 0 such as 0.5x" if key in SCALABLE else ""
-            raise BadPlan(
-                f"{key} is {short_repr(value)}, plan {where}, it must be a whole number of at least"
-                f" 1{ratio}"
-            )
-    inner = table.get("inner_ratio")
-    if inner is not None and (type(inner) not in (int, float) or not 0 < inner <= 64):
-        raise BadPlan(
-            f"inner_ratio is {short_repr(inner)}, plan {where}, it must be a number above 0 and at"
-            " most 64"
-        )
-    if table.get("activation") is not None:
-        string(table, "activation", where)
-    string(table, "processor", where)
-    return Branch(**table)
-
-
-def is_ratio(value: Any) -> bool:
-    """Return whether it is a share of the original's, spelt `0.5x`."""
-    return (
-        isinstance(value, str)
-        and RATIO.fullmatch(value) is not None
-        and 0 < float(value[:-1]) <= LARGEST_RATIO
-    )
-
-
-def mapping(data: Any, where: str, known: set[str], needed: set[str]) -> dict[str, Any]:
-    """Return a mapping with known keys and all needed ones. Raises BadPlan."""
-    if not isinstance(data, dict):
-        raise BrokenFile(
-            f"plan {where} is {short_repr(data)}, it must be a mapping with"
-            f" {', '.join(sorted(needed))}"
-        )
-    if unknown := [key for key in data if key not in known]:
-        raise BadPlan(
-            f"unknown key {short_repr(unknown[0])}, plan {where}, it knows"
-            f" {', '.join(sorted(known))}"
-        )
-    if missing := sorted(needed - data.keys()):
-        raise BadPlan(f"missing key {missing[0]!r}, plan {where}")
-    return data
-
-
-def string(table: dict[str, Any], key: str, where: str) -> str:
-    """Return a string at a key. Raises BadPlan."""
-    value = table[key]
-    if not isinstance(value, str) or not value or not value.isprintable():
-        raise BadPlan(f"{key} is {short_repr(value)}, plan {where}, it must be a name")
-    return value
+def plan_of(file: PlanFile) -> Plan:
+    """Return the plan that a file spells: a segment starts where the one before ends."""
+    segments: list[Segment] = []
+    for row in file.segments:
+        start = row.start or (segments[-1].end if segments else "input")
+        only = {key: getattr(row, key) for key in BRANCH_KEYS}
+        branches = row.branches or (Branch(**only),)
+        merge = row.merge or file.merge or MERGES[0]
+        segments.append(Segment(start, row.end, branches, merge))
+    shape = file.input or file.input_shape or ()
+    return Plan(file.model, shape, tuple(segments), file.soc)
 
 
 def plan_text(plan: Plan) -> str:

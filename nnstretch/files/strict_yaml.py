@@ -1,10 +1,11 @@
 """YAML that a stranger may have written, read as plain data.
 
-A key given twice is refused, not overridden in silence.
+Keys twice are refused, not overridden in silence, and so is 1:30, which YAML 1.1 takes for 90.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable
 from typing import Any
 
@@ -13,14 +14,11 @@ import yaml
 from nnstretch.errors import BrokenFile, one_line
 
 
-class UniqueKeyLoader(yaml.SafeLoader):
-    """PyYAML's safe loader, which keeps the last of equal keys, but for that."""
+class StrictLoader(yaml.SafeLoader):
+    """PyYAML's safe loader without two traps: equal keys, and 1:30 or 010 as whole numbers."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """Return construct a mapping; refuse a key that is there twice.
-
-        Raises ConstructorError when a key is there twice.
-        """
+        """Construct a mapping. Raises ConstructorError when a key is there twice."""
         seen: set[str] = set()
         for key, _ in node.value:
             if key.value in seen and key.tag != "tag:yaml.org,2002:merge":
@@ -31,11 +29,26 @@ class UniqueKeyLoader(yaml.SafeLoader):
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
 
+    def construct_number(self, node: yaml.ScalarNode) -> int | float:
+        """Construct a number. Raises ConstructorError for one to the base 60 or 8."""
+        text = str(node.value)
+        if ":" in text or re.fullmatch(r"[-+]?0[0-9_]+", text):
+            raise yaml.constructor.ConstructorError(
+                None, None, f"{text[:60]} is a number to the base 60 or 8", node.start_mark
+            )
+        if node.tag == "tag:yaml.org,2002:int":
+            return int(self.construct_yaml_int(node))
+        return float(self.construct_yaml_float(node))
+
+
+for tag in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float"):
+    StrictLoader.add_constructor(tag, StrictLoader.construct_number)
+
 
 def parse_yaml(text: str, where: str) -> Any:
     """Parse YAML without duplicate keys. Raises BrokenFile that names `where` and the line."""
     try:
-        return yaml.load(text, Loader=UniqueKeyLoader)
+        return yaml.load(text, Loader=StrictLoader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f"line {mark.line + 1}" if mark else "somewhere"
