@@ -28,7 +28,7 @@ from nnstretch.graph import TensorSpec
 from nnstretch.predict import load_soc
 from nnstretch.schedule import Disturbances, RequestOutcome, StaticPlacement, VirtualExecutor
 from nnstretch.schedule.multi_plan import MultiPlanScheduler, plan_durations_us, plan_enqueue_us
-from nnstretch.schedule.rebalancing import RebalancingSettings
+from nnstretch.schedule.slowdown import AdaptationSettings
 from nnstretch.soc import Soc
 from nnstretch.stretch.search.search import search
 from nnstretch.trial import Trial
@@ -81,7 +81,7 @@ def play(
     soc: Soc,
     share: float,
     adaptive: bool,
-    rebalancing_settings: RebalancingSettings | None = None,
+    settings: AdaptationSettings = AdaptationSettings(),  # noqa: B008 (frozen)
 ) -> Played:
     """As `Server` serves a client that asks again when it is answered."""
     played, disturbed, times_us = (
@@ -103,7 +103,7 @@ def play(
         clock,
         played.hear,
         adaptive,
-        rebalancing_settings=rebalancing_settings,
+        settings=settings,
     )
     for n in NUMBERS:
         disturbed.busy_now.clear()
@@ -257,9 +257,7 @@ def other_shares(manifests: Mapping[str, Manifest], soc: Soc) -> list[str]:
         "|---|---|---|---|---|",
     ]
     for share in SHARES:
-        moving = play(
-            manifests, soc, share, adaptive=True, rebalancing_settings=RebalancingSettings()
-        )
+        moving = play(manifests, soc, share, adaptive=True)
         fixed = play({MAIN: manifests[MAIN]}, soc, share, adaptive=False).latencies_us
         most, at = worst(moving.latencies_us, fixed)
         parts = [slice(first + QUIET, last + QUIET) for first, last, _ in STRETCHES]
@@ -289,7 +287,7 @@ def page(
     here, there, late = (
         branch.predicted_us["gpu"] / 1000,
         branch.predicted_us["cpu"] / 1000,
-        RebalancingSettings().slow,
+        AdaptationSettings().slow,
     )
     means = [
         [mean(latencies[name][first + QUIET : last + QUIET]) for name in ("adaptive", MAIN)]
@@ -313,7 +311,7 @@ def page(
             f" {args.share:g} of its speed. The runtime is that of"
         ),
         (
-            "`Server` ([runtime.md](runtime.md)). Mean latency of the adaptive runtime, which has"
+            "`Server` ([runtime.md](../guide/run_and_serve.md)). Mean latency of the adaptive runtime, which has"
             " all four plans, of the same when it moves between"
         ),
         "plans but not within an inference, and of each plan kept fixed.",
@@ -447,11 +445,11 @@ def main() -> int:
     args = parser.parse_args()
     soc = load_soc(args.soc)
     fastest, plans = plans_of(args.model, soc)
-    moving = play(plans, soc, args.share, adaptive=True, rebalancing_settings=RebalancingSettings())
-    between = play(plans, soc, args.share, adaptive=True).latencies_us
-    whole = play(
-        fastest, soc, args.share, adaptive=True, rebalancing_settings=RebalancingSettings()
+    moving = play(plans, soc, args.share, adaptive=True)
+    between = play(
+        plans, soc, args.share, adaptive=True, settings=AdaptationSettings(moves=False)
     ).latencies_us
+    whole = play(fastest, soc, args.share, adaptive=True).latencies_us
     fixed = {
         name: play({name: one}, soc, args.share, adaptive=False).latencies_us
         for name, one in plans.items()

@@ -44,12 +44,9 @@ from nnstretch.schedule import (
     VirtualExecutor,
     task_graph,
 )
-from nnstretch.schedule.rebalancing import (
-    Rebalancer,
-    RebalancingSettings,
-    SlowdownEstimator,
-    TaskCosts,
-)
+from nnstretch.schedule.finish_times import TaskCosts
+from nnstretch.schedule.rebalancing import Rebalancer
+from nnstretch.schedule.slowdown import AdaptationSettings, slowdown_estimator
 from nnstretch.soc import Processor
 
 PROCESSORS = (Processor("cpu", "cpu", 2), Processor("gpu", "gpu", 2), Processor("dsp", "dsp", 2))
@@ -213,15 +210,9 @@ def moving(requests: int, clients: int, rng: random.Random) -> Tally:
 
 
 def rebalancer(times: Mapping[tuple[str, str], float]) -> Rebalancer:
-    """As `Plans` makes one."""
-    rebalancing_settings = RebalancingSettings()
-    return Rebalancer(
-        TaskCosts(times),
-        SlowdownEstimator(
-            rebalancing_settings.evidence * LATENCY_US, rebalancing_settings.half_life * LATENCY_US
-        ),
-        rebalancing_settings,
-    )
+    """As `MultiPlanScheduler` makes one."""
+    settings = AdaptationSettings()
+    return Rebalancer(TaskCosts(times), slowdown_estimator(settings, LATENCY_US), settings)
 
 
 def virtual(requests: int, clients: int, rng: random.Random, moves: bool = False) -> Tally:

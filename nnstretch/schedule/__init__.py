@@ -2,7 +2,10 @@
 
 task_graph.py         manifest/trial -> tasks and costs
 event_loop.py         dispatch ready tasks until done
+finish_times.py       what tasks cost, and when they end if nothing goes wrong
+request.py            a request, its end, and the deadlines of several
 request_scheduler.py  requests with deadlines, cancellation, failover
+slowdown.py           how much slower than predicted each processor is
 plan_selection.py     which plan to use now
 multi_plan.py         several plans behind one scheduler
 rebalancing.py        move ready tasks off slow processors
@@ -21,11 +24,11 @@ from nnstretch.schedule.event_loop import run_tasks
 from nnstretch.schedule.executors.static import StaticExecutor, static_order
 from nnstretch.schedule.executors.threads import ThreadExecutor
 from nnstretch.schedule.executors.virtual import VirtualExecutor
+from nnstretch.schedule.finish_times import critical_path_us, duration_as_placed
 from nnstretch.schedule.policies.static_placement import StaticPlacement
-from nnstretch.schedule.request_scheduler import Request, RequestOutcome, RequestScheduler
+from nnstretch.schedule.request import Request, RequestOutcome
+from nnstretch.schedule.request_scheduler import RequestScheduler
 from nnstretch.schedule.task_graph import (
-    critical_path_us,
-    duration_as_placed,
     enqueue_times_us,
     serialize,
     task_durations_us,

@@ -1,4 +1,4 @@
-"""Several plans of one network before one service: which request runs by which plan, on any clock.
+"""Several plans of one network behind one scheduler: which request runs by which plan.
 
 The virtual clock and real threads drive the same code. A task knows its plan, so that plans never
 mix.
@@ -14,14 +14,12 @@ from math import inf
 from nnstretch.bundle.manifest import MAIN, Manifest
 from nnstretch.errors import BadInput
 from nnstretch.protocols import Executor, Policy
-from nnstretch.schedule.plan_selection import PlanSelector, PlanVariant, SelectionSettings
-from nnstretch.schedule.rebalancing import (
-    Rebalancer,
-    RebalancingSettings,
-    SlowdownEstimator,
-    TaskCosts,
-)
-from nnstretch.schedule.request_scheduler import Request, RequestOutcome, RequestScheduler
+from nnstretch.schedule.finish_times import TaskCosts
+from nnstretch.schedule.plan_selection import PlanSelector, PlanVariant
+from nnstretch.schedule.rebalancing import Rebalancer
+from nnstretch.schedule.request import Request, RequestOutcome
+from nnstretch.schedule.request_scheduler import RequestScheduler
+from nnstretch.schedule.slowdown import AdaptationSettings, slowdown_estimator
 from nnstretch.schedule.task_graph import (
     enqueue_times_us,
     task_durations_us,
@@ -38,11 +36,9 @@ FIRST_PROBE = 1 << 62
 class MultiPlanScheduler:
     """Takes requests and answers each once, saying by which plan.
 
-    With `adaptive` it moves between plans, else it keeps to one.
-
-    `PlanSelector` says when. A request stays with the plan it was begun with; what fails of it runs
-    elsewhere (`RequestScheduler`), and so does what a slow processor has not been handed yet
-    (`Rebalancer`), as `rebalancing_settings` say; None moves nothing inside a request.
+    With `adaptive` every request takes the plan that is fastest now (`PlanSelector`), else the
+    first. It keeps its plan; tasks of it that fail run elsewhere (`RequestScheduler`), and so do
+    tasks of slow processors that are not dispatched yet (`Rebalancer`).
     """
 
     def __init__(
@@ -53,45 +49,35 @@ class MultiPlanScheduler:
         executor: Executor,
         answered: Callable[[RequestOutcome, str], None],
         adaptive: bool = False,
-        selection_settings: SelectionSettings = SelectionSettings(),  # noqa: B008 (frozen)
+        settings: AdaptationSettings = AdaptationSettings(),  # noqa: B008 (frozen)
         ended: Callable[[Span], None] | None = None,
-        rebalancing_settings: RebalancingSettings | None = RebalancingSettings(),  # noqa: B008 (frozen)
     ) -> None:
-        self._manifests, self._executor, self._answered, self._ended = (
-            manifests,
-            executor,
-            answered,
-            ended,
-        )
-        times_us = {
-            key: us
-            for key, us in plan_durations_us(manifests, processors).items()
-            if key[1] in {p.name for p in processors}
-        }
-        handovers_us = plan_enqueue_us(manifests, processors)
-        variants = []
-        for name, manifest in manifests.items():
-            tasks = task_graph(manifest, 0, name)
-            works = {task.work for task in tasks}
-            own_us = {key: us for key, us in times_us.items() if key[0] in works}
-            variants.append(PlanVariant(name, tasks, own_us, handovers_us))
-        rebalancer = (
-            rebalancer_for(variants, TaskCosts(times_us, handovers_us), rebalancing_settings)
-            if adaptive and rebalancing_settings is not None
-            else None
-        )
-        self.chooser = PlanSelector(variants, selection_settings) if adaptive else None
+        self._manifests = manifests
+        self._executor = executor
+        self._answered = answered
+        names = {processor.name for processor in processors}
+        times_us = plan_durations_us(manifests, processors)
+        times_us = {key: us for key, us in times_us.items() if key[1] in names}
+        costs = TaskCosts(times_us, plan_enqueue_us(manifests, processors))
+        self._selector: PlanSelector | None = None
+        rebalancer = None
+        if adaptive:
+            variants = plan_variants(manifests, costs)
+            latency_us = min(variant.latency_us({}) for variant in variants)
+            slowdowns = slowdown_estimator(settings, latency_us)
+            self._selector = PlanSelector(variants, slowdowns, settings)
+            rebalancer = Rebalancer(costs, slowdowns, settings)
         self._fixed = next(iter(manifests))
-        self._by: dict[int, str] = {}
+        self._plans: dict[int, str] = {}
         """Plan of every open request."""
         self._probes = count(FIRST_PROBE)
         self.service = RequestScheduler(
-            processors, policy, executor, self._on_outcome, times_us, self._on_span, rebalancer
+            processors, policy, executor, self._on_outcome, times_us, ended, rebalancer
         )
 
     def __len__(self) -> int:
         """Return how many requests have not been answered."""
-        return len(self._by)
+        return len(self._plans)
 
     def submit(
         self,
@@ -101,16 +87,16 @@ class MultiPlanScheduler:
     ) -> None:
         """Choose a plan for a request, tell `begin`, and start it.
 
-        It may be answered before this returns. Raises Stuck as `Service` does.
+        It may be answered before this returns. Raises Stuck as `RequestScheduler` does.
         """
         plan = self._choose_plan()
-        self._by[number] = plan
+        self._plans[number] = plan
         begin(plan)
         self.service.submit(
             Request(number, task_graph(self._manifests[plan], number, plan), deadline_us)
         )
-        if self.chooser is not None and (probes := self.chooser.probes()):
-            # Before what is only tried: enqueueing that would hold the host.
+        if self._selector is not None and (probes := self._selector.probes()):
+            # Before the probes: enqueueing them would hold the host.
             self.service.dispatch()
             self._probe(probes)
 
@@ -122,10 +108,9 @@ class MultiPlanScheduler:
             self.service.submit(Request(probe, (alone,), stays=True))
 
     def _choose_plan(self) -> str:
-        if self.chooser is None:
+        if self._selector is None:
             return self._fixed
-        self.chooser.set_failed(self._executor.failed())
-        return self.chooser.choose().name
+        return self._selector.choose(self._executor.now_us, self._executor.failed()).name
 
     def cancel(self, number: int) -> bool:
         """Take a request back; False where it has ended."""
@@ -137,13 +122,7 @@ class MultiPlanScheduler:
 
     def _on_outcome(self, answer: RequestOutcome) -> None:
         if answer.request < FIRST_PROBE:
-            self._answered(answer, self._by.pop(answer.request))
-
-    def _on_span(self, span: Span) -> None:
-        if self.chooser is not None:
-            self.chooser.observe(span)
-        if self._ended is not None:
-            self._ended(span)
+            self._answered(answer, self._plans.pop(answer.request))
 
 
 def plan_durations_us(
@@ -173,18 +152,15 @@ def plan_enqueue_us(
     }
 
 
-def rebalancer_for(
-    variants: Sequence[PlanVariant], costs: TaskCosts, rebalancing_settings: RebalancingSettings
-) -> Rebalancer:
-    """Return a rebalancer whose times are counted in latencies of the fastest plan."""
-    latency_us = max(1.0, min(variant.latency_us({}) for variant in variants))
-    return Rebalancer(
-        costs,
-        SlowdownEstimator(
-            rebalancing_settings.evidence * latency_us, rebalancing_settings.half_life * latency_us
-        ),
-        rebalancing_settings,
-    )
+def plan_variants(manifests: Mapping[str, Manifest], costs: TaskCosts) -> tuple[PlanVariant, ...]:
+    """Return plans as the selector sees them, each with the costs of its own sub-graphs."""
+    variants: list[PlanVariant] = []
+    for name, manifest in manifests.items():
+        tasks = task_graph(manifest, 0, name)
+        works = {task.work for task in tasks}
+        quiet_us = {key: us for key, us in costs.quiet_us.items() if key[0] in works}
+        variants.append(PlanVariant(name, tasks, replace(costs, quiet_us=quiet_us)))
+    return tuple(variants)
 
 
 def is_probe(task: Task) -> bool:

@@ -1,23 +1,19 @@
-"""Which of several plans to use now.
+"""Plan selection: use the plan that is fastest at the present slowdown of each processor.
 
-The one that is fastest at the speed that each processor has left.
-
-A processor's slowdown is what its tasks take over what they are predicted to take. One that the
-plan in use leaves idle is tried with a short task of another plan now and then, which costs no
-latency: it runs beside the others.
+Processors that the plan in use leaves idle are probed now and then by a short task of another plan,
+which costs no latency: it runs beside the others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from nnstretch.errors import BadInput
-from nnstretch.task import Task, TaskTimes
-from nnstretch.trace import Span
-
-GONE = float("inf")
-"""Slowdown of a processor that has failed."""
+from nnstretch.schedule.finish_times import TaskCosts, finish_times
+from nnstretch.schedule.policies.failover import fastest_processor
+from nnstretch.schedule.slowdown import FAILED, AdaptationSettings, SlowdownEstimator
+from nnstretch.task import Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,182 +22,103 @@ class PlanVariant:
 
     name: str
     tasks: tuple[Task, ...]
-    durations_us: TaskTimes
-    """On a quiet chip."""
-    handovers_us: TaskTimes = field(default_factory=dict)
-    """What the host needs to hand a task over, before it starts."""
+    costs: TaskCosts
 
     def latency_us(self, slowdown: Mapping[str, float]) -> float:
-        """Predict with every processor as slow as it is now and a lost one's work where it would
-        go, us; infinite where it can go nowhere.
+        """Predict the latency, us, with work of failed processors where it would go.
+
+        Infinite where it can go nowhere.
         """
-        ends_us: dict[str, float] = {}
-        free_us: dict[str, float] = {}
-        for task in self.tasks:
-            processor = self._replacement(task, slowdown)
-            us = self.durations_us[task.work, processor]
-            start_us = max(
-                free_us.get(processor, 0.0), *(ends_us[need] for need in task.needs), 0.0
-            )
-            start_us += self.handovers_us.get((task.work, processor), 0.0)
-            ends_us[task.name] = free_us[processor] = start_us + (
-                us and us * slowdown.get(processor, 1.0)
-            )
-        return max(ends_us.values(), default=0.0)
+        tasks = [self._place(task, slowdown) for task in self.tasks]
+        cost_us = {
+            task.name: self.costs.us(task, slowdown.get(task.processor or "", 1.0))
+            for task in tasks
+        }
+        return max(finish_times(tasks, cost_us).values(), default=0.0)
 
-    def _replacement(self, task: Task, slowdown: Mapping[str, float]) -> str:
-        """Return a task's own processor, or the fastest of the others where that is lost.
-
-        Its own again where none is predicted.
-        """
-        placed = task.processor or ""
-        if slowdown.get(placed) != GONE:
-            return placed
-        known = [
-            (us, p)
-            for (sub, p), us in self.durations_us.items()
-            if sub == task.work and slowdown.get(p) != GONE
-        ]
-        return min(known, key=lambda name: name[0])[1] if known else placed
-
-    def work_us(self, task: Task) -> float:
-        """Return what a task is predicted to take."""
-        return self.durations_us[task.work, task.processor or ""]
+    def _place(self, task: Task, slowdown: Mapping[str, float]) -> Task:
+        if slowdown.get(task.processor or "") != FAILED:
+            return task
+        quiet_us = self.costs.quiet_us
+        alive = [name for _, name in quiet_us if slowdown.get(name) != FAILED]
+        return replace(task, processor=fastest_processor(task, alive, quiet_us) or task.processor)
 
     @property
     def processors(self) -> frozenset[str]:
-        """Return the processors of a variant."""
+        """Return the processors of the plan."""
         return frozenset(task.processor or "" for task in self.tasks)
-
-
-@dataclass(frozen=True, slots=True)
-class SelectionSettings:
-    """How quickly to believe and to move."""
-
-    memory: float = 0.5
-    """Weight of the newest measurement of a processor.
-
-    Of one that was idle for some requests, as though it had measured so in each.
-    """
-    gain: float = 0.05
-    """A plan must promise to be so much faster before it is moved to (hysteresis)."""
-    patience: int = 2
-    """Requests for which it must have promised so."""
-    probe_every: int = 4
-    """Requests between two tries of an idle processor."""
-
-    def __post_init__(self) -> None:
-        if not (
-            0 < self.memory <= 1 and self.gain >= 0 and self.patience >= 1 and self.probe_every >= 1
-        ):
-            raise BadInput(
-                f"{self}, adaptive plans, needed are 0 < memory <= 1, gain >= 0, patience and"
-                " probe_every of at least 1"
-            )
 
 
 @dataclass(slots=True)
 class PlanSelector:
-    """Hears of every span, and says before every request which variant to use."""
+    """Chooses a variant before every request, at the slowdowns that `slowdowns` observed."""
 
     variants: Sequence[PlanVariant]
-    selection_settings: SelectionSettings = SelectionSettings()
-    slowdown: dict[str, float] = field(default_factory=dict)
-    """By processor; 1 is as fast as predicted."""
-    _current: int = 0
-    _promising: tuple[int, int] = (0, 0)
-    """Variant, and for how many requests it has been better."""
+    slowdowns: SlowdownEstimator
+    settings: AdaptationSettings = AdaptationSettings()  # noqa: RUF009 (frozen)
+    _failed: frozenset[str] = frozenset()
+    _current: PlanVariant = field(init=False)
+    _better: tuple[PlanVariant, int] = field(init=False)
+    """A variant, and for how many requests in a row it has been better."""
     _requests: int = 0
-    _heard: dict[str, int] = field(default_factory=dict)
-    """By processor, the request in which it last was heard."""
 
     def __post_init__(self) -> None:
         if not self.variants:
             raise BadInput("no plans, adaptive, needed is at least one")
-        self._current = self._best()
+        self._current = min(self.variants, key=lambda variant: variant.latency_us({}))
+        self._better = self._current, 0
 
     @property
     def current(self) -> PlanVariant:
         """Return the variant in use."""
-        return self.variants[self._current]
+        return self._current
 
-    def observe(self, span: Span) -> None:
-        """Learn from a task that has ended; times too short to tell anything are left out."""
-        expected_us = next(
-            (
-                v.durations_us[span.task.work, span.processor]
-                for v in self.variants
-                if (span.task.work, span.processor) in v.durations_us
-            ),
-            0.0,
-        )
-        if expected_us > 0 and self.slowdown.get(span.processor) != GONE:
-            ratio, known = span.duration_us / expected_us, self.slowdown.get(span.processor, 1.0)
-            since = max(1, self._requests - self._heard.get(span.processor, self._requests))
-            self.slowdown[span.processor] = known + (
-                1 - (1 - self.selection_settings.memory) ** since
-            ) * (ratio - known)
-            self._heard[span.processor] = self._requests
+    def choose(self, now_us: float, failed: Collection[str] = ()) -> PlanVariant:
+        """Choose the variant for the next request while these processors have failed.
 
-    def mark_failed(self, processor: str) -> None:
-        """Make a failed processor infinitely slow."""
-        self.slowdown[processor] = GONE
-
-    def set_failed(self, processors: Collection[str]) -> None:
-        """Set which processors are gone: these, and no others.
-
-        One that has come back is believed to be as fast as predicted.
-        """
-        for processor in [
-            p for p, factor in self.slowdown.items() if factor == GONE and p not in processors
-        ]:
-            del self.slowdown[processor]
-        for processor in processors:
-            self.mark_failed(processor)
-
-    def choose(self) -> PlanVariant:
-        """Choose the variant for the next request.
-
-        Moves only to what has been better by `gain` for `patience` requests.
+        Moves only to what has been better by `gain` for `patience` requests, or at once from a
+        failed processor. A processor that is back is taken to be as fast as predicted.
         """
         self._requests += 1
-        best, now_us = self._best(), self.current.latency_us(self.slowdown)
-        better = best != self._current and self.variants[best].latency_us(
-            self.slowdown
-        ) < now_us * (1 - self.selection_settings.gain)
-        count = self._promising[1] + 1 if better and self._promising[0] == best else int(better)
-        self._promising = (best, count)
-        lost = any(self.slowdown.get(processor) == GONE for processor in self.current.processors)
-        if better and (lost or count >= self.selection_settings.patience):
-            self._current, self._promising = best, (best, 0)
-        return self.current
+        for processor in self._failed.difference(failed):
+            self.slowdowns.forget(processor)
+        self._failed = frozenset(failed)
+        slowdown = self._slowdown(now_us)
+        latency_us = {variant.name: variant.latency_us(slowdown) for variant in self.variants}
+        best = min(self.variants, key=lambda variant: latency_us[variant.name])
+        wanted_us = latency_us[self._current.name] * (1 - self.settings.gain)
+        better = latency_us[best.name] < wanted_us
+        before, count = self._better
+        count = count + 1 if better and before is best else int(better)
+        lost = not self._current.processors.isdisjoint(self._failed)
+        if better and (lost or count >= self.settings.patience):
+            self._current = best
+            count = 0
+        self._better = best, count
+        return self._current
 
     def probes(self) -> tuple[Task, ...]:
         """Return short tasks for processors that the current variant leaves idle.
 
         None but every `probe_every` requests.
         """
-        if self._requests % self.selection_settings.probe_every:
+        if self._requests % self.settings.probe_every:
             return ()
-        idle = {
-            p for variant in self.variants for p in variant.processors
-        } - self.current.processors
-        return tuple(
-            task
-            for p in sorted(idle)
-            if self.slowdown.get(p) != GONE and (task := self._fastest_variant(p)) is not None
-        )
+        processors = frozenset[str]().union(*(variant.processors for variant in self.variants))
+        idle = sorted(processors - self._current.processors - self._failed)
+        shortest = [self._shortest_task(processor) for processor in idle]
+        return tuple(task for task in shortest if task is not None)
 
-    def _fastest_variant(self, processor: str) -> Task | None:
-        known = [
-            (v.work_us(task), task)
-            for v in self.variants
-            for task in v.tasks
-            if task.processor == processor and v.work_us(task) > 0
-        ]
-        return min(known, key=lambda pair: pair[0])[1] if known else None
+    def _slowdown(self, now_us: float) -> dict[str, float]:
+        processors = {name for variant in self.variants for _, name in variant.costs.quiet_us}
+        factors = {name: self.slowdowns.factor(name, now_us) for name in processors}
+        return factors | dict.fromkeys(self._failed, FAILED)
 
-    def _best(self) -> int:
-        return min(
-            range(len(self.variants)), key=lambda n: self.variants[n].latency_us(self.slowdown)
-        )
+    def _shortest_task(self, processor: str) -> Task | None:
+        quiet_us: dict[Task, float] = {}
+        for variant in self.variants:
+            for task in variant.tasks:
+                if task.processor == processor:
+                    quiet_us[task] = variant.costs.quiet_us[task.work, processor]
+        timed = [task for task, us in quiet_us.items() if us > 0]
+        return min(timed, key=lambda task: quiet_us[task], default=None)

@@ -1,16 +1,13 @@
-"""A bundle's manifest as data for the loop.
-
-Tasks with needs, durations, and bounds on what is possible.
-"""
+"""A manifest or a trial as tasks with their needs, and the predicted times of these."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 
 from nnstretch.bundle.manifest import Manifest, segment_ends
 from nnstretch.soc import Processor
-from nnstretch.task import Task, TaskTimes, WorkKey, task_name, work_key
+from nnstretch.task import Task, WorkKey, task_name, work_key
 from nnstretch.trial import Trial
 
 
@@ -139,20 +136,3 @@ def task_durations_us(
         for sub in manifest.subgraphs
         for processor, time_us in sub.predicted_us.items()
     }
-
-
-def critical_path_us(tasks: Iterable[Task], duration_us: Callable[[Task], float]) -> float:
-    """Return the longest chain of needs: no schedule ends earlier. Tasks come after what they
-    need.
-    """
-    ends_us: dict[str, float] = {}
-    for task in tasks:
-        ends_us[task.name] = max((ends_us[need] for need in task.needs), default=0.0) + duration_us(
-            task
-        )
-    return max(ends_us.values(), default=0.0)
-
-
-def duration_as_placed(durations_us: TaskTimes) -> Callable[[Task], float]:
-    """Return how long a task takes where its plan put it."""
-    return lambda task: durations_us[task.work, task.processor or ""]

@@ -14,7 +14,7 @@ from support.bundles import PHONE, branched_bundle
 
 from nnstretch.bundle.manifest import Manifest
 from nnstretch.predict import load_soc
-from nnstretch.schedule.rebalancing import RebalancingSettings
+from nnstretch.schedule.slowdown import AdaptationSettings
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 
@@ -66,7 +66,7 @@ def means_us(latencies_us: list[float]) -> list[float]:
 def test_with_a_meeting_point_it_is_never_far_behind_and_better_in_every_stretch(
     fixed: list[float],
 ) -> None:
-    moving = play(plans(2), SOC, 0.5, adaptive=True, rebalancing_settings=RebalancingSettings())
+    moving = play(plans(2), SOC, 0.5, adaptive=True)
     assert worst(moving.latencies_us, fixed)[0] <= 1.05
     assert all(
         mine < other
@@ -75,15 +75,12 @@ def test_with_a_meeting_point_it_is_never_far_behind_and_better_in_every_stretch
     assert sum(moving.moved) > 0
 
 
-@pytest.mark.parametrize(
-    ("segments", "rebalancing_settings"), [(2, None), (1, RebalancingSettings())]
-)
+@pytest.mark.parametrize(("segments", "moves"), [(2, False), (1, True)])
 def test_without_moves_or_without_a_meeting_point_it_falls_behind(
-    fixed: list[float], segments: int, rebalancing_settings: RebalancingSettings | None
+    fixed: list[float], segments: int, moves: bool
 ) -> None:
-    found: Played = play(
-        plans(segments), SOC, 0.5, adaptive=True, rebalancing_settings=rebalancing_settings
-    )
+    settings = AdaptationSettings(moves=moves)
+    found: Played = play(plans(segments), SOC, 0.5, adaptive=True, settings=settings)
     ratio, at = worst(found.latencies_us, fixed)
     assert ratio > 1.05
     assert 155 <= at < 160, "where the GPU becomes busy while the plan of GPU and DSP is in use"

@@ -22,15 +22,14 @@ from nnstretch.schedule import (
     StaticPlacement,
     VirtualExecutor,
 )
+from nnstretch.schedule.finish_times import TaskCosts
 from nnstretch.schedule.rebalancing import (
     ProcessorForecast,
     Rebalancer,
-    RebalancingSettings,
     RemainingTasks,
-    SlowdownEstimator,
-    TaskCosts,
     choose_moves,
 )
+from nnstretch.schedule.slowdown import AdaptationSettings, SlowdownEstimator
 from nnstretch.soc import Processor
 from nnstretch.task import Task
 
@@ -250,8 +249,8 @@ def test_a_request_that_stays_is_not_moved_and_others_count_with_it() -> None:
         TaskCosts({key: us for key, us in EVEN.items() if key[1] != "dsp"}),
     )
     moves, stays = (RemainingTasks(tasks, (tasks[0].name,), stays=stays) for stays in (False, True))
-    assert choose_moves(moves, forecast, costs, RebalancingSettings()) == {tasks[0].name: "cpu"}
-    assert choose_moves(stays, forecast, costs, RebalancingSettings()) == {}
+    assert choose_moves(moves, forecast, costs, AdaptationSettings()) == {tasks[0].name: "cpu"}
+    assert choose_moves(stays, forecast, costs, AdaptationSettings()) == {}
     assert forecast.with_queued(stays, {}, costs).free_us == {"gpu": 9000.0}
 
 
@@ -290,4 +289,4 @@ def test_long_tasks_count_more_than_short_ones_and_beliefs_fade() -> None:
 def test_nonsense_is_refused() -> None:
     for wrong in ({"slow": 0.9}, {"gain": 1.0}, {"evidence": 0.0}, {"half_life": 0.0}):
         with pytest.raises(BadInput, match="moves, needed are"):
-            RebalancingSettings(**wrong)
+            AdaptationSettings(**wrong)

@@ -1,0 +1,100 @@
+"""A request, how it ended, and the deadlines of several."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from math import inf
+
+from nnstretch.errors import DeadlineMissed, ProcessorFailed
+from nnstretch.task import Task
+
+SLACK = 64
+"""Deadlines of answered requests that may stay in the heap beside as many as are open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One input on its way through a network."""
+
+    number: int
+    tasks: tuple[Task, ...]
+    """They need only each other, and have the request's number."""
+    deadline_us: float = inf
+    """On the executor's clock."""
+    stays: bool = False
+    """Its tasks are not moved because a processor is slow, only where it is lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOutcome:
+    """The end of a request."""
+
+    request: int
+    arrived_us: float
+    ended_us: float
+    error: Exception | None
+    """None where all of its tasks ended."""
+    replaced: int
+    """Tasks that ran elsewhere than planned, because their processor was lost or slow."""
+
+    @property
+    def latency_us(self) -> float:
+        """Return the time from arrival to end, us."""
+        return self.ended_us - self.arrived_us
+
+
+@dataclass(slots=True)
+class PendingRequest:
+    """A request that has not been answered yet."""
+
+    request: Request
+    arrived_us: float
+    unfinished: set[str] = field(init=False)
+    """Names of its tasks that have not ended."""
+    planned: dict[str, str | None] = field(init=False)
+    """Processor by task."""
+    replaced: int = 0
+
+    def __post_init__(self) -> None:
+        self.unfinished = {task.name for task in self.request.tasks}
+        self.planned = {task.name: task.processor for task in self.request.tasks}
+
+
+@dataclass(slots=True)
+class Deadlines:
+    """Deadlines of open requests, the earliest first."""
+
+    _heap: list[tuple[float, int]] = field(default_factory=list)
+    """Answered requests leave it when they come to its top, or outnumber the open ones."""
+
+    def add(self, request: Request) -> None:
+        """Add the deadline of a request."""
+        heapq.heappush(self._heap, (request.deadline_us, request.number))
+
+    def next_us(self, open_requests: Collection[int]) -> float:
+        """Return the earliest deadline of an open request, us; infinite where there is none."""
+        if len(self._heap) > 2 * len(open_requests) + SLACK:
+            self._heap = [entry for entry in self._heap if entry[1] in open_requests]
+            heapq.heapify(self._heap)
+        while self._heap and self._heap[0][1] not in open_requests:
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else inf
+
+    def pop_missed(self, now_us: float) -> list[tuple[float, int]]:
+        """Remove the deadlines that are over; return them with the numbers of their requests."""
+        missed: list[tuple[float, int]] = []
+        while self._heap and self._heap[0][0] <= now_us:
+            missed.append(heapq.heappop(self._heap))
+        return missed
+
+
+def deadline_error(number: int, at_us: float) -> DeadlineMissed:
+    """Return the error of a request that missed its deadline."""
+    return DeadlineMissed(f"request {number} missed its deadline at {at_us / 1000:.3f} ms, service")
+
+
+def no_processor_error(number: int) -> ProcessorFailed:
+    """Return the error of a request without a processor that could serve it."""
+    return ProcessorFailed(f"request {number} cannot run, service, every processor has failed")
