@@ -11,6 +11,7 @@ import json
 import math
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from datetime import timedelta
 from itertools import takewhile
@@ -353,6 +354,9 @@ class Records(lightning.Callback):
     ) -> None:
         """Remove curves of a training that saved nothing: they would lie beside another's."""
         if trainer.is_global_zero and not (self._settled or self.resumed):
+            for logger in trainer.loggers:  # what it writes late would make its file anew
+                with suppress(OSError):  # a full disk may be why it ends
+                    logger.finalize("failed")
             for path in {*(self.folder / LOGS_FOLDER).glob(EVENTS_PATTERN)} - self._logs_before:
                 path.unlink(missing_ok=True)
 

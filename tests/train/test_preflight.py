@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -58,6 +59,18 @@ def stopped(folder: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
         patch.setattr(Classifier, "training_step", stop)
         with pytest.raises(Stopped):
             fit(small_net(), replace(LOGGED, seed=seed), folder, progress=False)
+
+
+def test_curves_that_a_logger_writes_late_go_with_the_training_that_failed(tmp_path: Path) -> None:
+    class LateLogger:
+        def finalize(self, status: str) -> None:
+            assert status == "failed"
+            (tmp_path / "logs").mkdir()
+            (tmp_path / "logs" / "events.out.tfevents.1").write_bytes(b"late")
+
+    trainer = SimpleNamespace(is_global_zero=True, loggers=[LateLogger()])
+    records.Records(tmp_path).on_exception(trainer, None, Stopped())
+    assert held(tmp_path) == {}
 
 
 def test_results_are_whole_until_others_take_their_place(
