@@ -28,22 +28,20 @@ class NnstretchError(Exception):
 
 
 def one_line(what: object) -> str:
-    """Return text for a terminal: white space as single blanks, control characters (of a file's
-    name, say) spelt out.
-    """
+    """Return text on one line: single blanks, and control characters escaped."""
     text = " ".join(str(what).split())
-    return "".join(
-        (
-            letter
-            if letter.isprintable()
-            else letter.encode("unicode_escape", "backslashreplace").decode()
-        )
-        for letter in text
-    )
+    return "".join(map(escape_control, text))
+
+
+def escape_control(letter: str) -> str:
+    """Return a printable letter as it is, a control character as its escape sequence."""
+    if letter.isprintable():
+        return letter
+    return letter.encode("unicode_escape", "backslashreplace").decode()
 
 
 def closest(name: str, names: list[str]) -> str:
-    """Return the tail of a refusal: which of `names` look like `name`; empty where none does."""
+    """Return the end of a refusal that lists the names most like `name`; empty without any."""
     from difflib import get_close_matches
 
     near = get_close_matches(name, names, n=3)

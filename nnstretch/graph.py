@@ -109,10 +109,8 @@ class Node:
     """Everything it reads, values and weights, in order, each once."""
 
     def __post_init__(self) -> None:
-        names = dict.fromkeys(refs(self.args)) | dict.fromkeys(
-            refs(tuple(value for _, value in self.kwargs))
-        )
-        object.__setattr__(self, "inputs", tuple(names))
+        names = [*refs(self.args), *refs(tuple(value for _, value in self.kwargs))]
+        object.__setattr__(self, "inputs", tuple(dict.fromkeys(names)))
 
     @property
     def output(self) -> TensorSpec:
@@ -126,9 +124,8 @@ class Node:
 
     def __str__(self) -> str:
         shapes = ", ".join(map(str, self.outputs))
-        args = [format_argument(a) for a in self.args] + [
-            f"{key}={format_argument(a)}" for key, a in self.kwargs
-        ]
+        args = [format_argument(a) for a in self.args]
+        args += [f"{key}={format_argument(a)}" for key, a in self.kwargs]
         return f"%{self.name}<{shapes}> = {self.op}({', '.join(args)})"
 
 
@@ -175,9 +172,7 @@ class Graph:
 
     @property
     def params(self) -> int:
-        """Return how many trainable elements there are; a weight that several nodes share counts
-        once.
-        """
+        """Return the number of trainable elements; a weight that nodes share counts once."""
         return sum(weight.spec.elements for weight in self.weights if weight.trainable)
 
     @property
@@ -186,7 +181,7 @@ class Graph:
         return sum(weight.spec.size_bytes for weight in self.weights)
 
     def specs(self) -> dict[str, TensorSpec]:
-        """Return shape of every input, weight and single-output value, by name."""
+        """Return the shape and type of every input, weight and first output, by name."""
         known = {value.name: value.spec for value in self.inputs}
         known |= {weight.name: weight.spec for weight in self.weights}
         return known | {node.name: node.output for node in self.nodes}
@@ -203,7 +198,5 @@ class Graph:
         """Return one node per line: the form golden tests and error messages use."""
         heads = ", ".join(f"%{value.name}<{value.spec}>" for value in self.inputs)
         body = "".join(f"  {node}\n" for node in self.nodes)
-        return (
-            f"graph {self.name}({heads}) {{\n{body}  return"
-            f" {', '.join('%' + o for o in self.outputs)}\n}}"
-        )
+        ends = ", ".join(f"%{name}" for name in self.outputs)
+        return f"graph {self.name}({heads}) {{\n{body}  return {ends}\n}}"

@@ -1,78 +1,45 @@
-"""What a runtime fuses, and which layouts it keeps tensors in.
-
-Rules as data, one set per backend.
-"""
+"""A kernel: what one launch on a processor computes; and what a backend fuses into one, as data."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from operator import attrgetter
 
 WEIGHTED = ("conv", "gconv", "dwconv", "linear")
-ACTIVATIONS = (
-    *(
-        "relu",
-        "relu6",
-        "hardtanh",
-        "silu",
-        "hardswish",
-        "hardsigmoid",
-        "sigmoid",
-        "gelu",
-        "elu",
-        "selu",
-        "celu",
-        "leaky_relu",
-    ),
-    *(
-        "prelu",
-        "mish",
-        "tanh",
-        "softplus",
-        "softsign",
-        "clamp",
-        "clamp_min",
-        "clamp_max",
-        "exp",
-        "sqrt",
-        "rsqrt",
-        "neg",
-        "pow",
-    ),
-)
-
+_ACTIVATION_NAMES = """
+    relu relu6 hardtanh silu hardswish hardsigmoid sigmoid gelu elu selu celu leaky_relu prelu mish
+    tanh softplus softsign clamp clamp_min clamp_max exp sqrt rsqrt neg pow
+"""
+ACTIVATIONS = tuple(_ACTIVATION_NAMES.split())
 
 PADDED = "padded"
-"""Layout of a kernel that pads its input in a copy of its own."""
+"""Layout of a kernel that pads its input in a copy."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelBlockedLayout:
-    """A runtime that keeps feature maps in blocks of channels (NCHWc), and copies where an operator
-    wants them plain.
-    """
+    """Feature maps in blocks of channels (NCHWc), copied where an operator wants them plain."""
 
     block: int
-    """Channels of a block: grouped convolutions and concatenations must be whole blocks."""
+    """Channels of a block; groups and concatenated parts must be whole blocks."""
     align: int
-    """Channels that a dense or depthwise convolution must be a multiple of to read or write blocks.
-    """
+    """Channels of a dense or depthwise convolution must be a multiple of it to use blocks."""
     ops: frozenset[str]
-    """Kernels that keep whichever layout they read, by operator: `relu`, `add`, `gelu`."""
+    """Operators that keep the layout they read: `relu`, `add`, `gelu`."""
 
 
 @dataclass(frozen=True, slots=True)
 class FusionRules:
-    """Which followers join a kernel, and whether anything joins behind an activation."""
+    """Which operators a backend fuses behind a kernel, and which layouts it uses."""
 
     pairs: frozenset[tuple[str, str]]
     """(kind of the kernel, operator that follows)."""
     after_activation: bool = True
+    """Whether an operator is fused behind an activation too."""
     blocked: ChannelBlockedLayout | None = None
     copies_padding: bool = False
-    """Whether a window that pads its map otherwise than TFLite's SAME is copied into a padded map
-    first; what SAME says costs nothing.
-    """
+    """Whether padding other than TFLite's SAME costs a copy of the input."""
 
     def fuses(self, kind: str, follower: str) -> bool:
         """Return whether an operator is fused behind a kernel of this kind."""
@@ -80,43 +47,21 @@ class FusionRules:
 
 
 MOBILE_FUSION = FusionRules(
-    frozenset(
-        {(kind, "batch_norm") for kind in WEIGHTED}
-        | {(kind, "add") for kind in WEIGHTED}
-        | {
-            (kind, op)
-            for kind in (*WEIGHTED, "add", "mul", "norm", "matmul")
-            for op in (*ACTIVATIONS, "scale", "shift")
-        }
+    frozenset(product(WEIGHTED, ("batch_norm", "add")))
+    | frozenset(
+        product((*WEIGHTED, "add", "mul", "norm", "matmul"), (*ACTIVATIONS, "scale", "shift"))
     )
 )
-"""What mobile runtimes do to a good first approximation, and what the op lists of `mi9` were priced
-with.
+"""Fusion of mobile runtimes to a good first approximation; the operator lists of `mi9` use it.
 
 `scale` and `shift` are products and sums with a number or a weight.
 """
 
-
-key_of = attrgetter(
-    "kind",
-    "op",
-    "epilogue",
-    "cin",
-    "cout",
-    "hw_in",
-    "hw_out",
-    "kernel",
-    "stride",
-    "groups",
-    "batch",
-    "macs",
-    "read_elements",
-    "write_elements",
-    "weight_elements",
-    "shapes_in",
-    "shape_out",
-    "layout",
-)
+_KEY_FIELDS = """
+    kind op epilogue cin cout hw_in hw_out kernel stride groups batch macs
+    read_elements write_elements weight_elements shapes_in shape_out layout
+"""
+key_of = attrgetter(*_KEY_FIELDS.split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,15 +69,13 @@ class Kernel:
     """One launch on a processor: an operator with the cheap ones fused behind it."""
 
     name: str
-    """Name of the first node in it."""
+    """Name of its first node."""
     kind: str
-    """conv, gconv, dwconv, linear, pool, gap, add, mul, concat, norm, activation, matmul, softmax,
-    reshape, or the operator's own name.
-    """
+    """conv, gconv, dwconv, linear, pool, gap, add, mul, concat, norm, ..., else the operator."""
     cin: int
     cout: int
     hw_in: int
-    """Input pixels (height times width) or tokens; 1 after the head."""
+    """Pixels of the input (height x width) or its tokens; 1 after the head."""
     hw_out: int
     kernel: int
     """Side of the window, the larger where it is not square; 1 where there is none."""
@@ -141,28 +84,20 @@ class Kernel:
     batch: int
     macs: int
     read_elements: int
-    """Activations read; weights apart."""
+    """Elements of activations read; weights are counted apart."""
     write_elements: int
     weight_elements: int
     nodes: tuple[str, ...] = ()
     """Everything fused into it, in execution order."""
     op: str = ""
-    """PyTorch's name of the operator that gives it its kind: `conv2d`, `hardswish`, `max_pool2d`.
-
-    Empty where unknown.
-    """
+    """PyTorch's name of its main operator: `conv2d`, `max_pool2d`; empty where unknown."""
     epilogue: tuple[str, ...] = ()
-    """Operators fused behind it, in order.
-
-    A batch norm folded into the weights is not there any more.
-    """
+    """Operators fused behind it, in order, without a batch norm folded into the weights."""
     shapes_in: tuple[tuple[int, ...], ...] = ()
-    """Activations it reads, in the order of its arguments; empty where unknown."""
+    """Shapes of the activations it reads, in the order of its arguments; empty where unknown."""
     shape_out: tuple[int, ...] = ()
     layout: str = ""
-    """`blocked` where it works on blocks of channels (NCHWc), `padded` where it pads in a copy of
-    its own; empty otherwise.
-    """
+    """`blocked` for blocks of channels (NCHWc), `padded` for a copy that pads; else empty."""
 
     @property
     def key(self) -> tuple[object, ...]:

@@ -1,7 +1,6 @@
 """A plan: where parallel branches start and meet, on which processors, how deep and wide.
 
-A branch is a thing, not the j-th column of five parallel lists. Numbers are absolute: a plan
-is read together with the graph it stretches, and a newcomer can compare it with the original.
+Numbers are absolute, so that a plan can be compared with the network it stretches.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ MERGES = ("concat", "project")
 
 
 def is_ratio(value: str) -> bool:
-    """Return whether it is a share of the original's, spelt `0.5x`."""
+    """Return whether a text is a ratio to the original, such as `0.5x`."""
     return RATIO.fullmatch(value) is not None and 0 < float(value[:-1]) <= LARGEST_RATIO
 
 
@@ -34,18 +33,15 @@ InnerRatio = (
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """What one processor executes alone between two meeting points."""
+    """Layers that one processor executes between two meeting points."""
 
     processor: Name
     depth: Count | Ratio | None = None
-    """Blocks in a row: one for the first of a stage plus the repeats kept; `0.5x` a share.
-
-    None keeps the original's.
-    """
+    """Blocks: the first of each stage and the repeats kept; `0.5x` a ratio, None the original's."""
     width: Count | Ratio | None = None
     """Channels at its end, before a `project` merge; inner widths scale alike.
 
-    `0.5x` a share; None keeps the original's.
+    `0.5x` is a ratio; None keeps the original's.
     """
     inner_ratio: InnerRatio | None = None
     """Bottleneck or expansion factor of its blocks; None keeps the original's."""
@@ -54,15 +50,9 @@ class Branch:
     activation: Name | None = None
     """relu, silu, ... instead of the main activation; gates keep theirs."""
     width_in: Count | None = None
-    """`project` only: channels behind the 1x1 convolution that opens the branch.
-
-    None scales the input like `width`.
-    """
+    """`project` only: channels after the opening 1x1 convolution; None scales like `width`."""
     width_out: Count | None = None
-    """`project` only: channels handed to the meeting point.
-
-    None takes an equal share of the original's.
-    """
+    """`project` only: channels at the meeting point; None for an equal share of the original's."""
 
     def __str__(self) -> str:
         return f"{self.processor}:{self.depth or '='}x{self.width or '='}"
@@ -70,7 +60,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Branches that start from one tensor and meet in one."""
+    """Branches between two meeting points: all read one tensor and meet in one."""
 
     start: Name
     """Cut it begins behind; `input` for the first."""
@@ -78,10 +68,7 @@ class Segment:
     """Cut it ends at."""
     branches: tuple[Branch, ...]
     merge: Merge = "concat"
-    """`concat`: outputs side by side; `project`.
-
-    1x1 convolutions in and out keep the original width.
-    """
+    """`concat` concatenates outputs by channel; `project` keeps the width by 1x1 convolutions."""
 
     @property
     def branched(self) -> bool:
@@ -98,15 +85,12 @@ class Plan:
     """A stretched network: segments in order, a meeting point at the end of each."""
 
     model: str
-    """The network it stretches, as the command line spells it.
-
-    `torchvision:resnet18`, `net.py:make`, ...
-    """
+    """The network it stretches, as on the command line: `torchvision:resnet18`, `net.py:make`."""
     input_shape: tuple[int, ...]
-    """NCHW, with the batch size that latency is meant for."""
+    """NCHW, with the batch size of the latency."""
     segments: tuple[Segment, ...]
     soc: str | None = None
-    """The chip it was made for, where it was made for one."""
+    """The chip that it was searched for; None where it was written by hand."""
 
     @property
     def processors(self) -> tuple[str, ...]:

@@ -10,15 +10,12 @@ from nnstretch.plan import Plan
 from nnstretch.predictor import Estimate
 
 AlternativeEstimates = Mapping[str, Estimate]
-"""By processor, copies included.
-
-Those that cannot run it, or that nobody measured doing so, are absent.
-"""
+"""Estimates by processor, transfers included; processors that cannot run it are absent."""
 
 
 @dataclass(frozen=True, slots=True)
 class BranchCost:
-    """The terms of one branch, in microseconds, contention included."""
+    """Predicted terms of one branch, contention included."""
 
     processor: str
     transfer_in_us: float
@@ -30,16 +27,13 @@ class BranchCost:
 
     @property
     def latency_us(self) -> float:
-        """Return the latency: copies and compute of a branch.
-
-        The slowest branch, synchronisation and merge of a segment; the sum of a plan's segments.
-        """
+        """Return the time of copies and compute."""
         return self.transfer_in_us + self.compute_us + self.transfer_out_us
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentCost:
-    """max over branches (transfer in + compute + transfer out) + synchronise + merge."""
+    """Predicted terms of a segment: the slowest branch, then synchronization and merge."""
 
     start: str
     end: str
@@ -47,27 +41,24 @@ class SegmentCost:
     sync_us: float
     merge_us: float
     original_us: float
-    """The original layers of this segment on the fastest of the plan's processors."""
+    """Latency of the segment's original layers on the fastest of the plan's processors."""
     original_macs: int
 
     @property
     def latency_us(self) -> float:
-        """Return the latency: copies and compute of a branch.
-
-        The slowest branch, synchronisation and merge of a segment; the sum of a plan's segments.
-        """
+        """Return the time of the slowest branch, synchronization and merge."""
         return max(branch.latency_us for branch in self.branches) + self.sync_us + self.merge_us
 
     @property
     def communication_us(self) -> float:
-        """Return what meeting costs: everything but compute, on the branch that pays most."""
+        """Return everything but compute: the largest transfers, synchronization and merge."""
         copies = max(branch.transfer_in_us + branch.transfer_out_us for branch in self.branches)
         return copies + self.sync_us + self.merge_us
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A plan and what it is predicted to cost."""
+    """A plan with its predicted cost."""
 
     plan: Plan
     segments: tuple[SegmentCost, ...]
@@ -76,21 +67,15 @@ class Trial:
     alternatives: tuple[tuple[AlternativeEstimates, ...], ...] = field(
         default=(), repr=False, compare=False
     )
-    """By segment and branch, and the merge last where branches meet.
-
-    What it would take on other processors. Empty where nobody asked.
-    """
+    """Cost on other processors: `[segment][branch]`, the merge last; empty where not asked for."""
 
     @property
     def latency_us(self) -> float:
-        """Return the latency: copies and compute of a branch.
-
-        The slowest branch, synchronisation and merge of a segment; the sum of a plan's segments.
-        """
+        """Return the sum of the segments' latencies."""
         return sum(segment.latency_us for segment in self.segments)
 
     def weight_bytes(self, element_bytes: int) -> dict[str, int]:
-        """Return the bytes of weights that each processor holds: those of its branches."""
+        """Return the bytes of the branches' weights by processor."""
         size_bytes: dict[str, int] = {}
         for segment in self.segments:
             for branch in segment.branches:
