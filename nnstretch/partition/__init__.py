@@ -1,19 +1,16 @@
-"""Pipeline stages for a stream of inputs.
-
-Split, connected, assigned to processors, assembled into a bundle.
+"""Pipeline stages for a stream of inputs: split, assigned to processors, connected, exported.
 
 partition.py          graph divided among processors
-compute_layers.py     units of an automatic split
-topological_cuts.py   downward-closed sets of units
-stage_costs.py        cost of every possible stage
-solver.py             DP over (frontier, processors used)
-lower_bound.py        LP-dual bottleneck bound
+search/               units, cuts, costs, DP, lower bound
+measured.py           repartition by measured times
+branched_stages.py    a plan's segments as stages
 split_points.py       split points by hand
 split_graph.py        graph -> sub-graph per stage
-module_graph.py       modules and connections, rule book
+module_graph.py       modules, connections and their rules
 module_graph_text.py  module graph as text / dict
 connect.py            TVM-style connect() API
-branched_stages.py    stages that are branched themselves
+stage_modules.py      stages as modules; Python stages
 build_manifest.py     module graph + files -> manifest
 export.py             partition -> bundle
+partition_json.py     partition -> the contract's JSON
 """

@@ -1,6 +1,6 @@
-"""Links and files -> the manifest of one bundle.
+"""Module graph and files -> the manifest of one bundle.
 
-Connections become tensors of one name, modules become stages.
+A connection becomes one tensor name on both sides, a module becomes a stage.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ from dataclasses import dataclass, field, replace
 from nnstretch.bundle.archive import digest
 from nnstretch.bundle.manifest import Manifest, Port, Subgraph
 from nnstretch.errors import BadInput
-from nnstretch.graph import Graph
 from nnstretch.partition.module_graph import (
-    PIPELINE,
     Endpoint,
     Module,
     ModuleGraph,
@@ -21,19 +19,16 @@ from nnstretch.partition.module_graph import (
     require_complete,
     spec_of,
     topological_order,
-    with_connection,
 )
 from nnstretch.pipeline import Parameter, ParameterGroup, PipelineSpec, PipelineStage, TensorDecl
 
-HOST = "cpu"
+DEFAULT_PROCESSOR = "cpu"
 """Where a module runs that no processor was named for."""
-BEFORE, AFTER = "before", "after"
-ITEM, RESULT = "item", "result"
 
 
 @dataclass(frozen=True, slots=True)
 class ModuleFile:
-    """What a network module computes with."""
+    """A network module's ONNX file, with its predicted times."""
 
     data: bytes
     inputs: tuple[Port, ...]
@@ -44,326 +39,236 @@ class ModuleFile:
     error_us: dict[str, float] = field(default_factory=dict)
     max_abs_error: float = 0.0
     copy_in_us: dict[str, float] = field(default_factory=dict)
-    """Of the predicted time, by processor that copies beside its compute."""
+    """Part of the predicted time, by processor that copies beside its compute."""
     copy_out_us: dict[str, float] = field(default_factory=dict)
 
 
-def chain_module_graph(subgraphs: Sequence[Graph], outputs: Sequence[str]) -> ModuleGraph:
-    """Return the links of a network's own stages.
+@dataclass(frozen=True, slots=True)
+class BoundModule:
+    """A module and the pipeline's names of what it reads and writes."""
 
-    Who writes a value feeds everyone who reads it, and `outputs` leave in their order.
-
-    Raises BadInput when no stage writes an output.
-    """
-    links = ModuleGraph(
-        modules=tuple(
-            module_from_graph(f"s{number}", subgraph) for number, subgraph in enumerate(subgraphs)
-        )
-    )
-    writer = {
-        item.name: Endpoint(module.name, "output", item.name)
-        for module in links.modules
-        for item in module.outputs
-    }
-    for module in links.modules:
-        for item in module.inputs:
-            links = with_connection(
-                links,
-                writer.get(item.name, Endpoint(PIPELINE, "input", item.name)),
-                Endpoint(module.name, "input", item.name),
-            )
-    for index, name in enumerate(dict.fromkeys(outputs)):
-        if name not in writer:
-            raise BadInput(
-                f"output {name} is an input, pipeline of {len(subgraphs)} stages, no stage"
-                " writes it"
-            )
-        links = with_connection(links, writer[name], Endpoint(PIPELINE, "output", str(index)))
-    return links
-
-
-def module_from_graph(name: str, graph: Graph, params: Sequence[TensorDecl] = ()) -> Module:
-    """Return a graph as a module: its inputs and outputs under their own names."""
-    specs = graph.specs()
-    inputs = tuple(TensorDecl(value.name, value.spec) for value in graph.inputs)
-    return Module(
-        name,
-        inputs,
-        tuple(TensorDecl(output, specs[output]) for output in graph.outputs),
-        tuple(params),
-    )
-
-
-def with_parameter_groups(
-    links: ModuleGraph, params: Mapping[str, Sequence[TensorDecl]]
-) -> ModuleGraph:
-    """Return a parameter group for each module that has parameters left, called as the module."""
-    modules = tuple(
-        replace(module, params=tuple(params.get(module.name, ()))) for module in links.modules
-    )
-    links = replace(links, modules=modules)
-    for module in modules:
-        if module.params:
-            links = with_connection(
-                links, Endpoint(PIPELINE, "param", module.name), Endpoint(module.name, "param")
-            )
-    return links
-
-
-def add_python_stages(links: ModuleGraph, before: str = "", after: str = "") -> ModuleGraph:
-    """Add Python stages around a pipeline.
-
-    One takes an item of any kind and feeds all inputs, one makes all outputs a result of any kind.
-    """
-    inputs = {s.name: s for s, _ in links.connections if s.owner == PIPELINE and s.kind == "input"}
-    outputs = sorted(
-        (t for _, t in links.connections if t.owner == PIPELINE), key=lambda end: int(end.name)
-    )
-    sources, modules, extended = (
-        links.sources(),
-        list(links.modules),
-        ModuleGraph(settings=links.settings),
-    )
-    if before:
-        items = tuple(TensorDecl(name, spec_of(links, end)) for name, end in inputs.items())
-        modules.insert(0, Module(BEFORE, (TensorDecl(ITEM),), items, call=before))
-    if after:
-        items = tuple(
-            TensorDecl(sources[end].name, spec_of(links, sources[end])) for end in outputs
-        )
-        modules.append(Module(AFTER, items, (TensorDecl(RESULT),), call=after))
-    extended = replace(extended, modules=tuple(modules), specs=() if before else links.specs)
-    if before:
-        extended = with_connection(
-            extended, Endpoint(PIPELINE, "input", ITEM), Endpoint(BEFORE, "input", ITEM)
-        )
-    for source, target in links.connections:
-        if before and source.owner == PIPELINE and source.kind == "input":
-            source = Endpoint(BEFORE, "output", source.name)
-        if after and target.owner == PIPELINE:
-            target = Endpoint(AFTER, "input", source.name)
-        extended = with_connection(extended, source, target)
-    return (
-        with_connection(
-            extended, Endpoint(AFTER, "output", RESULT), Endpoint(PIPELINE, "output", "0")
-        )
-        if after
-        else extended
-    )
-
-
-def tensor_names(links: ModuleGraph) -> dict[Endpoint, str]:
-    """Return a name for everything that flows.
-
-    Pipeline inputs keep theirs, outputs of modules too where it is free.
-    """
-    names = {s: s.name for s, _ in links.connections if s.owner == PIPELINE and s.kind == "input"}
-    for module in topological_order(links):
-        for item in module.outputs:
-            taken = set(names.values())
-            tries = (
-                item.name,
-                f"{module.name}.{item.name}",
-                *(f"{module.name}.{item.name}.{i}" for i in range(len(taken) + 1)),
-            )
-            names[Endpoint(module.name, "output", item.name)] = next(
-                name for name in tries if name not in taken
-            )
-    return names
+    module: Module
+    settings: ModuleSettings
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
 
 
 def build_manifest(
-    links: ModuleGraph,
+    graph: ModuleGraph,
     files: Mapping[str, ModuleFile],
     model: str,
     soc: str | None,
     error: float = 0.0,
 ) -> tuple[Manifest, dict[str, bytes]]:
-    """Return the manifest, and its files by their names in the bundle.
+    """Return the manifest, and the bundle's files by name.
 
-    Raises BadInput where links and files do not fit.
+    Raises BadInput where modules and files do not fit.
     """
-    require_complete(links)
-    names, sources = tensor_names(links), links.sources()
+    require_complete(graph)
+    names = tensor_names(graph)
     stages: list[PipelineStage] = []
-    subs: list[Subgraph] = []
+    subgraphs: list[Subgraph] = []
     contents: dict[str, bytes] = {}
-    for number, module in enumerate(topological_order(links)):
-        settings = links.settings.get(module.name, ModuleSettings())
-        feeds = [
-            names[sources[Endpoint(module.name, "input", item.name)]] for item in module.inputs
-        ]
-        makes = [names[Endpoint(module.name, "output", item.name)] for item in module.outputs]
-        stages.append(stage_of(module, settings, files.get(module.name), feeds, makes))
-        if not module.call:
-            sub, data = subgraph_of(module, settings, files.get(module.name), feeds, makes, number)
-            subs.append(sub)
-            contents[sub.file] = data
-    groups = parameter_groups(links, {sub.name: contents[sub.file] for sub in subs})
-    pipeline = PipelineSpec(
-        tuple(stages), inputs_of(links, names), outputs_of(links, names), groups
-    )
-    return manifest_of(pipeline, tuple(subs), model, soc, error), contents
+    for number, bound in enumerate(bind_modules(graph, names)):
+        if bound.module.call:
+            stages.append(python_stage(bound))
+            continue
+        file = file_of(bound.module, files)
+        stages.append(network_stage(bound, file))
+        subgraph, data = subgraph_of(bound, file, number)
+        subgraphs.append(subgraph)
+        contents[subgraph.file] = data
+    groups = parameter_groups(graph, {sub.name: contents[sub.file] for sub in subgraphs})
+    inputs = pipeline_inputs(graph, names)
+    outputs = tuple(names[source] for _, source in graph.bound_outputs())
+    pipeline = PipelineSpec(tuple(stages), inputs, outputs, groups)
+    return manifest_of(pipeline, tuple(subgraphs), model, soc, error), contents
 
 
-def stage_of(
-    module: Module,
-    settings: ModuleSettings,
-    file: ModuleFile | None,
-    feeds: Sequence[str],
-    makes: Sequence[str],
-) -> PipelineStage:
-    """Build the pipeline stage of a module."""
-    plain = PipelineStage(
-        module.name, threads=settings.threads, cores=settings.cores, capacity=settings.capacity
-    )
-    if module.call:
-        inputs = tuple(
-            TensorDecl(name, item.spec) for name, item in zip(feeds, module.inputs, strict=True)
-        )
-        outputs = tuple(
-            TensorDecl(name, item.spec) for name, item in zip(makes, module.outputs, strict=True)
-        )
-        return replace(
-            plain,
-            call=module.call,
-            inputs=inputs,
-            outputs=outputs,
-            replicas=settings.replicas if settings.replicas > 1 else (),
-        )
-    replicas = settings.processors if len(settings.processors) > 1 else ()
-    copies = ({}, {}) if file is None else (file.copy_in_us, file.copy_out_us)
-    return replace(
-        plain,
-        subgraphs=(module.name,),
-        replicas=replicas,
-        copy_in_us=copies[0],
-        copy_out_us=copies[1],
-    )
+def tensor_names(graph: ModuleGraph) -> dict[Endpoint, str]:
+    """Name every tensor: pipeline inputs keep theirs, and so do outputs of modules where free."""
+    names = {source: source.name for source, _ in graph.from_pipeline("input")}
+    for module in topological_order(graph):
+        for item in module.outputs:
+            end = Endpoint(module.name, "output", item.name)
+            names[end] = free_name(module.name, item.name, set(names.values()))
+    return names
 
 
-def subgraph_of(
-    module: Module,
-    settings: ModuleSettings,
-    file: ModuleFile | None,
-    feeds: Sequence[str],
-    makes: Sequence[str],
-    number: int,
-) -> tuple[Subgraph, bytes]:
-    """Return a module's file with its ends named as the pipeline's tensors.
+def free_name(module: str, output: str, taken: set[str]) -> str:
+    """Return OUTPUT, MODULE.OUTPUT or MODULE.OUTPUT.N, the first that is not taken."""
+    numbered = [f"{module}.{output}.{number}" for number in range(len(taken) + 1)]
+    candidates = [output, f"{module}.{output}", *numbered]
+    return next(name for name in candidates if name not in taken)
 
-    Raises BadInput when the file is missing, or has other inputs and outputs.
+
+def bind_modules(graph: ModuleGraph, names: Mapping[Endpoint, str]) -> list[BoundModule]:
+    """Return all modules in topological order with the names of their tensors."""
+    sources = graph.sources()
+    bound = []
+    for module in topological_order(graph):
+        settings = graph.settings.get(module.name, ModuleSettings())
+        targets = [Endpoint(module.name, "input", item.name) for item in module.inputs]
+        reads = tuple(names[sources[target]] for target in targets)
+        outputs = [Endpoint(module.name, "output", item.name) for item in module.outputs]
+        writes = tuple(names[output] for output in outputs)
+        bound.append(BoundModule(module, settings, reads, writes))
+    return bound
+
+
+def file_of(module: Module, files: Mapping[str, ModuleFile]) -> ModuleFile:
+    """Return a network module's file.
+
+    Raises BadInput when it is missing or has other inputs and outputs.
     """
-    if file is None:
+    if module.name not in files:
         raise BadInput(
             f"module {module.name} has no file, pipeline, a network needs one and a Python stage a"
             " function"
         )
-    for what, items, ports in (
-        ("inputs", module.inputs, file.inputs),
-        ("outputs", module.outputs, file.outputs),
-    ):
-        mine, theirs = (
-            [(item.name, item.spec) for item in items],
-            [(port.name, port.spec) for port in ports],
-        )
-        if mine != theirs:
-            raise BadInput(
-                f"{what} of module {module.name} are {describe_endpoints(mine)}, pipeline, its file"
-                f" has {describe_endpoints(theirs)}"
-            )
-    data = file.data
-    if [*feeds, *makes] != [port.name for port in (*file.inputs, *file.outputs)]:
-        import onnx
+    file = files[module.name]
+    check_ports("inputs", module.name, module.inputs, file.inputs)
+    check_ports("outputs", module.name, module.outputs, file.outputs)
+    return file
 
-        from nnstretch.export.onnx.rename_io import rename_io
 
-        data = rename_io(onnx.load_from_string(data), feeds, makes).SerializeToString(
-            deterministic=True
+def check_ports(what: str, module: str, items: Sequence[TensorDecl], ports: Sequence[Port]) -> None:
+    """Check that a module and its file have equal tensors. Raises BadInput."""
+    declared = [(item.name, item.spec) for item in items]
+    stored = [(port.name, port.spec) for port in ports]
+    if declared != stored:
+        raise BadInput(
+            f"{what} of module {module} are {describe_tensors(declared)}, pipeline, its file"
+            f" has {describe_tensors(stored)}"
         )
-    inputs = {name: replace(port, name=name) for name, port in zip(feeds, file.inputs, strict=True)}
-    outputs = tuple(
-        replace(port, name=name) for name, port in zip(makes, file.outputs, strict=True)
+
+
+def describe_tensors(tensors: Sequence[tuple[str, object]]) -> str:
+    """Return names, shapes and types for messages."""
+    return ", ".join(f"{name} {spec} {getattr(spec, 'dtype', '')}" for name, spec in tensors)[:200]
+
+
+def plain_stage(bound: BoundModule) -> PipelineStage:
+    """Return a stage with the settings that networks and Python stages share."""
+    settings = bound.settings
+    return PipelineStage(
+        bound.module.name,
+        threads=settings.threads,
+        cores=settings.cores,
+        capacity=settings.capacity,
     )
-    sub = Subgraph(
-        name=module.name,
-        processor=settings.processors[0] if settings.processors else HOST,
-        file=f"subgraphs/{module.name}.onnx",
+
+
+def python_stage(bound: BoundModule) -> PipelineStage:
+    """Return the stage of a Python function."""
+    inputs = zip(bound.reads, bound.module.inputs, strict=True)
+    outputs = zip(bound.writes, bound.module.outputs, strict=True)
+    replicas = bound.settings.replicas
+    return replace(
+        plain_stage(bound),
+        call=bound.module.call,
+        inputs=tuple(TensorDecl(name, item.spec) for name, item in inputs),
+        outputs=tuple(TensorDecl(name, item.spec) for name, item in outputs),
+        replicas=replicas if replicas > 1 else (),
+    )
+
+
+def network_stage(bound: BoundModule, file: ModuleFile) -> PipelineStage:
+    """Return the stage of a network module."""
+    processors = bound.settings.processors
+    return replace(
+        plain_stage(bound),
+        subgraphs=(bound.module.name,),
+        replicas=processors if len(processors) > 1 else (),
+        copy_in_us=file.copy_in_us,
+        copy_out_us=file.copy_out_us,
+    )
+
+
+def subgraph_of(bound: BoundModule, file: ModuleFile, number: int) -> tuple[Subgraph, bytes]:
+    """Return a network module as a sub-graph, and its file with the pipeline's tensor names."""
+    name = bound.module.name
+    data = rename_ports(file, bound.reads, bound.writes)
+    inputs = zip(bound.reads, file.inputs, strict=True)
+    outputs = zip(bound.writes, file.outputs, strict=True)
+    # a tensor that a module reads at several inputs is one input of its sub-graph
+    entering = {tensor: replace(port, name=tensor) for tensor, port in inputs}
+    subgraph = Subgraph(
+        name=name,
+        processor=bound.settings.processors[0] if bound.settings.processors else DEFAULT_PROCESSOR,
+        file=f"subgraphs/{name}.onnx",
         sha256=digest(data),
         size_bytes=len(data),
-        inputs=tuple(inputs.values()),
-        outputs=outputs,
+        inputs=tuple(entering.values()),
+        outputs=tuple(replace(port, name=tensor) for tensor, port in outputs),
         segment=number,
         predicted_us=file.predicted_us,
         error_us=file.error_us,
         max_abs_error=file.max_abs_error,
     )
-    return sub, data
+    return subgraph, data
 
 
-def describe_endpoints(ends: Sequence[tuple[str, object]]) -> str:
-    """Return names, shapes and types for messages."""
-    return ", ".join(f"{name} {spec} {getattr(spec, 'dtype', '')}" for name, spec in ends)[:200]
+def rename_ports(file: ModuleFile, reads: Sequence[str], writes: Sequence[str]) -> bytes:
+    """Return the ONNX file with inputs and outputs renamed, unchanged where they fit already."""
+    if [*reads, *writes] == [port.name for port in (*file.inputs, *file.outputs)]:
+        return file.data
+    import onnx
+
+    from nnstretch.export.onnx.rename_io import rename_io
+
+    model = rename_io(onnx.load_from_string(file.data), reads, writes)
+    data: bytes = model.SerializeToString(deterministic=True)
+    return data
 
 
-def inputs_of(links: ModuleGraph, names: Mapping[Endpoint, str]) -> tuple[TensorDecl, ...]:
+def pipeline_inputs(graph: ModuleGraph, names: Mapping[Endpoint, str]) -> tuple[TensorDecl, ...]:
     """Return the declared inputs of the pipeline."""
-    entering = dict.fromkeys(
-        s for s, _ in links.connections if s.owner == PIPELINE and s.kind == "input"
-    )
-    return tuple(TensorDecl(names[end], spec_of(links, end)) for end in entering)
+    entering = dict.fromkeys(source for source, _ in graph.from_pipeline("input"))
+    return tuple(TensorDecl(names[end], spec_of(graph, end)) for end in entering)
 
 
-def outputs_of(links: ModuleGraph, names: Mapping[Endpoint, str]) -> tuple[str, ...]:
-    """Return the names of the pipeline's outputs."""
-    bound = sorted(
-        ((int(t.name), names[s]) for s, t in links.connections if t.owner == PIPELINE),
-        key=lambda pair: pair[0],
-    )
-    return tuple(name for _, name in bound)
+def parameter_groups(graph: ModuleGraph, files: Mapping[str, bytes]) -> tuple[ParameterGroup, ...]:
+    """Return all parameter groups with the places of their parameters in files.
 
-
-def parameter_groups(links: ModuleGraph, files: Mapping[str, bytes]) -> tuple[ParameterGroup, ...]:
-    """Find the parameters of groups in files. Raises BadInput where a file does not hold a
-    parameter as it is.
+    Raises BadInput where a file does not hold a parameter as it is.
     """
-    fed = [
-        (s.name, t.owner) for s, t in links.connections if s.owner == PIPELINE and s.kind == "param"
-    ]
-    return tuple(
-        ParameterGroup(
-            name, owner, locate_parameter(owner, files[owner], links.module(owner).params)
-        )
-        for name, owner in fed
-    )
+    groups = []
+    for group, target in graph.from_pipeline("param"):
+        owner = target.owner
+        parameters = locate_parameters(owner, files[owner], graph.module(owner).params)
+        groups.append(ParameterGroup(group.name, owner, parameters))
+    return tuple(groups)
 
 
-def locate_parameter(
+def locate_parameters(
     module: str, data: bytes, params: Sequence[TensorDecl]
 ) -> tuple[Parameter, ...]:
     """Return a module's parameters with their places in its file. Raises BadInput."""
     from nnstretch.export.onnx.rename_io import weight_offsets
 
-    at = weight_offsets(data, [item.name for item in params])
+    offsets = weight_offsets(data, [item.name for item in params])
     for item in params:
-        if item.name not in at or item.spec != at[item.name][0]:
+        if item.name not in offsets or item.spec != offsets[item.name][0]:
             raise BadInput(
                 f"parameter {item.name} of module {module}, pipeline, its file has no plain weight"
                 f" {item.name} {item.spec}"
             )
-    return tuple(Parameter(item.name, *at[item.name]) for item in params)
+    return tuple(Parameter(item.name, *offsets[item.name]) for item in params)
 
 
 def manifest_of(
     pipeline: PipelineSpec, subs: tuple[Subgraph, ...], model: str, soc: str | None, error: float
 ) -> Manifest:
-    """Return the manifest of several modules; its inputs and outputs are those of the sub-graphs
-    together.
+    """Return the manifest; its inputs and outputs are those of all sub-graphs together.
 
-    What enters them from elsewhere, and what someone else needs.
+    Inputs are what no sub-graph writes, outputs what the caller or a Python stage reads.
     """
     written = {port.name: port for sub in subs for port in sub.outputs}
-    entering = {port.name: port for sub in subs for port in sub.inputs if port.name not in written}
-    wanted = [*pipeline.outputs, *(item.name for stage in pipeline.stages for item in stage.inputs)]
-    leaving = tuple(written[name] for name in dict.fromkeys(wanted) if name in written)
-    return Manifest(model, soc, tuple(entering.values()), leaving, subs, error, pipeline=pipeline)
+    read = {port.name: port for sub in subs for port in sub.inputs}
+    entering = tuple(port for name, port in read.items() if name not in written)
+    leaving = dict.fromkeys(pipeline.outputs)
+    for stage in pipeline.stages:
+        leaving |= dict.fromkeys(item.name for item in stage.inputs)
+    outputs = tuple(written[name] for name in leaving if name in written)
+    return Manifest(model, soc, entering, outputs, subs, error, pipeline=pipeline)

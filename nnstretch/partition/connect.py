@@ -1,12 +1,11 @@
-"""Linking by hand: `config[module]["output"][0].connect(config[other]["input"]["x"])`, checked at
-every step.
+"""Connect modules by hand, TVM style, every connection checked when it is made.
 
-    config = PipelineConfig()
-    config["input"]["image"].connect(config[first]["input"]["x"])
-    config[first]["output"][0].connect(config[second]["input"]["y"])
-    config[second]["output"][0].connect(config["output"][0])
-    config["param_group"]["weights"].connect(config[first]["param"])
-    print(config)
+config = PipelineConfig()
+config["input"]["image"].connect(config[first]["input"]["x"])
+config[first]["output"][0].connect(config[second]["input"]["y"])
+config[second]["output"][0].connect(config["output"][0])
+config["param_group"]["weights"].connect(config[first]["param"])
+print(config)
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from nnstretch.partition.module_graph import (
     Module,
     ModuleGraph,
     ModuleSettings,
-    require_complete,
+    spec_of,
     topological_order,
     with_connection,
 )
@@ -31,19 +30,21 @@ from nnstretch.partition.module_graph_text import to_dict, to_text
 from nnstretch.pipeline import MAX_CAPACITY, MAX_CORE, MAX_REPLICAS, MAX_THREADS
 
 KINDS = {"input": "input", "output": "output", "param_group": "param"}
+LIMITS = {"threads": MAX_THREADS, "capacity": MAX_CAPACITY, "replicas": MAX_REPLICAS}
+"""Settings that are numbers from 1."""
 
 
 class PipelineConfig:
-    """Holds one frozen `Links`, which a connection that passes every rule replaces."""
+    """A module graph under construction: a frozen value that each valid connection replaces."""
 
-    def __init__(self, links: ModuleGraph | None = None) -> None:
-        self.links = links or ModuleGraph()
+    def __init__(self, graph: ModuleGraph | None = None) -> None:
+        self.graph = graph or ModuleGraph()
 
-    def __getitem__(self, key: Module | str) -> ModuleHandle | Ends:
-        """Return a module, named by its first use; or `input`, `output`, `param_group` of the
-        pipeline.
+    def __getitem__(self, key: Module | str) -> ModuleHandle | EndpointHandles:
+        """Return a module, or the pipeline's `input`, `output` or `param_group`.
 
-        Raises UnknownName, BadInput.
+        A module is added by its first use. Raises UnknownName for a key that is neither, BadInput
+        for a module of a name that another has.
         """
         if isinstance(key, Module):
             return ModuleHandle(self, self._known(key))
@@ -52,42 +53,36 @@ class PipelineConfig:
                 f"unknown key {str(key)[:40]!r}, pipeline, it is a Module or one of"
                 f" {', '.join(KINDS)}"
             )
-        return Ends(lambda name: self._named(KINDS[key], name))
+        return EndpointHandles(lambda name: self._pipeline_end(KINDS[key], name))
 
     def __str__(self) -> str:
-        return to_text(self.links)
+        return to_text(self.graph)
 
     def pipe_input(self, name: str, spec: TensorSpec | None = None) -> EndpointHandle:
-        """Declare an input that must be connected before the pipeline is complete, with its type
-        where one is given. Raises BadInput where it has another.
+        """Declare an input that must be connected, with its type where one is given.
+
+        Raises BadInput where the input has another type.
         """
-        handle = self._declared(self._named("input", name))
-        known = dict(self.links.specs).get(name)
-        fed = [
-            s
-            for t in self.links.fed_by(handle.end)
-            for s in [_item(self.links.module(t.owner), t.name).spec]
-            if s is not None
-        ]
-        if spec is not None and any(
-            partner != spec for partner in (*([known] if known else []), *fed)
-        ):
-            partner = known or fed[0]
-            raise BadInput(
-                f"pipeline input {name} is {spec} {spec.dtype}, pipeline, it is {partner}"
-                f" {partner.dtype} already"
-            )
+        handle = self._declare(self._pipeline_end("input", name))
+        known = dict(self.graph.specs).get(name)
+        consumed = [spec_of(self.graph, target) for target in self.graph.targets(handle.end)]
+        for present in (known, *consumed):
+            if spec is not None and present is not None and spec != present:
+                raise BadInput(
+                    f"pipeline input {name} is {spec} {spec.dtype}, pipeline, it is {present}"
+                    f" {present.dtype} already"
+                )
         if spec is not None and known is None:
-            self.links = replace(self.links, specs=(*self.links.specs, (name, spec)))
+            self.graph = replace(self.graph, specs=(*self.graph.specs, (name, spec)))
         return handle
 
     def pipe_output(self, index: int) -> EndpointHandle:
         """Declare an output that must be bound before the pipeline is complete."""
-        return self._declared(self._named("output", index))
+        return self._declare(self._pipeline_end("output", index))
 
     def get_mod_idx(self, module: Module) -> int:
-        """Place in topological order. Raises UnknownName."""
-        names = [one.name for one in topological_order(self.links)]
+        """Return the module's place in topological order. Raises UnknownName."""
+        names = [known.name for known in topological_order(self.graph)]
         if module.name not in names:
             raise UnknownName(
                 f"unknown module {module.name!r}, pipeline, it has {', '.join(names) or 'none'}"
@@ -95,43 +90,35 @@ class PipelineConfig:
         return names.index(module.name)
 
     def get_config(self) -> dict[str, Any]:
-        """Return everything as a dictionary.
-
-        Raises BadInput that names every end that is not connected.
-        """
-        return to_dict(self.links)
-
-    def complete(self) -> ModuleGraph:
-        """Return the frozen links, once nothing is missing. Raises BadInput."""
-        return require_complete(self.links)
+        """Return everything as a dictionary. Raises BadInput that names what is not connected."""
+        return to_dict(self.graph)
 
     def _known(self, module: Module) -> Module:
-        for other in self.links.modules:
-            if other.name == module.name and other != module:
+        for known in self.graph.modules:
+            if known.name == module.name and known != module:
                 raise BadInput(
                     f"two modules are called {module.name!r}, pipeline, each needs a name of"
                     " its own"
                 )
         if module.name == PIPELINE:
             raise BadInput("a module without a name, pipeline, each needs one")
-        if module not in self.links.modules:
-            self.links = replace(self.links, modules=(*self.links.modules, module))
+        if module not in self.graph.modules:
+            self.graph = replace(self.graph, modules=(*self.graph.modules, module))
         return module
 
-    def _named(self, kind: str, name: object) -> EndpointHandle:
+    def _pipeline_end(self, kind: str, name: object) -> EndpointHandle:
         if kind == "output" and not (isinstance(name, int) or str(name).isdecimal()):
             raise UnknownName(
                 f"unknown pipeline output {str(name)[:40]!r}, pipeline, outputs are counted from 0"
             )
         if isinstance(name, bool) or not str(name) or str(name).startswith("-"):
             raise UnknownName(f"unknown pipeline {kind} {name!r}, pipeline, give it a name")
-        return EndpointHandle(
-            self, Endpoint(PIPELINE, kind, str(int(str(name))) if kind == "output" else str(name))
-        )
+        text = str(int(str(name))) if kind == "output" else str(name)
+        return EndpointHandle(self, Endpoint(PIPELINE, kind, text))
 
-    def _declared(self, handle: EndpointHandle) -> EndpointHandle:
-        if handle.end not in self.links.ends:
-            self.links = replace(self.links, ends=(*self.links.ends, handle.end))
+    def _declare(self, handle: EndpointHandle) -> EndpointHandle:
+        if handle.end not in self.graph.ends:
+            self.graph = replace(self.graph, ends=(*self.graph.ends, handle.end))
         return handle
 
 
@@ -152,12 +139,12 @@ class EndpointHandle:
                 f"cannot connect {self.end} to {getattr(target, 'end', type(target).__name__)},"
                 " pipeline, it is no end of this one"
             )
-        self.config.links = with_connection(self.config.links, self.end, target.end)
+        self.config.graph = with_connection(self.config.graph, self.end, target.end)
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
-    """Ends of one kind, by name or index."""
+class EndpointHandles:
+    """The ends of one kind, by name or index."""
 
     find: Callable[[Any], EndpointHandle]
 
@@ -167,10 +154,7 @@ class Ends:
 
 @dataclass(frozen=True, slots=True)
 class ModuleHandle:
-    """A module in a configuration.
-
-    `["input"][name]`, `["output"][index]`, `["param"]`, and its settings.
-    """
+    """A module in a configuration: `["input"][name]`, `["output"][index]`, `["param"]`."""
 
     config: PipelineConfig
     module: Module
@@ -183,75 +167,60 @@ class ModuleHandle:
                 f"unknown key {str(key)[:40]!r}, module {self.module.name}, it is one of input,"
                 " output, param"
             )
-        return Ends(self._input if key == "input" else self._output)
+        return EndpointHandles(self._input if key == "input" else self._output)
 
     def set(self, **settings: Any) -> ModuleHandle:
-        """Change some of `Settings`: processors, threads, cores, capacity, replicas.
-
-        Raises BadInput for what no stage can have.
-        """
-        links = self.config.links
-        for name, most in (
-            ("threads", MAX_THREADS),
-            ("capacity", MAX_CAPACITY),
-            ("replicas", MAX_REPLICAS),
-        ):
-            if not _positive_integer(settings.get(name, 1), 1, most):
+        """Change some of `ModuleSettings`. Raises BadInput for what no stage can have."""
+        name = self.module.name
+        for setting, most in LIMITS.items():
+            if not _is_integer(settings.get(setting, 1), 1, most):
                 raise BadInput(
-                    f"{name} is {str(settings[name])[:40]}, module {self.module.name}, give a"
+                    f"{setting} is {str(settings[setting])[:40]}, module {name}, give a"
                     f" number from 1 to {most}"
                 )
         if settings.get("replicas", 1) > 1 and not self.module.call:
             raise BadInput(
-                f"replicas is {settings['replicas']}, module {self.module.name}, a network's"
+                f"replicas is {settings['replicas']}, module {name}, a network's"
                 " replicas are its processors: name several"
             )
         if "cores" in settings:
-            settings["cores"] = _cores(settings["cores"], self.module.name)
-        changed = replace(links.settings.get(self.module.name, ModuleSettings()), **settings)
-        self.config.links = replace(links, settings={**links.settings, self.module.name: changed})
+            settings["cores"] = _cores(settings["cores"], name)
+        graph = self.config.graph
+        changed = replace(graph.settings.get(name, ModuleSettings()), **settings)
+        self.config.graph = replace(graph, settings={**graph.settings, name: changed})
         return self
 
     def _input(self, name: str) -> EndpointHandle:
-        return EndpointHandle(
-            self.config, Endpoint(self.module.name, "input", _item(self.module, name).name)
-        )
+        names = [item.name for item in self.module.inputs]
+        if name not in names:
+            known = ", ".join(names) or "none"
+            raise UnknownName(
+                f"unknown input {str(name)[:40]!r}, module {self.module.name}, it has {known}"
+            )
+        return EndpointHandle(self.config, Endpoint(self.module.name, "input", name))
 
     def _output(self, index: int | str) -> EndpointHandle:
-        outputs = self.module.outputs
-        if isinstance(index, str) and any(item.name == index for item in outputs):
+        names = [item.name for item in self.module.outputs]
+        if isinstance(index, str) and index in names:
             return EndpointHandle(self.config, Endpoint(self.module.name, "output", index))
-        if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < len(outputs):
+        if not _is_integer(index, 0, len(names) - 1):
             raise UnknownName(
                 f"unknown output {str(index)[:40]}, module {self.module.name}, it has"
-                f" {len(outputs)}, counted from 0"
+                f" {len(names)}, counted from 0"
             )
-        return EndpointHandle(
-            self.config, Endpoint(self.module.name, "output", outputs[index].name)
-        )
+        return EndpointHandle(self.config, Endpoint(self.module.name, "output", names[int(index)]))
 
 
-def _positive_integer(value: object, least: int, most: int) -> bool:
+def _is_integer(value: object, least: int, most: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 def _cores(value: object, module: str) -> tuple[int, ...]:
-    cores = tuple(value) if isinstance(value, tuple | list) else ()
-    if (
-        not isinstance(value, tuple | list)
-        or len(set(cores)) != len(cores)
-        or not all(_positive_integer(core, 0, MAX_CORE) for core in cores)
-    ):
+    cores = tuple(value) if isinstance(value, tuple | list) else (None,)
+    valid = all(_is_integer(core, 0, MAX_CORE) for core in cores)
+    if not valid or len(set(cores)) != len(cores):
         raise BadInput(
             f"cores is {str(value)[:40]}, module {module}, give numbers from 0 to {MAX_CORE}, each"
             " once"
         )
     return cores
-
-
-def _item(module: Module, name: str) -> Any:
-    for item in module.inputs:
-        if item.name == name:
-            return item
-    known = ", ".join(item.name for item in module.inputs) or "none"
-    raise UnknownName(f"unknown input {str(name)[:40]!r}, module {module.name}, it has {known}")

@@ -1,41 +1,44 @@
-"""A partition leaves PyTorch: an ONNX file for every stage, verified, linked, in one bundle."""
+"""Export a partition: an ONNX file for every stage, verified, in one bundle with its pipeline."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
 from torch import nn
 
-from nnstretch.bundle.bundle import write_bundle
+from nnstretch.bundle.bundle import read_bundle, write_bundle
 from nnstretch.bundle.manifest import Manifest
 from nnstretch.capture.rebuild_module import build
+from nnstretch.export.bundle import export_bundle
 from nnstretch.export.onnx.convert import check_close
 from nnstretch.export.onnx.sections import SectionFile, run_in_sequence, section_file
+from nnstretch.export.subgraph_specs import ExportRequest
 from nnstretch.graph import Graph, TensorSpec
-from nnstretch.partition.build_manifest import (
+from nnstretch.partition.branched_stages import SegmentRange, pipeline_of, with_contention
+from nnstretch.partition.build_manifest import ModuleFile, build_manifest
+from nnstretch.partition.module_graph import ModuleGraph, ModuleSettings
+from nnstretch.partition.partition import Partition, StageCost
+from nnstretch.partition.stage_modules import (
     AFTER,
     BEFORE,
-    ModuleFile,
     add_python_stages,
-    build_manifest,
     chain_module_graph,
     with_parameter_groups,
 )
-from nnstretch.partition.module_graph import ModuleGraph, ModuleSettings
-from nnstretch.partition.partition import Partition, StageCost
 from nnstretch.pipeline import DEFAULT_CAPACITY, TensorDecl
 from nnstretch.soc import Soc
 from nnstretch.soc_instances import processor_kinds
+from nnstretch.trial import Trial
 
 Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class StageOptions:
-    """What a partition does not say: how stages run, and what stands around them."""
+    """How stages run, and the Python stages around the network."""
 
     threads: int = 1
     capacity: int = DEFAULT_CAPACITY
@@ -46,9 +49,9 @@ class StageOptions:
     seed: int = 0
     """Of the random input that files are compared on."""
     cores: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """By stage, CPU cores that it is bound to; absent for any."""
+    """CPU cores by stage; a stage that is absent runs on any."""
     replicas: Mapping[str, int] = field(default_factory=dict)
-    """By Python stage, `before` or `after`, threads that call it at once."""
+    """Threads that call a Python stage at once, by `before` or `after`."""
 
 
 def export_partition(
@@ -61,108 +64,131 @@ def export_partition(
     stage_options: StageOptions | None = None,
     progress: Progress | None = None,
 ) -> Manifest:
-    """Write a `.nns` whose pipeline is this partition.
+    """Write a partition as a bundle with a pipeline, and return the manifest.
 
-    Each file is compared with its module, all in a row with the network.
-
-    `module` is the network itself where it is at hand, else one is built of the graph. Raises
-    Mismatch, UnsupportedOp.
+    Each file is compared with its own module, all in a row with the network: `module` where it is
+    at hand, else one built of the graph. Raises Mismatch, UnsupportedOp.
     """
-    stage_options, graph = stage_options or StageOptions(), partition.graph
-    arrays_in = example_inputs(graph, stage_options.seed)
-    files = files_of(partition, weights, arrays_in, progress or (lambda *_: None))
-    arrays = {name: value.numpy() for name, value in arrays_in.items()}
-    computed = run_in_sequence(files, arrays)
-    expected = outputs_of(
-        module if module is not None else build(graph, weights), tuple(arrays_in.values())
-    )
-    pairs = zip(graph.outputs, expected, strict=True)
-    error = max(
-        check_close(value.numpy(), computed[name], f"pipeline of {graph.name}, {name},")
-        for name, value in pairs
-    )
-    links = module_graph_of(partition, files, stage_options)
-    modules = {
-        f"s{number}": module_file(file, stage)
-        for number, (file, stage) in enumerate(zip(files, partition.stages, strict=True))
-    }
+    options = stage_options or StageOptions()
+    graph = partition.graph
+    examples = example_inputs(graph, options.seed)
+    files = export_stages(partition, weights, examples, progress or (lambda *_: None))
+    network = module if module is not None else build(graph, weights)
+    error = compare_with_network(graph, files, network, examples)
+    module_graph = module_graph_of(partition, files, options)
+    module_files = {}
+    for number, (file, stage) in enumerate(zip(files, partition.stages, strict=True)):
+        module_files[f"s{number}"] = module_file(file, stage)
     chip = soc if isinstance(soc, Soc) else None
-    name = chip.name if chip is not None else str(soc) if soc is not None else None
-    manifest, contents = build_manifest(links, modules, graph.name, name, error)
+    chip_name = soc.name if isinstance(soc, Soc) else soc
+    manifest, contents = build_manifest(module_graph, module_files, graph.name, chip_name, error)
     names = [name for sub in manifest.subgraphs for name in (sub.processor, *sub.predicted_us)]
     manifest = replace(manifest, processor_kinds=processor_kinds(chip, names))
     write_bundle(Path(path), manifest, contents)
     return manifest
 
 
+def export_branched(
+    request: ExportRequest,
+    trial: Trial,
+    soc: Soc,
+    ranges: Sequence[SegmentRange],
+    path: Path,
+    options: StageOptions,
+    progress: Progress | None = None,
+) -> float:
+    """Write a plan's bundle with branched stages; return the largest difference from the network.
+
+    Raises Mismatch, UnsupportedOp.
+    """
+    export_bundle(replace(request, progress=progress), path)
+    bundle = read_bundle(path)
+    manifest = with_contention(bundle.manifest, trial, soc, request.host)
+    pipeline = pipeline_of(manifest, ranges, options.threads, options.capacity, options.cores)
+    write_bundle(path, replace(manifest, pipeline=pipeline), bundle.files)
+    return manifest.max_abs_error
+
+
+def compare_with_network(
+    graph: Graph,
+    files: Sequence[SectionFile],
+    network: nn.Module,
+    examples: Mapping[str, torch.Tensor],
+) -> float:
+    """Return the largest difference of all files in a row from the network. Raises Mismatch."""
+    arrays = {name: value.numpy() for name, value in examples.items()}
+    computed = run_in_sequence(files, arrays)
+    expected = outputs_of(network, tuple(examples.values()))
+    errors = []
+    for name, value in zip(graph.outputs, expected, strict=True):
+        what = f"pipeline of {graph.name}, {name},"
+        errors.append(check_close(value.numpy(), computed[name], what))
+    return max(errors)
+
+
 def module_graph_of(
-    partition: Partition, files: list[SectionFile], stage_options: StageOptions
+    partition: Partition, files: Sequence[SectionFile], options: StageOptions
 ) -> ModuleGraph:
-    """Return the network's own links with processors, parameter groups and Python stages."""
-    settings = {
-        f"s{number}": ModuleSettings(
-            tuple(share.processor for share in stage.shares),
-            stage_options.threads,
-            capacity=stage_options.capacity,
-        )
-        for number, stage in enumerate(partition.stages)
-    }
-    settings |= {
-        name: ModuleSettings(
-            capacity=stage_options.capacity, replicas=stage_options.replicas.get(name, 1)
-        )
-        for name in (BEFORE, AFTER)
-    }
-    settings |= {
-        name: replace(settings[name], cores=cores) for name, cores in stage_options.cores.items()
-    }
-    links = replace(
-        chain_module_graph(partition.subgraphs, partition.graph.outputs), settings=settings
-    )
-    params = {
-        f"s{number}": [TensorDecl(name, spec) for name, spec in file.parameters]
-        for number, file in enumerate(files)
-    }
-    return add_python_stages(
-        with_parameter_groups(links, params), stage_options.before, stage_options.after
-    )
+    """Return a partition as connected modules with processors, parameter groups, Python stages."""
+    capacity = options.capacity
+    settings = {}
+    params = {}
+    for number, (stage, file) in enumerate(zip(partition.stages, files, strict=True)):
+        processors = tuple(share.processor for share in stage.shares)
+        settings[f"s{number}"] = ModuleSettings(processors, options.threads, capacity=capacity)
+        params[f"s{number}"] = [TensorDecl(name, spec) for name, spec in file.parameters]
+    for name in (BEFORE, AFTER):
+        replicas = options.replicas.get(name, 1)
+        settings[name] = ModuleSettings(capacity=capacity, replicas=replicas)
+    for name, cores in options.cores.items():
+        settings[name] = replace(settings[name], cores=cores)
+    graph = chain_module_graph(partition.subgraphs, partition.graph.outputs)
+    graph = with_parameter_groups(replace(graph, settings=settings), params)
+    return add_python_stages(graph, options.before, options.after)
 
 
-def files_of(
+def export_stages(
     partition: Partition,
     weights: Mapping[str, torch.Tensor],
     examples: Mapping[str, torch.Tensor],
-    tell: Progress,
+    progress: Progress,
 ) -> list[SectionFile]:
-    """Export every stage's file, in order; each module is given what those before it wrote."""
-    values, files = dict(examples), list[SectionFile]()
-    for number, (subgraph, stage) in enumerate(
-        zip(partition.subgraphs, partition.stages, strict=True)
-    ):
-        tell(number, len(partition.subgraphs), f"stage {number}")
+    """Export every stage's file in order; each reads what those before it wrote."""
+    values = dict(examples)
+    files: list[SectionFile] = []
+    for stage, subgraph in zip(partition.stages, partition.subgraphs, strict=True):
+        number = len(files)
+        progress(number, len(partition.subgraphs), f"stage {number}")
         network = build(subgraph, weights).eval()
         inputs = {value.name: values[value.name] for value in subgraph.inputs}
-        files.append(section_file(f"s{number}", network, inputs, subgraph.outputs, notes_of(stage)))
-        values |= zip(subgraph.outputs, outputs_of(network, tuple(inputs.values())), strict=True)
+        notes = stage_metadata(stage)
+        files.append(section_file(f"s{number}", network, inputs, subgraph.outputs, notes))
+        outputs = outputs_of(network, tuple(inputs.values()))
+        values |= zip(subgraph.outputs, outputs, strict=True)
     return files
 
 
-def notes_of(stage: StageCost) -> dict[str, str]:
+def stage_metadata(stage: StageCost) -> dict[str, str]:
     """Return the metadata of a stage's file."""
-    processors = ", ".join(share.processor for share in stage.shares)
     return {
-        "processor": processors,
+        "processor": ", ".join(share.processor for share in stage.shares),
         "stage": f"{stage.start} -> {stage.end}",
         "predicted_ms": f"{stage.latency_us / 1000:.3f}",
     }
 
 
 def module_file(file: SectionFile, stage: StageCost) -> ModuleFile:
-    """Describe a stage's file.
+    """Return a stage's file with its predicted times.
 
-    Copies count as compute unless every replica copies beside its compute.
+    Copies count as compute unless a replica's processor copies beside its compute.
     """
-    beside = any(share.beside for share in stage.shares)
+    copy_in_us = {}
+    copy_out_us = {}
+    if any(share.overlaps_copies for share in stage.shares):
+        for share in stage.shares:
+            overlaps = share.overlaps_copies
+            copy_in_us[share.processor] = share.transfer_in_us if overlaps else 0.0
+            copy_out_us[share.processor] = share.transfer_out_us if overlaps else 0.0
     return ModuleFile(
         data=file.data,
         inputs=file.inputs,
@@ -170,21 +196,13 @@ def module_file(file: SectionFile, stage: StageCost) -> ModuleFile:
         predicted_us={share.processor: share.latency_us for share in stage.shares},
         error_us={share.processor: share.error_us for share in stage.shares},
         max_abs_error=file.max_abs_error,
-        copy_in_us={
-            share.processor: share.transfer_in_us if share.beside else 0.0
-            for share in stage.shares
-            if beside
-        },
-        copy_out_us={
-            share.processor: share.transfer_out_us if share.beside else 0.0
-            for share in stage.shares
-            if beside
-        },
+        copy_in_us=copy_in_us,
+        copy_out_us=copy_out_us,
     )
 
 
 def outputs_of(network: nn.Module, inputs: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
-    """Return every tensor that a network returns, in the order in which capture lists them."""
+    """Run a network in evaluation mode; return its tensors in the order of capture."""
     training = network.training
     network.eval()
     try:
@@ -196,13 +214,13 @@ def outputs_of(network: nn.Module, inputs: tuple[torch.Tensor, ...]) -> list[tor
 
 
 def example_inputs(graph: Graph, seed: int) -> dict[str, torch.Tensor]:
-    """Return standard normal numbers, or small counts where an input holds integers."""
+    """Draw an input by name: standard normal numbers, or 0 and 1 for integers."""
     generator = torch.Generator().manual_seed(seed)
     return {value.name: random_input(value.spec, generator) for value in graph.inputs}
 
 
 def random_input(spec: TensorSpec, generator: torch.Generator) -> torch.Tensor:
-    """Draw a random input of a spec."""
+    """Draw a random tensor of a shape and type."""
     kind = getattr(torch, spec.dtype)
     if kind.is_floating_point:
         return torch.randn(spec.shape, generator=generator).to(kind)

@@ -1,14 +1,12 @@
-"""How modules of a pipeline hang together.
+"""Modules of a pipeline and their connections: a frozen graph, and the rules of a connection.
 
-A frozen value, and the one rule book that a new connection must pass.
-
-Everything here is pure: a connection that is refused leaves what was there, since a new value is
-made only when every rule holds.
+Everything is pure: a new graph is made only when every rule holds, so a refused connection changes
+nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from nnstretch.errors import BadInput
@@ -17,11 +15,16 @@ from nnstretch.pipeline import DEFAULT_CAPACITY, TensorDecl
 
 PIPELINE = ""
 """Owner of what belongs to the whole pipeline."""
+PIPELINE_KINDS = {
+    "input": "pipeline input",
+    "output": "pipeline output",
+    "param": "parameter group",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A network's piece, or a Python function, with named ends."""
+    """A stage of a network, or a Python function, with named inputs and outputs."""
 
     name: str
     inputs: tuple[TensorDecl, ...]
@@ -42,15 +45,12 @@ class ModuleSettings:
     cores: tuple[int, ...] = ()
     capacity: int = DEFAULT_CAPACITY
     replicas: int = 1
-    """Of a Python stage: threads that call its function at once, items in turn.
-
-    A network has one for each of its processors.
-    """
+    """Threads that call a Python stage's function at once, items in turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One end of a connection: of a module, or of the whole pipeline."""
+    """An end of a connection, of a module or of the whole pipeline."""
 
     owner: str
     """A module's name; empty for the pipeline."""
@@ -61,16 +61,14 @@ class Endpoint:
 
     def __str__(self) -> str:
         if self.owner == PIPELINE:
-            return {
-                "input": "pipeline input ",
-                "output": "pipeline output ",
-                "param": "parameter group ",
-            }[self.kind] + self.name
-        return (
-            f"{self.owner}.{self.kind}({self.name})"
-            if self.kind != "param"
-            else f"{self.owner}.param"
-        )
+            return f"{PIPELINE_KINDS[self.kind]} {self.name}"
+        if self.kind == "param":
+            return f"{self.owner}.param"
+        return f"{self.owner}.{self.kind}({self.name})"
+
+
+Connection = tuple[Endpoint, Endpoint]
+"""Source and target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,63 +80,76 @@ class ModuleGraph:
     """Inputs, outputs and groups that were declared; connected ones need not be."""
     specs: tuple[tuple[str, TensorSpec], ...] = ()
     """Declared types of pipeline inputs."""
-    connections: tuple[tuple[Endpoint, Endpoint], ...] = ()
+    connections: tuple[Connection, ...] = ()
     settings: dict[str, ModuleSettings] = field(default_factory=dict)
     """By module; never changed in place."""
 
     def module(self, name: str) -> Module:
-        """Return the module of a name. Raises UnknownName."""
+        """Return the module of a name."""
         return next(module for module in self.modules if module.name == name)
 
     def sources(self) -> dict[Endpoint, Endpoint]:
-        """Return the endpoint that feeds each endpoint that is fed."""
+        """Return the source of each target."""
         return {target: source for source, target in self.connections}
 
-    def fed_by(self, source: Endpoint) -> tuple[Endpoint, ...]:
-        """Return the endpoints that an endpoint feeds."""
-        return tuple(target for connection, target in self.connections if connection == source)
+    def targets(self, source: Endpoint) -> tuple[Endpoint, ...]:
+        """Return the targets of a source."""
+        return tuple(target for start, target in self.connections if start == source)
+
+    def from_pipeline(self, kind: str) -> list[Connection]:
+        """Return the connections of pipeline inputs (`input`) or parameter groups (`param`)."""
+        return [(s, t) for s, t in self.connections if s.owner == PIPELINE and s.kind == kind]
+
+    def bound_outputs(self) -> list[tuple[int, Endpoint]]:
+        """Return index and source of every pipeline output, by index."""
+        bound = [(int(t.name), s) for s, t in self.connections if t.owner == PIPELINE]
+        return sorted(bound, key=lambda output: output[0])
 
 
-def spec_of(links: ModuleGraph, end: Endpoint) -> TensorSpec | None:
-    """Return type of a tensor's end; None where any object may pass, or nobody said yet."""
+def spec_of(graph: ModuleGraph, end: Endpoint) -> TensorSpec | None:
+    """Return the type of an end's tensor; None for any object, or while nothing declares it.
+
+    A pipeline input without a declared type has that of the first module it feeds.
+    """
     if end.owner != PIPELINE:
-        module = links.module(end.owner)
-        return next(
-            item.spec
-            for item in (module.inputs if end.kind == "input" else module.outputs)
-            if item.name == end.name
-        )
-    declared = dict(links.specs).get(end.name)
+        module = graph.module(end.owner)
+        items = module.inputs if end.kind == "input" else module.outputs
+        return next(item.spec for item in items if item.name == end.name)
+    declared = dict(graph.specs).get(end.name)
     if end.kind != "input" or declared is not None:
         return declared
-    return next(
-        (spec for target in links.fed_by(end) if (spec := spec_of(links, target)) is not None), None
-    )
+    specs = (spec_of(graph, target) for target in graph.targets(end))
+    return next((spec for spec in specs if spec is not None), None)
 
 
-def with_connection(links: ModuleGraph, source: Endpoint, target: Endpoint) -> ModuleGraph:
-    """Return the links with one connection more.
-
-    Raises BadInput with the rule that it breaks; `links` stays as it is.
-    """
-    if (why := connection_error(links, source, target)) is not None:
+def with_connection(graph: ModuleGraph, source: Endpoint, target: Endpoint) -> ModuleGraph:
+    """Return the graph with one more connection. Raises BadInput with the rule that it breaks."""
+    if (why := connection_error(graph, source, target)) is not None:
         raise BadInput(f"cannot connect {source} to {target}, pipeline, {why}")
-    return replace(links, connections=(*links.connections, (source, target)))
+    return replace(graph, connections=(*graph.connections, (source, target)))
 
 
-def connection_error(links: ModuleGraph, source: Endpoint, target: Endpoint) -> str | None:
+def with_connections(graph: ModuleGraph, connections: Iterable[Connection]) -> ModuleGraph:
+    """Return the graph with more connections. Raises BadInput with the first broken rule."""
+    for source, target in connections:
+        graph = with_connection(graph, source, target)
+    return graph
+
+
+def connection_error(graph: ModuleGraph, source: Endpoint, target: Endpoint) -> str | None:
     """Return why a connection is refused, or None."""
     return (
         endpoint_error(source, target)
-        or already_connected(links, source, target)
-        or type_error(links, source, target)
-        or would_close_cycle(links, source, target)
+        or multiplicity_error(graph, source, target)
+        or type_error(graph, source, target)
+        or cycle_error(graph, source, target)
     )
 
 
 def endpoint_error(source: Endpoint, target: Endpoint) -> str | None:
     """Return why two endpoints may not be connected, whatever their types, or None."""
-    from_pipeline, to_pipeline = source.owner == PIPELINE, target.owner == PIPELINE
+    from_pipeline = source.owner == PIPELINE
+    to_pipeline = target.owner == PIPELINE
     if source.owner == target.owner:
         return "both ends belong to " + ("the pipeline" if from_pipeline else "one module")
     if not from_pipeline and source.kind == "param":
@@ -152,11 +163,9 @@ def endpoint_error(source: Endpoint, target: Endpoint) -> str | None:
     if from_pipeline and source.kind == "input" and target.kind != "input":
         return "a pipeline input feeds a module's input only"
     if not from_pipeline and target.kind == "param":
-        return (
-            "only a parameter group feeds a module's parameters"
-            if not to_pipeline
-            else "a parameter group is fed by the caller"
-        )
+        if to_pipeline:
+            return "a parameter group is fed by the caller"
+        return "only a parameter group feeds a module's parameters"
     if not from_pipeline and not to_pipeline and target.kind == "output":
         return "a module's output is fed by its module"
     if to_pipeline and target.kind == "input":
@@ -164,111 +173,105 @@ def endpoint_error(source: Endpoint, target: Endpoint) -> str | None:
     return None
 
 
-def already_connected(links: ModuleGraph, source: Endpoint, target: Endpoint) -> str | None:
-    """Return the error of an end that is fed twice, an output that leaves twice, or a group with
-    two modules.
-    """
-    if (already := links.sources().get(target)) is not None:
-        return f"{already} feeds it already"
-    others = links.fed_by(source)
-    if target.owner == PIPELINE and (bound := [end for end in others if end.owner == PIPELINE]):
+def multiplicity_error(graph: ModuleGraph, source: Endpoint, target: Endpoint) -> str | None:
+    """Return why an end would be connected too often: fed twice, bound twice, a shared group."""
+    if (producer := graph.sources().get(target)) is not None:
+        return f"{producer} feeds it already"
+    targets = graph.targets(source)
+    bound = [end for end in targets if end.owner == PIPELINE]
+    if target.owner == PIPELINE and bound:
         return f"it is {bound[0]} already"
-    if source.kind == "param" and others:
-        return f"the group feeds {others[0]} already"
-    if source.kind == "param" and not links.module(target.owner).params:
+    if source.kind == "param" and targets:
+        return f"the group feeds {targets[0]} already"
+    if source.kind == "param" and not graph.module(target.owner).params:
         return f"{target.owner} has no parameters"
     return None
 
 
-def type_error(links: ModuleGraph, source: Endpoint, target: Endpoint) -> str | None:
-    """Return the error of ends whose shape or type differ; those of pipeline inputs agree with the
-    first module that they feed.
-    """
+def type_error(graph: ModuleGraph, source: Endpoint, target: Endpoint) -> str | None:
+    """Return how shape or type of two ends differ, or None."""
     if "param" in (source.kind, target.kind) or target.owner == PIPELINE:
         return None
-    mine, theirs = spec_of(links, source), spec_of(links, target)
-    if mine is None or theirs is None or mine == theirs:
+    produced = spec_of(graph, source)
+    consumed = spec_of(graph, target)
+    if produced is None or consumed is None or produced == consumed:
         return None
-    return f"{source} is {mine} {mine.dtype}, {target} is {theirs} {theirs.dtype}"
+    return f"{source} is {produced} {produced.dtype}, {target} is {consumed} {consumed.dtype}"
 
 
-def would_close_cycle(links: ModuleGraph, source: Endpoint, target: Endpoint) -> str | None:
-    """Return whether a module would feed itself, however many modules lie between."""
+def cycle_error(graph: ModuleGraph, source: Endpoint, target: Endpoint) -> str | None:
+    """Return the cycle that a connection would close, or None."""
     if PIPELINE in (source.owner, target.owner):
         return None
-    parents = parents_of(links)
-    above: list[tuple[str, tuple[str, ...]]] = [(source.owner, (source.owner,))]
+    parents = parents_of(graph)
+    paths: list[tuple[str, ...]] = [(source.owner,)]
     seen = set[str]()
-    while above:
-        name, path = above.pop()
+    while paths:
+        path = paths.pop()
+        name = path[0]
         if name == target.owner:
-            return (
-                f"that is a cycle, {' -> '.join([*path, path[0]])}"
-                if len(path) > 1
-                else "that is a cycle"
-            )
+            cycle = f", {' -> '.join([*path, name])}" if len(path) > 1 else ""
+            return f"that is a cycle{cycle}"
         if name not in seen:
             seen.add(name)
-            above += [(parent, (parent, *path)) for parent in parents[name]]
+            paths += [(parent, *path) for parent in parents[name]]
     return None
 
 
-def parents_of(links: ModuleGraph) -> dict[str, tuple[str, ...]]:
-    """Return modules that feed each module, each once."""
-    pairs = [(s.owner, t.owner) for s, t in links.connections if PIPELINE not in (s.owner, t.owner)]
-    return {
-        module.name: tuple(dict.fromkeys(s for s, t in pairs if t == module.name))
-        for module in links.modules
-    }
+def parents_of(graph: ModuleGraph) -> dict[str, tuple[str, ...]]:
+    """Return the modules that feed each module, each once."""
+    parents: dict[str, dict[str, None]] = {module.name: {} for module in graph.modules}
+    for source, target in graph.connections:
+        if PIPELINE not in (source.owner, target.owner):
+            parents[target.owner][source.owner] = None
+    return {name: tuple(names) for name, names in parents.items()}
 
 
-def topological_order(links: ModuleGraph) -> tuple[Module, ...]:
-    """Return modules in passes that each take everyone whose parents were taken before.
-
-    Within a pass as they were named.
-    """
-    parents, done, ordered = parents_of(links), set[str](), list[Module]()
-    while len(ordered) < len(links.modules):
-        ready = [
-            m for m in links.modules if m.name not in done and done.issuperset(parents[m.name])
-        ]
-        ordered += ready
-        done |= {module.name for module in ready}
+def topological_order(graph: ModuleGraph) -> tuple[Module, ...]:
+    """Sort modules level by level: parents before children, a level in the order of naming."""
+    parents = parents_of(graph)
+    waiting = list(graph.modules)
+    ordered: list[Module] = []
+    while waiting:
+        done = {module.name for module in ordered}
+        ordered += [module for module in waiting if done.issuperset(parents[module.name])]
+        waiting = [module for module in waiting if not done.issuperset(parents[module.name])]
     return tuple(ordered)
 
 
-def require_complete(links: ModuleGraph) -> ModuleGraph:
-    """Return the module graph if nothing is missing.
-
-    Raises BadInput that names everything that is.
-    """
-    if missing := list(missing_connections(links)):
+def require_complete(graph: ModuleGraph) -> ModuleGraph:
+    """Return the graph if nothing is missing. Raises BadInput that names everything that is."""
+    if missing := list(missing_connections(graph)):
         raise BadInput(f"incomplete pipeline, {'; '.join(missing)}, connect each")
-    return links
+    return graph
 
 
-def missing_connections(links: ModuleGraph) -> Iterable[str]:
-    """Return the names of what must be connected and is not."""
-    sources = links.sources()
-    if not links.modules:
+def missing_connections(graph: ModuleGraph) -> Iterator[str]:
+    """Yield what must be connected and is not."""
+    sources = graph.sources()
+    if not graph.modules:
         yield "it has no module"
-    for module in links.modules:
-        yield from (
-            f"{end} is fed by nothing"
-            for item in module.inputs
-            if (end := Endpoint(module.name, "input", item.name)) not in sources
-        )
-        if not module.inputs:
-            yield f"module {module.name} has no input, so nothing would drive it"
-        if not any(source.owner == module.name for source in sources.values()):
-            yield f"no output of module {module.name} is used"
-    for end in links.ends:
+    for module in graph.modules:
+        yield from missing_of_module(module, sources)
+    for end in graph.ends:
         if end.kind == "output" and end not in sources:
             yield f"{end} is bound to nothing"
-        elif end.kind != "output" and not links.fed_by(end):
+        elif end.kind != "output" and not graph.targets(end):
             yield f"{end} feeds nothing"
-    indices = sorted(int(end.name) for end in sources if end.owner == PIPELINE)
+    indices = [index for index, _ in graph.bound_outputs()]
     if not indices:
         yield "it has no output"
     elif indices != list(range(len(indices))):
         yield f"outputs are {', '.join(map(str, indices))}, not 0 to {len(indices) - 1}"
+
+
+def missing_of_module(module: Module, sources: dict[Endpoint, Endpoint]) -> Iterator[str]:
+    """Yield what is missing of a module: an input without a source, a use of its outputs."""
+    for item in module.inputs:
+        end = Endpoint(module.name, "input", item.name)
+        if end not in sources:
+            yield f"{end} is fed by nothing"
+    if not module.inputs:
+        yield f"module {module.name} has no input, so nothing would drive it"
+    if not any(source.owner == module.name for source in sources.values()):
+        yield f"no output of module {module.name} is used"

@@ -1,7 +1,4 @@
-"""Links as text in four sections and as a dictionary.
-
-Pure: printing changes nothing, and neither does reading.
-"""
+"""A module graph as text in four sections, and as a dictionary."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ from typing import Any
 from nnstretch.partition.module_graph import (
     PIPELINE,
     Endpoint,
+    Module,
     ModuleGraph,
     ModuleSettings,
     require_complete,
@@ -17,90 +15,96 @@ from nnstretch.partition.module_graph import (
 )
 
 
-def to_text(links: ModuleGraph) -> str:
-    """Return parameter groups, inputs, outputs and connections, modules by their place in
-    topological order.
+def to_text(graph: ModuleGraph) -> str:
+    """Print parameter groups, inputs, outputs and connections.
+
+    `modN` is the module at place N of the topological order.
     """
-    place = {module.name: f"mod{number}" for number, module in enumerate(topological_order(links))}
-    output = {module.name: [item.name for item in module.outputs] for module in links.modules}
-
-    def spelt(end: Endpoint) -> str:
-        if end.kind == "output":
-            return f"{place[end.owner]}.output({output[end.owner].index(end.name)})"
-        return f"{place[end.owner]}:{end.name or 'param'}"
-
-    groups = [
-        f"|{s.name}: {spelt(t)}"
-        for s, t in links.connections
-        if s.owner == PIPELINE and s.kind == "param"
-    ]
-    inputs = [
-        f"|{s.name}: {spelt(t)}"
-        for s, t in links.connections
-        if s.owner == PIPELINE and s.kind == "input"
-    ]
-    bound = sorted(
-        ((int(t.name), s) for s, t in links.connections if t.owner == PIPELINE),
-        key=lambda pair: pair[0],
-    )
-    outputs = [f"|output({index}) : {spelt(source)}" for index, source in bound]
-    inner = [(s, t) for s, t in links.connections if PIPELINE not in (s.owner, t.owner)]
-    rows = sorted(
-        (place[s.owner], output[s.owner].index(s.name), f"|{spelt(s)}-> {place[t.owner]}.{t.name}")
-        for s, t in inner
-    )
+    outputs = [f"|output({i}) : {source_text(graph, s)}" for i, s in graph.bound_outputs()]
     sections = {
-        "Params": groups,
-        "Inputs": inputs,
+        "Params": [f"|{s.name}: {target_text(graph, t)}" for s, t in graph.from_pipeline("param")],
+        "Inputs": [f"|{s.name}: {target_text(graph, t)}" for s, t in graph.from_pipeline("input")],
         "output": outputs,
-        "connections": [row for _, _, row in rows],
+        "connections": connection_rows(graph),
     }
-    return "\n\n".join(
-        "\n".join([name, *(f"  {row}" for row in body)]) for name, body in sections.items()
-    )
+    blocks = ["\n  ".join([name, *rows]) for name, rows in sections.items()]
+    return "\n\n".join(blocks)
 
 
-def to_dict(links: ModuleGraph) -> dict[str, Any]:
-    """Return everything about complete links. Raises BadInput that names what is missing."""
-    require_complete(links)
-    index = {module.name: number for number, module in enumerate(topological_order(links))}
+def connection_rows(graph: ModuleGraph) -> list[str]:
+    """Return a row for each connection of two modules, in the order of the sources."""
+    rows = []
+    for source, target in graph.connections:
+        if PIPELINE not in (source.owner, target.owner):
+            row = f"|{source_text(graph, source)}-> {place_of(graph, target.owner)}.{target.name}"
+            rows.append((place_of(graph, source.owner), output_index(graph, source), row))
+    return [row for _, _, row in sorted(rows)]
+
+
+def place_of(graph: ModuleGraph, module: str) -> str:
+    """Return `modN`, the module's place in topological order."""
+    names = [module.name for module in topological_order(graph)]
+    return f"mod{names.index(module)}"
+
+
+def output_index(graph: ModuleGraph, source: Endpoint) -> int:
+    """Return the index of a module's output."""
+    names = [item.name for item in graph.module(source.owner).outputs]
+    return names.index(source.name)
+
+
+def source_text(graph: ModuleGraph, source: Endpoint) -> str:
+    """Return a module's output as text."""
+    return f"{place_of(graph, source.owner)}.output({output_index(graph, source)})"
+
+
+def target_text(graph: ModuleGraph, target: Endpoint) -> str:
+    """Return a module's input or its parameters as text."""
+    return f"{place_of(graph, target.owner)}:{target.name or 'param'}"
+
+
+def to_dict(graph: ModuleGraph) -> dict[str, Any]:
+    """Return a complete module graph as plain data. Raises BadInput that names what is missing."""
+    require_complete(graph)
+    modules = topological_order(graph)
+    index = {module.name: number for number, module in enumerate(modules)}
+    inputs = [
+        {
+            "global_interface_name": source.name,
+            "mod_idx": index[target.owner],
+            "module_interface_name": target.name,
+        }
+        for source, target in graph.from_pipeline("input")
+    ]
+    params = [
+        {"global_param_name": source.name, "mod_idx": index[target.owner]}
+        for source, target in graph.from_pipeline("param")
+    ]
     return {
-        "module_connection": {
-            module.name: {
-                "mod_idx": index[module.name],
-                **settings_of(links.settings.get(module.name, ModuleSettings())),
-                "call": module.call,
-                "output": [
-                    {"output_idx": at, "dependencies": dependencies}
-                    for at, item in enumerate(module.outputs)
-                    if (
-                        dependencies := [
-                            dependency(index, t)
-                            for t in links.fed_by(Endpoint(module.name, "output", item.name))
-                        ]
-                    )
-                ],
-            }
-            for module in topological_order(links)
-        },
-        "input_connection": [
-            {
-                "global_interface_name": s.name,
-                "mod_idx": index[t.owner],
-                "module_interface_name": t.name,
-            }
-            for s, t in links.connections
-            if s.owner == PIPELINE and s.kind == "input"
-        ],
-        "param_connection": [
-            {"global_param_name": s.name, "mod_idx": index[t.owner]}
-            for s, t in links.connections
-            if s.owner == PIPELINE and s.kind == "param"
-        ],
+        "module_connection": {m.name: module_dict(graph, m, index) for m in modules},
+        "input_connection": inputs,
+        "param_connection": params,
     }
 
 
-def settings_of(settings: ModuleSettings) -> dict[str, Any]:
+def module_dict(graph: ModuleGraph, module: Module, index: dict[str, int]) -> dict[str, Any]:
+    """Return a module's place, settings and connected outputs as plain data."""
+    outputs = []
+    for number, item in enumerate(module.outputs):
+        targets = graph.targets(Endpoint(module.name, "output", item.name))
+        dependencies = [target_dict(index, target) for target in targets]
+        if dependencies:
+            outputs.append({"output_idx": number, "dependencies": dependencies})
+    settings = graph.settings.get(module.name, ModuleSettings())
+    return {
+        "mod_idx": index[module.name],
+        **settings_dict(settings),
+        "call": module.call,
+        "output": outputs,
+    }
+
+
+def settings_dict(settings: ModuleSettings) -> dict[str, Any]:
     """Return a module's settings as plain data."""
     return {
         "processors": list(settings.processors),
@@ -111,8 +115,8 @@ def settings_of(settings: ModuleSettings) -> dict[str, Any]:
     }
 
 
-def dependency(index: dict[str, int], target: Endpoint) -> dict[str, Any]:
-    """Return one connection as plain data."""
+def target_dict(index: dict[str, int], target: Endpoint) -> dict[str, Any]:
+    """Return the target of a connection as plain data."""
     if target.owner == PIPELINE:
         return {"global_output_index": int(target.name)}
     return {"mod_idx": index[target.owner], "input_name": target.name}

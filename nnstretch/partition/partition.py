@@ -1,33 +1,36 @@
-"""A graph divided among processors, every stage priced, and beside it what no division can beat."""
+"""Partition a graph among processors, with the cost of every stage and a lower bound."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 from nnstretch.errors import BadInput
 from nnstretch.graph import Graph
-from nnstretch.partition.compute_layers import compute_layers
-from nnstretch.partition.lower_bound import bottleneck_bound_us
-from nnstretch.partition.solver import Assignment, best_assignments
+from nnstretch.partition.search.compute_layers import compute_layers
+from nnstretch.partition.search.lower_bound import bottleneck_bound_us
+from nnstretch.partition.search.solver import Assignment, best_assignments
+from nnstretch.partition.search.stage_costs import Corrections, StageCostTable, stage_cost_table
+from nnstretch.partition.search.topological_cuts import (
+    TopologicalCuts,
+    chain_cuts,
+    topological_cuts,
+)
 from nnstretch.partition.split_graph import split_graph
-from nnstretch.partition.stage_costs import Corrections, StageCostTable, stage_cost_table
-from nnstretch.partition.topological_cuts import TopologicalCuts, chain_cuts, topological_cuts
 from nnstretch.soc import Link, Soc
 from nnstretch.stretch.cost.cost_model import CostModel
 from nnstretch.structure.cuts import INPUT, OUTPUT, find_cuts, is_size
 
 BLOCKED_TRIES = 8
-"""Choices that are priced anew where copies between layouts make sums over layers inexact."""
+"""Assignments estimated anew where copies between layouts make sums over layers inexact."""
 LAYOUTS = "copies between layouts depend on the split"
 ORDERS = "parallel branches have too many orders, a few were tried"
 
 
 @dataclass(frozen=True, slots=True)
 class StageOnProcessor:
-    """What one processor has to do for one item of a stage, in microseconds, contention
-    included.
-    """
+    """Cost of one item of a stage on one processor, us, contention included."""
 
     processor: str
     transfer_in_us: float
@@ -35,8 +38,8 @@ class StageOnProcessor:
     transfer_out_us: float
     """Copies out, and the processor's synchronisation."""
     error_us: float
-    beside: bool = False
-    """Whether it computes one item while others are copied."""
+    overlaps_copies: bool = False
+    """Whether the processor computes one item while others are copied."""
 
     @property
     def latency_us(self) -> float:
@@ -46,16 +49,14 @@ class StageOnProcessor:
     @property
     def period_us(self) -> float:
         """Return the time between two items, us."""
-        return (
-            max(self.compute_us, self.transfer_in_us + self.transfer_out_us)
-            if self.beside
-            else self.latency_us
-        )
+        if self.overlaps_copies:
+            return max(self.compute_us, self.transfer_in_us + self.transfer_out_us)
+        return self.latency_us
 
 
 @dataclass(frozen=True, slots=True)
 class StageCost:
-    """A stage with its numbers; several shares are replicas that take items in turn."""
+    """Cost of a stage; several shares are replicas that take items in turn."""
 
     start: str
     end: str
@@ -70,38 +71,27 @@ class StageCost:
 
     @property
     def period_us(self) -> float:
-        """Return the time between two items that leave, us: the slowest replica sets the pace of
-        the turn.
-        """
+        """Return the time between two items, us: that of the slowest replica, in turn."""
         return max(share.period_us for share in self.shares) / len(self.shares)
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Stages in order, and the numbers they are judged by."""
+    """Stages in order, their costs, and what they compare with."""
 
     graph: Graph
     subgraphs: tuple[Graph, ...]
     stages: tuple[StageCost, ...]
     single_us: dict[str, float]
-    """Between two items of the whole network as one stage on each processor.
-
-    Processors that cannot run it are absent.
-    """
+    """Period of the whole network on each processor that can run it."""
     bound_us: float
-    """No split of these layers on these processors has a smaller bottleneck.
-
-    Copies and contention left out.
-    """
+    """Lower bound on the bottleneck of any split, copies and contention left out."""
     why_open: str = ""
-    """Why a better split is not ruled out.
-
-    Empty where none between layers is better, whatever the order of parallel branches.
-    """
+    """Why a better split is not ruled out; empty where the optimum is proven."""
 
     @property
     def proven(self) -> bool:
-        """Return whether the optimum is proven."""
+        """Return whether no split between layers is better, whatever the order of branches."""
         return not self.why_open
 
     @property
@@ -126,7 +116,7 @@ class Partition:
 
     @property
     def ideal_us(self) -> float | None:
-        """Return all work at the sum of the rates of the processors used.
+        """Return the period at the sum of the rates of all processors used.
 
         None where one of them cannot run the whole network.
         """
@@ -136,18 +126,18 @@ class Partition:
 
     @property
     def fastest(self) -> str | None:
-        """Return the best processor alone and its time."""
+        """Return the processor that runs the whole network fastest, None where no one can."""
         return min(self.single_us, key=lambda name: self.single_us[name], default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRequest:
-    """What is asked for."""
+    """Settings of a partition: number of stages, processors, replicas, candidates."""
 
     stages: int | None = None
     """None for as many as are best, up to the number of processors."""
     processors: tuple[str, ...] = ()
-    """None named: all of the chip."""
+    """Empty for all of the chip."""
     replicas: bool = False
     """Whether processors that are left over may double a stage."""
     top: int = 1
@@ -156,125 +146,120 @@ class PartitionRequest:
 def partitions(
     graph: Graph,
     soc: Soc,
-    wish: PartitionRequest,
+    request: PartitionRequest,
     unit_of: Sequence[int] | None = None,
     cost_model: CostModel | None = None,
     corrections: Corrections | None = None,
 ) -> tuple[Partition, ...]:
-    """Return the best partition, and the next `top` - 1.
+    """Return the best partition and the next `top` - 1.
 
-    `unit_of` a hand's stages, whose processors alone are chosen.
-
-    With `corrections` they are the best at corrected times; what each says of itself is still as
-    predicted. Raises NoPlan where processors cannot hold the stages, UnknownName for a processor
-    that is not there, BadInput for what does not fit.
+    `unit_of` gives the stage of every node; then only processors are chosen. With `corrections`
+    candidates are the best at corrected times, and their costs still as predicted. Raises NoPlan
+    where processors cannot hold the stages, UnknownName for an unknown processor, BadInput for a
+    request that does not fit.
     """
-    check_request(wish)
     cost_model = cost_model or CostModel(soc)
-    names = wish.processors or tuple(processor.name for processor in soc.processors)
-    units = compute_layers(graph) if unit_of is None else tuple(unit_of)
-    count = wish.stages if unit_of is None else max(units) + 1
-    if unit_of is not None and wish.stages not in (None, count):
-        raise BadInput(
-            f"{wish.stages} stages and a split into {count}, network {graph.name}, give one of them"
-        )
-    ends = topological_cuts(graph, units) if unit_of is None else chain_cuts(max(units) + 1)
-    table = stage_cost_table(graph, units, ends, soc, names, cost_model, corrections)
+    count = stage_count(request, unit_of, graph.name)
+    names = request.processors or tuple(processor.name for processor in soc.processors)
+    if unit_of is None:
+        units = compute_layers(graph)
+        cuts = topological_cuts(graph, units)
+    else:
+        units = tuple(unit_of)
+        cuts = chain_cuts(max(units) + 1)
+    table = stage_cost_table(graph, units, cuts, soc, names, cost_model, corrections)
     blocked = any(soc.rules(name).blocked for name in names)
-    choices = best_assignments(
-        table, count, wish.replicas, max(wish.top, BLOCKED_TRIES if blocked else 1)
-    )
-    bound_us = bottleneck_bound_us(table, wish.replicas)
-    stages = [stages_of(units, ends, choice) for choice in choices]
-    why_open = " and ".join(([LAYOUTS] if blocked else []) + ([] if ends.complete else [ORDERS]))
-    results = [
-        estimate_stages(graph, at, assignment, table, soc, cost_model, bound_us, why_open)
-        for at, assignment in zip(stages, choices, strict=True)
-    ]
+    tries = max(request.top, BLOCKED_TRIES if blocked else 1)
+    assignments = best_assignments(table, count, request.replicas, tries)
+    bound_us = bottleneck_bound_us(table, request.replicas)
+    why_open = " and ".join(([LAYOUTS] if blocked else []) + ([] if cuts.complete else [ORDERS]))
+    single_us = single_periods_us(table)
+    results = []
+    for assignment in assignments:
+        subgraphs = split_graph(graph, stages_of(units, cuts, assignment))
+        stages = estimate_stages(graph, subgraphs, assignment, soc, cost_model)
+        results.append(Partition(graph, subgraphs, stages, single_us, bound_us, why_open))
     if blocked and not corrections:
-        results.sort(key=lambda assignment: (assignment.bottleneck_us, assignment.latency_us))
-    return tuple(results[: wish.top])
+        results.sort(key=lambda partition: (partition.bottleneck_us, partition.latency_us))
+    return tuple(results[: request.top])
 
 
-def check_request(wish: PartitionRequest) -> None:
-    """Refuse a request that no partition can meet. Raises BadInput."""
-    if wish.top < 1 or (wish.stages is not None and wish.stages < 1):
+def stage_count(request: PartitionRequest, unit_of: Sequence[int] | None, model: str) -> int | None:
+    """Return the number of stages, None for any. Raises BadInput for an impossible request."""
+    stages = request.stages
+    processors = request.processors
+    if request.top < 1 or (stages is not None and stages < 1):
+        raise BadInput(f"{stages} stages, {request.top} candidates, partition, at least 1 of each")
+    if len(set(processors)) != len(processors):
+        raise BadInput(f"processors {', '.join(processors)}, partition, each has a name of its own")
+    if unit_of is None:
+        return stages
+    count = max(unit_of) + 1
+    if stages not in (None, count):
         raise BadInput(
-            f"{wish.stages} stages, {wish.top} candidates, partition, at least 1 of each"
+            f"{stages} stages and a split into {count}, network {model}, give one of them"
         )
-    if len(set(wish.processors)) != len(wish.processors):
-        raise BadInput(
-            f"processors {', '.join(wish.processors)}, partition, each has a name of its own"
-        )
+    return count
 
 
-def stages_of(units: Sequence[int], ends: TopologicalCuts, choice: Assignment) -> list[int]:
+def stages_of(units: Sequence[int], cuts: TopologicalCuts, assignment: Assignment) -> list[int]:
     """Return the stage of every node: the first border that its unit lies before."""
-    masks = [ends.masks[border] for border in choice.borders[1:]]
+    masks = [cuts.masks[border] for border in assignment.borders[1:]]
     return [next(stage for stage, mask in enumerate(masks) if mask >> unit & 1) for unit in units]
+
+
+def single_periods_us(table: StageCostTable) -> dict[str, float]:
+    """Return the period of the whole network on each processor that can run it."""
+    single_us = {}
+    for number, name in enumerate(table.processors):
+        compute_us = float(table.compute_us[number, 0, -1])
+        transfer_us = float(table.transfer_us[number, 0, -1])
+        overlaps = name in table.overlapping
+        time_us = max(compute_us, transfer_us) if overlaps else compute_us + transfer_us
+        if time_us < inf:
+            single_us[name] = time_us
+    return single_us
 
 
 def estimate_stages(
     graph: Graph,
-    stage_of: Sequence[int],
-    choice: Assignment,
-    table: StageCostTable,
+    subgraphs: Sequence[Graph],
+    assignment: Assignment,
     soc: Soc,
     cost_model: CostModel,
-    bound_us: float,
-    why_open: str,
-) -> Partition:
-    """Return a partition with the true cost of every stage."""
-    subgraphs = split_graph(graph, stage_of)
-    used = frozenset(name for group in choice.groups for name in group)
+) -> tuple[StageCost, ...]:
+    """Estimate every stage of an assignment, each as its own graph."""
+    used = frozenset(name for group in assignment.groups for name in group)
     slowdown = soc.contention_factor(used) if len(used) > 1 else 1.0
-    ends = [
-        stage_end_name(graph, subgraph, last=subgraph is subgraphs[-1]) for subgraph in subgraphs
-    ]
-    stages = tuple(
-        StageCost(
-            start,
-            end,
-            tuple(estimate_stage(subgraph, name, soc, cost_model, slowdown) for name in group),
-            subgraph.macs,
-            subgraph.params,
-        )
-        for subgraph, group, start, end in zip(
-            subgraphs, choice.groups, [INPUT, *ends[:-1]], ends, strict=True
-        )
-    )
-    times_us = {
-        name: (table.compute_us[p, 0, -1], table.transfer_us[p, 0, -1])
-        for p, name in enumerate(table.processors)
-    }
-    whole_us = {
-        name: max(both) if name in table.beside else sum(both) for name, both in times_us.items()
-    }
-    single_us = {
-        name: float(time_us) for name, time_us in whole_us.items() if time_us < float("inf")
-    }
-    return Partition(graph, subgraphs, stages, single_us, bound_us, why_open)
+    stages = []
+    start = INPUT
+    for subgraph, group in zip(subgraphs, assignment.groups, strict=True):
+        end = stage_end_name(graph, subgraph, last=subgraph is subgraphs[-1])
+        shares = [estimate_stage(subgraph, name, soc, cost_model, slowdown) for name in group]
+        stages.append(StageCost(start, end, tuple(shares), subgraph.macs, subgraph.params))
+        start = end
+    return tuple(stages)
 
 
 def estimate_stage(
     subgraph: Graph, processor: str, soc: Soc, cost_model: CostModel, slowdown: float
 ) -> StageOnProcessor:
-    """Return the true price of a stage: its own kernels, every tensor that crosses."""
-    specs, chip_processor = subgraph.specs(), soc.processor(processor)
+    """Estimate a stage: its own kernels, and a copy of every tensor that crosses its borders."""
+    specs = subgraph.specs()
+    description = soc.processor(processor)
     estimate = cost_model.estimate_graph(subgraph, processor)
 
     def copies_us(link: Link, names: Sequence[str]) -> float:
         return sum(link.cost_us(specs[name].elements * soc.element_bytes) for name in names)
 
-    into_us = copies_us(chip_processor.copy_in, [value.name for value in subgraph.inputs])
-    out_us = copies_us(chip_processor.copy_out, subgraph.outputs) + chip_processor.sync_us
+    inputs = [value.name for value in subgraph.inputs]
     return StageOnProcessor(
         processor,
-        into_us,
+        copies_us(description.copy_in, inputs),
         slowdown * estimate.latency_us,
-        out_us,
+        copies_us(description.copy_out, subgraph.outputs) + description.sync_us,
         slowdown * estimate.error_us,
-        chip_processor.overlaps_copies,
+        description.overlaps_copies,
     )
 
 
@@ -282,8 +267,8 @@ def stage_end_name(graph: Graph, subgraph: Graph, last: bool) -> str:
     """Return the cut a stage ends at, or its last operator where more than one tensor crosses."""
     if last:
         return OUTPUT
-    if len(subgraph.outputs) == 1 and (
-        named := [cut.name for cut in find_cuts(graph) if cut.value == subgraph.outputs[0]]
-    ):
-        return named[0]
+    if len(subgraph.outputs) == 1:
+        for cut in find_cuts(graph):
+            if cut.value == subgraph.outputs[0]:
+                return cut.name
     return [node.name for node in subgraph.nodes if not is_size(node)][-1]

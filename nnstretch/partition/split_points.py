@@ -1,7 +1,4 @@
-"""Where a hand splits a network.
-
-After an operator, at a cut, at a set of tensors, or in ranges of the graph's printed form.
-"""
+"""Split points by hand: operators, cuts, sets of tensors, or ranges of the graph's printed form."""
 
 from __future__ import annotations
 
@@ -16,33 +13,31 @@ from nnstretch.structure.cuts import OUTPUT, find_cuts, is_size, prefixes
 Point = str | tuple[str, int] | Collection[str]
 """`layer1`: after that cut, module or node; `("add", 1)` or `add:1`: after the second `add`.
 
-Several names: what is needed for these tensors.
+Several names: after everything that these tensors need.
 """
 RANGE = ".."
 
 
 def split_at(graph: Graph, points: Sequence[Point]) -> tuple[Graph, ...]:
-    """Return sub-graphs in order, one more than points.
+    """Split a graph at points; return sub-graphs in order, one more than points.
 
-    Raises UnknownName for what is not there, BadInput for a point that splits nothing.
+    Raises UnknownName for an unknown point, BadInput for one that splits nothing.
     """
     return split_graph(graph, stages_at(graph, points))
 
 
 def split_ranges(graph: Graph, ranges: Sequence[tuple[str, str]]) -> tuple[Graph, ...]:
-    """Return a stage from each start node to its end node, both included, named as the graph prints
-    them.
+    """Split a graph into ranges of printed nodes, from a start to an end, both included.
 
-    Together they are the whole graph.
+    Raises UnknownName for an unknown node, BadInput when ranges overlap or leave gaps.
     """
     return split_graph(graph, stages_of_ranges(graph, ranges))
 
 
 def stages_of_text(graph: Graph, text: str) -> tuple[int, ...]:
-    """Return the stage of every node.
+    """Parse split points; return the stage of every node.
 
     `layer1,layer2`, `conv2d:3`, `add_1+relu_2` (a set of tensors), or `START..END,START..END`.
-
     Raises BadInput when the text names no points, or mixes points and ranges.
     """
     words = [word.strip() for word in text.split(",") if word.strip()]
@@ -51,9 +46,8 @@ def stages_of_text(graph: Graph, text: str) -> tuple[int, ...]:
             f"no split point in {text!r}, network {graph.name}, name a cut, OP:N or START..END"
         )
     if all(RANGE in word for word in words):
-        return stages_of_ranges(
-            graph, [(start, end) for start, _, end in (word.partition(RANGE) for word in words)]
-        )
+        ranges = [word.partition(RANGE) for word in words]
+        return stages_of_ranges(graph, [(start, end) for start, _, end in ranges])
     if mixed := [word for word in words if RANGE in word]:
         raise BadInput(
             f"range {mixed[0]} among split points, network {graph.name}, give ranges only or points"
@@ -67,27 +61,25 @@ def stages_at(graph: Graph, points: Sequence[Point]) -> tuple[int, ...]:
 
     Raises BadInput when a point splits nothing.
     """
-    before = sorted(
-        ((nodes_named(point), nodes_before(graph, point)) for point in points),
-        key=lambda pair: len(pair[1]),
-    )
+    before = [(point_text(point), nodes_before(graph, point)) for point in points]
+    before.sort(key=lambda named: len(named[1]))
     everything = {node.name for node in graph.nodes if not is_size(node)}
     covered: set[str] = set()
     stage_of = Counter[str]()
     for name, nodes in before:
-        if not nodes - covered or everything <= covered | nodes:
-            why = (
-                "everything is before it"
-                if everything <= covered | nodes
-                else "nothing is between it and the point before it"
-            )
+        why = None
+        if everything <= covered | nodes:
+            why = "everything is before it"
+        elif nodes <= covered:
+            why = "nothing is between it and the point before it"
+        if why is not None:
             raise BadInput(f"split point {name} splits nothing, network {graph.name}, {why}")
         covered |= nodes
         stage_of.update(node.name for node in graph.nodes if node.name not in covered)
     return tuple(stage_of[node.name] for node in graph.nodes)
 
 
-def nodes_named(point: Point) -> str:
+def point_text(point: Point) -> str:
     """Return a split point as text."""
     if isinstance(point, str):
         return point
@@ -100,15 +92,12 @@ def nodes_before(graph: Graph, point: Point) -> set[str]:
     """Return names of the nodes up to a point."""
     if isinstance(point, tuple) and len(point) == 2 and isinstance(point[1], int):
         return nodes_up_to(graph, nth_call(graph, point[0], point[1]))
-    if isinstance(point, str):
-        op, colon, number = point.rpartition(":")
-        at = (
-            nth_call(graph, op, int(number))
-            if colon and number.isdecimal()
-            else node_position(graph, point)
-        )
-        return nodes_up_to(graph, at)
-    return ancestors(graph, {str(name) for name in point})
+    if not isinstance(point, str):
+        return ancestors(graph, {str(name) for name in point})
+    op, colon, number = point.rpartition(":")
+    if colon and number.isdecimal():
+        return nodes_up_to(graph, nth_call(graph, op, int(number)))
+    return nodes_up_to(graph, node_position(graph, point))
 
 
 def nodes_up_to(graph: Graph, position: int) -> set[str]:
@@ -117,10 +106,7 @@ def nodes_up_to(graph: Graph, position: int) -> set[str]:
 
 
 def ancestors(graph: Graph, names: set[str]) -> set[str]:
-    """Return everything that some tensors need, themselves included.
-
-    Raises UnknownName when the graph lacks a tensor.
-    """
+    """Return everything that tensors need, themselves included. Raises UnknownName."""
     known = {node.name for node in graph.nodes}
     if unknown := sorted(names - known):
         raise UnknownName(
@@ -135,77 +121,70 @@ def ancestors(graph: Graph, names: set[str]) -> set[str]:
 
 
 def nth_call(graph: Graph, op: str, number: int) -> int:
-    """Return index of the node that calls an operator for the `number`-th time, counted from 0.
-
-    Raises UnknownName when the operator is called less often.
-    """
+    """Return the index of the `number`-th call of an operator, from 0. Raises UnknownName."""
     calls = [i for i, node in enumerate(graph.nodes) if op in (node.op, node.kind)]
     if not 0 <= number < len(calls):
-        kinds = [node.kind for node in graph.nodes]
-        have = (
-            f"it has {len(calls)}, counted from 0"
-            if calls
-            else f"it has none{closest(op, [*dict.fromkeys(kinds)])}"
-        )
-        raise UnknownName(f"unknown split point {op}:{number}, network {graph.name}, {have}")
+        kinds = dict.fromkeys(node.kind for node in graph.nodes)
+        have = f"{len(calls)}, counted from 0" if calls else f"none{closest(op, [*kinds])}"
+        raise UnknownName(f"unknown split point {op}:{number}, network {graph.name}, it has {have}")
     return calls[number]
 
 
 def node_position(graph: Graph, name: str) -> int:
-    """Return index of the node that ends a cut, a module, or is called so.
-
-    Raises UnknownName when nothing has that name.
-    """
+    """Return the index of the node that ends a cut or a module. Raises UnknownName."""
     for cut in find_cuts(graph):
         if cut.name == name != OUTPUT:
             return cut.position
     for i, node in enumerate(graph.nodes):
         if node.name == name:
             return i
-    last = [
-        i
-        for i, node in enumerate(graph.nodes)
-        if name in prefixes(node.module) and not is_size(node)
-    ]
-    if not last:
-        known = [cut.name for cut in find_cuts(graph)] + [node.name for node in graph.nodes]
-        raise UnknownName(
-            f"unknown split point {name!r}, network {graph.name}, no cut, module or node of this"
-            f" name{closest(name, known)}"
-        )
-    return last[-1]
+    for i, node in reversed(list(enumerate(graph.nodes))):
+        if name in prefixes(node.module) and not is_size(node):
+            return i
+    known = [cut.name for cut in find_cuts(graph)] + [node.name for node in graph.nodes]
+    raise UnknownName(
+        f"unknown split point {name!r}, network {graph.name}, no cut, module or node of this"
+        f" name{closest(name, known)}"
+    )
 
 
 def stages_of_ranges(graph: Graph, ranges: Sequence[tuple[str, str]]) -> tuple[int, ...]:
     """Return the stage of every node, from ranges of the printed form.
 
-    Raises UnknownName when the graph lacks a node; BadInput when ranges overlap or leave gaps.
+    Raises UnknownName for an unknown node, BadInput when ranges overlap or leave gaps.
     """
-    at = {node.name: i for i, node in enumerate(graph.nodes)}
-    if unknown := [name for pair in ranges for name in pair if name not in at]:
-        raise UnknownName(
-            f"unknown node {unknown[0]!r}, network {graph.name}, its graph has none of this"
-            f" name{closest(unknown[0], [*at])}"
-        )
+    position = {node.name: i for i, node in enumerate(graph.nodes)}
+    check_names(graph, ranges)
     stage_of: dict[int, int] = {}
-    for stage, (start, end) in enumerate(sorted(ranges, key=lambda pair: at[pair[0]])):
-        if at[end] < at[start]:
+    for stage, (start, end) in enumerate(sorted(ranges, key=lambda pair: position[pair[0]])):
+        if position[end] < position[start]:
             raise BadInput(
                 f"range {start}{RANGE}{end} ends before it starts, network {graph.name}, nodes are"
                 " in printed order"
             )
-        for i in range(at[start], at[end] + 1):
+        for i in range(position[start], position[end] + 1):
             if i in stage_of:
                 raise BadInput(
                     f"{graph.nodes[i].name} is in two ranges, network {graph.name}, each node is"
                     " in one"
                 )
             stage_of[i] = stage
-    if missing := [
-        node.name for i, node in enumerate(graph.nodes) if i not in stage_of and not is_size(node)
-    ]:
+    outside = [i for i in range(len(graph.nodes)) if i not in stage_of]
+    missing = [graph.nodes[i].name for i in outside if not is_size(graph.nodes[i])]
+    if missing:
         raise BadInput(
             f"{missing[0]} and {len(missing) - 1} more are in no range, network {graph.name},"
             " ranges must cover every node"
         )
     return tuple(stage_of.get(i, 0) for i in range(len(graph.nodes)))
+
+
+def check_names(graph: Graph, ranges: Sequence[tuple[str, str]]) -> None:
+    """Check that a graph has the nodes of all ranges. Raises UnknownName."""
+    known = [node.name for node in graph.nodes]
+    for name in [name for pair in ranges for name in pair]:
+        if name not in known:
+            raise UnknownName(
+                f"unknown node {name!r}, network {graph.name}, its graph has none of this"
+                f" name{closest(name, known)}"
+            )

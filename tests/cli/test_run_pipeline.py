@@ -18,9 +18,9 @@ from support.verb_run import ran, refused
 
 from nnstretch.bundle.bundle import Bundle, read_bundle, write_bundle
 from nnstretch.cli import run_verb
-from nnstretch.cli.partition.measured import APART
 from nnstretch.cli.run.run import _save
 from nnstretch.errors import BadInput
+from nnstretch.partition.measured import CLEARLY_FASTER
 
 STAGES = """
 import numpy as np
@@ -319,7 +319,7 @@ def test_candidates_are_measured_here_and_the_fastest_is_kept_first(
     found = json.loads(capsys.readouterr().out)
     times = [one["measured_ms"] for one in found["candidates"]]
     assert times[1:] == sorted(times[1:])
-    assert times[0] * (1 - APART) <= times[1], (
+    assert times[0] * (1 - CLEARLY_FASTER) <= times[1], (
         "the best by prediction may be first where no other is clearly faster"
     )
     assert found["measured_ms"] == times[0]

@@ -118,7 +118,7 @@ def test_hole_4_one_output_into_two_inputs_of_one_module_computes_right(tmp_path
     for name in "lr":
         config[a]["output"][0].connect(config[b]["input"][name])
     config[b]["output"][0].connect(config["output"][0])
-    write_bundle(tmp_path / "twice.nns", *build_manifest(config.links, files, "twice", None))
+    write_bundle(tmp_path / "twice.nns", *build_manifest(config.graph, files, "twice", None))
     bundle = read_bundle(tmp_path / "twice.nns")
     assert [p.name for p in bundle.manifest.subgraphs[1].inputs] == ["q"]
     assert np.array_equal(
@@ -142,7 +142,7 @@ def test_hole_7_and_8_roots_that_share_an_input_and_names_that_clash(tmp_path: P
     config[b]["output"][0].connect(config[c]["input"]["z"])
     config[c]["output"][0].connect(config["output"][1])
     config[a]["output"][0].connect(config["output"][0])
-    manifest, contents = build_manifest(config.links, files, "roots", None)
+    manifest, contents = build_manifest(config.graph, files, "roots", None)
     write_bundle(tmp_path / "roots.nns", manifest, contents)
     values = LoadedNetwork(read_bundle(tmp_path / "roots.nns"))
     ten, one = np.full((3, 3), 10, np.float32), np.ones((3, 3), np.float32)
@@ -159,7 +159,7 @@ def test_replicas_are_written_with_a_predicted_time_each(tmp_path: Path) -> None
         processors=("cpu0", "cpu1"), threads=2, cores=(2, 3), capacity=4
     )
     files["s1"] = replace(files["s1"], predicted_us={"cpu0": 7.0, "cpu1": 8.0})
-    manifest, contents = build_manifest(config.links, files, "reference", None)
+    manifest, contents = build_manifest(config.graph, files, "reference", None)
     write_bundle(tmp_path / "net.nns", manifest, contents)
     read = read_bundle(tmp_path / "net.nns").manifest
     assert read.pipeline is not None
@@ -169,7 +169,7 @@ def test_replicas_are_written_with_a_predicted_time_each(tmp_path: Path) -> None
     assert read.subgraphs[1].predicted_us == {"cpu0": 7.0, "cpu1": 8.0}
     files["s1"] = replace(files["s1"], predicted_us={"cpu0": 7.0})
     with pytest.raises(BrokenFile, match="no predicted time of its replica on cpu1"):
-        write_bundle(tmp_path / "net.nns", *build_manifest(config.links, files, "reference", None))
+        write_bundle(tmp_path / "net.nns", *build_manifest(config.graph, files, "reference", None))
 
 
 def test_python_stages_stand_around_the_network_and_are_never_loaded(tmp_path: Path) -> None:
@@ -205,10 +205,10 @@ def test_links_and_files_that_do_not_fit_are_refused() -> None:
     files = reference_files()
     with pytest.raises(BadInput, match="module s1 has no file"):
         build_manifest(
-            reference_config().links, {"s0": files["s0"], "s2": files["s2"]}, "reference", None
+            reference_config().graph, {"s0": files["s0"], "s2": files["s2"]}, "reference", None
         )
     with pytest.raises(BadInput, match="inputs of module s1 are data_n_0 3x3"):
-        build_manifest(reference_config().links, {**files, "s1": files["s2"]}, "reference", None)
+        build_manifest(reference_config().graph, {**files, "s1": files["s2"]}, "reference", None)
 
 
 def test_a_stage_may_itself_be_branched(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nnstretch.errors import BadInput, NnstretchError, UnknownName
 from nnstretch.graph import TensorSpec
 from nnstretch.partition.connect import PipelineConfig
-from nnstretch.partition.module_graph import Module, topological_order
+from nnstretch.partition.module_graph import Module, require_complete, topological_order
 from nnstretch.pipeline import TensorDecl
 
 MAP = TensorSpec((3, 3))
@@ -214,13 +214,13 @@ def test_what_is_refused_is_refused_in_one_line_and_changes_nothing(case: str) -
     """Hole 1: the original leaves half of a rejected connection behind."""
     config = two()
     config[A]["output"][1]
-    before, printed = config.links, str(config)
+    before, printed = config.graph, str(config)
     attempt, message = FORBIDDEN[case]
     with pytest.raises(NnstretchError) as caught:
         attempt(config)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
-    assert (config.links, str(config)) == (before, printed)
+    assert (config.graph, str(config)) == (before, printed)
 
 
 def test_hole_1_and_2_after_a_refused_cycle_all_goes_on() -> None:
@@ -252,7 +252,7 @@ def test_hole_3_printing_between_connections_changes_no_order_and_hides_no_cycle
     config[A]["output"][0].connect(config[B]["input"]["x"])
     assert str(config) == str(config)
     config[B]["output"][0].connect(config[C]["input"]["x"])
-    assert [one.name for one in topological_order(config.links)] == ["a", "b", "c"]
+    assert [one.name for one in topological_order(config.graph)] == ["a", "b", "c"]
     str(config)
     with pytest.raises(BadInput, match="cycle"):
         config[C]["output"][0].connect(config[A]["input"]["x"])
@@ -324,7 +324,7 @@ def test_outputs_are_counted_without_a_hole() -> None:
     config["input"]["more"].connect(config[B]["input"]["y"])
     config[A]["output"][1].connect(config["output"][3])
     with pytest.raises(BadInput, match="outputs are 0, 3, not 0 to 1"):
-        config.complete()
+        require_complete(config.graph)
 
 
 def test_a_parameter_group_has_one_module_and_a_module_one_group() -> None:
@@ -352,16 +352,16 @@ def test_any_sequence_of_connections_stays_a_dag_in_order(
     for one in modules:
         config[one]
     for source, target, at in attempts:
-        before = config.links
+        before = config.graph
         try:
             config[modules[source]]["output"][0].connect(
                 config[modules[target]]["input"]["wxyz"[at]]
             )
         except BadInput:
-            assert config.links == before
-        place = {one.name: i for i, one in enumerate(topological_order(config.links))}
+            assert config.graph == before
+        place = {one.name: i for i, one in enumerate(topological_order(config.graph))}
         assert len(place) == 6
-        assert all(place[s.owner] < place[t.owner] for s, t in config.links.connections)
+        assert all(place[s.owner] < place[t.owner] for s, t in config.graph.connections)
         assert str(config) == str(config)
 
 
@@ -384,7 +384,7 @@ def test_a_setting_that_no_stage_can_have_is_refused_where_it_is_made(
     config, first = PipelineConfig(), module("a", "x")
     with pytest.raises(BadInput, match=f"{name} is .*, module a, give a number from 1 to"):
         config[first].set(**{name: value})
-    assert not config.links.settings
+    assert not config.graph.settings
 
 
 @pytest.mark.parametrize("value", [(-1,), (0, 0), "0", (True,), ("0",), 3])
@@ -394,7 +394,7 @@ def test_cores_that_no_machine_has_are_refused_where_they_are_set(value: object)
         BadInput, match=r"cores is .*, module a, give numbers from 0 to 4095, each once"
     ):
         config[first].set(cores=value)
-    assert config[first].set(cores=[2, 0]).config.links.settings["a"].cores == (2, 0)
+    assert config[first].set(cores=[2, 0]).config.graph.settings["a"].cores == (2, 0)
 
 
 def test_a_networks_replicas_are_its_processors() -> None:
@@ -404,4 +404,4 @@ def test_a_networks_replicas_are_its_processors() -> None:
         match="replicas is 2, module a, a network's replicas are its processors: name several",
     ):
         config[first].set(replicas=2)
-    assert not config.links.settings
+    assert not config.graph.settings

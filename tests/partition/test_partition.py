@@ -24,11 +24,11 @@ from nnstretch.cli import run_verb
 from nnstretch.errors import BadInput, NoPlan, UnknownName, UnsupportedOp
 from nnstretch.kernel import ChannelBlockedLayout
 from nnstretch.partition.branched_stages import best_grouping
-from nnstretch.partition.compute_layers import compute_layers
 from nnstretch.partition.partition import Partition, PartitionRequest, partitions
-from nnstretch.partition.solver import best_assignments
-from nnstretch.partition.stage_costs import stage_cost_table
-from nnstretch.partition.topological_cuts import topological_cuts
+from nnstretch.partition.search.compute_layers import compute_layers
+from nnstretch.partition.search.solver import best_assignments
+from nnstretch.partition.search.stage_costs import stage_cost_table
+from nnstretch.partition.search.topological_cuts import topological_cuts
 from nnstretch.predict import load_soc
 from nnstretch.run import Session
 from nnstretch.run.pipelines.metrics import predicted_bottleneck_us

@@ -16,17 +16,17 @@ from support.pipeline_graphs import ONE, graphs, node
 
 from nnstretch.errors import BadInput, NoPlan
 from nnstretch.graph import Graph, Value
-from nnstretch.partition.compute_layers import compute_layers
-from nnstretch.partition.lower_bound import bottleneck_bound_us
-from nnstretch.partition.solver import best_assignments
-from nnstretch.partition.split_graph import split_graph
-from nnstretch.partition.stage_costs import StageCostTable, boundary_traffic, sum_between
-from nnstretch.partition.topological_cuts import (
+from nnstretch.partition.search.compute_layers import compute_layers
+from nnstretch.partition.search.lower_bound import bottleneck_bound_us
+from nnstretch.partition.search.solver import best_assignments
+from nnstretch.partition.search.stage_costs import StageCostTable, boundary_traffic, sum_between
+from nnstretch.partition.search.topological_cuts import (
     chain_cuts,
     dependencies_of,
     enumerate_cuts,
     topological_cuts,
 )
+from nnstretch.partition.split_graph import split_graph
 
 NAMES = ("cpu", "gpu", "dsp")
 
@@ -65,7 +65,7 @@ def tables(draw: st.DrawFn) -> StageCostTable:
         np.array(flat, float).reshape(shape),
         contention,
         least,
-        beside=beside,
+        overlapping=beside,
     )
 
 
@@ -81,7 +81,7 @@ def every_way(table: StageCostTable, stages: int, replicas: bool) -> Iterator[tu
                     (
                         factor * table.compute_us[p, start, stop],
                         table.transfer_us[p, start, stop],
-                        table.processors[p] in table.beside,
+                        table.processors[p] in table.overlapping,
                     )
                     for p in group
                 ]

@@ -11,7 +11,7 @@ from support.pipeline_graphs import ONE, graphs, node, reference, run, run_piece
 
 from nnstretch.errors import BadInput, NnstretchError, UnknownName
 from nnstretch.graph import Graph, Value, Weight
-from nnstretch.partition.compute_layers import compute_layers
+from nnstretch.partition.search.compute_layers import compute_layers
 from nnstretch.partition.split_graph import split_graph
 from nnstretch.partition.split_points import split_at, split_ranges, stages_of_text
 

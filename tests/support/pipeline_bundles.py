@@ -16,9 +16,10 @@ from support.bundles import model_bytes
 from nnstretch.bundle.bundle import Bundle
 from nnstretch.bundle.manifest import Manifest, Port
 from nnstretch.graph import TensorSpec
-from nnstretch.partition.build_manifest import ModuleFile, add_python_stages, build_manifest
+from nnstretch.partition.build_manifest import ModuleFile, build_manifest
 from nnstretch.partition.connect import PipelineConfig
 from nnstretch.partition.module_graph import Module, ModuleGraph
+from nnstretch.partition.stage_modules import add_python_stages
 from nnstretch.pipeline import TensorDecl
 
 MAP = TensorSpec((3, 3))
@@ -84,7 +85,7 @@ def reference_config() -> PipelineConfig:
 
 
 def reference() -> tuple[Manifest, dict[str, bytes]]:
-    return build_manifest(reference_config().links, reference_files(), "reference", None)
+    return build_manifest(reference_config().graph, reference_files(), "reference", None)
 
 
 def bundled(links: ModuleGraph, files: dict[str, ModuleFile]) -> Bundle:
@@ -93,7 +94,7 @@ def bundled(links: ModuleGraph, files: dict[str, ModuleFile]) -> Bundle:
 
 def chain(count: int, python: Sequence[int] = (), capacity: int = 2, replicas: int = 1) -> Bundle:
     config, files = chain_config(count, python, capacity, replicas)
-    return bundled(config.links, files)
+    return bundled(config.graph, files)
 
 
 def chain_config(
@@ -140,7 +141,7 @@ def framed(
 ) -> tuple[Manifest, dict[str, bytes]]:
     """The reference network between two Python stages."""
     return build_manifest(
-        add_python_stages(reference_config().links, before, after),
+        add_python_stages(reference_config().graph, before, after),
         reference_files(),
         "reference",
         None,

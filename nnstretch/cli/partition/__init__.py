@@ -1,7 +1,7 @@
 """`partition`: split by prediction, by a plan's branches, or by measuring.
 
 partition.py    the verb
-options.py      `--cores`, `--python-replicas`
+options.py      arguments about single stages
 plan_stages.py  a plan's branches as stages
-measured.py     `--measure`
+show.py         the result as text
 """

@@ -1,90 +1,130 @@
-"""What `nnstretch partition` is told of single stages.
-
-`--cores s0=0,1` and `--python-replicas before=2`.
-"""
+"""Arguments of `nnstretch partition` about how single stages run."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from nnstretch.errors import BadInput
-from nnstretch.pipeline import MAX_CORE, MAX_REPLICAS
+from nnstretch.pipeline import DEFAULT_CAPACITY, MAX_CORE, MAX_REPLICAS
 from nnstretch.schedule.cpu_affinity import affinity
 
-PYTHON = ("before", "after")
+if TYPE_CHECKING:
+    from nnstretch.partition.export import StageOptions
+
+PYTHON_STAGES = ("before", "after")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_stage_arguments(parser: argparse.ArgumentParser) -> None:
     """Add these arguments to the verb's parser."""
-    parser.add_argument(
+    add = parser.add_argument
+    add("--threads", type=int, default=1, metavar="N", help="of each stage's backend (default 1)")
+    add(
+        "--capacity",
+        type=int,
+        default=DEFAULT_CAPACITY,
+        metavar="N",
+        help=f"items that may wait in front of a stage (default {DEFAULT_CAPACITY})",
+    )
+    add(
+        "--before",
+        default="",
+        metavar="MODULE:FUNCTION",
+        help="Python stage that makes the network's inputs of an item",
+    )
+    add(
+        "--after",
+        default="",
+        metavar="MODULE:FUNCTION",
+        help="Python stage that makes a result of the network's outputs",
+    )
+    add(
         "--cores",
         action="append",
-        default=None,
         metavar="STAGE=CORES",
-        help=(
-            "CPU cores that a stage's threads are bound to, as in s0=0 or s1=2,3; stages are s0,"
-            " s1, ..., before, after"
-        ),
+        help="CPU cores that a stage's threads are bound to, as in s0=0 or s1=2,3; stages are s0,"
+        " s1, ..., before, after",
     )
-    parser.add_argument(
+    add(
         "--python-replicas",
         action="append",
-        default=None,
         metavar="STAGE=N",
-        help=(
-            "threads that call a Python stage's function at once, as in before=2; it must allow"
-            " that"
-        ),
+        help="threads that call a Python stage's function at once, as in before=2; it must allow"
+        " that",
     )
 
 
-def check(args: argparse.Namespace) -> None:
+def stage_options_of(args: argparse.Namespace) -> StageOptions:
+    """Return the options of stages that the arguments name."""
+    from nnstretch.partition.export import StageOptions
+
+    return StageOptions(
+        args.threads,
+        args.capacity,
+        args.before,
+        args.after,
+        cores=cores_of(args.cores),
+        replicas=replicas_of(args.python_replicas),
+    )
+
+
+def check_stage_arguments(args: argparse.Namespace) -> None:
     """Refuse what can be refused before anything is loaded. Raises BadInput."""
-    cores, replicas = cores_of(args.cores), replicas_of(args.python_replicas)
-    python = tuple(name for name in PYTHON if getattr(args, name))
-    for name in replicas:
+    python = python_stages(args)
+    for name in replicas_of(args.python_replicas):
         if name not in python:
             raise BadInput(
                 f"--python-replicas {name}, command line, Python stages here are"
                 f" {', '.join(python) or 'none'}; --before and --after name them"
             )
     if args.stages is not None:
-        check_names(args, args.stages)
-    if not (args.measure and cores):
-        return
+        check_stage_names(args, args.stages)
+    if args.measure and args.cores:
+        check_measured_cores(args)
+
+
+def check_measured_cores(args: argparse.Namespace) -> None:
+    """Refuse cores that candidates cannot be measured on. Raises BadInput."""
     if args.stages is None and args.split is None:
         raise BadInput(
             "--cores with --measure, command line, candidates differ in their number of stages:"
             " give --stages, too"
         )
     allowed = affinity()
-    for name, bound in cores.items():
-        if missing := sorted(set(bound) - allowed) if allowed is not None else []:
+    for name, cores in cores_of(args.cores).items():
+        missing = [] if allowed is None else sorted(set(cores) - allowed)
+        if missing:
             raise BadInput(
                 f"--cores {name}={missing[0]} with --measure, command line, this process may use"
                 f" {', '.join(map(str, sorted(allowed or ())))}"
             )
 
 
-def check_names(args: argparse.Namespace, *counts: int) -> None:
-    """Check that every stage that has cores is there in each candidate. Raises BadInput."""
-    python = [name for name in PYTHON if getattr(args, name)]
+def check_stage_names(args: argparse.Namespace, *counts: int) -> None:
+    """Check that candidates of so many stages have each stage of --cores. Raises BadInput."""
+    python = python_stages(args)
     for count in counts:
-        known: Collection[str] = [*(f"s{number}" for number in range(count)), *python]
-        told = ", ".join([f"s0 to s{count - 1}" if count > 1 else "s0", *python])
+        known = {*(f"s{number}" for number in range(count)), *python}
+        described = ", ".join([f"s0 to s{count - 1}" if count > 1 else "s0", *python])
         for name in cores_of(args.cores):
             if name not in known:
                 raise BadInput(
-                    f"--cores {name[:40]}, command line, there is no such stage: they are {told}"
+                    f"--cores {name[:40]}, command line, there is no such stage: they are"
+                    f" {described}"
                 )
 
 
+def python_stages(args: argparse.Namespace) -> list[str]:
+    """Return the Python stages that the arguments name."""
+    return [name for name in PYTHON_STAGES if getattr(args, name)]
+
+
 def cores_of(assignments: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
-    """Return cores by stage. Raises BadInput."""
+    """Parse --cores: cores by stage. Raises BadInput."""
     cores_by_stage = {}
-    for name, text in _assigned("--cores", assignments):
-        cores = tuple(int(part) if _is_count(part) else -1 for part in text.split(","))
+    for name, text in parse_assignments("--cores", assignments):
+        cores = tuple(int(part) if is_count(part) else -1 for part in text.split(","))
         if len(set(cores)) != len(cores) or not all(0 <= core <= MAX_CORE for core in cores):
             raise BadInput(
                 f"--cores is {name}={text!r:.40}, command line, write cores from 0 to {MAX_CORE},"
@@ -95,10 +135,10 @@ def cores_of(assignments: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
 
 
 def replicas_of(assignments: Sequence[str] | None) -> dict[str, int]:
-    """Return replicas by Python stage. Raises BadInput."""
+    """Parse --python-replicas: replicas by Python stage. Raises BadInput."""
     replicas = {}
-    for name, text in _assigned("--python-replicas", assignments):
-        if not _is_count(text) or not 1 <= int(text) <= MAX_REPLICAS:
+    for name, text in parse_assignments("--python-replicas", assignments):
+        if not is_count(text) or not 1 <= int(text) <= MAX_REPLICAS:
             raise BadInput(
                 f"--python-replicas is {name}={text!r:.40}, command line, write a number from 1 to"
                 f" {MAX_REPLICAS}, as in before=2"
@@ -107,21 +147,23 @@ def replicas_of(assignments: Sequence[str] | None) -> dict[str, int]:
     return replicas
 
 
-def _assigned(option: str, assignments: Sequence[str] | None) -> list[tuple[str, str]]:
-    pairs: list[tuple[str, str]] = []
+def parse_assignments(option: str, assignments: Sequence[str] | None) -> list[tuple[str, str]]:
+    """Parse STAGE=VALUE, each stage at most once. Raises BadInput."""
+    values: dict[str, str] = {}
     for text in assignments or ():
         name, equals, value = text.partition("=")
         if not (name and equals and value):
             raise BadInput(
                 f"{option} is {text!r:.60}, command line, write STAGE=NUMBER, as in s0=0"
             )
-        if name in dict(pairs):
+        if name in values:
             raise BadInput(
                 f"{option} {name[:40]} is given twice, command line, write one for each stage"
             )
-        pairs.append((name, value))
-    return pairs
+        values[name] = value
+    return list(values.items())
 
 
-def _is_count(text: str) -> bool:
+def is_count(text: str) -> bool:
+    """Return whether a text is a decimal number of at most six digits."""
     return text.isascii() and text.isdecimal() and len(text) <= 6

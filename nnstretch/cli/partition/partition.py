@@ -34,6 +34,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,104 +48,71 @@ from nnstretch.cli.common import (
     names_of,
     progress,
     shape_of,
-    warn_uncalibrated,
 )
-from nnstretch.cli.partition import options as of_stages
+from nnstretch.cli.partition.options import (
+    add_stage_arguments,
+    check_stage_arguments,
+    check_stage_names,
+    cores_of,
+    stage_options_of,
+)
+from nnstretch.cli.partition.show import show as show
 from nnstretch.errors import BadInput
-from nnstretch.pipeline import CALL, DEFAULT_CAPACITY, MAX_CAPACITY, MAX_THREADS
+from nnstretch.pipeline import CALL, MAX_CAPACITY, MAX_THREADS
 
 if TYPE_CHECKING:
     from torch import nn
 
     from nnstretch.capture import CapturedNetwork
-    from nnstretch.partition.partition import Partition, StageCost
-    from nnstretch.partition.stage_costs import Corrections
+    from nnstretch.partition.measured import MeasuredPartition, StreamTimes
+    from nnstretch.partition.partition import Partition
+    from nnstretch.partition.search.stage_costs import Corrections
     from nnstretch.soc import Soc
-    from nnstretch.stretch.cost.cost_model import CostModel
 
 SUMMARY = "pipeline stages for a stream of inputs, balanced over processors"
-MOST, MOST_CANDIDATES = 1000, 50
+MOST_STAGES, MOST_CANDIDATES = 1000, 50
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments to its parser."""
     add_model(parser)
-    parser.add_argument("--soc", required=True, help=SOC_HELP)
-    parser.add_argument(
-        "--stages",
-        type=int,
-        default=None,
-        metavar="K",
-        help="how many (default: as many as are best)",
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("--soc", required=True, help=SOC_HELP)
+    add("--stages", type=int, metavar="K", help="how many (default: as many as are best)")
+    add(
         "--processors",
         type=names_of,
         default=(),
         help="e.g. cpu,dsp; cpu,cpu for two of a kind (default: all of the chip)",
     )
-    parser.add_argument(
-        "--split",
-        default=None,
-        metavar="WHERE",
-        help="by hand, see above; processors alone are chosen then",
-    )
-    parser.add_argument(
+    add("--split", metavar="WHERE", help="by hand, see above; processors alone are chosen then")
+    add(
         "--replicas",
         action="store_true",
         help="let processors that are left over double a stage, items in turn",
     )
-    parser.add_argument(
+    add(
         "--top",
         type=int,
         default=1,
         metavar="N",
         help="this many candidates, the best first (default 1)",
     )
-    parser.add_argument(
+    add(
         "--measure",
         action="store_true",
         help="stream items through candidates on this machine, learn, keep the fastest",
     )
-    parser.add_argument("--out", default=None, metavar="FILE.nns", help="the bundle to write")
-    parser.add_argument(
-        "--weights", metavar="CKPT", default=None, help="safetensors of the network"
-    )
-    parser.add_argument(
-        "--threads", type=int, default=1, metavar="N", help="of each stage's backend (default 1)"
-    )
-    parser.add_argument(
-        "--capacity",
-        type=int,
-        default=DEFAULT_CAPACITY,
-        metavar="N",
-        help=f"items that may wait in front of a stage (default {DEFAULT_CAPACITY})",
-    )
-    parser.add_argument(
-        "--before",
-        default="",
-        metavar="MODULE:FUNCTION",
-        help="Python stage that makes the network's inputs of an item",
-    )
-    parser.add_argument(
-        "--after",
-        default="",
-        metavar="MODULE:FUNCTION",
-        help="Python stage that makes a result of the network's outputs",
-    )
-    of_stages.add_arguments(parser)
+    add("--out", metavar="FILE.nns", help="the bundle to write")
+    add("--weights", metavar="CKPT", help="safetensors of the network")
+    add_stage_arguments(parser)
     add_fallback(parser)
-    parser.add_argument(
-        "--input",
-        type=shape_of,
-        action="append",
-        default=None,
-        help="input shape, NCHW; once for each input",
-    )
+    add("--input", type=shape_of, action="append", help="input shape, NCHW; once for each input")
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
     """Run the verb and return its result as JSON data."""
+    from nnstretch.partition.measured import best_measured
     from nnstretch.partition.partition import PartitionRequest, partitions
     from nnstretch.partition.split_points import stages_of_text
     from nnstretch.soc_instances import instantiate
@@ -160,49 +128,33 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     module, captured = load(args)
     unit_of = None if args.split is None else stages_of_text(captured.graph, args.split)
     cost_model = CostModel(soc, args.fallback)
+    request = PartitionRequest(args.stages, names, args.replicas)
 
-    def again(top: int, corrections: Corrections | None) -> Sequence[Partition]:
-        candidates = partitions(
-            captured.graph,
-            soc,
-            PartitionRequest(args.stages, names, args.replicas, top),
-            unit_of,
-            cost_model,
-            corrections,
-        )
-        of_stages.check_names(args, *(len(candidate.stages) for candidate in candidates))
+    def propose(top: int, corrections: Corrections | None) -> Sequence[Partition]:
+        wanted = replace(request, top=top)
+        graph = captured.graph
+        candidates = partitions(graph, soc, wanted, unit_of, cost_model, corrections)
+        check_stage_names(args, *(len(candidate.stages) for candidate in candidates))
         return candidates
 
-    if not args.measure:
-        candidates = again(args.top, None)
-        return result_of(
-            args,
-            candidates,
-            outs,
-            write(args, candidates, outs, soc, module, captured),
-            soc,
-            cost_model,
-        )
-    from nnstretch.cli.partition.measured import best_measured
+    def write(candidates: Sequence[Partition], paths: Sequence[Path]) -> list[float]:
+        return write_bundles(args, candidates, paths, soc, module, captured)
 
-    candidates, errors, measured = best_measured(
-        outs, lambda new, paths: write(args, new, paths, soc, module, captured), again
-    )
-    result = result_of(args, candidates, outs, errors, soc, cost_model)
-    for row, candidate in zip(result["candidates"], measured, strict=True):
-        row |= {
-            "measured_ms": candidate.period_us / 1e3,
-            "measured_stages_ms": [time_us / 1e3 for time_us in candidate.service_us],
-        }
-    return result | {
-        name: result["candidates"][0][name] for name in ("measured_ms", "measured_stages_ms")
-    }
+    if args.measure:
+        measured = best_measured(outs, propose, write, stream)
+        best = measured[0].partition
+        rows = [measured_json(result) for result in measured]
+    else:
+        candidates = propose(args.top, None)
+        best = candidates[0]
+        rows = rows_json(candidates, outs, write(candidates, outs))
+    return result_json(args, best, rows, soc, cost_model.fallbacks)
 
 
 def check(args: argparse.Namespace) -> None:
     """Refuse options that do not go together, before anything is loaded. Raises BadInput."""
     for option, most in (
-        ("stages", MOST),
+        ("stages", MOST_STAGES),
         ("top", MOST_CANDIDATES),
         ("threads", MAX_THREADS),
         ("capacity", MAX_CAPACITY),
@@ -222,7 +174,7 @@ def check(args: argparse.Namespace) -> None:
             raise BadInput(
                 f"--{option} is {getattr(args, option)!r}, command line, write MODULE:FUNCTION"
             )
-    of_stages.check(args)
+    check_stage_arguments(args)
 
 
 def outputs(args: argparse.Namespace) -> list[Path]:
@@ -230,19 +182,16 @@ def outputs(args: argparse.Namespace) -> list[Path]:
     out = check_writable(args.out, args.model, args.weights)
     if out is None:
         return []
-    others = [out.with_name(f"{out.stem}.{rank}{out.suffix}") for rank in range(2, args.top + 1)]
-    return [
-        out,
-        *(
-            path
-            for other in others
-            if (path := check_writable(other, args.model, args.weights)) is not None
-        ),
-    ]
+    outs = [out]
+    for rank in range(2, args.top + 1):
+        path = out.with_name(f"{out.stem}.{rank}{out.suffix}")
+        check_writable(path, args.model, args.weights)
+        outs.append(path)
+    return outs
 
 
 def load(args: argparse.Namespace) -> tuple[nn.Module, CapturedNetwork]:
-    """Return the network, its graph and its weights.
+    """Load the network and capture its graph and weights.
 
     Raises BadInput when the input does not fit into memory.
     """
@@ -255,207 +204,105 @@ def load(args: argparse.Namespace) -> tuple[nn.Module, CapturedNetwork]:
         from nnstretch.train import load_weights
 
         load_weights(module, args.weights)
-    known = getattr(module, "captured_graph", None)
+    graph = getattr(module, "captured_graph", None)
+    if args.input is None and graph is not None:
+        specs = [(value.spec.shape, value.spec.dtype) for value in graph.inputs]
+    else:
+        shapes = args.input or [default_input(args.model, module)]
+        specs = [(shape, "float32") for shape in shapes]
     try:
-        if args.input is None and known is not None:
-            examples = tuple(
-                torch.zeros(value.spec.shape, dtype=getattr(torch, value.spec.dtype))
-                for value in known.inputs
-            )
-        else:
-            examples = tuple(
-                torch.zeros(shape) for shape in args.input or [default_input(args.model, module)]
-            )
+        examples = [torch.zeros(shape, dtype=getattr(torch, dtype)) for shape, dtype in specs]
     except RuntimeError as error:
         raise BadInput(
             f"input of {args.model} is too large, command line, {str(error).splitlines()[0][:120]}"
         ) from error
-    return module, trace(module, examples, args.model)
+    return module, trace(module, tuple(examples), args.model)
 
 
-def write(
+def write_bundles(
     args: argparse.Namespace,
     candidates: Sequence[Partition],
-    outs: Sequence[Path],
+    paths: Sequence[Path],
     soc: Soc,
     module: nn.Module,
     captured: CapturedNetwork,
 ) -> list[float]:
-    """Write every candidate's bundle; return how far each is from the network."""
-    if not outs:
+    """Write each candidate's bundle; return their largest differences from the network."""
+    if not paths:
         return []
-    from nnstretch.partition.export import StageOptions, export_partition
+    from nnstretch.partition.export import export_partition
 
-    cores, replicas = of_stages.cores_of(args.cores), of_stages.replicas_of(args.python_replicas)
-    stage_options, errors = (
-        StageOptions(
-            args.threads, args.capacity, args.before, args.after, cores=cores, replicas=replicas
-        ),
-        [],
-    )
+    options = stage_options_of(args)
+    errors = []
     with progress("exporting") as tick:
-        for partition, out in zip(candidates, outs, strict=False):
+        for partition, path in zip(candidates, paths, strict=False):
             manifest = export_partition(
                 partition,
                 captured.weights,
-                out,
+                path,
                 soc=soc,
                 module=module,
-                stage_options=stage_options,
+                stage_options=options,
                 progress=tick,
             )
             errors.append(manifest.max_abs_error)
     return errors
 
 
-def result_of(
+def stream(paths: Sequence[Path], rounds: int) -> Sequence[StreamTimes]:
+    """Stream items through bundles in turn and show progress."""
+    from nnstretch.bench.pipelines import measure_candidates
+
+    with progress(f"streaming {len(paths)} candidates") as tick:
+        return measure_candidates(paths, rounds=rounds, tell=tick)
+
+
+def result_json(
     args: argparse.Namespace,
-    candidates: Sequence[Partition],
-    outs: Sequence[Path],
-    errors: Sequence[float],
+    best: Partition,
+    candidates: list[dict[str, Any]],
     soc: Soc,
-    cost_model: CostModel,
+    fallbacks: dict[str, str],
 ) -> dict[str, Any]:
-    """Return the partitions as JSON data."""
-    best = candidates[0]
-    fastest_us = best.single_us[best.fastest] if best.fastest is not None else None
+    """Return the best partition and all candidates as JSON data."""
+    from nnstretch.partition.partition_json import limits_json
+
     return {
         "model": args.model,
         "soc": soc.name,
-        **numbers(best),
-        "single_ms": {name: time_us / 1000 for name, time_us in best.single_us.items()},
-        "fastest": best.fastest,
-        "speedup_vs_fastest": fastest_us / best.bottleneck_us if fastest_us is not None else None,
-        "ideal_ms": best.ideal_us / 1000 if best.ideal_us is not None else None,
-        "share_of_ideal": best.ideal_us / best.bottleneck_us if best.ideal_us is not None else None,
-        "bound_ms": best.bound_us / 1000,
-        "proven": best.proven,
-        "why_open": best.why_open,
+        **candidates[0],
+        **limits_json(best),
         "bundle": args.out,
-        "cores": {name: list(bound) for name, bound in of_stages.cores_of(args.cores).items()},
-        "max_abs_error": errors[0] if errors else None,
-        "candidates": [
-            {
-                **numbers(candidate),
-                "bundle": str(outs[rank]) if rank < len(outs) else None,
-                "max_abs_error": errors[rank] if rank < len(errors) else None,
-            }
-            for rank, candidate in enumerate(candidates)
-        ],
-        "fallbacks": cost_model.fallbacks,
+        "cores": {name: list(cores) for name, cores in cores_of(args.cores).items()},
+        "candidates": candidates,
+        "fallbacks": fallbacks,
         "provenance": soc.provenance,
         "calibrated": soc.calibrated,
     }
 
 
-def numbers(partition: Partition) -> dict[str, Any]:
-    """Return stages and bottleneck of a partition as JSON data."""
+def rows_json(
+    candidates: Sequence[Partition], outs: Sequence[Path], errors: Sequence[float]
+) -> list[dict[str, Any]]:
+    """Return candidates by prediction as JSON data; without bundles where none were written."""
+    from nnstretch.partition.partition_json import partition_json
+
+    rows = []
+    for rank, candidate in enumerate(candidates):
+        bundle = str(outs[rank]) if outs else None
+        error = errors[rank] if outs else None
+        rows.append({**partition_json(candidate), "bundle": bundle, "max_abs_error": error})
+    return rows
+
+
+def measured_json(result: MeasuredPartition) -> dict[str, Any]:
+    """Return a measured candidate as JSON data."""
+    from nnstretch.partition.partition_json import partition_json
+
     return {
-        "stages": [stage_json(partition, number) for number in range(len(partition.stages))],
-        "bottleneck_ms": partition.bottleneck_us / 1000,
-        "balance": partition.balance,
-        "latency_ms": partition.latency_us / 1000,
-        "throughput_per_s": 1e6 / partition.bottleneck_us if partition.bottleneck_us else None,
+        **partition_json(result.partition),
+        "bundle": str(result.path),
+        "max_abs_error": result.error,
+        "measured_ms": result.period_us / 1e3,
+        "measured_stages_ms": [time_us / 1e3 for time_us in result.measured.service_us],
     }
-
-
-def stage_json(partition: Partition, number: int) -> dict[str, Any]:
-    """Return a stage as JSON data."""
-    stage: StageCost = partition.stages[number]
-    piece, slowest = (
-        partition.subgraphs[number],
-        max(stage.shares, key=lambda share: share.latency_us),
-    )
-    specs = piece.specs()
-    return {
-        "processor": stage.shares[0].processor,
-        "processors": [share.processor for share in stage.shares],
-        "start": stage.start,
-        "end": stage.end,
-        "latency_ms": stage.latency_us / 1000,
-        "period_ms": stage.period_us / 1000,
-        "compute_ms": slowest.compute_us / 1000,
-        "transfer_in_ms": slowest.transfer_in_us / 1000,
-        "transfer_out_ms": slowest.transfer_out_us / 1000,
-        "error_ms": slowest.error_us / 1000,
-        "macs": stage.macs,
-        "params": stage.params,
-        "inputs": [{"name": value.name, "shape": list(value.spec.shape)} for value in piece.inputs],
-        "outputs": [{"name": name, "shape": list(specs[name].shape)} for name in piece.outputs],
-    }
-
-
-def show(result: dict[str, Any], console: Any) -> None:
-    """Print the result for people."""
-    from rich.table import Table
-
-    table = Table(
-        "stage",
-        "from",
-        "to",
-        "MMACs",
-        "processor",
-        "latency ms",
-        "transfer ms",
-        "± ms",
-        title=f"{result['model']} on {result['soc']}",
-    )
-    for number, stage in enumerate(result["stages"]):
-        transfer_ms = stage["transfer_in_ms"] + stage["transfer_out_ms"]
-        names = " | ".join(stage["processors"])
-        row = [
-            f"{stage['macs'] / 1e6:,.1f}",
-            names,
-            *(f"{ms:.2f}" for ms in (stage["latency_ms"], transfer_ms, stage["error_ms"])),
-        ]
-        table.add_row(str(number), stage["start"], stage["end"], *row)
-    console.print(table)
-    proven = (
-        f"not proven best: {result['why_open']}"
-        if result["why_open"]
-        else "no split between layers is better"
-    )
-    limit = (
-        f"; no pipeline beats {result['bound_ms']:.2f} ms" if result["bound_ms"] is not None else ""
-    )
-    console.print(f"a result every {result['bottleneck_ms']:.2f} ms predicted ({proven}){limit}")
-    if "measured_ms" in result:
-        console.print(
-            f"a result every {result['measured_ms']:.2f} ms measured here,"
-            f" {result['bottleneck_ms'] / result['measured_ms'] - 1:+.1%} predicted"
-        )
-    console.print(
-        f"balance {result['balance']:.3f}, one item takes {result['latency_ms']:.2f} ms,"
-        f" {result['throughput_per_s'] or 0:.1f} items/s"
-    )
-    if result["speedup_vs_fastest"] is not None:
-        console.print(
-            f"{result['speedup_vs_fastest']:.2f}x the throughput of {result['fastest']} alone"
-        )
-    if result["share_of_ideal"] is not None:
-        console.print(
-            f"{result['share_of_ideal']:.1%} of the rates of all its processors added up"
-            f" ({result['ideal_ms']:.2f} ms)"
-        )
-    for rank, candidate in enumerate(result["candidates"][1:], 2):
-        borders = ", ".join(
-            f"{stage['processor']} to {stage['end']}" for stage in candidate["stages"]
-        )
-        measured = (
-            f"{candidate['measured_ms']:.2f} ms measured, " if "measured_ms" in candidate else ""
-        )
-        console.print(
-            f"candidate {rank}: {measured}{candidate['bottleneck_ms']:.2f} ms, balance"
-            f" {candidate['balance']:.3f}, {borders} {candidate['bundle'] or ''}"
-        )
-    if result["bundle"] is not None:
-        console.print(
-            f"{result['bundle']} written, largest difference from the network"
-            f" {result['max_abs_error']:.2g}"
-        )
-    for name, kind in result["fallbacks"].items():
-        console.print(
-            f"[yellow]never measured, priced as the nearest kind ({kind}):[/yellow] {name}"
-        )
-    warn_uncalibrated(result, console)
-    console.print(f"source: {result['provenance']}")

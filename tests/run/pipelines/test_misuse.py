@@ -40,7 +40,7 @@ def fan() -> Bundle:
     config[m]["output"][0].connect(config[j]["input"]["a"])
     config[n]["output"][0].connect(config[j]["input"]["b"])
     config[j]["output"][0].connect(config["output"][0])
-    return bundled(config.links, files)
+    return bundled(config.graph, files)
 
 
 def test_an_array_may_be_used_again_once_it_was_pushed() -> None:

@@ -126,7 +126,7 @@ def test_a_weight_that_had_an_infinity_may_have_one_again() -> None:
     config["param_group"]["limit"].connect(config[module]["param"])
     config["input"]["x"].connect(config[module]["input"]["x"])
     config[module]["output"][0].connect(config["output"][0])
-    with Pipeline(bundled(config.links, {"m": file})) as pipeline:
+    with Pipeline(bundled(config.graph, {"m": file})) as pipeline:
         pipeline.set_parameters("limit", {"top": np.array([-np.inf], np.float32)})
         pipeline.set_parameters("limit", {"top": np.array([2], np.float32)})
         assert pipeline.run(full(3))[0, 0] == 2

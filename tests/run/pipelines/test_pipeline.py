@@ -128,7 +128,7 @@ def test_an_item_holds_only_what_is_still_wanted() -> None:
 
 def test_two_thousand_items_leave_the_ring_as_large_as_it_was() -> None:
     config, files = chain_config(4)
-    with Pipeline(bundled(config.links, files)) as pipeline:
+    with Pipeline(bundled(config.graph, files)) as pipeline:
         places = len(pipeline._belt._places)
         assert (
             sum(

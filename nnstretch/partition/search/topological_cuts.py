@@ -1,6 +1,4 @@
-"""Where a network may be cut.
-
-Sets of units that need nothing outside, whatever the order of parallel branches.
+"""Topological cuts: sets of units that need nothing outside, whatever the order of branches.
 
 A stage is what lies between two of them, one within the other. A chain has one for every unit; a
 DAG has more, and where it has too many, those that a few orders of its units pass through stand for
@@ -34,18 +32,15 @@ class TopologicalCuts:
 
     @property
     def member(self) -> np.ndarray:
-        """Return [unit, frontier]: whether it is in."""
-        return np.array(
-            [[mask >> unit & 1 for mask in self.masks] for unit in range(self.units)], bool
-        )
+        """Return [unit, frontier]: whether the unit is in it."""
+        rows = [[mask >> unit & 1 for mask in self.masks] for unit in range(self.units)]
+        return np.array(rows, bool)
 
     @property
     def nested(self) -> np.ndarray:
-        """Return [one, other]: whether one lies within the other and is smaller."""
-        return np.array(
-            [[one != other and not one & ~other for other in self.masks] for one in self.masks],
-            bool,
-        )
+        """Return [start, stop]: whether start lies within stop and is smaller."""
+        rows = [[a != b and not a & ~b for b in self.masks] for a in self.masks]
+        return np.array(rows, bool)
 
 
 def chain_cuts(units: int) -> TopologicalCuts:
@@ -54,45 +49,37 @@ def chain_cuts(units: int) -> TopologicalCuts:
 
 
 def topological_cuts(graph: Graph, unit_of: Sequence[int], limit: int = LIMIT) -> TopologicalCuts:
-    """Return all frontiers of a graph, or those of a few orders where there are more than
-    `limit`.
-    """
+    """Return all cuts of a graph, or those of a few orders where there are more than `limit`."""
     needs = dependencies_of(graph, unit_of)
-    everything = enumerate_cuts(needs, limit)
-    if everything is not None:
-        return TopologicalCuts(everything, True, len(needs))
-    masks = {mask for latest in (False, True) for mask in cuts_of_order(needs, latest)} | set(
-        depth_first_cuts(needs)
-    )
-    return TopologicalCuts(
-        tuple(sorted(masks, key=lambda mask: (mask.bit_count(), mask))), False, len(needs)
-    )
+    masks = enumerate_cuts(needs, limit)
+    if masks is not None:
+        return TopologicalCuts(masks, True, len(needs))
+    earliest = cuts_of_order(needs, latest=False)
+    latest = cuts_of_order(needs, latest=True)
+    some = {*earliest, *latest, *depth_first_cuts(needs)}
+    ordered = sorted(some, key=lambda mask: (mask.bit_count(), mask))
+    return TopologicalCuts(tuple(ordered), False, len(needs))
 
 
 def dependencies_of(graph: Graph, unit_of: Sequence[int]) -> list[int]:
-    """Return units that each unit reads from, as bit masks."""
+    """Return the units that each unit reads from, as bit masks."""
     unit = stage_of_value(graph, unit_of, depends_on_input(graph) | set(graph.outputs))
     needs = [0] * (max(unit_of) + 1)
     for node in graph.nodes:
-        for name in node.inputs if node.name in unit and not is_size(node) else ():
+        if node.name not in unit or is_size(node):
+            continue
+        for name in node.inputs:
             if name in unit and unit[name] != unit[node.name]:
                 needs[unit[node.name]] |= 1 << unit[name]
     return needs
 
 
 def enumerate_cuts(needs: Sequence[int], limit: int) -> tuple[int, ...] | None:
-    """Return all sets that need nothing outside, smallest first.
-
-    None where there are more than `limit`.
-    """
-    level, masks = [0], [0]
+    """Return all sets that need nothing outside, smallest first; None for more than `limit`."""
+    level = [0]
+    masks = [0]
     while level:
-        grown = {
-            mask | 1 << unit
-            for mask in level
-            for unit, need in enumerate(needs)
-            if not mask >> unit & 1 and not need & ~mask
-        }
+        grown = {mask | 1 << unit for mask in level for unit in ready_units(needs, mask)}
         level = sorted(grown)
         masks += level
         if len(masks) > limit:
@@ -100,36 +87,36 @@ def enumerate_cuts(needs: Sequence[int], limit: int) -> tuple[int, ...] | None:
     return tuple(masks)
 
 
-def cuts_of_order(needs: Sequence[int], latest: bool) -> list[int]:
-    """Return sets that one order passes through.
+def ready_units(needs: Sequence[int], mask: int) -> list[int]:
+    """Return the units outside a set that need nothing outside it."""
+    return [u for u, need in enumerate(needs) if not mask >> u & 1 and not need & ~mask]
 
-    Of the units that are ready always the first, or always the last.
-    """
-    mask, masks = 0, [0]
+
+def cuts_of_order(needs: Sequence[int], latest: bool) -> list[int]:
+    """Return the sets of one order: always the first ready unit next, or always the last."""
+    mask = 0
+    masks = [0]
     for _ in needs:
-        ready = [
-            unit for unit, need in enumerate(needs) if not mask >> unit & 1 and not need & ~mask
-        ]
+        ready = ready_units(needs, mask)
         mask |= 1 << (ready[-1] if latest else ready[0])
         masks.append(mask)
     return masks
 
 
 def depth_first_cuts(needs: Sequence[int]) -> list[int]:
-    """Return sets passed when each unit comes right before the first that needs it."""
-    mask, masks = 0, [0]
-    stack = [
-        unit for unit in reversed(range(len(needs))) if not any(need >> unit & 1 for need in needs)
-    ]
+    """Return the sets of the order in which each unit comes right before its first reader."""
+    mask = 0
+    masks = [0]
+    units = range(len(needs))
+    stack = [unit for unit in reversed(units) if not any(need >> unit & 1 for need in needs)]
     while stack:
-        missing = [
-            unit
-            for unit in range(len(needs))
-            if needs[stack[-1]] >> unit & 1 and not mask >> unit & 1
-        ]
+        needed = needs[stack[-1]] & ~mask
+        missing = [unit for unit in units if needed >> unit & 1]
         if missing:
             stack.append(missing[0])
-        elif mask >> (unit := stack.pop()) & 1 == 0:
+            continue
+        unit = stack.pop()
+        if not mask >> unit & 1:
             mask |= 1 << unit
             masks.append(mask)
     return masks

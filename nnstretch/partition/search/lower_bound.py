@@ -1,23 +1,21 @@
-"""What no pipeline of these layers can beat, whatever its order and its split."""
+"""Lower bound on the bottleneck of any pipeline of given layers, whatever the split."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from nnstretch.partition.stage_costs import StageCostTable
+from nnstretch.partition.search.stage_costs import StageCostTable
 
 STEPS = 400
 
 
 def bottleneck_bound_us(table: StageCostTable, replicas: bool) -> float:
-    """Return the larger of the heaviest layer on its fastest processor, and all work divided at
-    will.
+    """Return the larger of two bounds, us; copies and contention left out.
 
-    Copies and contention left out.
-
-    Divided at will, the busiest of processors has at least `sum over layers of min over processors
-    of share x time` for any shares that add up to 1 (linear programming's dual), so shares need not
-    be the best ones for the bound to hold. With replicas a layer's time counts over all processors.
+    One is the heaviest layer on its fastest processor (with replicas, on all processors). The other
+    is all work divided at will: by the dual of that linear program, the busiest processor has at
+    least `sum over layers of min over processors of share x time` for any shares that add up to 1,
+    so the bound holds although the shares searched here need not be the best.
     """
     times_us = table.least_us
     fastest_us = times_us.min(axis=0)
