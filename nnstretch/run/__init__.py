@@ -2,7 +2,9 @@
 
     session.py           Session
     server.py            Server
+    open_requests.py     what a server keeps of requests
     load_test.py         closed-loop clients
+    served_plans.py      several plans, loaded once
     loaded_network.py    loaded sub-graphs
     bound_memory.py      sub-graphs bound to fixed memory (I/O binding)
     in_place_merge.py    branches write into the merged tensor

@@ -1,4 +1,4 @@
-"""Many requests of one input, by clients that ask again when they are answered.
+"""Load test: many requests of one input, by clients that ask again when they are answered.
 
 On the virtual clock, or of a server.
 """
@@ -13,10 +13,14 @@ from dataclasses import dataclass, field
 from math import inf
 from time import perf_counter
 
-from nnstretch.errors import Cancelled, DeadlineMissed, ProcessorFailed
+from nnstretch.bundle.bundle import Bundle
+from nnstretch.errors import BadInput, Cancelled, DeadlineMissed, ProcessorFailed
+from nnstretch.run.backends.registry import Choice
 from nnstretch.run.loaded_network import Given, LoadedNetwork, Values
-from nnstretch.run.metrics import max_abs_error
-from nnstretch.run.server import Reply, Server
+from nnstretch.run.metrics import max_abs_error, percentiles
+from nnstretch.run.open_requests import Reply
+from nnstretch.run.served_plans import ServedPlans, open_plans
+from nnstretch.run.server import Server
 from nnstretch.schedule import Disturbances, RequestOutcome, StaticPlacement, VirtualExecutor
 from nnstretch.schedule.multi_plan import (
     MultiPlanScheduler,
@@ -24,12 +28,12 @@ from nnstretch.schedule.multi_plan import (
     plan_durations_us,
     plan_enqueue_us,
 )
-from nnstretch.soc import Processor
+from nnstretch.soc import Soc
 from nnstretch.task import Task
 from nnstretch.trace import Span
 
-Tell = Callable[[int], None]
-"""Hears how many requests have ended."""
+Progress = Callable[[int], None]
+"""Told how many requests have ended."""
 ASK = "ask"
 KINDS: dict[type[BaseException], str] = {
     DeadlineMissed: "deadline missed",
@@ -41,13 +45,13 @@ KINDS: dict[type[BaseException], str] = {
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Who asks how often, and what goes wrong meanwhile."""
+    """How many requests come, and what goes wrong meanwhile."""
 
     requests: int
     clients: int = 1
     """Each asks again when it is answered."""
     deadline_us: float = inf
-    """From a request's arrival; on the chip's clock, as the mishaps."""
+    """From a request's arrival; on the chip's clock, as the disturbances."""
     disturbances: Disturbances = Disturbances()  # noqa: RUF009 (frozen)
     traced: bool = False
     """Keep every span."""
@@ -62,22 +66,26 @@ class RequestEnd:
     error: str = ""
     """Its kind; empty where it was answered."""
     replaced: int = 0
+    """Tasks that ran elsewhere than planned."""
 
 
 @dataclass(slots=True)
 class LoadTestResult:
-    """How all of them ended, in the order in which they did."""
+    """How all requests ended, in the order in which they did."""
 
+    served: ServedPlans
+    expected: Mapping[str, object]
+    """Output by plan, its sub-graphs run one after another."""
     traced: bool = False
     ends: list[RequestEnd] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
-    """Where they are `traced`; tasks are named `PLAN/SUBGRAPH#REQUEST`."""
+    """Where they are `traced`."""
     busy_us: Counter[str] = field(default_factory=Counter)
-    """By processor, tries of idle ones included."""
+    """By processor, probes of idle ones included."""
     elapsed_us: float = 0.0
     """On the chip's clock, to the last end."""
     max_abs_error: float = 0.0
-    """Of any answer against its plan's sub-graphs run one after another."""
+    """Of any answer against what is expected."""
 
     def record(self, span: Span) -> None:
         """Note a span and what it took."""
@@ -95,142 +103,178 @@ class LoadTestResult:
         """Count requests that ended with an error, by kind."""
         return dict(Counter(end.error for end in self.ends if end.error))
 
+    @property
+    def answered_us(self) -> list[float]:
+        """Return the latencies of answered requests, us."""
+        return [end.latency_us for end in self.ends if not end.error and end.latency_us is not None]
 
-def reply_kind(error: BaseException) -> str:
-    """Return the kind of an error, in words."""
-    return KINDS.get(type(error), type(error).__name__)
+    @property
+    def latency_us(self) -> dict[str, float]:
+        """Return percentiles of answered requests, us; nothing where there is none."""
+        return percentiles(self.answered_us, 95) if self.answered_us else {}
+
+    @property
+    def throughput_per_s(self) -> float:
+        """Return answered requests per second."""
+        return len(self.answered_us) * 1e6 / self.elapsed_us if self.elapsed_us else 0.0
+
+    def utilization(self, processor: str) -> float:
+        """Return the share of the time in which a processor works."""
+        return self.busy_us[processor] / self.elapsed_us if self.elapsed_us else 0.0
+
+
+def no_progress(_requests: int) -> None:
+    """Ignore progress."""
+
+
+def load_test(
+    bundle: Bundle,
+    workload: Workload,
+    soc: Soc | None = None,
+    clock: str = "virtual",
+    *,
+    inputs: Given | None = None,
+    seed: int = 0,
+    backend: Choice = None,
+    plan: str | None = None,
+    progress: Progress = no_progress,
+    where: str = "load test",
+) -> LoadTestResult:
+    """Serve a workload of one input, random where absent.
+
+    A bundle of several predicted plans is served adaptively unless `plan` names one. `where` is
+    named in refusals. Raises BadInput where a processor without predicted times is to be slowed
+    down, UnknownName for a plan or a processor that the bundle lacks.
+    """
+    busy = [spell.processor for spell in workload.disturbances.busy]
+    lost = [outage.processor for outage in workload.disturbances.fails]
+    served = open_plans(bundle, soc, clock, backend, plan, [*busy, *lost], where)
+    if busy and not served.emulated:
+        raise BadInput(
+            f"busy {', '.join(busy)}, {bundle.name}, only a processor whose times are predicted can"
+            " be slowed down: export --soc"
+        )
+    inputs = served.main.random_inputs(seed) if inputs is None else inputs
+    expected = {name: net.run_sequential(inputs) for name, net in served.networks.items()}
+    result = LoadTestResult(served, expected, workload.traced)
+    if clock == "virtual":
+        simulate_load(result, workload, inputs, progress)
+        return result
+    with Server(
+        bundle,
+        served.processors,
+        workload.clients,
+        served.emulated,
+        served.dilation,
+        workload.disturbances,
+        served.networks,
+        plan=None if served.adaptive else next(iter(served.networks)),
+        ended=result.record,
+    ) as server:
+        drive_server(server, result, workload, inputs, progress)
+    return result
 
 
 def simulate_load(
-    networks: Mapping[str, LoadedNetwork],
-    processors: tuple[Processor, ...],
-    load: Workload,
-    inputs: Given,
-    adaptive: bool,
-    tell: Tell,
-) -> LoadTestResult:
-    """Run clients on the virtual clock.
+    result: LoadTestResult, workload: Workload, inputs: Given, progress: Progress
+) -> None:
+    """Serve clients on the virtual clock.
 
-    Every request has the same input, so each plan's numbers are computed once, in the order of the
-    schedule.
+    All ask for one input, so each plan's numbers are computed once, in the order of the schedule.
     """
-    outcome, manifests = (
-        LoadTestResult(load.traced),
-        {name: network.manifest for name, network in networks.items()},
-    )
+    networks, processors = result.served.networks, result.served.processors
+    manifests = {name: network.manifest for name, network in networks.items()}
     values = {name: network.inputs(inputs) for name, network in networks.items()}
 
     def work(task: Task) -> None:
         if not is_probe(task):
-            compute_once(networks, values, task.plan, task.subgraph)
+            compute_once(networks[task.plan], task.subgraph, values[task.plan])
 
-    def answered(answer: RequestOutcome, plan: str) -> None:
-        outcome.ends.append(
-            RequestEnd(
-                plan,
-                answer.latency_us,
-                reply_kind(answer.error) if answer.error else "",
-                answer.replaced,
-            )
-        )
-        outcome.elapsed_us = clock.now_us
-        tell(len(outcome.ends))
-        clock.set_timer(clock.now_us, ASK)
+    def answered(outcome: RequestOutcome, plan: str) -> None:
+        error = reply_kind(outcome.error) if outcome.error else ""
+        result.ends.append(RequestEnd(plan, outcome.latency_us, error, outcome.replaced))
+        result.elapsed_us = executor.now_us
+        progress(len(result.ends))
+        executor.set_timer(executor.now_us, ASK)
 
+    durations_us = plan_durations_us(manifests, processors)
     handovers_us = plan_enqueue_us(manifests, processors)
-    clock = VirtualExecutor(
-        processors, plan_durations_us(manifests, processors), work, load.disturbances, handovers_us
-    )
-    plans = MultiPlanScheduler(
-        manifests,
-        processors,
-        StaticPlacement(tuple(p.name for p in processors)),
-        clock,
-        answered,
-        adaptive,
-        ended=outcome.record,
+    disturbances = workload.disturbances
+    executor = VirtualExecutor(processors, durations_us, work, disturbances, handovers_us)
+    policy = StaticPlacement(tuple(processor.name for processor in processors))
+    adaptive = result.served.adaptive
+    scheduler = MultiPlanScheduler(
+        manifests, processors, policy, executor, answered, adaptive, ended=result.record
     )
     asked = 0
-    for _ in range(load.clients):
-        clock.set_timer(0.0, ASK)
-    while (what := plans.step()) is not None:
-        if what == ASK and asked < load.requests:
+    for _ in range(workload.clients):
+        executor.set_timer(0.0, ASK)
+    while (tag := scheduler.step()) is not None:
+        if tag == ASK and asked < workload.requests:
+            scheduler.submit(asked, executor.now_us + workload.deadline_us)
             asked += 1
-            plans.submit(asked - 1, clock.now_us + load.deadline_us)
-    done = {
-        name
-        for name, value in values.items()
-        if all(port.name in value for port in networks[name].manifest.outputs)
-    }
-    errors = [
-        max_abs_error(networks[name].outputs(values[name]), networks[name].run_sequential(inputs))
-        for name in sorted(done)
-    ]
-    outcome.max_abs_error = max(errors, default=0.0)
-    return outcome
+    for name, tensors in values.items():
+        if all(port.name in tensors for port in manifests[name].outputs):
+            error = max_abs_error(networks[name].outputs(tensors), result.expected[name])
+            result.max_abs_error = max(result.max_abs_error, error)
 
 
-def compute_once(
-    networks: Mapping[str, LoadedNetwork], values: Mapping[str, Values], plan: str, subgraph: str
-) -> None:
-    """Compute a sub-graph unless its outputs are there already."""
-    writes = next(sub.outputs for sub in networks[plan].manifest.subgraphs if sub.name == subgraph)
-    if any(port.name not in values[plan] for port in writes):
-        networks[plan].compute(subgraph, values[plan])
+def compute_once(network: LoadedNetwork, subgraph: str, values: Values) -> None:
+    """Compute a sub-graph unless its outputs are among the values."""
+    writes = next(sub.outputs for sub in network.manifest.subgraphs if sub.name == subgraph)
+    if any(port.name not in values for port in writes):
+        network.compute(subgraph, values)
 
 
 def drive_server(
-    server: Server,
-    outcome: LoadTestResult,
-    load: Workload,
-    inputs: Given,
-    dilation: float,
-    tell: Tell,
+    server: Server, result: LoadTestResult, workload: Workload, inputs: Given, progress: Progress
 ) -> None:
-    """Drive a server by clients on threads of their own, each answer compared with what it should
-    be.
-
-    The server has `outcome.hear` as its `ended`.
-    """
-    lock, numbers = threading.Lock(), iter(range(load.requests))
-    expected = {name: network.run_sequential(inputs) for name, network in server.networks.items()}
+    """Drive a server, which has `result.record` as its `ended`, by clients on threads."""
+    lock = threading.Lock()
+    numbers = iter(range(workload.requests))
     stopped = threading.Event()
+    deadline_ms = None if workload.deadline_us == inf else workload.deadline_us / 1000
 
     def client() -> None:
         while not stopped.is_set():
             with lock:
                 if next(numbers, None) is None:
                     return
-            reply = server.submit(
-                inputs, deadline_ms=None if load.deadline_us == inf else load.deadline_us / 1000
-            )
-            end, apart = request_end(reply, expected)
+            end, error = request_end(server.submit(inputs, deadline_ms), result.expected)
             with lock:
-                outcome.ends.append(end)
-                outcome.max_abs_error = max(outcome.max_abs_error, apart)
-                tell(len(outcome.ends))
+                result.ends.append(end)
+                result.max_abs_error = max(result.max_abs_error, error)
+                progress(len(result.ends))
 
     began_s = perf_counter()
     clients = [
         threading.Thread(target=client, name=f"nnstretch-client-{number}", daemon=True)
-        for number in range(load.clients)
+        for number in range(workload.clients)
     ]
     try:
-        for one in clients:
-            one.start()
-        for one in clients:
-            one.join()
+        for thread in clients:
+            thread.start()
+        for thread in clients:
+            thread.join()
     finally:
         stopped.set()
-    outcome.elapsed_us = (perf_counter() - began_s) * 1e6 / dilation
+    result.elapsed_us = (perf_counter() - began_s) * 1e6 / result.served.dilation
 
 
 def request_end(reply: Reply, expected: Mapping[str, object]) -> tuple[RequestEnd, float]:
     """Return how a request ended, and how far its answer is from what it should be."""
+    kind = ""
+    error = 0.0
     try:
-        output, error = reply.result(), ""
+        output = reply.result()
     except (CancelledError, Exception) as why:
-        output, error = None, reply_kind(why)
+        kind = reply_kind(why)
+    else:
+        error = max_abs_error(output, expected[reply.plan or ""])
     latency_us = None if reply.latency_ms is None else reply.latency_ms * 1000
-    apart = 0.0 if error else max_abs_error(output, expected[reply.plan or ""])
-    return RequestEnd(reply.plan, latency_us, error, reply.replaced), apart
+    return RequestEnd(reply.plan, latency_us, kind, reply.replaced), error
+
+
+def reply_kind(error: BaseException) -> str:
+    """Return the kind of an error, in words."""
+    return KINDS.get(type(error), type(error).__name__)

@@ -87,10 +87,11 @@ def latency_us(trace: Trace) -> float:
     return max((span.end_us for span in trace.spans), default=0.0)
 
 
-def percentiles(times: Sequence[float]) -> dict[str, float]:
-    """Return minimum, median, 90th and 99th percentile."""
-    low, middle, p90, p99 = np.percentile(times, [0, 50, 90, 99])
-    return {"min": float(low), "median": float(middle), "p90": float(p90), "p99": float(p99)}
+def percentiles(times: Sequence[float], *more: int) -> dict[str, float]:
+    """Return minimum, median, 90th, 99th and `more` percentiles."""
+    ranks = {"min": 0, "median": 50, **{f"p{rank}": rank for rank in (90, 99, *more)}}
+    values = np.percentile(times, list(ranks.values()))
+    return {name: float(value) for name, value in zip(ranks, values, strict=True)}
 
 
 def median_trace(traces: Sequence[Trace]) -> Trace:

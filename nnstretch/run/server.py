@@ -13,33 +13,40 @@ speed that processors have left.
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
-from dataclasses import dataclass, field
 from itertools import count
 from math import inf
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
 from nnstretch.bundle.bundle import Bundle, read_bundle
-from nnstretch.bundle.manifest import Manifest, plans_by_name, processors_named
+from nnstretch.bundle.manifest import Manifest, processors_named
 from nnstretch.bundle.variants import select_plan
 from nnstretch.errors import BadInput, Cancelled, Stuck
 from nnstretch.run.backends.registry import Choice
 from nnstretch.run.loaded_network import LoadedNetwork, Values
+from nnstretch.run.open_requests import (
+    CancelMessage,
+    CloseMessage,
+    OpenRequest,
+    OpenRequests,
+    Reply,
+    ServerCounters,
+    SubmitMessage,
+)
 from nnstretch.run.tensor_io import from_port
 from nnstretch.schedule import Disturbances, RequestOutcome, StaticPlacement, ThreadExecutor
 from nnstretch.schedule.multi_plan import (
     MultiPlanScheduler,
-    is_adaptive,
     is_probe,
     plan_durations_us,
     plan_enqueue_us,
+    plans_to_serve,
 )
+from nnstretch.schedule.timeout import Timeout
 from nnstretch.soc import Processor
 from nnstretch.task import Task
 from nnstretch.trace import Span
@@ -48,81 +55,11 @@ CAPACITY = 16
 """Open requests; who wants one more waits."""
 
 
-class Reply(Future[Any]):
-    """The answer to come, and how it came about; the rest is known once it is there."""
-
-    plan: str | None = None
-    """By which plan it was computed, or begun; None where it was never begun."""
-    replaced: int = 0
-    """Tasks of it that ran elsewhere than planned."""
-    latency_ms: float | None = None
-    """From its arrival at the loop to its end, on the server's clock."""
-
-
-@dataclass(slots=True)
-class OpenRequest:
-    """What is kept of a request until it is answered."""
-
-    values: Values
-    reply: Reply
-    deadline_us: float = inf
-
-
-@dataclass(slots=True)
-class ServerCounters:
-    """Of all requests since the server began."""
-
-    submitted: int = 0
-    answered: int = 0
-    failed: int = 0
-    """Ended with an error: a missed deadline, a processor or a task that failed, the end of the
-    server.
-    """
-    cancelled: int = 0
-    replaced: int = 0
-    """Tasks that ran elsewhere than planned."""
-    plans: Counter[str] = field(default_factory=Counter)
-    """Requests begun, by plan."""
-
-    @property
-    def lost(self) -> int:
-        """Return how many requests never ended; 0 once the server is closed."""
-        return self.submitted - self.answered - self.failed - self.cancelled
-
-
-@dataclass(frozen=True, slots=True)
-class SubmitMessage:
-    """What a client's thread tells the loop."""
-
-    request: int
-
-
-@dataclass(frozen=True, slots=True)
-class CancelMessage:
-    """Wish to cancel a request, sent to the scheduling thread."""
-
-    request: int
-
-
-@dataclass(frozen=True, slots=True)
-class CloseMessage:
-    """Wish to close the server, sent to the scheduling thread."""
-
-
-@dataclass(slots=True)
-class OpenRequests:
-    """Requests that are on their way, by number; written by clients and by the loop."""
-
-    entries: dict[int, OpenRequest] = field(default_factory=dict)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-
 class Server:
-    """One thread and one bounded queue per processor, and one thread for the loop that feeds them.
+    """One thread and one bounded queue per processor, and one thread that schedules.
 
     `submit` waits while `capacity` requests are open: nothing is dropped, and memory is bounded. A
-    processor that fails is used no more and its work runs elsewhere (`Service`). `close` lets what
-    is open end, or ends it with an error.
+    processor that fails is used no more and its work runs elsewhere (`RequestScheduler`).
     """
 
     def __init__(
@@ -133,45 +70,38 @@ class Server:
         emulated: bool = False,
         dilation: float = 1.0,
         disturbances: Disturbances = Disturbances(),  # noqa: B008 (frozen)
-        network: LoadedNetwork | None = None,
+        networks: Mapping[str, LoadedNetwork] | None = None,
         adaptive: bool | None = None,
         plan: str | None = None,
         backend: Choice = None,
         ended: Callable[[Span], None] | None = None,
     ) -> None:
-        """Open a server; `emulated` makes every task last its predicted time, otherwise tasks take
-        what they take.
+        """Open a server; `emulated` makes every task last its predicted time, `dilation` times.
 
         `adaptive` moves between the plans of a bundle; where absent, it does where there are
-        several, all of them predicted. `plan` keeps to one, else the main plan is kept to. `ended`
-        hears of every task, on the loop's thread. Raises BadInput for no capacity, UnknownName for
-        a plan that is not there.
+        several, all of them predicted. `plan` keeps to one. `networks` are plans that are loaded
+        already. `ended` is told of every task, on the scheduling thread. Raises BadInput for no
+        capacity, UnknownName for a plan that the bundle lacks.
         """
         if capacity < 1:
             raise BadInput(f"capacity is {capacity}, server, needed is at least 1 open request")
         bundle = bundle if isinstance(bundle, Bundle) else read_bundle(bundle)
-        manifests = (
-            plans_by_name(bundle.manifest)
-            if plan is None
-            else {plan: select_plan(bundle, plan).manifest}
-        )
-        self.adaptive = is_adaptive(manifests, adaptive, bundle.name)
-        first = next(iter(manifests))
-        manifests = manifests if self.adaptive else {first: manifests[first]}
-        networks = {} if network is None else {first: network}
+        manifests = plans_to_serve(bundle, plan, adaptive)
+        self.adaptive = len(manifests) > 1
+        networks = networks or {}
         self.networks = {
             name: networks.get(name) or LoadedNetwork(select_plan(bundle, name), backend)
             for name in manifests
         }
         """Every plan that may be used, loaded, by name."""
-        self.manifest, self.network = manifests[first], self.networks[first]
+        first = next(iter(manifests))
+        self.manifest = manifests[first]
+        self.network = self.networks[first]
         self.processors = processors or processors_of_plans(manifests)
         self.counts = ServerCounters()
-        self._open, self._room, self._numbers = (
-            OpenRequests(),
-            threading.BoundedSemaphore(capacity),
-            count(),
-        )
+        self._open = OpenRequests()
+        self._room = threading.BoundedSemaphore(capacity)
+        self._numbers = count()
         self._closing = False
         durations_us = plan_durations_us(manifests, self.processors) if emulated else None
         handovers_us = plan_enqueue_us(manifests, self.processors) if emulated else None
@@ -205,14 +135,12 @@ class Server:
     ) -> Reply:
         """Begin a request; return the answer to come, an array, or arrays by name.
 
-        `cancel()` takes the request back as long as it has not ended.
-
-        Waits for room as long as `timeout_s`, forever by default. Raises BadInput for what the
-        network does not take, Stuck where there is no room in time, Cancelled once the server is
-        closed.
+        Its `cancel()` takes the request back as long as it has not ended. Waits for room as long as
+        `timeout_s`, forever by default. Raises BadInput for inputs that the network does not take,
+        Stuck where there is no room in time, Cancelled once the server is closed.
         """
         values = self.network.inputs(inputs)
-        if not self._room.acquire(timeout=timeout_s):
+        if not self._room.acquire(timeout=Timeout(timeout_s).left_s):
             raise Stuck(
                 f"no room for one more request, server of {self.manifest.model},"
                 f" {len(self._open.entries)} are open"

@@ -11,7 +11,9 @@ from dataclasses import replace
 from itertools import count
 from math import inf
 
-from nnstretch.bundle.manifest import MAIN, Manifest
+from nnstretch.bundle.bundle import Bundle
+from nnstretch.bundle.manifest import MAIN, Manifest, plans_by_name
+from nnstretch.bundle.variants import select_plan
 from nnstretch.errors import BadInput
 from nnstretch.protocols import Executor, Policy
 from nnstretch.schedule.finish_times import TaskCosts
@@ -166,6 +168,23 @@ def plan_variants(manifests: Mapping[str, Manifest], costs: TaskCosts) -> tuple[
 def is_probe(task: Task) -> bool:
     """Return whether a task only probes a processor."""
     return task.request >= FIRST_PROBE
+
+
+def plans_to_serve(
+    bundle: Bundle, plan: str | None = None, adaptive: bool | None = None
+) -> dict[str, Manifest]:
+    """Return the plans that requests may take: several where they are served adaptively.
+
+    `plan` keeps to one. Raises UnknownName for a plan that the bundle lacks, BadInput where
+    `adaptive` is asked for and cannot be.
+    """
+    manifests = plans_by_name(bundle.manifest)
+    if plan is not None:
+        manifests = {plan: select_plan(bundle, plan).manifest}
+    if is_adaptive(manifests, adaptive, bundle.name):
+        return manifests
+    main = next(iter(manifests))
+    return {main: manifests[main]}
 
 
 def is_adaptive(manifests: Mapping[str, Manifest], wanted: bool | None, where: str) -> bool:

@@ -10,15 +10,12 @@ from nnstretch.errors import BadInput
 
 
 class Timeout:
-    """Begins when it is made. Prints as the time that was given."""
+    """The time that begins with the object, for one call; prints as what the caller asked for."""
 
     def __init__(self, timeout_s: float | None) -> None:
-        """Start the time; None for as long as it takes, and so for more than the system can count.
-
-        Raises BadInput.
-        """
+        """Start the time; None, or more than the system can count, never ends. Raises BadInput."""
         if timeout_s is not None and (not isinstance(timeout_s, int | float) or isnan(timeout_s)):
-            raise BadInput(f"timeout_s is {timeout_s!r}, pipeline, give seconds or None")
+            raise BadInput(f"timeout_s is {timeout_s!r}, a call that waits, give seconds or None")
         self._timeout_s = (
             None if timeout_s is None or timeout_s >= threading.TIMEOUT_MAX else timeout_s
         )

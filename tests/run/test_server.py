@@ -76,7 +76,7 @@ def test_many_clients_get_the_answers_to_their_own_questions() -> None:
 
 def test_a_full_server_makes_its_clients_wait() -> None:
     network = Gated()
-    with Server(branched_bundle(), capacity=2, network=network) as server:
+    with Server(branched_bundle(), capacity=2, networks={"main": network}) as server:
         first = [server.submit(image(0)) for _ in range(2)]
         with pytest.raises(Stuck, match=r"no room for one more request, .* 2 are open"):
             server.submit(image(0), timeout_s=0.01)
@@ -86,7 +86,7 @@ def test_a_full_server_makes_its_clients_wait() -> None:
 
 def test_what_is_taken_back_or_too_late_ends_at_once_and_makes_room() -> None:
     network = Gated()
-    with Server(branched_bundle(), capacity=3, network=network) as server:
+    with Server(branched_bundle(), capacity=3, networks={"main": network}) as server:
         running = server.submit(image(0))
         assert network.entered.wait(30)
         late, unwanted = server.submit(image(1), deadline_ms=5), server.submit(image(2))
@@ -128,7 +128,7 @@ def test_an_exception_in_the_block_cancels_what_is_open() -> None:
             network.gate.set()
             raise KeyError
 
-    server = Server(branched_bundle(), network=network)
+    server = Server(branched_bundle(), networks={"main": network})
     with pytest.raises(KeyError):
         interrupted()
     assert answers[0].done()

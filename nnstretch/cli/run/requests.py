@@ -14,12 +14,11 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from nnstretch.bundle.bundle import Bundle
-from nnstretch.bundle.manifest import Manifest, plans_by_name, processors_named
-from nnstretch.bundle.variants import select_plan
+from nnstretch.bundle.manifest import Manifest, plans_by_name
 from nnstretch.cli.common import progress_stages, warn_uncalibrated
-from nnstretch.errors import BadInput, UnknownName
+from nnstretch.errors import BadInput
 from nnstretch.schedule import Disturbances, Interference, Outage
-from nnstretch.soc import Processor, Soc
+from nnstretch.soc import Soc
 from nnstretch.trace import Trace
 
 if TYPE_CHECKING:
@@ -143,98 +142,39 @@ def parse_spells(option: str, text: str | None, ends: bool) -> list[tuple[str, f
     return spells
 
 
-def processors_of(
-    manifests: dict[str, Manifest], soc: Soc | None, disturbances: Disturbances
-) -> tuple[Processor, ...]:
-    """Return the processors that plans use, and those that could take over.
-
-    Raises UnknownName for a mishap of another.
-    """
-    subs = [sub for fail in manifests.values() for sub in fail.subgraphs]
-    names = dict.fromkeys(
-        [*(sub.processor for sub in subs), *(name for sub in subs for name in sub.predicted_us)]
-    )
-    for name in (
-        *(fail.processor for fail in disturbances.busy),
-        *(fail.processor for fail in disturbances.fails),
-    ):
-        if name not in names:
-            raise UnknownName(
-                f"unknown processor {name!r}, command line, the bundle knows {', '.join(names)}"
-            )
-    if soc is not None:
-        return tuple(soc.processor(name) for name in names)
-    return processors_named(next(iter(manifests.values())), names)
-
-
 def run_load_test(
     args: argparse.Namespace, bundle: Bundle, soc: Soc | None, clock: str, inputs: Any
 ) -> tuple[dict[str, Any], Any, LoadTestResult]:
-    """Run the load test; return the result, the output of the first plan and what happened.
+    """Run the load test; return its JSON, the output of the first plan and what happened.
 
-    Raises BadInput when a processor without predicted times is to be slowed down.
+    Raises BadInput where a processor without predicted times is to be slowed down.
     """
-    from nnstretch.run.load_test import Workload, simulate_load
-    from nnstretch.run.session import Session
-    from nnstretch.schedule.multi_plan import is_adaptive
+    from nnstretch.run.load_test import Workload, load_test
 
-    disturbances = parse_disturbances(args)
-    manifests = (
-        plans_by_name(bundle.manifest)
-        if args.plan is None
-        else {args.plan: select_plan(bundle, args.plan).manifest}
+    workload = Workload(
+        args.requests,
+        args.clients or 1,
+        inf if args.deadline_ms is None else args.deadline_ms * 1000,
+        parse_disturbances(args),
+        traced=args.trace is not None,
     )
-    adaptive = is_adaptive(manifests, None, bundle.name)
-    manifests = manifests if adaptive else dict([next(iter(manifests.items()))])
-    processors = processors_of(manifests, soc, disturbances)
-    sessions = {
-        name: Session(bundle, soc, clock=clock, backend=args.backend, plan=name)
-        for name in manifests
-    }
-    first = next(iter(sessions.values()))
-    if disturbances.busy and not first.emulated:
-        raise BadInput(
-            f"--busy {args.busy}, {bundle.name}, only a processor whose times are predicted can be"
-            " slowed down: export --soc"
+    with progress_reporter(workload.requests) as progress:
+        result = load_test(
+            bundle,
+            workload,
+            soc,
+            clock,
+            inputs=inputs,
+            seed=args.seed,
+            backend=args.backend,
+            plan=args.plan,
+            progress=progress,
+            where="command line",
         )
-    request_inputs = first.network.random_inputs(args.seed) if inputs is None else inputs
-    deadline_us = inf if args.deadline_ms is None else args.deadline_ms * 1000
-    load = Workload(
-        args.requests, args.clients or 1, deadline_us, disturbances, traced=args.trace is not None
-    )
-    dilation = max(session.dilation for session in sessions.values())
-    networks = {name: session.network for name, session in sessions.items()}
-    backends, output = first.backends, first.network.run_sequential(request_inputs)
-    for session in sessions.values():
-        session.close()  # before a server starts, which has threads and cores of its own
-    with progress_reporter(load.requests) as tell:
-        if clock == "virtual":
-            outcome = simulate_load(networks, processors, load, request_inputs, adaptive, tell)
-        else:
-            how: dict[str, Any] = {
-                "emulated": first.emulated,
-                "dilation": dilation,
-                "backend": args.backend,
-            }
-            outcome = drive_requests(
-                bundle,
-                None if adaptive else next(iter(manifests)),
-                processors,
-                load,
-                request_inputs,
-                tell,
-                **how,
-            )
-    result = {
-        **result_of(first, outcome, load, dilation),
-        "backend": backends,
-        "adaptive": adaptive,
-        "plan": args.plan,
-    }
-    result["processors"] = {
-        p.name: use for p in processors if (use := processor_use(p.name, outcome))
-    }
-    return result, output, outcome
+    about = {"adaptive": result.served.adaptive, "plan": args.plan}
+    used = {"processors": processors_json(result)}
+    output = next(iter(result.expected.values()))
+    return result_json(workload, result) | about | used, output, result
 
 
 @contextmanager
@@ -245,104 +185,52 @@ def progress_reporter(requests: int) -> Iterator[Callable[[int], None]]:
         yield lambda done: None if done % step else bar("requests", done, requests)
 
 
-def drive_requests(
-    bundle: Bundle,
-    plan: str | None,
-    processors: tuple[Processor, ...],
-    load: Workload,
-    inputs: Any,
-    tell: Any,
-    **how: Any,
-) -> LoadTestResult:
-    """Send requests to a server on the real clock; `how` are its own settings."""
-    from nnstretch.run.load_test import LoadTestResult, drive_server
-    from nnstretch.run.server import Server
-
-    outcome = LoadTestResult(load.traced)
-    with Server(
-        bundle,
-        processors,
-        load.clients,
-        disturbances=load.disturbances,
-        plan=plan,
-        ended=outcome.record,
-        **how,
-    ) as server:
-        drive_server(server, outcome, load, inputs, how["dilation"], tell)
-    return outcome
-
-
-def result_of(
-    session: Any, outcome: LoadTestResult, load: Workload, dilation: float
-) -> dict[str, Any]:
+def result_json(workload: Workload, result: LoadTestResult) -> dict[str, Any]:
     """Return the load test as JSON data."""
-    from numpy import percentile
-
-    from nnstretch.run.metrics import percentiles
-    from nnstretch.schedule import critical_path_us, duration_as_placed
-
-    answered = [
-        end.latency_us for end in outcome.ends if not end.error and end.latency_us is not None
-    ]
-    errors = dict(sorted(outcome.errors.items()))
-    times_us = percentiles(answered) | {"p95": float(percentile(answered, 95))} if answered else {}
-    latency = {name: us / 1000 for name, us in times_us.items()} or None
-    longest_us = (
-        critical_path_us(session.tasks, duration_as_placed(session.durations_us))
-        if session.emulated
-        else None
-    )
-    work_us = (
-        sum(duration_as_placed(session.durations_us)(task) for task in session.tasks)
-        if session.emulated
-        else None
-    )
+    served = result.served
+    errors = dict(sorted(result.errors.items()))
+    latency_us = result.latency_us
+    median_us = latency_us.get("median")
+    path_us = served.critical_path_us
+    deadline_us = workload.deadline_us
     return {
-        **{"model": session.manifest.model, "mode": session.mode, "clock": session.clock},
-        "timing": (
-            "measured"
-            if not session.emulated
-            else "predicted"
-            if session.clock == "virtual"
-            else "emulated"
-        ),
-        **{
-            "requests": load.requests,
-            "clients": load.clients,
-            "deadline_ms": None if load.deadline_us == inf else load.deadline_us / 1000,
-        },
-        **{"answered": len(answered), "cancelled": errors.pop("cancelled", 0), "errors": errors},
-        "lost": load.requests - len(outcome.ends),
-        "replaced": sum(end.replaced for end in outcome.ends),
-        "plans": outcome.plans,
-        "latency_ms": latency,
-        "throughput_per_s": len(answered) * 1e6 / outcome.elapsed_us if outcome.elapsed_us else 0.0,
-        "elapsed_ms": outcome.elapsed_us / 1000,
-        "dilation": dilation,
-        "critical_path_ms": None if longest_us is None else longest_us / 1000,
-        "overlap_efficiency": (
-            longest_us / 1000 / latency["median"]
-            if longest_us and latency and latency["median"]
-            else None
-        ),
+        "model": served.main.manifest.model,
+        "mode": "spatial",
+        "clock": served.clock,
+        "timing": served.timing,
+        "requests": workload.requests,
+        "clients": workload.clients,
+        "deadline_ms": None if deadline_us == inf else deadline_us / 1000,
+        "answered": len(result.answered_us),
+        "cancelled": errors.pop("cancelled", 0),
+        "errors": errors,
+        "lost": workload.requests - len(result.ends),
+        "replaced": sum(end.replaced for end in result.ends),
+        "plans": result.plans,
+        "latency_ms": {name: us / 1000 for name, us in latency_us.items()} or None,
+        "throughput_per_s": result.throughput_per_s,
+        "elapsed_ms": result.elapsed_us / 1000,
+        "dilation": served.dilation,
+        "critical_path_ms": None if path_us is None else path_us / 1000,
+        "overlap_efficiency": path_us / median_us if path_us and median_us else None,
         "dispatch_overhead_us": None,
-        "sequential_throughput_per_s": 1e6 / work_us if work_us else None,
-        "max_abs_error": outcome.max_abs_error,
+        "sequential_throughput_per_s": 1e6 / served.work_us if served.work_us else None,
+        "max_abs_error": result.max_abs_error,
         "compared_with": "the sub-graphs of the same plan run one after another",
+        "backend": served.backends,
     }
 
 
-def processor_use(processor: str, outcome: LoadTestResult) -> dict[str, float] | None:
-    """Return busy time and utilization of a processor, None where it had no task."""
-    busy_us = outcome.busy_us[processor]
-    return (
-        {
-            "busy_ms": busy_us / 1000,
-            "utilisation": busy_us / outcome.elapsed_us if outcome.elapsed_us else 0.0,
+def processors_json(result: LoadTestResult) -> dict[str, dict[str, float]]:
+    """Return busy time and utilization of the processors that had a task."""
+    return {
+        name: {
+            "busy_ms": result.busy_us[name] / 1000,
+            "utilisation": result.utilization(name),
         }
-        if busy_us
-        else None
-    )
+        for name in (processor.name for processor in result.served.processors)
+        if result.busy_us[name]
+    }
 
 
 def requests_trace(bundle: Bundle, outcome: LoadTestResult) -> tuple[Trace, Manifest]:

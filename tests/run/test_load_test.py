@@ -1,0 +1,60 @@
+"""Load tests, called from Python."""
+
+from __future__ import annotations
+
+import pytest
+from support.bundles import branched_latency_us, several_plans
+
+from nnstretch.errors import BadInput, UnknownName
+from nnstretch.run import loaded_network
+from nnstretch.run.load_test import LoadTestResult, Workload, load_test
+from nnstretch.schedule import Disturbances, Interference, Outage
+
+
+@pytest.mark.parametrize("clock", ["virtual", "real"])
+def test_every_sub_graph_of_every_plan_is_loaded_once(
+    monkeypatch: pytest.MonkeyPatch, clock: str
+) -> None:
+    bundle = several_plans()
+    loaded: list[str] = []
+    load_backend = loaded_network.load_backend
+
+    def counting(backend, sub, data, *about):  # type: ignore[no-untyped-def]
+        loaded.append(sub.name)
+        return load_backend(backend, sub, data, *about)
+
+    monkeypatch.setattr(loaded_network, "load_backend", counting)
+    result = load_test(bundle, Workload(4, clients=2), clock=clock)
+    plans = result.served.networks.values()
+    assert sorted(loaded) == sorted(sub.name for net in plans for sub in net.manifest.subgraphs)
+    assert len(result.answered_us) == 4
+
+
+def test_on_a_quiet_chip_the_result_is_the_prediction() -> None:
+    told: list[int] = []
+    result = load_test(several_plans(), Workload(5), progress=told.append)
+    latency_us = branched_latency_us(1, (1000.0, 1000.0))
+    assert result.latency_us == dict.fromkeys(
+        ("min", "median", "p90", "p99", "p95"), pytest.approx(latency_us)
+    )
+    assert result.throughput_per_s == pytest.approx(1e6 / latency_us)
+    assert result.utilization("cpu") == pytest.approx(1.0)
+    assert (result.served.adaptive, result.served.timing, told) == (
+        True,
+        "predicted",
+        [1, 2, 3, 4, 5],
+    )
+
+
+def test_where_nothing_is_answered_there_is_no_latency() -> None:
+    nobody: LoadTestResult = load_test(several_plans(), Workload(3, deadline_us=1.0))
+    assert (nobody.latency_us, nobody.throughput_per_s) == ({}, 0.0)
+    assert nobody.errors == {"deadline missed": 3}
+
+
+def test_disturbances_of_what_is_not_there_are_refused() -> None:
+    outage = Disturbances(fails=(Outage("npu", 0.0),))
+    with pytest.raises(UnknownName, match="unknown processor 'npu', load test"):
+        load_test(several_plans(), Workload(1, disturbances=outage))
+    with pytest.raises(BadInput, match="a start before an end"):
+        Workload(1, disturbances=Disturbances((Interference("cpu", 5.0, 5.0),)))
