@@ -69,11 +69,15 @@ def require_format(value: Any, formats: tuple[int, ...]) -> int:
 
     Comes before all else: a file of a later version has other keys.
     """
-    version = value.get("format") if isinstance(value, dict) else None
+    readable = " and ".join(map(str, formats))
+    if type(value) is not dict:
+        raise ValueError(f"{shorten(value)} is {type(value).__name__}, expected dict")
+    if "format" not in value:
+        raise ValueError(f"key 'format' is missing, this version reads format {readable}")
+    version = value["format"]
     if type(version) is not int or version not in formats:
-        readable = " and ".join(map(str, formats))
         raise ValueError(f"unknown format {shorten(version)}, this version reads format {readable}")
-    return version
+    return int(version)
 
 
 def decode(kind: Any, value: Any, where: str) -> Any:
@@ -230,12 +234,10 @@ def _json_type(kind: Any) -> type:
 def _record(kind: Any) -> Decoder:
     """Return the decoder of a dataclass; what its constructor refuses is a fault as well."""
     hints = get_type_hints(kind, include_extras=True)
-    inner = {field.name: _decoder(hints[field.name], field.name) for field in fields(kind)}
-    required = [
-        field.name
-        for field in fields(kind)
-        if field.default is MISSING and field.default_factory is MISSING
-    ]
+    known = [field for field in fields(kind) if field.init]
+    inner = {field.name: _decoder(hints[field.name], field.name) for field in known}
+    no_default = (MISSING, MISSING)
+    required = [f.name for f in known if (f.default, f.default_factory) == no_default]
 
     def decode_record(value: Any) -> Any:
         _require_keys(kind.__name__, value, list(inner), required)

@@ -74,9 +74,9 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class Only:
-    """Values for which `holds` is true."""
+    """Values for which `holds` is true; it sees them decoded."""
 
-    holds: Callable[[Any], bool]
+    holds: Callable[[Any], object]
     needed: str
     """The rule in words."""
 

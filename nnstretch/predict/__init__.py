@@ -5,11 +5,13 @@ pickle.
     save_soc.py           Soc -> latency_predictors/NAME
     roofline.py           ten-rate roofline predictor
     learned.py            roofline + boosted trees + interval
+    kernel_family.py      kernels that share one learned model
     learned_json.py       JSON <-> Learned
     boosted_trees.py      tree evaluation without sklearn
     features.py           kernel -> feature table
     fusion_rules_json.py  fusion rules <-> JSON
-    json_fields.py        fields of a predictor file, read strictly
+    soc_file.py           what soc.json holds
+    predictor_file.py     what a predictor's file holds
     op_list.py            ops_mi9.csv -> latency
 """
 

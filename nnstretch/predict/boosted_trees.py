@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nnstretch.errors import BadInput
+from nnstretch.files.limits import Length, Range
 from nnstretch.predict.features import Numbers
 
 LEAVES = 16
@@ -24,19 +26,24 @@ TREES = 1000
 CHUNK = 1024
 """Rows whose surviving leaves stay in the near caches."""
 FULL = np.uint16(0xFFFF)
+STEEPEST = 300.0
+"""Largest sum of a forest's values, a logarithm: beyond it latencies would overflow."""
+NODES = Length(0, 2 * LEAVES - 1)
+Indices = Annotated[tuple[Annotated[int, Range(-(1 << 53), 1 << 53)], ...], NODES]
+NodeValues = Annotated[tuple[Annotated[float, Range(-1e300, 1e300)], ...], NODES]
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
     """Nodes as parallel lists, root first, children behind their parents."""
 
-    feature: tuple[int, ...]
+    feature: Indices
     """What a node tests, -1 for a leaf."""
-    threshold: tuple[float, ...]
+    threshold: NodeValues
     """Left where the feature is at most this."""
-    left: tuple[int, ...]
-    right: tuple[int, ...]
-    value: tuple[float, ...]
+    left: Indices
+    right: Indices
+    value: NodeValues
     """What a leaf adds."""
 
     def __post_init__(self) -> None:
@@ -48,8 +55,8 @@ class Tree:
 class Forest:
     """The sum of its trees over a baseline."""
 
-    baseline: float
-    trees: tuple[Tree, ...]
+    baseline: Annotated[float, Range(-STEEPEST, STEEPEST)]
+    trees: Annotated[tuple[Tree, ...], Length(0, TREES)]
     tables: BitvectorTables = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -13,10 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nnstretch.files.limits import OneOf, Only
 from nnstretch.kernel import Kernel
 
 Numbers = NDArray[np.float64]
@@ -76,6 +78,22 @@ DERIVED = (
     "calls",
 )
 COLUMNS = GIVEN + DERIVED
+FLAGS = ("op", "then", "layout")
+
+
+def is_flag(name: str) -> bool:
+    """Return whether a name is a flag such as `op:NAME`."""
+    what, colon, value = name.partition(":")
+    return what in FLAGS and bool(colon and value)
+
+
+Column = Annotated[str, OneOf(COLUMNS)]
+FlagOrNothing = Annotated[
+    str, Only(lambda name: not name or is_flag(name), "nothing or op:, then: or layout: and a name")
+]
+ColumnOrFlag = Annotated[
+    str, Only(lambda name: name in COLUMNS or is_flag(name), "a column or a flag")
+]
 POSITION = {name: i for i, name in enumerate(COLUMNS)}
 
 GROWS = frozenset(COLUMNS) - {"stride", "one"}

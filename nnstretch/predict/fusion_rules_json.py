@@ -1,17 +1,39 @@
-"""Fusion rules of one processor as JSON: `"mobile"`, or an object with its pairs spelt
-`conv+relu`.
-"""
+"""Fusion rules of one processor as JSON: `"mobile"`, or an object with pairs like `conv+relu`."""
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any
 
-from nnstretch.errors import BrokenFile
+from nnstretch.files.limits import Length, OneOf, Only, Range
 from nnstretch.kernel import MOBILE_FUSION, ChannelBlockedLayout, FusionRules
-from nnstretch.predict.json_fields import flag, integer, require_keys, strings
 
-PAIRS = 10_000
 NAMED = {"mobile": MOBILE_FUSION}
+Pair = Annotated[str, Only(re.compile(r"[^+]+\+[^+]+").fullmatch, "KIND+FOLLOWER")]
+Channels = Annotated[int, Range(1, 1 << 53)]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedRow:
+    """A blocked layout as the file spells it."""
+
+    block: Channels
+    align: Channels
+    ops: Annotated[tuple[str, ...], Length()]
+
+
+@dataclass(frozen=True, slots=True)
+class FusionRow:
+    """Fusion rules as the file spells them."""
+
+    pairs: Annotated[tuple[Pair, ...], Length(0, 10_000)]
+    after_activation: bool
+    copies_padding: bool
+    blocked: BlockedRow | None
+
+
+NamedOrRow = Annotated[str, OneOf(tuple(NAMED))] | FusionRow
 
 
 def rules_document(rules: FusionRules) -> Any:
@@ -32,38 +54,14 @@ def rules_document(rules: FusionRules) -> Any:
     }
 
 
-def parse_rules(data: Any, where: str) -> FusionRules:
-    """Parse fusion rules. Raises BrokenFile."""
-    if isinstance(data, str) and data in NAMED:
-        return NAMED[data]
-    if isinstance(data, str):
-        raise BrokenFile(
-            f"field 'fusion' is {data!r}, {where}, known are {', '.join(NAMED)} and objects with"
-            " pairs"
-        )
-    where = f"{where} fusion"
-    data = require_keys(data, ("pairs", "after_activation", "copies_padding", "blocked"), where)
-    pairs = [tuple(string.split("+")) for string in strings(data, "pairs", where, PAIRS)]
-    if odd := [pair for pair in pairs if len(pair) != 2 or not all(pair)]:
-        raise BrokenFile(
-            f"field 'pairs' holds {'+'.join(odd[0])!r}, {where}, needed is KIND+FOLLOWER"
-        )
-    blocked = (
-        None
-        if data["blocked"] is None
-        else parse_blocked_layout(data["blocked"], f"{where} blocked")
-    )
-    joins = frozenset((kind, follower) for kind, follower in pairs)
-    return FusionRules(
-        joins, flag(data, "after_activation", where), blocked, flag(data, "copies_padding", where)
-    )
-
-
-def parse_blocked_layout(data: Any, where: str) -> ChannelBlockedLayout:
-    """Parse a blocked layout. Raises BrokenFile."""
-    data = require_keys(data, ("block", "align", "ops"), where)
-    return ChannelBlockedLayout(
-        integer(data, "block", where, 1),
-        integer(data, "align", where, 1),
-        frozenset(strings(data, "ops", where)),
-    )
+def rules_of(row: str | FusionRow) -> FusionRules:
+    """Return the fusion rules that a file names or spells out."""
+    if isinstance(row, str):
+        return NAMED[row]
+    blocked = None
+    if row.blocked is not None:
+        ops = frozenset(row.blocked.ops)
+        blocked = ChannelBlockedLayout(row.blocked.block, row.blocked.align, ops)
+    split = [pair.split("+") for pair in row.pairs]
+    pairs = frozenset((kind, follower) for kind, follower in split)
+    return FusionRules(pairs, row.after_activation, blocked, row.copies_padding)

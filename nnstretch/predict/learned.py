@@ -16,122 +16,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nnstretch.errors import UnsupportedOp
 from nnstretch.graph import ELEMENT_BYTES
 from nnstretch.kernel import Kernel
-from nnstretch.predict.boosted_trees import Forest
 from nnstretch.predict.features import FeatureBatch, Form, Numbers, feature_batch, feature_grid
+from nnstretch.predict.kernel_family import KernelFamily
 from nnstretch.predict.roofline import Roofline, RooflineFeatures, latency_us, roofline_features
 from nnstretch.predictor import Estimate
 
 LAID_OUT = frozenset({"conv", "gconv", "dwconv", "pool"})
 """Kinds that are other programs on blocks of channels than on plain tensors."""
-FAR = 4.0
-"""Beyond this factor outside of what was measured, an interval is `WIDER` times as wide (in
-logarithms).
-"""
 WIDER = 3.0
+"""How many times as wide an interval is, in logarithms, beyond `FAR` outside of measurements."""
 MOST = 0.99
 """Share of an estimate that its error is said to be at most; the interval says the rest."""
-
-
-@dataclass(frozen=True, slots=True)
-class RateTerm:
-    """One way in which work takes time."""
-
-    column: str
-    """Of `features.COLUMNS`."""
-    us_per_unit: float
-    above: float = 0.0
-    """Only what exceeds this counts: traffic that a cache of this many bytes no longer holds."""
-    only: str = ""
-    """`op:NAME`, `then:NAME` or `layout:NAME`.
-
-    Only kernels of that operator, with it fused behind, in that layout.
-    """
-
-    def amount(self, kernels: FeatureBatch) -> Numbers:
-        """Return how much of this term each kernel has."""
-        amounts = kernels.column(self.column)
-        amounts = np.maximum(amounts - self.above, 0.0) if self.above else amounts
-        return amounts * kernels.flag(self.only) if self.only else amounts
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorQuantiles:
-    """How far estimates were off on kernels they were not fitted on, by size of the
-    analytic part.
-    """
-
-    above_us: tuple[float, ...]
-    """Where each class of sizes starts; the first at 0."""
-    low: tuple[float, ...]
-    """log(measured / estimated) that 5% of the kernels stay below; for each class."""
-    high: tuple[float, ...]
-    """And that 5% exceed."""
-    error: tuple[float, ...]
-    """Root-mean-square relative error."""
-
-    def classes(self, analytic_us: Numbers) -> NDArray[np.intp]:
-        """Return the size class of each kernel."""
-        return np.searchsorted(np.array(self.above_us[1:]), analytic_us, side="right")
-
-
-@dataclass(frozen=True, slots=True)
-class KernelFamily:
-    """Kernels that share one model."""
-
-    terms: tuple[RateTerm, ...]
-    floor_us: float
-    """The least that the analytic part answers."""
-    ops: tuple[str, ...]
-    """Operators that were measured, the commonest first."""
-    followers: tuple[str, ...]
-    """Operators that were measured fused behind one."""
-    macs: tuple[float, float]
-    """Least and most that were measured."""
-    working_bytes: tuple[float, float]
-    analytic_us: tuple[float, float]
-    spread: ErrorQuantiles
-    power: float = 1.0
-    inputs: tuple[str, ...] = ()
-    """What the trees look at: columns, and `op:` and `then:` flags."""
-    forest: Forest | None = None
-
-    def rate_model_us(self, kernels: FeatureBatch) -> Numbers:
-        """Return the analytic part of the model, without the trees; us."""
-        time_us = np.zeros(len(kernels.form))
-        for term in self.terms:
-            time_us += term.us_per_unit * term.amount(kernels)
-        return np.maximum(time_us, self.floor_us)
-
-    def latency_us(self, kernels: FeatureBatch, analytic_us: Numbers) -> Numbers:
-        """Return the predicted latency, us.
-
-        Outside of what was measured the trees stand still, and the analytic part goes on alone.
-        """
-        if self.forest is None:
-            return analytic_us
-        low, high = self.analytic_us
-        inside = np.clip(analytic_us, low, high)
-        columns = [
-            kernels.flag(name) if ":" in name else kernels.column(name) for name in self.inputs
-        ]
-        return np.asarray(
-            analytic_us / inside * inside**self.power * np.exp(self.forest.predict(columns))
-        )
-
-    def is_extrapolation(self, kernels: FeatureBatch) -> Numbers:
-        """Return 1 where nothing like it was measured, else 0."""
-        macs, moved = kernels.column("macs"), kernels.column("working_bytes")
-        strange = np.array([not set(form[2]) <= set(self.followers) for form in kernels.forms])[
-            kernels.form
-        ]
-        for value, (low, high) in ((macs, self.macs), (moved, self.working_bytes)):
-            strange = strange | (value > FAR * high) | (value * FAR < low)
-        return strange.astype(np.float64)
 
 
 @dataclass(frozen=True, slots=True)

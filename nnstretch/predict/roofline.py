@@ -14,9 +14,10 @@ branches do not.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from nnstretch.errors import UnsupportedOp
+from nnstretch.files.limits import Range
 from nnstretch.graph import ELEMENT_BYTES
 from nnstretch.kernel import Kernel
 from nnstretch.predictor import Estimate
@@ -34,32 +35,38 @@ MEMORY_BOUND = frozenset(
 )
 KINDS = DENSE | {DEPTHWISE} | MEMORY_BOUND
 
+LARGEST = 1e300
+"""Sums and products of a few such numbers are finite."""
+Amount = Annotated[float, Range(0, LARGEST)]
+AtLeastOne = Annotated[float, Range(1, LARGEST)]
+Positive = Annotated[float, Range(1e-9, LARGEST)]
+
 
 @dataclass(frozen=True, slots=True)
 class Rates:
     """One processor, as fitted from whole networks and single kernels."""
 
-    launch_us: float
-    dense_macs_per_us: float
+    launch_us: Positive
+    dense_macs_per_us: Positive
     """Peak of convolutions and linear layers that are wide and large."""
-    depthwise_macs_per_us: float
-    half_channels: float
+    depthwise_macs_per_us: Positive
+    half_channels: Amount
     """Channels per group, in or out, at which half of the vector lanes are idle."""
-    fill_outputs: float
+    fill_outputs: Amount
     """Outputs below which cores are idle, because each output is one thread's work.
 
     Time stops falling there.
     """
-    bytes_per_us: float
-    group_us: float
+    bytes_per_us: Positive
+    group_us: Amount
     """Each group of a grouped convolution, which is deployed as split, one convolution per group,
     concatenation.
     """
-    piece_us_per_thousand: float
+    piece_us_per_thousand: Amount
     """Split and concatenation move, for every pixel, one short run of channels per group."""
-    patch_us_per_kib: float
+    patch_us_per_kib: Amount
     """Copying the windows of a convolution side by side before it is multiplied (im2col)."""
-    elementwise_us_per_kib: float
+    elementwise_us_per_kib: Amount
     """A sum or product of two tensors beyond its traffic, where it runs on one thread."""
 
 

@@ -13,13 +13,12 @@ from typing import Any
 from nnstretch.errors import BadInput
 from nnstretch.files.atomic import write_text
 from nnstretch.predict.fusion_rules_json import rules_document
-from nnstretch.predict.load_soc import OPTIONAL, PREDICTOR_FORMAT, SOC_FORMAT, UNIT
+from nnstretch.predict.predictor_file import PREDICTOR_FORMAT, UNIT
 from nnstretch.predict.roofline import Roofline
+from nnstretch.predict.soc_file import soc_document
 from nnstretch.predictor import Predictor
-from nnstretch.soc import Processor, Soc
+from nnstretch.soc import Soc
 
-FILE_KEYS = {"enqueue_us": "handover_us", "copies_overlap_compute": "copies_beside"}
-"""Fields of a processor that `soc.json` calls otherwise."""
 EXPANDED = 3
 """Levels of a file that have a line for each field; what lies deeper is for programs."""
 
@@ -37,30 +36,6 @@ def save_soc(soc: Soc, folder: str | Path) -> None:
     for name, document in predictors.items():
         write_text(folder / f"{name}.json", dump_json(document) + "\n")
     write_text(folder / "soc.json", json.dumps(soc_document(soc), indent=2) + "\n")
-
-
-def soc_document(soc: Soc) -> dict[str, Any]:
-    """Return a chip as JSON data."""
-    contention = sorted((sorted(names), factor) for names, factor in soc.contention.items())
-    return {
-        "format": SOC_FORMAT,
-        "name": soc.name,
-        "dtype": soc.dtype,
-        "calibrated": soc.calibrated,
-        "provenance": soc.provenance,
-        "processors": [processor_document(processor) for processor in soc.processors],
-        "merge": asdict(soc.merge),
-        "contention": [{"processors": names, "factor": factor} for names, factor in contention],
-    }
-
-
-def processor_document(processor: Processor) -> dict[str, Any]:
-    """Return a processor's fields under their names in the file.
-
-    Those at their default are left out.
-    """
-    fields = {FILE_KEYS.get(name, name): value for name, value in asdict(processor).items()}
-    return {name: value for name, value in fields.items() if (name, value) not in OPTIONAL.items()}
 
 
 def predictor_document(soc: Soc, processor: str) -> dict[str, Any]:

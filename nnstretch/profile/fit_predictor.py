@@ -20,7 +20,8 @@ from nnstretch.errors import BadInput
 from nnstretch.graph import ELEMENT_BYTES
 from nnstretch.predict.boosted_trees import Forest, Tree
 from nnstretch.predict.features import GROWS, FeatureBatch, Numbers, feature_batch
-from nnstretch.predict.learned import ErrorQuantiles, KernelFamily, Learned, RateTerm, kernel_family
+from nnstretch.predict.kernel_family import ErrorQuantiles, KernelFamily, RateTerm
+from nnstretch.predict.learned import Learned, kernel_family
 from nnstretch.profile.sampling.sample import Sample
 
 MIB = 2.0**20

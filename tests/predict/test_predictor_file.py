@@ -18,9 +18,10 @@ from support import synthetic
 from support.promises import Form, Size, kernel
 
 from nnstretch.errors import BadInput, BrokenFile, UnsupportedOp
+from nnstretch.files.decode import decode
 from nnstretch.kernel import MOBILE_FUSION, ChannelBlockedLayout, FusionRules
 from nnstretch.predict import load_soc, save_soc
-from nnstretch.predict.fusion_rules_json import parse_rules, rules_document
+from nnstretch.predict.fusion_rules_json import NamedOrRow, rules_document, rules_of
 from nnstretch.predict.learned import Learned, estimate_many
 from nnstretch.profile.fit_predictor import fit
 from nnstretch.soc import Processor, Soc
@@ -105,7 +106,9 @@ RULES = st.builds(
 
 @given(rules=RULES | st.just(MOBILE_FUSION))
 def test_rules_are_the_same_after_a_round_through_json(rules: FusionRules) -> None:
-    assert parse_rules(json.loads(json.dumps(rules_document(rules))), "here") == rules
+    assert (
+        rules_of(decode(NamedOrRow, json.loads(json.dumps(rules_document(rules))), "here")) == rules
+    )
 
 
 def test_rules_have_one_printed_form() -> None:
@@ -140,49 +143,58 @@ def put(value: Any, *path: Any) -> Callable[[Any], None]:
 CONV = ("model", "families", "conv1x1.blocked")
 TREE = (*CONV, "forest", "trees", 0)
 BROKEN = [
-    (put(3, "format"), r"format 3, .*cpu.json, this version reads format 1 and 2"),
+    (put(3, "format"), r"cpu.json, unknown format 3, this version reads format 1 and 2"),
     (put("2", "format"), r"format '2'"),
     (drop("format"), r"'format' is missing"),
     (drop("unit"), r"'unit' is missing"),
-    (put("ms", "unit", "latency"), r"'latency' is 'ms', .*unit, needed is one of us"),
-    (put("KiB", "unit", "size"), r"'size' is 'KiB'"),
+    (
+        put("ms", "unit", "latency"),
+        r"predictor\.unit\.latency, unknown latency 'ms', it is one of us",
+    ),
+    (put("KiB", "unit", "size"), r"unknown size 'KiB'"),
     (drop("unit", "size"), r"'size' is missing"),
-    (put(1, "colour"), r"'colour' is unknown"),
+    (put(1, "colour"), r"unknown key 'colour'"),
     (drop("model"), r"'model' is missing"),
     (drop("form"), r"'form' is missing"),
-    (put("forest", "form"), r"'form' is 'forest', .*needed is one of analytic, learned"),
-    (put("analytic", "form"), r"'rates' is missing"),
-    (put("desktop", "fusion"), r"'fusion' is 'desktop'.*known are mobile"),
+    (put("forest", "form"), r"unknown form 'forest', it is one of analytic, learned"),
+    (put("analytic", "form"), r"unknown key 'model', AnalyticFile has .*rates"),
+    (put("desktop", "fusion"), r"unknown fusion 'desktop', it is one of mobile"),
     (
         put(["conv-relu"], "fusion", "pairs"),
-        r"'pairs' holds 'conv-relu', .*fusion, needed is KIND\+FOLLOWER",
+        r"predictor\.fusion\.pairs\[0\], 'conv-relu', needed is KIND\+FOLLOWER",
     ),
     (
         put(0, "fusion", "blocked", "block"),
-        r"'block' is 0, .*fusion blocked, needed is a whole number of at least 1",
+        r"predictor\.fusion\.blocked\.block, 0 is out of range, needed is at least 1",
     ),
-    (put({}, "model", "families"), r"'families' is {}"),
-    (drop(*CONV, "floor_us"), r"'floor_us' is missing, .*conv1x1.blocked"),
-    (put(0, *CONV, "floor_us"), r"'floor_us' is 0"),
-    (put([], *CONV, "ops"), r"'ops' is empty"),
-    (put("mac", *CONV, "terms", 0, "column"), r"'column' is 'mac'"),
-    (put(-1.0, *CONV, "terms", 0, "us_per_unit"), r"terms\[0\], needed is a number of 0 to"),
-    (put(float("nan"), *CONV, "terms", 0, "us_per_unit"), r"'us_per_unit' is nan"),
-    (put(10**400, *CONV, "terms", 0, "above"), r"'above' is 1000"),
-    (put("if:x", *CONV, "terms", 0, "only"), r"'only' is 'if:x'"),
-    (put([5, 1], *CONV, "macs"), r"'macs' is \[5, 1\]"),
-    (put([0.0], *CONV, "spread", "low"), r"classes, .*spread"),
-    (put(1.5, *CONV, "power"), r"'power' is 1.5"),
-    (put(["cin", "nope"], *CONV, "inputs"), r"'inputs' holds 'nope'"),
+    (put({}, "model", "families"), r"predictor\.model\.families, 0 items, needed are 1 to 200"),
+    (drop(*CONV, "floor_us"), r"conv1x1\.blocked, key 'floor_us' is missing"),
+    (put(0, *CONV, "floor_us"), r"floor_us, 0\.0 is out of range"),
+    (put([], *CONV, "ops"), r"ops, 0 items"),
+    (put("mac", *CONV, "terms", 0, "column"), r"terms\[0\]\.column, unknown column 'mac'"),
+    (
+        put(-1.0, *CONV, "terms", 0, "us_per_unit"),
+        r"terms\[0\]\.us_per_unit, -1.0 is out of range, needed is at least 0",
+    ),
+    (put(float("nan"), *CONV, "terms", 0, "us_per_unit"), r"not JSON, .*NaN is not a number"),
+    (
+        put(10**400, *CONV, "terms", 0, "above"),
+        r"terms\[0\]\.above, 'an integer of 1329 bits' is int, expected float",
+    ),
+    (put("if:x", *CONV, "terms", 0, "only"), r"terms\[0\]\.only, 'if:x', needed is nothing or"),
+    (put([5, 1], *CONV, "macs"), r"macs, \(5\.0, 1\.0\), needed is the least and the most"),
+    (put([0.0], *CONV, "spread", "low"), r"spread, \[.*\] classes, needed is one number"),
+    (put(1.5, *CONV, "power"), r"power, 1\.5 is out of range"),
+    (put(["cin", "nope"], *CONV, "inputs"), r"inputs\[1\], 'nope', needed is a column or a flag"),
     (put(["cin"], *CONV, "inputs"), r"trees test feature \d+, .*1 inputs"),
-    (put(1e6, *CONV, "forest", "baseline"), r"'baseline' is 1000000.0"),
-    (put([{}] * 2000, *CONV, "forest", "trees"), r"2000 items, .*at most 1000"),
-    (put(0, *TREE, "left", 0), r"needs one parent, .*trees\[0\]"),
-    (put(0.5, *TREE, "left", 0), r"'left' holds 0.5"),
+    (put(1e6, *CONV, "forest", "baseline"), r"forest\.baseline, 1000000\.0 is out of range"),
+    (put([{}] * 2000, *CONV, "forest", "trees"), r"trees, 2000 items, needed are 0 to 1000"),
+    (put(0, *TREE, "left", 0), r"trees\[0\], .*needs one parent"),
+    (put(0.5, *TREE, "left", 0), r"trees\[0\]\.left\[0\], '0.5' is float"),
     (put([0.0] * 100, *TREE, "value"), r"100 items"),
-    (put([float("inf")], *TREE, "value"), r"'value' holds inf"),
+    (put([float("inf")], *TREE, "value"), r"not JSON, .*Infinity is not a number"),
     (put([1e5, 0, 0], *TREE, "value"), r"trees\[0\]"),
-    (put([], "model"), r"a list, .*model"),
+    (put([], "model"), r"predictor\.model, '\[\]' is list, expected dict"),
 ]
 
 
@@ -214,7 +226,9 @@ def test_a_chip_cannot_name_files_outside_of_its_folder(folder: Path) -> None:
     data = json.loads((folder / "soc.json").read_text())
     data["processors"][0]["name"] = "../cpu"
     (folder / "soc.json").write_text(json.dumps(data))
-    with pytest.raises(BrokenFile, match=r"'name' is '../cpu'.*soc.json processors\[0\]"):
+    with pytest.raises(
+        BrokenFile, match=r"soc.json, soc\.processors\[0\]\.name, '../cpu', needed is letters"
+    ):
         load_soc(folder)
 
 

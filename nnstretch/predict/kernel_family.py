@@ -1,0 +1,123 @@
+"""Kernels that share one learned model: rates, trees and errors, with the limits of a file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnstretch.files.limits import Length, Only, Range
+from nnstretch.predict.boosted_trees import STEEPEST, Forest
+from nnstretch.predict.features import Column, ColumnOrFlag, FeatureBatch, FlagOrNothing, Numbers
+from nnstretch.predict.roofline import LARGEST, Amount
+
+FASTEST, SLOWEST = 1e-9, 1e12
+"""Microseconds that a latency or a rate may have."""
+FAR = 4.0
+"""Factor outside of what was measured from which on an estimate is an extrapolation."""
+FAR_OFF = STEEPEST / 10
+"""Logarithm that no error exceeds."""
+Rising = Only(lambda ends: ends[0] <= ends[1], "the least and the most")
+AmountRange = Annotated[tuple[Amount, Amount], Rising]
+Duration = Annotated[float, Range(FASTEST, LARGEST)]
+Names = Annotated[tuple[str, ...], Length()]
+Classes = Length(1, 100)
+
+
+@dataclass(frozen=True, slots=True)
+class RateTerm:
+    """One way in which work takes time."""
+
+    column: Column
+    """Of `features.COLUMNS`."""
+    us_per_unit: Annotated[float, Range(0, SLOWEST)]
+    above: Amount = 0.0
+    """Only what exceeds this counts: traffic that a cache of this many bytes no longer holds."""
+    only: FlagOrNothing = ""
+    """`op:NAME`, `then:NAME` or `layout:NAME`.
+
+    Only kernels of that operator, with it fused behind, in that layout.
+    """
+
+    def amount(self, kernels: FeatureBatch) -> Numbers:
+        """Return how much of this term each kernel has."""
+        amounts = kernels.column(self.column)
+        amounts = np.maximum(amounts - self.above, 0.0) if self.above else amounts
+        return amounts * kernels.flag(self.only) if self.only else amounts
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorQuantiles:
+    """How far estimates were off on kernels they were not fitted on, by size of the
+    analytic part.
+    """
+
+    above_us: Annotated[tuple[Amount, ...], Classes]
+    """Where each class of sizes starts; the first at 0."""
+    low: Annotated[tuple[Annotated[float, Range(-FAR_OFF, 0)], ...], Classes]
+    """log(measured / estimated) that 5% of the kernels stay below; for each class."""
+    high: Annotated[tuple[Annotated[float, Range(0, FAR_OFF)], ...], Classes]
+    """And that 5% exceed."""
+    error: Annotated[tuple[Amount, ...], Classes]
+    """Root-mean-square relative error."""
+
+    def classes(self, analytic_us: Numbers) -> NDArray[np.intp]:
+        """Return the size class of each kernel."""
+        return np.searchsorted(np.array(self.above_us[1:]), analytic_us, side="right")
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFamily:
+    """Kernels that share one model."""
+
+    terms: Annotated[tuple[RateTerm, ...], Length(0, 500)]
+    floor_us: Annotated[float, Range(FASTEST, SLOWEST)]
+    """The least that the analytic part answers."""
+    ops: Annotated[tuple[str, ...], Length(1)]
+    """Operators that were measured, the commonest first."""
+    followers: Names
+    """Operators that were measured fused behind one."""
+    macs: AmountRange
+    """Least and most that were measured."""
+    working_bytes: AmountRange
+    analytic_us: Annotated[tuple[Duration, Duration], Rising]
+    spread: ErrorQuantiles
+    power: Annotated[float, Range(0, 1)] = 1.0
+    inputs: Annotated[tuple[ColumnOrFlag, ...], Length()] = ()
+    """What the trees look at: columns, and `op:` and `then:` flags."""
+    forest: Forest | None = None
+
+    def rate_model_us(self, kernels: FeatureBatch) -> Numbers:
+        """Return the analytic part of the model, without the trees; us."""
+        time_us = np.zeros(len(kernels.form))
+        for term in self.terms:
+            time_us += term.us_per_unit * term.amount(kernels)
+        return np.maximum(time_us, self.floor_us)
+
+    def latency_us(self, kernels: FeatureBatch, analytic_us: Numbers) -> Numbers:
+        """Return the predicted latency, us.
+
+        Outside of what was measured the trees stand still, and the analytic part goes on alone.
+        """
+        if self.forest is None:
+            return analytic_us
+        low, high = self.analytic_us
+        inside = np.clip(analytic_us, low, high)
+        columns = [
+            kernels.flag(name) if ":" in name else kernels.column(name) for name in self.inputs
+        ]
+        return np.asarray(
+            analytic_us / inside * inside**self.power * np.exp(self.forest.predict(columns))
+        )
+
+    def is_extrapolation(self, kernels: FeatureBatch) -> Numbers:
+        """Return 1 where nothing like it was measured, else 0."""
+        macs, moved = kernels.column("macs"), kernels.column("working_bytes")
+        strange = np.array([not set(form[2]) <= set(self.followers) for form in kernels.forms])[
+            kernels.form
+        ]
+        for value, (low, high) in ((macs, self.macs), (moved, self.working_bytes)):
+            strange = strange | (value > FAR * high) | (value * FAR < low)
+        return strange.astype(np.float64)

@@ -1,0 +1,52 @@
+"""What a file with the predictor of one processor holds.
+
+Format 1 holds analytic predictors without units or fusion rules: microseconds, bytes, and the rules
+`mobile`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from nnstretch.files.limits import OneOf
+from nnstretch.predict.fusion_rules_json import NamedOrRow
+from nnstretch.predict.roofline import Amount, Rates
+
+PREDICTOR_FORMAT = 2
+UNIT = {"latency": "us", "size": "bytes"}
+FormName = Annotated[str, OneOf(("analytic", "learned"))]
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Units of a file; nobody writes others on purpose."""
+
+    latency: Annotated[str, OneOf((UNIT["latency"],))]
+    size: Annotated[str, OneOf((UNIT["size"],))]
+
+
+@dataclass(frozen=True, slots=True)
+class FirstAnalyticFile:
+    """A file of format 1."""
+
+    format: int
+    processor: str
+    form: Annotated[str, OneOf(("analytic",))]
+    dtype: str
+    relative_error: Amount
+    rates: Rates
+
+
+@dataclass(frozen=True, slots=True)
+class AnalyticFile:
+    """A file with an analytic predictor."""
+
+    format: int
+    processor: str
+    form: FormName
+    dtype: str
+    unit: Unit
+    relative_error: Amount
+    fusion: NamedOrRow
+    rates: Rates
