@@ -16,7 +16,7 @@ from nnstretch.predict.boosted_trees import STEEPEST, Forest
 from nnstretch.predict.fusion_rules_json import NamedOrRow
 from nnstretch.predict.kernel_family import ErrorQuantiles, KernelFamily
 from nnstretch.predict.learned import Learned
-from nnstretch.predict.predictor_file import FormName, Unit
+from nnstretch.predict.predictor_file import FileUnits, FormName
 from nnstretch.predict.roofline import Amount
 
 
@@ -35,7 +35,7 @@ class LearnedFile:
     processor: str
     form: FormName
     dtype: str
-    unit: Unit
+    unit: FileUnits
     relative_error: Amount
     fusion: NamedOrRow
     model: LearnedModel

@@ -19,7 +19,7 @@ FormName = Annotated[str, OneOf(("analytic", "learned"))]
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class FileUnits:
     """Units of a file; nobody writes others on purpose."""
 
     latency: Annotated[str, OneOf((UNIT["latency"],))]
@@ -46,7 +46,7 @@ class AnalyticFile:
     processor: str
     form: FormName
     dtype: str
-    unit: Unit
+    unit: FileUnits
     relative_error: Amount
     fusion: NamedOrRow
     rates: Rates
