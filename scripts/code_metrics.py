@@ -322,7 +322,7 @@ def broken_limits(rows: dict[str, float]) -> list[str]:
     return above + below
 
 
-def main() -> int:
+def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -333,7 +333,11 @@ def main() -> int:
         "--worst", type=int, default=0, metavar="N", help="list the N worst places of each measure"
     )
     parser.add_argument("--check", action="store_true", help="exit 1 where a limit is broken")
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> int:
+    args = arguments().parse_args()
     measures = measure(args.package.resolve())
     print("| measure | value | limit |\n|---|---|---|")
     for name, value in measures.rows.items():

@@ -1,6 +1,4 @@
-"""What of the model zoos can be captured, rebuilt exactly, cut and stretched.
-
-The rest named with the reason.
+"""What of the model zoos can be captured, rebuilt exactly, cut and stretched, and why the rest not.
 
     python scripts/coverage_zoo.py [--only PATTERN] [--cache zoo.jsonl] [--out docs/results/coverage_zoo.md]
     [--memory-gb 8]
@@ -41,6 +39,8 @@ import timm
 import torch
 import torchvision
 
+from nnstretch.bench.commands import command_parser, run_command
+from nnstretch.bench.markdown import markdown_row, markdown_table
 from nnstretch.capture import default_input, load_model, trace
 from nnstretch.errors import NnstretchError
 from nnstretch.files.atomic import write_text
@@ -291,71 +291,50 @@ def cached(path: Path | None) -> dict[str, Finding]:
 
 def summary(findings: Sequence[Finding]) -> list[str]:
     convs = [f for f in findings if f.convolutional]
+    captured = sum(f.captured for f in findings)
     counts = [
         ("networks", len(findings), len(findings)),
-        ("captured", sum(f.captured for f in findings), len(findings)),
-        (
-            "unbranched plan equal, of those captured",
-            sum(f.equal for f in findings),
-            sum(f.captured for f in findings),
-        ),
+        ("captured", captured, len(findings)),
+        ("unbranched plan equal, of those captured", sum(f.equal for f in findings), captured),
         ("stretchable, convolutional", sum(f.stretchable for f in convs), len(convs)),
-        (
-            "stretchable, all captured",
-            sum(f.stretchable for f in findings),
-            sum(f.captured for f in findings),
-        ),
+        ("stretchable, all captured", sum(f.stretchable for f in findings), captured),
     ]
     return [f"{what}: {n} of {of} ({100 * n / max(1, of):.1f} %)" for what, n, of in counts]
 
 
-def table(findings: Sequence[Finding]) -> list[str]:
-    heads = (
-        "network",
-        "kind",
-        "captured",
-        "params",
-        "equal (error)",
-        "cuts",
-        "MACs branched",
-        "stretchable",
-        "reason",
-    )
-    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    for f in findings:
-        kind = "conv" if f.convolutional else "other" if f.captured else "?"
-        error = "-" if f.error is None else f"{'yes' if f.equal else 'NO'} ({f.error:.1e})"
-        numbers = (f"{f.params:,}", error, str(f.cuts), f"{f.share:.2f}")
-        lines.append(
-            f"| {' | '.join((f.model, kind, yes(f.captured), *numbers, yes(f.stretchable), f.reason.replace('|', '/')))} |"
-        )
-    return lines
+HEADS = (
+    *("network", "kind", "captured", "params", "equal (error)", "cuts", "MACs branched"),
+    *("stretchable", "reason"),
+)
+
+
+def cells(f: Finding) -> list[str]:
+    kind = "conv" if f.convolutional else "other" if f.captured else "?"
+    error = "-" if f.error is None else f"{yes(f.equal)} ({f.error:.1e})"
+    numbers = (f"{f.params:,}", error, str(f.cuts), f"{f.share:.2f}")
+    return [f.model, kind, yes(f.captured), *numbers, yes(f.stretchable), f.reason]
 
 
 def yes(value: bool) -> str:
     return "yes" if value else "NO"
 
 
-def document(findings: Sequence[Finding]) -> str:
-    head = [
-        "# What of the model zoos can be stretched",
-        "",
-        (
-            f"torchvision {torchvision.__version__}, timm {timm.__version__}, torch"
-            f" {torch.__version__}. Written by:"
-        ),
-        "",
-        "    python scripts/coverage_zoo.py --out docs/results/coverage_zoo.md",
-        "",
-    ]
+def page(findings: Sequence[Finding]) -> str:
+    versions = (f"{m.__name__} {m.__version__}" for m in (torchvision, timm, torch))
+    head = f"""# What of the model zoos can be stretched
+
+{", ".join(versions)}. Written by:
+
+    python scripts/coverage_zoo.py --out docs/results/coverage_zoo.md
+"""
     meaning = (__doc__ or "").split("\n\n", 2)[2].rpartition("\n\n")[0]
-    return "\n".join(
-        [*head, meaning, "", *(f"- {line}" for line in summary(findings)), "", *table(findings), ""]
-    )
+    counts = [f"- {line}" for line in summary(findings)]
+    table = markdown_table(HEADS, map(cells, findings))
+    return "\n".join([head, meaning, "", *counts, "", *table, ""])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def arguments() -> argparse.ArgumentParser:
+    parser = command_parser(__doc__)
     parser.add_argument("--only", default="*", help="names to run, as a shell pattern")
     parser.add_argument(
         "--cache", type=Path, help="JSON lines of what is known already; grows while it runs"
@@ -364,27 +343,28 @@ def main() -> None:
     parser.add_argument(
         "--memory-gb", type=float, default=8.0, help="limit of one network's process"
     )
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> int:
+    args = arguments().parse_args()
     torch.set_num_threads(1)
     known = cached(args.cache)
     names = [name for name in networks() if fnmatch.fnmatch(name, args.only)]
-    findings = []
     for number, name in enumerate(names, 1):
         if name not in known:
             known[name] = run_one(name, args.memory_gb)
             if args.cache is not None:
                 with args.cache.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(asdict(known[name])) + "\n")
-        findings.append(known[name])
-        print(
-            f"[{number}/{len(names)}] {table([known[name]])[-1]} {known[name].seconds} s",
-            file=sys.stderr,
-            flush=True,
-        )
-    print("\n".join([*table(findings), "", *summary(findings)]))
+        row = f"{markdown_row(cells(known[name]))} {known[name].seconds} s"
+        print(f"[{number}/{len(names)}] {row}", file=sys.stderr, flush=True)
+    findings = [known[name] for name in names]
+    print(*markdown_table(HEADS, map(cells, findings)), "", *summary(findings), sep="\n")
     if args.out is not None:
-        write_text(args.out, document(findings))
+        write_text(args.out, page(findings))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(main))

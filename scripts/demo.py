@@ -1,10 +1,8 @@
-"""The whole story on one page.
-
-Train, search, stretch, retrain, export, run on an emulated phone, report.
+"""Tell the whole story: train, search, stretch, retrain, export, run on an emulated phone, report.
 
 Every step is a command that a user can type; it is printed before it runs. Nothing is downloaded.
 
-  python scripts/demo.py --out demo
+    python scripts/demo.py --out demo
 """
 
 from __future__ import annotations
@@ -21,8 +19,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from nnstretch.bench.commands import command_parser, run_command
 from nnstretch.cli import parser_of, verb_module
-from nnstretch.errors import NnstretchError, one_line
 
 MODEL = "torchvision:resnet18?num_classes=10"
 SHAPE = "1,3,64,64"
@@ -54,89 +52,29 @@ class Story:
 
 
 def tell(story: Story, epochs: int, retrain_epochs: int, repeat: int) -> dict[str, Any]:
-    p = story.path
+    p, plan = story.path, story.path("plan.yaml")
+    network, soc = (MODEL, "--input", SHAPE), ("--soc", "mi9")
+    weights, branched = p("original/weights.safetensors"), p("branched/weights.safetensors")
+    length = ("--trainer.max_epochs", str(epochs), "--out", p("original"))
     trained = story.verb(
-        "train",
-        "digits",
-        "--model",
-        MODEL,
-        "--trainer.max_epochs",
-        str(epochs),
-        "--out",
-        p("original"),
-        keep="training_original.json",
+        "train", "digits", "--model", MODEL, *length, keep="training_original.json"
     )
     found = story.verb(
         "search",
-        MODEL,
-        "--input",
-        SHAPE,
-        "--soc",
-        "mi9",
-        "--processors",
-        "cpu,dsp",
-        "--min-macs",
-        "0.9x",
-        "--top",
-        "5",
-        "--out",
-        p("plan.yaml"),
+        *(*network, *soc, "--processors", "cpu,dsp", "--min-macs", "0.9x", "--top", "5"),
+        *("--out", plan),
         keep="search.json",
     )
-    retrained = story.verb(
-        "train",
-        "digits",
-        "--plan",
-        p("plan.yaml"),
-        "--weights",
-        p("original/weights.safetensors"),
-        "--trainer.max_epochs",
-        str(retrain_epochs),
-        "--out",
-        p("branched"),
-        keep="training_branched.json",
-    )
-    fastest = found["original"]["fastest"]
-    story.verb(
-        "export",
-        MODEL,
-        "--input",
-        SHAPE,
-        "--weights",
-        p("original/weights.safetensors"),
-        "--soc",
-        "mi9",
-        "--processor",
-        fastest,
-        "--out",
-        p("original.nns"),
-    )
-    story.verb(
-        "export",
-        p("plan.yaml"),
-        "--weights",
-        p("branched/weights.safetensors"),
-        "--soc",
-        "mi9",
-        "--out",
-        p("branched.nns"),
-    )
-    runs = {
-        name: story.verb(
-            "run",
-            p(f"{name}.nns"),
-            "--soc",
-            "mi9",
-            "--clock",
-            "real",
-            "--repeat",
-            str(repeat),
-            "--trace",
-            p(f"trace_{name}.json"),
-            keep=f"run_{name}.json",
-        )
-        for name in ("original", "branched")
-    }
+    length = ("--trainer.max_epochs", str(retrain_epochs), "--out", p("branched"))
+    start = ("--plan", plan, "--weights", weights)
+    retrained = story.verb("train", "digits", *start, *length, keep="training_branched.json")
+    alone = (*soc, "--processor", found["original"]["fastest"], "--out", p("original.nns"))
+    story.verb("export", *network, "--weights", weights, *alone)
+    story.verb("export", plan, "--weights", branched, *soc, "--out", p("branched.nns"))
+    runs = {}
+    for name in ("original", "branched"):
+        clock = ("--clock", "real", "--repeat", str(repeat), "--trace", p(f"trace_{name}.json"))
+        runs[name] = story.verb("run", p(f"{name}.nns"), *soc, *clock, keep=f"run_{name}.json")
     return summary(trained, found, retrained, runs)
 
 
@@ -232,10 +170,8 @@ def table(told: dict[str, Any]) -> Table:
     return drawn
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def arguments() -> argparse.ArgumentParser:
+    parser = command_parser(__doc__)
     parser.add_argument(
         "--out",
         type=Path,
@@ -247,17 +183,17 @@ def main() -> int:
         "--retrain-epochs", type=int, default=3, help="epochs of the branched network (default 3)"
     )
     parser.add_argument("--repeat", type=int, default=30, help="emulated inferences (default 30)")
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> int:
+    args = arguments().parse_args()
     began = time.perf_counter()
     shutil.rmtree(args.out, ignore_errors=True)
     story = Story(args.out)
-    try:
-        told = tell(story, args.epochs, args.retrain_epochs, args.repeat)
-        story.keep("summary.json", told)
-        story.verb("report", str(args.out), "--out", story.path("report.html"))
-    except NnstretchError as refusal:
-        print(f"nnstretch: {one_line(refusal)}", file=sys.stderr)
-        return 1
+    told = tell(story, args.epochs, args.retrain_epochs, args.repeat)
+    story.keep("summary.json", told)
+    story.verb("report", str(args.out), "--out", story.path("report.html"))
     CONSOLE.print(table(told))
     CONSOLE.print(
         f"predicted speed-up: {told['speedup_vs_fastest']:.2f}x over the fastest single processor,"
@@ -270,4 +206,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command(main))

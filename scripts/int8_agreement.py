@@ -1,10 +1,9 @@
-"""How often an int8 bundle and a float bundle of one branched network choose the same class, on
-digits.
+"""How often an int8 bundle and a float bundle of one branched network choose the same class, on digits.
 
 Trains the original and the branched network, exports the branched one twice (LiteRT float32, LiteRT
 int8 calibrated on training images), and runs every image through both bundles by `Session`.
 
-  python scripts/int8_agreement.py --out int8 --write docs/results/int8_agreement.md
+    python scripts/int8_agreement.py --out int8 --write docs/results/int8_agreement.md
 """
 
 from __future__ import annotations
@@ -19,8 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nnstretch.bench.commands import command_line, command_parser, run_command
+from nnstretch.bench.markdown import markdown_table
 from nnstretch.cli import parser_of, verb_module
-from nnstretch.errors import NnstretchError, one_line
+from nnstretch.files.atomic import write_text
 
 if TYPE_CHECKING:
     from nnstretch.run import Session
@@ -45,99 +46,68 @@ class Row:
 
 
 def verb(name: str, *argv: str) -> tuple[str, dict[str, Any]]:
-    """The command as a user types it, and what it returns."""
+    """Run a verb; return the command as a user types it, and its JSON."""
     command = f"nnstretch {name} {shlex.join(argv)}"
     print(f"$ {command}", flush=True)
     return command, verb_module(name).main(parser_of(name).parse_args(list(argv)))
 
 
-def made(out: Path, epochs: int, retrain_epochs: int, image_px: int, images: int) -> list[str]:
-    """Trained, searched, retrained and exported as `float.nns` and `int8.nns`; the commands."""
-    size = ("--data.image_px", str(image_px))
-    original, plan, branched = out / "original", out / "plan.yaml", out / "branched"
-    export = (
-        "export",
-        str(plan),
-        "--weights",
-        str(branched / "weights.safetensors"),
-        "--soc",
-        "mi9",
-        "--format",
-        "litert",
-    )
+def commands(out: Path, args: argparse.Namespace) -> list[str]:
+    """Train, search, retrain and export to `float.nns` and `int8.nns`; return the commands."""
+    size, images = str(args.image_px), str(args.calibration_images)
+    plan, branched = f"{out / 'plan.yaml'}", out / "branched"
+    weights = (f"{out / 'original' / 'weights.safetensors'}", f"{branched / 'weights.safetensors'}")
+    train = ("train", "digits", "--data.image_px", size)
+    place = ("--soc", "mi9", "--processors", "cpu,dsp", "--min-macs", "0.9x")
+    export = ("export", plan, "--weights", weights[1], "--soc", "mi9", "--format", "litert")
+    int8 = ("--int8", "--calibration", "digits", "--calibration-images", images)
     steps = [
         (
-            "train",
-            "digits",
+            *train,
             "--model",
             MODEL,
-            *size,
             "--trainer.max_epochs",
-            str(epochs),
+            str(args.epochs),
             "--out",
-            str(original),
+            str(out / "original"),
         ),
+        ("search", MODEL, "--input", f"1,3,{size},{size}", *place, "--out", plan),
         (
-            "search",
-            MODEL,
-            "--input",
-            f"1,3,{image_px},{image_px}",
-            "--soc",
-            "mi9",
-            "--processors",
-            "cpu,dsp",
-            "--min-macs",
-            "0.9x",
-            "--out",
-            str(plan),
-        ),
-        (
-            "train",
-            "digits",
+            *train,
             "--plan",
-            str(plan),
-            *size,
+            plan,
             "--weights",
-            str(original / "weights.safetensors"),
+            weights[0],
             "--trainer.max_epochs",
-            str(retrain_epochs),
+            str(args.retrain_epochs),
             "--out",
             str(branched),
         ),
         (*export, "--out", str(out / "float.nns")),
-        (
-            *export,
-            "--int8",
-            "--calibration",
-            "digits",
-            "--calibration-images",
-            str(images),
-            "--out",
-            str(out / "int8.nns"),
-        ),
+        (*export, *int8, "--out", str(out / "int8.nns")),
     ]
     return [verb(*step)[0] for step in steps]
 
 
-def pictures(image_px: int, held: bool) -> Iterator[tuple[np.ndarray, int]]:
-    """Every image, not augmented, as the network sees it; and its class."""
+def pictures(image_px: int, held_out: bool) -> Iterator[tuple[np.ndarray, int]]:
+    """Yield every image as the network sees it, not augmented, and its class."""
     from nnstretch.train.data import open_dataset, prepare_images
     from nnstretch.train.recipe_loader import load_recipe
 
     recipe = load_recipe("digits", [f"data.image_px={image_px}"])
     dataset = open_dataset(recipe.data)
-    part = dataset.held if held else dataset.train
+    part = dataset.held if held_out else dataset.train
     for index in range(len(part)):
         image, label = prepare_images(dataset, part, [index], recipe.data)
         yield image.numpy(), int(label[0])
 
 
 def compared(
-    name: str, sessions: tuple[Session, Session], given: Iterator[tuple[np.ndarray, int]]
+    name: str, sessions: tuple[Session, Session], images: Iterator[tuple[np.ndarray, int]]
 ) -> Row:
     labels: list[int] = []
     scores: list[list[np.ndarray]] = [[], []]
-    for image, label in given:
+    for image, label in images:
         labels.append(label)
         for kept, session in zip(scores, sessions, strict=True):
             kept.append(np.asarray(session.run(image))[0])
@@ -152,51 +122,31 @@ def compared(
     )
 
 
-def page(command: str, commands: list[str], plan: str, rows: list[Row]) -> str:
-    lines = [
-        "# int8 against float",
-        "",
-        (
-            "A ResNet-18 trained on scikit-learn's digits, stretched for the CPU and DSP of `mi9`,"
-            " retrained, and exported as LiteRT in float32"
-        ),
-        (
-            "and in int8; every image went through both bundles by `Session`. No image was"
-            " augmented; the held-out fifth was seen neither in"
-        ),
-        "training nor in calibration. One training, one seed.",
-        "",
-        (
-            "| images | count | accuracy, float | accuracy, int8 | same class | largest difference"
-            " of a score |"
-        ),
-        "|---|---|---|---|---|---|",
-        *(
-            f"| {r.images} | {r.count} | {r.float_accuracy:.2%} | {r.int8_accuracy:.2%} |"
-            f" {r.agreement:.2%} | {r.worst:.1%} of the largest |"
-            for r in rows
-        ),
-        "",
-        f"Made by `{command}`, which ran",
-        "",
-        "```sh",
-        *commands,
-        "```",
-        "",
-        "with the plan",
-        "",
-        "```yaml",
-        plan.strip(),
-        "```",
-        "",
-    ]
-    return "\n".join(lines)
+HEADS = (
+    *("images", "count", "accuracy, float", "accuracy, int8", "same class"),
+    "largest difference of a score",
+)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def page(steps: list[str], plan: str, rows: list[Row]) -> str:
+    head = """# int8 against float
+
+A ResNet-18 trained on scikit-learn's digits, stretched for the CPU and DSP of `mi9`, retrained, and exported as LiteRT in float32
+and in int8; every image went through both bundles by `Session`. No image was augmented; the held-out fifth was seen neither in
+training nor in calibration. One training, one seed.
+"""
+    cells = []
+    for row in rows:
+        shares = (row.float_accuracy, row.int8_accuracy, row.agreement)
+        worst = f"{row.worst:.1%} of the largest"
+        cells.append((row.images, row.count, *(f"{share:.2%}" for share in shares), worst))
+    lines = [head, *markdown_table(HEADS, cells), "", f"Made by `{command_line()}`, which ran"]
+    lines += ["", "```sh", *steps, "```", "", "with the plan"]
+    return "\n".join([*lines, "", "```yaml", plan.strip(), "```", ""])
+
+
+def arguments() -> argparse.ArgumentParser:
+    parser = command_parser(__doc__)
     parser.add_argument(
         "--out",
         type=Path,
@@ -215,38 +165,27 @@ def main() -> int:
         default=64,
         help="training images on which ranges are measured (default 64)",
     )
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> int:
+    args = arguments().parse_args()
+    from nnstretch.run import Session
+
     args.out.mkdir(parents=True, exist_ok=True)
-    try:
-        from nnstretch.run import Session
-
-        commands = made(
-            args.out, args.epochs, args.retrain_epochs, args.image_px, args.calibration_images
-        )
-        with (
-            Session(args.out / "float.nns", "mi9") as plain,
-            Session(args.out / "int8.nns", "mi9") as small,
-        ):
-            sets = (("held out", True), ("trained on", False))
-            rows = [
-                compared(name, (plain, small), pictures(args.image_px, held)) for name, held in sets
-            ]
-    except NnstretchError as refusal:
-        print(f"nnstretch: {one_line(refusal)}", file=sys.stderr)
-        return 1
-    for row in rows:
-        print(row)
+    steps = commands(args.out, args)
+    rows = []
+    with (
+        Session(args.out / "float.nns", "mi9") as plain,
+        Session(args.out / "int8.nns", "mi9") as small,
+    ):
+        for name, held_out in (("held out", True), ("trained on", False)):
+            rows.append(compared(name, (plain, small), pictures(args.image_px, held_out)))
+            print(rows[-1])
     if args.write is not None:
-        from nnstretch.files.atomic import atomic_write
-
-        command = f"python scripts/int8_agreement.py {shlex.join(sys.argv[1:])}"
-        with atomic_write(args.write) as aside:
-            aside.write_text(
-                page(command, commands, (args.out / "plan.yaml").read_text(), rows),
-                encoding="utf-8",
-            )
+        write_text(args.write, page(steps, (args.out / "plan.yaml").read_text(), rows))
     return 0 if rows[0].agreement >= NEEDED else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command(main))

@@ -1,13 +1,11 @@
-"""NN-Stretch's interference experiment, emulated.
-
-Others keep the GPU, then the CPU, then the GPU busy while a network runs.
+"""NN-Stretch's interference experiment, emulated: others keep the GPU, then the CPU, then the GPU busy.
 
 The adaptive runtime has a plan for every pair of processors, watches what each processor really
 takes and moves, between plans before an inference and among processors within it; a fixed plan
 stays. It is the code of `Server` on the virtual clock, on which a busy processor is shared. Plans
 are the exact search's.
 
-  python scripts/interference.py --out docs/results/interference.md --picture docs/results/interference.svg
+    python scripts/interference.py --out docs/results/interference.md --picture docs/results/interference.svg
 """
 
 from __future__ import annotations
@@ -20,6 +18,8 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import mean
 
+from nnstretch.bench.commands import command_line, command_parser, run_command
+from nnstretch.bench.markdown import markdown_table
 from nnstretch.bundle.manifest import Manifest, Port, Subgraph
 from nnstretch.cli.common import load_model_argument
 from nnstretch.errors import NoPlan
@@ -83,26 +83,17 @@ def play(
     adaptive: bool,
     settings: AdaptationSettings = AdaptationSettings(),  # noqa: B008 (frozen)
 ) -> Played:
-    """As `Server` serves a client that asks again when it is answered."""
-    played, disturbed, times_us = (
-        Played(),
-        Disturbed(share=share),
-        plan_durations_us(manifests, soc.processors),
-    )
+    """Serve a client as `Server` does that asks again when it is answered."""
+    played, disturbed = Played(), Disturbed(share=share)
     clock = VirtualExecutor(
         soc.processors,
-        times_us,
+        plan_durations_us(manifests, soc.processors),
         disturbances=disturbed,
         handovers_us=plan_enqueue_us(manifests, soc.processors),
     )
     policy = StaticPlacement(tuple(p.name for p in soc.processors))
     plans = MultiPlanScheduler(
-        manifests,
-        soc.processors,
-        policy,
-        clock,
-        played.hear,
-        adaptive,
+        *(manifests, soc.processors, policy, clock, played.hear, adaptive),
         settings=settings,
     )
     for n in NUMBERS:
@@ -208,19 +199,13 @@ def subgraph(
     )
 
 
-def rows(latencies: dict[str, list[float]]) -> list[str]:
-    stretches = [(-QUIET, 0, "nobody"), *STRETCHES, (200, 200 + QUIET, "nobody")]
-    lines = [
-        "| inferences | busy | " + " | ".join(f"{name}, ms" for name in latencies) + " |",
-        "|" + "---|" * (len(latencies) + 2),
-    ]
-    for first, last, busy in stretches:
-        cells = [
-            f"{mean(values[first + QUIET : last + QUIET]) / 1000:.2f}"
-            for values in latencies.values()
-        ]
-        lines.append(f"| {first} to {last} | {busy} | " + " | ".join(cells) + " |")
-    return lines
+def latency_table(latencies: dict[str, list[float]]) -> list[str]:
+    rows = []
+    for first, last, busy in [(-QUIET, 0, "nobody"), *STRETCHES, (200, 200 + QUIET, "nobody")]:
+        part = slice(first + QUIET, last + QUIET)
+        means = (f"{mean(values[part]) / 1000:.2f}" for values in latencies.values())
+        rows.append((f"{first} to {last}", busy, *means))
+    return markdown_table(("inferences", "busy", *(f"{name}, ms" for name in latencies)), rows)
 
 
 def worst(mine: list[float], fixed: list[float]) -> tuple[float, int]:
@@ -229,161 +214,100 @@ def worst(mine: list[float], fixed: list[float]) -> tuple[float, int]:
 
 
 def moments(played: Played, fixed: list[float]) -> list[str]:
-    """The inferences in which anything changed or moved."""
-    lines = [
-        "| inference | busy | plan | sub-graphs moved | ms | fixed, ms |",
-        "|---|---|---|---|---|---|",
-    ]
+    """Return a table of the inferences in which anything changed or moved."""
     starts = {first for first, _, _ in STRETCHES} | {STRETCHES[-1][1]}
     changed = {n for n, (a, b) in zip(NUMBERS[1:], pairwise(played.plans), strict=True) if a != b}
-    for n, us, plan, moved, other in zip(
-        NUMBERS, played.latencies_us, played.plans, played.moved, fixed, strict=True
-    ):
+    runs = zip(NUMBERS, played.plans, played.moved, played.latencies_us, fixed, strict=True)
+    rows = []
+    for n, plan, moved, us, fixed_us in runs:
         if n in starts | changed or moved:
-            lines.append(
-                f"| {n} | {who_is_busy(n) or 'nobody'} | {plan} | {moved} | {us / 1000:.2f} |"
-                f" {other / 1000:.2f} |"
-            )
-    return lines
+            times_ms = (f"{us / 1000:.2f}", f"{fixed_us / 1000:.2f}")
+            rows.append((n, who_is_busy(n) or "nobody", plan, moved, *times_ms))
+    heads = ("inference", "busy", "plan", "sub-graphs moved", "ms", "fixed, ms")
+    return markdown_table(heads, rows)
+
+
+SHARE_HEADS = (
+    *("share left", "most, times the fixed plan", "at"),
+    *("mean of each stretch, times the fixed plan", "sub-graphs moved"),
+)
 
 
 def other_shares(manifests: Mapping[str, Manifest], soc: Soc) -> list[str]:
-    """The same with processors that are busier, or less."""
-    lines = [
-        (
-            "| share left | most, times the fixed plan | at | mean of each stretch, times the fixed"
-            " plan | sub-graphs moved |"
-        ),
-        "|---|---|---|---|---|",
-    ]
+    """Return a table of the same with processors that are busier, or less."""
+    rows = []
     for share in SHARES:
         moving = play(manifests, soc, share, adaptive=True)
         fixed = play({MAIN: manifests[MAIN]}, soc, share, adaptive=False).latencies_us
         most, at = worst(moving.latencies_us, fixed)
-        parts = [slice(first + QUIET, last + QUIET) for first, last, _ in STRETCHES]
-        means = ", ".join(
-            f"{mean(moving.latencies_us[part]) / mean(fixed[part]):.3f}" for part in parts
-        )
-        lines.append(f"| {share:g} | {most:.3f} | {at} | {means} | {sum(moving.moved)} |")
-    return lines
+        ratios = []
+        for first, last, _ in STRETCHES:
+            part = slice(first + QUIET, last + QUIET)
+            ratios.append(f"{mean(moving.latencies_us[part]) / mean(fixed[part]):.3f}")
+        rows.append((f"{share:g}", f"{most:.3f}", at, ", ".join(ratios), sum(moving.moved)))
+    return markdown_table(SHARE_HEADS, rows)
 
 
 def page(
     args: argparse.Namespace,
     latencies: dict[str, list[float]],
     moving: Played,
-    whole: list[float],
+    fastest: list[float],
     branch: Subgraph,
     shares: list[str],
-) -> list[str]:
-    """`whole`: the adaptive runtime with each team's fastest plan; `branch`.
-
-    The GPU's in that of GPU and DSP.
+) -> str:
+    """Return the page. `fastest`: the runtime with each team's fastest plan; `branch`: the longest
+    GPU branch in that of GPU and DSP.
     """
-    compared = (latencies["adaptive"], latencies["between plans only"], whole)
-    (most, at), (between, between_at), (long, long_at) = (
-        worst(one, latencies[MAIN]) for one in compared
-    )
-    here, there, late = (
-        branch.predicted_us["gpu"] / 1000,
-        branch.predicted_us["cpu"] / 1000,
-        AdaptationSettings().slow,
-    )
-    means = [
-        [mean(latencies[name][first + QUIET : last + QUIET]) for name in ("adaptive", MAIN)]
-        for first, last, _ in STRETCHES
-    ]
-    better = all(mine < fixed for mine, fixed in means)
-    cost = (
-        mean(latencies["adaptive"][100 + QUIET : 155 + QUIET])
-        / mean(whole[100 + QUIET : 155 + QUIET])
-        - 1
-    )
-    return [
-        "# Interference: plans that move",
-        "",
-        (
-            "Made by `python scripts/interference.py --out docs/results/interference.md --picture"
-            " docs/results/interference.svg`:"
-        ),
-        (
-            f"{args.model} on {args.soc}, emulated on the virtual clock; a busy processor leaves"
-            f" {args.share:g} of its speed. The runtime is that of"
-        ),
-        (
-            "`Server` ([runtime.md](../guide/run_and_serve.md)). Mean latency of the adaptive runtime, which has"
-            " all four plans, of the same when it moves between"
-        ),
-        "plans but not within an inference, and of each plan kept fixed.",
-        "",
-        "![latency per inference](interference.svg)",
-        "",
-        *rows(latencies),
-        "",
-        (
-            f"Fixed in the picture: {MAIN}, the fastest on the quiet chip. The adaptive runtime is"
-            f" never more than {most:.3f} times as slow as it, in any"
-        ),
-        (
-            f"inference (the most at {at}; asked for: {WORST:g}), and"
-            f" {'faster' if better else 'not faster'} in every stretch with somebody busy."
-        ),
-        f"With moves between plans only: {between:.3f}, at inference {between_at}.",
-        "",
-        "## Where something changed",
-        "",
-        *moments(moving, latencies[MAIN]),
-        "",
-        "## Busier, and less busy",
-        "",
-        *shares,
-        "",
-        "## What it takes",
-        "",
-        (
-            "At the start of an inference nobody can know that a processor has become slow since"
-            " the one before. It shows within, and then only what"
-        ),
-        (
-            "has not begun can go elsewhere. The longest GPU branch in the fastest plan of GPU and"
-            f" DSP is predicted at {here:.1f} ms, and takes"
-        ),
-        (
-            f"{here / args.share:.1f} where others take their part. To see at {late:g} times its"
-            " time that it is late, and to begin again on the CPU, would end"
-        ),
-        (
-            f"after {late * here:.1f} + {there:.1f} ms; the whole of the fixed plan takes"
-            f" {latencies[MAIN][155 + QUIET] / 1000:.1f}."
-        ),
-        (
-            f"With each team's fastest plan the adaptive runtime is {long:.3f} times as slow as the"
-            f" fixed one, at inference {long_at}, moves or not."
-        ),
-        "",
-        (
-            f"So every plan but {MAIN} is the first of its team's {TOP} best in which no branch"
-            f" takes more than {LONGEST:.2f} of the latency: GPU and DSP"
-        ),
-        (
-            "meet once in between, and the branch behind that goes to the CPU although that was"
-            " slow when last heard of, because half of the CPU's"
-        ),
-        (
-            "speed is still more than half of the GPU's there. In the stretch with the CPU busy"
-            f" this costs {cost:.0%}."
-        ),
-        "",
-        (
-            "A moved sub-graph takes what bundles predict for it there: copies, and contention as"
-            " though it alone had moved. What its neighbours then"
-        ),
-        (
-            "lose by contention is not emulated; on `mi9` that is a factor of 1.25 where CPU and"
-            " DSP work at once."
-        ),
-        "",
-    ]
+    fixed = latencies[MAIN]
+    most, at = worst(latencies["adaptive"], fixed)
+    between, between_at = worst(latencies["between plans only"], fixed)
+    long, long_at = worst(fastest, fixed)
+    gpu_ms, cpu_ms = (branch.predicted_us[name] / 1000 for name in ("gpu", "cpu"))
+    late = AdaptationSettings().slow
+    stretches = [slice(first + QUIET, last + QUIET) for first, last, _ in STRETCHES]
+    better = all(mean(latencies["adaptive"][part]) < mean(fixed[part]) for part in stretches)
+    cpu_busy = slice(100 + QUIET, 155 + QUIET)
+    cost = mean(latencies["adaptive"][cpu_busy]) / mean(fastest[cpu_busy]) - 1
+    changes = "\n".join(moments(moving, fixed))
+    return f"""# Interference: plans that move
+
+Made by `{command_line()}`:
+{args.model} on {args.soc}, emulated on the virtual clock; a busy processor leaves {args.share:g} of its speed. The runtime is that of
+`Server` ([runtime.md](../guide/run_and_serve.md)). Mean latency of the adaptive runtime, which has all four plans, of the same when it moves between
+plans but not within an inference, and of each plan kept fixed.
+
+![latency per inference](interference.svg)
+
+{chr(10).join(latency_table(latencies))}
+
+Fixed in the picture: {MAIN}, the fastest on the quiet chip. The adaptive runtime is never more than {most:.3f} times as slow as it, in any
+inference (the most at {at}; asked for: {WORST:g}), and {"faster" if better else "not faster"} in every stretch with somebody busy.
+With moves between plans only: {between:.3f}, at inference {between_at}.
+
+## Where something changed
+
+{changes}
+
+## Busier, and less busy
+
+{chr(10).join(shares)}
+
+## What it takes
+
+At the start of an inference nobody can know that a processor has become slow since the one before. It shows within, and then only what
+has not begun can go elsewhere. The longest GPU branch in the fastest plan of GPU and DSP is predicted at {gpu_ms:.1f} ms, and takes
+{gpu_ms / args.share:.1f} where others take their part. To see at {late:g} times its time that it is late, and to begin again on the CPU, would end
+after {late * gpu_ms:.1f} + {cpu_ms:.1f} ms; the whole of the fixed plan takes {fixed[155 + QUIET] / 1000:.1f}.
+With each team's fastest plan the adaptive runtime is {long:.3f} times as slow as the fixed one, at inference {long_at}, moves or not.
+
+So every plan but {MAIN} is the first of its team's {TOP} best in which no branch takes more than {LONGEST:.2f} of the latency: GPU and DSP
+meet once in between, and the branch behind that goes to the CPU although that was slow when last heard of, because half of the CPU's
+speed is still more than half of the GPU's there. In the stretch with the CPU busy this costs {cost:.0%}.
+
+A moved sub-graph takes what bundles predict for it there: copies, and contention as though it alone had moved. What its neighbours then
+lose by contention is not emulated; on `mi9` that is a factor of 1.25 where CPU and DSP work at once.
+"""
 
 
 def plot(latencies: dict[str, list[float]], fixed_name: str) -> str:
@@ -431,10 +355,8 @@ def plot(latencies: dict[str, list[float]], fixed_name: str) -> str:
     return "".join([*parts, "</svg>\n"])
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def arguments() -> argparse.ArgumentParser:
+    parser = command_parser(__doc__)
     parser.add_argument("--model", default="torchvision:resnet34")
     parser.add_argument("--soc", default="mi9")
     parser.add_argument(
@@ -442,35 +364,33 @@ def main() -> int:
     )
     parser.add_argument("--out", type=Path, default=None, metavar="FILE.md")
     parser.add_argument("--picture", type=Path, default=None, metavar="FILE.svg")
-    args = parser.parse_args()
-    soc = load_soc(args.soc)
+    return parser
+
+
+def main() -> int:
+    args = arguments().parse_args()
+    soc, unmoving = load_soc(args.soc), AdaptationSettings(moves=False)
     fastest, plans = plans_of(args.model, soc)
     moving = play(plans, soc, args.share, adaptive=True)
-    between = play(
-        plans, soc, args.share, adaptive=True, settings=AdaptationSettings(moves=False)
-    ).latencies_us
-    whole = play(fastest, soc, args.share, adaptive=True).latencies_us
-    fixed = {
-        name: play({name: one}, soc, args.share, adaptive=False).latencies_us
-        for name, one in plans.items()
+    latencies = {
+        "adaptive": moving.latencies_us,
+        "between plans only": play(
+            plans, soc, args.share, adaptive=True, settings=unmoving
+        ).latencies_us,
     }
-    latencies = {"adaptive": moving.latencies_us, "between plans only": between, **fixed}
+    for name, plan in plans.items():
+        latencies[name] = play({name: plan}, soc, args.share, adaptive=False).latencies_us
+    of_fastest = play(fastest, soc, args.share, adaptive=True).latencies_us
     branches = [sub for sub in fastest["gpu+dsp"].subgraphs if sub.processor == "gpu"]
-    lines = page(
-        args,
-        latencies,
-        moving,
-        whole,
-        max(branches, key=lambda sub: sub.predicted_us["gpu"]),
-        other_shares(plans, soc),
-    )
-    print("\n".join(lines))
+    longest = max(branches, key=lambda sub: sub.predicted_us["gpu"])
+    text = page(args, latencies, moving, of_fastest, longest, other_shares(plans, soc))
+    print(text)
     if args.out:
-        write_text(args.out, "\n".join(lines))
+        write_text(args.out, text)
     if args.picture:
         write_text(args.picture, plot(latencies, MAIN))
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command(main))

@@ -248,7 +248,7 @@ def differences(old: Any, new: Any, where: str, tolerance: float) -> list[str]:
     return [] if old == new else [f"{where}: {old!r} -> {new!r}"[:300]]
 
 
-def main() -> int:
+def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -263,7 +263,11 @@ def main() -> int:
         metavar="FILE.json",
         help="keep the other checkout's answers, or use them where kept",
     )
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> int:
+    args = arguments().parse_args()
     new = answers(ROOT)
     if args.write:
         GOLDEN.parent.mkdir(parents=True, exist_ok=True)

@@ -4,7 +4,9 @@
     statistics.py   median, quartiles, sign-test interval
     contenders.py   original vs branches
     pipelines.py    pipelines against each other
-    markdown.py     results as Markdown / JSON
+    bench_page.py   results as Markdown / JSON
+    markdown.py     Markdown tables of every page of results
+    commands.py     what the commands under scripts/ share
 
 Needs no torch.
 """

@@ -1,102 +1,15 @@
-"""What the rounds said, as warnings and as a page."""
+"""Markdown tables: the one writer behind every page of results."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
-
-from nnstretch.bench.contenders import CONCURRENT, BenchResult
-from nnstretch.bench.statistics import NOISY
-from nnstretch.run.overlap_check import GOOD
-
-COLUMNS = ("backend", "what", "median ms", "quartiles ms", "speed-up", "95% interval")
+from collections.abc import Iterable, Sequence
 
 
-def doubts_about(outcomes: Iterable[BenchResult]) -> list[str]:
-    """Return what makes numbers doubtful: workers that do not overlap, times that vary."""
-    doubts = []
-    for outcome in outcomes:
-        name, overlap = f"{outcome.backend} {outcome.precision}", outcome.overlap
-        if overlap is not None and overlap.speedup < GOOD * overlap.possible:
-            doubts.append(
-                f"{name}: two workers at once are worth {overlap.speedup:.2f} of"
-                f" {overlap.possible:.2f} possible, {overlap.why or 'unexplained'}"
-            )
-        if noisy := [row for row in outcome.rows if row.latency_us.relative > NOISY]:
-            worst = max(noisy, key=lambda row: row.latency_us.relative)
-            doubts.append(
-                f"{name}: a noisy machine, quartiles of '{worst.name}' are"
-                f" {worst.latency_us.relative:.0%} apart"
-            )
-    return doubts
+def markdown_row(cells: Iterable[object]) -> str:
+    """Return one line of a table; a bar inside a cell would end it and becomes a slash."""
+    return f"| {' | '.join(str(cell).replace('|', '/') for cell in cells)} |"
 
 
-def table_rows(result: BenchResult) -> list[tuple[str, ...]]:
-    """Return a line for each contender."""
-    return [
-        (
-            f"{result.backend} {result.precision}",
-            row.name,
-            f"{row.latency_us.median / 1e3:.3f}",
-            f"{row.latency_us.low / 1e3:.3f} to {row.latency_us.high / 1e3:.3f}",
-            f"{row.speedup.median:.2f}x",
-            f"{row.speedup.low:.2f} to {row.speedup.high:.2f}",
-        )
-        for row in result.rows
-    ]
-
-
-def describe_limit(result: BenchResult) -> str:
-    """Return how near the branches come to what is possible."""
-    return (
-        f"{result.backend} {result.precision}: critical path {result.critical_path_us / 1e3:.3f}"
-        f" ms, {result.efficiency:.3f} of the latency of {CONCURRENT}; {result.dispatch_us:.0f} us"
-        " per meeting point"
-    )
-
-
-def markdown_page(
-    title: str,
-    command: str,
-    facts: Sequence[str],
-    outcomes: Sequence[BenchResult],
-    skipped: Mapping[str, str],
-) -> str:
-    """Return the comparison as Markdown."""
-    lines = [f"# {title}", "", f"    {command}", "", *(f"- {fact}" for fact in facts), ""]
-    lines += [f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}"]
-    lines += [f"| {' | '.join(line)} |" for outcome in outcomes for line in table_rows(outcome)]
-    lines += ["", *(f"- {describe_limit(outcome)}" for outcome in outcomes)]
-    lines += [f"- not measured: {name}, {why}" for name, why in skipped.items()]
-    lines += [f"- warning: {warning}" for warning in doubts_about(outcomes)]
-    return "\n".join(lines) + "\n"
-
-
-def outcome_json(result: BenchResult) -> dict[str, Any]:
-    """Return a contender as `bench --json` has it, times in milliseconds."""
-    contenders = {
-        row.name: {
-            **{
-                "median_ms": row.latency_us.median / 1e3,
-                "q1_ms": row.latency_us.low / 1e3,
-                "q3_ms": row.latency_us.high / 1e3,
-            },
-            **{"spread": row.latency_us.relative, "speedup": row.speedup.median},
-            "speedup_interval": [row.speedup.low, row.speedup.high],
-        }
-        for row in result.rows
-    }
-    overlap = result.overlap
-    return {
-        **{"backend": result.backend, "precision": result.precision, "contenders": contenders},
-        **{
-            "critical_path_ms": result.critical_path_us / 1e3,
-            "efficiency": result.efficiency,
-            "dispatch_us": result.dispatch_us,
-        },
-        "overlap": (
-            None
-            if overlap is None
-            else {"speedup": overlap.speedup, "possible": overlap.possible, "why": overlap.why}
-        ),
-    }
+def markdown_table(heads: Sequence[str], rows: Iterable[Iterable[object]]) -> list[str]:
+    """Return the lines of a table: heads, rule, rows."""
+    return [markdown_row(heads), f"|{'---|' * len(heads)}", *map(markdown_row, rows)]

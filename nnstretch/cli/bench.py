@@ -349,7 +349,7 @@ def result_of(
     notes: list[str],
 ) -> dict[str, Any]:
     """Return the comparison as JSON data."""
-    from nnstretch.bench.markdown import doubts_about, markdown_page, outcome_json
+    from nnstretch.bench.bench_page import doubts_about, markdown_page, outcome_json
     from nnstretch.files.atomic import atomic_write
 
     facts = measurement_facts(args)

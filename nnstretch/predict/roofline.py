@@ -165,7 +165,7 @@ def memory(moved: int, weights: int, combined: int, element_bytes: int) -> Roofl
 
 
 def latency_us(rates: Rates, features: RooflineFeatures) -> float:
-    """Return the latency of features, one row or arrays of them; `scripts/calibrate_mi9.py` fits it
+    """Return the latency of features, one row or arrays of them; `scripts/calibration` fits it
     so.
     """
     half = rates.half_channels

@@ -3,6 +3,7 @@
 profile_run.py         whole profile run
 interleaved_timing.py  interleaved timing
 fusion_probe.py        which operators a backend fuses
+fusion_report.py       fused kernels beside the launches of ONNX Runtime
 fit_predictor.py       measured kernels -> Learned
 uncertainty.py         which kernels are predicted badly
 validation.py          held-out networks

@@ -1,7 +1,7 @@
 """Copies between channel-blocked and plain tensors, for runtimes that keep feature maps in blocks
 (NCHWc).
 
-The rules were read off the optimised graphs of ONNX Runtime 1.31 (`scripts/probe_fusion.py` prints
+The rules were read off the optimised graphs of ONNX Runtime 1.31 (`profile/fusion_report.py` prints
 them again): a convolution works on blocks where its channels allow it; sums, activations and
 concatenations keep the layout they find; everything else wants plain tensors.
 """

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from support.bundles import branched_bundle, conv, feature_map, subgraph
 from torch import nn
 
+from nnstretch.bench.bench_page import doubts_about, markdown_page
 from nnstretch.bench.contenders import (
     ALL_CORES,
     CONCURRENT,
@@ -32,7 +33,6 @@ from nnstretch.bench.contenders import (
     without_predictions,
 )
 from nnstretch.bench.interleaved import LEAST, LONGEST_S, run_interleaved, wait_until_idle
-from nnstretch.bench.markdown import doubts_about, markdown_page
 from nnstretch.bench.statistics import Interval, order_statistic_rank, quartiles, speedup
 from nnstretch.bundle.bundle import Bundle, write_bundle
 from nnstretch.bundle.manifest import Manifest, Port

@@ -1,13 +1,15 @@
-"""Names that scripts and examples import from the package exist."""
+"""Scripts and examples import what exists; every command teaches its use and stands alone."""
 
 from __future__ import annotations
 
 import ast
 import contextlib
 import importlib
+import sys
 from pathlib import Path
 
 import pytest
+from support.scripts import COMMANDS, FOLDERS, SCRIPTS, load_command
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = [
@@ -40,3 +42,30 @@ def test_imported_names_exist(program: Path) -> None:
             except ImportError:
                 missing.append(f"{module}.{name}")
     assert missing == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_shows_how_it_is_used(command: str) -> None:
+    parser = load_command(command).arguments()
+    assert f"python scripts/{command}" in parser.format_help()
+
+
+def test_no_command_imports_a_file_of_another() -> None:
+    owners = {path.stem: path.parent for folder in FOLDERS for path in folder.glob("*.py")}
+    owners |= {path.stem: path for path in SCRIPTS.glob("*.py")}
+    strangers = []
+    for path in SCRIPTS.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            strangers += [
+                (path, name) for name in names if owners.get(name, path.parent) != path.parent
+            ]
+    assert strangers == []
+
+
+def test_files_of_commands_have_names_of_their_own() -> None:
+    names = [path.stem for path in SCRIPTS.rglob("*.py") if path.name != "__main__.py"]
+    assert len(names) == len(set(names))
+    assert set(names).isdisjoint(sys.stdlib_module_names)

@@ -177,7 +177,8 @@ def rewritten(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("mi9")
     command = [
         sys.executable,
-        str(ROOT / "scripts" / "calibrate_mi9.py"),
+        str(ROOT / "scripts" / "calibration"),
+        "mi9",
         "--data",
         str(DATA),
         "--out",

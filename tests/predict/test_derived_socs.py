@@ -29,7 +29,7 @@ FILES = [
 def rewritten(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("derived")
     subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "derive_socs.py"), "--out", str(out)],
+        [sys.executable, str(ROOT / "scripts" / "calibration"), "derived", "--out", str(out)],
         check=True,
         capture_output=True,
     )

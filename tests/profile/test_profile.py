@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,6 +31,7 @@ from nnstretch.profile.sampling.kernel_generator import (
 )
 from nnstretch.profile.sampling.kernel_sampler import KernelSampler, kernel_groups
 from nnstretch.profile.sampling.kernel_spec import kernel_of_spec, spec_of_kernel
+from nnstretch.profile.sampling.prior import main as make_prior
 from nnstretch.profile.sampling.sample import Sample, normalize_disturbed
 from nnstretch.profile.validation import NETWORKS
 
@@ -91,14 +93,15 @@ def test_neighbours_stay_near() -> None:
             assert kernel.macs / 8 < other.macs < kernel.macs * 8
 
 
-def test_no_network_of_the_validation_is_in_the_command_that_made_the_prior() -> None:
-    """The prior says how many networks use an operator.
-
-    A network's name appears nowhere in it, so the script refuses by name.
-    """
-    script = (Path(__file__).parents[2] / "scripts" / "make_prior.py").read_text(encoding="utf-8")
-    assert "kept for validation" in script
+def test_no_network_of_the_validation_is_in_the_command_that_made_the_prior(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A network's name appears nowhere in the prior, so the command refuses by name."""
     assert len(NETWORKS) == len(set(NETWORKS)) == 20
+    monkeypatch.setattr(sys, "argv", ["prior", NETWORKS[0], "--out", "prior.csv"])
+    with pytest.raises(SystemExit):
+        make_prior()
+    assert f"{NETWORKS[0]} are kept for validation" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("counts", [False, True])

@@ -5,20 +5,16 @@ The runtime never falls far behind the plan that is fastest when nobody is busy.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from interference import MAIN, QUIET, STRETCHES, Played, play, worst
 from support.bundles import PHONE, branched_bundle
 
 from nnstretch.bundle.manifest import Manifest
 from nnstretch.predict import load_soc
 from nnstretch.schedule.slowdown import AdaptationSettings
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
-
-from interference import MAIN, QUIET, STRETCHES, Played, play, worst
 
 SOC = load_soc("mi9")
 

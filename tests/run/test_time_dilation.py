@@ -5,18 +5,15 @@ R-34-DG's stages, from the published times of its branches.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from r34dg_stages import DATA, Emulation, Stage, emulation, published, stages
 
 from nnstretch.errors import BrokenFile
 from nnstretch.predict import load_soc
 from nnstretch.task import Task
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
-from r34dg_stages import DATA, Emulation, Stage, emulation, published, stages
 
 FACT_SHEET = {
     "gpu_wait_us": (3719, 2724, 3667, 2675),

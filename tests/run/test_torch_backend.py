@@ -171,8 +171,8 @@ def test_without_cuda_it_is_one_line(bundle: Bundle, monkeypatch: pytest.MonkeyP
 
 
 def test_the_benchmark_says_so_too_and_writes_nothing(tmp_path: Path) -> None:
-    script = Path(__file__).parents[2] / "scripts" / "bench_cuda.py"
-    command = [sys.executable, str(script), "--out", str(tmp_path / "a.md")]
+    script = Path(__file__).parents[2] / "scripts" / "host"
+    command = [sys.executable, str(script), "cuda", "--out", str(tmp_path / "a.md")]
     done = subprocess.run(
         command,
         capture_output=True,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import cache
@@ -15,18 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import search_journal
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
-from support.anynet_yaml import configurations, document
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
-
-import reproduce_search
-from reproduce_nn_stretch import Wish, arguments, one, wish_of
-from reproduce_page import Results, page
-from reproduce_published import Phone, broken, config_of, outside
-from reproduce_rows import (
+from comparison_page import Results, page
+from comparison_rows import (
     ALL_MACS,
     COMBINATIONS,
     Bound,
@@ -44,14 +35,21 @@ from reproduce_rows import (
     sum_of_rates,
     tasks_of,
 )
-from reproduce_search import Allowance, append, code_fingerprint, fresh, key_of, read_journal, run
+from hypothesis import given
+from hypothesis import strategies as st
+from published_plans import Phone, broken, outside
+from search_journal import Allowance, append, code_fingerprint, fresh, key_of, read_journal, run
+from support.anynet_yaml import configurations, document
+from support.scripts import load_command
 
 from nnstretch.errors import BadInput, BrokenFile, UnknownName
 from nnstretch.predict import load_soc
 from nnstretch.stretch import lower
 from nnstretch.stretch.published.anynet import import_plan, read_config
+from nnstretch.stretch.published.configs_csv import config_from_rows
 from nnstretch.stretch.search.constraints import SegmentLimits
 
+nn_stretch = load_command("nn_stretch")
 PUBLISHED = configurations()
 DEFAULTS = asdict(SegmentLimits())
 FOUND = {
@@ -113,14 +111,16 @@ def test_a_configuration_read_from_its_rows_is_the_one_read_from_its_file(
 ) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(yaml.safe_dump(document(PUBLISHED[name])))
-    assert replace(config_of(PUBLISHED[name]), where="") == replace(read_config(path), where="")
+    assert replace(config_from_rows(PUBLISHED[name]), where="") == replace(
+        read_config(path), where=""
+    )
 
 
 def test_a_row_that_is_no_configuration_is_refused_by_name() -> None:
     rows = [dict(row) for row in PUBLISHED["R-34-CD"]]
     rows[1]["width"] = "many"
     with pytest.raises(BrokenFile, match=r"R-34-CD.*configs\.csv"):
-        config_of(rows)
+        config_from_rows(rows)
 
 
 def test_missing_data_is_refused_by_its_path(tmp_path: Path) -> None:
@@ -150,7 +150,8 @@ def test_a_published_plan_is_priced_with_its_own_numbers() -> None:
 def test_what_no_search_can_find_is_named() -> None:
     analysis = phone().analysis("R-34")
     lowered = lower(
-        analysis, import_plan(config_of(PUBLISHED["R-34-CDG"]), analysis, phone().family("R-34"))
+        analysis,
+        import_plan(config_from_rows(PUBLISHED["R-34-CDG"]), analysis, phone().family("R-34")),
     )
     assert outside(lowered, analysis, SegmentLimits(min_width=0.9)) == ("narrower than min_width",)
     assert (
@@ -294,12 +295,14 @@ def test_limits_override_the_defaults_by_name() -> None:
 )
 def test_wrong_wishes_are_refused_before_any_work(argv: list[str]) -> None:
     with pytest.raises(BadInput):
-        wish_of(arguments().parse_args(argv))
+        nn_stretch.settings_of(nn_stretch.arguments().parse_args(argv))
 
 
 def test_the_journal_lies_beside_the_page(tmp_path: Path) -> None:
     assert (
-        wish_of(arguments().parse_args(["--out", str(tmp_path / "page.md")])).journal
+        nn_stretch.settings_of(
+            nn_stretch.arguments().parse_args(["--out", str(tmp_path / "page.md")])
+        ).journal
         == tmp_path / "page.rows.jsonl"
     )
 
@@ -362,15 +365,15 @@ def test_a_row_is_searched_only_where_the_journal_cannot_answer(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    import reproduce_nn_stretch
-
     task, ran = row_of().task, []
-    monkeypatch.setattr(reproduce_nn_stretch, "run", lambda *_: ran.append(1) or searched(task))
+    monkeypatch.setattr(nn_stretch, "run", lambda *_: ran.append(1) or searched(task))
     known = {key_of(row): row for row in [searched(task, code)]}
-    row, is_old = one(
+    row, is_old = nn_stretch.searched_row(
         task,
         "",
-        Wish(DEFAULTS, tmp_path / "rows.jsonl", search, keep_old, Allowance(1, 1)),
+        nn_stretch.ComparisonSettings(
+            DEFAULTS, tmp_path / "rows.jsonl", search, keep_old, Allowance(1, 1)
+        ),
         known,
         "now",
     )
@@ -393,10 +396,10 @@ def test_a_search_that_takes_too_long_is_stopped_and_said_so() -> None:
 def test_whatever_a_search_raises_ends_only_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(error: Exception) -> Searched:
         sent: list[Any] = []
-        monkeypatch.setattr(reproduce_search.resource, "setrlimit", lambda *_: None)
-        monkeypatch.setattr(reproduce_search, "searched", lambda *_: (_ for _ in ()).throw(error))
+        monkeypatch.setattr(search_journal.resource, "setrlimit", lambda *_: None)
+        monkeypatch.setattr(search_journal, "searched", lambda *_: (_ for _ in ()).throw(error))
         pipe = type("Pipe", (), {"send": lambda self, message: sent.append(message)})()
-        reproduce_search.child(row_of().task, DEFAULTS, 1 << 30, pipe)
+        search_journal.child(row_of().task, DEFAULTS, 1 << 30, pipe)
         return Searched(**sent[-1][1])
 
     assert (
@@ -479,14 +482,12 @@ def test_a_borrowed_bound_takes_no_part_in_means_of_published_plans() -> None:
 
 
 def test_the_page_can_be_read_back_as_json() -> None:
-    from reproduce_nn_stretch import as_json
-
     refused = replace(
         row_of(), searched=searched(row_of().task, refusal="no plan", latency_us=math.nan)
     )
     results = Results(
         (original(),), (), (row_of(plan("R-34-CD")), refused), DEFAULTS, False, 0, "somewhere"
     )
-    data = json.loads(json.dumps(as_json(results), allow_nan=False))
+    data = json.loads(json.dumps(nn_stretch.as_json(results), allow_nan=False))
     assert data["rows"][0]["speedup_vs_fastest"] == 2
     assert data["rows"][1]["searched"]["latency_us"] is None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from nnstretch.stretch.published.configs_csv import read_config_rows
 
 DATA = Path(__file__).parents[1] / "data" / "nn_stretch"
 PUBLISHED_SUMS = {
@@ -20,11 +21,7 @@ Row = dict[str, str]
 
 
 def configurations() -> dict[str, list[Row]]:
-    found: dict[str, list[Row]] = {}
-    with (DATA / "configs.csv").open(newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            found.setdefault(row["config"], []).append(row)
-    return found
+    return read_config_rows(DATA / "configs.csv")
 
 
 def plain(value: str) -> str:

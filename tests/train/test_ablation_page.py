@@ -10,10 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from ablation_page import claims, with_error
+from ablation_runs import BOTH, COMMON, PARTS, TEAMS, Bench, Run, trainings
+from support.scripts import load_command
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
-from ablate_runs import BOTH, COMMON, PARTS, TEAMS, Bench, Run
-from ablate_training import claims, main, trainings, with_error
+main = load_command("training_ablation").main
 
 NETWORK, EPOCHS, SEEDS = "ResNet-18", 36, 3
 ACCURACY = {

@@ -1,6 +1,7 @@
 """Kernels drawn, measured until the budget is spent, and kept.
 
 kernel_spec.py       kernel from operator and shapes
+prior.py             operators of a zoo of networks, as a table to draw from
 kernel_generator.py  kernels drawn from a prior
 kernel_sampler.py    measure until the budget is spent
 sample.py            one measured kernel

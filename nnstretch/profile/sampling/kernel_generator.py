@@ -1,7 +1,7 @@
 """Kernels to measure: drawn from a zoo of networks, then varied, so that search finds answers
 between them.
 
-`prior.csv` holds the operators of some fifty networks (scripts/make_prior.py). A draw takes one,
+`prior.csv` holds the operators of some fifty networks (prior.py). A draw takes one,
 mostly changes its channels and its map, gives it an epilogue that the backend fuses, and the layout
 the backend would run it in.
 """

@@ -1,6 +1,10 @@
-"""Images into litData's shards, written aside and renamed.
+"""Pack images into litData's shards for `data.name: shards`.
 
-A killed run leaves no half of a data set.
+    python -m nnstretch.train.data.shard_writer FOLDER --out SHARDS
+
+FOLDER is as `data.name: folder` takes it: train and val of class folders, or class folders of which
+a share is held out. Shards are written aside and renamed: a killed run leaves no half of a data
+set.
 """
 
 from __future__ import annotations
@@ -8,7 +12,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 import tempfile
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,10 +22,10 @@ from pathlib import Path
 
 import numpy as np
 
-from nnstretch.errors import BadInput
+from nnstretch.errors import BadInput, NnstretchError, one_line
 from nnstretch.train.data.dataset import Dataset, Images
 from nnstretch.train.data.decode import decode_image, encode_png
-from nnstretch.train.data.image_folder import ImageFiles
+from nnstretch.train.data.image_folder import ImageFiles, open_folder
 from nnstretch.train.data.shards import CLASSES_FILE, CLASSES_FORMAT
 
 ShardProgress = Callable[[int, int], None]
@@ -129,3 +135,55 @@ def create_folder_atomically(path: Path) -> Iterator[Path]:
     finally:
         if aside is not None:
             shutil.rmtree(aside, ignore_errors=True)
+
+
+def arguments() -> ArgumentParser:
+    """Return the parser of the command."""
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, metavar="FOLDER")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="folder to make; it must not be there yet"
+    )
+    parser.add_argument(
+        "--chunk-mb", type=float, default=64, help="size of one shard in MB (%(default)s)"
+    )
+    parser.add_argument(
+        "--held-out",
+        type=float,
+        default=0.1,
+        help="share held out where FOLDER has no train and val (%(default)s)",
+    )
+    parser.add_argument(
+        "--split-seed", type=int, default=0, help="which images that are (%(default)s)"
+    )
+    parser.add_argument(
+        "--workers", type=int, default=2, help="threads that read and check images (%(default)s)"
+    )
+    return parser
+
+
+def show_progress(done: int, total: int) -> None:
+    """Show how many images are written, on one line of standard error."""
+    end = "\n" if done == total else ""
+    print(f"\r{done} of {total} images", end=end, file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    """Pack the folder that the command line names; return the exit status."""
+    args = arguments().parse_args()
+    try:
+        dataset = open_folder(args.folder, args.held_out, args.split_seed)
+        chunk_bytes = round(args.chunk_mb * 1_000_000)
+        write_dataset(dataset, args.out, chunk_bytes, args.workers, show_progress)
+    except NnstretchError as error:
+        print(f"nnstretch: {one_line(error)}", file=sys.stderr)
+        return 1
+    print(
+        f"{args.out}: {len(dataset.train)} images to train on, {len(dataset.held)} held out,"
+        f" {len(dataset.classes)} classes"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

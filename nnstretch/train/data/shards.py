@@ -111,13 +111,16 @@ def open_shards(root: str) -> Dataset:
     return Dataset(train, held_out, classes, mean, std)
 
 
+SHARD_WRITER = "nnstretch.train.data.shard_writer"
+
+
 def read_classes(path: Path) -> tuple[tuple[str, ...], Color, Color]:
     """Read names, mean and deviation. Raises BadInput or BrokenFile."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise BadInput(
-            f"no {path.name}, {path.parent}, make shards with scripts/make_shards.py"
+            f"no {path.name}, {path.parent}, make shards with python -m {SHARD_WRITER}"
         ) from None
     except OSError as error:
         raise BadInput(f"cannot read {path}, {error.strerror}") from None

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import runpy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,10 +23,9 @@ from torch.utils.data import DataLoader
 from nnstretch.errors import BadInput, BrokenFile, NnstretchError
 from nnstretch.train.data.dataset import Dataset, Images, InMemoryImages, UnreadableImage
 from nnstretch.train.data.image_folder import open_folder
-from nnstretch.train.data.shard_writer import write_dataset, write_shards
+from nnstretch.train.data.shard_writer import main, write_dataset, write_shards
 from nnstretch.train.data.shards import open_shards
 
-SCRIPT = Path(__file__).parents[3] / "scripts" / "make_shards.py"
 CHUNK_BYTES = 2048
 
 
@@ -212,7 +210,7 @@ def test_what_is_not_there_is_named(root: Path, tmp_path: Path) -> None:
     (root / "val" / "index.json").unlink()
     assert refusal(root) == f"no shards, {root / 'val'}, it has no index.json"
     (root / "classes.json").unlink()
-    assert "scripts/make_shards.py" in refusal(root)
+    assert "python -m nnstretch.train.data.shard_writer" in refusal(root)
 
 
 def test_a_shard_cut_short_is_refused(root: Path) -> None:
@@ -277,15 +275,21 @@ def test_the_script_makes_shards_of_a_folder_or_says_why_not(
     for part, name in (("train", "a"), ("train", "b"), ("val", "a"), ("val", "b")):
         (tmp_path / "set" / part / name).mkdir(parents=True)
         Image.effect_noise((9, 7), 60).save(tmp_path / "set" / part / name / "0.png")
-    main = runpy.run_path(str(SCRIPT))["main"]
     monkeypatch.setattr(
         "sys.argv",
-        [SCRIPT.name, str(tmp_path / "set"), "--out", str(tmp_path / "out"), "--chunk-mb", "0.01"],
+        [
+            "shard_writer",
+            str(tmp_path / "set"),
+            "--out",
+            str(tmp_path / "out"),
+            "--chunk-mb",
+            "0.01",
+        ],
     )
     (tmp_path / "set" / "val" / "a" / "0.png").write_bytes(b"none")
     assert main() == 1
     told = capsys.readouterr().err.strip().splitlines()[-1]
-    assert told.startswith(f"make_shards: not a readable image, {tmp_path / 'set/val/a/0.png'}")
+    assert told.startswith(f"nnstretch: not a readable image, {tmp_path / 'set/val/a/0.png'}")
     assert not (tmp_path / "out").exists()
     Image.effect_noise((9, 7), 60).save(tmp_path / "set" / "val" / "a" / "0.png")
     assert main() == 0

@@ -1,0 +1,28 @@
+"""Predictors judged: their speed, networks never sampled, and how often intervals hold.
+
+python scripts/predictors speed --soc mi9 --soc profiles/host_onnxruntime
+python scripts/predictors networks --budget-s 420 --out docs/results/predictor_validation.md
+python scripts/predictors intervals profiles/host_onnxruntime profiles/host_litert
+"""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser
+
+import held_out_networks
+import interval_coverage
+import predictor_speed
+
+from nnstretch.bench.commands import parser_of_parts, run_part
+
+
+def arguments() -> ArgumentParser:
+    return parser_of_parts(
+        __doc__,
+        {"speed": predictor_speed, "networks": held_out_networks, "intervals": interval_coverage},
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(run_part(arguments()))
