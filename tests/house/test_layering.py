@@ -64,6 +64,7 @@ HEAVY = frozenset(
             "sklearn",
             "matplotlib",
         ),
+        *("hypothesis", "pytest"),
         *("ai_edge_litert", "litert_torch", "ai_edge_quantizer", "openvino", "optuna"),
     }
 )
@@ -82,7 +83,7 @@ def may_import(unit: str) -> frozenset[str]:
         return NOUNS | {"structure"}
     if unit in VERBS:
         return NOUNS | {"structure", unit} | ALSO.get(unit, set())
-    return NOUNS | VERBS | {"structure", "cli"}
+    return NOUNS | VERBS | {"structure", "cli", unit}
 
 
 def imported_modules(nodes: list[ast.AST]) -> set[str]:
@@ -101,7 +102,7 @@ def units_imported_by(path: Path) -> set[str]:
     nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
     modules = imported_modules(nodes)
     return {module.split(".")[1] for module in modules if module.startswith("nnstretch.")} & (
-        NOUNS | VERBS | {"structure", "cli"}
+        NOUNS | VERBS | {"structure", "cli", "testing"}
     )
 
 
@@ -179,3 +180,10 @@ def test_there_is_no_import_cycle() -> None:
 
     for name in graph:
         visit(name, ())
+
+
+def test_pytest_and_hypothesis_are_imported_by_the_testing_package_only() -> None:
+    for path in FILES:
+        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        roots = {module.split(".")[0] for module in imported_modules(nodes)}
+        assert unit_of(path) == "testing" or not roots & {"pytest", "hypothesis"}, path

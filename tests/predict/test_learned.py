@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.ensemble import HistGradientBoostingRegressor
 from support import synthetic
-from support.promises import Form, Size, kernel
 
 from nnstretch.errors import BadInput, UnsupportedOp
 from nnstretch.kernel import Kernel
@@ -21,6 +20,7 @@ from nnstretch.predict.boosted_trees import LEAVES, Forest, Tree
 from nnstretch.predict.features import COLUMNS, feature_table
 from nnstretch.predict.learned import WIDER, Learned, estimate_many
 from nnstretch.profile.fit_predictor import Sample, convert_forest, fit
+from nnstretch.testing.strategies import KernelForm, KernelSize, kernel_of_form
 
 HELD_OUT = synthetic.samples(600, seed=2)
 
@@ -31,7 +31,7 @@ def learned() -> Learned:
 
 
 def test_the_table_says_what_a_kernel_is() -> None:
-    one = kernel(Form("conv", "conv2d", 3), Size(24, 40, 14, 2))
+    one = kernel_of_form(KernelForm("conv", "conv2d", 3), KernelSize(24, 40, 14, 2))
     row = dict(zip(COLUMNS, feature_table([one], 4)[0].tolist(), strict=True))
     assert (row["cin"], row["cout"], row["hw_out"], row["batch"], row["macs"]) == (
         24,
@@ -78,7 +78,7 @@ def test_noise_widens_the_intervals_and_the_error() -> None:
         for noise in (0.03, 0.3)
     )
     assert noisy.relative_error > 2 * calm.relative_error
-    one = kernel(synthetic.FORMS[0], Size(128, 128, 28, 1))
+    one = kernel_of_form(synthetic.FORMS[0], KernelSize(128, 128, 28, 1))
     quiet, loud = calm.estimate(one), noisy.estimate(one)
     assert loud.error_us / loud.latency_us > 2 * quiet.error_us / quiet.latency_us
 
@@ -107,7 +107,9 @@ def test_an_operator_of_one_sample_still_costs_its_own() -> None:
         for sample in synthetic.samples(400, seed=6)
     ]
     relus = [sample for sample in many if sample.kernel.op == "relu"]
-    slow = Sample(kernel(Form("activation", "mish"), Size(256, 256, 40, 1)), (3000.0,) * 5)
+    slow = Sample(
+        kernel_of_form(KernelForm("activation", "mish"), KernelSize(256, 256, 40, 1)), (3000.0,) * 5
+    )
     found = fit([*relus, slow], "cpu", "float32", growths=())
     assert found.estimate(slow.kernel).latency_us == pytest.approx(3000, rel=0.05)
     assert found.estimate(replace(slow.kernel, op="relu")).latency_us == pytest.approx(
@@ -118,7 +120,7 @@ def test_an_operator_of_one_sample_still_costs_its_own() -> None:
 def test_far_beyond_what_was_measured_the_interval_is_wider(learned: Learned) -> None:
     family = learned.families["conv1x1.blocked"]
     near, far = (
-        learned.estimate(kernel(synthetic.FORMS[0], Size(512, 512, side, 1)))
+        learned.estimate(kernel_of_form(synthetic.FORMS[0], KernelSize(512, 512, side, 1)))
         for side in (56, 56 * 3)
     )
     assert far.latency_us > 7 * near.latency_us  # 9 times the pixels
@@ -132,9 +134,9 @@ def test_far_beyond_what_was_measured_the_interval_is_wider(learned: Learned) ->
 def test_a_known_follower_behind_another_kind_is_answered_with_a_wider_interval(
     learned: Learned,
 ) -> None:
-    size = Size(256, 256, 14, 1)
+    size = KernelSize(256, 256, 14, 1)
     plain, fused = (
-        learned.estimate(kernel(Form("dwconv", "conv2d", 3, "blocked", then), size))
+        learned.estimate(kernel_of_form(KernelForm("dwconv", "conv2d", 3, "blocked", then), size))
         for then in ((), ("silu",))
     )
     assert np.log(fused.interval_us[1] / fused.latency_us) == pytest.approx(
@@ -151,7 +153,7 @@ def test_a_few_samples_make_a_predictor_with_wide_intervals() -> None:
 
 @pytest.mark.parametrize("rounds", [(), (1.0, 0.0), (float("nan"),), (float("inf"), 1.0)])
 def test_impossible_measurements_are_refused(rounds: tuple[float, ...]) -> None:
-    one = kernel(synthetic.FORMS[0], Size(16, 16, 7, 1))
+    one = kernel_of_form(synthetic.FORMS[0], KernelSize(16, 16, 7, 1))
     with pytest.raises(BadInput, match="kernel k, needed are positive numbers"):
         fit([Sample(one, rounds)], "cpu", "float32")
     with pytest.raises(BadInput, match="0 samples, processor cpu"):
@@ -180,7 +182,10 @@ def test_any_predictor_answers_for_many() -> None:
         def estimate(self, one: Kernel) -> Any:
             return load_soc("mi9").predictors["cpu"].estimate(one)
 
-    many = [kernel(Form("conv", "conv2d", 3), Size(16 * i, 32, 14, 1)) for i in range(1, 5)]
+    many = [
+        kernel_of_form(KernelForm("conv", "conv2d", 3), KernelSize(16 * i, 32, 14, 1))
+        for i in range(1, 5)
+    ]
     assert estimate_many(Loop(), many).latency_us == pytest.approx(
         estimate_many(load_soc("mi9").predictors["cpu"], many).latency_us
     )
@@ -255,7 +260,8 @@ def test_a_cycle_between_nodes_is_refused() -> None:
 def test_a_blocked_convolution_of_few_channels_is_another_kernel() -> None:
     """The first convolution of a network, alone in its batch and beside others."""
     first, other = (
-        kernel(Form("conv", "conv2d", 3, "blocked"), Size(cin, 32, 28, 1)) for cin in (3, 32)
+        kernel_of_form(KernelForm("conv", "conv2d", 3, "blocked"), KernelSize(cin, 32, 28, 1))
+        for cin in (3, 32)
     )
     found = fit([Sample(first, (200.0,) * 5), Sample(other, (900.0,) * 5)], "cpu", "float32")
     assert sorted(found.families) == ["conv.blocked", "conv.narrow"]

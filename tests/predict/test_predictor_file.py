@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import synthetic
-from support.promises import Form, Size, kernel
 
 from nnstretch.errors import BadInput, BrokenFile, UnsupportedOp
 from nnstretch.files.decode import decode
@@ -25,6 +24,7 @@ from nnstretch.predict.fusion_rules_json import NamedOrRow, rules_document, rule
 from nnstretch.predict.learned import Learned, estimate_many
 from nnstretch.profile.fit_predictor import fit
 from nnstretch.soc import Processor, Soc
+from nnstretch.testing.strategies import KernelForm, KernelSize, kernel_of_form
 
 ORT = FusionRules(
     frozenset({("conv", "relu"), ("conv", "add")}),
@@ -237,7 +237,7 @@ def test_unmeasured_kernels_are_refused_after_loading_too(folder: Path) -> None:
         UnsupportedOp, match="kind 'linear' was never measured, kernel k, processor cpu"
     ):
         load_soc(folder).predictors["cpu"].estimate(
-            kernel(Form("linear", "linear"), Size(16, 16, 1, 1))
+            kernel_of_form(KernelForm("linear", "linear"), KernelSize(16, 16, 1, 1))
         )
 
 

@@ -8,11 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import onnx
@@ -20,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.bundles import branched_bundle, concat, feature_map, image, model_bytes, subgraph
+from support.cuda_stand_in import stand_in
 
 from nnstretch.bundle.bundle import Bundle
 from nnstretch.bundle.manifest import Manifest, Port
@@ -28,8 +25,6 @@ from nnstretch.run import Session
 from nnstretch.run.loaded_network import LoadedNetwork
 
 torch = pytest.importorskip("torch")
-
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from nnstretch.protocols import DeviceBackend  # noqa: E402
 from nnstretch.run.backends.torch_cuda import (  # noqa: E402
@@ -234,74 +229,6 @@ def test_nothing_starts_before_what_it_reads_is_written(data: st.DataObject) -> 
         )
         assert {f"s{port.name[1:]}" for port in sub.inputs if port.name != "in"} <= before
         events[sub.name] = known[step.stream] = before | {sub.name}
-
-
-class Tape(TorchDispatchMode):  # type: ignore[misc]
-    """What a CUDA graph does, on the CPU: the operators of a recording again, on the same
-    memory.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls: list[tuple[Any, ...]] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        self.calls.append((func, args, kwargs or {}, out))
-        return out
-
-    def replay(self) -> None:
-        for func, args, kwargs, out in self.calls:
-            again = func(*args, **kwargs)
-            if isinstance(out, torch.Tensor) and out.data_ptr() != again.data_ptr():
-                out.copy_(again)
-
-
-def stand_in() -> SimpleNamespace:
-    """`torch.cuda` as far as a recording uses it.
-
-    `said` is what was asked of it while recording.
-    """
-    said: list[str] = []
-
-    class Event:
-        def record(self, stream: Any) -> None:
-            said.append(f"{stream.name} records")
-
-    class Stream:
-        made = 0
-
-        def __init__(self, device: str) -> None:
-            self.name = "abcdef"[Stream.made]
-            Stream.made += 1
-
-        def synchronize(self) -> None:
-            said.append(f"{self.name} is waited for")
-
-        def wait_stream(self, other: Any) -> None:
-            said.append(f"{self.name} waits for all")
-
-        def wait_event(self, event: Event) -> None:
-            said.append(f"{self.name} waits")
-
-    @contextmanager
-    def graph(tape: Tape, stream: Stream, capture_error_mode: str) -> Iterator[None]:
-        said.clear()
-        with tape:
-            yield
-
-    nothing = nullcontext()
-    return SimpleNamespace(
-        said=said,
-        Event=Event,
-        Stream=Stream,
-        CUDAGraph=Tape,
-        graph=graph,
-        device=lambda device: nothing,
-        stream=lambda stream: nothing,
-        current_stream=lambda: None,
-        synchronize=lambda: None,
-    )
 
 
 def test_a_request_is_recorded_once_and_replayed_with_other_numbers(bundle: Bundle) -> None:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import random
 
-from support.promises import Form, Size, kernel
-
 from nnstretch.kernel import Kernel
 from nnstretch.profile.fit_predictor import Sample
+from nnstretch.testing.strategies import KernelForm, KernelSize, kernel_of_form
 
 FORMS = (
-    Form("conv", "conv2d", 1, "blocked"),
-    Form("conv", "conv2d", 1, "blocked", ("relu",)),
-    Form("conv", "conv2d", 1, "blocked", ("silu",)),
-    Form("dwconv", "conv2d", 3, "blocked"),
-    Form("activation", "relu"),
-    Form("activation", "gelu"),
+    KernelForm("conv", "conv2d", 1, "blocked"),
+    KernelForm("conv", "conv2d", 1, "blocked", ("relu",)),
+    KernelForm("conv", "conv2d", 1, "blocked", ("silu",)),
+    KernelForm("dwconv", "conv2d", 3, "blocked"),
+    KernelForm("activation", "relu"),
+    KernelForm("activation", "gelu"),
 )
 
 
@@ -31,8 +30,8 @@ def samples(count: int, seed: int, noise: float = 0.05) -> list[Sample]:
     """Every kernel with 7 rounds; the noise of a kernel stays, that of a round does not."""
     rng, found = random.Random(seed), []
     for _ in range(count):
-        size = Size(16 * rng.randint(1, 32), 16 * rng.randint(1, 32), rng.randint(1, 56), 1)
-        one = kernel(rng.choice(FORMS), size)
+        size = KernelSize(16 * rng.randint(1, 32), 16 * rng.randint(1, 32), rng.randint(1, 56), 1)
+        one = kernel_of_form(rng.choice(FORMS), size)
         middle = truth_us(one) * rng.lognormvariate(0, noise)
         found.append(Sample(one, tuple(middle * (1 + abs(rng.gauss(0, 0.01))) for _ in range(7))))
     return found

@@ -1,0 +1,137 @@
+"""Tests that every scheduling policy passes.
+
+class TestMine(PolicySuite):
+@pytest.fixture
+def make_policy(self): return lambda processors, times_us: Mine(processors)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nnstretch.protocols import Policy, SchedulerState
+from nnstretch.schedule.event_loop import run_tasks
+from nnstretch.schedule.executors.threads import ThreadExecutor
+from nnstretch.schedule.executors.virtual import VirtualExecutor
+from nnstretch.soc import Processor
+from nnstretch.task import Task, TaskTimes
+from nnstretch.testing.strategies import platforms, task_graphs, task_times
+from nnstretch.trace import Trace
+
+SETTINGS = settings(
+    max_examples=100,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
+)
+MakePolicy = Callable[[tuple[Processor, ...], TaskTimes], Policy]
+"""Makes a policy for the processors of a chip and the predicted times of all tasks on them."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedPolicy:
+    """Policy whose choices are checked against what it could choose from."""
+
+    policy: Policy
+
+    def pick(self, moment: SchedulerState, /) -> tuple[Task, Processor] | None:
+        """Return the policy's choice, which must be of ready tasks and free processors."""
+        choice = self.policy.pick(moment)
+        if choice is not None:
+            assert choice[0] in moment.ready, f"{choice[0].name} is not ready"
+            assert choice[1] in moment.free, f"{choice[1].name} is not free"
+        return choice
+
+
+def check_schedule(trace: Trace, tasks: Sequence[Task]) -> None:
+    """Assert that a trace is a schedule of the tasks.
+
+    Every task runs once, where its plan placed it if it did, after what it needs; a processor runs
+    one at a time.
+    """
+    spans = {span.task.name: span for span in trace.spans}
+    assert len(spans) == len(trace.spans) == len(tasks), "every task runs exactly once"
+    for task in tasks:
+        assert task.processor in (None, spans[task.name].processor), f"{task.name} was moved"
+        for need in task.needs:
+            ended_us, started_us = spans[need].end_us, spans[task.name].start_us
+            assert ended_us <= started_us, f"{task.name} overtook {need}"
+    for processor in trace.processors:
+        times = sorted((s.start_us, s.end_us) for s in trace.spans if s.processor == processor)
+        for earlier, later in pairwise(times):
+            assert earlier[1] <= later[0], f"two tasks at once on {processor}"
+
+
+class PolicySuite:
+    """Tests over one fixture: `make_policy`, from processors and task times to a policy."""
+
+    @SETTINGS
+    @given(data=st.data())
+    def test_any_dag_on_any_platform_becomes_a_valid_and_repeatable_schedule(
+        self, make_policy: MakePolicy, data: st.DataObject
+    ) -> None:
+        """Check schedules on the virtual clock, in which something always runs."""
+        processors = data.draw(platforms())
+        tasks = data.draw(task_graphs(processors))
+        times_us = data.draw(task_times(tasks, processors))
+        traces = []
+        for _ in range(2):
+            policy = CheckedPolicy(make_policy(processors, times_us))
+            traces.append(run_tasks(tasks, policy, VirtualExecutor(processors, times_us)))
+        assert traces[0] == traces[1]
+        check_schedule(traces[0], tasks)
+        total_us = sum(span.duration_us for span in traces[0].spans)
+        assert traces[0].makespan_us <= total_us
+
+    @settings(SETTINGS, max_examples=20)
+    @given(data=st.data())
+    def test_real_threads_make_a_schedule_of_any_dag(
+        self, make_policy: MakePolicy, data: st.DataObject
+    ) -> None:
+        """Check schedules on threads, whose times are none that were predicted."""
+        processors = data.draw(platforms())
+        tasks = data.draw(task_graphs(processors))
+        times_us = data.draw(task_times(tasks, processors))
+        ended: list[str] = []
+        with ThreadExecutor(processors, lambda task: ended.append(task.name)) as threads:
+            policy = CheckedPolicy(make_policy(processors, times_us))
+            check_schedule(run_tasks(tasks, policy, threads), tasks)
+        assert sorted(ended) == sorted(task.name for task in tasks)
+
+    @SETTINGS
+    @given(data=st.data())
+    def test_a_policy_waits_where_only_a_busy_processor_could_run(
+        self, make_policy: MakePolicy, data: st.DataObject
+    ) -> None:
+        """Check that a placed task waits for its processor instead of taking a free one."""
+        processors = data.draw(platforms())
+        busy = data.draw(st.sampled_from(processors))
+        task = Task("t", "g", processor=busy.name)
+        times_us = {(task.work, processor.name): 1.0 for processor in processors}
+        free = tuple(processor for processor in processors if processor is not busy)
+        assert make_policy(processors, times_us).pick(SchedulerState(0.0, (task,), free)) is None
+
+
+class PlacingPolicySuite(PolicySuite):
+    """Tests of a policy that also chooses processors for tasks that no plan has placed."""
+
+    @SETTINGS
+    @given(data=st.data())
+    def test_tasks_without_a_place_are_run_where_their_time_is_known(
+        self, make_policy: MakePolicy, data: st.DataObject
+    ) -> None:
+        """Check schedules of unplaced tasks, some of which one processor alone can run."""
+        processors = data.draw(platforms())
+        tasks = data.draw(task_graphs(processors, placed=False))
+        times_us = dict(data.draw(task_times(tasks, processors)))
+        for task in tasks:
+            for processor in processors[1:]:
+                if data.draw(st.booleans()):
+                    del times_us[task.work, processor.name]
+        policy = CheckedPolicy(make_policy(processors, times_us))
+        trace = run_tasks(tasks, policy, VirtualExecutor(processors, times_us))
+        check_schedule(trace, tasks)

@@ -1,0 +1,127 @@
+"""Tests that every predictor passes.
+
+class TestMine(PredictorSuite):
+@pytest.fixture
+def predictor(self): return Mine("cpu")
+
+@pytest.fixture
+def forms(self): return (KernelForm("conv", "conv2d", window=3),)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nnstretch.errors import UnsupportedOp
+from nnstretch.predict.learned import estimate_many
+from nnstretch.predictor import Predictor
+from nnstretch.testing.strategies import (
+    CHANNEL_STEP,
+    KernelForm,
+    KernelSize,
+    kernel_of_form,
+    kernel_sizes,
+    kernels,
+)
+
+SETTINGS = settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
+)
+ROUNDING = 1e-9
+SMALL = KernelSize(CHANNEL_STEP, CHANNEL_STEP, 7, 1)
+
+Forms = tuple[KernelForm, ...]
+
+
+class PredictorSuite:
+    """Tests over two fixtures: a `predictor`, and the `forms` of kernels that it answers for."""
+
+    @SETTINGS
+    @given(data=st.data())
+    def test_estimates_are_positive_and_finite_and_inside_their_interval(
+        self, predictor: Predictor, forms: Forms, data: st.DataObject
+    ) -> None:
+        """Check the range of latency, error and interval."""
+        estimate = predictor.estimate(data.draw(kernels(forms)))
+        assert 0 < estimate.latency_us < math.inf
+        assert 0 <= estimate.error_us < estimate.latency_us
+        if estimate.interval_us is not None:
+            low, high = estimate.interval_us
+            assert 0 < low <= estimate.latency_us <= high < math.inf
+
+    @SETTINGS
+    @given(data=st.data())
+    def test_equal_kernels_have_equal_estimates(
+        self, predictor: Predictor, forms: Forms, data: st.DataObject
+    ) -> None:
+        """Check that an estimate depends on the kernel alone."""
+        kernel = data.draw(kernels(forms))
+        assert predictor.estimate(kernel) == predictor.estimate(replace(kernel))
+
+    @settings(SETTINGS, max_examples=300)
+    @given(data=st.data())
+    def test_a_larger_kernel_is_never_faster(
+        self, predictor: Predictor, forms: Forms, data: st.DataObject
+    ) -> None:
+        """Check that latency does not fall with channels, side or batch."""
+        form, size = data.draw(st.sampled_from(forms)), data.draw(kernel_sizes())
+        field = data.draw(st.sampled_from(("cin", "cout", "side", "batch")))
+        step = CHANNEL_STEP if field in ("cin", "cout") else 1
+        growth = step * data.draw(st.integers(1, 40))
+        larger = replace(size, **{field: getattr(size, field) + growth})
+        before = predictor.estimate(kernel_of_form(form, size)).latency_us
+        after = predictor.estimate(kernel_of_form(form, larger)).latency_us
+        assert after >= before * (1 - ROUNDING), (form, size, larger)
+
+    @SETTINGS
+    @given(data=st.data())
+    def test_more_work_or_traffic_alone_is_never_faster(
+        self, predictor: Predictor, forms: Forms, data: st.DataObject
+    ) -> None:
+        """Check that latency does not fall with one count while the others stay."""
+        kernel = data.draw(kernels(forms))
+        before = predictor.estimate(kernel).latency_us
+        for field in ("macs", "read_elements", "write_elements", "weight_elements"):
+            factor = data.draw(st.integers(2, 9))
+            larger = replace(kernel, **{field: factor * getattr(kernel, field)})
+            assert predictor.estimate(larger).latency_us >= before * (1 - ROUNDING), field
+
+    @SETTINGS
+    @given(data=st.data())
+    def test_estimates_of_many_kernels_are_those_of_each(
+        self, predictor: Predictor, forms: Forms, data: st.DataObject
+    ) -> None:
+        """Check vectorized against single estimates."""
+        many = data.draw(st.lists(kernels(forms), min_size=1, max_size=12))
+        batch = estimate_many(predictor, many)
+        singles = [predictor.estimate(kernel) for kernel in many]
+        latencies_us = [single.latency_us for single in singles]
+        errors_us = [single.error_us for single in singles]
+        assert batch.latency_us.tolist() == pytest.approx(latencies_us, rel=1e-12)
+        assert batch.error_us.tolist() == pytest.approx(errors_us, rel=1e-12)
+
+    def test_the_smallest_kernel_takes_time(self, predictor: Predictor, forms: Forms) -> None:
+        """Check that a launch is never free."""
+        smallest = KernelSize(CHANNEL_STEP, CHANNEL_STEP, 1, 1)
+        for form in forms:
+            assert predictor.estimate(kernel_of_form(form, smallest)).latency_us > 0, form
+
+    def test_an_unmeasured_kind_is_refused_by_name(
+        self, predictor: Predictor, forms: Forms
+    ) -> None:
+        """Check that `UnsupportedOp` names kind, kernel and processor in one line."""
+        measured = kernel_of_form(forms[0], SMALL)
+        unknown = replace(measured, name="node_7", kind="made_up", op="made_up")
+        message = rf"'made_up'.*node_7.*{predictor.processor}"
+        with pytest.raises(UnsupportedOp, match=message) as single:
+            predictor.estimate(unknown)
+        with pytest.raises(UnsupportedOp, match=message) as batch:
+            estimate_many(predictor, [measured, unknown])
+        assert "\n" not in f"{single.value}{batch.value}"
