@@ -7,7 +7,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 # Threads that spin while they wait hurt whoever shares the cores.
 export OMP_WAIT_POLICY := passive
 
-.PHONY: install test check lint demo bench clean
+.PHONY: install test check lint docs demo bench clean
 
 install: $(STAMP)
 
@@ -32,6 +32,11 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Broken links fail. Its extra is no part of `dev`.
+docs: $(STAMP)
+	$(BIN)/uv pip install --quiet --python $(BIN)/python -e '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 demo: $(STAMP)
 	$(BIN)/python scripts/demo.py --out demo
 
@@ -39,4 +44,4 @@ bench: $(STAMP)
 	$(BIN)/python scripts/coverage_zoo.py --out docs/results/coverage_zoo.md
 
 clean:
-	rm -rf $(VENV) demo
+	rm -rf $(VENV) demo site
