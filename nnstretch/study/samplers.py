@@ -31,6 +31,3 @@ def make_pruner(name: str) -> BasePruner:
     from optuna import pruners
 
     return pruners.NopPruner() if name == "none" else pruners.MedianPruner(n_startup_trials=4)
-
-
-PRUNERS = ("median", "none")
