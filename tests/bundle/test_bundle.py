@@ -256,7 +256,7 @@ def test_a_member_twice_or_beyond_the_manifest_is_refused(tmp_path: Path) -> Non
     assert "member extra.bin, the manifest does not know it" in refusal(extra)
 
 
-def test_what_could_not_be_read_is_not_written(tmp_path: Path) -> None:
+def test_a_bundle_that_could_not_be_read_is_not_written(tmp_path: Path) -> None:
     bundle, path = tiny(), tmp_path / "keep.nns"
     path.write_bytes(b"old")
     wrong = [

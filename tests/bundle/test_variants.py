@@ -190,9 +190,7 @@ JUNK = (
     max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.data())
-def test_whatever_is_forged_in_a_manifest_is_refused_or_whole(
-    tmp_path: Path, data: st.DataObject
-) -> None:
+def test_a_forged_manifest_is_refused_or_whole(tmp_path: Path, data: st.DataObject) -> None:
     """Any value anywhere in it, alternatives among them, replaced, dropped or doubled."""
 
     def change(manifest: dict[str, Any]) -> None:

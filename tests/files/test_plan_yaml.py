@@ -152,7 +152,7 @@ def test_a_written_file_is_read_back(tmp_path: Path) -> None:
         ("end: maxpool, ", "", "plan.segments[0], key 'end' is missing"),
     ],
 )
-def test_what_is_wrong_is_named_in_one_line(old: str, new: str, said: str) -> None:
+def test_an_error_in_a_plan_is_named_in_one_line(old: str, new: str, said: str) -> None:
     with pytest.raises(NnstretchError) as refusal:
         parse_plan(edited(old, new), "plan.yaml")
     assert said in str(refusal.value)

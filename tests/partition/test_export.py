@@ -371,7 +371,7 @@ def test_a_forged_pipeline_is_refused_in_one_line(case: str, tmp_path: Path) -> 
     assert "\n" not in str(caught.value)
 
 
-def test_what_could_not_be_read_is_not_written(tmp_path: Path) -> None:
+def test_a_bundle_that_could_not_be_read_is_not_written(tmp_path: Path) -> None:
     manifest, contents = reference()
     assert manifest.pipeline is not None
     with pytest.raises(BrokenFile, match="cannot write bundle"):

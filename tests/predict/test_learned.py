@@ -241,7 +241,7 @@ def test_a_tree_of_one_leaf_is_a_number() -> None:
         (dict.fromkeys(FORKED, ()), "needed is one length"),
     ],
 )
-def test_what_is_no_tree_is_refused(changed: dict[str, Any], message: str) -> None:
+def test_a_malformed_tree_is_refused(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(BadInput, match=message):
         Tree(**{**FORKED, **changed})
 

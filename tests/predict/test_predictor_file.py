@@ -215,7 +215,7 @@ def test_a_broken_file_is_refused_in_one_line(
 @pytest.mark.parametrize(
     "text", ["", "[" * 100_000, "3" * 10_000, "[1, 2]", "null", '{"format": 1' + "0" * 5000 + "}"]
 )
-def test_what_is_no_predictor_at_all_is_refused_in_one_line(folder: Path, text: str) -> None:
+def test_a_file_that_is_no_predictor_is_refused_in_one_line(folder: Path, text: str) -> None:
     (folder / "cpu.json").write_text(text)
     with pytest.raises(BrokenFile, match=r"cpu\.json") as refusal:
         load_soc(folder)

@@ -229,7 +229,7 @@ class TestOpenVino(MeterPromises):
         assert loaded.own_us((10.0, 10.0)) == (10.0, 10.0)
         assert loaded.own_us(()) == ()
 
-    def test_what_it_runs_computes_what_pytorch_does(self, meter: Meter) -> None:
+    def test_a_meters_model_computes_what_pytorch_does(self, meter: Meter) -> None:
         from nnstretch.profile.backends.openvino_meter import OpenVINOMeter, share_memory
 
         assert isinstance(meter, OpenVINOMeter)
@@ -254,7 +254,7 @@ OPERATORS = [
 
 
 @pytest.mark.parametrize(("kind", "op"), sorted(set(OPERATORS)))
-def test_what_is_built_writes_what_the_kernel_says(kind: str, op: str) -> None:
+def test_a_built_model_writes_as_many_elements_as_its_kernel(kind: str, op: str) -> None:
     """The smallest of each operator of the zoo."""
     recipe = min(
         (r for r in load_prior().recipes[kind] if r.op == op),
@@ -299,7 +299,7 @@ def test_a_chain_computes_what_its_layers_compute() -> None:
         ),
     ],
 )
-def test_what_has_no_eager_form_is_refused_by_name(kernel: Kernel, why: str) -> None:
+def test_an_operator_without_eager_form_is_refused_by_name(kernel: Kernel, why: str) -> None:
     with pytest.raises(UnsupportedOp, match=why):
         build((kernel,))
 
@@ -352,5 +352,5 @@ def test_turns_are_taken_and_inputs_written_before_each_run() -> None:
     assert found == [(4.0, 4.0), (), (4.0, 4.0)]
 
 
-def test_what_costs_less_than_the_harness_is_not_free() -> None:
+def test_a_kernel_faster_than_the_harness_is_not_free() -> None:
     assert time_interleaved([lambda: None], [lambda: None], 2, 1e9) == [(LEAST_US, LEAST_US)]

@@ -155,7 +155,7 @@ def test_a_disturbed_medley_is_measured_again(tmp_path: Path) -> None:
     assert [s.latency_us for s in samples] == pytest.approx([law_us(k) for k in some(5)])
 
 
-def test_what_a_backend_refuses_is_counted_and_left_out(tmp_path: Path) -> None:
+def test_kernels_that_a_backend_refuses_are_counted_and_left_out(tmp_path: Path) -> None:
     found = gathering(FakeMeter(refuses=frozenset({"dwconv"})), tmp_path)
     kernels = some(60)
     samples = found.measure_kernels(kernels)

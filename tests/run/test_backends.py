@@ -162,7 +162,7 @@ def test_openvino_gives_the_numbers_of_onnx_runtime(bundle: Bundle) -> None:
 
 
 @pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
-def test_what_one_request_got_the_next_does_not_overwrite(bundle: Bundle, backend: str) -> None:
+def test_the_next_request_does_not_overwrite_a_result(bundle: Bundle, backend: str) -> None:
     if backend == "openvino":
         pytest.importorskip("openvino")
     network = LoadedNetwork(bundle, backend)

@@ -37,7 +37,7 @@ def in_order(network: LoadedNetwork, bound_session: BoundNetwork, x: np.ndarray)
     return found
 
 
-def test_wired_calls_give_exactly_the_numbers_of_single_ones_for_one_request_after_another(
+def test_bound_calls_give_exactly_the_numbers_of_single_runs(
     bundle: Bundle,
 ) -> None:
     network = LoadedNetwork(bundle)
@@ -89,7 +89,7 @@ class Doubling:
         return [2 * array for array in inputs.values()]
 
 
-def test_what_cannot_be_wired_is_copied() -> None:
+def test_a_backend_that_cannot_be_bound_is_copied_to_and_from() -> None:
     ports = [Port(name, feature_map()) for name in "abc"]
     subs = [subgraph(f"s{n}", "cpu", b"", [ports[n]], [ports[n + 1]]) for n in range(2)]
     bound_session = BoundNetwork(

@@ -53,7 +53,7 @@ def test_torch_gives_the_numbers_of_onnx_runtime(bundle: Bundle, choice: str) ->
             )
 
 
-def test_what_one_request_got_the_next_does_not_overwrite_and_threads_stay_as_they_were(
+def test_the_next_request_does_not_overwrite_a_result_and_threads_stay_as_they_were(
     bundle: Bundle,
 ) -> None:
     before = torch.get_num_threads()

@@ -58,7 +58,7 @@ def ancestors(tasks: list[Task], name: str) -> set[str]:
 
 
 @given(graphs())
-def test_who_waited_for_what_still_does(graph: tuple[list[Task], set[str]]) -> None:
+def test_tasks_keep_their_transitive_needs(graph: tuple[list[Task], set[str]]) -> None:
     tasks, idle = graph
     left = list(without_noops(tasks, idle))
     assert [task.name for task in left] == [

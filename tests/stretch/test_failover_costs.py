@@ -122,7 +122,7 @@ def test_a_bundle_says_what_each_sub_graph_takes_on_each_processor(
     )
 
 
-def test_what_nobody_measured_is_absent(soc: Soc) -> None:
+def test_unmeasured_times_are_absent(soc: Soc) -> None:
     lowered = lower(NetworkAnalysis(capture(network(), torch.zeros(SHAPE), "tiny")), PLAN)
     poor = lacking(lacking(soc, "gpu", "conv"), "dsp", "concat")
     rows = [

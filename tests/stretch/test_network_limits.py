@@ -176,7 +176,7 @@ def at_least_equal(
 
 @pytest.mark.parametrize("most", [10**9, 3])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_is_affordable_is_not_lost(seed: int, most: int) -> None:
+def test_combinations_within_the_limits_are_kept_or_dominated(seed: int, most: int) -> None:
     """Below the room, and below what was left out, each combination is kept or another is at least
     equal.
     """

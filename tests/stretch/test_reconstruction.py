@@ -102,7 +102,7 @@ def test_dropping_keeps_a_branch_of_every_sample_and_the_expectation(
 
 
 @pytest.mark.parametrize("p", [1.0, -0.1, math.nan])
-def test_what_is_no_probability_is_refused(p: float) -> None:
+def test_a_number_that_is_no_probability_is_refused(p: float) -> None:
     with pytest.raises(BadInput, match="branch drop-out"):
         pair(Step("conv", 16))[1].set_branch_drop(p)
 

@@ -147,7 +147,7 @@ def test_a_published_plan_is_priced_with_its_own_numbers() -> None:
     assert found["G+D"].processors == ("cpu", "dsp", "gpu"), "its stem and head stay on the CPU"
 
 
-def test_what_no_search_can_find_is_named() -> None:
+def test_plans_outside_the_search_space_are_named() -> None:
     analysis = phone().analysis("R-34")
     lowered = lower(
         analysis,

@@ -209,7 +209,7 @@ def plan_with(
         ),
     ],
 )
-def test_what_a_plan_may_not_say(plan: Plan, said: str) -> None:
+def test_impossible_plans_are_refused(plan: Plan, said: str) -> None:
     with pytest.raises(BadPlan) as refusal:
         lower(resnet18(), plan)
     assert said in str(refusal.value)

@@ -104,7 +104,7 @@ def test_a_concatenation_lays_groups_side_by_side() -> None:
     assert not root(found, "a") & root(found, "b")
 
 
-def test_what_reads_a_concatenation_scales_its_parts_by_one_ratio() -> None:
+def test_readers_of_a_concatenation_scale_its_parts_by_one_ratio() -> None:
     _, found = analysed(
         Of(
             lambda x, a, b, c: c(torch.cat([a(x), b(x)], 1)),

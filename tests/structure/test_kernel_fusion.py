@@ -202,7 +202,7 @@ def test_einsum_counts_every_index_once() -> None:
     assert fuse_kernels(net.graph())[0].macs == 2 * 3 * 4 * 5 * 4
 
 
-def test_what_weights_alone_decide_costs_nothing() -> None:
+def test_operators_on_weights_alone_cost_nothing() -> None:
     net = Net(1, 4, 6)
     bias = net.op(
         "permute",

@@ -174,7 +174,7 @@ def test_of_two_regions_the_one_with_more_variants_is_taken() -> None:
     ) == CapacityBounds(1.0, 0.3, 3)
 
 
-def test_where_nothing_holds_both_bounds_are_one() -> None:
+def test_bounds_are_one_where_no_width_holds() -> None:
     assert lower_bounds(
         [CapacityPoint(1.0, 0.75, False), CapacityPoint(0.5, 0.5, True)]
     ) == CapacityBounds(1.0, 1.0, 0)

@@ -195,7 +195,7 @@ def test_a_training_behind_the_others_is_pruned() -> None:
     assert states(one.study) == {"PRUNED": 2}
 
 
-def test_who_is_behind() -> None:
+def test_a_training_is_pruned_when_faster_ones_were_better_at_its_epoch() -> None:
     fast = [(1.0, [0.5, 0.9])] * 4
     assert should_prune_training(0.8, 2, 2.0, fast)
     assert not should_prune_training(0.95, 2, 2.0, fast)

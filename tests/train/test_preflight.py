@@ -233,7 +233,9 @@ class Refuses(nn.Module):
         ),
     ],
 )
-def test_what_the_machine_has_not_is_one_line(error: Exception, means: str, tmp_path: Path) -> None:
+def test_missing_hardware_is_refused_in_one_line(
+    error: Exception, means: str, tmp_path: Path
+) -> None:
     with pytest.raises(BadInput, match=f"training into .* stopped, .*{means}"):
         fit(Refuses(error), ONE_EPOCH, tmp_path, progress=False)
 

@@ -52,7 +52,7 @@ def test_an_average_is_the_weighted_mean_of_all_that_it_followed(decay: float, s
     assert int(average.num_batches_tracked) == steps  # type: ignore[arg-type]
 
 
-def test_what_is_kept_is_the_average_and_it_differs_from_the_weights_that_moved(
+def test_saved_weights_are_the_average_and_differ_from_the_last_ones(
     tmp_path: Path,
 ) -> None:
     plain, averaged = net(), net()

@@ -169,7 +169,7 @@ def test_steps_are_taken_in_the_asked_precision_and_images_judged_in_fp32(
     assert all(p.dtype == torch.float32 and torch.isfinite(p).all() for p in network.parameters())
 
 
-def test_what_cannot_be_trained_is_refused_with_its_numbers(tmp_path: Path) -> None:
+def test_an_impossible_training_is_refused_with_its_numbers(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"gives 1x1000 for one image, data set digits needs 1x10"):
         fit(small_net(classes=1000), SMALL, tmp_path, progress=False)
     with pytest.raises(BadInput, match=r"refuses an image of 3x16x16"):
@@ -192,7 +192,7 @@ def test_what_cannot_be_trained_is_refused_with_its_numbers(tmp_path: Path) -> N
     assert not (tmp_path / "weights.safetensors").exists()
 
 
-def test_what_would_do_nothing_is_refused(
+def test_a_setting_without_effect_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(BadInput, match=r"branched\.drop is 0\.2, the network has no branches"):
@@ -339,7 +339,7 @@ def test_a_training_does_not_take_the_place_of_what_it_begins_from(
     assert [path.name for path in out.iterdir()] == ["weights.safetensors"]
 
 
-def test_what_the_machine_refuses_is_one_line(
+def test_an_error_of_the_machine_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert (

@@ -56,7 +56,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "shards"
 
 
-def test_what_goes_in_comes_out(root: Path) -> None:
+def test_shards_return_the_images_that_were_written(root: Path) -> None:
     before, after = small(), open_shards(str(root))
     assert (after.classes, after.mean, after.std) == (before.classes, before.mean, before.std)
     assert contents(after.train) == contents(before.train)
@@ -203,7 +203,7 @@ def test_broken_json_is_refused(root: Path, name: str, text: str, told: str) -> 
     assert str(root / name) in message
 
 
-def test_what_is_not_there_is_named(root: Path, tmp_path: Path) -> None:
+def test_a_missing_shard_is_named(root: Path, tmp_path: Path) -> None:
     assert "nothing is there" in refusal(tmp_path / "none")
     with pytest.raises(BadInput, match="mount it or copy it"):
         open_shards("s3://bucket/shards")
