@@ -16,6 +16,7 @@
     metrics.py           latency percentiles, critical path, utilization
     perfetto.py          Chrome/Perfetto trace writer
     backends/            one runtime serves one processor
+    results/             measures as the contract's JSON
     pipelines/           many inputs in flight
 
 Needs neither torch nor Lightning.

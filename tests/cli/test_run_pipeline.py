@@ -18,9 +18,9 @@ from support.verb_run import ran, refused
 
 from nnstretch.bundle.bundle import Bundle, read_bundle, write_bundle
 from nnstretch.cli import run_verb
-from nnstretch.cli.run.run import _save
 from nnstretch.errors import BadInput
 from nnstretch.partition.measured import CLEARLY_FASTER
+from nnstretch.run.results.npy_files import write_npy
 
 STAGES = """
 import numpy as np
@@ -268,7 +268,7 @@ def test_results_that_are_no_arrays_are_counted_and_not_compared(
 
 def test_what_is_no_array_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="npy holds numbers and this is dict"):
-        _save(tmp_path / "y.npy", {"a": 1})  # type: ignore[arg-type]
+        write_npy(tmp_path / "y.npy", {"a": 1})
     assert not list(tmp_path.iterdir())
 
 

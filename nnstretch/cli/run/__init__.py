@@ -1,6 +1,7 @@
 """`run`: one input, a stream, or many requests.
 
 run.py       the verb
+show.py      its result as text
 pipeline.py  `--mode pipeline`
 requests.py  `--requests`: a load test
 """

@@ -1,0 +1,52 @@
+"""Read and write one array of plain numbers as a `.npy` file."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nnstretch.errors import BadInput, BrokenFile, UnknownName
+from nnstretch.files.atomic import atomic_write
+
+READ_ERRORS = (
+    ValueError,
+    OSError,
+    EOFError,
+    SyntaxError,
+    MemoryError,
+    OverflowError,
+    TypeError,
+    zipfile.BadZipFile,
+)
+"""What `np.load` raises for damaged files."""
+
+
+def read_npy(path: Path) -> np.ndarray:
+    """Read an array. Raises UnknownName for no file, BrokenFile for one that holds no array."""
+    if not path.is_file():
+        raise UnknownName(f"unknown input {path}, no such file, expected a .npy array")
+    try:
+        array = np.load(path, allow_pickle=False)
+    except READ_ERRORS as error:
+        raise BrokenFile(
+            f"broken input {path}, not a .npy array of plain numbers,"
+            f" {error or type(error).__name__}"
+        ) from error
+    if not isinstance(array, np.ndarray):
+        raise BrokenFile(f"broken input {path}, an archive of arrays, expected one .npy array")
+    return array
+
+
+def write_npy(path: Path, output: Any) -> None:
+    """Write an array or a number. Raises BadInput for anything else."""
+    numeric = isinstance(output, np.ndarray | np.generic | int | float)
+    if not numeric or np.asarray(output).dtype.kind not in "biufc":
+        raise BadInput(
+            f"cannot write {path}, output of the network, a .npy holds numbers and this is"
+            f" {type(output).__name__}"
+        )
+    with atomic_write(path) as aside, aside.open("wb") as file:
+        np.save(file, output, allow_pickle=False)
