@@ -15,13 +15,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from nnstretch.errors import UnknownName
 from nnstretch.graph import TensorSpec
-
-if TYPE_CHECKING:
-    pass
 
 CALL = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 MAX_CAPACITY, MAX_THREADS, MAX_CORE = 4096, 1024, 4095

@@ -1,4 +1,4 @@
-"""A pipeline beside its manifest: what stages read and write, and who feeds whom."""
+"""A pipeline with its manifest: inputs and outputs of stages, edges between them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nnstretch.pipeline import PipelineSpec, PipelineStage
 
 @dataclass(frozen=True, slots=True)
 class PipelineEdge:
-    """A tensor on its way: from a stage to a stage; empty names for the caller's side."""
+    """A tensor from its producer to a consumer; empty names for the caller."""
 
     tensor: str
     source: str
@@ -21,7 +21,7 @@ class PipelineEdge:
 
 
 def stage_inputs(stage: PipelineStage, manifest: Manifest) -> tuple[str, ...]:
-    """Return tensors that enter a stage, each once."""
+    """Return the tensors that enter a stage, each once."""
     subs = subgraphs_of_stage(stage, manifest)
     internal = {port.name for sub in subs for port in sub.outputs}
     ports = (port.name for sub in subs for port in sub.inputs if port.name not in internal)
@@ -29,7 +29,7 @@ def stage_inputs(stage: PipelineStage, manifest: Manifest) -> tuple[str, ...]:
 
 
 def stage_outputs(stage: PipelineStage, manifest: Manifest) -> tuple[str, ...]:
-    """Return every tensor that a stage makes, also those that only its own sub-graphs read."""
+    """Return every tensor that a stage writes, those that only its own sub-graphs read included."""
     return (
         *(port.name for sub in subgraphs_of_stage(stage, manifest) for port in sub.outputs),
         *(item.name for item in stage.outputs),
@@ -43,10 +43,7 @@ def subgraphs_of_stage(stage: PipelineStage, manifest: Manifest) -> tuple[Subgra
 
 
 def edges(pipeline: PipelineSpec, manifest: Manifest) -> tuple[PipelineEdge, ...]:
-    """Return which stage hands which tensor to which, in the order of the readers.
-
-    The caller's side last.
-    """
+    """Return the edges between stages in the order of their consumers, the caller last."""
     writer = {item.name: "" for item in pipeline.inputs}
     writer |= {
         name: stage.name for stage in pipeline.stages for name in stage_outputs(stage, manifest)
@@ -71,10 +68,9 @@ def torch_spec(port: Port) -> TensorSpec:
 def functions_of(
     pipeline: PipelineSpec, functions: Mapping[str, Callable[..., object]]
 ) -> dict[str, Callable[..., object]]:
-    """Return the function of each Python stage, by stage, out of those that the caller passes by
-    `module:function`. Raises BadInput.
+    """Return the function of each Python stage, from functions by `module:function`.
 
-    A bundle only names them: nothing is imported because a file says so.
+    Nothing is imported because a bundle names it. Raises BadInput for a function that is missing.
     """
     for stage in pipeline.stages:
         if stage.call and stage.call not in functions:

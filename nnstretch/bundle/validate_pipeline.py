@@ -27,9 +27,7 @@ from nnstretch.pipeline import (
 
 
 def check_pipeline(pipeline: PipelineSpec, manifest: Manifest) -> None:
-    """Raise ValueError unless stages, tensors and parameter groups fit the manifest and
-    each other.
-    """
+    """Check stages, tensors and parameter groups against the manifest. Raises ValueError."""
     _once("stage", [stage.name for stage in pipeline.stages])
     if not (pipeline.stages and pipeline.inputs and pipeline.outputs):
         raise ValueError("pipeline, it needs stages, inputs and outputs")
@@ -58,10 +56,8 @@ def _once(what: str, names: list[str]) -> None:
 
 
 def _check_members(pipeline: PipelineSpec, manifest: Manifest) -> None:
-    members, known = (
-        [name for stage in pipeline.stages for name in stage.subgraphs],
-        {sub.name for sub in manifest.subgraphs},
-    )
+    members = [name for stage in pipeline.stages for name in stage.subgraphs]
+    known = {sub.name for sub in manifest.subgraphs}
     _once("sub-graph", members)
     if unknown := sorted(set(members) - known):
         raise ValueError(

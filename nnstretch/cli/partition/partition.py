@@ -179,15 +179,13 @@ def check(args: argparse.Namespace) -> None:
 
 def outputs(args: argparse.Namespace) -> list[Path]:
     """Return a path for each candidate: FILE.nns, FILE.2.nns, ..."""
-    out = check_writable(args.out, args.model, args.weights)
-    if out is None:
+    if args.out is None:
         return []
-    outs = [out]
-    for rank in range(2, args.top + 1):
-        path = out.with_name(f"{out.stem}.{rank}{out.suffix}")
+    out = Path(args.out)
+    others = [out.with_name(f"{out.stem}.{n}{out.suffix}") for n in range(2, args.top + 1)]
+    for path in (out, *others):
         check_writable(path, args.model, args.weights)
-        outs.append(path)
-    return outs
+    return [out, *others]
 
 
 def load(args: argparse.Namespace) -> tuple[nn.Module, CapturedNetwork]:
