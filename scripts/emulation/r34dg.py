@@ -12,15 +12,14 @@ import argparse
 import json
 from dataclasses import asdict
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
 import torch
-from r34dg_stages import HOST, Emulation, Played, Stage, predicted, published, stages
+from r34dg_stages import HOST, Emulation, Stage, predicted, published, stages
+from r34dg_tables import clock_table, stage_table, worst
 
 from nnstretch.bench.commands import command_line
-from nnstretch.bench.markdown import markdown_table
 from nnstretch.capture import load_model
 from nnstretch.capture.torch_export import capture
 from nnstretch.cli.common import check_writable
@@ -80,49 +79,6 @@ def planned() -> tuple[Trial, Soc]:
     return estimate_plan(lowered, soc, CostModel(soc)), soc
 
 
-def off(emulated_us: float, measured_us: float) -> str:
-    return f"{emulated_us:.0f} ({emulated_us / measured_us - 1:+.1%})"
-
-
-TERMS = {
-    "gpu_wait_us": "GPU wait",
-    "dsp_wait_us": "DSP wait",
-    "host_us": "stage on the host",
-}
-STAGES = ("s1", "s2", "s3", "s4")
-
-
-def stage_table(profile: tuple[Stage, ...], played: tuple[Played, ...]) -> list[str]:
-    rows: list[list[str]] = []
-    pairs = list(zip(profile, played, strict=True))
-    for key, name in TERMS.items():
-        after = " after hand-over" if "wait" in name else ""
-        rows.append([f"{name}{after}, phone", *(f"{getattr(s, key):.0f}" for s in profile)])
-        rows.append(
-            [f"{name}, emulated", *(off(getattr(p, key), getattr(s, key)) for s, p in pairs)]
-        )
-    phone_us = [s.gpu_wait_us - s.dsp_wait_us for s in profile]
-    rows.append(["DSP has ended, waits for the GPU, phone", *(f"{us:.0f}" for us in phone_us)])
-    cells = []
-    for stage, measured_us in zip(played, phone_us, strict=True):
-        idle_us = stage.gpu_wait_us - stage.dsp_wait_us
-        gpu_waits = f"the GPU waits {-idle_us:.0f}"
-        cells.append(off(idle_us, measured_us) if idle_us >= 0 else gpu_waits)
-    rows.append(["the same, emulated", *cells])
-    rows.append(["last to end, emulated", *(p.last for p in played)])
-    return markdown_table(("us", *STAGES), rows)
-
-
-def worst(profile: tuple[Stage, ...], played: tuple[Played, ...]) -> float:
-    """Largest relative difference of any wait."""
-    keys = ("gpu_wait_us", "dsp_wait_us")
-    return max(
-        abs(getattr(p, key) / getattr(s, key) - 1)
-        for s, p in zip(profile, played, strict=True)
-        for key in keys
-    )
-
-
 def ratios(virtual: Trace, traces: list[Trace]) -> dict[str, float]:
     """Latency of real runs over the virtual clock's."""
     found = np.array([latency_us(trace) / latency_us(virtual) for trace in traces])
@@ -165,21 +121,6 @@ def with_numbers(path: Path, trial: Trial, soc: Soc, runs: int) -> str:
 `--bundle FILE.nns`: ONNX Runtime computes the exported network on this host, {runs} inferences, the predictor's times, the clock slowed down by
 {slower:.1f}. Latency over the virtual clock's: {clock}.
 """
-
-
-def clock_table(profile: tuple[Stage, ...], emulation: Emulation, traces: list[Trace]) -> list[str]:
-    """Compare each stage's waits on the real clock, median over runs, with the virtual one's."""
-    virtual = emulation.played(emulation.virtual())
-    real = [emulation.played(trace) for trace in traces]
-    rows = []
-    for key, name in TERMS.items():
-        cells = [name]
-        for number in range(len(profile)):
-            middle_us = median(getattr(run[number], key) for run in real)
-            cells.append(off(middle_us, getattr(virtual[number], key)))
-        rows.append(cells)
-    heads = ("us, median of the runs (against the virtual clock)", *STAGES)
-    return markdown_table(heads, rows)
 
 
 def page(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from comparison_rows import Original, Published, Row
-from comparison_tables import at_all, comparison, means, original_table, published, scale, sums
+from comparison_rows import Original, Published, Row, at_all
+from comparison_tables import comparison, means, original_table, published, scale, sums
 
 COMMAND = "python scripts/nn_stretch --out docs/results/reproduce_nn_stretch.md"
 

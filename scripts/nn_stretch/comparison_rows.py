@@ -275,3 +275,8 @@ def limits_of(text: str | None, defaults: Mapping[str, float]) -> dict[str, floa
                 f"--limits {name} is {value!r}, command line, it must be a number"
             ) from None
     return values
+
+
+def at_all(row: Row) -> bool:
+    """Return whether a row is the one for scale, which is no part of the means."""
+    return row.published is None and row.task.bound.source == ALL_MACS

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from comparison_rows import (
-    ALL_MACS,
     COMBINATIONS,
     LETTERS,
     SCALE,
     Original,
     Published,
     Row,
+    at_all,
     gap,
     geometric_mean,
     sum_of_rates,
@@ -302,8 +302,3 @@ def sums(found: Sequence[Original]) -> list[str]:
     return markdown_table(
         ("network", *COMBINATIONS), [*lines, ["geometric mean", *map(times, means)]]
     )
-
-
-def at_all(row: Row) -> bool:
-    """The row for scale is no part of the means."""
-    return row.published is None and row.task.bound.source == ALL_MACS

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from interference import MAIN, QUIET, STRETCHES, Played, play, worst
+from adaptive_runs import MAIN, QUIET, STRETCHES, Played, play, worst
 from support.bundles import PHONE, branched_bundle
 
 from nnstretch.bundle.manifest import Manifest
