@@ -2,7 +2,7 @@
 
 One process per trace (predicted, measured), one thread and one counter of queued tasks per
 processor, an arrow from every branch to the meeting point that waits for it, and an instant for
-every task that failed and every alarm that rang.
+every task that failed and every timer that rang.
 
 Of a pipeline every worker has a thread (`s0 on cpu`), slices are named by stage and item (`s0#17`),
 and arrows lead an item from stage to stage (`nnstretch/run/pipelines/item_trace.py`).
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -27,12 +28,12 @@ from nnstretch.run.pipelines.item_trace import (
     stage_args,
     stage_by_name,
 )
-from nnstretch.schedule import task_graph
+from nnstretch.task import Task, WorkKey, work_key
 from nnstretch.trace import Failure, Span, Trace
 
 Event = dict[str, Any]
 Place = tuple[str, str]
-"""Sub-graph or stage, and its processor."""
+"""Shown name of a sub-graph or stage, and its processor."""
 INSIDE_US = 0.001
 """An arrow starts this long before its branch ends: at the end itself it would belong to no slice.
 
@@ -40,64 +41,98 @@ No slice is shorter than twice that.
 """
 
 
+@dataclass(frozen=True, slots=True)
+class TraceLabels:
+    """What a picture says of tasks that the tasks themselves do not."""
+
+    model: str
+    roles: Mapping[WorkKey, tuple[str, int]]
+    """Role (branch, merge) and segment of sub-graphs; stages of a pipeline have none."""
+    pipeline: Manifest | None = None
+    """Where tasks are stages of a pipeline."""
+    stages: Mapping[str, str] = field(default_factory=dict)
+    """Stage by sub-graph, copy and stage."""
+
+    def is_merge(self, task: Task) -> bool:
+        """Return whether a task merges branches."""
+        return self.roles.get(task.work, ("", 0))[0] == "merge"
+
+
+def manifest_labels(manifest: Manifest, plan: str = "") -> TraceLabels:
+    """Return the labels of a bundle's tasks, under the name of their plan if it has one."""
+    return TraceLabels(
+        manifest.model,
+        {work_key(sub.name, plan): (sub.role, sub.segment) for sub in manifest.subgraphs},
+        None if manifest.pipeline is None else manifest,
+        stage_by_name(manifest),
+    )
+
+
 def write_perfetto(
     path: Path, traces: Mapping[str, Trace], manifest: Manifest, timing: str | None = None
 ) -> None:
-    """Write `traces` side by side, each as a process of its name.
+    """Write traces of a bundle side by side, each as a process of its name.
 
     `timing` says what the times of a run are: measured or emulated.
     """
-    about = {
-        "model": manifest.model,
-        **({} if timing is None else {"timing": timing}),
-        **stage_args(manifest),
-    }
+    write_traces(path, traces, manifest_labels(manifest), timing)
+
+
+def write_traces(
+    path: Path, traces: Mapping[str, Trace], labels: TraceLabels, timing: str | None = None
+) -> None:
+    """Write traces of any tasks side by side, each as a process of its name."""
+    about: dict[str, Any] = {"model": labels.model}
+    if timing is not None:
+        about["timing"] = timing
+    if labels.pipeline is not None:
+        about |= stage_args(labels.pipeline)
     document = {
-        "traceEvents": list(events(traces, manifest)),
+        "traceEvents": list(events(traces, labels)),
         "displayTimeUnit": "ms",
         "otherData": about,
     }
     write_text(path, json.dumps(document, indent=1, allow_nan=False) + "\n")
 
 
-def events(traces: Mapping[str, Trace], manifest: Manifest) -> Iterator[Event]:
+def events(traces: Mapping[str, Trace], labels: TraceLabels) -> Iterator[Event]:
     """Yield the events of traces, each trace as a process."""
-    stage_of = stage_by_name(manifest)
-    threads = rows_of_stages(
-        [work for trace in traces.values() for work in _spans_and_failures(trace)],
-        stage_of,
-        python_workers(manifest),
-    )
-    tids = {
-        thread: number for number, thread in enumerate(dict.fromkeys(threads.values()), start=1)
-    }
+    works = [work for trace in traces.values() for work in _spans_and_failures(trace)]
+    python = frozenset[str]() if labels.pipeline is None else python_workers(labels.pipeline)
+    threads = rows_of_stages(works, labels.stages, python)
+    rows = dict.fromkeys(threads.values())
+    tids = {thread: number for number, thread in enumerate(rows, start=1)}
     places = {work: tids[thread] for work, thread in threads.items()}
     for pid, (name, trace) in enumerate(traces.items(), start=1):
         yield _meta(pid, 0, "process_name", name)
         yield _meta(pid, 0, "process_sort_index", pid, key="sort_index")
         for thread, tid in tids.items():
             yield _meta(pid, tid, "thread_name", thread)
-            if stage_of:
+            if labels.stages:
                 yield _meta(pid, tid, "thread_sort_index", tid, key="sort_index")
-        yield from _slices(pid, places, trace, manifest)
-        yield from _arrows(
-            pid,
-            places,
-            _item_pairs(trace, manifest) if stage_of else _meeting_pairs(trace, manifest),
-        )
+        yield from _slices(pid, places, trace, labels)
+        pairs = _meeting_pairs(trace, labels)
+        if labels.pipeline is not None:
+            pairs = _item_pairs(trace, labels.pipeline)
+        yield from _arrows(pid, places, pairs)
         yield from _depths(pid, trace)
         yield from _instants(pid, places, trace)
 
 
+def shown_name(task: Task) -> str:
+    """Return a sub-graph's name as pictures show it, behind its plan where there are several."""
+    return f"{task.plan}/{task.subgraph}" if task.plan else task.subgraph
+
+
+def _place(event: Span | Failure) -> Place:
+    return shown_name(event.task), event.processor
+
+
 def _spans_and_failures(trace: Trace) -> list[Place]:
-    """Return spans and failures in the order of their starts."""
-    spans = [
-        (span.task.subgraph, span.processor)
-        for span in sorted(trace.spans, key=lambda s: s.start_us)
-    ]
-    return spans + [
-        (mark.task.subgraph, mark.processor) for mark in trace.marks if isinstance(mark, Failure)
-    ]
+    """Return places of spans and failures in the order of their starts."""
+    spans = sorted(trace.spans, key=lambda span: span.start_us)
+    failures = [mark for mark in trace.marks if isinstance(mark, Failure)]
+    return [*map(_place, spans), *map(_place, failures)]
 
 
 def _meta(pid: int, tid: int, what: str, value: str | int, key: str = "name") -> Event:
@@ -105,36 +140,26 @@ def _meta(pid: int, tid: int, what: str, value: str | int, key: str = "name") ->
 
 
 def _slices(
-    pid: int, places: Mapping[Place, int], trace: Trace, manifest: Manifest
+    pid: int, places: Mapping[Place, int], trace: Trace, labels: TraceLabels
 ) -> Iterator[Event]:
-    subgraphs, stage_of = {sub.name: sub for sub in manifest.subgraphs}, stage_by_name(manifest)
     for span in sorted(trace.spans, key=lambda s: (s.start_us, s.task.name)):
-        name = span.task.subgraph
-        where = {
+        task = span.task
+        args: Event = {"task": task.name, "request": task.request}
+        args |= item_args(task, labels.stages)
+        category = "stage"  # of several sub-graphs, or in Python
+        if task.work in labels.roles:
+            category, segment = labels.roles[task.work]
+            args["segment"] = segment
+        yield {
+            "ph": "X",
+            "name": task.name if labels.stages else shown_name(task),
+            "cat": category,
             "pid": pid,
-            "tid": places[name, span.processor],
+            "tid": places[_place(span)],
             "ts": round(span.start_us, 3),
             "dur": max(round(span.duration_us, 3), 2 * INSIDE_US),
+            "args": args,
         }
-        args: Event = {"task": span.task.name, "request": span.task.request}
-        args |= item_args(span.task, stage_of)
-        if (sub := subgraphs.get(name)) is None:  # a stage of several sub-graphs, or in Python
-            yield {
-                "ph": "X",
-                "name": span.task.name if stage_of else name,
-                "cat": "stage",
-                **where,
-                "args": args,
-            }
-        else:
-            shown = span.task.name if stage_of else sub.name
-            yield {
-                "ph": "X",
-                "name": shown,
-                "cat": sub.role,
-                **where,
-                "args": args | {"segment": sub.segment},
-            }
 
 
 def _arrows(
@@ -142,35 +167,25 @@ def _arrows(
 ) -> Iterator[Event]:
     """Yield flow events: an `s` inside what comes first, an `f` where what waits for it begins."""
     for number, (name, before, after) in enumerate(pairs, start=1):
-        stage_graph = {
+        flow = {
             "name": name,
             "cat": name.partition(" ")[0],
             "id": pid * 1_000_000 + number,
             "pid": pid,
         }
-        yield {
-            "ph": "s",
-            **stage_graph,
-            "tid": places[before.task.subgraph, before.processor],
-            "ts": _just_inside(before),
-        }
-        yield {
-            "ph": "f",
-            "bp": "e",
-            **stage_graph,
-            "tid": places[after.task.subgraph, after.processor],
-            "ts": round(after.start_us, 3),
-        }
+        yield {"ph": "s", **flow, "tid": places[_place(before)], "ts": _just_inside(before)}
+        start_us = round(after.start_us, 3)
+        yield {"ph": "f", "bp": "e", **flow, "tid": places[_place(after)], "ts": start_us}
 
 
-def _meeting_pairs(trace: Trace, manifest: Manifest) -> Iterator[tuple[str, Span, Span]]:
+def _meeting_pairs(trace: Trace, labels: TraceLabels) -> Iterator[tuple[str, Span, Span]]:
     """Yield every branch with the meeting point that waits for it."""
     spans = {span.task.name: span for span in trace.spans}
-    merges = {sub.name for sub in manifest.subgraphs if sub.role == "merge"}
-    for request in sorted({span.task.request for span in trace.spans}):
-        for task in task_graph(manifest, request):
-            if task.name in spans and task.subgraph in merges:
-                yield from (("meet", spans[need], spans[task.name]) for need in sorted(task.needs))
+    order = {work: number for number, work in enumerate(labels.roles)}
+    merges = [span for span in trace.spans if labels.is_merge(span.task)]
+    for merge in sorted(merges, key=lambda span: (span.task.request, order[span.task.work])):
+        for need in sorted(merge.task.needs):
+            yield "meet", spans[need], merge
 
 
 def _item_pairs(trace: Trace, manifest: Manifest) -> Iterator[tuple[str, Span, Span]]:
@@ -211,7 +226,7 @@ def _instants(pid: int, places: Mapping[Place, int], trace: Trace) -> Iterator[E
             args = {"task": mark.task.name, "error": one_line(mark.error)}
             yield {
                 **at,
-                "tid": places[mark.task.subgraph, mark.processor],
+                "tid": places[_place(mark)],
                 "name": f"{mark.task.name} failed",
                 "cat": "failure",
                 "s": "t",

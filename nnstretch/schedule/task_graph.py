@@ -69,7 +69,7 @@ def merge_name(segment: int) -> str:
 def durations_of_trial(trial: Trial, host: str) -> dict[tuple[WorkKey, str], float]:
     """Return microseconds by (sub-graph, processor) of `tasks_of_trial`.
 
-    Copies are the branch's, synchronization is the merge's.
+    Copies are the branch's, synchronization is the merge's, or an only branch's.
     """
     durations: dict[tuple[WorkKey, str], float] = {}
     for number, segment in enumerate(trial.segments):
@@ -78,7 +78,20 @@ def durations_of_trial(trial: Trial, host: str) -> dict[tuple[WorkKey, str], flo
             durations[name, branch.processor] = branch.latency_us
         if len(segment.branches) > 1:
             durations[merge_name(number), host] = segment.sync_us + segment.merge_us
+        else:
+            durations[name, branch.processor] += segment.sync_us
     return durations
+
+
+def roles_of_trial(trial: Trial) -> dict[WorkKey, tuple[str, int]]:
+    """Return role and segment of the sub-graphs of `tasks_of_trial`."""
+    roles: dict[WorkKey, tuple[str, int]] = {}
+    for number, segment in enumerate(trial.segments):
+        for branch in segment.branches:
+            roles[branch_name(number, branch.processor)] = ("branch", number)
+        if len(segment.branches) > 1:
+            roles[merge_name(number)] = ("merge", number)
+    return roles
 
 
 def serialize(tasks: Iterable[Task]) -> tuple[Task, ...]:

@@ -12,26 +12,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
-from nnstretch.bundle.manifest import Manifest, Port, Subgraph
 from nnstretch.files.atomic import write_text
 from nnstretch.files.plan_yaml import write_plan
 from nnstretch.plan import Branch
 from nnstretch.report.charts.plan_diagram import plan_picture
 from nnstretch.report.load import data as story
 from nnstretch.report.style import style_sheet
-from nnstretch.run.perfetto import write_perfetto
-from nnstretch.schedule import (
-    StaticPlacement,
-    VirtualExecutor,
-    run_tasks,
-    task_durations_us,
-    task_graph,
-)
+from nnstretch.run.perfetto import TraceLabels, write_traces
+from nnstretch.schedule import StaticPlacement, VirtualExecutor, run_tasks
+from nnstretch.schedule.task_graph import durations_of_trial, roles_of_trial, tasks_of_trial
 from nnstretch.soc import Soc
-from nnstretch.stretch.lowering.lower import LoweredSegment
 from nnstretch.study.evaluate import Evaluation
 from nnstretch.study.result import dominates, feasible_trials
-from nnstretch.trial import BranchCost, SegmentCost
+from nnstretch.trial import BranchCost
 
 if TYPE_CHECKING:
     from optuna.study import Study
@@ -87,78 +80,17 @@ def write_artifacts(verdict: Evaluation, soc: Soc, folder: Path) -> tuple[Path, 
 
 
 def write_trace(path: Path, verdict: Evaluation, soc: Soc) -> None:
-    """Write when each branch would run, told by the virtual clock; nothing is computed."""
-    manifest = virtual_manifest(verdict, soc)
-    processors = tuple(
-        soc.processor(name) for name in dict.fromkeys(sub.processor for sub in manifest.subgraphs)
-    )
-    clock = VirtualExecutor(processors, task_durations_us(manifest))
-    write_perfetto(
-        path,
-        {
-            "predicted": run_tasks(
-                task_graph(manifest), StaticPlacement(tuple(p.name for p in processors)), clock
-            )
-        },
-        manifest,
-    )
-
-
-def virtual_manifest(verdict: Evaluation, soc: Soc) -> Manifest:
-    """Return the bundle that exporting this plan would give, less its files."""
-    assert verdict.trial is not None
-    assert verdict.lowered is not None
+    """Write when each branch would run on the virtual clock; nothing is computed."""
+    trial = verdict.trial
+    assert trial is not None
     host = next((p.name for p in soc.processors if p.kind == "cpu"), soc.processors[0].name)
-    subgraphs: list[Subgraph] = []
-    for number, (lowered, cost) in enumerate(
-        zip(verdict.lowered.segments, verdict.trial.segments, strict=True)
-    ):
-        subgraphs += virtual_subgraphs(number, lowered, cost, host)
-    ends = subgraphs[0].inputs, subgraphs[-1].outputs
-    sync_us = {i: s.sync_us for i, s in enumerate(verdict.trial.segments) if s.sync_us > 0}
-    return Manifest(verdict.plan.model, soc.name, *ends, tuple(subgraphs), 0.0, sync_us)
-
-
-def virtual_subgraphs(
-    number: int, lowered: LoweredSegment, cost: SegmentCost, host: str
-) -> list[Subgraph]:
-    """Return the sub-graphs of a segment as a trace names them."""
-    segment, subgraphs = lowered.segment, []
-    into = Port(segment.start, lowered.input)
-    for branch, priced in zip(lowered.branches, cost.branches, strict=True):
-        name = branch.branch.processor
-        out = Port(f"{segment.end}@{name}" if segment.branched else segment.end, branch.output)
-        subgraphs.append(
-            Subgraph(
-                f"s{number}.{name}",
-                name,
-                "",
-                "",
-                0,
-                (into,),
-                (out,),
-                segment=number,
-                predicted_us={name: priced.latency_us},
-            )
-        )
-    if segment.branched:
-        outs = tuple(sub.outputs[0] for sub in subgraphs)
-        met = Port(segment.end, lowered.output)
-        subgraphs.append(
-            Subgraph(
-                f"s{number}.merge",
-                host,
-                "",
-                "",
-                0,
-                outs,
-                (met,),
-                "merge",
-                segment=number,
-                predicted_us={host: cost.merge_us},
-            )
-        )
-    return subgraphs
+    tasks = tasks_of_trial(trial, host)
+    names = dict.fromkeys(task.processor or "" for task in tasks)
+    clock = VirtualExecutor(
+        tuple(soc.processor(name) for name in names), durations_of_trial(trial, host)
+    )
+    trace = run_tasks(tasks, StaticPlacement(tuple(names)), clock)
+    write_traces(path, {"predicted": trace}, TraceLabels(verdict.plan.model, roles_of_trial(trial)))
 
 
 def plan_svg(verdict: Evaluation) -> str:

@@ -504,7 +504,7 @@ def test_a_trace_shows_queues_that_fill_and_what_went_wrong() -> None:
         tuple(e for e in events if isinstance(e, Span)),
         tuple(e for e in events if not isinstance(e, Span)),
     )
-    found = list(perfetto.events({"measured": trace}, manifest))
+    found = list(perfetto.events({"measured": trace}, perfetto.manifest_labels(manifest)))
     depths = [event["args"]["tasks"] for event in found if event["name"] == "queue cpu"]
     assert (max(depths), min(depths), depths[-1]) == (2, 0, 0)
     instants = [(event["cat"], event["name"], event["ts"]) for event in found if event["ph"] == "i"]

@@ -9,16 +9,16 @@ import argparse
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from math import inf
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnstretch.bundle.bundle import Bundle
-from nnstretch.bundle.manifest import Manifest, plans_by_name
 from nnstretch.cli.common import progress_stages, warn_uncalibrated
 from nnstretch.errors import BadInput
 from nnstretch.schedule import Disturbances, Interference, Outage
 from nnstretch.soc import Soc
+from nnstretch.task import WorkKey
 from nnstretch.trace import Trace
 
 if TYPE_CHECKING:
@@ -233,24 +233,18 @@ def processors_json(result: LoadTestResult) -> dict[str, dict[str, float]]:
     }
 
 
-def requests_trace(bundle: Bundle, outcome: LoadTestResult) -> tuple[Trace, Manifest]:
-    """Return the trace of clients' requests, and a manifest with the sub-graphs of all plans."""
-    from nnstretch.schedule.multi_plan import FIRST_PROBE
+def write_trace(path: Path, result: LoadTestResult) -> None:
+    """Write what the requests of clients did, probes left out."""
+    from nnstretch.run.perfetto import TraceLabels, manifest_labels, write_traces
+    from nnstretch.schedule.multi_plan import is_probe
 
-    subs = []
-    for plan, manifest in plans_by_name(bundle.manifest).items():
-        for sub in manifest.subgraphs:
-            reads, writes = (
-                tuple(replace(port, name=f"{plan}/{port.name}") for port in ports)
-                for ports in (sub.inputs, sub.outputs)
-            )
-            subs.append(replace(sub, name=f"{plan}/{sub.name}", inputs=reads, outputs=writes))
-    spans = []
-    for span in outcome.spans:
-        if span.task.request < FIRST_PROBE:
-            shown = f"{span.task.plan}/{span.task.subgraph}"
-            spans.append(replace(span, task=replace(span.task, subgraph=shown)))
-    return Trace(tuple(spans)), replace(bundle.manifest, subgraphs=tuple(subs), alternatives=())
+    spans = tuple(span for span in result.spans if not is_probe(span.task))
+    roles: dict[WorkKey, tuple[str, int]] = {}
+    for name, network in result.served.networks.items():
+        roles |= manifest_labels(network.manifest, name).roles
+    labels = TraceLabels(result.served.main.manifest.model, roles)
+    name = "predicted" if result.served.clock == "virtual" else "measured"
+    write_traces(path, {name: Trace(spans)}, labels)
 
 
 def show(result: dict[str, Any], console: Console) -> None:

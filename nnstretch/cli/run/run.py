@@ -147,7 +147,6 @@ def run_repeatedly(args: argparse.Namespace, bundle: Bundle, soc: Soc | None) ->
 
 def run_requests_of(args: argparse.Namespace, bundle: Bundle, soc: Soc | None) -> dict[str, Any]:
     """Run many requests; write --output and --trace."""
-    from nnstretch.run import write_perfetto
     from nnstretch.run.results.npy_files import read_npy, write_npy
 
     clock = clock_of(args, bundle.manifest)
@@ -157,9 +156,7 @@ def run_requests_of(args: argparse.Namespace, bundle: Bundle, soc: Soc | None) -
     if args.output:
         write_npy(args.output, output)
     if args.trace:
-        trace, manifest = run_requests.requests_trace(bundle, outcome)
-        name = "predicted" if clock == "virtual" else "measured"
-        write_perfetto(args.trace, {name: trace}, manifest)
+        run_requests.write_trace(args.trace, outcome)
     return {"bundle": str(args.bundle), **result}
 
 

@@ -17,7 +17,7 @@ from support.tasks import named_task
 from nnstretch.bundle.bundle import Bundle
 from nnstretch.bundle.manifest import Manifest
 from nnstretch.run import write_perfetto
-from nnstretch.run.perfetto import events
+from nnstretch.run.perfetto import events, manifest_labels
 from nnstretch.run.pipelines.metrics import predict_stream
 from nnstretch.trace import Failure, Span, Trace
 
@@ -40,7 +40,9 @@ def timed(bundle: Bundle, time_us: float = 1000.0) -> Manifest:
 
 
 def events_of(manifest: Manifest, items: int) -> list[Event]:
-    return list(events({"predicted": predict_stream(manifest, items, {})}, manifest))
+    return list(
+        events({"predicted": predict_stream(manifest, items, {})}, manifest_labels(manifest))
+    )
 
 
 def arrows(found: list[Event]) -> list[tuple[str, str, str]]:
@@ -126,7 +128,7 @@ def test_what_a_trace_does_not_hold_gets_no_arrow_and_failures_stay_in_their_row
         (Span(5, 9, named_task("s1#7"), "dsp"), Span(9, 12, named_task("s2#7"), "cpu")),
         (Failure(3.0, named_task("s0#8"), "cpu", ValueError("lens cap")),),
     )
-    found = list(events({"measured": late}, manifest))
+    found = list(events({"measured": late}, manifest_labels(manifest)))
     assert arrows(found) == [("item 7", "s1#7", "s2#7")]
     (failed,) = [event for event in found if event["ph"] == "i"]
     assert (rows(found)[failed["tid"]], failed["name"]) == ("s0 on cpu", "s0#8 failed")
