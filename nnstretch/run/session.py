@@ -26,7 +26,7 @@ from nnstretch.run.metrics import latency_us
 from nnstretch.run.overlap_check import Overlap, overlap
 from nnstretch.run.time_dilation import correct_dilation, required_dilation, summarize_rehearsal
 from nnstretch.schedule import (
-    StaticExecutor,
+    StaticOrderRunner,
     StaticPlacement,
     ThreadExecutor,
     VirtualExecutor,
@@ -38,7 +38,7 @@ from nnstretch.schedule import (
     task_graph,
 )
 from nnstretch.schedule.elide import restore_noops, without_noops
-from nnstretch.schedule.executors.static import RunTimes
+from nnstretch.schedule.executors.static_order import RunTimes
 from nnstretch.schedule.executors.virtual import no_work
 from nnstretch.soc import Processor, Soc
 from nnstretch.task import Task, TaskTimes
@@ -100,7 +100,7 @@ class Session:
         self._closed = False
         self._turn = threading.RLock()
         self._workers: ThreadExecutor | None = None
-        self._lists: StaticExecutor | None = None
+        self._runner: StaticOrderRunner | None = None
         self._bound_session: BoundNetwork | None = None
         self._end: Callable[[], object] = nothing_to_close
 
@@ -189,7 +189,7 @@ class Session:
             serialize(task_graph(self.manifest)),
             None,
         )
-        session._turn, session._workers, session._lists, session._bound_session, session._end = (
+        session._turn, session._workers, session._runner, session._bound_session, session._end = (
             threading.RLock(),
             None,
             None,
@@ -216,7 +216,7 @@ class Session:
         """Let the threads end, and forget the loaded sub-graphs."""
         with self._turn:
             self._end()
-            self._workers = self._lists = self._bound_session = None
+            self._workers = self._runner = self._bound_session = None
             self._closed = True
             self.__dict__.pop("network", None)
 
@@ -263,14 +263,14 @@ class Session:
             self._bound_session = self.network.bound_session()
         bound_session = self._bound_session
         with self._abort_on_error():
-            if self._lists is None:
+            if self._runner is None:
                 tasks = without_noops(self.tasks, bound_session.met)
-                self._lists = StaticExecutor(
+                self._runner = StaticOrderRunner(
                     static_order(tasks, self.processors, self._policy), self._caller_processor
                 )
-                self._end = weakref.finalize(self, self._lists.close)
+                self._end = weakref.finalize(self, self._runner.close)
             bound_session.enter(values)
-            ran = self._lists.run(bound_session.calls)
+            ran = self._runner.run(bound_session.calls)
         values |= bound_session.results()
         return partial(trace_of_static_run, ran, self.tasks, bound_session.met)
 
@@ -305,7 +305,7 @@ class Session:
             yield
         except BaseException:
             self._end()
-            self._workers = self._lists = None
+            self._workers = self._runner = None
             raise
 
     def _rehearse(self, values: Values) -> float:
@@ -343,7 +343,7 @@ class Session:
 
 def trace_of_static_run(ran: RunTimes, tasks: tuple[Task, ...], met: Mapping[str, int]) -> Trace:
     """Return the trace of a static run; keeps no reference to the session."""
-    return restore_noops(ran.trace(), tasks, met, ran.durations_us)
+    return restore_noops(ran.trace(), tasks, met, ran.duration_us)
 
 
 def nothing_to_close() -> None:

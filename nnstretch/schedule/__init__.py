@@ -21,7 +21,7 @@ executors/            virtual clock, threads, static orders
 
 from nnstretch.schedule.disturbances import Disturbances, Interference, Outage
 from nnstretch.schedule.event_loop import run_tasks
-from nnstretch.schedule.executors.static import StaticExecutor, static_order
+from nnstretch.schedule.executors.static_order import StaticOrderRunner, static_order
 from nnstretch.schedule.executors.threads import ThreadExecutor
 from nnstretch.schedule.executors.virtual import VirtualExecutor
 from nnstretch.schedule.finish_times import critical_path_us, duration_as_placed
@@ -42,7 +42,7 @@ __all__ = [
     "Request",
     "RequestOutcome",
     "RequestScheduler",
-    "StaticExecutor",
+    "StaticOrderRunner",
     "StaticPlacement",
     "ThreadExecutor",
     "VirtualExecutor",

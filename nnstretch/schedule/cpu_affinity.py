@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+from collections.abc import Collection
 from contextlib import suppress
 from functools import cache
 from time import perf_counter, sleep
@@ -71,7 +72,7 @@ def affinity() -> set[int] | None:
     return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
 
 
-def pin(allowed: set[int] | None) -> None:
+def pin(allowed: Collection[int] | None) -> None:
     """Keep the calling thread on these cores, so that two branches never share one.
 
     A refusal is no error.

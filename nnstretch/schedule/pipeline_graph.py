@@ -10,7 +10,7 @@ of one item go on while the device computes another, with two places for inputs 
 on each device.
 
 The same rules are tasks with needs for the loop on the virtual clock (`stream_tasks`), and counters
-for workers that run (`relay`).
+for workers that run (`executors/pipeline.py`).
 """
 
 from __future__ import annotations

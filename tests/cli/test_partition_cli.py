@@ -148,7 +148,7 @@ def test_cores_bind_the_workers_of_their_stage(net: Path) -> None:
         == 0
     )
     with Pipeline(net / "a.nns") as pipeline:
-        assert [worker.cores for worker in pipeline._relay.workers[1]] == [frozenset({core})]
+        assert [worker.cores for worker in pipeline._executor.workers[1]] == [frozenset({core})]
         assert pipeline.run(np.zeros((1, 3, 16, 16), np.float32)).shape == (1, 4, 8, 8)
 
 

@@ -13,7 +13,7 @@ from support.bundles import branched_bundle, image
 from nnstretch.run import Session
 from nnstretch.run.metrics import _waits_us, dispatch_overhead_us
 from nnstretch.schedule import (
-    StaticExecutor,
+    StaticOrderRunner,
     StaticPlacement,
     VirtualExecutor,
     run_tasks,
@@ -101,7 +101,7 @@ def test_the_trace_is_that_of_tasks_that_take_no_time(
 def test_no_list_blocks_another(graph: tuple[list[Task], set[str]]) -> None:
     tasks, idle = graph
     left, done = without_noops(tasks, idle), list[str]()
-    lists = StaticExecutor(
+    lists = StaticOrderRunner(
         static_order(left, PROCESSORS, StaticPlacement(("cpu", "dsp"))),
         "cpu",
         {"cpu": None, "dsp": None},
@@ -113,9 +113,9 @@ def test_no_list_blocks_another(graph: tuple[list[Task], set[str]]) -> None:
     assert sorted(done) == sorted(task.name for task in left)
     place = {name: number for number, name in enumerate(done)}
     assert all(place[need] < place[task.name] for task in left for need in task.needs)
-    found = restore_noops(ran.trace(), tasks, idle, ran.durations_us)
+    found = restore_noops(ran.trace(), tasks, idle, ran.duration_us)
     assert {span.task.name for span in found.spans} == {task.name for task in tasks}
-    assert max(span.end_us for span in found.spans) <= ran.durations_us or not left
+    assert max(span.end_us for span in found.spans) <= ran.duration_us or not left
 
 
 @given(graphs(), st.lists(st.integers(0, 9), min_size=12, max_size=12), st.floats(0, 3))

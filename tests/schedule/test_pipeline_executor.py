@@ -18,7 +18,8 @@ from support.pipeline_bundles import chain, framed, reference
 
 from nnstretch.bundle.manifest import Manifest
 from nnstretch.schedule import StaticPlacement, VirtualExecutor, run_tasks
-from nnstretch.schedule.executors.pipeline import PipelineExecutor
+from nnstretch.schedule.executors.pipeline import pipeline_executor, queued_items
+from nnstretch.schedule.executors.static import StaticExecutor
 from nnstretch.schedule.pipeline_graph import (
     StageNode,
     dependencies,
@@ -68,27 +69,29 @@ class Diary:
             self.events.append((what, stage, item))
 
     def make(self, stage: int, _replica: int) -> Callable[[int], None]:
-        def craft(item: int) -> None:
+        def compute(item: int) -> None:
             self.note("begin", stage, item)
             self._meanwhile(stage, item)
             self.note("end", stage, item)
 
-        return craft
+        return compute
 
 
-def relayed(
+def started(
     stage_graph: tuple[StageNode, ...], make: Callable[[int, int], Callable[[int], None]]
-) -> PipelineExecutor:
-    relay = PipelineExecutor(stage_graph, make, [[None] * step.replicas for step in stage_graph])
-    relay.start()
-    return relay
+) -> StaticExecutor:
+    executor = pipeline_executor(
+        stage_graph, make, [[None] * step.replicas for step in stage_graph]
+    )
+    executor.start()
+    return executor
 
 
-def feed(relay: PipelineExecutor, items: int) -> None:
+def feed(executor: StaticExecutor, items: int) -> None:
     for item in range(items):
-        assert relay.giver.wait(lambda item=item: relay.has_room(item), 20)  # type: ignore[misc]
-        relay.submit()
-    assert items == 0 or relay.taker.wait(lambda: relay.is_complete(items - 1), 20)
+        assert executor.producer.wait(lambda item=item: executor.has_room(item), 20)  # type: ignore[misc]
+        executor.submit()
+    assert items == 0 or executor.consumer.wait(lambda: executor.is_complete(items - 1), 20)
 
 
 @settings(deadline=None, max_examples=60)
@@ -97,9 +100,9 @@ def test_every_item_passes_every_stage_once_and_begins_only_when_it_may(
     stage_graph: tuple[StageNode, ...], items: int
 ) -> None:
     diary = Diary()
-    relay = relayed(stage_graph, diary.make)
-    feed(relay, items)
-    relay.close()
+    executor = started(stage_graph, diary.make)
+    feed(executor, items)
+    executor.close()
     over: set[tuple[int, int]] = set()
     begun: dict[int, list[int]] = {n: [] for n in range(len(stage_graph))}
     for what, stage, item in diary.events:
@@ -122,59 +125,62 @@ def test_a_slow_stage_stops_those_before_it_at_the_bound_of_the_queues() -> None
         StageNode("slow", (0,), (), False, True, 1, 3),
     )
     diary = Diary(lambda stage, _: None if stage == 0 else (gate.wait(20), None)[1])
-    relay = relayed(stage_graph, diary.make)
+    executor = started(stage_graph, diary.make)
     pushed = 0
-    while relay.giver.wait(lambda item=pushed: relay.has_room(item), 0.3):  # type: ignore[misc]
-        relay.submit()
+    while executor.producer.wait(lambda item=pushed: executor.has_room(item), 0.3):  # type: ignore[misc]
+        executor.submit()
         pushed += 1
     begun = [item for what, stage, item in diary.events if (what, stage) == ("begin", 0)]
     assert begun == [0, 1, 2, 3], "one at work in the slow stage, three in its queue"
     assert pushed == 4 + 3, "and one that waits to be begun, two in the queue before it"
     assert pushed <= in_flight_limit(stage_graph)
-    assert (relay.queued_items(0), relay.queued_items(1)) == (3, 4)
+    assert (queued_items(executor, stage_graph, 0), queued_items(executor, stage_graph, 1)) == (
+        3,
+        4,
+    )
     gate.set()
-    relay.close()
-    assert relay.is_complete(pushed - 1)
+    executor.close()
+    assert executor.is_complete(pushed - 1)
 
 
 def test_what_breaks_a_worker_is_heard_by_who_waits_and_every_thread_ends() -> None:
     def make(stage: int, _replica: int) -> Callable[[int], None]:
-        def craft(item: int) -> None:
+        def compute(item: int) -> None:
             if (stage, item) == (1, 3):
                 raise KeyboardInterrupt
 
-        return craft
+        return compute
 
-    relay = relayed(
+    executor = started(
         (StageNode("a", (), (1,), True, False), StageNode("b", (0,), (), False, True)), make
     )
     for _ in range(5):
-        relay.submit()
-    assert relay.taker.wait(lambda: relay.error is not None or relay.is_complete(4), 20)
-    assert isinstance(relay.error, KeyboardInterrupt)
-    assert not relay.is_complete(3)
-    relay.close()
+        executor.submit()
+    assert executor.consumer.wait(lambda: executor.error is not None or executor.is_complete(4), 20)
+    assert isinstance(executor.error, KeyboardInterrupt)
+    assert not executor.is_complete(3)
+    executor.close()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("nnstretch-a")]
 
 
-def test_a_craft_that_cannot_be_made_is_told_at_once() -> None:
+def test_a_compute_that_cannot_be_made_is_told_at_once() -> None:
     def make(stage: int, _replica: int) -> Callable[[int], None]:
         if stage:
             raise ValueError("no such file")
         return lambda _item: None
 
     with pytest.raises(ValueError, match="no such file"):
-        relayed(
+        started(
             (StageNode("a", (), (1,), True, False), StageNode("b", (0,), (), False, True)), make
         )
 
 
 def test_waiting_has_an_end() -> None:
-    relay = relayed((StageNode("a", (), (), True, True),), lambda _s, _r: lambda _i: None)
-    assert not relay.taker.wait(lambda: relay.is_complete(0), 0.01)
-    relay.submit()
-    assert relay.taker.wait(lambda: relay.is_complete(0), 20)
-    relay.close()
+    executor = started((StageNode("a", (), (), True, True),), lambda _s, _r: lambda _i: None)
+    assert not executor.consumer.wait(lambda: executor.is_complete(0), 0.01)
+    executor.submit()
+    assert executor.consumer.wait(lambda: executor.is_complete(0), 20)
+    executor.close()
 
 
 def manifests() -> dict[str, Manifest]:
@@ -243,7 +249,7 @@ def test_a_start_that_is_interrupted_leaves_no_thread() -> None:
         return lambda item: None
 
     with pytest.raises(KeyboardInterrupt):
-        relayed(stage_graph, make)
+        started(stage_graph, make)
     until_s = perf_counter() + 20
     while (
         left := [thread for thread in threading.enumerate() if "interrupted" in thread.name]

@@ -52,7 +52,7 @@ from nnstretch.run.pipelines.workers import (
 )
 from nnstretch.run.weight_patching import patch_weights, read_weights
 from nnstretch.schedule.cpu_affinity import affinity
-from nnstretch.schedule.executors.pipeline import PipelineExecutor
+from nnstretch.schedule.executors.pipeline import pipeline_executor, queued_items
 from nnstretch.schedule.pipeline_graph import in_flight_limit, stage_graph, stages_with_copies
 from nnstretch.schedule.timeout import Timeout
 from nnstretch.trace import Trace
@@ -139,12 +139,12 @@ class Pipeline:
         opened = stage_factory(
             bundle, self._backends, functions_of(pipeline, functions or {}), copied=devices
         )
-        self._belt = ItemBuffer(
+        self._items = ItemBuffer(
             self.stage_graph, names, self._limit + 1, opened, on_error == "stop", pace, traced
         )
         dead = dead_tensors(bundle.manifest)
         finals = {step.stage: step for step in self.stage_graph}
-        self._belt.forget(
+        self._items.forget(
             [
                 (
                     (*dead[step.stage], tensors_on_device(step.stage))
@@ -163,10 +163,12 @@ class Pipeline:
             [None] * step.replicas if step.part or not bind else bound[step.stage]
             for step in self.stage_graph
         ]
-        self._relay = PipelineExecutor(self.stage_graph, self._belt.stage_function, self._cores)
+        self._executor = pipeline_executor(
+            self.stage_graph, self._items.stage_function, self._cores
+        )
         self._closed, self._process = False, os.getpid()
-        self._end = weakref.finalize(self, shut_down, self._relay, self._belt)
-        self._relay.start()
+        self._end = weakref.finalize(self, shut_down, self._executor, self._items)
+        self._executor.start()
         self._origin_s = perf_counter()
 
     def push(self, inputs: Any, timeout_s: float | None = None) -> int:
@@ -187,14 +189,14 @@ class Pipeline:
             raise self._full_error()
         try:
             item = self._pushed
-            if not self._has_room() and not self._relay.giver.wait(
+            if not self._has_room() and not self._executor.producer.wait(
                 lambda: self._is_closed() or self._has_room(), deadline.left_s
             ):
                 raise self._full_error()
             self._check_open()
-            self._belt.put(item, values)
+            self._items.put(item, values)
             self._pushed += 1
-            self._relay.submit()
+            self._executor.submit()
             return item
         finally:
             self._push.release()
@@ -216,7 +218,7 @@ class Pipeline:
             )
         try:
             item = self._taken
-            if not self._is_ready(item) and not self._relay.taker.wait(
+            if not self._is_ready(item) and not self._executor.consumer.wait(
                 lambda: self._is_ready(item) or self._raise_no_result(item), deadline.left_s
             ):
                 raise Stuck(
@@ -227,11 +229,11 @@ class Pipeline:
                 raise self._stuck_error() or Stuck(
                     f"no item is left, pipeline of {self.manifest.model}, it has been closed"
                 )
-            entry = self._belt.take(item)
+            entry = self._items.take(item)
             self._taken += 1
         finally:
             self._get.release()
-        self._relay.giver.ring()
+        self._executor.producer.ring()
         return self._result(item, entry)
 
     def stream(self, items: Iterable[Any]) -> Iterator[ItemResult]:
@@ -261,7 +263,7 @@ class Pipeline:
             while self.open_items:
                 yield self.get()
         except GeneratorExit:
-            while self.open_items and self._relay.error is None:  # of who reads no further
+            while self.open_items and self._executor.error is None:  # of who reads no further
                 self.get()
             raise
         if not isinstance(end, StopIteration):
@@ -288,7 +290,11 @@ class Pipeline:
         Copies to and from a device have rows of their own, around their stage's.
         """
         rows = zip(
-            self.stage_graph, self._belt.names, self._belt.records, self._relay.workers, strict=True
+            self.stage_graph,
+            self._items.names,
+            self._items.records,
+            self._executor.workers,
+            strict=True,
         )
         return tuple(
             statistics_of(
@@ -296,7 +302,7 @@ class Pipeline:
                 names,
                 records,
                 workers,
-                self._relay.queued_items(n),
+                queued_items(self._executor, self.stage_graph, n),
             )
             for n, (step, names, records, workers) in enumerate(rows)
         )
@@ -305,7 +311,7 @@ class Pipeline:
         """Return the last items at every stage, in microseconds since the pipeline began, of the
         chip where stages are emulated.
         """
-        return Trace(tuple(self._belt.spans(self._origin_s, self.dilation)))
+        return Trace(tuple(self._items.spans(self._origin_s, self.dilation)))
 
     def parameters(self, group: str) -> dict[str, np.ndarray]:
         """Return the weights of a group that items pushed from now on are computed with.
@@ -334,13 +340,13 @@ class Pipeline:
             number = next(n for n, step in enumerate(self.stage_graph) if step.name == whose)
             parts = [
                 (key, self._loaded(key, group_spec.subgraph, data))
-                for key in self._belt.changes
+                for key in self._items.changes
                 if key[0] == number
             ]
             with self._push:
                 self._check_open()
                 for key, part in parts:
-                    self._belt.changes[key].append((self._pushed, group_spec.subgraph, part))
+                    self._items.changes[key].append((self._pushed, group_spec.subgraph, part))
                 self._files[group_spec.subgraph] = data
 
     def close(self, drain: bool = True) -> None:
@@ -351,9 +357,9 @@ class Pipeline:
         not wait for the threads.
         """
         self._closed = True
-        if not drain and self._belt.cancelled_from is None:
-            self._belt.cancelled_from = self._taken
-        self._relay.giver.ring()
+        if not drain and self._items.cancelled_from is None:
+            self._items.cancelled_from = self._taken
+        self._executor.producer.ring()
         with self._push:  # nobody is in the middle of a push any more
             self._end()
 
@@ -385,24 +391,26 @@ class Pipeline:
         Who waits for the oldest result alone lets the first stages run dry.
         """
         with self._push:
-            self._relay.giver.wait(
+            self._executor.producer.wait(
                 lambda: self._is_closed() or self._has_room() or self._is_ready(self._taken)
             )
 
     def _is_ready(self, item: int) -> bool:
-        return item < self._pushed and self._relay.is_complete(item)
+        return item < self._pushed and self._executor.is_complete(item)
 
     def _raise_no_result(self, item: int) -> bool:
-        return self._relay.error is not None or (self._closed and item >= self._pushed)
+        return self._executor.error is not None or (self._closed and item >= self._pushed)
 
     def _has_room(self) -> bool:
-        return self._relay.has_room(self._pushed) and self.open_items < self._limit
+        return self._executor.has_room(self._pushed) and self.open_items < self._limit
 
     def _is_closed(self) -> bool:
-        return self._closed or self._relay.error is not None or self._belt.stopped_by is not None
+        return (
+            self._closed or self._executor.error is not None or self._items.stopped_by is not None
+        )
 
     def _stuck_error(self) -> Exception | None:
-        error = self._relay.error
+        error = self._executor.error
         return (
             None
             if error is None
@@ -421,10 +429,10 @@ class Pipeline:
     def _check_open(self) -> None:
         if (broken := self._stuck_error()) is not None:
             raise broken
-        if self._belt.stopped_by is not None:
+        if self._items.stopped_by is not None:
             raise Cancelled(
-                f"no item is taken, pipeline of {self.manifest.model}, item {self._belt.stopped_by}"
-                " failed and it stops there"
+                f"no item is taken, pipeline of {self.manifest.model}, item"
+                f" {self._items.stopped_by} failed and it stops there"
             )
         if self._closed:
             raise Cancelled(
@@ -454,7 +462,7 @@ class Pipeline:
         return self._files.get(group.subgraph, plain)
 
     def _loaded(self, key: tuple[int, int], subgraph: str, data: bytes) -> Any:
-        graphs = self._belt.opened[key]
+        graphs = self._items.opened[key]
         return make_on_cores(
             self._cores[key[0]][key[1]],
             lambda: (

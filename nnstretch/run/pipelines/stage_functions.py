@@ -19,7 +19,7 @@ from nnstretch.pipeline import PipelineSpec, PipelineStage, TensorDecl
 from nnstretch.protocols import Backend, DeviceBackend
 from nnstretch.run.backends.registry import DEVICE_MEMORY_PREFIX, load_backend
 from nnstretch.run.tensor_io import describe_value, from_port, matches_spec, to_port
-from nnstretch.schedule import StaticExecutor, StaticPlacement, static_order
+from nnstretch.schedule import StaticOrderRunner, static_order
 from nnstretch.task import Task
 
 Values = dict[str, Any]
@@ -182,7 +182,7 @@ class SubgraphStage:
         self._parts: Parts = {sub.name: self._part(sub, bundle.files[sub.file]) for sub in subs}
         self._subgraphs = {sub.name: sub for sub in subs}
         self._at_once = at_once and len({sub.processor for sub in subs}) > 1
-        self._lists: StaticExecutor | None = None
+        self._runner: StaticOrderRunner | None = None
         self._copied, self._held = subs[0].name if copied else "", tensors_on_device(stage.name)
 
     def __call__(self, values: Values) -> None:
@@ -194,11 +194,11 @@ class SubgraphStage:
             for name in self._parts:
                 self._run(name, values)
             return
-        self._lists = self._lists or static_executor_for(
+        self._runner = self._runner or branch_runner(
             tuple(self._subgraphs.values()), self._bundle.manifest
         )
         try:
-            self._lists.run({name: partial(self._run, name, values) for name in self._parts})
+            self._runner.run({name: partial(self._run, name, values) for name in self._parts})
         except BaseException:  # what is in flight ends first, and the next item finds new threads
             self.close()
             raise
@@ -233,9 +233,9 @@ class SubgraphStage:
 
     def close(self) -> None:
         """End the threads of its branches."""
-        if self._lists is not None:
-            self._lists.close()
-            self._lists = None
+        if self._runner is not None:
+            self._runner.close()
+            self._runner = None
 
     def _run(self, name: str, values: Values) -> None:
         run, reads, names, _ = self._parts[name]
@@ -258,7 +258,7 @@ class SubgraphStage:
         return backend
 
 
-def static_executor_for(subs: Sequence[Subgraph], manifest: Manifest) -> StaticExecutor:
+def branch_runner(subs: Sequence[Subgraph], manifest: Manifest) -> StaticOrderRunner:
     """Return threads for the branches of a stage.
 
     Which cores they share with other stages' is the system's choice.
@@ -276,9 +276,7 @@ def static_executor_for(subs: Sequence[Subgraph], manifest: Manifest) -> StaticE
     names = list(dict.fromkeys(sub.processor for sub in subs))
     processors = processors_named(manifest, names)
     caller = next((p.name for p in processors if p.kind == "cpu"), names[0])
-    return StaticExecutor(
-        static_order(tasks, processors, StaticPlacement(tuple(names))), caller, dict.fromkeys(names)
-    )
+    return StaticOrderRunner(static_order(tasks, processors), caller, dict.fromkeys(names))
 
 
 class PythonStage:

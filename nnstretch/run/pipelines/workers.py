@@ -19,7 +19,7 @@ from nnstretch.pipeline import PipelineStage
 from nnstretch.run.pipelines.item_buffer import ItemBuffer, WorkerRecord, worker_name
 from nnstretch.run.pipelines.stage_functions import SubgraphStage
 from nnstretch.schedule.cpu_affinity import pin
-from nnstretch.schedule.executors.pipeline import PipelineExecutor, PipelineWorker
+from nnstretch.schedule.executors.static import StaticExecutor, StaticWorker
 from nnstretch.schedule.pipeline_graph import copy_step_name
 
 Made = TypeVar("Made")
@@ -113,7 +113,7 @@ def statistics_of(
     stage: str,
     names: Sequence[tuple[str, ...]],
     records: list[WorkerRecord],
-    workers: list[PipelineWorker],
+    workers: Sequence[StaticWorker],
     waiting: int,
 ) -> StageStatistics:
     """Return the statistics of a stage over its replicas."""
@@ -157,21 +157,21 @@ def make_on_cores(cores: frozenset[int] | None, make: Callable[[], Made]) -> Mad
     return results[0]
 
 
-def shut_down(relay: PipelineExecutor, belt: ItemBuffer) -> None:
+def shut_down(executor: StaticExecutor, items: ItemBuffer) -> None:
     """End every thread of a pipeline, also those of branched stages.
 
     One of our own threads gets here where a stage closes its pipeline, or happens to collect one
     that nobody holds. It cannot wait for itself, so another thread does.
     """
     if threading.current_thread().name.startswith("nnstretch-"):
-        threading.Thread(target=join_all, args=(relay, belt), name="nnstretch-close").start()
+        threading.Thread(target=join_all, args=(executor, items), name="nnstretch-close").start()
     else:
-        join_all(relay, belt)
+        join_all(executor, items)
 
 
-def join_all(relay: PipelineExecutor, belt: ItemBuffer) -> None:
+def join_all(executor: StaticExecutor, items: ItemBuffer) -> None:
     """Close the stages and join the workers."""
-    relay.close()
-    for work in belt.opened.values():
+    executor.close()
+    for work in items.opened.values():
         if isinstance(work, SubgraphStage):
             work.close()

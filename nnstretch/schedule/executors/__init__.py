@@ -1,9 +1,10 @@
 """Executors behind the loop (virtual clock, threads) and static executors that repeat a
 fixed order.
 
-    virtual.py    simulated executor
-    threads.py    executor with one thread and queue per processor
-    timetable.py  emulated start/end times
-    static.py     repeat a fixed per-processor order (static schedule)
-    pipeline.py   thread per stage replica, progress counters
+    virtual.py       simulated executor
+    threads.py       executor with one thread and queue per processor
+    timetable.py     emulated start/end times
+    static.py        workers with steps, counters between them
+    static_order.py  single runs that repeat a fixed order per processor
+    pipeline.py      a worker per stage replica
 """

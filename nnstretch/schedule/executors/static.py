@@ -1,291 +1,303 @@
-"""A schedule that is decided, run by the threads themselves.
+"""The executor of static orders: workers with steps, and counters between them.
 
-Who has ended a task goes on with the next of its own list.
-
-The loop decides once, on the virtual clock, what each processor does in which order; that is
-repeated for one input after another. Between a meeting point and what it waits for there is then
-neither a queue nor a loop, only a flag.
+What a schedule has decided needs no loop at run time. A step waits until the steps that it needs
+have passed its item, and until its readers have passed the item one window before, so that its
+output has room; then it calls its function and counts. Single runs are one item at a time with
+many steps a worker (`static_order.py`), pipelines many items with one step a worker
+(`pipeline.py`).
 """
 
 from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from zlib import crc32
 
-from nnstretch.protocols import Policy
-from nnstretch.schedule.cpu_affinity import affinity, core_per_thread, pin, spin_buffer
-from nnstretch.schedule.event_loop import run_tasks
-from nnstretch.schedule.executors.virtual import VirtualExecutor
-from nnstretch.soc import Processor
-from nnstretch.task import Task
-from nnstretch.trace import Span, Trace
-
-AWAKE_S = 5e-3
-"""How long a thread on a core of its own looks for what it waits for before it sleeps.
-
-To wake it costs more than most merges.
-"""
+from nnstretch.schedule.cpu_affinity import pin, spin_buffer
 
 Call = Callable[[], object]
-Decided = dict[str, tuple[Task, ...]]
-"""By processor, its tasks in the order in which it runs them."""
-
-
-def static_order(
-    tasks: Sequence[Task], processors: tuple[Processor, ...], policy: Policy
-) -> Decided:
-    """Return the order in which the loop starts tasks that take equally long.
-
-    Raises what `run_tasks` does.
-
-    No list can block another: a task stands in its list behind all that start before it, and so do
-    its needs.
-    """
-    alike = {(task.work, task.processor or ""): 1.0 for task in tasks}
-    trace = run_tasks(tasks, policy, VirtualExecutor(processors, alike))
-    spans = sorted(trace.spans, key=lambda span: span.start_us)
-    return {
-        p.name: tuple(span.task for span in spans if span.processor == p.name) for p in processors
-    }
-
-
-@dataclass(slots=True)
-class StaticStep:
-    """One task of a list: what it waits for, and who may wait for it."""
-
-    task: Task
-    number: int
-    needs: tuple[int, ...]
-    """Numbers of tasks of other lists; those of the own one have ended."""
-    readers: list[ProcessorThread]
-
-
-@dataclass(slots=True)
-class Iteration:
-    """One run: what has ended and when.
-
-    Each has its own, so a thread that is still leaving one does not disturb the next.
-    """
-
-    calls: Sequence[Call]
-    """By the number of a task, as `ended` and `times_s`."""
-    ended: list[bool]
-    times_s: list[tuple[float, float]]
-    error: BaseException | None = None
 
 
 @dataclass(slots=True, eq=False)
-class ProcessorThread:
-    """One processor's thread."""
+class Wakeup:
+    """A thread that may sleep until a counter moves.
 
-    processor: str
-    core: set[int] | None
-    steps: list[StaticStep] = field(default_factory=list)
-    rounds: queue.SimpleQueue[Iteration | None] = field(default_factory=queue.SimpleQueue)
-    wakeup: queue.SimpleQueue[None] = field(default_factory=queue.SimpleQueue)
+    Lost-wakeup guard: the thread that counts stores its counter, then reads `asleep`; the thread
+    that waits stores `asleep`, then reads the counter. At least one sees the other's store.
+    """
+
+    bell: queue.SimpleQueue[None] = field(default_factory=queue.SimpleQueue)
     asleep: bool = False
-    """Whoever sets a flag and then sees this rings.
 
-    Whoever sets this and then sees no flag waits for the bell. One of them sees the other.
-    """
+    def wait(self, is_ready: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        """Sleep until `is_ready` holds; return False where it did not in time."""
+        until_s = None if timeout_s is None else perf_counter() + timeout_s
+        while not is_ready():
+            self.asleep = True
+            if is_ready():
+                break
+            try:
+                left_s = None if until_s is None else until_s - perf_counter()
+                if left_s is not None and left_s <= 0:
+                    return is_ready()
+                self.bell.get(timeout=left_s)
+            except queue.Empty:
+                pass
+        self.asleep = False
+        return True
+
+    def ring(self) -> None:
+        """Wake the thread if it sleeps."""
+        if self.asleep:
+            self.asleep = False
+            self.bell.put(None)
 
 
-@dataclass(frozen=True, slots=True)
-class RunTimes:
-    """A run that is over. Who asks how it went pays for it, not who waits for its numbers."""
+@dataclass(slots=True, eq=False)
+class StaticStep:
+    """A function that a worker calls once an item, and the counter of its items."""
 
-    workers: tuple[ProcessorThread, ...]
-    times_s: Sequence[tuple[float, float]]
-    """By the number of a task: begin and end.
+    name: str
+    call: Call | None = None
+    """Computes the next item."""
+    make: Callable[[], Call] | None = None
+    """Makes `call` on the worker's thread: threads of a backend inherit its cores."""
+    passed: int = 0
+    """All items of this replica below this number are done; begins at the replica's number."""
+    waits: tuple[Wait, ...] = ()
+    """What has to be passed before the call."""
+    listeners: tuple[Wakeup, ...] = ()
+    begin_s: float = 0.0
+    end_s: float = 0.0
 
-    Nothing here holds what was called, which may be large.
-    """
-    begun_s: float
-    over_s: float
-    """When the caller saw that all had ended."""
 
-    @property
-    def durations_us(self) -> float:
-        """Return the time since the run's begin."""
-        return (self.over_s - self.begun_s) * 1e6
+Replicas = tuple[StaticStep, ...]
+"""Steps that take items in turn."""
+Wait = tuple[Replicas, int]
+"""Replicas, and the window: before item n they have to have passed item n - window.
 
-    def trace(self) -> Trace:
-        """Return the run as a trace."""
-        spans = [
-            Span(
-                (start_s - self.begun_s) * 1e6,
-                (end_s - self.begun_s) * 1e6,
-                step.task,
-                worker.processor,
-            )
-            for worker in self.workers
-            for step, (start_s, end_s) in (
-                (step, self.times_s[step.number]) for step in worker.steps
-            )
-        ]
-        return Trace(tuple(sorted(spans, key=lambda span: span.end_us)))
+The window is 0 for what the step needs, and the room behind it for its readers.
+"""
+
+
+@dataclass(slots=True, eq=False)
+class StaticWorker:
+    """A thread that takes every `stride`-th item, from item `first` on, through its steps."""
+
+    name: str
+    steps: tuple[StaticStep, ...]
+    cores: Collection[int] | None = None
+    first: int = 0
+    stride: int = 1
+    awake_s: float = 0.0
+    """How long it spins before it sleeps."""
+    starved_s: float = 0.0
+    """Time spent waiting for an item."""
+    blocked_s: float = 0.0
+    """Time spent waiting for room behind it."""
+    wakeup: Wakeup = field(default_factory=Wakeup)
 
 
 class StaticExecutor:
-    """Pinned threads that repeat a decided schedule.
+    """Threads that take every item through every step in the static order.
 
-    The calling thread works off the list of `caller`, if that is named.
-
-    After a run that raised, `close`: what is in flight ends with it.
+    `submit` adds one item, which passes `source`. Of the caller's threads one may wait for room
+    (`producer`) and one for results (`consumer`); a worker named `caller` has no thread, `run_once`
+    serves it. `error` is what a step raised: it ends the executor.
     """
 
     def __init__(
         self,
-        plan: Decided,
-        caller: str | None = None,
-        placed: Mapping[str, set[int] | None] | None = None,
+        workers: Sequence[Sequence[StaticWorker]],
+        source: StaticStep,
+        room: Sequence[Wait],
+        results: Sequence[Wait],
+        caller: StaticWorker | None = None,
     ) -> None:
-        """Create the executor; `placed`: on which cores each processor's thread runs.
+        """Create the executor, without a thread before `start`. `workers`: replicas together."""
+        self.workers = workers
+        self.producer, self.consumer = Wakeup(), Wakeup()
+        self.error: BaseException | None = None
+        self._source, self._room, self._results = source, room, results
+        self._closing = False
+        self._started: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        every = [worker for replicas in workers for worker in replicas]
+        for worker in every:
+            for step in worker.steps:
+                _listen(worker.wakeup, step.waits)
+        _listen(self.producer, (*room, *results))
+        _listen(self.consumer, results)
+        self._wakeups = [self.producer, self.consumer, *(worker.wakeup for worker in every)]
+        self._idle = spin_buffer() if any(worker.awake_s for worker in every) else b""
+        self._threads = [self._thread(worker) for worker in every if worker is not caller]
 
-        One for each where absent, as far as there are enough.
+    def start(self) -> None:
+        """Start every thread, and return when each has made its calls.
+
+        Raises what making one raises; then, and where that is interrupted, no thread is left.
         """
-        placed = (
-            dict(zip(plan, core_per_thread(len(plan)), strict=True)) if placed is None else placed
-        )
-        self._workers = {name: ProcessorThread(name, placed[name]) for name in plan}
-        self._awake_s = AWAKE_S if caller is not None and all(placed.values()) else 0.0
-        self._idle = spin_buffer()
-        self._count = _link_steps(plan, self._workers)
-        self._subgraphs = [task.subgraph for tasks in plan.values() for task in tasks]
-        self._caller = self._workers.get(caller or "") or ProcessorThread("", None)
-        for worker in self._start_threads():
-            if worker.steps:
-                worker.steps[-1].readers.append(self._caller)
-        self._threads = [
-            threading.Thread(
-                target=self._serve,
-                args=(worker,),
-                name=f"nnstretch-{worker.processor}",
-                daemon=True,
-            )
-            for worker in self._workers.values()
-            if worker is not self._caller
-        ]
-        for thread in self._threads:
-            thread.start()
-
-    def run(self, calls: Mapping[str, Call]) -> RunTimes:
-        """Run every task once, by what runs its sub-graph.
-
-        Raises what the first that failed raised; then nothing more is begun.
-        """
-        iteration = Iteration(
-            [calls[name] for name in self._subgraphs],
-            [False] * self._count,
-            [(0.0, 0.0)] * self._count,
-        )
-        before = affinity() if self._caller.core else None
-        pin(self._caller.core)
-        origin_s = perf_counter()
         try:
-            for worker in self._start_threads():
-                worker.rounds.put(iteration)
-            self._run_steps(self._caller, iteration)
-            for worker in self._start_threads():
-                if worker.steps:
-                    self._await(self._caller, worker.steps[-1].number, iteration)
+            for thread in self._threads:
+                thread.start()
+            errors = [self._started.get() for _ in self._threads]
+            for error in errors:
+                if error is not None:
+                    raise error
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def submitted(self) -> int:
+        """Return how many items have been submitted."""
+        return self._source.passed
+
+    def has_room(self, item: int) -> bool:
+        """Return whether the first steps have room for an item."""
+        return is_passed(self._room, item)
+
+    def is_complete(self, item: int) -> bool:
+        """Return whether every step has passed an item."""
+        return is_passed(self._results, item)
+
+    def submit(self) -> None:
+        """Add one item."""
+        self._source.passed += 1
+        for listener in self._source.listeners:
+            if listener.asleep:
+                listener.ring()
+
+    def run_once(self, caller: StaticWorker) -> None:
+        """Submit an item, serve the caller's steps, and return when every step has passed it.
+
+        Raises what a step raises.
+        """
+        item = self._source.passed
+        try:
+            self.submit()
+            self._run_item(caller, item)
+            for replicas, _window in self._results:
+                if replicas[0].passed <= item:
+                    self._await(self.consumer, caller.awake_s, replicas[0], item, item)
         except BaseException as error:
-            self._fail(iteration, error)
-        finally:
-            over_s = perf_counter()
-            pin(before)
-        if iteration.error is not None:
-            raise iteration.error
-        return RunTimes(tuple(self._workers.values()), iteration.times_s, origin_s, over_s)
+            self._fail(error)
+        if self.error is not None:
+            raise self.error
 
     def close(self) -> None:
-        """Let what runs end, and join every thread; harmless when repeated."""
-        for worker in self._start_threads():
-            worker.rounds.put(None)
-        for thread in self._threads:
-            if (
-                thread is not threading.current_thread()
-            ):  # which may be the one that collects garbage
+        """Finish what was submitted and join every thread; harmless when repeated."""
+        self._closing = True
+        self._wake_all()
+        for thread in self._threads:  # the current one may be of them and collect garbage
+            if thread.is_alive() and thread is not threading.current_thread():
                 thread.join()
+        self._wake_all()
 
-    def _start_threads(self) -> list[ProcessorThread]:
-        return [worker for worker in self._workers.values() if worker is not self._caller]
+    def _thread(self, worker: StaticWorker) -> threading.Thread:
+        name = f"nnstretch-{worker.name}"
+        return threading.Thread(target=self._serve, args=(worker,), name=name, daemon=True)
 
-    def _serve(self, worker: ProcessorThread) -> None:
-        pin(worker.core)
-        while True:
-            self._wait_for_iteration(worker)
-            if (iteration := worker.rounds.get()) is None:
-                return
-            try:
-                self._run_steps(worker, iteration)
-            except BaseException as error:
-                self._fail(iteration, error)
+    def _serve(self, worker: StaticWorker) -> None:
+        """Serve a worker on a thread of its own."""
+        pin(worker.cores)
+        try:
+            for step in worker.steps:
+                if step.make is not None:
+                    step.call = step.make()
+        except BaseException as error:
+            self.error = self.error or error
+            self._started.put(error)
+            return
+        self._started.put(None)
+        item = worker.first
+        try:
+            while self._run_item(worker, item):
+                item += worker.stride
+        except BaseException as error:
+            self._fail(error)
 
-    def _wait_for_iteration(self, worker: ProcessorThread) -> None:
-        """Stay awake until there is something to do, while that is worth it."""
-        until_s, empty, idle = perf_counter() + self._awake_s, worker.rounds.empty, self._idle
-        while empty() and perf_counter() < until_s:
-            crc32(idle)
+    def _run_item(self, worker: StaticWorker, item: int) -> bool:
+        """Take an item through a worker's steps; return False where no more will come.
 
-    def _run_steps(self, worker: ProcessorThread, iteration: Iteration) -> None:
-        """Run a processor's steps; after a long call nothing of this is in the core's caches, and
-        Python's lock is held meanwhile, so it calls nothing of ours.
+        After a long call nothing of this is in the core's caches, and Python's lock is held
+        meanwhile: few words, no calls of ours.
         """
-        calls, ended, times_s = iteration.calls, iteration.ended, iteration.times_s
         for step in worker.steps:
-            for need in step.needs:
-                if not ended[need]:
-                    self._await(worker, need, iteration)
-            if iteration.error is not None:
-                return
-            call = calls[step.number]
-            start_s = perf_counter()
-            call()
-            times_s[step.number] = (start_s, perf_counter())
-            ended[step.number] = True
-            for reader in step.readers:
-                if reader.asleep:
-                    reader.wakeup.put(None)
+            for replicas, window in step.waits:
+                past = item - window
+                needed = replicas[past % len(replicas)]
+                if needed.passed <= past:
+                    self._await_step(worker, needed, past, item)
+                    if self._source.passed <= item:
+                        return False
+            if self.error is not None:
+                return False
+            begin_s = perf_counter()
+            step.call()  # type: ignore[misc]
+            step.begin_s, step.end_s = begin_s, perf_counter()
+            step.passed = item + worker.stride
+            for listener in step.listeners:
+                if listener.asleep:
+                    listener.ring()
+        return True
 
-    def _await(self, worker: ProcessorThread, need: int, iteration: Iteration) -> None:
-        """Wait until a task has ended, or the run has failed: awake for a while, then asleep.
+    def _await_step(self, worker: StaticWorker, needed: StaticStep, past: int, item: int) -> None:
+        """Wait for a step to pass item `past`, and add the time to the worker's statistics."""
+        began_s = perf_counter()
+        self._await(worker.wakeup, worker.awake_s, needed, past, item)
+        waited_s = perf_counter() - began_s
+        if past == item:
+            worker.starved_s += waited_s
+        else:
+            worker.blocked_s += waited_s
 
-        What is done between two checksums is done with Python's lock, in the way of who ends the
-        task: few words, no calls of ours.
+    def _await(
+        self, wakeup: Wakeup, awake_s: float, needed: StaticStep, past: int, item: int
+    ) -> None:
+        """Wait, spinning and then asleep, until `needed` has passed `past` or nothing more comes.
+
+        What is done between two checksums is done with Python's lock, in the way of the thread that
+        ends the step: few words, no calls of ours.
         """
-        until_s, ended, idle = perf_counter() + self._awake_s, iteration.ended, self._idle
-        while not ended[need] and iteration.error is None and perf_counter() < until_s:
+        until_s, idle = perf_counter() + awake_s, self._idle
+        while needed.passed <= past and perf_counter() < until_s:
+            if self.error is not None or self._closing:
+                break
             crc32(idle)
-        while not iteration.ended[need] and iteration.error is None:
-            worker.asleep = True
-            if not iteration.ended[need] and iteration.error is None:
-                worker.wakeup.get()
-            worker.asleep = False
+        if needed.passed > past:
+            return
 
-    def _fail(self, iteration: Iteration, error: BaseException) -> None:
-        iteration.error = iteration.error or error
-        for worker in (*self._workers.values(), self._caller):
-            worker.wakeup.put(None)
+        def is_over() -> bool:
+            if needed.passed > past or self.error is not None:
+                return True
+            return self._closing and self._source.passed <= item
+
+        wakeup.wait(is_over)
+
+    def _fail(self, error: BaseException) -> None:
+        self.error = self.error or error
+        self._wake_all()
+
+    def _wake_all(self) -> None:
+        for wakeup in self._wakeups:
+            wakeup.ring()
 
 
-def _link_steps(plan: Decided, workers: dict[str, ProcessorThread]) -> int:
-    """Count all tasks, and tell each what it waits for and whom it may wake."""
-    numbers = {
-        task.name: n for n, task in enumerate(task for tasks in plan.values() for task in tasks)
-    }
-    home = {task.name: name for name, tasks in plan.items() for task in tasks}
-    for name, tasks in plan.items():
-        for task in tasks:
-            needs = tuple(numbers[need] for need in sorted(task.needs) if home[need] != name)
-            workers[name].steps.append(StaticStep(task, numbers[task.name], needs, []))
-    by_number = {step.number: step for worker in workers.values() for step in worker.steps}
-    for worker in workers.values():
-        for step in worker.steps:
-            for need in step.needs:
-                by_number[need].readers.append(worker)
-    return len(numbers)
+def is_passed(waits: Sequence[Wait], item: int) -> bool:
+    """Return whether an item need not wait."""
+    for replicas, window in waits:
+        past = item - window
+        if replicas[past % len(replicas)].passed <= past:
+            return False
+    return True
+
+
+def _listen(wakeup: Wakeup, waits: Sequence[Wait]) -> None:
+    """Wake a thread when one of the steps that it waits for counts."""
+    for replicas, _window in waits:
+        for step in replicas:
+            if wakeup not in step.listeners:
+                step.listeners += (wakeup,)

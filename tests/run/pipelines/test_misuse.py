@@ -234,7 +234,9 @@ def test_a_run_has_one_deadline_for_its_two_waits(monkeypatch: pytest.MonkeyPatc
             lambda *given: [entering(*given), now_s.__setitem__(0, 3.0)][0],
         )
         monkeypatch.setattr(
-            pipeline._relay, "taker", SimpleNamespace(wait=waits, ring=lambda: None, asleep=False)
+            pipeline._executor,
+            "consumer",
+            SimpleNamespace(wait=waits, ring=lambda: None, asleep=False),
         )
         with pytest.raises(Stuck, match="no result of item 0 in 5 s"):
             pipeline.run(full(1), timeout_s=5)

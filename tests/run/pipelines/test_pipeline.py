@@ -120,8 +120,8 @@ def test_an_item_holds_only_what_is_still_wanted() -> None:
     }
     with Pipeline(reference_bundle()) as pipeline:
         pipeline.push(both(3))
-        pipeline._relay.taker.wait(lambda: pipeline._relay.is_complete(0), 20)
-        entry = pipeline._belt._places[0]
+        pipeline._executor.consumer.wait(lambda: pipeline._executor.is_complete(0), 20)
+        entry = pipeline._items._places[0]
         assert entry is not None
         assert list(entry.values) == ["out"]
 
@@ -129,7 +129,7 @@ def test_an_item_holds_only_what_is_still_wanted() -> None:
 def test_two_thousand_items_leave_the_ring_as_large_as_it_was() -> None:
     config, files = chain_config(4)
     with Pipeline(bundled(config.graph, files)) as pipeline:
-        places = len(pipeline._belt._places)
+        places = len(pipeline._items._places)
         assert (
             sum(
                 first_of(result.value()) == 10 + result.item
@@ -137,8 +137,8 @@ def test_two_thousand_items_leave_the_ring_as_large_as_it_was() -> None:
             )
             == 2000
         )
-        assert len(pipeline._belt._places) == places
-        assert not [entry for entry in pipeline._belt._places if entry is not None]
+        assert len(pipeline._items._places) == places
+        assert not [entry for entry in pipeline._items._places if entry is not None]
 
 
 def test_the_first_stages_go_on_while_the_oldest_result_is_waited_for() -> None:

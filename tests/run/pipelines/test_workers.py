@@ -103,7 +103,7 @@ def test_the_callers_own_cores_stay_as_they_were() -> None:
     with Pipeline(bound) as pipeline:
         assert first_of(pipeline.run(full(0))) == 3
         assert affinity() == before
-        assert [worker.cores for stage in pipeline._relay.workers for worker in stage] == [
+        assert [worker.cores for stage in pipeline._executor.workers for worker in stage] == [
             frozenset({first})
         ] * 2
     assert affinity() == before
