@@ -5,14 +5,15 @@ The original on one core and on all, its branches one after another and at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from statistics import median
 from time import perf_counter
 from types import TracebackType
 from typing import Self
 
-from nnstretch.bench.interleaved import Turn
+from nnstretch.bench.interleaved import Turn, run_interleaved
 from nnstretch.bench.statistics import Interval, quartiles, speedup
 from nnstretch.bundle.bundle import Bundle
 from nnstretch.run.isolated_latency import Times, isolated_critical_path_us, isolated_us
@@ -179,6 +180,29 @@ class Contenders:
             )
         )
         return sum(self._alone[-1].values())
+
+
+def run_competition(
+    variants: Sequence[BenchVariant],
+    rounds: int,
+    seconds: float | None = None,
+    tell: Callable[[str, float, float], None] = lambda what, done, total: None,
+) -> list[BenchResult]:
+    """Time all contenders of all variants in the same rounds; `seconds` replaces `rounds`."""
+    with ExitStack() as stack:
+        tell("loading", 0, 1)
+        loaded = [stack.enter_context(Contenders(variant)) for variant in variants]
+        turns: dict[tuple[int, str], Turn] = {}
+        for number, contenders in enumerate(loaded):
+            turns |= {(number, name): turn for name, turn in contenders.turns().items()}
+        times_us = run_interleaved(
+            turns, rounds, seconds, lambda done, total: tell("measuring", done, total)
+        )
+        results: list[BenchResult] = []
+        for number, contenders in enumerate(loaded):
+            measured = {name: times for (n, name), times in times_us.items() if n == number}
+            results.append(contenders.outcome(measured))
+        return results
 
 
 def without_predictions(bundle: Bundle) -> Bundle:

@@ -19,36 +19,26 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnstretch.cli.calibration_images import DEFAULT_IMAGES, open_calibration
 from nnstretch.cli.common import (
+    CALIBRATION_IMAGES,
     MODEL_HELP,
     check_writable,
     load_model_argument,
     names_of,
     progress_stages,
 )
-from nnstretch.errors import BadInput, Mismatch, UnknownName, UnsupportedOp, one_line
+from nnstretch.errors import BadInput, UnknownName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from nnstretch.bench.contenders import BenchResult, BenchVariant
-    from nnstretch.bundle.bundle import Bundle
-    from nnstretch.cli.common import LoadedModel
+    from nnstretch.bench.contenders import BenchResult
+    from nnstretch.bench.prepare import BenchNetwork
 
 SUMMARY = "the original and its branches against each other on this machine"
 ROUNDS, SECONDS = 30, 86_400
-RANDOM, RANDOM_INPUTS, NORM_BATCH = "random", 16, 4
-RANDOM_SNR_DB = 3.0
-"""Of int8 with random weights: signal and not only noise.
-
-Times hardly depend on it, so what a sound network has is not asked for.
-"""
+RANDOM = "random"
 PACKAGES = ("nnstretch", "numpy", "onnxruntime", "ai-edge-litert", "openvino", "torch")
 
 
@@ -88,9 +78,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--calibration-images",
         type=int,
-        default=DEFAULT_IMAGES,
+        default=CALIBRATION_IMAGES,
         metavar="N",
-        help=f"how many ({DEFAULT_IMAGES})",
+        help=f"how many ({CALIBRATION_IMAGES})",
     )
     length = parser.add_mutually_exclusive_group()
     length.add_argument(
@@ -116,9 +106,14 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     """Run the verb and return its result as JSON data."""
     out = check_writable(args.out, args.model, args.weights, args.bundle)
     check(args)
+    from nnstretch.bench.contenders import run_competition
+    from nnstretch.bench.prepare import prepare_variants, requested_forms, warn_low_snr
+
     with progress_stages() as tell:
-        variants, skipped = prepare_variants(args, tell)
-        outcomes = run_competition(variants, args, tell)
+        network = load_network(args)
+        forms = requested_forms(args.backend, args.int8, args.only_int8, network.bundle)
+        variants, skipped = prepare_variants(network, forms, tell)
+        outcomes = run_competition(variants, args.runs, args.seconds, tell)
     return result_of(args, out, outcomes, skipped, warn_low_snr(variants))
 
 
@@ -160,185 +155,35 @@ def check(args: argparse.Namespace) -> None:
         raise BadInput("--weights with --bundle, command line, a bundle brings its own")
 
 
-def prepare_variants(
-    args: argparse.Namespace, tell: Callable[[str, float, float], None]
-) -> tuple[list[BenchVariant], dict[str, str]]:
-    """Return every network in every form that was asked for, and why forms are missing.
-
-    A form that was asked for alone may not be.
-    """
-    from nnstretch.bench.contenders import BenchVariant
-
-    subject, bundle = load_model_argument(args.model), _given_forms(args)
-    if (
-        bundle is not None
-        and subject.plan is not None
-        and bundle.manifest.model != subject.plan.model
-    ):
-        raise BadInput(
-            f"{args.bundle} is of {bundle.manifest.model}, bench, the plan stretches"
-            f" {subject.plan.model}"
-        )
-    forms = requested_forms(args, bundle)
-    variants, skipped, pairs = [], {}, {}
-    for number, (backend, format, int8) in enumerate(forms):
-        tell(f"exporting for {backend}", number, len(forms))
-        try:
-            if (format, int8) not in pairs:
-                pairs[format, int8] = exported_pair(subject, args, format, int8, bundle)
-            variants.append(
-                BenchVariant(backend, "int8" if int8 else "float32", *pairs[format, int8])
-            )
-        except (UnsupportedOp, Mismatch) as refusal:
-            if len(forms) == 1:
-                raise
-            skipped[f"{backend} {'int8' if int8 else 'float32'}"] = one_line(refusal)
-    return variants, skipped
-
-
-def requested_forms(args: argparse.Namespace, bundle: Bundle | None) -> list[tuple[str, str, bool]]:
-    """Return backend, format and whether int8, of every form.
-
-    Raises BadInput where the bundle is none of them.
-    """
-    from nnstretch.run.backends.registry import DEFAULTS, READS
-
-    if bundle is None:
-        if args.only_int8:
-            return [("litert", "litert", True)]
-        names = args.backend or ("onnxruntime", *(["litert"] if args.int8 else []))
-        forms = [(name, READS[name.partition(":")[0]], False) for name in names]
-        return forms + ([("litert", "litert", True)] if args.int8 else [])
-    form, int8 = bundle.manifest.subgraphs[0].format, bool(bundle.manifest.inputs[0].scale)
-    if int8 and not args.int8:
-        raise BadInput(
-            f"{args.bundle} is int8, bench, give --int8 and --calibration, so that the original can"
-            " be int8, too"
-        )
-    return [(name, form, int8) for name in args.backend or (DEFAULTS[form],)]
-
-
-def _given_forms(args: argparse.Namespace) -> Bundle | None:
+def load_network(args: argparse.Namespace) -> BenchNetwork:
+    """Load what the command line names. Raises BadInput where plan and bundle do not belong."""
+    from nnstretch.bench.prepare import BenchNetwork, random_inputs
     from nnstretch.bundle.bundle import read_bundle
+    from nnstretch.stretch.lowering.lower import lower
+    from nnstretch.train.data.calibration import open_calibration
 
-    return None if args.bundle is None else read_bundle(args.bundle)
-
-
-def exported_pair(
-    subject: LoadedModel, args: argparse.Namespace, format: str, int8: bool, bundle: Bundle | None
-) -> tuple[Bundle, Bundle, float | None]:
-    """Return the original as one sub-graph, the branches, both in one format, and how loud the
-    fainter is.
-
-    Raises Mismatch, UnsupportedOp and BadInput as `export` does.
-    """
-    from nnstretch.bundle.bundle import read_bundle
-    from nnstretch.cli.export import load_weights_into
-    from nnstretch.export.bundle import export_bundle
-    from nnstretch.export.subgraph_specs import ExportRequest
-    from nnstretch.stretch import single_processor_plan, stretch
-
+    subject = load_model_argument(args.model)
     plan = subject.plan
     assert plan is not None
-    calibration = calibration_of(args, plan.input_shape) if int8 else None
-    original = single_processor_plan(subject.graph, plan.model, plan.processors[0])
-    with tempfile.TemporaryDirectory() as folder:
-        whole, branched = Path(folder) / "original.nns", Path(folder) / "branched.nns"
-        request = ExportRequest(
-            settle_norms(stretch(subject.module, original), args, calibration),
-            original,
-            format,
-            int8,
-            calibration,
+    bundle = None if args.bundle is None else read_bundle(args.bundle)
+    if bundle is not None and bundle.manifest.model != plan.model:
+        raise BadInput(
+            f"{args.bundle} is of {bundle.manifest.model}, bench, the plan stretches {plan.model}"
         )
-        request = replace(request, least_snr_db=RANDOM_SNR_DB if random_weights(args) else None)
-        done = [export_bundle(request, whole)]
-        if bundle is None:
-            module = settle_norms(
-                load_weights_into(subject, plan, args.weights, stretch), args, calibration
-            )
-            done.append(export_bundle(replace(request, module=module, plan=plan), branched))
-        ratios = [session.int8_snr_db for session in done if session.int8_snr_db is not None]
-        return read_bundle(whole), bundle or read_bundle(branched), min(ratios, default=None)
 
+    def calibration() -> Any:
+        if args.calibration == RANDOM:
+            return random_inputs(plan.input_shape)
+        return open_calibration(args.calibration, args.calibration_images, plan.input_shape)
 
-def calibration_of(args: argparse.Namespace, shape: tuple[int, ...]) -> Any:
-    """Return calibration inputs: images where a folder is given, else random ones."""
-    if args.calibration != RANDOM:
-        return open_calibration(args.calibration, args.calibration_images, shape)
-    import torch
-
-    generator = torch.Generator().manual_seed(0)
-    return [torch.randn(shape, generator=generator) for _ in range(RANDOM_INPUTS)]
-
-
-def settle_norms(module: Any, args: argparse.Namespace, calibration: Any) -> Any:
-    """Set batch norms to the statistics of random inputs, where weights are random.
-
-    Batch norms see what reaches them, so that layers neither fade out nor blow up.
-    """
-    norms = any(getattr(one, "running_mean", None) is not None for one in module.modules())
-    if norms and random_weights(args) and calibration is not None:
-        import torch
-
-        from nnstretch.stretch.weights.precise_bn import precise_bn
-
-        precise_bn(
-            module,
-            [
-                torch.cat(calibration[first : first + NORM_BATCH])
-                for first in range(0, RANDOM_INPUTS, NORM_BATCH)
-            ],
-        )
-    return module
-
-
-def random_weights(args: argparse.Namespace) -> bool:
-    """Return whether nobody means the numbers.
-
-    Neither weights nor calibration inputs were given.
-    """
-    return args.calibration == RANDOM and args.weights is None
-
-
-def run_competition(
-    variants: list[BenchVariant],
-    args: argparse.Namespace,
-    tell: Callable[[str, float, float], None],
-) -> list[BenchResult]:
-    """Return all contenders of all variants in the same rounds."""
-    from contextlib import ExitStack
-
-    from nnstretch.bench.contenders import Contenders
-    from nnstretch.bench.interleaved import run_interleaved
-
-    with ExitStack() as stack:
-        tell("loading", 0, 1)
-        loaded = [stack.enter_context(Contenders(variant)) for variant in variants]
-        turns = {
-            (number, name): turn
-            for number, session in enumerate(loaded)
-            for name, turn in session.turns().items()
-        }
-        times_us = run_interleaved(
-            turns, args.runs, args.seconds, lambda done, total: tell("measuring", done, total)
-        )
-        return [
-            session.outcome({name: times for (n, name), times in times_us.items() if n == number})
-            for number, session in enumerate(loaded)
-        ]
-
-
-def warn_low_snr(variants: list[BenchVariant]) -> list[str]:
-    """Warn about int8 networks whose signal-to-noise ratio would refuse them as networks."""
-    from nnstretch.export.verify import MIN_SNR_DB
-
-    return [
-        f"{variant.name}: random weights leave a signal-to-noise ratio of {variant.int8_snr_db:.1f}"
-        " dB, for times only"
-        for variant in variants
-        if variant.int8_snr_db is not None and variant.int8_snr_db < MIN_SNR_DB
-    ]
+    return BenchNetwork(
+        subject.captured,
+        plan,
+        lambda: subject.build_stretched(lower(subject.graph, plan), args.weights),
+        calibration if args.int8 else None,
+        random_weights=args.calibration == RANDOM and args.weights is None,
+        bundle=bundle,
+    )
 
 
 def result_of(
@@ -385,7 +230,7 @@ def options(args: argparse.Namespace) -> dict[str, str]:
     }
     if args.only_int8:
         extras |= {"int8": None, "only-int8": ""}
-    drawn = args.calibration not in (None, RANDOM) and args.calibration_images != DEFAULT_IMAGES
+    drawn = args.calibration not in (None, RANDOM) and args.calibration_images != CALIBRATION_IMAGES
     extras |= {
         "calibration": args.calibration,
         "calibration-images": args.calibration_images if drawn else None,
@@ -402,6 +247,7 @@ def measurement_facts(args: argparse.Namespace) -> dict[str, str]:
     """Return where, with what and of what was measured."""
     from importlib.metadata import PackageNotFoundError, version
 
+    from nnstretch.bench.prepare import RANDOM_INPUTS
     from nnstretch.profile.machine import allowed_cores, description
 
     versions = {}

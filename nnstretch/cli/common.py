@@ -17,19 +17,22 @@ from typing import TYPE_CHECKING, Any
 
 from nnstretch.errors import BadInput, BadPlan
 from nnstretch.files.plan_yaml import read_plan
-from nnstretch.plan import Plan
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from nnstretch.capture.torch_export import CapturedNetwork
     from nnstretch.graph import Graph
+    from nnstretch.plan import Plan
     from nnstretch.soc import Soc
-    from nnstretch.stretch import NetworkAnalysis
+    from nnstretch.stretch import LoweredNetwork, NetworkAnalysis
+    from nnstretch.stretch.weights.branched_module import StretchedNetwork
 
 MODEL_HELP = (
     "torchvision:NAME, timm:NAME, FILE.py:FACTORY (each may end in ?key=value&...), FILE.pt2,"
     " FILE.onnx, or a plan FILE.yaml"
 )
+CALIBRATION_IMAGES = 64
 SOC_HELP = "a chip: a name under latency_predictors/ (mi9) or a folder of that form"
 
 
@@ -40,8 +43,13 @@ class LoadedModel:
     spec: str
     module: nn.Module
     """The original, also where a plan was named."""
-    graph: Graph
+    captured: CapturedNetwork
     plan: Plan | None
+
+    @property
+    def graph(self) -> Graph:
+        """Return the captured graph of the original."""
+        return self.captured.graph
 
     @property
     def analysis(self) -> NetworkAnalysis:
@@ -49,6 +57,23 @@ class LoadedModel:
         from nnstretch.stretch import NetworkAnalysis
 
         return NetworkAnalysis(self.graph)
+
+    def build_stretched(self, lowered: LoweredNetwork, weights: str | None) -> StretchedNetwork:
+        """Build a lowered plan of this network with a file's weights, or those it starts with.
+
+        A named plan's weights are its own; others are the original's, which it inherits.
+        """
+        from nnstretch.stretch.weights.branched_module import build_module, stretch
+        from nnstretch.train import load_weights
+
+        if weights is None:
+            return build_module(lowered, self.captured.weights)
+        if self.plan is None:
+            load_weights(self.module, weights)
+            return stretch(self.module, lowered.plan)  # what was captured had other weights
+        module = build_module(lowered)
+        load_weights(module, weights)
+        return module
 
 
 def is_plan(spec: str) -> bool:
@@ -79,7 +104,7 @@ def load_model_argument(spec: str, input_shape: tuple[int, ...] | None = None) -
     import torch
 
     from nnstretch.capture import default_input, load_model
-    from nnstretch.capture.torch_export import capture
+    from nnstretch.capture.torch_export import trace
 
     plan = read_plan(spec) if is_plan(spec) else None
     if plan is not None and is_plan(plan.model):
@@ -94,7 +119,7 @@ def load_model_argument(spec: str, input_shape: tuple[int, ...] | None = None) -
             f"input {'x'.join(map(str, shape))} is too large, {spec},"
             f" {str(error).splitlines()[0][:120]}"
         ) from error
-    return LoadedModel(spec, module, capture(module, example, model), plan)
+    return LoadedModel(spec, module, trace(module, example, model), plan)
 
 
 def load_soc_of(name: str) -> Soc:
@@ -148,6 +173,12 @@ def quantity(text: str | None, original: float, option: str, otherwise: float) -
             f"{option} is {text!r}, command line, write a number or a ratio such as 0.885x"
         )
     return value
+
+
+def recipe_overrides(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the recipe keys that were set on the command line."""
+    settings = {key: value for key, value in vars(args).items() if key.startswith("set ")}
+    return {k.removeprefix("set "): value for k, value in settings.items() if value is not None}
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:

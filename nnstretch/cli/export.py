@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from nnstretch.bundle.manifest import FORMATS, plans_by_name
 from nnstretch.bundle.variants import load_variants
-from nnstretch.cli.calibration_images import DEFAULT_IMAGES, open_calibration
 from nnstretch.cli.common import (
+    CALIBRATION_IMAGES,
     SOC_HELP,
     add_model,
     check_writable,
@@ -89,9 +89,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--calibration-images",
         type=int,
-        default=DEFAULT_IMAGES,
+        default=CALIBRATION_IMAGES,
         metavar="N",
-        help=f"how many of them (default {DEFAULT_IMAGES})",
+        help=f"how many of them (default {CALIBRATION_IMAGES})",
     )
     parser.add_argument(
         "--soc", default=None, help=SOC_HELP + "; default: the plan's own, if it names one"
@@ -171,7 +171,7 @@ def export_request(args: argparse.Namespace) -> ExportRequest:
     Raises BadInput when --processor is given with a plan.
     """
     from nnstretch.export.subgraph_specs import ExportRequest
-    from nnstretch.stretch import single_processor_plan, stretch
+    from nnstretch.stretch import single_processor_plan
     from nnstretch.stretch.cost.cost_model import estimate_plan
     from nnstretch.stretch.cost.failover_costs import with_alternatives
     from nnstretch.stretch.lowering.lower import lower
@@ -187,16 +187,14 @@ def export_request(args: argparse.Namespace) -> ExportRequest:
     plan = subject.plan or single_processor_plan(
         subject.graph, args.model, args.processor or (soc.processors[0].name if soc else "cpu")
     )
-    calibration = (
-        open_calibration(args.calibration, args.calibration_images, plan.input_shape)
-        if args.int8
-        else None
-    )
-    module = load_weights_into(subject, plan, args.weights, stretch)
-    lowered = lower(subject.analysis, plan) if soc else None
-    trial = (
-        with_alternatives(estimate_plan(lowered, soc), lowered, soc) if lowered and soc else None
-    )
+    lowered = lower(subject.analysis, plan)
+    calibration = None
+    if args.int8:
+        from nnstretch.train.data.calibration import open_calibration
+
+        calibration = open_calibration(args.calibration, args.calibration_images, plan.input_shape)
+    module = subject.build_stretched(lowered, args.weights)
+    trial = with_alternatives(estimate_plan(lowered, soc), lowered, soc) if soc else None
     return ExportRequest(module, plan, args.format, args.int8, calibration, trial, soc)
 
 
@@ -245,23 +243,6 @@ def rows_of(manifest: Manifest, predicted: bool) -> list[dict[str, Any]]:
         }
         for s in manifest.subgraphs
     ]
-
-
-def load_weights_into(subject: Any, plan: Any, weights: str | None, stretch: Any) -> Any:
-    """Return the stretched module with the weights asked for: of a plan its own.
-
-    Of a network the original's, which it inherits.
-    """
-    from nnstretch.train import load_weights
-
-    if weights is None:
-        return stretch(subject.module, plan)
-    if subject.plan is None:
-        load_weights(subject.module, weights)
-        return stretch(subject.module, plan)
-    module = stretch(subject.module, plan, inherit=False)
-    load_weights(module, weights)
-    return module
 
 
 def show(result: dict[str, Any], console: Any) -> None:

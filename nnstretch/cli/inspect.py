@@ -77,9 +77,10 @@ def stretched_graph(subject: Any) -> Any:
     import torch
 
     from nnstretch.capture.torch_export import capture
-    from nnstretch.stretch import stretch
+    from nnstretch.stretch.lowering.lower import lower
+    from nnstretch.stretch.weights.branched_module import build_module
 
-    network = stretch(subject.module, subject.plan, inherit=False)
+    network = build_module(lower(subject.analysis, subject.plan))
     return capture(network, torch.zeros(subject.plan.input_shape), subject.spec)
 
 

@@ -26,6 +26,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nnstretch.cli.common import recipe_overrides
 from nnstretch.errors import BadInput
 
 if TYPE_CHECKING:
@@ -89,11 +90,7 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     """
     from nnstretch.train.recipe_loader import load_recipe
 
-    settings = {
-        key.removeprefix("set "): value
-        for key, value in vars(args).items()
-        if key.startswith("set ") and value is not None
-    }
+    settings = recipe_overrides(args)
     plan_file = args.plan
     if str(settings.get("model", "")).endswith((".yaml", ".yml")):
         plan_file = settings.pop("model")

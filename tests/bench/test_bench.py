@@ -33,11 +33,18 @@ from nnstretch.bench.contenders import (
     without_predictions,
 )
 from nnstretch.bench.interleaved import LEAST, LONGEST_S, run_interleaved, wait_until_idle
+from nnstretch.bench.prepare import (
+    BenchForm,
+    random_inputs,
+    requested_forms,
+    settle_norms,
+    warn_low_snr,
+)
 from nnstretch.bench.statistics import Interval, order_statistic_rank, quartiles, speedup
 from nnstretch.bundle.bundle import Bundle, write_bundle
 from nnstretch.bundle.manifest import Manifest, Port
 from nnstretch.cli import run_verb
-from nnstretch.cli.bench import calibration_of, options, requested_forms, settle_norms, warn_low_snr
+from nnstretch.cli.bench import options
 from nnstretch.errors import BrokenFile
 from nnstretch.run.isolated_latency import isolated_critical_path_us, isolated_us
 from nnstretch.run.loaded_network import LoadedNetwork
@@ -322,31 +329,19 @@ class Deep(nn.Sequential):
         super().__init__(*layers)
 
 
-@pytest.mark.parametrize(
-    ("calibration", "weights", "alive"),
-    [("random", None, True), ("random", "w", False), ("digits", None, False)],
-)
-def test_norms_of_random_weights_see_what_reaches_them(
-    calibration: str, weights: str | None, alive: bool
-) -> None:
-    inputs = calibration_of(Namespace(calibration="random"), (1, 3, 8, 8))
+@pytest.mark.parametrize("settled", [True, False])
+def test_norms_of_random_weights_see_what_reaches_them(settled: bool) -> None:
+    inputs = random_inputs((1, 3, 8, 8))
     with torch.no_grad():
-        network = settle_norms(
-            Deep().eval(), Namespace(calibration=calibration, weights=weights), inputs
-        )
+        network = settle_norms(Deep().eval(), inputs if settled else None)
         deviation = float(network(torch.cat(inputs)).std())
     assert not network.training
-    assert (0.9 < deviation < 1.1) if alive else deviation < 1e-6
+    assert (0.9 < deviation < 1.1) if settled else deviation < 1e-6
 
 
 def test_networks_without_norms_stay_as_they_are() -> None:
     network = nn.Flatten(0)  # takes one image only
-    assert (
-        settle_norms(
-            network, Namespace(calibration="random", weights=None), [torch.zeros(1, 3, 8, 8)]
-        )
-        is network
-    )
+    assert settle_norms(network, [torch.zeros(1, 3, 8, 8)]) is network
 
 
 def test_int8_alone_is_of_litert() -> None:
@@ -360,13 +355,13 @@ def test_int8_alone_is_of_litert() -> None:
         "seconds": None,
     }
     only = Namespace(int8=True, only_int8=True, **given)
-    assert requested_forms(only, None) == [("litert", "litert", True)]
+    assert requested_forms(None, True, True, None) == [BenchForm("litert", "litert", True)]
     assert [name for name in options(only) if "int8" in name] == ["only-int8"]
     too = Namespace(int8=True, only_int8=False, **given)
-    assert requested_forms(too, None) == [
-        ("onnxruntime", "onnx", False),
-        ("litert", "litert", False),
-        ("litert", "litert", True),
+    assert requested_forms(None, True, False, None) == [
+        BenchForm("onnxruntime", "onnx", False),
+        BenchForm("litert", "litert", False),
+        BenchForm("litert", "litert", True),
     ]
     assert [name for name in options(too) if "int8" in name] == ["int8"]
 

@@ -17,9 +17,9 @@ pytest.importorskip("ai_edge_quantizer")
 from nnstretch.bundle.bundle import read_bundle
 from nnstretch.cli import export as verb
 from nnstretch.cli import parser_of, run_verb
-from nnstretch.cli.calibration_images import open_calibration
 from nnstretch.errors import BadInput, UnknownName
 from nnstretch.export.single_file import format_of
+from nnstretch.train.data.calibration import open_calibration
 from nnstretch.train.data.dataset import IMAGENET_MEAN, IMAGENET_STD
 from nnstretch.train.data.decode import encode_png
 

@@ -24,19 +24,14 @@ pytest.importorskip("ai_edge_quantizer")
 from nnstretch.capture import load_model
 from nnstretch.cli import parser_of, run_verb
 from nnstretch.cli import quantize as verb
-from nnstretch.cli.quantize import (
-    AccuracyCheck,
-    refuse_drop,
-    select_images,
-    shuffle_batches,
-    summarize_accuracy,
-)
 from nnstretch.errors import Mismatch
 from nnstretch.export.litert import convert as litert
 from nnstretch.export.litert.convert import LiteRTRunner, to_int8, to_litert
+from nnstretch.export.quantize import AccuracyCheck, refuse_drop, summarize_accuracy
 from nnstretch.stretch import read_plan, stretch
 from nnstretch.train.checkpoints import load_weights, save_weights
 from nnstretch.train.data import open_dataset, prepare_images
+from nnstretch.train.data.calibration import select_images, shuffle_images
 from nnstretch.train.recipe import DataSettings
 
 DIGITS = DataSettings(name="digits", image_px=16)
@@ -88,7 +83,7 @@ def test_images_are_drawn_by_the_seed_alone(available: int, wanted: int, seed: i
     assert indices == sorted(set(indices)) == select_images(available, wanted, seed)
     assert len(indices) == min(available, wanted)
     assert set(indices) <= set(range(available))
-    assert sorted(shuffle_batches(indices, seed)) == indices
+    assert sorted(shuffle_images(indices, seed)) == indices
 
 
 def test_shares_are_counted_from_the_classes() -> None:

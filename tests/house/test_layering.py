@@ -36,7 +36,7 @@ NOUNS = frozenset(path.stem for path in PACKAGE.glob("*.py")) - {"__init__", "__
 }
 ALSO = {
     "run": {"schedule", "capture"},
-    "bench": {"run", "schedule"},
+    "bench": {"run", "schedule", "capture", "stretch", "export"},
     "stretch": {"capture"},
     "train": {"stretch"},
     "export": {"capture"},

@@ -27,12 +27,10 @@ def plan_stages(args: argparse.Namespace) -> dict[str, Any]:
 
     Raises NoPlan where segments share too many processors, BadInput for options that do not fit.
     """
-    from nnstretch.cli.export import load_weights_into
     from nnstretch.export.subgraph_specs import ExportRequest
     from nnstretch.partition.branched_stages import group_segments
     from nnstretch.partition.export import export_branched
     from nnstretch.partition.partition_json import branched_json
-    from nnstretch.stretch import stretch
     from nnstretch.stretch.cost.cost_model import CostModel, estimate_plan
     from nnstretch.stretch.lowering.lower import lower
 
@@ -42,8 +40,9 @@ def plan_stages(args: argparse.Namespace) -> dict[str, Any]:
     soc = load_soc_of(args.soc)
     assert subject.plan is not None
     cost_model = CostModel(soc, args.fallback)
-    trial = estimate_plan(lower(subject.analysis, subject.plan), soc, cost_model)
-    module = load_weights_into(subject, subject.plan, args.weights, stretch)
+    lowered = lower(subject.analysis, subject.plan)
+    trial = estimate_plan(lowered, soc, cost_model)
+    module = subject.build_stretched(lowered, args.weights)
     request = ExportRequest(module, subject.plan, trial=trial, soc=soc)
     ranges = group_segments(trial, soc, request.host, args.stages)
     check_stage_names(args, len(ranges))

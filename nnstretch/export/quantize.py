@@ -1,0 +1,227 @@
+"""Trained network -> int8 .tflite by post-training quantization, judged on held-out images.
+
+Int8 weights have a scale per channel; ranges of int8 activations are measured on images. Input and
+output are int8, NHWC. A network that loses too much accuracy is refused and nothing is written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import nn
+
+from nnstretch.capture.exported_program import eval_mode
+from nnstretch.errors import BadInput, Mismatch
+from nnstretch.export.litert import convert as litert
+from nnstretch.files.atomic import atomic_write
+
+SUFFIX = ".tflite"
+FLOAT_SUFFIX = ".float.tflite"
+TOLERANCE = 1e-3
+"""Largest difference of the float file from the module, over the largest score (at least 1)."""
+
+Progress = Callable[[str, float, float], None]
+
+
+class ImageBatches(Protocol):
+    """Labeled images in a fixed order, a few in memory at a time."""
+
+    def __len__(self) -> int:
+        """Count the images."""
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Yield float32 images [n, channels, height, width] and labels [n]."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccuracyCheck:
+    """Three forms of one network on the same held-out images; shares from 0 to 1."""
+
+    torch_accuracy: float
+    float_accuracy: float
+    int8_accuracy: float
+    agreement: float
+    """Share of images to which int8 and float32 LiteRT give the same class."""
+    max_abs_error: float
+    """Largest difference of a score, float32 LiteRT from PyTorch."""
+    images: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizedNetwork:
+    """Both files of a network as bytes, and how accurate they are."""
+
+    int8_model: bytes
+    float_model: bytes
+    check: AccuracyCheck
+    float_operators: tuple[str, ...]
+    """Kinds of operator without an int8 form."""
+
+
+def quantize(
+    module: nn.Module,
+    path: Path | str,
+    *,
+    calibration: ImageBatches,
+    held_out: ImageBatches,
+    classes: int,
+    name: str = "network",
+    max_drop: float = 1.0,
+    progress: Progress | None = None,
+) -> QuantizedNetwork:
+    """Write the int8 network to FILE.tflite and its float32 form to FILE.float.tflite.
+
+    Ranges are moving averages over `calibration`: its order counts, its labels do not. Raises
+    BadInput where network and images do not fit, UnsupportedOp where LiteRT lacks an operator,
+    Mismatch where the float file differs from the module or int8 loses more than `max_drop`
+    points of accuracy.
+    """
+    int8_path, float_path = output_paths(path)
+    check_settings(len(calibration), len(held_out), max_drop)
+    litert.require_packages()
+    tell = progress or (lambda what, done, total: None)
+    with eval_mode(module):
+        plain, small = convert_network(module, calibration, classes, name, tell)
+        check = check_accuracy(module, plain, small, held_out, name, tell)
+    refuse_drop(check, max_drop, name)
+    with atomic_write(int8_path) as aside, atomic_write(float_path) as aside_float:
+        aside.write_bytes(small)
+        aside_float.write_bytes(plain)
+    return QuantizedNetwork(small, plain, check, litert.float_operators(small))
+
+
+def output_paths(path: Path | str) -> tuple[Path, Path]:
+    """Return the paths of the int8 and of the float32 file. Raises BadInput for another suffix."""
+    name = str(path)
+    if not name.endswith(SUFFIX) or name.endswith(FLOAT_SUFFIX) or Path(name).name == SUFFIX:
+        raise BadInput(
+            f"--out is {name}, command line, name a FILE{SUFFIX} (its float32 becomes"
+            f" FILE{FLOAT_SUFFIX})"
+        )
+    return Path(name), Path(name.removesuffix(SUFFIX) + FLOAT_SUFFIX)
+
+
+def check_settings(calibration: int, images: int | None, max_drop: float) -> None:
+    """Check the numbers of a quantization. Raises BadInput when one is out of range."""
+    for option, count in (("--calibration", calibration), ("--images", images)):
+        if count is not None and count < 1:
+            raise BadInput(f"{option} is {count}, command line, at least 1 image is needed")
+    if not 0 <= max_drop <= 100:
+        raise BadInput(
+            f"--max-drop is {max_drop:g}, command line, it is points of accuracy from 0 to 100"
+        )
+
+
+def convert_network(
+    module: nn.Module, calibration: ImageBatches, classes: int, name: str, tell: Progress
+) -> tuple[bytes, bytes]:
+    """Convert the network to float32 and to int8."""
+    tell("converting", 0, 1)
+    batches = iter(calibration)
+    first = next(batches)
+    example = first[0][:1]
+    check_fit(module, example, classes, name)
+    plain = litert.to_litert(module, (example,), name)
+    inputs = ((image,) for images, _ in chain([first], batches) for image in images.split(1))
+    total = len(calibration)
+    small = litert.to_int8(plain, inputs, name, lambda done: tell("calibrating", done, total))
+    return plain, small
+
+
+def check_fit(module: nn.Module, example: torch.Tensor, classes: int, name: str) -> None:
+    """Send one image through the network before minutes are spent on it. Raises BadInput."""
+    try:
+        with torch.inference_mode():
+            shape = tuple(module(example).shape)
+    except (RuntimeError, ValueError, AttributeError) as error:
+        raise BadInput(
+            f"{name} refuses an image of {tuple(example.shape)}, recipe,"
+            f" {str(error).splitlines()[0][:160]}"
+        ) from error
+    if shape != (1, classes):
+        raise BadInput(
+            f"{name} gives {shape} for one image, {classes} classes, it must give {(1, classes)}"
+        )
+
+
+def check_accuracy(
+    module: nn.Module,
+    plain: bytes,
+    small: bytes,
+    held_out: ImageBatches,
+    name: str,
+    tell: Progress,
+) -> AccuracyCheck:
+    """Judge PyTorch, float32 and int8 on held-out images, one at a time as they will run.
+
+    Raises Mismatch where the float file computes something else.
+    """
+    runners = litert.LiteRTRunner(plain, name), litert.LiteRTRunner(small, name)
+    classes: list[np.ndarray] = []
+    worst = 0.0
+    largest = 0.0
+    tell("checking", 0, len(held_out))
+    for images, labels in held_out:
+        exact, from_float, from_int8 = scores(module, runners, images)
+        worst = max(worst, largest_difference(exact, from_float))
+        largest = max(largest, float(np.abs(exact).max()))
+        columns = [labels.numpy(), *(score.argmax(1) for score in (exact, from_float, from_int8))]
+        classes.append(np.stack(columns))
+        tell("checking", sum(part.shape[1] for part in classes), len(held_out))
+    allowed = TOLERANCE * max(1.0, largest)
+    if not worst <= allowed:
+        raise Mismatch(
+            f"float32 LiteRT of {name} differs from PyTorch by {worst:.3g}, {len(held_out)}"
+            f" images, allowed are {allowed:.3g}"
+        )
+    return summarize_accuracy(np.concatenate(classes, axis=1), worst)
+
+
+def scores(
+    module: nn.Module, runners: Sequence[litert.LiteRTRunner], images: torch.Tensor
+) -> Iterator[np.ndarray]:
+    """Yield the scores [images, classes] of PyTorch, then of each runner."""
+    with torch.inference_mode():
+        yield module(images).numpy()
+    for runner in runners:
+        yield np.concatenate([runner.run(image.numpy()) for image in images.split(1)])
+
+
+def largest_difference(expected: np.ndarray, actual: np.ndarray) -> float:
+    """Return the largest absolute difference; infinite where one is not a number."""
+    error = float(np.abs(expected - actual).max())
+    return error if math.isfinite(error) else math.inf
+
+
+def summarize_accuracy(classes: np.ndarray, max_abs_error: float) -> AccuracyCheck:
+    """Compare labels with the classes that PyTorch, float32 and int8 choose.
+
+    `classes` has these four rows and a column for each image.
+    """
+    labels, exact, plain, small = classes
+    return AccuracyCheck(
+        torch_accuracy=float((exact == labels).mean()),
+        float_accuracy=float((plain == labels).mean()),
+        int8_accuracy=float((small == labels).mean()),
+        agreement=float((small == plain).mean()),
+        max_abs_error=max_abs_error,
+        images=len(labels),
+    )
+
+
+def refuse_drop(check: AccuracyCheck, max_drop: float, name: str) -> None:
+    """Check the loss of accuracy. Raises Mismatch when it is beyond the limit."""
+    drop = 100 * (check.float_accuracy - check.int8_accuracy)
+    if drop > max_drop + 1e-9:
+        raise Mismatch(
+            f"int8 of {name} loses {drop:.2f} points of accuracy, {check.images} held-out images"
+            f" ({check.float_accuracy:.2%} to {check.int8_accuracy:.2%}), --max-drop allows"
+            f" {max_drop:g}; nothing was written"
+        )
