@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from nnstretch.capture import capture as capture
     from nnstretch.capture.model_spec import load_model as load_model
     from nnstretch.export import export as export
+    from nnstretch.export.quantize import quantize as quantize
     from nnstretch.partition.connect import PipelineConfig as PipelineConfig
     from nnstretch.predict.load_soc import load_soc as load_soc
+    from nnstretch.profile import profile as profile
     from nnstretch.run.pipelines.pipeline import Pipeline as Pipeline
     from nnstretch.run.server import Server as Server
     from nnstretch.run.session import Session as Session
@@ -32,6 +34,8 @@ _HOMES = {
     "export": "nnstretch.export",
     "load_model": "nnstretch.capture.model_spec",
     "load_soc": "nnstretch.predict.load_soc",
+    "profile": "nnstretch.profile",
+    "quantize": "nnstretch.export.quantize",
     "search": "nnstretch.stretch.search.search",
     "stretch": "nnstretch.stretch",
 }

@@ -1,21 +1,26 @@
-"""A verb is a folder and a function of one name.
+"""Folders that are functions, too: `nnstretch.capture(...)` beside `nnstretch.capture.onnx`.
 
-`nnstretch.capture(...)` and `nnstretch.capture.trace`.
-
-Python binds a sub-package to its parent's attribute when it is first imported, which would hide the
-function behind the folder; so the folder answers calls itself.
+Python binds a sub-package to its parent's attribute when it is first imported, which would hide a
+function of the same name; so such a folder answers calls itself.
 """
 
 from __future__ import annotations
 
+import inspect
 import sys
 from types import ModuleType
 from typing import Any
 
 
 class CallableModule(ModuleType):
+    """A package that passes calls to its function of the same name."""
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return getattr(self, self.__name__.rpartition(".")[2])(*args, **kwargs)
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return inspect.signature(getattr(self, self.__name__.rpartition(".")[2]))
 
 
 def callable_verb(module: str) -> None:

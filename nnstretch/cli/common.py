@@ -16,17 +16,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnstretch.errors import BadInput, BadPlan
-from nnstretch.files.plan_yaml import read_plan
+from nnstretch.files.plan_yaml import read_predicted_plan
 
 if TYPE_CHECKING:
     from torch import nn
 
     from nnstretch.capture.torch_export import CapturedNetwork
+    from nnstretch.files.plan_prediction import PlanPrediction
     from nnstretch.graph import Graph
     from nnstretch.plan import Plan
     from nnstretch.soc import Soc
     from nnstretch.stretch import LoweredNetwork, NetworkAnalysis
     from nnstretch.stretch.weights.branched_module import StretchedNetwork
+    from nnstretch.trial import Trial
 
 MODEL_HELP = (
     "torchvision:NAME, timm:NAME, FILE.py:FACTORY (each may end in ?key=value&...), FILE.pt2,"
@@ -45,6 +47,8 @@ class LoadedModel:
     """The original, also where a plan was named."""
     captured: CapturedNetwork
     plan: Plan | None
+    predicted: PlanPrediction | None = None
+    """What the plan's file remembers of its trial."""
 
     @property
     def graph(self) -> Graph:
@@ -57,6 +61,21 @@ class LoadedModel:
         from nnstretch.stretch import NetworkAnalysis
 
         return NetworkAnalysis(self.graph)
+
+    def estimate(self, lowered: LoweredNetwork, soc: Soc, soc_name: str) -> Trial:
+        """Predict a lowered plan, also on the processors it may move to.
+
+        What its file remembers is not computed again, unless network, plan or chip have changed.
+        """
+        from nnstretch.predict.load_soc import soc_sha256
+        from nnstretch.stretch.cost.cost_model import estimate_plan
+        from nnstretch.stretch.cost.failover_costs import with_alternatives
+
+        if self.predicted is not None:
+            trial = self.predicted.trial(lowered.plan, self.graph, soc_sha256(soc_name))
+            if trial is not None:
+                return trial
+        return with_alternatives(estimate_plan(lowered, soc), lowered, soc)
 
     def build_stretched(self, lowered: LoweredNetwork, weights: str | None) -> StretchedNetwork:
         """Build a lowered plan of this network with a file's weights, or those it starts with.
@@ -106,7 +125,7 @@ def load_model_argument(spec: str, input_shape: tuple[int, ...] | None = None) -
     from nnstretch.capture import default_input, load_model
     from nnstretch.capture.torch_export import trace
 
-    plan = read_plan(spec) if is_plan(spec) else None
+    plan, predicted = read_predicted_plan(spec) if is_plan(spec) else (None, None)
     if plan is not None and is_plan(plan.model):
         raise BadPlan(f"plan {spec} stretches {plan.model}, another plan, it must name a network")
     model = plan.model if plan else spec
@@ -119,7 +138,7 @@ def load_model_argument(spec: str, input_shape: tuple[int, ...] | None = None) -
             f"input {'x'.join(map(str, shape))} is too large, {spec},"
             f" {str(error).splitlines()[0][:120]}"
         ) from error
-    return LoadedModel(spec, module, trace(module, example, model), plan)
+    return LoadedModel(spec, module, trace(module, example, model), plan, predicted)
 
 
 def load_soc_of(name: str) -> Soc:

@@ -172,8 +172,6 @@ def export_request(args: argparse.Namespace) -> ExportRequest:
     """
     from nnstretch.export.subgraph_specs import ExportRequest
     from nnstretch.stretch import single_processor_plan
-    from nnstretch.stretch.cost.cost_model import estimate_plan
-    from nnstretch.stretch.cost.failover_costs import with_alternatives
     from nnstretch.stretch.lowering.lower import lower
 
     subject = load_model_argument(args.model, args.input)
@@ -194,7 +192,7 @@ def export_request(args: argparse.Namespace) -> ExportRequest:
 
         calibration = open_calibration(args.calibration, args.calibration_images, plan.input_shape)
     module = subject.build_stretched(lowered, args.weights)
-    trial = with_alternatives(estimate_plan(lowered, soc), lowered, soc) if soc else None
+    trial = subject.estimate(lowered, soc, name) if soc and name else None
     return ExportRequest(module, plan, args.format, args.int8, calibration, trial, soc)
 
 

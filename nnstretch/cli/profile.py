@@ -14,7 +14,6 @@ off it is.
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnstretch.errors import BadInput
@@ -93,31 +92,24 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
-    """Run the verb and return its result as JSON data.
-
-    Raises BadInput when the extra `profile` is not installed.
-    """
+    """Run the verb and return its result as JSON data."""
     from nnstretch.cli.common import progress_stages
-    from nnstretch.profile.backends.registry import meter_for
+    from nnstretch.profile import profile
 
-    meter = meter_for(args.backend, args.dtype)
-    try:
-        from nnstretch.profile.profile_run import ProfileRequest, ProfileRun
-    except ImportError as error:
-        raise BadInput(
-            f"profiling is not installed ({error}), command line, pip install 'nnstretch[profile]'"
-        ) from error
-    wanted = ProfileRequest(
-        Path(args.out),
-        args.budget_s,
-        args.processors,
-        networks(args.validate),
-        args.seed,
-        args.fresh,
-        args.kernels,
-    )
     with progress_stages() as progress:
-        return document(ProfileRun(wanted, meter, progress).run())
+        result = profile(
+            args.out,
+            backend=args.backend,
+            dtype=args.dtype,
+            budget_s=args.budget_s,
+            processors=args.processors,
+            networks=networks(args.validate),
+            seed=args.seed,
+            fresh=args.fresh,
+            most_kernels=args.kernels,
+            progress=progress,
+        )
+    return document(result)
 
 
 def networks(text: str) -> tuple[str, ...]:

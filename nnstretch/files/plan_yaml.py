@@ -15,7 +15,8 @@
 
 A segment starts where the one before ends. Depths and widths are absolute, or ratios to the
 original's (`0.5x`), which lowering turns into the nearest that can be had. `input_shape` for
-`input`, and a segment's own `start`, are read as well.
+`input`, and a segment's own `start`, are read as well. A section `predicted` may follow, which
+remembers what the plan was predicted to cost (files/plan_prediction.py).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from nnstretch.errors import BadPlan, BrokenFile, UnknownName
 from nnstretch.files.atomic import write_text
 from nnstretch.files.decode import decode, require_format
 from nnstretch.files.limits import Length
+from nnstretch.files.plan_prediction import PlanPrediction
 from nnstretch.files.strict_yaml import parse_yaml
 from nnstretch.plan import MERGES, Branch, Count, InnerRatio, Merge, Name, Plan, Ratio, Segment
 
@@ -75,6 +77,7 @@ class PlanFile:
     input_shape: InputShape | None = None
     soc: Name | None = None
     merge: Merge | None = None
+    predicted: PlanPrediction | None = None
 
     def __post_init__(self) -> None:
         if (self.input is None) == (self.input_shape is None):
@@ -88,6 +91,11 @@ def read_plan(path: str | Path) -> Plan:
     Raises UnknownName for a missing file, BrokenFile for one that is no plan, BadPlan for
     impossible keys and numbers.
     """
+    return read_predicted_plan(path)[0]
+
+
+def read_predicted_plan(path: str | Path) -> tuple[Plan, PlanPrediction | None]:
+    """Read a plan file with what it was predicted to cost, if it says. Raises as `read_plan`."""
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
@@ -95,11 +103,16 @@ def read_plan(path: str | Path) -> Plan:
         raise UnknownName(f"no plan file {path}, {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise BrokenFile(f"plan {path} is no text, byte {error.start}, {error.reason}") from error
-    return parse_plan(text, str(path))
+    return parse_predicted_plan(text, str(path))
 
 
 def parse_plan(text: str, where: str) -> Plan:
     """Parse a plan from YAML text. Raises BrokenFile or BadPlan."""
+    return parse_predicted_plan(text, where)[0]
+
+
+def parse_predicted_plan(text: str, where: str) -> tuple[Plan, PlanPrediction | None]:
+    """Parse a plan and its prediction from YAML text. Raises BrokenFile or BadPlan."""
     data = parse_yaml(text, f"plan {where}")
     try:
         if not isinstance(data, dict) or "format" in data:
@@ -107,7 +120,8 @@ def parse_plan(text: str, where: str) -> Plan:
     except ValueError as error:
         raise BrokenFile(f"plan {where}, {error}") from None
     try:
-        return plan_of(decode(PlanFile, data, "plan"))
+        file: PlanFile = decode(PlanFile, data, "plan")
+        return plan_of(file), file.predicted
     except ValueError as error:
         raise BadPlan(f"{where}, {error}") from None
 
@@ -137,6 +151,11 @@ def plan_text(plan: Plan) -> str:
         row_of(segment, start, merge) for segment, start in zip(plan.segments, starts, strict=False)
     ]
     data |= {"merge": merge, "segments": rows}
+    return dump_yaml(data)
+
+
+def dump_yaml(data: dict[str, Any]) -> str:
+    """Return YAML with short mappings and lists on one line."""
     return yaml.safe_dump(
         data, sort_keys=False, default_flow_style=None, width=150, allow_unicode=True
     )
@@ -168,6 +187,9 @@ def branch_data(branch: Branch) -> dict[str, Any]:
     return {f.name: value for f in fields(Branch) if (value := getattr(branch, f.name)) is not None}
 
 
-def write_plan(path: str | Path, plan: Plan) -> None:
+def write_plan(path: str | Path, plan: Plan, predicted: PlanPrediction | None = None) -> None:
     """Write a plan as YAML, whole or not at all."""
-    write_text(Path(path), plan_text(plan))
+    text = plan_text(plan)
+    if predicted is not None:
+        text += dump_yaml({"predicted": predicted.as_data()})
+    write_text(Path(path), text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,15 @@ def load_soc(name: str | Path) -> Soc:
         provenance=file.provenance,
         fusion={name: rules for name, rules in fusion.items() if rules != MOBILE_FUSION},
     )
+
+
+def soc_sha256(name: str | Path) -> str:
+    """Return the hash of a chip's and its predictors' files. Raises UnknownName."""
+    digest = hashlib.sha256()
+    for path in sorted(find_soc(name).glob("*.json")):
+        content = path.read_bytes()
+        digest.update(f"{path.name} {len(content)} ".encode() + content)
+    return digest.hexdigest()
 
 
 def find_soc(name: str | Path) -> Path:

@@ -15,3 +15,52 @@ card.py                CARD.md writer
 sampling/              kernels drawn, measured and kept
 backends/              meters of runtimes
 """
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nnstretch._callable_package import callable_verb
+from nnstretch.errors import BadInput
+
+if TYPE_CHECKING:
+    from nnstretch.profile.profile_run import ProfileResult
+
+callable_verb(__name__)
+__all__ = ["profile"]
+
+
+def profile(
+    out: Path | str,
+    *,
+    backend: str = "onnxruntime",
+    dtype: str | None = None,
+    budget_s: float = 420.0,
+    processors: str | None = None,
+    networks: Sequence[str] = (),
+    seed: int = 0,
+    fresh: bool = False,
+    most_kernels: int = 20_000,
+    progress: Callable[[str, float, float], None] | None = None,
+) -> ProfileResult:
+    """Measure this machine's kernels, fit a predictor, and write a chip to the folder `out`.
+
+    `processors` is NAME=CORE,... ; `networks` are only predicted and measured, to validate. Raises
+    BadInput for a folder that cannot be used, a budget too short, or a package that is missing;
+    BrokenFile for a foreign journal.
+    """
+    from nnstretch.profile.backends.registry import meter_for
+
+    meter = meter_for(backend, dtype)
+    try:
+        from nnstretch.profile.profile_run import ProfileRequest, ProfileRun
+    except ImportError as error:
+        raise BadInput(
+            f"profiling is not installed ({error}), command line, pip install 'nnstretch[profile]'"
+        ) from error
+    request = ProfileRequest(
+        Path(out), budget_s, processors, tuple(networks), seed, fresh, most_kernels
+    )
+    return ProfileRun(request, meter, progress or (lambda what, done, total: None)).run()

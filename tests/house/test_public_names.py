@@ -24,6 +24,12 @@ def test_help_shows_the_signature_of_the_search() -> None:
     assert [*parameters][:3] == ["graph", "soc", "processors"]
 
 
+@pytest.mark.parametrize("name", ["capture", "export", "profile", "stretch"])
+def test_a_folder_that_can_be_called_has_the_signature_of_its_function(name: str) -> None:
+    folder = getattr(nnstretch, name)
+    assert inspect.signature(folder) == inspect.signature(getattr(folder, name))
+
+
 @pytest.mark.slow
 def test_type_checkers_see_the_types_of_public_names(tmp_path: Path) -> None:
     assert Path(nnstretch.__file__).with_name("py.typed").exists()

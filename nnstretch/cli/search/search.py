@@ -267,7 +267,9 @@ class SearchRequest:
 
 def main(args: argparse.Namespace) -> dict[str, Any]:
     """Run the verb and return its result as JSON data."""
+    from nnstretch.files.plan_prediction import predicted_section
     from nnstretch.files.plan_yaml import write_plan
+    from nnstretch.predict.load_soc import soc_sha256
 
     picture, out = outputs(args)
     question = search_request(args)
@@ -276,7 +278,12 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     with progress_stages(ticking=True) as tick:
         result = question({}, tick, args.top)
         if out is not None:
-            write_plan(out, result.plans[0].trial.plan)
+            trial = result.plans[0].trial
+            predicted = None
+            if args.fallback is None:  # other verbs refuse kernels that were never measured
+                graph = question.analysis.graph
+                predicted = predicted_section(trial, graph, soc_sha256(args.soc))
+            write_plan(out, trial.plan, predicted)
         return as_json(result, question.analysis, question.soc, args.model) | views(
             args, question, result, picture, tick
         )

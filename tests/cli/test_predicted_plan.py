@@ -1,0 +1,97 @@
+"""A plan file that `search` writes remembers its trial; `export` computes only what is stale."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cli.test_cli import NET, called
+
+from nnstretch.bundle.bundle import read_bundle
+from nnstretch.cli.common import load_model_argument
+from nnstretch.errors import BadPlan
+from nnstretch.files.plan_yaml import plan_text, read_plan, read_predicted_plan
+from nnstretch.predict import load_soc
+from nnstretch.predict.load_soc import soc_sha256
+from nnstretch.stretch.cost import cost_model
+from nnstretch.stretch.lowering.lower import lower
+
+
+@pytest.fixture
+def plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    (tmp_path / "net.py").write_text(NET)
+    path = tmp_path / "plan.yaml"
+    argv = ["--soc", "mi9", "--width-steps", "3", "--out", str(path)]
+    status, _, err = called(capsys, "search", f"{tmp_path}/net.py:make", *argv)
+    assert status == 0, err
+    return path
+
+
+def estimates(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of plans that are estimated from now on is this list's length."""
+    calls: list[int] = []
+    estimate_plan = cost_model.estimate_plan
+
+    def counted(*args: object) -> object:
+        calls.append(1)
+        return estimate_plan(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(cost_model, "estimate_plan", counted)
+    return calls
+
+
+def test_a_remembered_trial_is_the_one_that_would_be_computed(
+    plan: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject, soc = load_model_argument(str(plan)), load_soc("mi9")
+    assert subject.plan is not None
+    lowered = lower(subject.graph, subject.plan)
+    calls = estimates(monkeypatch)
+    remembered = subject.estimate(lowered, soc, "mi9")
+    assert not calls
+    plan.write_text(plan_text(subject.plan))
+    computed = load_model_argument(str(plan)).estimate(lowered, soc, "mi9")
+    assert len(calls) == 1
+    assert remembered == computed
+    assert remembered.alternatives == computed.alternatives
+
+
+def test_a_bundle_is_the_same_with_and_without_the_section(
+    plan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = estimates(monkeypatch)
+    bare = tmp_path / "bare.yaml"
+    bare.write_text(plan_text(read_plan(plan)))
+    for path in (plan, bare):
+        status, _, err = called(capsys, "export", str(path), "--out", f"{path}.nns")
+        assert status == 0, err
+    assert len(calls) == 1
+    assert Path(f"{plan}.nns").read_bytes() == Path(f"{bare}.nns").read_bytes()
+    assert "predicted" not in read_bundle(Path(f"{plan}.nns")).manifest.plan
+
+
+@pytest.mark.parametrize("changed", ["plan", "network", "chip", "section"])
+def test_a_stale_trial_is_not_used(plan: Path, changed: str) -> None:
+    text = plan.read_text()
+    sha256 = soc_sha256("mi9")
+    if changed == "plan":
+        plan.write_text(text.replace("processor: dsp", "processor: gpu"))
+    if changed == "network":
+        network = plan.with_name("net.py")
+        network.write_text(NET.replace("nn.ReLU(", "nn.ReLU6("))
+        assert network.read_text() != NET
+    if changed == "chip":
+        sha256 = soc_sha256("mi11")
+    if changed == "section":
+        head, _, tail = text.partition("predicted:")
+        plan.write_text(head + "predicted:" + tail.replace("processor: dsp", "processor: gpu"))
+    subject = load_model_argument(str(plan))
+    assert subject.plan is not None
+    assert subject.predicted is not None
+    assert subject.predicted.trial(subject.plan, subject.graph, sha256) is None
+
+
+def test_a_section_that_is_none_is_refused_by_its_path(plan: Path) -> None:
+    plan.write_text(plan.read_text().replace("sync_us:", "sync_ms:", 1))
+    with pytest.raises(BadPlan, match=r"plan\.predicted\.segments\[0\]"):
+        read_predicted_plan(plan)
