@@ -30,7 +30,7 @@ TOLERANCE = 1e-3
 Progress = Callable[[str, float, float], None]
 
 
-class ImageBatches(Protocol):
+class LabeledBatches(Protocol):
     """Labeled images in a fixed order, a few in memory at a time."""
 
     def __len__(self) -> int:
@@ -69,8 +69,8 @@ def quantize(
     module: nn.Module,
     path: Path | str,
     *,
-    calibration: ImageBatches,
-    held_out: ImageBatches,
+    calibration: LabeledBatches,
+    held_out: LabeledBatches,
     classes: int,
     name: str = "network",
     max_drop: float = 1.0,
@@ -120,7 +120,7 @@ def check_settings(calibration: int, images: int | None, max_drop: float) -> Non
 
 
 def convert_network(
-    module: nn.Module, calibration: ImageBatches, classes: int, name: str, tell: Progress
+    module: nn.Module, calibration: LabeledBatches, classes: int, name: str, tell: Progress
 ) -> tuple[bytes, bytes]:
     """Convert the network to float32 and to int8."""
     tell("converting", 0, 1)
@@ -155,7 +155,7 @@ def check_accuracy(
     module: nn.Module,
     plain: bytes,
     small: bytes,
-    held_out: ImageBatches,
+    held_out: LabeledBatches,
     name: str,
     tell: Progress,
 ) -> AccuracyCheck:

@@ -6,11 +6,13 @@ import hashlib
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from nnstretch import __version__
 from nnstretch.graph import Graph
 from nnstretch.plan import Plan
 from nnstretch.predictor import Estimate
 from nnstretch.trial import SegmentCost, Trial
+
+FORMULA = 1
+"""Raised whenever the rules of predicted cost change, so that older trials are stale."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +22,7 @@ class PlanPrediction:
     soc_sha256: str
     """Of the chip's and its predictors' files."""
     network_sha256: str
-    """Of the captured network, the plan and the package's version."""
+    """Of the captured network, the plan and the rules of cost."""
     macs: int
     params: int
     segments: tuple[SegmentCost, ...]
@@ -76,5 +78,5 @@ def predicted_section(trial: Trial, graph: Graph, soc_sha256: str) -> PlanPredic
 
 def network_sha256(plan: Plan, graph: Graph) -> str:
     """Return the hash of a plan and the network it stretches, whatever the network is called."""
-    text = f"{__version__} {plan!r} {replace(graph, name='')!r}"
+    text = f"{FORMULA} {plan!r} {replace(graph, name='')!r}"
     return hashlib.sha256(text.encode()).hexdigest()
