@@ -19,12 +19,14 @@ from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from math import isfinite
 from pathlib import Path
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from nnstretch.errors import BrokenFile, NnstretchError, closest, one_line
 from nnstretch.files.limits import Length, Limit, shorten
 
 Decoder = Callable[[Any], Any]
+TOLERANT = "__tolerant__"
+Kind = TypeVar("Kind")
 
 
 class Fault(ValueError):
@@ -37,6 +39,12 @@ class Fault(ValueError):
     def below(self, step: str) -> Fault:
         """Return the same fault as seen from the container."""
         return Fault(self.why, step + self.path)
+
+
+def tolerant(kind: type[Kind]) -> type[Kind]:
+    """Mark a dataclass as a view: keys that it lacks are ignored, null reads like an absent key."""
+    setattr(kind, TOLERANT, True)
+    return kind
 
 
 def read_json(path: Path, most_bytes: int = 64 << 20) -> Any:
@@ -84,7 +92,7 @@ def decode(kind: Any, value: Any, where: str) -> Any:
     """Decode JSON `value` as the type `kind`.
 
     A dataclass, tuple[X, ...], tuple[X, Y], dict[K, X], a union of kinds that JSON can tell apart,
-    int, float, str or bool, each of them with limits where it is Annotated.
+    int, float, str or bool, each of them with limits where it is Annotated; `object` is any JSON.
 
     Raises ValueError `PATH OF THE FAULT, WHY`, whose path begins with `where`.
     """
@@ -110,7 +118,13 @@ def _decoder(kind: Any, name: str) -> Decoder:
         return _table(arguments[0], _decoder(arguments[1], name))
     if origin in (types.UnionType, Union):
         return _union({_json_type(arm): _decoder(arm, name) for arm in arguments})
+    if kind is object:
+        return _unchanged
     return _float if kind is float else _exactly(kind)
+
+
+def _unchanged(value: Any) -> Any:
+    return value
 
 
 def _exactly(*kinds: type) -> Decoder:
@@ -240,6 +254,8 @@ def _record(kind: Any) -> Decoder:
     required = [f.name for f in known if (f.default, f.default_factory) == no_default]
 
     def decode_record(value: Any) -> Any:
+        if hasattr(kind, TOLERANT) and type(value) is dict:
+            value = {key: value[key] for key in inner if value.get(key) is not None}
         _require_keys(kind.__name__, value, list(inner), required)
         values: dict[str, Any] = {}
         for name, item in value.items():

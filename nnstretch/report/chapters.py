@@ -222,7 +222,9 @@ def _runs_of_kind(report_data: ReportData, timing: str | None) -> Markup:
 
 
 def _run_row(kind: str, run: RunSummary) -> tuple[str, ...]:
-    shares = ", ".join(f"{name} {percent(share, 0)}" for name, share in run.utilisation.items())
+    shares = ", ".join(
+        f"{name} {percent(use.utilisation, 0)}" for name, use in run.processors.items()
+    )
     latency = (plain_ms(run.latency_ms.get(name)) for name in ("median", "p90", "p99"))
     dilation = UNKNOWN if run.dilation is None else f"{digits(run.dilation)}×"
     said = (run.mode or UNKNOWN, run.clock or UNKNOWN)
@@ -280,8 +282,8 @@ def space_chapter(report_data: ReportData) -> Markup:
         )
     size = (
         UNKNOWN
-        if search.log10_size is None
-        else join(("10", tag("sup", f"{search.log10_size:.1f}")))
+        if search.space.log10_size is None
+        else join(("10", tag("sup", f"{search.space.log10_size:.1f}")))
     )
     proof = {
         True: "proven optimum of the whole space",
@@ -306,8 +308,8 @@ def space_chapter(report_data: ReportData) -> Markup:
         class_="facts",
     )
     bars = (
-        count_bars(search.refused, explain_constraint)
-        if search.refused
+        count_bars(search.space.refused, explain_constraint)
+        if search.space.refused
         else tag("p", "No constraint refused anything.", class_="quiet")
     )
     return chapter("space", "What was searched", says, listed, bars)
@@ -353,7 +355,7 @@ def _spell_share(value: float) -> str:
 
 def _curves(report_data: ReportData, field: str, which: str, look: str) -> tuple[Curve, ...]:
     found = {
-        kind: tuple((e.epoch, v) for e in epochs if (v := getattr(e, field)) is not None)
+        kind: tuple((e.epoch or 0.0, v) for e in epochs if (v := getattr(e, field)) is not None)
         for kind, epochs in report_data.training.items()
     }
     return tuple(
@@ -442,7 +444,7 @@ def provenance_chapter(report_data: ReportData) -> Markup:
         "Where the latency predictor comes from, the commands as the files give them, and the files"
         " this page was made of."
     )
-    told = report_data.search.provenance if report_data.search else ()
+    told = report_data.search.sources if report_data.search else ()
     items = join(join((tag("dt", name), tag("dd", words))) for name, words in told)
     source = (
         tag("dl", items, class_="said")

@@ -383,7 +383,8 @@ def _split_row(number: int, stage: SplitStage) -> tuple[str, ...]:
         if stage.transfer_in_ms is None and stage.transfer_out_ms is None
         else (stage.transfer_in_ms or 0.0) + (stage.transfer_out_ms or 0.0)
     )
-    where = (" | ".join(stage.processors), stage.start or UNKNOWN, stage.end or UNKNOWN)
+    processors = stage.processors or (stage.processor or "",)
+    where = (" | ".join(processors), stage.start or UNKNOWN, stage.end or UNKNOWN)
     return (
         str(number),
         *where,

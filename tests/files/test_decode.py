@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnstretch.files.decode import decode, parse_json, require_format
+from nnstretch.files.decode import decode, parse_json, require_format, tolerant
 from nnstretch.files.limits import Length, OneOf, Only, Range
 
 
@@ -197,3 +197,18 @@ def test_a_format_is_a_number_that_this_version_reads(value: Any, accepted: bool
         return
     with pytest.raises(ValueError, match=r"unknown format .*, this version reads format 1 and 2"):
         require_format({"format": value}, (1, 2))
+
+
+@tolerant
+@dataclass(frozen=True, slots=True)
+class StageView:
+    width: int
+    kind: str = "conv"
+    details: object = None
+
+
+def test_a_view_ignores_what_it_lacks_and_null_reads_like_an_absent_key() -> None:
+    value = {"width": 8, "kind": None, "details": {"a": [1]}, "depth": 2}
+    assert decode(StageView, value, "stage") == StageView(8, "conv", {"a": [1]})
+    with pytest.raises(ValueError, match="stage, key 'width' is missing"):
+        decode(StageView, {"width": None}, "stage")

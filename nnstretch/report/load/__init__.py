@@ -6,5 +6,5 @@ pipeline.py       folder -> pipeline data
 pipeline_data.py  what a folder holds of a pipeline
 trace.py          Chrome trace -> Trace
 trace_diff.py     predicted vs played
-json_cursor.py    strict JSON reader with the path of the fault
+json_files.py     JSON files, decoded by files/decode.py
 """

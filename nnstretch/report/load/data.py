@@ -1,26 +1,37 @@
-"""What a folder tells: one frozen value per file, each None where the file is absent."""
+"""Files of a folder as frozen values, fields named as in their JSON; None where a file is absent.
+
+Times, counts and shares are numbers of at least 0.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Annotated, Any
 
+from nnstretch.files.decode import tolerant
+from nnstretch.files.limits import Length, Range
 from nnstretch.report.load.pipeline_data import PipelineReportData
 from nnstretch.trace import Span, Trace
 
+Size = Annotated[float, Range(0)]
+SizeOrNone = Size | None
 
+
+@tolerant
 @dataclass(frozen=True, slots=True)
 class ReportedBranch:
     """What one processor does between two meeting points, in predicted milliseconds."""
 
     processor: str
-    depth: int | None
-    width: int | None
-    macs: float | None
-    params: float | None
-    transfer_in_ms: float
-    compute_ms: float
-    transfer_out_ms: float
-    error_ms: float | None
+    compute_ms: Size
+    depth: Annotated[int, Range(0)] | None = None
+    width: Annotated[int, Range(0)] | None = None
+    macs: SizeOrNone = None
+    params: SizeOrNone = None
+    transfer_in_ms: Size = 0.0
+    transfer_out_ms: Size = 0.0
+    error_ms: SizeOrNone = None
 
     @property
     def latency_ms(self) -> float:
@@ -33,18 +44,19 @@ class ReportedBranch:
         return " × ".join(str(n) for n in (self.depth, self.width) if n is not None)
 
 
+@tolerant
 @dataclass(frozen=True, slots=True)
 class ReportedSegment:
     """Segment of a plan with its predicted latency, as search.json has it."""
 
     start: str
     end: str
-    merge: str | None
-    branches: tuple[ReportedBranch, ...]
-    latency_ms: float
-    sync_ms: float
-    merge_ms: float
-    original_ms: float | None
+    branches: Annotated[tuple[ReportedBranch, ...], Length(1)]
+    latency_ms: Size
+    merge: str | None = None
+    sync_ms: Size = 0.0
+    merge_ms: Size = 0.0
+    original_ms: SizeOrNone = None
 
     @property
     def branched(self) -> bool:
@@ -57,67 +69,112 @@ class ReportedSegment:
         return max(branch.latency_ms for branch in self.branches)
 
     def wait_ms(self, branch: ReportedBranch) -> float:
-        """Time this branch idles until the slowest one arrives."""
+        """Return how long a branch idles until the slowest one arrives, ms."""
         return self.slowest_ms - branch.latency_ms
 
 
+@tolerant
 @dataclass(frozen=True, slots=True)
 class PlanCost:
     """One plan of the search with its predicted numbers."""
 
-    latency_ms: float
-    error_ms: float | None
-    macs: float | None
-    params: float | None
-    speedup_vs_fastest: float | None
-    iso_mac_latency_ms: float | None
-    speedup_vs_iso_mac: float | None
-    segments: tuple[ReportedSegment, ...]
+    latency_ms: Size
+    error_ms: SizeOrNone = None
+    macs: SizeOrNone = None
+    params: SizeOrNone = None
+    speedup_vs_fastest: SizeOrNone = None
+    iso_mac_latency_ms: SizeOrNone = None
+    speedup_vs_iso_mac: SizeOrNone = None
+    segments: tuple[ReportedSegment, ...] = ()
 
 
+@tolerant
+@dataclass(frozen=True, slots=True)
+class OriginalNetwork:
+    """The network before the search, by processor."""
+
+    latency_ms: dict[str, SizeOrNone] = field(default_factory=dict)
+    fastest: str | None = None
+
+
+@tolerant
+@dataclass(frozen=True, slots=True)
+class SpaceSummary:
+    """How many plans there are, and how often each constraint refused one."""
+
+    log10_size: float | None = None
+    refused: dict[str, Size] = field(default_factory=dict)
+
+
+@tolerant
 @dataclass(frozen=True, slots=True)
 class SearchSummary:
-    """Result of a search, as search.json has it."""
+    """Result of a search: search.json."""
 
-    model: str | None
-    soc: str | None
-    processors: tuple[str, ...]
-    provenance: tuple[tuple[str, str], ...]
-    """(what, text) pairs, flattened."""
-    calibrated: bool | None
+    model: str | None = None
+    soc: str | None = None
+    processors: tuple[str, ...] = ()
+    provenance: object = None
+    """Text, an object or a list: it has no fixed form."""
+    calibrated: bool | None = None
     """False where no latency of the chip was ever published."""
-    original_macs: float | None
-    original_params: float | None
-    original_ms: dict[str, float]
-    """The original network by processor."""
-    fastest: str | None
-    log10_size: float | None
-    refused: dict[str, float]
-    optimal: bool | None
-    lower_bound_ms: float | None
-    search_s: float | None
-    plans: tuple[PlanCost, ...]
+    original: OriginalNetwork = OriginalNetwork()
+    space: SpaceSummary = SpaceSummary()
+    optimal: bool | None = None
+    lower_bound_ms: SizeOrNone = None
+    search_s: SizeOrNone = None
+    plans: tuple[PlanCost, ...] = ()
+
+    @property
+    def fastest(self) -> str | None:
+        """Return the processor on which the original is fastest."""
+        return self.original.fastest
 
     @property
     def fastest_ms(self) -> float | None:
         """Return the original's time on the fastest processor, ms."""
-        return self.original_ms.get(self.fastest) if self.fastest else None
+        return self.original.latency_ms.get(self.fastest) if self.fastest else None
+
+    @property
+    def sources(self) -> tuple[tuple[str, str], ...]:
+        """Return the provenance as (what, text) pairs."""
+        return tuple(_leaves(self.provenance, ""))
 
 
+def _leaves(value: Any, name: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _leaves(inner, f"{name}, {key}" if name else key)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _leaves(inner, name)
+    elif value is not None:
+        yield name or "latency predictor", str(value)
+
+
+@tolerant
+@dataclass(frozen=True, slots=True)
+class ProcessorUse:
+    """How busy a run kept a processor."""
+
+    busy_ms: Size = 0.0
+    utilisation: Size = 0.0
+
+
+@tolerant
 @dataclass(frozen=True, slots=True)
 class RunSummary:
     """One run of a bundle: its clock says whether time was computed or waited for."""
 
-    mode: str | None
-    clock: str | None
-    timing: str | None
+    mode: str | None = None
+    clock: str | None = None
+    timing: str | None = None
     """What kind of milliseconds these are: predicted, emulated or measured."""
-    latency_ms: dict[str, float]
-    critical_path_ms: float | None
-    overlap_efficiency: float | None
-    dilation: float | None
-    busy_ms: dict[str, float]
-    utilisation: dict[str, float]
+    latency_ms: dict[str, SizeOrNone] = field(default_factory=dict)
+    critical_path_ms: SizeOrNone = None
+    overlap_efficiency: float | None = None
+    dilation: SizeOrNone = None
+    processors: dict[str, ProcessorUse] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,40 +210,52 @@ class Timeline:
         return Trace(tuple(part.span for part in self.parts))
 
 
+@tolerant
 @dataclass(frozen=True, slots=True)
 class ReportedEpoch:
-    """Epoch of a training, as training.json has it."""
+    """Epoch of a training."""
 
-    epoch: float
-    train_loss: float | None
-    val_loss: float | None
-    val_accuracy: float | None
-    seconds: float | None
+    epoch: float | None = None
+    """Its index in the history where the file does not say."""
+    train_loss: float | None = None
+    val_loss: float | None = None
+    val_accuracy: SizeOrNone = None
+    seconds: SizeOrNone = None
 
 
+@tolerant
+@dataclass(frozen=True, slots=True)
+class TrainingSummary:
+    """Training of a network: training_original.json, training_branched.json."""
+
+    history: tuple[ReportedEpoch, ...] = ()
+
+
+@tolerant
 @dataclass(frozen=True, slots=True)
 class SummaryRow:
     """Network in the table of summary.json."""
 
     network: str
-    processor: str | None
-    accuracy: float | None
-    macs: float | None
-    params: float | None
-    predicted_ms: float | None
-    predicted_error_ms: float | None
-    emulated_ms: float | None
+    processor: str | None = None
+    accuracy: SizeOrNone = None
+    macs: SizeOrNone = None
+    params: SizeOrNone = None
+    predicted_ms: SizeOrNone = None
+    predicted_error_ms: SizeOrNone = None
+    emulated_ms: SizeOrNone = None
 
 
+@tolerant
 @dataclass(frozen=True, slots=True)
 class HeadlineSummary:
-    """Headline of a folder, as summary.json has it."""
+    """Headline of a folder: summary.json."""
 
-    title: str | None
-    rows: tuple[SummaryRow, ...]
-    speedup_vs_fastest: float | None
-    speedup_vs_iso_mac: float | None
-    notes: tuple[str, ...]
+    title: str | None = None
+    rows: tuple[SummaryRow, ...] = ()
+    speedup_vs_fastest: SizeOrNone = None
+    speedup_vs_iso_mac: SizeOrNone = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,14 @@ One frozen value per file, each None where the file is absent.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
+from typing import Annotated
+
+from nnstretch.files.decode import tolerant
+from nnstretch.files.limits import Range
+
+Size = Annotated[float, Range(0)]
 
 WINDOW = 12
 """Items of a stream that a chart shows."""
@@ -80,49 +86,51 @@ class StreamWindow:
     length_us: float
 
 
+@tolerant
 @dataclass(frozen=True, slots=True)
 class StageRow:
     """A stage of a run; times of all items together where they are sums."""
 
     name: str
-    processors: tuple[str, ...]
-    service_ms: float
+    service_ms: Size
     """Median of an item."""
-    share_ms: float
+    share_ms: Size
     """Over its replicas."""
-    items: float | None
-    failed: float | None
-    late: float | None
-    busy_ms: float | None
-    starved_ms: float | None
-    blocked_ms: float | None
-    copies_ms: float | None = None
+    processors: tuple[str, ...] = ()
+    items: Size | None = None
+    failed: Size | None = None
+    late: Size | None = None
+    busy_ms: Size | None = None
+    starved_ms: Size | None = None
+    blocked_ms: Size | None = None
+    copies_ms: Size | None = None
     """Of an item, to and from a device, beside the compute of others."""
 
 
+@tolerant
 @dataclass(frozen=True, slots=True)
 class StreamSummary:
     """What `nnstretch run --mode pipeline --json` says."""
 
-    model: str | None
-    clock: str | None
-    timing: str | None
-    items: float | None
-    period_ms: float | None
-    bottleneck_ms: float | None
-    predicted_bottleneck_ms: float | None
-    balance: float | None
-    efficiency: float | None
-    throughput_per_s: float | None
-    sequential_throughput_per_s: float | None
-    sequential_is: str | None
-    dispatch_overhead_us: float | None
-    dilation: float | None
-    failed: float | None
-    first_error: str | None
-    latency_ms: dict[str, float]
-    untimed: tuple[str, ...]
-    stages: tuple[StageRow, ...]
+    model: str | None = None
+    clock: str | None = None
+    timing: str | None = None
+    items: Size | None = None
+    period_ms: Size | None = None
+    bottleneck_ms: Size | None = None
+    predicted_bottleneck_ms: Size | None = None
+    balance: Size | None = None
+    efficiency: Size | None = None
+    throughput_per_s: Size | None = None
+    sequential_throughput_per_s: Size | None = None
+    sequential_is: str | None = None
+    dispatch_overhead_us: float | None = None
+    dilation: Size | None = None
+    failed: Size | None = None
+    first_error: str | None = None
+    latency_ms: dict[str, Size | None] = field(default_factory=dict)
+    untimed: tuple[str, ...] = ()
+    stages: tuple[StageRow, ...] = ()
 
     @property
     def gain(self) -> float | None:
@@ -136,37 +144,41 @@ class StreamSummary:
         return max(self.stages, key=lambda stage: stage.share_ms, default=None)
 
 
+@tolerant
 @dataclass(frozen=True, slots=True)
 class SplitStage:
     """A stage as `nnstretch partition` priced it."""
 
-    processors: tuple[str, ...]
-    start: str | None
-    end: str | None
-    latency_ms: float
-    compute_ms: float | None
-    transfer_in_ms: float | None
-    transfer_out_ms: float | None
-    error_ms: float | None
-    macs: float | None
-    params: float | None
+    latency_ms: Size
+    processor: str | None = None
+    """Of a stage without replicas."""
+    processors: tuple[str, ...] = ()
+    start: str | None = None
+    end: str | None = None
+    compute_ms: Size | None = None
+    transfer_in_ms: Size | None = None
+    transfer_out_ms: Size | None = None
+    error_ms: Size | None = None
+    macs: Size | None = None
+    params: Size | None = None
 
 
+@tolerant
 @dataclass(frozen=True, slots=True)
 class PartitionSummary:
     """What `nnstretch partition --json` says of its best candidate."""
 
-    model: str | None
-    soc: str | None
-    stages: tuple[SplitStage, ...]
-    bottleneck_ms: float | None
-    balance: float | None
-    bound_ms: float | None
-    proven: bool | None
-    why_open: str | None
-    fastest: str | None
-    single_ms: dict[str, float]
-    speedup_vs_fastest: float | None
+    model: str | None = None
+    soc: str | None = None
+    stages: tuple[SplitStage, ...] = ()
+    bottleneck_ms: Size | None = None
+    balance: Size | None = None
+    bound_ms: Size | None = None
+    proven: bool | None = None
+    why_open: str | None = None
+    fastest: str | None = None
+    single_ms: dict[str, Size | None] = field(default_factory=dict)
+    speedup_vs_fastest: Size | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,17 @@
-"""Chrome trace events -> one request per source, as the trace noun that the rest of the package
-uses.
-"""
+"""Chrome trace events as spans: one request of median length for each process of the file."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
+from nnstretch.files.decode import tolerant
+from nnstretch.files.limits import Range
 from nnstretch.report.load.data import Timeline, TimelineSpan
-from nnstretch.report.load.json_cursor import JsonCursor
+from nnstretch.report.load.json_files import decode_at
 from nnstretch.task import Task
 from nnstretch.trace import Span, Trace
 
@@ -17,79 +19,141 @@ _REQUEST = re.compile(r"r(\d{1,9})\..*|.*#(\d{1,9})", re.S)
 _REQUEST_PART = re.compile(r"^r\d{1,9}\.|#\d{1,9}$")
 _SEGMENT = re.compile(r"(?:r\d+\.)?(s\d{1,9})[._].+", re.S)
 _MERGE = re.compile(r".+[._]merge", re.S)
-Lane = tuple[object, object]
+Key = int | float | str
+"""Process or thread of an event."""
 
 
-def read_timelines(place: JsonCursor) -> tuple[Timeline, ...]:
-    """Read timelines of both forms the format allows: an object with `traceEvents`, or the bare
-    list.
+@tolerant
+@dataclass(frozen=True, slots=True)
+class EventPhase:
+    """What all events have: `M` names a process or thread, `X` is a slice."""
+
+    ph: str
+
+
+@tolerant
+@dataclass(frozen=True, slots=True)
+class EventName:
+    """Arguments of an event that names a process or thread."""
+
+    name: str
+
+
+@tolerant
+@dataclass(frozen=True, slots=True)
+class MetaEvent:
+    """Event that tells about a process or thread."""
+
+    name: str | None = None
+    pid: Key | None = None
+    tid: Key | None = None
+    args: object = None
+
+
+@tolerant
+@dataclass(frozen=True, slots=True)
+class SliceArgs:
+    """What a slice says of itself beside its name."""
+
+    task: str | None = None
+    stage: str | None = None
+    request: Annotated[int, Range(0)] | None = None
+    segment: Annotated[int, Range(0)] | None = None
+
+
+@tolerant
+@dataclass(frozen=True, slots=True)
+class SliceEvent:
+    """One task on one thread, in microseconds."""
+
+    name: str
+    ts: float
+    dur: Annotated[float, Range(0)]
+    cat: object = None
+    pid: Key | None = None
+    tid: Key | None = None
+    args: SliceArgs = SliceArgs()
+
+
+@dataclass(frozen=True, slots=True)
+class TraceFile:
+    """Slices of a trace with the names of their processes and threads."""
+
+    slices: tuple[SliceEvent, ...]
+    processes: dict[Key | None, str]
+    threads: dict[tuple[Key | None, Key | None], str]
+    timing: str | None
+    """`emulated` or `measured` where the file says so; of a run, not of a prediction."""
+
+    def process_of(self, event: SliceEvent) -> str:
+        """Return the name of an event's process."""
+        return self.processes.get(event.pid, "trace")
+
+    def thread_of(self, event: SliceEvent) -> str:
+        """Return the name of an event's thread."""
+        return self.threads.get((event.pid, event.tid), str(event.tid))
+
+
+def read_trace_file(document: Any, file: str) -> TraceFile:
+    """Read both forms that the format allows: an object with `traceEvents`, or the bare list.
+
+    Raises BrokenFile when it is neither.
     """
-    events = place if isinstance(place.value, list) else place.at("traceEvents")
-    if events.missing:
-        events.broken("a list of events")
-    rows = [(event.at("ph").text(), event) for event in events.items()]
-    named = [(event.at("name").maybe_text(), event) for phase, event in rows if phase == "M"]
-    sources = {
-        key_of(event, "pid"): _given_name(event) for name, event in named if name == "process_name"
-    }
-    lanes = {lane_of(event): _given_name(event) for name, event in named if name == "thread_name"}
-    parts: dict[str, list[TimelineSpan]] = defaultdict(list)
-    for phase, event in rows:
+    slices: list[SliceEvent] = []
+    processes: dict[Key | None, str] = {}
+    threads: dict[tuple[Key | None, Key | None], str] = {}
+    for path, event in _events(document, file):
+        phase = decode_at(EventPhase, event, file, path).ph
         if phase == "X":
-            parts[sources.get(key_of(event, "pid"), "trace")].append(_part(event, lanes))
-    ordered = sorted(parts, key=lambda source: (source != "predicted", source))
-    timing = timing_of(place)
-    return tuple(
-        replace(
-            _median_request(source, parts[source]), timing=None if source == "predicted" else timing
-        )
-        for source in ordered
-    )
+            slices.append(decode_at(SliceEvent, event, file, path))
+        elif phase == "M":
+            meta = decode_at(MetaEvent, event, file, path)
+            if meta.name in ("process_name", "thread_name"):
+                name = decode_at(EventName, meta.args, file, f"{path}.args").name
+                if meta.name == "process_name":
+                    processes[meta.pid] = name
+                else:
+                    threads[meta.pid, meta.tid] = name
+    return TraceFile(tuple(slices), processes, threads, _timing(document))
 
 
-def timing_of(place: JsonCursor) -> str | None:
-    """Return `emulated` where the file says that processors were; nothing else is taken from it."""
-    about = place.at("otherData") if isinstance(place.value, dict) else None
-    said = about.at("timing").value if about is not None and isinstance(about.value, dict) else None
-    return said if said in ("emulated", "measured") else None
+def _events(document: Any, file: str) -> Iterator[tuple[str, Any]]:
+    """Yield events with their paths."""
+    root = "" if isinstance(document, list) else "traceEvents"
+    whole = {root: document} if isinstance(document, list) else document
+    events = decode_at(dict[str, object], whole, file).get(root)
+    for number, event in enumerate(decode_at(tuple[object, ...], events, file, root)):
+        yield f"{root}[{number}]", event
 
 
-def _given_name(event: JsonCursor) -> str:
-    return event.at("args").at("name").text()
+def _timing(document: Any) -> str | None:
+    about = document.get("otherData") if isinstance(document, dict) else None
+    timing = about.get("timing") if isinstance(about, dict) else None
+    return timing if timing in ("emulated", "measured") else None
 
 
-def key_of(event: JsonCursor, name: str) -> object:
-    """Return process or thread of an event: numbers or texts, and nothing else."""
-    at = event.at(name)
-    if not (at.missing or isinstance(at.value, int | float | str)):
-        at.broken("a number or text")
-    return at.value
+def read_timelines(document: Any, file: str) -> tuple[Timeline, ...]:
+    """Return one timeline for each process, the predicted first. Raises BrokenFile."""
+    trace = read_trace_file(document, file)
+    parts: dict[str, list[TimelineSpan]] = defaultdict(list)
+    for event in trace.slices:
+        parts[trace.process_of(event)].append(_part(event, trace.thread_of(event)))
+    timelines: list[Timeline] = []
+    for source in sorted(parts, key=lambda source: (source != "predicted", source)):
+        timing = None if source == "predicted" else trace.timing
+        timelines.append(replace(_median_request(source, parts[source]), timing=timing))
+    return tuple(timelines)
 
 
-def lane_of(event: JsonCursor) -> Lane:
-    """Return process and thread of an event."""
-    return key_of(event, "pid"), key_of(event, "tid")
-
-
-def _part(event: JsonCursor, lanes: dict[Lane, str]) -> TimelineSpan:
+def _part(event: SliceEvent, thread: str) -> TimelineSpan:
     """Return what an event says it is, by its own `cat` and `args`, else by its name."""
-    lane, name = lane_of(event), event.at("name").text()
-    start_us = event.at("ts").number()
-    args = event.at("args")
-    shown = None if args.missing else args.at("task").maybe_text()
-    request = None if args.missing else args.at("request").maybe_whole()
-    segment = None if args.missing else args.at("segment").maybe_whole()
-    request = _request_in(shown or name) if request is None else request
+    name, args = event.name, event.args
+    request = _request_in(args.task or name) if args.request is None else args.request
+    segment = _segment_in(name) if args.segment is None else f"s{args.segment}"
     task = Task(name, _REQUEST_PART.sub("", name), request=request)
-    end_us = start_us + event.at("dur").size()
-    span = Span(start_us, end_us, task, lanes.get(lane, str(lane[1])))
-    is_merge = event.at("cat").value == "merge" or _MERGE.fullmatch(name) is not None
-    return TimelineSpan(
-        span,
-        _segment_in(name) if segment is None else f"s{segment}",
-        is_merge,
-        request,
-    )
+    span = Span(event.ts, event.ts + event.dur, task, thread)
+    is_merge = event.cat == "merge" or _MERGE.fullmatch(name) is not None
+    return TimelineSpan(span, segment, is_merge, request)
 
 
 def _request_in(task: str) -> int:

@@ -1,0 +1,46 @@
+"""JSON of verbs decoded with the file's name in every refusal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from nnstretch.errors import BrokenFile, one_line
+from nnstretch.files.decode import decode
+
+
+def read_text(path: Path) -> str:
+    """Read a text file. Raises BrokenFile when it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as problem:
+        raise BrokenFile(f"cannot read {path}, {problem.strerror or 'read failed'}") from problem
+    except UnicodeDecodeError as problem:
+        raise BrokenFile(f"cannot read {path}, byte {problem.start} is not UTF-8") from problem
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file, NaN included: only a value that is shown is refused for it.
+
+    Raises BrokenFile when it is not JSON.
+    """
+    text = read_text(path)
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as problem:
+        where = f"line {problem.lineno} column {problem.colno}"
+        raise BrokenFile(f"cannot read {path}, {where}, {problem.msg}, not JSON") from problem
+    except (ValueError, RecursionError) as problem:
+        why = f"{problem}, not JSON of a reasonable depth and size"
+        raise BrokenFile(f"cannot read {path}, {why}") from problem
+
+
+def decode_at(kind: Any, value: Any, file: str, path: str = "") -> Any:
+    """Decode what stands at `path` of a file. Raises BrokenFile with file and path of the fault."""
+    try:
+        return decode(kind, value, path)
+    except ValueError as fault:
+        where = str(fault).removeprefix(".")
+        where = f"top level{where}" if where.startswith((",", "[")) else where
+        raise BrokenFile(f"cannot report {file}, {one_line(where)}") from None
