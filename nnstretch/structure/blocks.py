@@ -8,16 +8,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nnstretch.graph import Argument, Graph, Node, ValueRef
+from nnstretch.structure.arguments import argument, conv_groups
 from nnstretch.structure.cuts import INPUT, Cut, find_cuts, is_size
 from nnstretch.structure.macs import WEIGHTED
+
+LONGEST_PERIOD = 4
+"""Units that one repeat may span: conv, norm, activation and pool of networks without blocks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What lies between two neighbouring cuts."""
+    """Nodes between two neighbouring cuts."""
 
     start: Cut
     end: Cut
@@ -30,10 +34,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """Units that are dropped or kept together.
-
-    One residual block, or one convolution of a plain stage.
-    """
+    """Units dropped or kept together: a residual block, or a convolution of a plain stage."""
 
     units: tuple[Unit, ...]
 
@@ -57,168 +58,160 @@ class BlockStage:
 
     @property
     def depth(self) -> int:
-        """Return blocks in a row: the opener and its repeats."""
+        """Return the number of blocks in a row: the first and its repeats."""
         return 1 + len(self.repeats)
-
-
-LONGEST_PERIOD = 4
-"""Units that one repeat may span.
-
-Conv, norm, activation and a pool in networks without residual blocks.
-"""
 
 
 def find_units(graph: Graph) -> tuple[Unit, ...]:
     """Return units in execution order, repeats marked."""
     plain = plain_units(graph)
-    first_of = {
-        u.end.name: stage.first_end.name
-        for stage in find_stages(graph, plain)
-        for r in stage.repeats
-        for u in r.units
-    }
-    return tuple(
-        Unit(u.start, u.end, u.nodes, u.macs, u.params, first_of.get(u.end.name)) for u in plain
-    )
+    first_of: dict[str, str] = {}
+    for stage in find_stages(graph, plain):
+        for repeat in stage.repeats:
+            first_of.update({unit.end.name: stage.first_end.name for unit in repeat.units})
+    return tuple(replace(unit, repeat_of=first_of.get(unit.end.name)) for unit in plain)
 
 
 def plain_units(graph: Graph) -> tuple[Unit, ...]:
-    """Return the units between cuts, repeats unmarked."""
+    """Return the units between cuts, repeats unmarked; shared weights count in the first reader."""
+    uncounted = {weight.name: weight.spec.elements for weight in graph.weights if weight.trainable}
     units: list[Unit] = []
-    sizes = {weight.name: weight.spec.elements for weight in graph.weights if weight.trainable}
-    counted: set[str] = set()
     start = Cut(INPUT, graph.inputs[0].name, -1)
     for end in find_cuts(graph):
         nodes = graph.nodes[start.position + 1 : end.position + 1]
-        read = {name for node in nodes for name in node.inputs if name in sizes} - counted
-        counted |= read
-        units.append(
-            Unit(start, end, nodes, sum(n.macs for n in nodes), sum(sizes[name] for name in read))
-        )
+        params = 0
+        for node in nodes:
+            params += sum(uncounted.pop(name, 0) for name in node.inputs)
+        units.append(Unit(start, end, nodes, sum(node.macs for node in nodes), params))
         start = end
     return tuple(units)
 
 
 def find_stages(graph: Graph, plain: Sequence[Unit] | None = None) -> tuple[BlockStage, ...]:
     """Return every run of equal, shape-preserving units with the block that opens it."""
-    plain = plain_units(graph) if plain is None else plain
-    specs = graph.specs()
-    shapes = [(specs[u.start.value].shape, specs[u.end.value].shape) for u in plain]
-    forms = [structural_hash(graph, u) for u in plain]
+    row = UnitRow.of(graph, plain_units(graph) if plain is None else plain)
     stages: list[BlockStage] = []
     i = floor = 0
-    while i < len(plain):
-        period, count = longest_run(forms, shapes, i)
-        works = any(plain[j].macs for j in range(i, min(i + period, len(plain))))
-        opener = stage_opener(plain, i, period, floor, shapes) if works else None
-        spare = count if opener is not None else count - 1
-        if works and spare >= 1:
-            first = plain[opener] if opener is not None else plain[i + period - 1]
-            begin = i if opener is not None else i + period
-            repeats = tuple(
-                Repeat(tuple(plain[j : j + period]))
-                for j in range(begin, i + period * count, period)
-            )
-            stages.append(BlockStage(first.end, repeats))
-            i += period * count
-            floor = i
-        else:
+    while i < len(row.units):
+        period, count = row.longest_run(i)
+        stage = row.stage_at(i, period, count, floor)
+        if stage is None:
             i += 1
+            continue
+        stages.append(stage)
+        i += period * count
+        floor = i
     return tuple(stages)
 
 
-def longest_run(
-    forms: Sequence[object], shapes: Sequence[tuple[tuple[int, ...], tuple[int, ...]]], i: int
-) -> tuple[int, int]:
-    """Return period and count of equal, shape-preserving groups of units from `i`.
+@dataclass(frozen=True, slots=True)
+class UnitRow:
+    """Units in execution order, with what decides whether they repeat."""
 
-    The shortest period that repeats most.
-    """
-    best = (1, 1 if shapes[i][0] == shapes[i][1] else 0)
-    for period in range(1, LONGEST_PERIOD + 1):
-        if i + period > len(forms) or shapes[i][0] != shapes[i + period - 1][1]:
-            continue
+    units: tuple[Unit, ...]
+    forms: tuple[object, ...]
+    """Structure of each unit; equal where units differ by their weights only."""
+    shapes_in: tuple[tuple[int, ...], ...]
+    shapes_out: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, graph: Graph, units: Sequence[Unit]) -> UnitRow:
+        """Return the row of a graph's units."""
+        specs = graph.specs()
+        return cls(
+            tuple(units),
+            tuple(structural_hash(graph, unit) for unit in units),
+            tuple(specs[unit.start.value].shape for unit in units),
+            tuple(specs[unit.end.value].shape for unit in units),
+        )
+
+    def longest_run(self, i: int) -> tuple[int, int]:
+        """Return period and count of equal, shape-preserving groups of units from `i`.
+
+        Of several the shortest period that repeats most.
+        """
+        best_period = 1
+        best_count = int(self.shapes_in[i] == self.shapes_out[i])
+        for period in range(1, min(LONGEST_PERIOD, len(self.units) - i) + 1):
+            if self.shapes_in[i] != self.shapes_out[i + period - 1]:
+                continue
+            count = self.equal_groups(i, period)
+            if count > 1 and period * count > best_period * best_count + (best_count > 1):
+                best_period = period
+                best_count = count
+        return best_period, best_count
+
+    def equal_groups(self, i: int, period: int) -> int:
+        """Count the groups of `period` units from `i` that are equal to the first."""
+        group = self.forms[i : i + period]
         count = 1
-        while forms[i + period * count : i + period * (count + 1)] == forms[
-            i : i + period
-        ] and i + period * (count + 1) <= len(forms):
+        while self.forms[i + period * count : i + period * (count + 1)] == group:
             count += 1
-        if count > 1 and period * count > best[0] * best[1] + (best[1] > 1):
-            best = (period, count)
-    return best
+        return count
 
+    def stage_at(self, i: int, period: int, count: int, floor: int) -> BlockStage | None:
+        """Return the stage of a run of groups; None where it does no work or nothing repeats.
 
-def stage_opener(
-    plain: Sequence[Unit],
-    i: int,
-    period: int,
-    floor: int,
-    shapes: Sequence[tuple[tuple[int, ...], tuple[int, ...]]],
-) -> int | None:
-    """Return index of the unit before `i` that ends the stage's shape-changing first block, if
-    there is one.
-
-    It is one if the units just before do every kind of weighted work that a repeat does.
-    """
-    wanted = weighted_operators(plain[i : i + period])
-    seen: Counter[object] = Counter()
-    for j in range(i - 1, floor - 1, -1):
-        seen += weighted_operators(plain[j : j + 1])
-        if not wanted - seen:
-            return i - 1
-        if shapes[j][1][2:] != shapes[i][0][2:]:
+        Without a block before the run that opens the stage, the first group is that block.
+        """
+        if not any(unit.macs for unit in self.units[i : i + period]):
             return None
-    return None
+        first = self.stage_opener(i, period, floor)
+        begin = i
+        if first is None:
+            first = i + period - 1
+            begin = i + period
+        starts = range(begin, i + period * count, period)
+        repeats = tuple(Repeat(self.units[start : start + period]) for start in starts)
+        return BlockStage(self.units[first].end, repeats) if repeats else None
+
+    def stage_opener(self, i: int, period: int, floor: int) -> int | None:
+        """Return the unit before `i` if it ends the shape-changing first block of a stage.
+
+        It does if the units just before do every kind of weighted work that a repeat does.
+        """
+        missing = weighted_operators(self.units[i : i + period])
+        for j in range(i - 1, floor - 1, -1):
+            missing -= weighted_operators(self.units[j : j + 1])
+            if not missing:
+                return i - 1
+            if self.shapes_out[j][2:] != self.shapes_in[i][2:]:
+                return None
+        return None
 
 
-def weighted_operators(group: Sequence[Unit]) -> Counter[object]:
-    """Return weighted operators by kind, window and whether they are depthwise.
-
-    Widths and strides apart.
-    """
-    return Counter(
-        signature
-        for unit in group
-        for node in unit.nodes
-        if node.kind in WEIGHTED
-        for signature in [work_signature(node)]
-    )
+def weighted_operators(units: Sequence[Unit]) -> Counter[object]:
+    """Count weighted operators by kind, padding and whether they are grouped, widths apart."""
+    counts: Counter[object] = Counter()
+    for unit in units:
+        counts.update(work_signature(node) for node in unit.nodes if node.kind in WEIGHTED)
+    return counts
 
 
 def work_signature(node: Node) -> tuple[object, ...]:
     """Return what makes the work of two nodes equal, widths apart."""
-    groups = node.args[6] if len(node.args) > 6 else 1
-    padding = node.args[4] if len(node.args) > 4 else 0
-    return (
-        node.kind,
-        padding if node.kind != "linear" else 0,
-        isinstance(groups, int) and groups > 1,
-    )
+    padding = 0 if node.kind == "linear" else argument(node, 4, 0)
+    return node.kind, padding, conv_groups(node) > 1
 
 
 def structural_hash(graph: Graph, unit: Unit) -> tuple[object, ...]:
-    """Return a unit's structure without its names.
-
-    Equal forms compute the same function of different weights.
-    """
+    """Return a unit's structure without names: equal ones compute one function of their weights."""
     specs = {weight.name: weight.spec for weight in graph.weights}
     numbers = {unit.start.value: 0}
+
+    def anonymous(item: Argument) -> object:
+        if isinstance(item, ValueRef):
+            if item.name in specs:
+                return ("weight", specs[item.name].shape)
+            return ("value", numbers.get(item.name, -1))
+        if isinstance(item, tuple):
+            return tuple(anonymous(part) for part in item)
+        return (type(item).__name__, item)
+
     rows: list[object] = []
-
-    def anonymous(argument: Argument) -> object:
-        if isinstance(argument, ValueRef):
-            if argument.name in specs:
-                return ("weight", specs[argument.name].shape)
-            return ("value", numbers.get(argument.name, -1))
-        if isinstance(argument, tuple):
-            return tuple(anonymous(item) for item in argument)
-        return (type(argument).__name__, argument)
-
     for node in unit.nodes:
-        if is_size(node):
-            continue
-        numbers[node.name] = len(numbers)
-        rows.append(
-            (node.op, tuple(anonymous(a) for a in node.args), tuple(o.shape for o in node.outputs))
-        )
+        if not is_size(node):
+            numbers[node.name] = len(numbers)
+            shapes = tuple(spec.shape for spec in node.outputs)
+            rows.append((node.op, tuple(anonymous(item) for item in node.args), shapes))
     return tuple(rows)

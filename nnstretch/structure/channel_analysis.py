@@ -1,7 +1,4 @@
-"""The walk behind channel groups.
-
-Union-find over groups, with what each operator demands of them.
-"""
+"""The walk behind channel groups: union-find over groups, with the demands of each operator."""
 
 from __future__ import annotations
 
@@ -10,45 +7,37 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from nnstretch.graph import Graph, Node, TensorSpec, ValueRef
-
-
-@dataclass(frozen=True, slots=True)
-class ChannelSlice:
-    """A stretch of one dimension."""
-
-    group: int | None
-    """None for a size that never changes."""
-    size: int
-
-
-Dim = tuple[ChannelSlice, ...]
-Shape = tuple[Dim, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ShortcutJunction:
-    """An addition that meets the section's own input.
-
-    Where the ends disagree, a 1x1 convolution goes in.
-    """
-
-    node: str
-    argument: int
-    """Which operand carries the input."""
+from nnstretch.structure.channel_slices import (
+    ChannelSlice,
+    Dim,
+    Shape,
+    ShortcutJunction,
+    fixed_dim,
+    fixed_shape,
+    groups_in,
+    overlaps,
+    positioned,
+)
 
 
 @dataclass
 class ChannelAnalysis:
-    """The walk over a graph: union-find over groups, with what each operator demands."""
+    """State of a walk over a graph, to which every operator's rule adds."""
 
     graph: Graph
     parent: list[int] = field(default_factory=list)
+    """Group -> a group it is tied to; itself for a root (union-find)."""
     sizes: list[set[int]] = field(default_factory=list)
+    """Group -> numbers of steps that must stay whole at every scale."""
     reasons: dict[int, str] = field(default_factory=dict)
+    """Root -> why it keeps its size."""
     shapes: dict[str, tuple[Shape, ...]] = field(default_factory=dict)
+    """Value or weight -> the shape of each output."""
     consumed: set[int] = field(default_factory=set)
+    """Groups that a layer reads as channels."""
     junctions: list[ShortcutJunction] = field(default_factory=list)
     inputs: set[int] = field(default_factory=set)
+    """Groups of the graph's inputs."""
     specs: dict[str, TensorSpec] = field(default_factory=dict)
     carriers: set[str] = field(default_factory=set)
     """Values that depend on the graph's input; the others are functions of weights."""
@@ -68,7 +57,7 @@ class ChannelAnalysis:
     def new_group(self, size: int) -> Dim:
         """Return a dimension that is a channel group of its own."""
         if size <= 1:
-            return (ChannelSlice(None, size),)
+            return fixed_dim(size)
         self.parent.append(len(self.parent))
         self.sizes.append({size})
         self.base.append(size)
@@ -83,13 +72,14 @@ class ChannelAnalysis:
 
     def tie(self, a: int, b: int) -> None:
         """Unite two groups; they stay equal."""
-        a, b = self.find(a), self.find(b)
-        if a == b:
+        root = self.find(a)
+        child = self.find(b)
+        if root == child:
             return
-        self.parent[b] = a
-        self.sizes[a] |= self.sizes[b]
-        if b in self.reasons:
-            self.reasons.setdefault(a, self.reasons[b])
+        self.parent[child] = root
+        self.sizes[root] |= self.sizes[child]
+        if child in self.reasons:
+            self.reasons.setdefault(root, self.reasons[child])
 
     def need_whole(self, group: int, size: int) -> None:
         """Require that this many steps stay whole at every scale."""
@@ -98,110 +88,90 @@ class ChannelAnalysis:
     def pin(self, dims: Iterable[Dim], reason: str) -> None:
         """Keep all groups of dimensions at their size, for a reason."""
         for dim in dims:
-            for part in dim:
-                if part.group is not None:
-                    self.reasons.setdefault(self.find(part.group), reason)
+            for group in groups_in(dim):
+                self.reasons.setdefault(self.find(group), reason)
 
     def is_pinned(self, group: int) -> bool:
         """Return whether a group keeps its size."""
         return self.find(group) in self.reasons
 
     def unify(self, a: Dim, b: Dim, where: str) -> None:
-        """Unify two dimensions that must stay equal.
-
-        Parts that straddle a border are tied in proportion.
-        """
-        a, b = tuple(p for p in a if p.size), tuple(p for p in b if p.size)
-        i = j = 0
-        size_a, right = (a[0].size if a else 0), (b[0].size if b else 0)
-        while i < len(a) and j < len(b):
-            step = min(size_a, right)
-            self.meet(a[i], b[j], step, where)
-            size_a, right = size_a - step, right - step
-            if not size_a:
-                i += 1
-                size_a = a[i].size if i < len(a) else 0
-            if not right:
-                j += 1
-                right = b[j].size if j < len(b) else 0
-
-    def meet(self, a: ChannelSlice, b: ChannelSlice, overlap: int, where: str) -> None:
-        """Unite two slices that overlap."""
-        for part, operand in ((a, b), (b, a)):
-            if part.group is not None:
-                self.need_whole(part.group, overlap)
-                if operand.group is None:
-                    self.pin([(part,)], f"{where}: tied to a size that does not scale")
-        if a.group is not None and b.group is not None:
-            self.tie(a.group, b.group)
+        """Keep two dimensions equal; slices that straddle a border are tied in proportion."""
+        for part_a, part_b, overlap in overlaps(a, b):
+            for part, opposite in ((part_a, part_b), (part_b, part_a)):
+                if part.group is not None:
+                    self.need_whole(part.group, overlap)
+                    if opposite.group is None:
+                        self.pin([(part,)], f"{where}: tied to a size that does not scale")
+            if part_a.group is not None and part_b.group is not None:
+                self.tie(part_a.group, part_b.group)
 
     def uniform(self, dim: Dim) -> None:
-        """Let all parts of this dimension scale alike."""
-        groups = [part.group for part in dim if part.group is not None]
+        """Let all slices of this dimension scale alike."""
+        groups = groups_in(dim)
         for group in groups[1:]:
             self.tie(groups[0], group)
         if groups and len(groups) < len(dim):
             self.pin([dim], "mixed with a size that does not scale")
 
     def cut(self, dim: Dim, start: int, stop: int, mark: bool = False) -> Dim:
-        """Return the parts between two positions; a part that is cut must stay divisible there.
+        """Return the slices between two positions; a slice that is cut must stay divisible.
 
-        With `mark`, cuts through a whole group are remembered: it may be two groups
-        (channel_groups.py).
+        With `mark`, cuts through a whole group are recorded: it may be two (channel_groups.py).
         """
         taken: list[ChannelSlice] = []
-        at = 0
-        for part in dim:
-            low, high = max(start, at), min(stop, at + part.size)
-            if low < high:
-                if part.group is not None and high - low != part.size:
-                    self.need_whole(part.group, high - low)
-                    self.need_whole(part.group, low - at or high - low)
-                    if mark and part.size == self.base[part.group]:
-                        self.marks += [
-                            (part.group, offset)
-                            for offset in (low - at, high - at)
-                            if 0 < offset < part.size
-                        ]
-                taken.append(ChannelSlice(part.group, high - low))
-            at += part.size
-        return tuple(taken) or ((ChannelSlice(None, 0)),)
+        for at, part in positioned(dim):
+            low = max(start, at)
+            high = min(stop, at + part.size)
+            if low >= high:
+                continue
+            if part.group is not None and high - low != part.size:
+                self.need_whole(part.group, high - low)
+                self.need_whole(part.group, low - at or high - low)
+                if mark and part.size == self.base[part.group]:
+                    inner = [at_cut for at_cut in (low - at, high - at) if 0 < at_cut < part.size]
+                    self.marks += [(part.group, offset) for offset in inner]
+            taken.append(ChannelSlice(part.group, high - low))
+        return tuple(taken) or fixed_dim(0)
 
     def shape_of(self, name: str) -> Shape:
-        """Return parts of a value or weight.
+        """Return the shape of a value or weight.
 
         A weight's dimensions are groups of their own until an operator ties them.
         """
         if name not in self.shapes:
-            scales = name in self.trainable or name.endswith(("running_mean", "running_var"))
-            sizes = enumerate(self.specs[name].shape)
-            self.shapes[name] = (
-                tuple(
-                    self.weight_dim(name, i, size) if scales else (ChannelSlice(None, size),)
-                    for i, size in sizes
-                ),
-            )
+            sizes = self.specs[name].shape
+            if name in self.trainable or name.endswith(("running_mean", "running_var")):
+                shape = tuple(self.weight_dim(name, i, size) for i, size in enumerate(sizes))
+            else:
+                shape = fixed_shape(sizes)
+            self.shapes[name] = (shape,)
         return self.shapes[name][0]
 
     def weight_dim(self, name: str, axis: int, size: int) -> Dim:
-        """Return a dimension of a weight in slices."""
+        """Return a dimension of a weight, with a new group after every split."""
         borders = [0, *sorted(self.splits.get((name, axis), ())), size]
-        return tuple(part for low, high in pairwise(borders) for part in self.new_group(high - low))
+        dim: Dim = ()
+        for low, high in pairwise(borders):
+            dim += self.new_group(high - low)
+        return dim
 
     def arg(self, node: Node, position: int) -> Shape | None:
-        """Return parts of a tensor argument; None where it is absent or no tensor."""
+        """Return the shape of a tensor argument; None where it is absent or no tensor."""
         argument = node.args[position] if position < len(node.args) else None
         if not isinstance(argument, ValueRef) or not self.is_tensor(argument.name):
             return None
         return self.shape_of(argument.name)
 
+    def tensor_arg(self, node: Node, position: int = 0) -> Shape:
+        """Return the shape of a tensor argument that the operator always has."""
+        shape = self.arg(node, position)
+        assert shape is not None
+        return shape
+
     def is_tensor(self, name: str) -> bool:
         """Return whether a name stands for a tensor."""
         return name in self.shapes or name in self.specs
-
-    def fixed(self, spec: TensorSpec) -> Shape:
-        """Return a shape whose dimensions never scale."""
-        return tuple((ChannelSlice(None, d),) for d in spec.shape)
 
 
 def unknown(a: ChannelAnalysis, node: Node) -> tuple[Shape, ...]:
@@ -214,9 +184,9 @@ def pinned(a: ChannelAnalysis, node: Node, reason: str) -> tuple[Shape, ...]:
     for name in node.inputs:
         if a.is_tensor(name):
             a.pin(a.shape_of(name), reason)
-    return tuple(a.fixed(o) for o in node.outputs)
+    return fixed_outputs(node)
 
 
-def total(dim: Dim) -> int:
-    """Return the size of a dimension."""
-    return sum(part.size for part in dim)
+def fixed_outputs(node: Node) -> tuple[Shape, ...]:
+    """Return outputs whose dimensions never scale."""
+    return tuple(fixed_shape(spec.shape) for spec in node.outputs)

@@ -1,9 +1,9 @@
 """Channel groups: sets of dimensions that must stay equal when a network's width changes.
 
-Every dimension of every tensor is a sequence of parts, and each part belongs to a group (or to
+Every dimension of every tensor is a sequence of slices, and each slice belongs to a group (or to
 none, if its size is a fact of the input image or of the operator). Operators tie groups together:
 an addition ties its operands, a depthwise or grouped convolution its two ends, batch norm its
-parameters to its input; concatenation lays parts side by side, `chunk` and `split` cut them,
+parameters to its input; concatenation lays slices side by side, `chunk` and `split` cut them,
 `flatten` multiplies them, a channel shuffle interleaves them. Groups that are tied scale by one
 common ratio. What an operator cannot follow is pinned to its size, with the reason.
 
@@ -11,7 +11,7 @@ A weight whose channels are cut later (`x[:, :64]` and `x[:, 64:]` go different 
 for one group; then the walk is done again with the weight in two groups, which scale apart unless
 something ties them, and the finer answer is kept if it pins nothing more.
 
-The walk is in channel_analysis.py, the rules of the single operators in channel_rules.py.
+The walk is in channel_analysis.py, the rules of the single operators in channel_rules/.
 """
 
 from __future__ import annotations
@@ -23,15 +23,22 @@ from math import gcd
 
 from nnstretch.errors import BadPlan
 from nnstretch.graph import Graph
-from nnstretch.structure.channel_analysis import (
-    ChannelAnalysis,
+from nnstretch.structure.channel_analysis import ChannelAnalysis
+from nnstretch.structure.channel_rules.table import apply_rule
+from nnstretch.structure.channel_slices import (
     ChannelSlice,
     Dim,
     Shape,
     ShortcutJunction,
+    fixed_shape,
+    groups_in,
+    positioned,
 )
 from nnstretch.structure.cuts import depends_on_input
 from nnstretch.structure.macs import CONVOLUTIONS
+
+MAX_WALKS = 4
+"""Times the walk is repeated at most; a finer split may uncover another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +46,11 @@ class ChannelGroups:
     """What may scale in a graph, and what must scale together."""
 
     shapes: Mapping[str, tuple[Shape, ...]]
-    """Every value and weight: the parts of each dimension, per output."""
+    """Value or weight -> the slices of each dimension, per output."""
     root: tuple[int, ...]
     """Group -> the representative of all that are tied to it."""
     granularity: Mapping[int, int]
-    """Root -> number of indivisible steps at the original size.
-
-    A scale is a whole number of them.
-    """
+    """Root -> indivisible steps at the original size; a scale keeps a whole number of them."""
     pinned: Mapping[int, str]
     """Root -> why it keeps its size."""
     junctions: tuple[ShortcutJunction, ...]
@@ -55,7 +59,7 @@ class ChannelGroups:
     consumed: frozenset[int]
     """Roots that a layer reads as channels."""
     weights_of: Mapping[int, tuple[str, ...]]
-    """Root -> weights whose first dimension it is: who writes these channels."""
+    """Root -> the weights that write these channels: those whose first dimension it is."""
 
     def axis(self, value: str) -> int:
         """Return which dimension of a tensor holds channels."""
@@ -63,66 +67,57 @@ class ChannelGroups:
 
     def roots(self, dim: Dim) -> set[int]:
         """Return the roots of the groups in a dimension."""
-        return {self.root[part.group] for part in dim if part.group is not None}
-
-
-ROUNDS = 4
-"""Times the walk is repeated at most; a finer split may uncover another."""
+        return {self.root[group] for group in groups_in(dim)}
 
 
 def analyze_channels(graph: Graph) -> ChannelGroups:
-    """Analyze one graph (usually a section between two cuts)."""
-    walked = propagate_channels(graph, {})
-    for _ in range(ROUNDS):
-        splits = refine_groups(walked)
-        if splits == walked.splits:
+    """Analyze one graph, usually a section between two cuts."""
+    walk = propagate_channels(graph, {})
+    for _ in range(MAX_WALKS):
+        splits = refine_groups(walk)
+        if splits == walk.splits:
             break
-        again = propagate_channels(graph, splits)
-        if not set(pinned_weights(again)) <= set(pinned_weights(walked)):
+        finer = propagate_channels(graph, splits)
+        if not pinned_weights(finer) <= pinned_weights(walk):
             break
-        walked = again
-    return solve_groups(walked)
+        walk = finer
+    return solve_groups(walk)
 
 
 def propagate_channels(
     graph: Graph, splits: Mapping[tuple[str, int], frozenset[int]]
 ) -> ChannelAnalysis:
     """Apply every node's rule in execution order."""
-    from nnstretch.structure.channel_rules import apply_rule
-
-    trainable = {weight.name for weight in graph.weights if weight.trainable}
-    analyst = ChannelAnalysis(
+    walk = ChannelAnalysis(
         graph,
         specs=graph.specs(),
         carriers=depends_on_input(graph),
-        trainable=trainable,
+        trainable={weight.name for weight in graph.weights if weight.trainable},
         splits=splits,
     )
     for value in graph.inputs:
-        shape = tuple(
-            analyst.new_group(d) if i else (ChannelSlice(None, d),)
-            for i, d in enumerate(value.spec.shape)
-        )
-        analyst.shapes[value.name] = (shape,)
-        analyst.inputs |= {part.group for dim in shape for part in dim if part.group is not None}
+        sizes = value.spec.shape
+        shape = (*fixed_shape(sizes[:1]), *(walk.new_group(size) for size in sizes[1:]))
+        walk.shapes[value.name] = (shape,)
+        for dim in shape:
+            walk.inputs.update(groups_in(dim))
     for name in kernel_weights(graph):
-        analyst.pin(analyst.shape_of(name)[2:], "window of a convolution")
+        walk.pin(walk.shape_of(name)[2:], "window of a convolution")
     for node in graph.nodes:
-        analyst.shapes[node.name] = apply_rule(analyst, node)
-    return analyst
+        walk.shapes[node.name] = apply_rule(walk, node)
+    return walk
 
 
 def kernel_weights(graph: Graph) -> Iterator[str]:
-    """Yield weights that become a convolution's kernel, directly or through operators (weight
-    standardization).
-    """
+    """Yield weights that operators turn into a convolution's kernel (weight standardization)."""
     weights = {weight.name: weight.spec.shape for weight in graph.weights}
     writers = {node.name: node for node in graph.nodes}
     for node in graph.nodes:
         if node.kind not in CONVOLUTIONS or len(node.inputs) < 2 or node.inputs[1] in weights:
             continue
         rank = len(writers[node.inputs[1]].output.shape)
-        todo, seen = [node.inputs[1]], set()
+        todo = [node.inputs[1]]
+        seen: set[str] = set()
         while todo:
             name = todo.pop()
             if len(weights.get(name, ())) == rank:
@@ -132,99 +127,95 @@ def kernel_weights(graph: Graph) -> Iterator[str]:
                 todo += writers[name].inputs
 
 
-def refine_groups(analyst: ChannelAnalysis) -> Mapping[tuple[str, int], frozenset[int]]:
+def refine_groups(walk: ChannelAnalysis) -> Mapping[tuple[str, int], frozenset[int]]:
     """Return where weights begin new groups, when every group that was cut becomes two."""
-    cut_at: dict[tuple[int, int], set[int]] = {}
-    for group, offset in analyst.marks:
-        cut_at.setdefault((analyst.find(group), analyst.base[group]), set()).add(offset)
-    splits = dict(analyst.splits)
-    for name in analyst.weights & analyst.shapes.keys():
-        for axis, dim in enumerate(analyst.shapes[name][0]):
-            at = 0
-            for part in dim:
-                offsets = (
-                    set()
-                    if part.group is None
-                    else cut_at.get((analyst.find(part.group), part.size), set())
-                )
-                if offsets:
-                    splits[name, axis] = splits.get((name, axis), frozenset()) | {
-                        at + offset for offset in offsets
-                    }
-                at += part.size
+    cuts: dict[tuple[int, int], set[int]] = {}
+    for group, offset in walk.marks:
+        cuts.setdefault((walk.find(group), walk.base[group]), set()).add(offset)
+    splits = dict(walk.splits)
+    for name, axis, dim in weight_dims(walk):
+        for start, part in positioned(dim):
+            if part.group is None:
+                continue
+            offsets = cuts.get((walk.find(part.group), part.size), set())
+            if offsets:
+                borders = {start + offset for offset in offsets}
+                splits[name, axis] = splits.get((name, axis), frozenset()) | borders
     return splits
 
 
-def pinned_weights(analyst: ChannelAnalysis) -> Iterator[tuple[str, int]]:
-    """Yield weights and axes whose groups are pinned."""
-    for name in analyst.weights & analyst.shapes.keys():
-        for axis, dim in enumerate(analyst.shapes[name][0]):
-            if any(part.group is not None and analyst.is_pinned(part.group) for part in dim):
-                yield name, axis
+def weight_dims(walk: ChannelAnalysis) -> Iterator[tuple[str, int, Dim]]:
+    """Yield every dimension of every weight that was read: name, axis, slices."""
+    for name in walk.weights & walk.shapes.keys():
+        for axis, dim in enumerate(walk.shapes[name][0]):
+            yield name, axis, dim
 
 
-def solve_groups(analyst: ChannelAnalysis) -> ChannelGroups:
+def pinned_weights(walk: ChannelAnalysis) -> set[tuple[str, int]]:
+    """Return weights and axes with a group that is pinned."""
+    pinned: set[tuple[str, int]] = set()
+    for name, axis, dim in weight_dims(walk):
+        if any(walk.is_pinned(group) for group in groups_in(dim)):
+            pinned.add((name, axis))
+    return pinned
+
+
+def solve_groups(walk: ChannelAnalysis) -> ChannelGroups:
     """Return the groups that an analysis has ended with."""
-    root = tuple(analyst.find(g) for g in range(len(analyst.parent)))
-    quanta: dict[int, int] = {}
-    for r in set(root):
-        step = 0
-        for size in analyst.sizes[r]:
-            step = gcd(step, size)
-        quanta[r] = max(1, step)
-    writers: dict[int, list[str]] = {}
-    for weight in analyst.graph.weights:
-        if weight.name in analyst.shapes and analyst.shapes[weight.name][0]:
-            for part in analyst.shapes[weight.name][0][0]:
-                if part.group is not None:
-                    writers.setdefault(root[part.group], []).append(weight.name)
-    entry = analyst.shapes[analyst.graph.inputs[0].name][0]
-    pinned = {analyst.find(g): reason for g, reason in analyst.reasons.items()}
-    consumed = frozenset(analyst.find(g) for g in analyst.consumed)
+    root = tuple(walk.find(group) for group in range(len(walk.parent)))
+    consumed = frozenset(root[group] for group in walk.consumed)
     return ChannelGroups(
-        shapes=analyst.shapes,
+        shapes=walk.shapes,
         root=root,
-        granularity=quanta,
-        pinned=pinned,
-        junctions=tuple(analyst.junctions),
-        input_dim=channel_dim(entry, root, consumed),
+        granularity={r: max(1, gcd(*walk.sizes[r])) for r in set(root)},
+        pinned={root[group]: reason for group, reason in walk.reasons.items()},
+        junctions=tuple(walk.junctions),
+        input_dim=channel_dim(walk.shapes[walk.graph.inputs[0].name][0], root, consumed),
         consumed=consumed,
-        weights_of={r: tuple(names) for r, names in writers.items()},
+        weights_of=writers_of_groups(walk, root),
     )
 
 
-def channel_dim(entry: Shape, root: tuple[int, ...], consumed: frozenset[int]) -> int:
-    """Return the dimension that layers read as channels.
+def writers_of_groups(walk: ChannelAnalysis, root: tuple[int, ...]) -> dict[int, tuple[str, ...]]:
+    """Return the weights whose first dimension is of a root's groups, for every root."""
+    writers: dict[int, tuple[str, ...]] = {}
+    for weight in walk.graph.weights:
+        if weight.name in walk.shapes and walk.shapes[weight.name][0]:
+            for group in groups_in(walk.shapes[weight.name][0][0]):
+                writers[root[group]] = (*writers.get(root[group], ()), weight.name)
+    return writers
 
-    Dimension 1 of NCHW and the last of tokens where none does.
-    """
+
+def channel_dim(entry: Shape, root: tuple[int, ...], consumed: frozenset[int]) -> int:
+    """Return the dimension that layers read as channels; else 1 of NCHW, the last of tokens."""
     for i, dim in enumerate(entry):
-        if any(part.group is not None and root[part.group] in consumed for part in dim):
+        if any(root[group] in consumed for group in groups_in(dim)):
             return i
     return 1 if len(entry) in (2, 4) else len(entry) - 1
 
 
-def size_at(dim: Dim, channels_: ChannelGroups, scales: Mapping[int, Fraction]) -> int:
-    """Return a dimension's size when every root scales as told; roots not named keep their size.
+def size_at(dim: Dim, groups: ChannelGroups, scales: Mapping[int, Fraction]) -> int:
+    """Return a dimension's size when some roots scale and the others keep their size.
 
     Raises BadPlan when the size is no whole number of channels.
     """
-    total, loose = 0, Fraction(0)
+    whole = 0
+    remainder = Fraction(0)
     for part in dim:
-        scale = None if part.group is None else scales.get(channels_.root[part.group])
+        scale = None if part.group is None else scales.get(groups.root[part.group])
         if scale is None:
-            total += part.size
+            whole += part.size
             continue
-        whole, remainder = divmod(part.size * scale.numerator, scale.denominator)
-        total += whole
-        if remainder:
-            loose += Fraction(remainder, scale.denominator)
-    if loose.denominator != 1:
+        channels, partial = divmod(part.size * scale.numerator, scale.denominator)
+        whole += channels
+        if partial:
+            remainder += Fraction(partial, scale.denominator)
+    if remainder.denominator != 1:
+        width = float(whole + remainder)
         raise BadPlan(
-            f"width {float(total + loose):g} is impossible, inside a branch, channels come in whole"
-            " groups"
+            f"width {width:g} is impossible, inside a branch, channels come in whole groups"
         )
-    return total + int(loose)
+    return whole + int(remainder)
 
 
 __all__ = [

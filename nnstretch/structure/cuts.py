@@ -1,14 +1,14 @@
 """Cuts: tensors that alone separate what is before them from what is after them.
 
 Every path from input to output passes through each cut, so a network may be taken apart, and
-branches may meet, exactly there (DESIGN: the problem, exactly). A tensor between an operator
+branches may meet, exactly at cuts (DESIGN: the problem, exactly). A tensor between an operator
 and the epilogue it is always deployed with (convolution -> batch norm -> activation,
-add -> activation) is no cut: nobody can meet inside one kernel.
+add -> activation) is no cut: branches cannot meet inside one kernel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from nnstretch.errors import BadPlan
@@ -17,28 +17,23 @@ from nnstretch.structure.macs import CONVOLUTIONS
 
 INPUT, OUTPUT = "input", "output"
 WRITERS = frozenset({"conv1d", "conv2d", "conv3d", "conv_transpose2d", "linear"})
-ACTIVATIONS = frozenset(
-    [
-        "relu",
-        "relu6",
-        "hardtanh",
-        "silu",
-        "gelu",
-        "hardswish",
-        "leaky_relu",
-        "elu",
-        "selu",
-        "mish",
-        "tanh",
-        "sigmoid",
-        "hardsigmoid",
-        "prelu",
-        "softplus",
-    ]
-)
+_ACTIVATION_NAMES = """
+    relu relu6 hardtanh silu gelu hardswish leaky_relu elu selu mish tanh sigmoid hardsigmoid prelu
+    softplus
+"""
+ACTIVATIONS = frozenset(_ACTIVATION_NAMES.split())
 PADS = frozenset({"pad", "constant_pad_nd"})
 PASSING = frozenset({"dropout", "feature_dropout", "clone", "contiguous", "alias", "detach"})
 """They change no value in evaluation mode."""
+MOVING = frozenset({"view", "reshape", "_unsafe_view", "permute", "transpose"})
+"""They move numbers or only rename dimensions, so the tensor behind them serves as well."""
+FUSED = {
+    "batch_norm": WRITERS,
+    "activation": WRITERS | {"batch_norm", "add", "group_norm", "instance_norm"},
+}
+"""Epilogue -> the operators it is deployed with."""
+LISTED_CUTS = 40
+"""Cuts that an error message lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +41,7 @@ class Cut:
     """A possible meeting point."""
 
     name: str
-    """Outermost module whose output it is, or the operator where no module ends there.
-
-    `output` is the last.
-    """
+    """Outermost module that ends in it, else its operator; the network's end is `output`."""
     value: str
     """The tensor's name in the graph."""
     position: int
@@ -59,53 +51,52 @@ class Cut:
 def find_cuts(graph: Graph) -> tuple[Cut, ...]:
     """Return every cut in execution order, the network's input left out, its output last."""
     readers = graph.consumers()
-    cuts = (Cut(name, graph.nodes[i].name, i) for i, name in separating_positions(graph))
-    return tuple(
-        cut
-        for cut in cuts
-        if cut.name == OUTPUT or not inside_kernel(graph, cut, readers.get(cut.value, ()))
-    )
+    cuts: list[Cut] = []
+    for position, name in separating_positions(graph):
+        cut = Cut(name, graph.nodes[position].name, position)
+        if name == OUTPUT or not inside_kernel(graph, cut, readers.get(cut.value, ())):
+            cuts.append(cut)
+    return tuple(cuts)
 
 
 def separating_positions(graph: Graph) -> Iterator[tuple[int, str]]:
-    """Yield positions after which exactly one tensor is alive, with the cut's name.
-
-    Nobody meets where a batch is folded into pixels.
-    """
+    """Yield positions after which only one tensor, of the input's batch, is alive; and its name."""
     if len(graph.outputs) != 1 or len(graph.inputs) != 1:
         return
-    carriers = depends_on_input(graph)
-    last_read = {
-        name: i for i, node in enumerate(graph.nodes) for name in node.inputs if name in carriers
-    }
-    ends = module_ends(graph)
     end = next((i for i, node in enumerate(graph.nodes) if node.name == graph.outputs[0]), -1)
     if end < 0:
         return
-    horizon = last_read.get(graph.inputs[0].name, 0)
-    batch = graph.inputs[0].spec.shape[:1]
-    for i, node in enumerate(graph.nodes[: end + 1]):
+    carriers = depends_on_input(graph)
+    last_read = last_readers(graph, carriers)
+    ends = module_ends(graph)
+    source = graph.inputs[0]
+    horizon = last_read.get(source.name, 0)
+    for i, node in enumerate(graph.nodes[:end]):
         if node.name not in carriers:
             continue
-        if i == end:
-            yield i, OUTPUT
-        elif (
-            i >= horizon
-            and len(node.outputs) == 1
-            and node.name in last_read
-            and node.output.shape[:1] == batch
-        ):
+        alone = i >= horizon and len(node.outputs) == 1 and node.name in last_read
+        if alone and node.output.shape[:1] == source.spec.shape[:1]:
             yield i, ends.get(i, node.name)
         horizon = max(horizon, last_read.get(node.name, i))
+    if graph.outputs[0] in carriers:
+        yield end, OUTPUT
+
+
+def last_readers(graph: Graph, names: set[str]) -> dict[str, int]:
+    """Return the position of the last node that reads each of these names."""
+    positions: dict[str, int] = {}
+    for i, node in enumerate(graph.nodes):
+        for name in node.inputs:
+            if name in names:
+                positions[name] = i
+    return positions
 
 
 def depends_on_input(graph: Graph) -> set[str]:
-    """Return names of tensors that carry the input; batch sizes and pure functions of weights do
-    not.
-    """
+    """Return names of tensors that carry the input: no batch sizes, no functions of weights."""
     carriers = {value.name for value in graph.inputs}
     for node in graph.nodes:
-        if not is_size(node) and any(name in carriers for name in node.inputs):
+        if not is_size(node) and not carriers.isdisjoint(node.inputs):
             carriers.add(node.name)
     return carriers
 
@@ -116,12 +107,11 @@ def is_size(node: Node) -> bool:
 
 
 def module_ends(graph: Graph) -> dict[int, str]:
-    """Return outermost module that ends with each node: no later node belongs to it."""
+    """Return the outermost module that ends with each node: no later node belongs to it."""
     last: dict[str, int] = {}
     for i, node in enumerate(graph.nodes):
         if not is_size(node):
-            for prefix in prefixes(node.module):
-                last[prefix] = i
+            last.update(dict.fromkeys(prefixes(node.module), i))
     names: dict[int, str] = {}
     for prefix, i in last.items():
         if i not in names or prefix.count(".") < names[i].count("."):
@@ -134,14 +124,6 @@ def prefixes(path: str) -> Iterator[str]:
     parts = path.split(".") if path else []
     for n in range(1, len(parts) + 1):
         yield ".".join(parts[:n])
-
-
-MOVING = frozenset({"view", "reshape", "_unsafe_view", "permute", "transpose"})
-"""They move numbers or only rename dimensions, so the tensor behind them serves as well."""
-FUSED = {
-    "batch_norm": WRITERS,
-    "activation": WRITERS | {"batch_norm", "add", "group_norm", "instance_norm"},
-}
 
 
 def inside_kernel(graph: Graph, cut: Cut, readers: tuple[Node, ...]) -> bool:
@@ -159,10 +141,8 @@ def inside_kernel(graph: Graph, cut: Cut, readers: tuple[Node, ...]) -> bool:
 def before_window(graph: Graph, cut: Cut) -> bool:
     """Return whether the tensor is a map padded for the one convolution that reads it.
 
-    Nothing is gained by meeting there.
-
-    Inside a sub-graph runtimes pad while they convolve; a padded map that is handed over is copied
-    pixel by pixel first.
+    Inside a sub-graph runtimes pad while they convolve; a padded map that is handed over is first
+    copied pixel by pixel, so nothing is gained by meeting at it.
     """
     if graph.nodes[cut.position].kind not in PADS:
         return False
@@ -173,7 +153,7 @@ def before_window(graph: Graph, cut: Cut) -> bool:
 def cut_named(graph: Graph, name: str) -> Cut:
     """Return the cut of that name, or at the end of the module of that path.
 
-    Raise BadPlan that lists the cuts where there is none.
+    Raises BadPlan, which lists the cuts, where there is none.
     """
     if name == INPUT:
         return Cut(INPUT, graph.inputs[0].name, -1)
@@ -181,72 +161,71 @@ def cut_named(graph: Graph, name: str) -> Cut:
     for cut in cuts:
         if cut.name == name:
             return cut
-    last = max(
-        (
-            i
-            for i, node in enumerate(graph.nodes)
-            if name in prefixes(node.module) and not is_size(node)
-        ),
-        default=None,
-    )
+    end = end_of_module(graph, name)
     for cut in cuts:
-        if cut.position == last:
+        if cut.position == end:
             return cut
-    known = ", ".join(cut.name for cut in cuts[:40]) + (", ..." if len(cuts) > 40 else "")
-    raise BadPlan(f"unknown cut {name!r}, network {graph.name}, its cuts are {known or 'none'}")
+    known = ", ".join(cut.name for cut in cuts[:LISTED_CUTS]) or "none"
+    more = ", ..." if len(cuts) > LISTED_CUTS else ""
+    raise BadPlan(f"unknown cut {name!r}, network {graph.name}, its cuts are {known}{more}")
+
+
+def end_of_module(graph: Graph, path: str) -> int | None:
+    """Return the position of a module's last node; None where the graph has no such module."""
+    end: int | None = None
+    for i, node in enumerate(graph.nodes):
+        if not is_size(node) and path in prefixes(node.module):
+            end = i
+    return end
 
 
 def section(graph: Graph, start: Cut, end: Cut) -> Graph:
-    """Return the sub-network between two cuts, as a graph of its own that reads the first and
-    writes the second.
+    """Return the sub-network that reads one cut and writes another, as a graph of its own.
 
-    Batch sizes and functions of weights that were computed before the start are computed again
-    inside.
+    Batch sizes and functions of weights that are computed before the start are computed again.
     """
-    nodes = list(graph.nodes[start.position + 1 : end.position + 1])
-    inside = {node.name for node in nodes}
-    outside = {
-        node.name: node for node in graph.nodes[: start.position + 1] if node.name != start.value
-    }
-    needed: dict[str, Node] = {}
-    for node in nodes:
-        for name in node.inputs:
-            if name in outside and name not in inside:
-                gather_recomputed(name, outside, start.value, needed)
-    order = [needed[node.name] for node in graph.nodes if node.name in needed]
-    spec = graph.specs()[start.value]
-    body = tuple(order + nodes)
-    read = {name for node in body for name in node.inputs}
-    weights = tuple(weight for weight in graph.weights if weight.name in read)
+    nodes = graph.nodes[start.position + 1 : end.position + 1]
+    body = recomputed_nodes(graph, start, nodes) + nodes
+    read: set[str] = set()
+    for node in body:
+        read.update(node.inputs)
     return Graph(
         f"{start.name}..{end.name}",
-        (Value(start.value, spec),),
-        weights,
-        prune_unread(body, end.value),
+        (Value(start.value, graph.specs()[start.value]),),
+        tuple(weight for weight in graph.weights if weight.name in read),
+        prune_unread(body, (end.value,)),
         (end.value,),
     )
 
 
-def gather_recomputed(
-    name: str, outside: dict[str, Node], start: str, needed: dict[str, Node]
-) -> None:
-    """Collect what a section must compute again.
+def recomputed_nodes(graph: Graph, start: Cut, nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """Return the nodes before a section that it must compute again, in execution order."""
+    before = {node.name: node for node in graph.nodes[: start.position + 1]}
+    before.pop(start.value, None)
+    needed: dict[str, Node] = {}
+    for node in nodes:
+        for name in node.inputs:
+            gather_recomputed(name, before, start.value, needed)
+    return tuple(needed[node.name] for node in graph.nodes if node.name in needed)
 
-    A batch size is read off the section's own input.
-    """
-    if name in needed or name not in outside:
+
+def gather_recomputed(
+    name: str, before: dict[str, Node], start: str, needed: dict[str, Node]
+) -> None:
+    """Collect a node and all it needs; a batch size is read off the section's own input."""
+    if name in needed or name not in before:
         return
-    node = outside[name]
+    node = before[name]
     if node.kind == "sym_size":
         node = replace(node, args=(ValueRef(start), 0))
     for needed_name in node.inputs:
-        gather_recomputed(needed_name, outside, start, needed)
+        gather_recomputed(needed_name, before, start, needed)
     needed[name] = node
 
 
-def prune_unread(nodes: tuple[Node, ...], output: str) -> tuple[Node, ...]:
-    """Drop nodes that the output does not need."""
-    needed = {output}
+def prune_unread(nodes: Sequence[Node], outputs: Iterable[str]) -> tuple[Node, ...]:
+    """Drop nodes that no output needs."""
+    needed = set(outputs)
     for node in reversed(nodes):
         if node.name in needed:
             needed.update(node.inputs)

@@ -1,5 +1,4 @@
-"""Copies between channel-blocked and plain tensors, for runtimes that keep feature maps in blocks
-(NCHWc).
+"""Copies between channel-blocked (NCHWc) and plain tensors, for runtimes that use both.
 
 The rules were read off the optimised graphs of ONNX Runtime 1.31 (`profile/fusion_report.py` prints
 them again): a convolution works on blocks where its channels allow it; sums, activations and
@@ -24,96 +23,104 @@ def insert_layout_conversions(
     entry: str = PLAIN,
     leave: bool = False,
 ) -> tuple[tuple[Kernel, ...], dict[str, str]]:
-    """Return the kernels with the copies each needs before it, one per value and direction, and all
-    layouts.
+    """Return the kernels with the copies that each needs before it, and the layout of every value.
 
-    `entry` is the layout of the graph's inputs; `leave` hands outputs over in the layout they have.
+    There is one copy per value and direction. `entry` is the layout of the graph's inputs; `leave`
+    hands outputs over in the layout they have.
     """
-    specs, owner = graph.specs(), {name: kernel for kernel in kernels for name in kernel.nodes}
-    readers = {node.name: node.inputs for node in graph.nodes}
-    layout: dict[str, str] = {
-        value.name: entry for value in graph.inputs if len(value.spec.shape) == 4
-    }
-    have: set[tuple[str, str]] = set()
-    found: list[Kernel] = []
-
-    def copy(value: str, wanted: str) -> None:
-        shape = specs[value].shape
-        if layout.get(value, PLAIN) != wanted and len(shape) == 4 and (value, wanted) not in have:
-            have.add((value, wanted))
-            found.append(reorder_kernel(value, shape, wanted))
-
+    converter = LayoutConverter(graph, kernels, blocked, entry)
     for kernel in kernels:
-        members = set(kernel.nodes)
-        values = dict.fromkeys(
-            v
-            for n in kernel.nodes
-            for v in readers[n]
-            if v not in members and (v in owner or is_input(graph, v))
-        )
-        reads, writes = kernel_layouts(kernel, [layout.get(v, PLAIN) for v in values], blocked)
+        converter.add(kernel)
+    if not leave:
+        for name in graph.outputs:
+            converter.copy(name, PLAIN)
+    return tuple(converter.kernels), converter.layout
+
+
+class LayoutConverter:
+    """Walk over kernels in order that knows the layout of every value so far."""
+
+    def __init__(
+        self, graph: Graph, kernels: tuple[Kernel, ...], blocked: ChannelBlockedLayout, entry: str
+    ) -> None:
+        self.blocked = blocked
+        self.specs = graph.specs()
+        self.reads = {node.name: node.inputs for node in graph.nodes}
+        self.activations = {value.name for value in graph.inputs}
+        """Graph inputs and everything that a kernel computes."""
+        for kernel in kernels:
+            self.activations.update(kernel.nodes)
+        maps = [value.name for value in graph.inputs if len(value.spec.shape) == 4]
+        self.layout = dict.fromkeys(maps, entry)
+        self.copied: set[tuple[str, str]] = set()
+        """(value, layout) of the copies so far."""
+        self.kernels: list[Kernel] = []
+
+    def add(self, kernel: Kernel) -> None:
+        """Add a kernel behind the copies of what it reads."""
+        values = self.values_read(kernel)
+        layouts = [self.layout.get(value, PLAIN) for value in values]
+        reads, writes = kernel_layouts(kernel, layouts, self.blocked)
         for value in values:
-            copy(value, reads)
-        found.append(replace(kernel, layout=writes) if writes == BLOCKED else kernel)
-        for name in kernel.nodes:
-            layout[name] = writes
-        if writes == BLOCKED and any(
-            specs[name].shape != kernel.shape_out for name in kernel.nodes[-1:]
-        ):
-            copy(kernel.nodes[0], PLAIN)
-            layout[kernel.nodes[-1]] = PLAIN
-    for name in () if leave else graph.outputs:
-        copy(name, PLAIN)
-    return tuple(found), layout
+            self.copy(value, reads)
+        self.kernels.append(replace(kernel, layout=writes) if writes == BLOCKED else kernel)
+        self.layout.update(dict.fromkeys(kernel.nodes, writes))
+        last = kernel.nodes[-1]
+        if writes == BLOCKED and self.specs[last].shape != kernel.shape_out:
+            # A free reshape ends the kernel, and it needs a plain tensor.
+            self.copy(kernel.nodes[0], PLAIN)
+            self.layout[last] = PLAIN
 
+    def values_read(self, kernel: Kernel) -> list[str]:
+        """Return the activations that a kernel reads from outside, each once."""
+        values: dict[str, None] = {}
+        for node in kernel.nodes:
+            values.update(dict.fromkeys(self.reads[node]))
+        return [v for v in values if v in self.activations and v not in kernel.nodes]
 
-def is_input(graph: Graph, name: str) -> bool:
-    """Return whether a name is an input of the graph."""
-    return any(value.name == name for value in graph.inputs)
+    def copy(self, value: str, wanted: str) -> None:
+        """Copy a feature map into a layout, unless it has it or was copied before."""
+        shape = self.specs[value].shape
+        if len(shape) != 4 or self.layout.get(value, PLAIN) == wanted:
+            return
+        if (value, wanted) not in self.copied:
+            self.copied.add((value, wanted))
+            self.kernels.append(reorder_kernel(value, shape, wanted))
 
 
 def kernel_layouts(
     kernel: Kernel, layouts: list[str], blocked: ChannelBlockedLayout
 ) -> tuple[str, str]:
-    """Return layouts that a kernel reads and writes, from those of the values it is given."""
+    """Return the layouts that a kernel reads and writes, from those of the values it reads."""
+    if kernel.kind == "conv" and kernel.cin < blocked.block:
+        return PLAIN, BLOCKED
+    layout = BLOCKED if works_on_blocks(kernel, layouts, blocked) else PLAIN
+    return layout, layout
+
+
+def works_on_blocks(kernel: Kernel, layouts: list[str], blocked: ChannelBlockedLayout) -> bool:
+    """Return whether a kernel reads and writes blocks of channels."""
     if kernel.kind == "conv":
-        if kernel.cin < blocked.block:
-            return PLAIN, BLOCKED
-        return (BLOCKED, BLOCKED) if kernel.cin % blocked.align == 0 else (PLAIN, PLAIN)
+        return kernel.cin % blocked.align == 0
     if kernel.kind == "dwconv":
-        return (
-            (BLOCKED, BLOCKED)
-            if kernel.cin % blocked.align == 0 and kernel.cin == kernel.cout
-            else (PLAIN, PLAIN)
-        )
+        return kernel.cin % blocked.align == 0 and kernel.cin == kernel.cout
     if kernel.kind == "gconv":
-        whole = (kernel.cin // kernel.groups) % blocked.block == 0 and (
-            kernel.cout // kernel.groups
-        ) % blocked.block == 0
-        return (BLOCKED, BLOCKED) if whole else (PLAIN, PLAIN)
+        widths = (kernel.cin // kernel.groups, kernel.cout // kernel.groups)
+        return all(width % blocked.block == 0 for width in widths)
     if kernel.kind == "pool" and "adaptive" not in kernel.op:
-        return (BLOCKED, BLOCKED) if kernel.cin % blocked.block == 0 else (PLAIN, PLAIN)
+        return kernel.cin % blocked.block == 0
+    if any(layout != BLOCKED for layout in layouts):
+        return False
     if kernel.kind == "concat":
-        whole = kernel.op != "stack" and all(
-            len(shape) == 4 and shape[1] % blocked.block == 0 for shape in kernel.shapes_in
-        )
-        return (
-            (BLOCKED, BLOCKED)
-            if whole and all(layout == BLOCKED for layout in layouts)
-            else (PLAIN, PLAIN)
-        )
-    if (
-        kernel.op in blocked.ops
-        and all(layout == BLOCKED for layout in layouts)
-        and len(set(kernel.shapes_in)) == 1
-    ):
-        return BLOCKED, BLOCKED
-    return PLAIN, PLAIN
+        whole = all(len(s) == 4 and s[1] % blocked.block == 0 for s in kernel.shapes_in)
+        return whole and kernel.op != "stack"
+    return kernel.op in blocked.ops and len(set(kernel.shapes_in)) == 1
 
 
 def reorder_kernel(value: str, shape: tuple[int, ...], wanted: str) -> Kernel:
     """Return a copy of one feature map; no node of the graph stands for it."""
-    elements, pixels = prod(shape), prod(shape[2:])
+    elements = prod(shape)
+    pixels = prod(shape[2:])
     return Kernel(
         name=f"{value}.to_{wanted}",
         kind="reorder",

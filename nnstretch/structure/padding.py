@@ -4,75 +4,62 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from nnstretch.graph import Argument, Graph, Node, TensorSpec
+from nnstretch.graph import Graph, Node, TensorSpec
+from nnstretch.structure.arguments import argument
 from nnstretch.structure.cuts import PADS
 from nnstretch.structure.macs import CONVOLUTIONS
 
 
 def padded_as_same(graph: Graph) -> dict[str, Node]:
-    """Return padding operators, by name, that say what TFLite's SAME says.
+    """Return padding operators, by name, that do what TFLite's SAME does.
 
     Converters leave them to the convolution behind them.
     """
-    readers, specs = graph.consumers(), graph.specs()
-    padding_by_name = {}
+    readers = graph.consumers()
+    specs = graph.specs()
+    padding_by_name: dict[str, Node] = {}
     for node in graph.nodes:
         behind = readers.get(node.name, ())
-        if (
-            node.kind in PADS
-            and len(behind) == 1
-            and node.name not in graph.outputs
-            and is_same_padding(node, behind[0], specs)
-        ):
+        if node.kind not in PADS or len(behind) != 1 or node.name in graph.outputs:
+            continue
+        if is_same_padding(node, behind[0], specs):
             padding_by_name[node.name] = node
     return padding_by_name
 
 
 def is_same_padding(pad: Node, reader: Node, specs: Mapping[str, TensorSpec]) -> bool:
-    """Return whether zeros go around a map as SAME puts them.
-
-    No more than windows need, the odd one at the end.
-    """
-    if (
-        reader.kind not in CONVOLUTIONS
-        or reader.inputs[0] != pad.name
-        or len(reader.output.shape) != 4
-        or not pads_with_zeros(pad)
-    ):
+    """Return whether zeros go around a map as SAME puts them: few, the odd one last."""
+    if reader.kind not in CONVOLUTIONS or reader.inputs[0] != pad.name:
         return False
-    amounts, shape = pad.args[1], specs[pad.inputs[0]].shape
+    if len(reader.output.shape) != 4 or not pads_with_zeros(pad):
+        return False
+    amounts = pad.args[1]
     if not isinstance(amounts, tuple) or len(amounts) != 4 or set(as_pair(reader, 4, 0)) != {0}:
         return False
-    strides, dilations, window = (
-        as_pair(reader, 3, 1),
-        as_pair(reader, 5, 1),
-        specs[reader.inputs[1]].shape[2:],
-    )
+    sizes = specs[pad.inputs[0]].shape[2:]
+    windows = specs[reader.inputs[1]].shape[2:]
+    strides = as_pair(reader, 3, 1)
+    dilations = as_pair(reader, 5, 1)
     for axis in range(2):
-        before, after = amounts[2 - 2 * axis], amounts[3 - 2 * axis]
-        out = -(-shape[2 + axis] // strides[axis])
-        needed = max(
-            0,
-            (out - 1) * strides[axis] + (window[axis] - 1) * dilations[axis] + 1 - shape[2 + axis],
-        )
-        if (before, after) != (needed // 2, needed - needed // 2) or reader.output.shape[
-            2 + axis
-        ] != out:
+        out = -(-sizes[axis] // strides[axis])
+        extent = (out - 1) * strides[axis] + (windows[axis] - 1) * dilations[axis] + 1
+        needed = max(0, extent - sizes[axis])
+        before = needed // 2
+        if amounts[2 - 2 * axis : 4 - 2 * axis] != (before, needed - before):
+            return False
+        if reader.output.shape[2 + axis] != out:
             return False
     return True
 
 
 def pads_with_zeros(pad: Node) -> bool:
     """Return whether a pad's mode and value stand for zeros."""
-    arguments = pad.args[2:]
-    return all(value in ("constant", None, 0, 0.0) for value in arguments)
+    return all(value in ("constant", None, 0, 0.0) for value in pad.args[2:])
 
 
-def as_pair(node: Node, place: int, otherwise: int) -> tuple[int, ...]:
+def as_pair(node: Node, position: int, default: int) -> tuple[int, ...]:
     """Return a number of a window for both axes; -1 for a word for padding."""
-    argument: Argument = node.args[place] if place < len(node.args) else otherwise
-    sides = tuple(
-        side if isinstance(side, int) else -1
-        for side in (argument if isinstance(argument, tuple) else (argument,))
-    )
-    return sides * 2 if len(sides) == 1 else sides
+    value = argument(node, position, default)
+    items = value if isinstance(value, tuple) else (value,)
+    numbers = tuple(item if isinstance(item, int) else -1 for item in items)
+    return numbers * 2 if len(numbers) == 1 else numbers

@@ -18,7 +18,7 @@ from nnstretch.trial import BranchCost, SegmentCost
 
 @dataclass(frozen=True, slots=True)
 class BranchDemand:
-    """What one branch asks of its processor, before it is known what runs beside it."""
+    """Demand of one branch on its processor, whatever runs beside it."""
 
     processor: str
     compute_us: float
@@ -33,9 +33,7 @@ class BranchDemand:
 
 @dataclass(frozen=True, slots=True)
 class Residency:
-    """Which edges of a segment need no crossing, because its neighbour runs alone on the same
-    processor.
-    """
+    """Edges of a segment without a crossing: its neighbour runs alone on the same processor."""
 
     before: bool = False
     after: bool = False
@@ -46,57 +44,48 @@ FREE = Link()
 
 
 def residencies(placements: Sequence[Sequence[str]]) -> tuple[Residency, ...]:
-    """Return one `Stay` per segment, from the processors of each segment in order."""
-    edges = [len(step) == len(two) == 1 and step[0] == two[0] for step, two in pairwise(placements)]
-    return (
-        tuple(
-            Residency(before, after)
-            for before, after in zip([False, *edges], [*edges, False], strict=True)
-        )
-        if placements
-        else ()
-    )
+    """Return the residency of each segment, from the processors of each segment in order."""
+    if not placements:
+        return ()
+    edges = [len(a) == len(b) == 1 and a[0] == b[0] for a, b in pairwise(placements)]
+    return tuple(map(Residency, [False, *edges], [*edges, False]))
 
 
 def segment_cost(
     soc: Soc,
     branches: Sequence[BranchDemand],
-    stay: Residency = CROSSES,
+    residency: Residency = CROSSES,
     *,
     start: str = "",
     end: str = "",
     original_us: float = 0.0,
     original_macs: int = 0,
 ) -> SegmentCost:
-    """Price one segment on a chip.
+    """Price one segment on a chip; a processor that shares the host's memory has free links.
 
-    A processor that shares the host's memory has links that cost nothing.
+    Raises BadPlan where the formula does not cover the branches.
     """
     names = frozenset(branch.processor for branch in branches)
-    check(names, branches, stay, f"segment {start} -> {end}")
+    check_branches(names, branches, residency, f"segment {start} -> {end}")
+    several = len(branches) > 1
     processors = [soc.processor(branch.processor) for branch in branches]
-    slowdown = soc.contention_factor(names) if len(names) > 1 else 1.0
-    sync_us = 0.0 if stay.after else max(processor.sync_us for processor in processors)
-    merge_us = (
-        soc.merge.cost_us(sum(branch.bytes_out for branch in branches))
-        if len(branches) > 1
-        else 0.0
-    )
+    slowdown = soc.contention_factor(names) if several else 1.0
+    sync_us = 0.0 if residency.after else max(processor.sync_us for processor in processors)
+    bytes_out = sum(branch.bytes_out for branch in branches)
     priced = tuple(
-        branch_cost(branch, processor, slowdown, stay)
+        branch_cost(branch, processor, slowdown, residency)
         for branch, processor in zip(branches, processors, strict=True)
     )
+    merge_us = soc.merge.cost_us(bytes_out) if several else 0.0
     return SegmentCost(start, end, priced, sync_us, merge_us, original_us, original_macs)
 
 
 def branch_cost(
-    branch: BranchDemand, processor: Processor, slowdown: float, stay: Residency
+    branch: BranchDemand, processor: Processor, slowdown: float, residency: Residency
 ) -> BranchCost:
     """Return the terms of one branch, contention included."""
-    copy_in, copy_out = (
-        (FREE if stay.before else processor.copy_in),
-        (FREE if stay.after else processor.copy_out),
-    )
+    copy_in = FREE if residency.before else processor.copy_in
+    copy_out = FREE if residency.after else processor.copy_out
     return BranchCost(
         branch.processor,
         copy_in.cost_us(branch.bytes_in),
@@ -108,8 +97,8 @@ def branch_cost(
     )
 
 
-def check(
-    names: frozenset[str], branches: Sequence[BranchDemand], stay: Residency, where: str
+def check_branches(
+    names: frozenset[str], branches: Sequence[BranchDemand], residency: Residency, where: str
 ) -> None:
     """Refuse branches that the formula does not cover. Raises BadPlan."""
     if not branches:
@@ -120,7 +109,7 @@ def check(
             f"{len(branches)} branches on {len(names)} processors ({used}), {where}, one branch per"
             " processor"
         )
-    if len(branches) > 1 and (stay.before or stay.after):
+    if len(branches) > 1 and (residency.before or residency.after):
         raise BadPlan(
             f"data cannot stay on one processor, {where}, it has {len(branches)} branches that meet"
             " on the host"

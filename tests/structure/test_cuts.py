@@ -58,7 +58,7 @@ def graphs(draw: st.DrawFn) -> Graph:
         nodes.append(Node(f"n{i}", op, args, (MAP,)))
         names.append(f"n{i}")
     return Graph(
-        "drawn", (Value("x", MAP),), (), prune_unread(tuple(nodes), names[-1]), (names[-1],)
+        "drawn", (Value("x", MAP),), (), prune_unread(tuple(nodes), names[-1:]), (names[-1],)
     )
 
 

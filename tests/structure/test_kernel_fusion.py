@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nnstretch.graph import Argument, Graph, Node, TensorSpec, Value, ValueRef, Weight
-from nnstretch.structure.kernel_fusion import fuse_kernels, is_free
+from nnstretch.structure.kernel_fusion import fuse_kernels
+from nnstretch.structure.kernel_operators import is_free
 
 
 class Net:
