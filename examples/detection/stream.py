@@ -27,8 +27,8 @@ from stages import SCALE, boxes, load
 
 from nnstretch.bundle.bundle import read_bundle
 from nnstretch.cli import main as nnstretch
-from nnstretch.run.pipelines.metrics import SequentialPipeline
 from nnstretch.run.pipelines.pipeline import Pipeline
+from nnstretch.run.pipelines.sequential import SequentialPipeline
 
 HERE = Path(__file__).resolve().parent
 CALLS = {"stages:load": load, "stages:boxes": boxes}

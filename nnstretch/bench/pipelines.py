@@ -16,8 +16,9 @@ from typing import Any
 
 from nnstretch.bench.interleaved import Tell, run_interleaved
 from nnstretch.bundle.bundle import read_bundle
-from nnstretch.run.pipelines.metrics import PipelineMetrics, SequentialPipeline
+from nnstretch.run.pipelines.metrics import PipelineMetrics
 from nnstretch.run.pipelines.pipeline import Pipeline
+from nnstretch.run.pipelines.sequential import SequentialPipeline
 
 ITEMS, ROUNDS = 30, 5
 

@@ -24,7 +24,12 @@ from nnstretch.run.bound_memory import BoundNetwork
 from nnstretch.run.loaded_network import Given, LoadedNetwork, Values
 from nnstretch.run.metrics import latency_us
 from nnstretch.run.overlap_check import Overlap, overlap
-from nnstretch.run.time_dilation import correct_dilation, required_dilation, summarize_rehearsal
+from nnstretch.run.time_dilation import (
+    REHEARSALS,
+    correct_dilation,
+    required_dilation,
+    summarize_rehearsal,
+)
 from nnstretch.schedule import (
     StaticOrderRunner,
     StaticPlacement,
@@ -47,7 +52,7 @@ from nnstretch.trace import Trace
 MODES = ("spatial", "sequential")
 CLOCKS = ("virtual", "real")
 """Where no chip says otherwise: one task at work and one behind it."""
-WARM_UPS, REHEARSALS, TRIALS = 2, 5, 2
+WARM_UPS, TRIALS = 2, 2
 
 
 class Session:

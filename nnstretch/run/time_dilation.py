@@ -1,8 +1,9 @@
-"""How much slower than the chip a host has to play it, so that the timetable stays true.
+"""How many times slower than the chip a host emulates it, so that it keeps the timetable.
 
 A host computes the true numbers inside the time that the chip is predicted to need. Where it is
 too slow for that, every predicted time is stretched by one factor, the dilation, and the trace
-is divided by it again: the proportions, and so the overlap, stay those of the chip.
+is divided by it again: the proportions, and so the overlap, stay those of the chip. Sessions and
+pipelines find it by one rule.
 """
 
 from __future__ import annotations
@@ -14,13 +15,12 @@ from nnstretch.schedule import critical_path_us
 from nnstretch.task import Task
 from nnstretch.trace import Span, Trace
 
+REHEARSALS = 5
+"""Runs of which the least time counts."""
 MARGIN = 1.4
-"""Room for a host that is slower while it emulates than it was in rehearsal.
-
-Caches go cold between tasks.
-"""
+"""Room for a host that is slower while it emulates than in rehearsal: caches go cold."""
 SLIP = 0.01
-"""Share of the timetable that late tasks and handing over may cost together."""
+"""Share of the timetable that late tasks and enqueueing may cost together."""
 TOLERATED = 0.015
 """A trial run on the timetable that slips by no more is good enough."""
 LARGEST = 1e6
@@ -31,11 +31,8 @@ class Rehearsal:
     """What the host needs without a timetable, branches at once."""
 
     compute_us: Mapping[str, float]
-    """By task, the least of a few runs.
-
-    What another program took from the host is not the host's.
-    """
-    handing_over_us: float
+    """By task, the least of a few runs: what other programs took is not the host's."""
+    handing_over_us: float = 0.0
     """Per run, everything between tasks on the longest chain; the least."""
 
 
@@ -47,30 +44,32 @@ def summarize_rehearsal(tasks: tuple[Task, ...], traces: Iterable[Trace]) -> Reh
 
 
 def _gaps_us(tasks: tuple[Task, ...], run: Mapping[str, Span]) -> float:
-    return max(span.end_us for span in run.values()) - critical_path_us(
-        tasks, lambda task: run[task.name].duration_us
-    )
+    end_us = max(span.end_us for span in run.values())
+    return end_us - critical_path_us(tasks, lambda task: run[task.name].duration_us)
 
 
 def required_dilation(
-    rehearsal: Rehearsal, predicted_us: Mapping[str, float], makespan_us: float
+    rehearsal: Rehearsal,
+    predicted_us: Mapping[str, float],
+    makespan_us: float,
+    slip: float = SLIP,
 ) -> float:
-    """Return the smallest factor, at least 1, that keeps lateness and handing over below `SLIP` of
-    the timetable.
+    """Return the smallest factor, at least 1, with lateness below `slip` of the timetable.
 
     Every long task then fits with `MARGIN`; one predicted at next to nothing may run over by what
-    it costs.
+    it costs. With a slip of 0 all tasks fit.
     """
 
     def slips(factor: float) -> bool:
-        late_us = sum(
-            max(0.0, MARGIN * host - factor * predicted_us[task])
-            for task, host in rehearsal.compute_us.items()
-        )
-        return late_us + rehearsal.handing_over_us > SLIP * factor * makespan_us
+        late_us = 0.0
+        for task, host_us in rehearsal.compute_us.items():
+            late_us += max(0.0, MARGIN * host_us - factor * predicted_us[task])
+        return late_us + rehearsal.handing_over_us > slip * factor * makespan_us
 
-    if makespan_us <= 0 or slips(LARGEST):
-        return LARGEST if makespan_us > 0 else 1.0
+    if makespan_us <= 0:
+        return 1.0
+    if slips(LARGEST):
+        return LARGEST
     low, high = 1.0, LARGEST
     if not slips(low):
         return low
@@ -81,10 +80,9 @@ def required_dilation(
 
 
 def correct_dilation(factor: float, slip: float) -> float:
-    """Return the factor after a trial run that was `slip` late.
+    """Return the factor after a trial run that was `slip` late, at most twice the one before.
 
-    Handing over costs the host the same at any factor.
-
-    At most doubled, since one bad moment of a busy host is no reason to crawl ever after.
+    To enqueue costs the host the same at any factor; one bad moment of a busy host is no reason to
+    be slow ever after.
     """
     return factor if slip <= TOLERATED else factor * min(2.0, slip / SLIP)

@@ -29,8 +29,8 @@ from nnstretch.bench.statistics import quartiles, speedup
 from nnstretch.bundle.bundle import read_bundle
 from nnstretch.files.atomic import write_text
 from nnstretch.profile.machine import allowed_cores, description
-from nnstretch.run.pipelines.metrics import SequentialPipeline
 from nnstretch.run.pipelines.pipeline import Pipeline
+from nnstretch.run.pipelines.sequential import SequentialPipeline
 
 SSD = f"{Path(__file__).parents[2] / 'tests/support/pipeline_nets.py'}:Ssd"
 NETWORKS = ("torchvision:resnet18", "torchvision:resnet50", SSD)

@@ -31,7 +31,7 @@ from nnstretch.partition.search.stage_costs import stage_cost_table
 from nnstretch.partition.search.topological_cuts import topological_cuts
 from nnstretch.predict import load_soc
 from nnstretch.run import Session
-from nnstretch.run.pipelines.metrics import predicted_bottleneck_us
+from nnstretch.run.pipelines.prediction import predicted_bottleneck_us
 from nnstretch.soc import Soc
 from nnstretch.soc_instances import instances_named_by, instantiate
 from nnstretch.stretch.cost.cost_model import CostModel

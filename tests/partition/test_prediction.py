@@ -18,12 +18,9 @@ from nnstretch.capture.torch_export import trace
 from nnstretch.partition.export import export_partition
 from nnstretch.partition.partition import Partition, PartitionRequest, partitions
 from nnstretch.predict import load_soc
-from nnstretch.run.pipelines.metrics import (
-    PipelineMetrics,
-    SequentialPipeline,
-    predicted_bottleneck_us,
-    simulate_pipeline,
-)
+from nnstretch.run.pipelines.metrics import PipelineMetrics, simulate_pipeline
+from nnstretch.run.pipelines.prediction import predicted_bottleneck_us
+from nnstretch.run.pipelines.sequential import SequentialPipeline
 
 MI9 = load_soc("mi9")
 KNOWN = {processor.name: processor for processor in MI9.processors}

@@ -33,7 +33,7 @@ from nnstretch.report import build_report
 from nnstretch.report.load.pipeline import PIPELINE_FILES
 from nnstretch.report.load.pipeline_data import StreamSlice, StreamTrace, windows_of
 from nnstretch.run import write_perfetto
-from nnstretch.run.pipelines.metrics import predict_stream
+from nnstretch.run.pipelines.prediction import predict_stream
 from nnstretch.trace import Trace
 
 TIMES_US = {"s0": 2000.0, "s1": 3000.0, "s2": 500.0}

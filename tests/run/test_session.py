@@ -305,6 +305,13 @@ def test_a_slow_host_is_given_room() -> None:
     assert MARGIN * 2500 - SLIP * 2000 * found <= found * 1000 <= MARGIN * 2500
 
 
+def test_without_slip_every_task_fits_with_its_margin() -> None:
+    rehearsal = Rehearsal({"a": 2500.0, "b": 900.0})
+    factor = required_dilation(rehearsal, {"a": 1000.0, "b": 100.0}, 2000.0, slip=0.0)
+    assert factor == pytest.approx(MARGIN * 9.0, rel=1e-3)
+    assert factor >= MARGIN * 9.0
+
+
 host_and_chip_us = st.tuples(st.floats(0, 1e5), st.floats(1, 1e5))
 
 

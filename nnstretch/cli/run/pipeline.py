@@ -123,7 +123,7 @@ def stream_request(
     args: argparse.Namespace, bundle: Bundle, soc: Soc | None
 ) -> tuple[StreamRequest, str]:
     """Return what is to be streamed, and the clock."""
-    from nnstretch.run.pipelines.metrics import SequentialPipeline
+    from nnstretch.run.pipelines.sequential import SequentialPipeline
     from nnstretch.run.results.npy_files import read_npy
     from nnstretch.run.results.stream_json import StreamRequest
 

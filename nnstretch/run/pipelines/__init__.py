@@ -4,6 +4,8 @@ pipeline.py         pipeline session: push/get/stream
 item_buffer.py      ring buffer of items, what a worker does with one
 stage_functions.py  what a stage computes
 workers.py          threads of a pipeline: cores, statistics
+sequential.py       the same stages one after another: reference and baseline
+prediction.py       a stream on the virtual clock, its bottleneck and pacing
 metrics.py          throughput, bottleneck, balance of a stream
 item_trace.py       pipeline items in a trace
 """

@@ -1,8 +1,7 @@
-"""The items on their way through a pipeline, and what workers do when one comes to them."""
+"""The items in flight in a pipeline, and what a worker does with each."""
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,29 +12,28 @@ from nnstretch.errors import Cancelled, StageFailed, one_line
 from nnstretch.run.pipelines.stage_functions import PythonStage, SubgraphStage, Values
 from nnstretch.schedule.cpu_affinity import sleep_until
 from nnstretch.schedule.executors.pipeline import StageFunction
-from nnstretch.schedule.pipeline_graph import IN, StageGraph, StageNode
+from nnstretch.schedule.executors.timetable import MADE_UP_S, ChipClock, Timetable
+from nnstretch.schedule.pipeline_graph import IN, StageGraph
 from nnstretch.task import Task, task_name
 from nnstretch.trace import Span
 
-MADE_UP_S = 1e-3
-"""How much of a late start an emulated stage makes up for."""
 RECENT = 1024
 """Service times that are kept of every worker."""
 
 Work = Callable[[Values], None]
-"""What a step does with the tensors of an item."""
+"""Computes a step on the tensors of an item."""
 Open = Callable[[str, int], SubgraphStage | PythonStage]
 """Loads what a replica of a stage computes with."""
 
 
 @dataclass(slots=True)
 class InFlightItem:
-    """One item on its way."""
+    """One item in flight."""
 
     values: Values
-    begun_s: float
-    due_s: list[float]
-    """By step, when its time was over on the timetable, or really where it has none.
+    pushed_s: float
+    due_us: list[float]
+    """By step, when its time slot ended, or the step itself where it has none; on the chip's clock.
 
     Empty where stages are not emulated.
     """
@@ -90,19 +88,16 @@ class StagePacing:
 
 
 def no_copy(values: Values) -> None:
-    """Refuse a copy: numbers that are in one memory anyway need none."""
+    """Do nothing: stands for a copy whose time is emulated."""
 
 
 def worker_name(processors: tuple[str, ...]) -> str:
-    """Return how traces and statistics name a worker: its processors, joined."""
+    """Return the name of a worker in traces and statistics: its processors, joined."""
     return "+".join(processors)
 
 
 class ItemBuffer:
-    """A ring of places for items.
-
-    Whoever holds an item's number finds it; a place is free again when its item was taken.
-    """
+    """A ring of places for items, which are found by their number until they are taken."""
 
     def __init__(
         self,
@@ -114,42 +109,37 @@ class ItemBuffer:
         pace: StagePacing | None,
         traced: int,
     ) -> None:
-        """Create the buffer. `names`: on what each replica runs, for traces of the last `traced`
-        items; `stops`.
-
-        An item that fails is the last one.
+        """Create the buffer. `names`: the processors of each replica of each stage; `traced`: how
+        many items traces have; `stops`: whether the first item that fails is the last one.
         """
         self._stage_graph, self._open, self._stops, self._pace = stage_graph, open_, stops, pace
         self._places: list[InFlightItem | None] = [None] * places
-        self._forget: list[tuple[str, ...]] = [() for _ in stage_graph]
-        self.records = [
-            [WorkerRecord(spans=deque(maxlen=traced)) for _ in replica_names]
-            for replica_names in names
-        ]
+        self._dead: list[tuple[str, ...]] = [() for _ in stage_graph]
+        self._clock = ChipClock(perf_counter(), pace.dilation if pace else 1.0)
+        self._timetable = Timetable()
         self.names = names
+        self.records: list[list[WorkerRecord]] = []
         self.opened: dict[tuple[int, int], SubgraphStage | PythonStage] = {}
-        self.changes: dict[tuple[int, int], deque[tuple[int, str, Any]]] = {
-            (s, r): deque()
-            for s, replica_names in enumerate(names)
-            for r in range(len(replica_names))
-        }
+        self.changes: dict[tuple[int, int], deque[tuple[int, str, Any]]] = {}
         """By worker: from which item on a sub-graph is computed by something else."""
-        self._free_s: dict[str, float] = {}
-        """By emulated processor, until when it is booked."""
-        self._booking = threading.Lock()
+        for stage, replica_names in enumerate(names):
+            spans: list[deque[tuple[float, float, int]]] = [
+                deque(maxlen=traced) for _ in replica_names
+            ]
+            self.records.append([WorkerRecord(spans=spans_of_worker) for spans_of_worker in spans])
+            self.changes |= {(stage, replica): deque() for replica in range(len(replica_names))}
         self.stopped_by: int | None = None
         """The item that failed, where that stops the pipeline."""
         self.cancelled_from: int | None = None
 
     def forget(self, tensors: Sequence[tuple[str, ...]]) -> None:
-        """Drop what an item need not hold any more behind a stage."""
-        self._forget = list(tensors)
+        """Drop these tensors of an item when it has passed a stage."""
+        self._dead = list(tensors)
 
     def put(self, item: int, values: Values) -> None:
         """Put the values of an item into its place."""
-        self._places[item % len(self._places)] = InFlightItem(
-            values, perf_counter(), [0.0] * len(self._stage_graph) if self._pace else []
-        )
+        due_us = [0.0] * len(self._stage_graph) if self._pace else []
+        self._places[item % len(self._places)] = InFlightItem(values, perf_counter(), due_us)
 
     def take(self, item: int) -> InFlightItem:
         """Take an item out of its place."""
@@ -160,19 +150,13 @@ class ItemBuffer:
         return entry
 
     def stage_function(self, stage: int, replica: int) -> StageFunction:
-        """Return what a worker does with each item.
-
-        Loads its files on the thread that calls this.
-        """
-        record, changes, step = (
-            self.records[stage][replica],
-            self.changes[stage, replica],
-            self._stage_graph[stage],
-        )
+        """Return what a worker does with each item; loads its files on the calling thread."""
+        record, changes = self.records[stage][replica], self.changes[stage, replica]
         work = self._work(stage, replica)
-        forget, book, places = self._forget[stage], self._book_time(stage, replica), self._places
+        dead, places = self._dead[stage], self._places
+        run = self._run_untimed if self._duration_us(stage, replica) is None else self._run_timed
 
-        def one(item: int) -> None:
+        def compute(item: int) -> None:
             entry = places[item % len(places)]
             assert entry is not None
             while isinstance(work, SubgraphStage) and changes and changes[0][0] <= item:
@@ -180,118 +164,101 @@ class ItemBuffer:
             if entry.error is None:
                 entry.error = self._skip_reason(item)
             if entry.error is None:
-                began_s = perf_counter()
-                slot = None if book is None else book(entry, began_s)
-                try:
-                    work(entry.values)
-                except (
-                    BaseException
-                ) as error:  # sys.exit(), too, ends its item and not the pipeline
-                    self._fail(entry, item, step, error)
-                    record.failed += 1
-                ended_s = perf_counter()
-                if slot is not None:
-                    record.late += ended_s > slot[1]
-                    sleep_until(slot[1])
-                    began_s, ended_s = slot
-                elif entry.due_s:
-                    entry.due_s[stage] = ended_s
+                began_s, ended_s = run(stage, replica, item, entry, work)
                 record.items += 1
                 record.busy_s += ended_s - began_s
                 record.recent_s.append(ended_s - began_s)
                 record.spans.append((began_s, ended_s, item))
                 entry.ended_s = ended_s
-            for name in forget:
+            for name in dead:
                 entry.values.pop(name, None)
 
-        return one
+        return compute
 
-    def _work(self, number: int, replica: int) -> Work:
-        """Return the work of a stage, or of a copy.
+    def _run_untimed(
+        self, stage: int, replica: int, item: int, entry: InFlightItem, work: Work
+    ) -> tuple[float, float]:
+        """Do the work; return its begin and end."""
+        began_s = perf_counter()
+        try:
+            work(entry.values)
+        except BaseException as error:  # sys.exit(), too, ends its item and not the pipeline
+            self._fail(entry, item, stage, replica, error)
+        ended_s = perf_counter()
+        if entry.due_us:
+            entry.due_us[stage] = self._clock.us(ended_s)
+        return began_s, ended_s
 
-        Where stages are emulated a copy takes its time and does nothing.
-        """
-        step = self._stage_graph[number]
-        if not step.part:
-            function_ = self.opened[number, replica] = self._open(step.stage, replica)
-            return function_
-        return no_copy if self._pace else self._copy(number, replica)
+    def _run_timed(
+        self, stage: int, replica: int, item: int, entry: InFlightItem, work: Work
+    ) -> tuple[float, float]:
+        """Book a time slot, do the work, wait for the slot's end; return its begin and end."""
+        due_us = [entry.due_us[feeder] for feeder in self._stage_graph[stage].feeders]
+        ready_us = max(0.0, self._clock.us(perf_counter() - MADE_UP_S), *due_us)
+        duration_us = self._duration_us(stage, replica) or 0.0
+        slot = self._timetable.book(self.names[stage][replica], ready_us, duration_us)
+        start_s, end_s = map(self._clock.at_s, slot)
+        _, ended_s = self._run_untimed(stage, replica, item, entry, work)
+        self.records[stage][replica].late += ended_s > end_s
+        sleep_until(end_s)
+        entry.due_us[stage] = slot[1]
+        return start_s, end_s
+
+    def _duration_us(self, stage: int, replica: int) -> float | None:
+        """Return the emulated time of a worker's item; None where it takes what it takes."""
+        if self._pace is None:
+            return None
+        duration_us = self._pace.durations_us[stage][replica]
+        return duration_us if duration_us or self._stage_graph[stage].part else None
+
+    def _work(self, stage: int, replica: int) -> Work:
+        """Return the work of a stage, or of a copy, which only takes its time where emulated."""
+        node = self._stage_graph[stage]
+        if not node.part:
+            function = self.opened[stage, replica] = self._open(node.stage, replica)
+            return function
+        return no_copy if self._pace else self._copy(stage, replica)
 
     def _copy(self, number: int, replica: int) -> Work:
-        """Return the copy of an item; the stage that it belongs to may be loaded later, by its own
-        worker.
-
-        No item comes before all are.
-        """
-        whose = number + (1 if self._stage_graph[number].part == IN else -1)
+        """Return the copy of an item; the stage that it belongs to may be loaded later."""
         into = self._stage_graph[number].part == IN
+        stage = number + (1 if into else -1)
 
-        def one(values: Values) -> None:
-            graphs = self.opened[whose, replica]
-            assert isinstance(graphs, SubgraphStage)
-            (graphs.enter if into else graphs.leave)(values)
+        def copy(values: Values) -> None:
+            subgraphs = self.opened[stage, replica]
+            assert isinstance(subgraphs, SubgraphStage)
+            (subgraphs.enter if into else subgraphs.leave)(values)
 
-        return one
-
-    def _book_time(
-        self, stage: int, replica: int
-    ) -> Callable[[InFlightItem, float], tuple[float, float]] | None:
-        """Book an item's time on a worker's processors.
-
-        When it begins and ends on the timetable.
-        """
-        if self._pace is None or not (
-            self._pace.durations_us[stage][replica] or self._stage_graph[stage].part
-        ):
-            return None
-        time_s = self._pace.durations_us[stage][replica] * self._pace.dilation / 1e6
-        feeders, processors = self._stage_graph[stage].feeders, self.names[stage][replica]
-
-        def book(entry: InFlightItem, began_s: float) -> tuple[float, float]:
-            ready_s = max(began_s - MADE_UP_S, *(entry.due_s[feeder] for feeder in feeders), 0.0)
-            with self._booking:  # stages on one processor take turns
-                start_s = max(ready_s, *(self._free_s.get(name, 0.0) for name in processors))
-                self._free_s |= dict.fromkeys(processors, start_s + time_s)
-            entry.due_s[stage] = start_s + time_s
-            return start_s, start_s + time_s
-
-        return book
+        return copy
 
     def _skip_reason(self, item: int) -> Exception | None:
         """Return why an item is not wanted any more, None while it is."""
+        reason = ""
         if self.stopped_by is not None and item > self.stopped_by:
-            return Cancelled(
-                f"item {item} was not finished, pipeline, item {self.stopped_by} failed and it"
-                " stops there"
-            )
-        if self.cancelled_from is not None and item >= self.cancelled_from:
-            return Cancelled(f"item {item} was not finished, pipeline, it has been closed")
-        return None
+            reason = f"item {self.stopped_by} failed and it stops there"
+        elif self.cancelled_from is not None and item >= self.cancelled_from:
+            reason = "it has been closed"
+        return Cancelled(f"item {item} was not finished, pipeline, {reason}") if reason else None
 
-    def _fail(self, entry: InFlightItem, item: int, step: StageNode, error: BaseException) -> None:
-        where = f"stage {step.stage}{', ' if step.part else ''}{step.part}"
-        entry.error = StageFailed(
-            f"item {item} failed, {where}, {type(error).__name__}: {one_line(error)}",
-            step.stage,
-            item,
-        )
+    def _fail(
+        self, entry: InFlightItem, item: int, stage: int, replica: int, error: BaseException
+    ) -> None:
+        node = self._stage_graph[stage]
+        where = f"stage {node.stage}{', ' if node.part else ''}{node.part}"
+        what = f"item {item} failed, {where}, {type(error).__name__}: {one_line(error)}"
+        entry.error = StageFailed(what, node.stage, item)
         entry.error.__cause__ = error
+        self.records[stage][replica].failed += 1
         if self._stops and (self.stopped_by is None or item < self.stopped_by):
             self.stopped_by = item
 
     def spans(self, origin_s: float, dilation: float) -> list[Span]:
-        """Return spans of the last items in the order of their ends, in us since `origin_s` on the
-        chip's clock.
-        """
-        spans_ = [
-            Span(
-                (began - origin_s) * 1e6 / dilation,
-                (ended - origin_s) * 1e6 / dilation,
-                Task(task_name(step.name, item), step.name, request=item),
-                worker_name(self.names[s][r]),
-            )
-            for s, step in enumerate(self._stage_graph)
-            for r, record in enumerate(self.records[s])
-            for began, ended, item in tuple(record.spans)
-        ]
-        return sorted(spans_, key=lambda span: span.end_us)
+        """Return spans of the last items by their ends, in us of the chip since `origin_s`."""
+        clock, spans = ChipClock(origin_s, dilation), list[Span]()
+        for node, records, names in zip(self._stage_graph, self.records, self.names, strict=True):
+            for record, processors in zip(records, names, strict=True):
+                for began_s, ended_s, item in tuple(record.spans):
+                    task = Task(task_name(node.name, item), node.name, request=item)
+                    start_us, end_us = clock.us(began_s), clock.us(ended_s)
+                    spans.append(Span(start_us, end_us, task, worker_name(processors)))
+        return sorted(spans, key=lambda span: span.end_us)

@@ -376,7 +376,7 @@ class Pipeline:
 
     def _result(self, item: int, entry: InFlightItem) -> ItemResult:
         latency_us, ended_us = (
-            max(0.0, entry.ended_s - since_s) * 1e6 for since_s in (entry.begun_s, self._origin_s)
+            max(0.0, entry.ended_s - since_s) * 1e6 for since_s in (entry.pushed_s, self._origin_s)
         )
         output = (
             None

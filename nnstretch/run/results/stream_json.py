@@ -17,16 +17,18 @@ from nnstretch.run.metrics import max_abs_error, percentiles
 from nnstretch.run.pipelines.item_buffer import ItemResult, StagePacing
 from nnstretch.run.pipelines.metrics import (
     PipelineMetrics,
-    SequentialPipeline,
     measure_pipeline,
+    processors_busy_us,
+    simulate_pipeline,
+)
+from nnstretch.run.pipelines.pipeline import Pipeline
+from nnstretch.run.pipelines.prediction import (
     pacing_for,
     predict_stream,
     predicted_bottleneck_us,
-    processors_busy_us,
-    simulate_pipeline,
     step_us,
 )
-from nnstretch.run.pipelines.pipeline import Pipeline
+from nnstretch.run.pipelines.sequential import SequentialPipeline
 from nnstretch.run.pipelines.workers import StageStatistics
 from nnstretch.schedule.cpu_affinity import affinity
 from nnstretch.soc import Processor

@@ -11,49 +11,54 @@ from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from time import perf_counter
-from types import TracebackType
 from typing import Self
 
 from nnstretch.errors import ProcessorFailed, Stuck
 from nnstretch.schedule.cpu_affinity import affinity, core_per_thread, pin, sleep_until
 from nnstretch.schedule.disturbances import Disturbances
-from nnstretch.schedule.executors.timetable import TimeSlot, Timetable
-from nnstretch.schedule.executors.virtual import Event, Work, processor_failed
+from nnstretch.schedule.executors.timetable import MADE_UP_S, ChipClock, TimeSlot, Timetable
+from nnstretch.schedule.executors.virtual import Event, Work, processor_failed, queue_full
 from nnstretch.soc import Processor
 from nnstretch.task import Task, TaskTimes
 from nnstretch.trace import Failure, Span, TimerEvent
 
-MADE_UP_S = 1e-3
-"""How much of a late start a task makes up for.
-
-What waking a thread costs is the host's, not the chip's. More is a host too slow.
-"""
-
 Inbox = queue.SimpleQueue
-"""Bounded by the count in `submit`.
+"""Bounded by the count in `submit`; wakes its reader three times faster than a Queue."""
 
-A SimpleQueue wakes its reader three times faster than a Queue.
-"""
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What another thread sends to the thread that waits."""
+
+    content: Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedTask:
+    """A task in the queue of its processor."""
+
+    task: Task
+    submitted_us: float
+    slot: TimeSlot | None
+    """Its time, where that was predicted."""
 
 
 class ThreadExecutor:
-    """Real time on host threads, told in microseconds of the emulated chip.
+    """Threads of this host, with times in microseconds of the emulated chip.
 
-    Every processor has a thread and a bounded queue of its own; one of them, `caller`, may be the
-    calling thread, which then works inside `wait()`: as in NN-Stretch's Algorithm 1 the CPU branch
-    and the merge behind it cost no hand-over.
+    Every processor has a thread and a bounded queue; the processor `caller` may be the calling
+    thread's, which then works inside `wait()`: as in NN-Stretch's Algorithm 1 the CPU branch and
+    the merge behind it need no hand-over.
 
-    Where `durations_us` names a task's (sub-graph, processor), the task ends when its time on the
-    virtual clock's timetable is over, times `dilation`, so that a host slower than the chip can
-    still keep it; `now_us` and every span are divided by `dilation` again. The calling thread is
-    the chip's host thread: it hands over (`handovers_us`) and waits as there. Without it a task
-    takes what it takes.
+    A task with a time in `durations_us` ends when its slot of the timetable does, `dilation` times
+    slower, so that a slow host keeps up; `now_us` and spans are divided by `dilation` again. The
+    calling thread is the chip's host thread, which takes `handovers_us` to enqueue. A task without
+    a predicted time takes what it takes.
 
-    A task that raises ends as a Failure and its thread goes on; one that raises ProcessorFailed
-    takes its processor with it, and everything in its queue fails likewise. `mishaps` stretch and
-    fail as on the virtual clock.
+    A task that raises ends as a Failure and its thread goes on; ProcessorFailed also loses its
+    processor and all that is queued there. `disturbances` act as on the virtual clock.
 
-    Threads serve one run after another: `restart` begins the next, `rest` gives the calling thread
+    Threads serve one run after another: `restart` begins the next, `unpin` gives the calling thread
     its cores back in between.
     """
 
@@ -67,44 +72,38 @@ class ThreadExecutor:
         disturbances: Disturbances = Disturbances(),  # noqa: B008 (frozen)
         handovers_us: TaskTimes | None = None,
     ) -> None:
-        self._handovers_us = handovers_us or {}
         self._processors = processors
         self._work = work
         self._durations_us = durations_us or {}
+        self._enqueue_us = handovers_us or {}
         self._dilation = dilation
         self._caller = caller
+        self._disturbances = disturbances
         self._in_flight: Counter[str] = Counter()
-        self._disturbances, self._quiet = disturbances, not disturbances.fails
-        self._gone: set[str] = set()
+        self._lost: set[str] = set()
         self._done: Inbox[tuple[Event, bool] | BaseException | Message] = queue.SimpleQueue()
-        self._alarms: list[tuple[float, int, TimerEvent]] = []
-        self._set = 0
-        self._listens = False
-        self._inbox: dict[str, Inbox[tuple[Task, float, TimeSlot | None] | None]] = {
+        self._inbox: dict[str, Inbox[QueuedTask | None]] = {
             p.name: queue.SimpleQueue() for p in processors
         }
+        self._timers: list[tuple[float, int, TimerEvent]] = []
+        self._timers_set = 0
+        self._listens = False
         self._stopping = False
         self.late = 0
         """Tasks whose own work took longer than their time, so that the timetable slipped."""
-        self._at_work = threading.Semaphore(0)
-        self._threads: list[threading.Thread] = []
         self._unpin: tuple[int, set[int]] | None = None
-        self._placed = dict(
-            zip((p.name for p in processors), core_per_thread(len(processors)), strict=True)
-        )
-        self._start()
+        names = [processor.name for processor in processors]
+        self._cores = dict(zip(names, core_per_thread(len(names)), strict=True))
+        self._threads = [self._start_thread(name) for name in names if name != caller]
         self.restart()
 
-    def _start(self) -> None:
-        for name, core in self._placed.items():
-            if name != self._caller:
-                self._threads.append(
-                    threading.Thread(
-                        target=self._serve, args=(name, core), name=f"nnstretch-{name}", daemon=True
-                    )
-                )
-                self._threads[-1].start()
-                self._at_work.acquire()
+    def _start_thread(self, processor: str) -> threading.Thread:
+        ready, name = threading.Event(), f"nnstretch-{processor}"
+        args = (processor, ready)
+        thread = threading.Thread(target=self._serve, args=args, name=name, daemon=True)
+        thread.start()
+        ready.wait()
+        return thread
 
     def restart(
         self,
@@ -113,25 +112,23 @@ class ThreadExecutor:
         dilation: float | None = None,
         handovers_us: TaskTimes | None = None,
     ) -> None:
-        """Make now zero, for a new run of the calling thread.
+        """Set the clock to 0 for a new run of the calling thread; nothing may be in flight.
 
-        With other work and times where they are given. Nothing may be in flight.
+        What is None stays as it was.
         """
         self._work = self._work if work is None else work
         self._durations_us = self._durations_us if durations_us is None else durations_us
         self._dilation = self._dilation if dilation is None else dilation
-        self._handovers_us = self._handovers_us if handovers_us is None else handovers_us
-        self._timetable = Timetable(
-            self._durations_us, self._handovers_us, self._disturbances, self._processors
-        )
+        self._enqueue_us = self._enqueue_us if handovers_us is None else handovers_us
+        self._timetable = Timetable(self._disturbances, self._processors)
         self._ends_us: dict[str, float] = {}
-        """By task, when its time is over.
+        """When the slot of each task ends.
 
-        What needs it counts from there, so that lateness of the host does not add up.
+        Its successors count from there, so that lateness of the host does not add up.
         """
         self._moment_us = 0.0
-        self._origin_s = perf_counter()
-        core = None if self._caller is None else self._placed[self._caller]
+        self._clock = ChipClock(perf_counter(), self._dilation)
+        core = None if self._caller is None else self._cores[self._caller]
         if self._unpin is None and core is not None and (before := affinity()):
             self._unpin = (threading.get_ident(), before)
             pin(core)
@@ -145,58 +142,46 @@ class ThreadExecutor:
     @property
     def now_us(self) -> float:
         """Return the time since the run began, on the chip's clock."""
-        return self._us(perf_counter())
+        return self._clock.us(perf_counter())
 
     def free(self) -> tuple[Processor, ...]:
         """Return processors whose queue has room."""
-        in_flight = self._in_flight
-        free_processors = tuple([p for p in self._processors if in_flight[p.name] < p.queue_depth])
-        return (
-            tuple(p for p in free_processors if p.name not in gone)
-            if (gone := self.failed())
-            else free_processors
-        )
+        in_flight, failed = self._in_flight, self.failed()
+        with_room = tuple([p for p in self._processors if in_flight[p.name] < p.queue_depth])
+        return tuple(p for p in with_room if p.name not in failed) if failed else with_room
 
     def failed(self) -> frozenset[str]:
         """Return the names of processors that have failed."""
-        if not (self._gone or self._disturbances.fails):
+        if not (self._lost or self._disturbances.fails):
             return frozenset()
-        now_us = self.now_us
-        return frozenset(
-            p.name
-            for p in self._processors
-            if p.name in self._gone or self._disturbances.is_away(p.name, now_us)
-        )
+        now_us, names = self.now_us, [p.name for p in self._processors]
+        away = [name for name in names if self._disturbances.is_away(name, now_us)]
+        return frozenset((*away, *self._lost))
 
     def set_timer(self, at_us: float, what: Hashable, /) -> None:
         """Ask for a TimerEvent at a time of this clock."""
         if at_us < inf:
-            self._set += 1
-            heapq.heappush(self._alarms, (at_us, self._set, TimerEvent(at_us, what)))
+            self._timers_set += 1
+            heapq.heappush(self._timers, (at_us, self._timers_set, TimerEvent(at_us, what)))
 
     def submit(self, task: Task, processor: Processor, /) -> None:
-        """Hand a task to a processor's thread.
+        """Put a task into a processor's queue.
 
         Raises Stuck when the threads are closed or the queue is full.
         """
         if self._stopping:
             raise Stuck(f"{task.name} cannot start, the threads have been closed, make new ones")
         if self._in_flight[processor.name] >= processor.queue_depth:
-            raise Stuck(
-                f"{task.name} does not fit the queue of {processor.name}, {processor.queue_depth}"
-                " tasks are in it"
-            )
+            raise queue_full(task, processor)
         self._in_flight[processor.name] += 1
-        now_us = self.now_us
-        predicted = (task.work, processor.name) in self._durations_us
-        slot = (
-            self._timetable.book(task, processor, min(self._moment_us, now_us))
-            if predicted
-            else None
-        )
-        self._inbox[processor.name].put((task, now_us, slot))
+        now_us, slot, key = self.now_us, None, (task.work, processor.name)
+        if key in self._durations_us:
+            ready_us, enqueue_us = min(self._moment_us, now_us), self._enqueue_us.get(key, 0.0)
+            duration_us = self._durations_us[key]
+            slot = self._timetable.enqueue(processor, ready_us, enqueue_us, duration_us)
+        self._inbox[processor.name].put(QueuedTask(task, now_us, slot))
         if slot is not None:
-            sleep_until(self._at_s(slot.host_us))
+            sleep_until(self._clock.at_s(slot.host_us))
 
     def call(self, what: Hashable) -> None:
         """Send a message from any thread: `wait` returns a TimerEvent of it at once.
@@ -211,54 +196,44 @@ class ThreadExecutor:
 
     def wait(self) -> Event | None:
         """Return what happens next; None when nothing is in flight."""
-        if not (self._alarms or self._listens or any(self._in_flight.values())):
+        if not (self._timers or self._listens or any(self._in_flight.values())):
             return None
         try:
-            event, late = self._next()
+            event, late = self._next_event()
         except BaseException:
             self.close()
             raise
         self.late += late
-        over_us = (
-            self.now_us
-            if isinstance(event, TimerEvent)
-            else self._ends_us.pop(event.task.name, self.now_us)
-        )
-        self._moment_us = max(
-            self._moment_us, over_us
-        )  # events may come in another order than their times
+        moment_us = self.now_us
         if not isinstance(event, TimerEvent):
             self._in_flight[event.processor] -= 1
+            moment_us = self._ends_us.pop(event.task.name, moment_us)
+        self._moment_us = max(self._moment_us, moment_us)  # events may come out of order
         return event
 
-    def _next(self) -> tuple[Event, bool]:
-        """Return what has ended, else the caller's own next task.
-
-        Else what ends, is called or is due next.
-        """
-        mine = self._inbox.get(self._caller or "")
-        if (
-            self._done.empty()
-            and mine is not None
-            and not mine.empty()
-            and (order := mine.get()) is not None
-        ):
-            return self._span_or_failure(*order, self._caller or "")
-        ended = self._handle_message()
+    def _next_event(self) -> tuple[Event, bool]:
+        """Return what has ended, else run the caller's next task, else wait; and whether late."""
+        inbox = self._inbox.get(self._caller or "")
+        if self._done.empty() and inbox is not None and not inbox.empty():
+            queued = inbox.get()
+            if queued is not None:
+                return self._span_or_failure(queued, self._caller or "")
+        ended = self._await_done()
         if isinstance(ended, BaseException):
             raise ended
         if isinstance(ended, Message):
-            return TimerEvent(self.now_us, ended.what), False
+            return TimerEvent(self.now_us, ended.content), False
         return ended
 
-    def _handle_message(self) -> tuple[Event, bool] | BaseException | Message:
-        if not self._alarms:
+    def _await_done(self) -> tuple[Event, bool] | BaseException | Message:
+        """Wait for what another thread puts into `_done`, or for the next timer."""
+        if not self._timers:
             return self._done.get()
         try:
-            left_s = (self._alarms[0][0] - self.now_us) * self._dilation / 1e6
+            left_s = (self._timers[0][0] - self.now_us) * self._dilation / 1e6
             return self._done.get(timeout=left_s) if left_s > 0 else self._done.get_nowait()
         except queue.Empty:
-            return heapq.heappop(self._alarms)[2], False
+            return heapq.heappop(self._timers)[2], False
 
     def close(self) -> None:
         """Drop what is queued, let what runs end, and join every thread; harmless when repeated."""
@@ -268,84 +243,58 @@ class ThreadExecutor:
                 while True:
                     inbox.get_nowait()
             inbox.put(None)
-        for thread in self._threads:
-            if (
-                thread is not threading.current_thread()
-            ):  # which may be the one that collects garbage
+        for thread in self._threads:  # the current one may be of them and collect garbage
+            if thread is not threading.current_thread():
                 thread.join()
         self.unpin()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
-    def _us(self, time_s: float) -> float:
-        return (time_s - self._origin_s) * 1e6 / self._dilation
-
-    def _at_s(self, time_us: float) -> float:
-        return self._origin_s + time_us * self._dilation / 1e6
-
-    def _serve(self, processor: str, core: set[int] | None) -> None:
-        pin(core)
-        self._at_work.release()
+    def _serve(self, processor: str, ready: threading.Event) -> None:
+        """Serve a processor's queue on a thread of its own."""
+        pin(self._cores[processor])
+        ready.set()
         inbox = self._inbox[processor]
-        while (order := inbox.get()) is not None and not self._stopping:
+        while (queued := inbox.get()) is not None and not self._stopping:
             try:
-                self._done.put(self._span_or_failure(*order, processor))
+                self._done.put(self._span_or_failure(queued, processor))
             except BaseException as error:
                 self._done.put(error)
                 return
 
-    def _span_or_failure(
-        self, task: Task, given_us: float, slot: TimeSlot | None, processor: str
-    ) -> tuple[Event, bool]:
-        """Return a task's span, and whether it was late; or what went wrong, in its queue or at
-        work.
-        """
-        lost_us = inf if self._quiet else self._disturbances.lost_us(processor, given_us)
-        lost_us = given_us if processor in self._gone else lost_us
+    def _span_or_failure(self, queued: QueuedTask, processor: str) -> tuple[Event, bool]:
+        """Run a task; return its span and whether it was late, or its failure."""
+        lost_us = queued.submitted_us if processor in self._lost else inf
+        if lost_us == inf and self._disturbances.fails:
+            lost_us = self._disturbances.lost_us(processor, queued.submitted_us)
         try:
             if lost_us < inf and lost_us <= self.now_us:
                 raise processor_failed(processor, lost_us)
-            return self._run_timed(task, given_us, slot, processor, lost_us)
+            return self._run_timed(queued, processor, lost_us)
         except Exception as error:
             if isinstance(error, ProcessorFailed) and self.now_us < lost_us:
-                self._gone.add(
-                    processor
-                )  # its backend said so: what is behind it in the queue must not start
-            return Failure(self.now_us, task, processor, error), False
+                self._lost.add(processor)  # its backend said so: its queue must not start
+            return Failure(self.now_us, queued.task, processor, error), False
 
-    def _run_timed(
-        self, task: Task, given_us: float, slot: TimeSlot | None, processor: str, lost_us: float
-    ) -> tuple[Span, bool]:
-        """Do the work, sit out the rest of its time, and say whether there was none left."""
+    def _run_timed(self, queued: QueuedTask, processor: str, lost_us: float) -> tuple[Span, bool]:
+        """Do the work, wait for the end of its slot, and return whether it was late."""
+        task, slot, clock = queued.task, queued.slot, self._clock
         if slot is not None:
-            sleep_until(self._at_s(min(slot.start_us, lost_us)))
+            sleep_until(clock.at_s(min(slot.start_us, lost_us)))
         start_s, late = perf_counter(), False
         self._work(task)
         if slot is not None:
-            begun_us = max(slot.start_us, self._us(start_s - MADE_UP_S))
-            end_us = self._disturbances.end_us(
-                processor, begun_us, self._durations_us[task.work, processor]
-            )
+            begin_us = max(slot.start_us, clock.us(start_s - MADE_UP_S))
+            duration_us = self._durations_us[task.work, processor]
+            end_us = self._disturbances.end_us(processor, begin_us, duration_us)
             late = self.now_us > end_us
             self._ends_us[task.name] = end_us
-            sleep_until(self._at_s(min(end_us, lost_us)))
-        if (end_s := perf_counter()) > self._at_s(lost_us):
+            sleep_until(clock.at_s(min(end_us, lost_us)))
+        if (end_s := perf_counter()) > clock.at_s(lost_us):
             raise processor_failed(processor, lost_us)
-        handed_us = given_us if slot is None else slot.handed_us
-        return Span(self._us(start_s), self._us(end_s), task, processor, handed_us), late
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """What another thread wants the loop to hear of."""
-
-    what: Hashable
+        enqueued_us = queued.submitted_us if slot is None else slot.enqueued_us
+        return Span(clock.us(start_s), clock.us(end_s), task, processor, enqueued_us), late

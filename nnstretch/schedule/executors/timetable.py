@@ -1,79 +1,93 @@
-"""When every task starts and ends if processors take exactly their times.
+"""When work starts and ends if processors take exactly their predicted times.
 
-The one rule behind both clocks.
-
-Tasks pass through the host thread's hands. Handing one over holds the host for a while: an enqueue
-with its flush where the processor works off a queue of its own (like OpenCL's), a push to a helper
-thread where it is called (like the DSP's). Then the host goes on, unless the processor is called
-without a helper thread: the host stays in the call until it returns. The host thread is the CPU's:
-where others keep that busy, handing over takes longer, too. The work starts when it has been handed
-over and what is before it has ended. What the host pays at a meeting point belongs to the task that
-meets there.
+One rule for the virtual clock, for emulated threads and for emulated pipelines. Work starts when it
+is ready and its processors have ended what was booked before. Where a host thread enqueues it, it
+is ready when that is done: an enqueue and its flush for an asynchronous processor (OpenCL), a push
+to a helper thread for a synchronous one (a DSP). A processor that blocks the host is called without
+a helper thread: the host stays in the call until it returns. The host thread is the CPU's, so where
+others keep the CPU busy, to enqueue takes longer too.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nnstretch.schedule.disturbances import Disturbances
 from nnstretch.soc import Processor
-from nnstretch.task import Task, TaskTimes
+
+MADE_UP_S = 1e-3
+"""How much of a late start a task makes up for, on a real clock.
+
+To wake a thread costs the host time that the chip does not need; what is later still says that the
+host is too slow.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ChipClock:
+    """The chip's time on a host that emulates it `dilation` times slower."""
+
+    origin_s: float
+    dilation: float = 1.0
+
+    def us(self, time_s: float) -> float:
+        """Return the chip's time at a time of this host."""
+        return (time_s - self.origin_s) * 1e6 / self.dilation
+
+    def at_s(self, time_us: float) -> float:
+        """Return the host's time at a time of the chip."""
+        return self.origin_s + time_us * self.dilation / 1e6
 
 
 @dataclass(frozen=True, slots=True)
 class TimeSlot:
-    """The time of one task, in microseconds of the clock."""
+    """The booked time of one task, in microseconds of the clock."""
 
-    handed_us: float
-    """The host has handed it over: it lies in its processor's queue."""
+    enqueued_us: float
+    """When it lies in its processor's queue."""
     start_us: float
     end_us: float
     host_us: float
-    """From here on the host thread is free again."""
+    """When the host thread is free again."""
 
 
 class Timetable:
-    """Books tasks in the order in which they are submitted."""
+    """Books processors in the order of the calls; threads may share it."""
 
     def __init__(
-        self,
-        durations_us: TaskTimes,
-        handovers_us: TaskTimes,
-        disturbances: Disturbances,
-        processors: Sequence[Processor] = (),
+        self, disturbances: Disturbances | None = None, processors: Sequence[Processor] = ()
     ) -> None:
-        self._durations_us, self._handovers_us, self._disturbances = (
-            durations_us,
-            handovers_us,
-            disturbances,
-        )
-        self._host = next(
-            (processor.name for processor in processors if processor.kind == "cpu"), ""
-        )
-        self._busy_until_us: dict[str, float] = {}
-        self._host_us = 0.0
+        """Create an empty timetable. The first CPU of `processors` is the host."""
+        self._disturbances = disturbances or Disturbances()
+        self._host = next((p.name for p in processors if p.kind == "cpu"), "")
+        self._host_free_us = 0.0
+        self._free_us: dict[str, float] = {}
+        self._lock = threading.Lock()
 
-    def book(self, task: Task, processor: Processor, now_us: float) -> TimeSlot:
-        """Book the next free time at or after `now_us`."""
-        name = processor.name
-        lasts_us = self._durations_us[task.work, name]
-        handed_us = self._disturbances.end_us(
-            self._host,
-            max(now_us, self._host_us),
-            self._handovers_us.get((task.work, name), 0.0),
-        )
-        start_us = max(handed_us, self._busy_until_us.get(name, 0.0))
-        end_us = self._disturbances.end_us(name, start_us, lasts_us)
-        self._busy_until_us[name] = end_us
-        self._host_us = end_us if processor.blocks_host else handed_us
-        return TimeSlot(handed_us, start_us, end_us, self._host_us)
+    def book(
+        self, processors: Sequence[str], ready_us: float, duration_us: float
+    ) -> tuple[float, float]:
+        """Book processors together, and return the start and the end."""
+        with self._lock:
+            start_us = max(ready_us, *(self._free_us.get(name, 0.0) for name in processors))
+            ends_us = [self._disturbances.end_us(p, start_us, duration_us) for p in processors]
+            self._free_us |= dict.fromkeys(processors, max(ends_us))
+        return start_us, max(ends_us)
+
+    def enqueue(
+        self, processor: Processor, now_us: float, enqueue_us: float, duration_us: float
+    ) -> TimeSlot:
+        """Book the host thread for `enqueue_us`, then the processor for `duration_us`."""
+        begin_us = max(now_us, self._host_free_us)
+        enqueued_us = self._disturbances.end_us(self._host, begin_us, enqueue_us)
+        start_us, end_us = self.book((processor.name,), enqueued_us, duration_us)
+        self._host_free_us = end_us if processor.blocks_host else enqueued_us
+        return TimeSlot(enqueued_us, start_us, end_us, self._host_free_us)
 
     def cut(self, processor: Processor, at_us: float) -> None:
-        """Cut what a lost processor had booked.
-
-        What it was to do next ends there, and so does a call that held the host.
-        """
-        self._busy_until_us[processor.name] = at_us
+        """End all that a lost processor had booked, and a call that holds the host, at a time."""
+        self._free_us[processor.name] = at_us
         if processor.blocks_host:
-            self._host_us = min(self._host_us, at_us)
+            self._host_free_us = min(self._host_free_us, at_us)

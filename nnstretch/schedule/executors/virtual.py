@@ -9,7 +9,7 @@ from math import inf
 
 from nnstretch.errors import ProcessorFailed, Stuck, UnknownName
 from nnstretch.schedule.disturbances import Disturbances
-from nnstretch.schedule.executors.timetable import Timetable
+from nnstretch.schedule.executors.timetable import TimeSlot, Timetable
 from nnstretch.soc import Processor
 from nnstretch.task import Task, TaskTimes
 from nnstretch.trace import Failure, Span, TimerEvent
@@ -23,11 +23,10 @@ def no_work(_task: Task) -> None:
 
 
 class VirtualExecutor:
-    """Exact and deterministic: equal tasks give equal traces, and nothing sleeps.
+    """Exact and deterministic executor: equal tasks give equal traces, and nothing sleeps.
 
-    Each processor serves its queue in order, as its manner of working says (`Timetable`); a task
-    whose time there nobody predicted fails at once. `work` computes a task's numbers when the task
-    starts to count; by then everything it needs has been computed.
+    Each processor serves its queue in order (`Timetable`). `work` computes a task's numbers when it
+    is submitted; all that it needs has been computed by then.
     """
 
     def __init__(
@@ -38,78 +37,53 @@ class VirtualExecutor:
         disturbances: Disturbances = Disturbances(),  # noqa: B008 (frozen)
         handovers_us: TaskTimes | None = None,
     ) -> None:
-        """Create the clock; `handovers_us`: how long the host is held to hand a sub-graph to a
-        processor.
-
-        Nothing where absent.
-        """
+        """Create the clock. `handovers_us`: how long the host enqueues a task, 0 where absent."""
         self.now_us = 0.0
         self._processors = processors
         self._durations_us = durations_us
-        self._timetable = Timetable(durations_us, handovers_us or {}, disturbances, processors)
+        self._enqueue_us = handovers_us or {}
+        self._timetable = Timetable(disturbances, processors)
         self._work = work
         self._disturbances = disturbances
         self._in_flight: Counter[str] = Counter()
-        self._gone_us = dict.fromkeys((p.name for p in processors), inf)
-        self._noted = 0
+        self._lost_us = dict.fromkeys((p.name for p in processors), inf)
+        self._pushed = 0
         self._ahead: list[tuple[float, int, Event]] = []
 
     def free(self) -> tuple[Processor, ...]:
         """Return processors whose queue has room."""
-        gone = self.failed()
-        return tuple(
-            p
-            for p in self._processors
-            if self._in_flight[p.name] < p.queue_depth and p.name not in gone
-        )
+        failed = self.failed()
+        with_room = [p for p in self._processors if self._in_flight[p.name] < p.queue_depth]
+        return tuple(p for p in with_room if p.name not in failed)
 
     def failed(self) -> frozenset[str]:
         """Return the names of processors that have failed."""
-        return frozenset(
-            p.name
-            for p in self._processors
-            if self.now_us >= self._gone_us[p.name]
-            or self._disturbances.is_away(p.name, self.now_us)
-        )
+        return frozenset(p.name for p in self._processors if self._has_failed(p.name))
 
     def submit(self, task: Task, processor: Processor, /) -> None:
-        """Book a task on a processor; it ends after its duration.
+        """Book a task on a processor; one without a predicted time there fails at once.
 
         Raises Stuck when the queue is full.
         """
-        name = processor.name
+        name, key = processor.name, (task.work, processor.name)
         if self._in_flight[name] >= processor.queue_depth:
-            raise Stuck(
-                f"{task.name} does not fit the queue of {name}, {processor.queue_depth} tasks are"
-                " in it"
-            )
-        if (task.work, name) not in self._durations_us:
-            self._in_flight[name] += 1
+            raise queue_full(task, processor)
+        self._in_flight[name] += 1
+        if key not in self._durations_us:
             unknown = UnknownName(
                 f"unknown time of {task.subgraph} on {name}, virtual clock, nobody predicted it"
             )
             self._push_event(self.now_us, Failure(self.now_us, task, name, unknown))
             return
-        slot = self._timetable.book(task, processor, self.now_us)
-        lost_us = min(self._disturbances.lost_us(name, self.now_us), self._gone_us[name])
-        self._in_flight[name] += 1
+        enqueue_us, duration_us = self._enqueue_us.get(key, 0.0), self._durations_us[key]
+        slot = self._timetable.enqueue(processor, self.now_us, enqueue_us, duration_us)
+        lost_us = min(self._disturbances.lost_us(name, self.now_us), self._lost_us[name])
         if slot.end_us > lost_us:
             self._timetable.cut(processor, lost_us)
-            self._push_event(
-                max(self.now_us, lost_us),
-                Failure(lost_us, task, name, processor_failed(name, lost_us)),
-            )
-            return
-        try:
-            self._work(task)
-        except Exception as error:
-            if isinstance(error, ProcessorFailed):
-                self._gone_us[name] = slot.end_us
-            self._push_event(slot.end_us, Failure(slot.end_us, task, name, error))
+            failure = Failure(lost_us, task, name, processor_failed(name, lost_us))
+            self._push_event(max(self.now_us, lost_us), failure)
         else:
-            self._push_event(
-                slot.end_us, Span(slot.start_us, slot.end_us, task, name, slot.handed_us)
-            )
+            self._push_event(slot.end_us, self._compute(task, name, slot))
 
     def set_timer(self, at_us: float, what: Hashable, /) -> None:
         """Ask for a TimerEvent at a time of this clock."""
@@ -117,9 +91,7 @@ class VirtualExecutor:
             self._push_event(max(at_us, self.now_us), TimerEvent(at_us, what))
 
     def wait(self) -> Event | None:
-        """Return advance the clock to what happens next and return it; None when nothing is in
-        flight.
-        """
+        """Move the clock to the next event and return that; None when nothing is in flight."""
         if not self._ahead:
             return None
         self.now_us, _, event = heapq.heappop(self._ahead)
@@ -127,13 +99,35 @@ class VirtualExecutor:
             self._in_flight[event.processor] -= 1
         return event
 
+    def _compute(self, task: Task, processor: str, slot: TimeSlot) -> Span | Failure:
+        try:
+            self._work(task)
+        except Exception as error:
+            if isinstance(error, ProcessorFailed):
+                self._lost_us[processor] = slot.end_us
+            return Failure(slot.end_us, task, processor, error)
+        return Span(slot.start_us, slot.end_us, task, processor, slot.enqueued_us)
+
+    def _has_failed(self, processor: str) -> bool:
+        if self.now_us >= self._lost_us[processor]:
+            return True
+        return self._disturbances.is_away(processor, self.now_us)
+
     def _push_event(self, at_us: float, event: Event) -> None:
-        self._noted += 1
-        heapq.heappush(self._ahead, (at_us, self._noted, event))
+        self._pushed += 1
+        heapq.heappush(self._ahead, (at_us, self._pushed, event))
 
 
 def processor_failed(processor: str, at_us: float) -> ProcessorFailed:
     """Return the error of a processor that failed."""
     return ProcessorFailed(
         f"processor {processor} failed at {at_us / 1000:.3f} ms, what was in its queue is lost"
+    )
+
+
+def queue_full(task: Task, processor: Processor) -> Stuck:
+    """Return the error of a task for which a processor's queue has no room."""
+    return Stuck(
+        f"{task.name} does not fit the queue of {processor.name}, {processor.queue_depth} tasks are"
+        " in it"
     )

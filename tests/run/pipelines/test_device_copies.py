@@ -26,15 +26,10 @@ from nnstretch.errors import StageFailed
 from nnstretch.pipeline import PipelineStage
 from nnstretch.run.pipelines import stage_functions as crafts
 from nnstretch.run.pipelines.item_buffer import StagePacing
-from nnstretch.run.pipelines.metrics import (
-    SequentialPipeline,
-    bottleneck_us,
-    copy_steps,
-    predict_stream,
-    simulate_pipeline,
-    step_us,
-)
+from nnstretch.run.pipelines.metrics import simulate_pipeline
 from nnstretch.run.pipelines.pipeline import Pipeline
+from nnstretch.run.pipelines.prediction import bottleneck_us, copy_steps, predict_stream, step_us
+from nnstretch.run.pipelines.sequential import SequentialPipeline
 from nnstretch.schedule.pipeline_graph import IN, OUT, StageNode, stage_graph, stages_with_copies
 
 X = np.ones(MAP.shape, np.float32)

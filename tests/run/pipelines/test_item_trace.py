@@ -18,7 +18,7 @@ from nnstretch.bundle.bundle import Bundle
 from nnstretch.bundle.manifest import Manifest
 from nnstretch.run import write_perfetto
 from nnstretch.run.perfetto import events, manifest_labels
-from nnstretch.run.pipelines.metrics import predict_stream
+from nnstretch.run.pipelines.prediction import predict_stream
 from nnstretch.trace import Failure, Span, Trace
 
 Event = dict[str, Any]

@@ -22,8 +22,9 @@ from nnstretch.pipeline import PipelineSpec as Stages
 from nnstretch.pipeline import PipelineStage, TensorDecl
 from nnstretch.run import write_perfetto
 from nnstretch.run.loaded_network import LoadedNetwork
-from nnstretch.run.pipelines.metrics import SequentialPipeline, predict_stream, step_us
 from nnstretch.run.pipelines.pipeline import Pipeline
+from nnstretch.run.pipelines.prediction import predict_stream, step_us
+from nnstretch.run.pipelines.sequential import SequentialPipeline
 from nnstretch.run.pipelines.workers import assign_cores
 from nnstretch.schedule.cpu_affinity import affinity
 
