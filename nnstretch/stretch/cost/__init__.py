@@ -1,11 +1,14 @@
 """Predicted latency, MACs and parameters of plans and of everything a plan may be made of.
 
-cost_model.py      predicted latency of graphs and plans
-unit_costs.py      cost of one unit at all widths
-unit_widths.py     channels of every group of a unit, given its in/out width
-polynomials.py     kernel counts as quadratic polynomials in the widths
-cost_arrays.py     cost tables over widths
-layout_costs.py    cost of layout conversion at cuts (NCHWc runtimes)
-failover_costs.py  latency of each sub-graph on the other processors
-iso_mac.py         baseline: one branch of equal MACs
+cost_model.py        predicted latency of kernels, graphs and lowered plans
+cost_arrays.py       costs at many widths at once
+layout_costs.py      memory layouts of runtimes: blocked maps (NCHWc), copies at cuts
+polynomials.py       kernel counts as quadratic polynomials in the widths
+unit_widths.py       widths of a unit's channel groups, from those it reads and writes
+unit_polynomials.py  polynomials of one unit, for each way its kernels can look
+unit_lowering.py     costs of one unit by lowering it, where polynomials do not do
+adapter_costs.py     costs of adapters
+unit_costs.py        costs of one unit at all widths
+failover_costs.py    latency of each sub-graph on the other processors
+iso_mac.py           baseline: one branch of equal MACs
 """

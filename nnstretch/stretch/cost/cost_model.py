@@ -1,4 +1,4 @@
-"""A stretched network on a chip: every term of its predicted latency."""
+"""Predicted latency of kernels, graphs and lowered plans on one chip."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nnstretch.structure.segment_cost import BranchDemand, Residency, residencie
 from nnstretch.trial import SegmentCost, Trial
 
 FALLBACKS = ("nearest",)
-"""How a kernel nobody measured may be priced where the user allows it."""
+"""How a kernel that was never measured may be estimated where the user allows it."""
 
 
 @dataclass
@@ -28,30 +28,32 @@ class CostModel:
 
     soc: Soc
     fallback: str | None = None
-    """`nearest` prices a kernel never measured as the nearest kind that was; None refuses it."""
+    """`nearest` estimates a kernel never measured as the nearest kind that was; None refuses it."""
     estimates: dict[tuple[object, ...], Estimate] = field(default_factory=dict)
     fallback_kind: dict[tuple[object, ...], str] = field(default_factory=dict)
+    """Kind that a fallback estimated, by the key of `estimates`."""
     fallbacks: dict[str, str] = field(default_factory=dict)
-    """Kernels that a fallback priced, and as what."""
+    """Kind that a fallback estimated, by name of kernel."""
 
     def fuse_kernels(self, graph: Graph, processor: str) -> tuple[Kernel, ...]:
         """Fuse the graph as the backend of this processor does."""
         return fuse_kernels(graph, self.soc.rules(processor))
 
     def estimate_kernel(self, kernel: Kernel, processor: str) -> Estimate:
-        """Raise UnsupportedOp, naming the kernel, where its kind was never measured and no fallback
-        is allowed.
+        """Estimate a kernel on a processor, once.
+
+        Raises UnsupportedOp where its kind was never measured and no fallback is allowed.
         """
         key = (processor, *kernel.key)
         if key not in self.estimates:
             self.soc.processor(processor)
-            self.estimates[key] = self.estimate_kernels(kernel, processor, key)
+            self.estimates[key] = self.estimate_new(kernel, processor, key)
         if key in self.fallback_kind:
             self.fallbacks[kernel.name] = self.fallback_kind[key]
         return self.estimates[key]
 
-    def estimate_kernels(self, kernel: Kernel, processor: str, key: tuple[object, ...]) -> Estimate:
-        """Estimate a table of kernels on a processor; with a key, once."""
+    def estimate_new(self, kernel: Kernel, processor: str, key: tuple[object, ...]) -> Estimate:
+        """Ask the predictor, then the fallback where one is allowed."""
         predictor = self.soc.predictors[processor]
         try:
             return predictor.estimate(kernel)
@@ -63,87 +65,73 @@ class CostModel:
         return predictor.estimate(known)
 
     def estimate_total(self, kernels: Sequence[Kernel], processor: str) -> Estimate:
-        """Sum over kernels; errors of one predictor do not cancel, so they add up, too."""
+        """Sum over kernels; errors of one predictor do not cancel, so they add up too."""
         self.prefetch(kernels, processor)
         estimates = [self.estimate_kernel(kernel, processor) for kernel in kernels]
         return Estimate(sum(e.latency_us for e in estimates), sum(e.error_us for e in estimates))
 
     def prefetch(self, kernels: Iterable[Kernel], processor: str) -> None:
-        """Estimate what is new all at once, where the predictor can.
-
-        What it refuses is left to `kernel`.
-        """
-        many = getattr(self.soc.predictors.get(processor), "estimate_many", None)
-        fresh = (
-            {key: k for k in kernels if (key := (processor, *k.key)) not in self.estimates}
-            if many
-            else {}
-        )
-        if not many or len(fresh) < 2:
+        """Estimate new kernels in one call, where the predictor has one and refuses none."""
+        estimate_many = getattr(self.soc.predictors.get(processor), "estimate_many", None)
+        if estimate_many is None:
+            return
+        fresh: dict[tuple[object, ...], Kernel] = {}
+        for kernel in kernels:
+            key = (processor, *kernel.key)
+            if key not in self.estimates:
+                fresh[key] = kernel
+        if len(fresh) < 2:
             return
         try:
-            numbers = many(tuple(fresh.values()))
+            table = estimate_many(tuple(fresh.values()))
         except UnsupportedOp:
             return
-        rows = zip(
-            numbers.latency_us.tolist(),
-            numbers.error_us.tolist(),
-            numbers.low_us.tolist(),
-            numbers.high_us.tolist(),
-            strict=True,
-        )
+        columns = (table.latency_us, table.error_us, table.low_us, table.high_us)
+        rows = zip(*(column.tolist() for column in columns), strict=True)
         for key, (latency_us, error_us, low_us, high_us) in zip(fresh, rows, strict=True):
             self.estimates[key] = Estimate(latency_us, error_us, (low_us, high_us))
 
     def estimate_grid(
         self, kernel: Kernel, counts: Mapping[str, Any], processor: str
     ) -> np.ndarray:
-        """Estimate a kernel of which some counts are arrays that broadcast against each other,
-        us.
-        """
-        many = replace(kernel, **counts)
+        """Estimate a kernel with counts that are arrays, over the shape they broadcast to, us."""
+        table = replace(kernel, **counts)
         predictor: Any = self.soc.predictors[processor]
+        has_grid = hasattr(predictor, "estimate_grid")
         try:
-            if hasattr(predictor, "estimate_grid"):
-                return np.asarray(predictor.estimate_grid(many))
+            if has_grid:
+                return np.asarray(predictor.estimate_grid(table))
             return self.estimate_each(kernel, counts, processor)
         except UnsupportedOp:
             if self.fallback is None:
                 raise
         self.fallbacks[kernel.name] = nearest_kind(kernel).kind
-        return (
-            np.asarray(predictor.estimate_grid(nearest_kind(many)))
-            if hasattr(predictor, "estimate_grid")
-            else self.estimate_each(kernel, counts, processor)
-        )
+        if has_grid:
+            return np.asarray(predictor.estimate_grid(nearest_kind(table)))
+        return self.estimate_each(kernel, counts, processor)
 
     def estimate_each(
         self, kernel: Kernel, counts: Mapping[str, Any], processor: str
     ) -> np.ndarray:
-        """Estimate for predictors that know nothing of arrays; equal kernels are estimated once."""
+        """Estimate different kernels of a grid one by one, for predictors without arrays, us."""
         arrays = np.broadcast_arrays(*(np.asarray(count) for count in counts.values()))
         rows = np.stack([array.ravel() for array in arrays], axis=1).round().astype(np.int64)
-        different, at = np.unique(rows, axis=0, return_inverse=True)
-        changes: list[dict[str, Any]] = [
-            dict(zip(counts, map(int, row), strict=True)) for row in different
-        ]
-        variants = [replace(kernel, **change) for change in changes]
-        return np.array(
-            [self.estimate_kernel(variant, processor).latency_us for variant in variants]
-        )[at.ravel()].reshape(arrays[0].shape)
+        distinct, row = np.unique(rows, axis=0, return_inverse=True)
+        times_us = []
+        for numbers in distinct.tolist():
+            variant = replace(kernel, **dict(zip(counts, numbers, strict=True)))
+            times_us.append(self.estimate_kernel(variant, processor).latency_us)
+        return np.array(times_us)[row.ravel()].reshape(arrays[0].shape)
 
     def estimate_graph(self, graph: Graph, processor: str) -> Estimate:
         """Estimate a graph on a processor, us."""
         return self.estimate_total(self.fuse_kernels(graph, processor), processor)
 
     def branch_demand(self, branch: LoweredBranch) -> BranchDemand:
-        """Return what a branch asks of its processor: time, bytes in and out, MACs."""
+        """Return the time, bytes and MACs that a branch asks of its processor."""
         estimate = self.estimate_graph(branch.graph, branch.branch.processor)
-        width = self.soc.element_bytes
-        bytes_in, bytes_out = (
-            branch.graph.inputs[0].spec.elements * width,
-            branch.output.elements * width,
-        )
+        bytes_in = branch.graph.inputs[0].spec.elements * self.soc.element_bytes
+        bytes_out = branch.output.elements * self.soc.element_bytes
         return BranchDemand(
             branch.branch.processor,
             estimate.latency_us,
@@ -161,15 +149,14 @@ class CostModel:
         processors: Sequence[str],
         originals_us: dict[tuple[str, str], float],
     ) -> SegmentCost:
-        """Return the predicted latency of a lowered segment with its terms.
+        """Return the terms of a segment's predicted latency.
 
-        `originals_us` remembers the original layers by start and end.
+        `originals_us` keeps the latency of original layers, by start and end.
         """
         ends = lowered.segment.start, lowered.segment.end
         if ends not in originals_us:
-            originals_us[ends] = min(
-                self.estimate_graph(lowered.original, p).latency_us for p in processors
-            )
+            times_us = [self.estimate_graph(lowered.original, p).latency_us for p in processors]
+            originals_us[ends] = min(times_us)
         return segment_cost(
             self.soc,
             [self.branch_demand(branch) for branch in lowered.branches],
@@ -188,38 +175,29 @@ def estimate_plan(
     processors: Sequence[str] = (),
     originals_us: dict[tuple[str, str], float] | None = None,
 ) -> Trial:
-    """Estimate a plan; its originals run on the fastest of `processors`, by default of the plan's
-    own.
+    """Estimate a lowered plan.
 
-    `originals_us` carries the latencies of original segments, by start and end, from one plan of
-    the same network and processors to the next.
-
+    The originals of its segments run on the fastest of `processors`, by default of the plan's own;
+    `originals_us` carries their latencies, by start and end, to the next plan of the same network.
     Raises UnknownName for a processor the chip lacks, UnsupportedOp for a kernel never measured.
     """
     cost_model = cost_model or CostModel(soc)
     processors = processors or stretched.plan.processors
-    placements = [
-        [branch.branch.processor for branch in segment.branches] for segment in stretched.segments
-    ]
     originals_us = {} if originals_us is None else originals_us
-    costs = tuple(
-        cost_model.segment_cost(s, stay, processors, originals_us)
-        for s, stay in zip(stretched.segments, residencies(placements), strict=True)
-    )
-    return Trial(stretched.plan, costs, stretched.macs, stretched.params)
+    placements = [[b.branch.processor for b in segment.branches] for segment in stretched.segments]
+    costs: list[SegmentCost] = []
+    for segment, stay in zip(stretched.segments, residencies(placements), strict=True):
+        costs.append(cost_model.segment_cost(segment, stay, processors, originals_us))
+    return Trial(stretched.plan, tuple(costs), stretched.macs, stretched.params)
 
 
 def nearest_kind(kernel: Kernel) -> Kernel:
-    """Return the kind measured everywhere that does the same amount of work.
-
-    Arithmetic as a linear layer, the rest as a sum.
-    """
+    """Return a kernel of as much work that is measured everywhere: a linear layer, else a sum."""
     plain = replace(kernel, epilogue=(), layout="", groups=1, kernel=1, stride=1)
     if np.any(kernel.macs):
         return replace(plain, kind="linear", op="linear", shapes_in=kernel.shapes_in[:1])
-    return replace(
-        plain, kind="add", op="add", shapes_in=(kernel.shape_out,) * 2 if kernel.shape_out else ()
-    )
+    shapes_in = (kernel.shape_out,) * 2 if kernel.shape_out else ()
+    return replace(plain, kind="add", op="add", shapes_in=shapes_in)
 
 
 def uncovered_kernels(

@@ -1,7 +1,4 @@
-"""What every sub-graph of a plan would take on the chip's other processors.
-
-Where its work goes when its own one fails.
-"""
+"""Latency of every sub-graph of a plan on the chip's other processors, for failover."""
 
 from __future__ import annotations
 
@@ -18,76 +15,62 @@ from nnstretch.trial import AlternativeEstimates, Trial
 
 
 def with_alternatives(trial: Trial, stretched: LoweredNetwork, soc: Soc) -> Trial:
-    """Return the trial of `stretched`, with `Trial.elsewhere` filled in."""
+    """Return the trial of a lowered plan with `Trial.alternatives` filled in."""
     cost_model = CostModel(soc)
-    return replace(
-        trial,
-        alternatives=tuple(
-            segment_alternatives(segment, cost_model) for segment in stretched.segments
-        ),
-    )
+    alternatives = [segment_alternatives(segment, cost_model) for segment in stretched.segments]
+    return replace(trial, alternatives=tuple(alternatives))
 
 
 def segment_alternatives(
     lowered: LoweredSegment, cost_model: CostModel
 ) -> tuple[AlternativeEstimates, ...]:
-    """Return the estimates of each branch elsewhere, and behind them those of the merge."""
-    used = [branch.branch.processor for branch in lowered.branches]
-    rows = [
-        branch_alternatives(branch, frozenset(used) - {branch.branch.processor}, cost_model)
-        for branch in lowered.branches
-    ]
-    return (*rows, merge_alternatives(lowered, cost_model)) if len(rows) > 1 else tuple(rows)
+    """Return alternatives of each branch and, where there are several, of the merge behind them."""
+    processors = frozenset(branch.branch.processor for branch in lowered.branches)
+    rows = [branch_alternatives(branch, processors, cost_model) for branch in lowered.branches]
+    if len(rows) > 1:
+        rows.append(merge_alternatives(lowered, cost_model))
+    return tuple(rows)
 
 
 def branch_alternatives(
-    lowered: LoweredBranch, beside: frozenset[str], cost_model: CostModel
+    lowered: LoweredBranch, team: frozenset[str], cost_model: CostModel
 ) -> AlternativeEstimates:
-    """Return estimates of a branch on other processors, as though it alone had moved.
+    """Estimate a branch of a team on other processors, as though it alone had moved.
 
     Data crosses from the host and back, and the others slow it down where they are.
     """
-    soc, width = cost_model.soc, cost_model.soc.element_bytes
-    bytes_in, bytes_out = (
-        lowered.graph.inputs[0].spec.elements * width,
-        lowered.output.elements * width,
-    )
+    soc = cost_model.soc
+    own = lowered.branch.processor
+    bytes_in = lowered.graph.inputs[0].spec.elements * soc.element_bytes
+    bytes_out = lowered.output.elements * soc.element_bytes
 
-    def on(name: str) -> Estimate:
-        processor, alone = soc.processor(name), cost_model.estimate_graph(lowered.graph, name)
-        together = beside | {name}
-        slowdown = soc.contention_factor(together) if len(together) > 1 else 1.0
+    def estimate_on(name: str) -> Estimate:
+        processor = soc.processor(name)
+        isolated = cost_model.estimate_graph(lowered.graph, name)
+        concurrent = (team - {own}) | {name}
+        slowdown = soc.contention_factor(concurrent) if len(concurrent) > 1 else 1.0
         copies_us = processor.copy_in.cost_us(bytes_in) + processor.copy_out.cost_us(bytes_out)
-        return Estimate(copies_us + slowdown * alone.latency_us, slowdown * alone.error_us)
+        return Estimate(copies_us + slowdown * isolated.latency_us, slowdown * isolated.error_us)
 
-    return known_estimates(
-        on, (name for name in soc.predictors if name != lowered.branch.processor)
-    )
+    return known_estimates(estimate_on, (name for name in soc.predictors if name != own))
 
 
 def merge_alternatives(lowered: LoweredSegment, cost_model: CostModel) -> AlternativeEstimates:
-    """Return estimates of a merge.
-
-    The host's time on a CPU, else a concatenation kernel and copies.
-    """
+    """Estimate a merge: the host's time on a CPU, else a concatenation kernel and copies."""
     soc = cost_model.soc
-    outputs = [branch.output for branch in lowered.branches]
-    elements = sum(output.elements for output in outputs)
+    elements = sum(branch.output.elements for branch in lowered.branches)
     size_bytes = elements * soc.element_bytes
 
-    def on(name: str) -> Estimate:
+    def estimate_on(name: str) -> Estimate:
         processor = soc.processor(name)
         if processor.kind == "cpu":
             return Estimate(soc.merge.cost_us(size_bytes), 0.0)
-        concat_us = cost_model.estimate_total([concat_kernel(lowered, elements)], name)
-        return Estimate(
-            processor.copy_in.cost_us(size_bytes)
-            + concat_us.latency_us
-            + processor.copy_out.cost_us(size_bytes),
-            concat_us.error_us,
-        )
+        concat = cost_model.estimate_total([concat_kernel(lowered, elements)], name)
+        copy_in_us = processor.copy_in.cost_us(size_bytes)
+        copy_out_us = processor.copy_out.cost_us(size_bytes)
+        return Estimate(copy_in_us + concat.latency_us + copy_out_us, concat.error_us)
 
-    return known_estimates(on, soc.predictors)
+    return known_estimates(estimate_on, soc.predictors)
 
 
 def concat_kernel(lowered: LoweredSegment, elements: int) -> Kernel:
@@ -96,9 +79,8 @@ def concat_kernel(lowered: LoweredSegment, elements: int) -> Kernel:
     channels = sum(shape[lowered.axis] for shape in shapes)
     batch = shapes[0][0]
     pixels = max(1, elements // max(1, batch * channels))
-    shape_out = tuple(
-        channels if axis == lowered.axis else size for axis, size in enumerate(shapes[0])
-    )
+    shape_out = list(shapes[0])
+    shape_out[lowered.axis] = channels
     return Kernel(
         name=f"merge of {lowered.segment}",
         kind="concat",
@@ -116,19 +98,18 @@ def concat_kernel(lowered: LoweredSegment, elements: int) -> Kernel:
         weight_elements=0,
         op="cat",
         shapes_in=shapes,
-        shape_out=shape_out,
+        shape_out=tuple(shape_out),
     )
 
 
-def known_estimates(on: Callable[[str], Estimate], names: Iterable[str]) -> AlternativeEstimates:
-    """Return estimates of those processors that have one.
-
-    An operator nobody measured there leaves it out.
-    """
+def known_estimates(
+    estimate_on: Callable[[str], Estimate], names: Iterable[str]
+) -> AlternativeEstimates:
+    """Return estimates by processor, without those where an operator was never measured."""
     estimates: dict[str, Estimate] = {}
     for name in names:
         try:
-            estimates[name] = on(name)
+            estimates[name] = estimate_on(name)
         except UnsupportedOp:
             continue
     return estimates

@@ -1,7 +1,7 @@
-"""The fair comparison: a single-branch network of the same MACs, every width scaled alike.
+"""Iso-MAC baseline: a single-branch network of the same MACs, every width scaled alike.
 
-A branched network is faster because it runs concurrently and because it is smaller; beside this one
-a reader sees how much is which.
+A branched network is faster because it runs concurrently and because it is smaller; the baseline
+tells how much is which.
 """
 
 from __future__ import annotations
@@ -16,16 +16,23 @@ from nnstretch.plan import Branch, Plan, Segment
 from nnstretch.soc import Soc
 from nnstretch.stretch.cost.cost_model import CostModel, estimate_plan
 from nnstretch.stretch.lowering.channel_allocation import CHANNEL_MULTIPLE
-from nnstretch.stretch.lowering.lower import LoweredNetwork, NetworkAnalysis, lower
+from nnstretch.stretch.lowering.lower import (
+    LoweredBranch,
+    LoweredNetwork,
+    LoweredSegment,
+    NetworkAnalysis,
+    lower,
+)
 from nnstretch.stretch.lowering.two_branch_plan import stage_boundaries
 from nnstretch.stretch.lowering.width_scaling import round_channels
 from nnstretch.structure.cuts import INPUT
 from nnstretch.structure.macs import WEIGHTED
 
-NARROWEST, WIDEST = 0.2, 4.0
-"""Ratios of width that are tried."""
+NARROWEST = 0.2
+WIDEST = 4.0
+"""Width ratios that are tried."""
 STEP = 0.004
-"""How far beyond the ratio that should meet the MACs the next one lies."""
+"""Share by which the next ratio overshoots the one that should meet the MACs."""
 
 
 @dataclass(frozen=True)
@@ -53,41 +60,6 @@ class IsoMacBaseline:
     """MACs of the nearer network."""
 
 
-def uniform_plan(analysis: NetworkAnalysis, processor: str, ratio: float) -> LoweredNetwork:
-    """Return every stage at the same share of its width, on one processor."""
-    segments: list[Segment] = []
-    start = INPUT
-    ends = [c for c in stage_boundaries(analysis)[:-1] if weighted_between(analysis, start, c.name)]
-    entry = analysis.graph.inputs[0].spec
-    for end in (*ends, analysis.cuts[-1]):
-        if end == analysis.cuts[-1]:
-            segments.append(Segment(start, end.name, (Branch(processor),)))
-            break
-        full = analysis.graph.specs()[end.value].shape[analysis.whole_network.axis(end.value)]
-        width = (
-            round_channels(full * ratio)
-            if full >= 2 * CHANNEL_MULTIPLE
-            else max(1, round(full * ratio))
-        )
-        chosen = Segment(start, end.name, (Branch(processor, width=width),))
-        try:
-            entry = analysis.lower_segment(chosen, entry).output
-        except BadPlan:
-            chosen = Segment(start, end.name, (Branch(processor),))
-            entry = analysis.lower_segment(chosen, entry).output
-        segments.append(chosen)
-        start = end.name
-    return lower(
-        analysis, Plan(analysis.graph.name, analysis.graph.inputs[0].spec.shape, tuple(segments))
-    )
-
-
-def weighted_between(analysis: NetworkAnalysis, start: str, end: str) -> bool:
-    """Return whether a node with weights lies between two cuts."""
-    low, high = analysis.cut(start).position, analysis.cut(end).position
-    return any(node.kind in WEIGHTED for node in analysis.graph.nodes[low + 1 : high + 1])
-
-
 def equal_macs(
     analysis: NetworkAnalysis,
     soc: Soc,
@@ -95,39 +67,77 @@ def equal_macs(
     processors: tuple[str, ...],
     macs: int,
 ) -> IsoMacBaseline:
-    """Return the uniformly scaled network of `macs` MACs on its fastest processor."""
-    low, high = bracket_ratio(
-        lambda ratio: uniform_plan(analysis, processors[0], ratio), analysis.graph.macs, macs
-    )
-    return min(
-        (interpolate(soc, cost_model, p, low, high, macs) for p in processors),
-        key=lambda u: u.latency_us,
-    )
+    """Return the baseline of `macs` MACs on its fastest processor."""
+
+    def build(ratio: float) -> LoweredNetwork:
+        return uniform_plan(analysis, processors[0], ratio)
+
+    low, high = bracket_ratio(build, analysis.graph.macs, macs)
+    baselines = [interpolate(soc, cost_model, p, low, high, macs) for p in processors]
+    return min(baselines, key=lambda baseline: baseline.latency_us)
+
+
+def uniform_plan(analysis: NetworkAnalysis, processor: str, ratio: float) -> LoweredNetwork:
+    """Return the network with every stage at the same share of its width, on one processor."""
+    segments: list[Segment] = []
+    start = INPUT
+    entry = analysis.graph.inputs[0].spec
+    for end in stage_boundaries(analysis)[:-1]:
+        if not weighted_between(analysis, INPUT, end.name):
+            continue
+        full = analysis.graph.specs()[end.value].shape[analysis.whole_network.axis(end.value)]
+        scaled = Segment(start, end.name, (Branch(processor, width=scaled_width(full, ratio)),))
+        try:
+            entry = analysis.lower_segment(scaled, entry).output
+        except BadPlan:
+            scaled = Segment(start, end.name, (Branch(processor),))
+            entry = analysis.lower_segment(scaled, entry).output
+        segments.append(scaled)
+        start = end.name
+    segments.append(Segment(start, analysis.cuts[-1].name, (Branch(processor),)))
+    shape = analysis.graph.inputs[0].spec.shape
+    return lower(analysis, Plan(analysis.graph.name, shape, tuple(segments)))
+
+
+def scaled_width(full: int, ratio: float) -> int:
+    """Return a share of a width, on the channel multiple where the width is large enough."""
+    if full >= 2 * CHANNEL_MULTIPLE:
+        return round_channels(full * ratio)
+    return max(1, round(full * ratio))
+
+
+def weighted_between(analysis: NetworkAnalysis, start: str, end: str) -> bool:
+    """Return whether a node with weights lies between two cuts."""
+    low = analysis.cut(start).position
+    high = analysis.cut(end).position
+    return any(node.kind in WEIGHTED for node in analysis.graph.nodes[low + 1 : high + 1])
 
 
 def bracket_ratio(
-    built: Callable[[float], LoweredNetwork], original: int, macs: int
+    build: Callable[[float], LoweredNetwork], original: int, macs: int
 ) -> tuple[ScaledNetwork, ScaledNetwork]:
     """Return two ratios close to each other with the MACs between them, as far as ratios go.
 
     MACs grow about as the square of the width.
     """
-    ratio, step = min(WIDEST, max(NARROWEST, sqrt(macs / max(1, original)))), STEP
-    guess = ScaledNetwork(ratio, built(ratio))
-    up = guess.macs < macs
+    ratio = clip_ratio(sqrt(macs / max(1, original)))
+    guess = ScaledNetwork(ratio, build(ratio))
+    is_below = guess.macs < macs
+    step = STEP
     while True:
-        ratio = min(
-            WIDEST,
-            max(
-                NARROWEST,
-                guess.ratio * sqrt(macs / max(1, guess.macs)) * (1 + step if up else 1 - step),
-            ),
-        )
-        neighbor = ScaledNetwork(ratio, built(ratio))
-        low, high = (guess, neighbor) if up else (neighbor, guess)
+        overshoot = 1 + step if is_below else 1 - step
+        ratio = clip_ratio(guess.ratio * sqrt(macs / max(1, guess.macs)) * overshoot)
+        neighbor = ScaledNetwork(ratio, build(ratio))
+        low, high = (guess, neighbor) if is_below else (neighbor, guess)
         if low.macs <= macs <= high.macs or neighbor.ratio in (WIDEST, NARROWEST):
             return low, high
-        guess, step = neighbor, 1.5 * step
+        guess = neighbor
+        step *= 1.5
+
+
+def clip_ratio(ratio: float) -> float:
+    """Return the nearest ratio that is tried."""
+    return min(WIDEST, max(NARROWEST, ratio))
 
 
 def interpolate(
@@ -139,37 +149,27 @@ def interpolate(
     macs: int,
 ) -> IsoMacBaseline:
     """Return the baseline between the two networks whose MACs enclose the wanted ones."""
-    times = [
-        estimate_plan(on_processor(network.network, processor), soc, cost_model).latency_us
-        for network in (low, high)
-    ]
+    low_us = estimate_plan(on_processor(low.network, processor), soc, cost_model).latency_us
+    high_us = estimate_plan(on_processor(high.network, processor), soc, cost_model).latency_us
     share = (macs - low.macs) / (high.macs - low.macs) if high.macs != low.macs else 0.0
     nearer = low if share < 0.5 else high
-    return IsoMacBaseline(
-        times[0] + (times[1] - times[0]) * share, processor, nearer.ratio, nearer.macs
-    )
+    latency_us = low_us + (high_us - low_us) * share
+    return IsoMacBaseline(latency_us, processor, nearer.ratio, nearer.macs)
 
 
 def on_processor(network: LoweredNetwork, processor: str) -> LoweredNetwork:
     """Return the same layers on another processor."""
 
-    def there(segment: Segment) -> Segment:
-        return replace(
-            segment, branches=tuple(replace(b, processor=processor) for b in segment.branches)
-        )
+    def place(segment: Segment) -> Segment:
+        branches = [replace(branch, processor=processor) for branch in segment.branches]
+        return replace(segment, branches=tuple(branches))
 
-    segments = tuple(
-        replace(
-            s,
-            segment=there(s.segment),
-            branches=tuple(
-                replace(b, branch=replace(b.branch, processor=processor)) for b in s.branches
-            ),
-        )
-        for s in network.segments
-    )
-    return LoweredNetwork(
-        replace(network.plan, segments=tuple(map(there, network.plan.segments))),
-        network.graph,
-        segments,
-    )
+    def place_branch(lowered: LoweredBranch) -> LoweredBranch:
+        return replace(lowered, branch=replace(lowered.branch, processor=processor))
+
+    def place_segment(lowered: LoweredSegment) -> LoweredSegment:
+        branches = tuple(map(place_branch, lowered.branches))
+        return replace(lowered, segment=place(lowered.segment), branches=branches)
+
+    plan = replace(network.plan, segments=tuple(map(place, network.plan.segments)))
+    return LoweredNetwork(plan, network.graph, tuple(map(place_segment, network.segments)))

@@ -1,5 +1,7 @@
-"""How tensors cross cuts where runtimes keep maps in blocks of channels, and what it costs to lay
-them out plainly.
+"""Memory layouts of runtimes: what maps in blocks of channels (NCHWc) change in costs.
+
+A runtime with blocked maps copies between layouts at the ends of what it runs blocked, and costs
+depend on widths modulo the block. All of that is here; elsewhere nothing asks for layouts.
 """
 
 from __future__ import annotations
@@ -11,61 +13,164 @@ from functools import cached_property
 import numpy as np
 
 from nnstretch.graph import Graph
-from nnstretch.stretch.cost.cost_arrays import BoundaryLayouts, boundary_layouts, layout_rules
+from nnstretch.kernel import FusionRules
+from nnstretch.stretch.cost.cost_arrays import Array, CostArrays
 from nnstretch.stretch.cost.cost_model import CostModel
-from nnstretch.stretch.cost.polynomials import Array
+from nnstretch.stretch.cost.polynomials import KernelPolynomials, KernelsByRules
 from nnstretch.structure.cuts import Cut
-from nnstretch.structure.kernel_fusion import value_layouts
+from nnstretch.structure.kernel_fusion import fuse_kernels, value_layouts
 from nnstretch.structure.layout_conversion import BLOCKED, PLAIN, reorder_kernel
+
+BLOCK = 16
+"""Channels modulo which kernels of blocked maps look alike; below it, each width differs."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundaryLayouts:
+    """Layouts of the tensors that a graph reads and writes."""
+
+    blocked: tuple[bool, ...] = ()
+    """Whether what is read is blocked, for every set of fusion rules; nowhere where empty."""
+    leave: bool = False
+    """Whether what is written stays in the layout it has."""
+
+    def kernels(self, graph: Graph, rules: Sequence[FusionRules]) -> KernelsByRules:
+        """Return the kernels of a graph under every set of rules."""
+        flags = self.blocked or (False,) * len(rules)
+        kernels = []
+        for rule, flag in zip(rules, flags, strict=True):
+            layout = BLOCKED if flag and rule.blocked else PLAIN
+            kernels.append(fuse_kernels(graph, rule, layout, self.leave))
+        return tuple(kernels)
+
+
+PLAIN_BOUNDARY = BoundaryLayouts()
+
+
+@dataclass(frozen=True)
+class LayoutModel:
+    """Kernel costs on the processors of one chip, whatever layouts their runtimes use."""
+
+    cost_model: CostModel
+    processors: tuple[str, ...]
+
+    @cached_property
+    def rules(self) -> tuple[FusionRules, ...]:
+        """Return the fusion rules of the processors, each once."""
+        return tuple(dict.fromkeys(self.cost_model.soc.rules(p) for p in self.processors))
+
+    @cached_property
+    def rule_number(self) -> dict[str, int]:
+        """Return the number of each processor's fusion rules."""
+        return {p: self.rules.index(self.cost_model.soc.rules(p)) for p in self.processors}
+
+    @cached_property
+    def blocked(self) -> bool:
+        """Return whether some runtime keeps maps in blocks of channels."""
+        return any(rules.blocked for rules in self.rules)
+
+    @cached_property
+    def largest_block(self) -> int:
+        """Return the channels of the largest block; 1 where all maps are plain."""
+        return max([1, *(rules.blocked.block for rules in self.rules if rules.blocked)])
+
+    def boundary(self, blocked: Sequence[bool] = (), leave: bool = False) -> BoundaryLayouts:
+        """Return boundary layouts; the plain ones where no runtime has blocked maps."""
+        if not self.blocked:
+            return PLAIN_BOUNDARY
+        pairs = zip(self.rules, blocked or (False,) * len(self.rules), strict=True)
+        flags = tuple(flag and bool(rules.blocked) for rules, flag in pairs)
+        return BoundaryLayouts(flags if any(flags) else (), leave)
+
+    def behind_adapter(self, leave: bool) -> BoundaryLayouts:
+        """Return the boundary of what reads an adapter's output, blocked wherever it can be."""
+        return self.boundary((True,) * len(self.rules), leave)
+
+    def kernels(self, graph: Graph, ends: BoundaryLayouts) -> KernelsByRules:
+        """Return the kernels of a graph under every set of rules."""
+        return ends.kernels(graph, self.rules)
+
+    def pair_residues(self, width_in: Array, width_out: Array) -> Array:
+        """Return a number that pairs of widths share whose kernels look alike."""
+        if not self.blocked:
+            return np.zeros_like(width_in)
+        return width_in % BLOCK * BLOCK + width_out % BLOCK
+
+    def residue_or_width(self, widths: Array) -> Array:
+        """Return a number that widths share whose kernels look alike, narrow ones apart."""
+        return np.where(widths < BLOCK, widths, BLOCK + widths % BLOCK)
+
+    def estimate_graph(self, graph: Graph, ends: BoundaryLayouts) -> dict[str, float]:
+        """Estimate a graph on every processor, us."""
+        kernels = self.kernels(graph, ends)
+        return {
+            p: self.cost_model.estimate_total(kernels[self.rule_number[p]], p).latency_us
+            for p in self.processors
+        }
+
+    def estimate_polynomials(
+        self, form: KernelPolynomials, widths: Sequence[Array], shape: tuple[int, ...]
+    ) -> CostArrays:
+        """Estimate kernels at arrays of group widths, over the shape they broadcast to."""
+        steps = form.steps(widths)
+        latency_us: dict[str, Array] = {}
+        for processor in self.processors:
+            total: Array | float = 0.0
+            for kernel, quadratics in form.kernels[self.rule_number[processor]]:
+                counts = {name: quadratic.at(steps) for name, quadratic in quadratics.items()}
+                total = total + self.cost_model.estimate_grid(kernel, counts, processor)
+            latency_us[processor] = np.broadcast_to(total, shape)
+        macs = np.broadcast_to(np.rint(form.macs.at(steps)), shape)
+        return CostArrays(latency_us, macs, np.broadcast_to(np.rint(form.params.at(steps)), shape))
 
 
 @dataclass
-class LayoutCosts:
-    """The cuts of one network on one chip."""
+class CutLayouts:
+    """Layouts of the tensors at the cuts of a network, and copies to the plain one."""
 
     graph: Graph
     cuts: tuple[Cut, ...]
-    cost_model: CostModel
-    processors: tuple[str, ...]
-    left: dict[int, dict[str, Array]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.rules = layout_rules(self.cost_model, self.processors)
+    model: LayoutModel
+    copies_us: dict[int, dict[str, Array]] = field(default_factory=dict)
 
     @cached_property
     def layouts(self) -> list[dict[str, str]]:
-        """Return the layouts in the original, under every set of rules."""
-        return [value_layouts(self.graph, r) for r in self.rules]
-
-    def ends(self, blocked: Sequence[bool] = (), leave: bool = True) -> BoundaryLayouts:
-        """Return the boundary layouts of a unit behind a tensor in blocks for some of the sets of
-        rules.
-        """
-        return boundary_layouts(self.rules, blocked, leave)
+        """Return the layout of every value in the original, for each set of rules."""
+        return [value_layouts(self.graph, rules) for rules in self.model.rules]
 
     def blocked(self, k: int) -> tuple[bool, ...]:
-        """Return whether the tensor at a cut is in blocks of channels inside a branch, as it is in
-        the original: for each set of rules.
-        """
+        """Return whether the tensor at a cut is blocked in the original, for each set of rules."""
         return tuple(layout.get(self.cuts[k].value) == BLOCKED for layout in self.layouts)
 
+    def behind_plain(self) -> BoundaryLayouts:
+        """Return the boundary of a unit that reads a plain tensor: a branch's first."""
+        return self.model.boundary(leave=True)
+
+    def inside(self, k: int) -> BoundaryLayouts:
+        """Return the boundary of a unit behind cut k inside a branch."""
+        return self.model.boundary(self.blocked(k), leave=True)
+
+    def at_exit(self, k: int) -> BoundaryLayouts:
+        """Return the boundary of an adapter behind cut k that ends a branch."""
+        return self.model.boundary(self.blocked(k))
+
     def conversion_us(self, j: int, widths: Array) -> dict[str, Array]:
-        """Return what it takes to hand an output of these widths over as a plain tensor, on each
-        processor.
-        """
-        if j not in self.left:
-            times_us = {p: np.zeros(len(widths)) for p in self.processors}
-            for r, blocked in zip(self.rules, self.blocked(j), strict=True):
-                for p in self.processors:
-                    if blocked and self.cost_model.soc.rules(p) == r:
-                        shape = self.graph.specs()[self.cuts[j].value].shape
-                        copies = [
-                            reorder_kernel(self.cuts[j].value, (shape[0], w, *shape[2:]), PLAIN)
-                            for w in widths.tolist()
-                        ]
-                        self.cost_model.prefetch(copies, p)
-                        times_us[p] = np.array(
-                            [self.cost_model.estimate_kernel(copy, p).latency_us for copy in copies]
-                        )
-            self.left[j] = times_us
-        return self.left[j]
+        """Return the time to convert an output to the plain layout, over its widths, us."""
+        if j not in self.copies_us:
+            blocked = self.blocked(j)
+            times_us: dict[str, Array] = {}
+            for processor, number in self.model.rule_number.items():
+                is_copied = blocked[number]
+                times_us[processor] = (
+                    self.copy_us(j, widths, processor) if is_copied else np.zeros(len(widths))
+                )
+            self.copies_us[j] = times_us
+        return self.copies_us[j]
+
+    def copy_us(self, j: int, widths: Array, processor: str) -> Array:
+        """Estimate the copy of a blocked tensor to the plain layout, over its widths, us."""
+        name, cost_model = self.cuts[j].value, self.model.cost_model
+        batch, _, *sizes = self.graph.specs()[name].shape
+        copies = [reorder_kernel(name, (batch, w, *sizes), PLAIN) for w in widths.tolist()]
+        cost_model.prefetch(copies, processor)
+        return np.array([cost_model.estimate_kernel(copy, processor).latency_us for copy in copies])

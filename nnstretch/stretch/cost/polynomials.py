@@ -1,11 +1,8 @@
-"""Kernels of one unit as polynomials in the widths inside it.
-
-A few lowered graphs tell the cost of all others.
+"""Kernel counts of one unit as quadratic polynomials in the widths inside it.
 
 Every count of a kernel (channels, elements, MACs, weights) is a product of at most two widths plus
-smaller terms, so it is a quadratic polynomial in the channel counts of the unit's groups. The
-coefficients are found from differences of whole numbers and checked on further graphs; a unit that
-does not fit has no form, and is lowered and priced width by width instead.
+smaller terms. Coefficients come from differences of whole numbers at a few lowered graphs and are
+checked on further ones; a unit that they do not describe is lowered width by width instead.
 """
 
 from __future__ import annotations
@@ -19,8 +16,8 @@ import numpy as np
 from nnstretch.errors import BadPlan
 from nnstretch.graph import Graph
 from nnstretch.kernel import Kernel
+from nnstretch.stretch.cost.cost_arrays import Array
 
-Array = np.ndarray
 COUNTS = (
     "cin",
     "cout",
@@ -34,164 +31,140 @@ COUNTS = (
 )
 FIXED = ("kind", "op", "epilogue", "kernel", "stride", "batch", "layout")
 CHECKS = 2
-"""Graphs that a form must describe exactly although it was not made from them."""
+"""Graphs that polynomials must describe exactly although they were not fitted to them."""
+
+KernelsByRules = tuple[tuple[Kernel, ...], ...]
+"""Kernels of one graph, for every set of fusion rules."""
+LoweredPoint = tuple[Graph, KernelsByRules]
+Point = tuple[int, ...]
+"""Channels of every group; or, of a sample, the axes along which it lies one stride off."""
+Lower = Callable[[Point], LoweredPoint]
+"""Lowers a unit with these channels in its groups. Raises BadPlan where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quadratic:
-    """base + sum of slope x step + sum of bend x step x step, where steps are counted from an
-    origin.
-    """
+    """base + sum of slope x step + sum of curvature x step x step, in steps from an origin."""
 
     base: float
     slopes: Mapping[int, float]
-    """Variable -> difference per unit; only those that matter."""
+    """By variable; only those that are not zero."""
     curvatures: Mapping[tuple[int, int], float]
 
     def at(self, steps: Sequence[Array]) -> Array | float:
-        """Evaluate the polynomial at steps from its origin."""
+        """Evaluate the polynomial, steps by variable."""
         value: Array | float = self.base
         for i, slope in self.slopes.items():
             value = value + slope * steps[i]
-        for (i, j), bend in self.curvatures.items():
-            value = value + bend * (steps[i] * steps[j])
+        for (i, j), curvature in self.curvatures.items():
+            value = value + curvature * (steps[i] * steps[j])
         return value
 
 
 @dataclass(frozen=True)
 class KernelPolynomials:
-    """One way in which a unit's kernels look, and how their counts follow from its widths."""
+    """Kernels of a unit, and how their counts follow from its widths."""
 
-    origin: tuple[int, ...]
-    """Channels of every group at which it was read off."""
+    origin: Point
+    """Channels of every group at the origin."""
     kernels: tuple[tuple[tuple[Kernel, Mapping[str, Quadratic]], ...], ...]
-    """For every set of fusion rules: each kernel as it was at the origin, and its counts."""
+    """For every set of fusion rules: each kernel at the origin, and its counts."""
     macs: Quadratic
     params: Quadratic
 
     def steps(self, widths: Sequence[Array]) -> list[Array]:
         """Return the distance of widths from the origin."""
-        return [
-            np.asarray(width, dtype=np.float64) - base
-            for width, base in zip(widths, self.origin, strict=True)
-        ]
+        pairs = zip(widths, self.origin, strict=True)
+        return [np.asarray(width, dtype=np.float64) - base for width, base in pairs]
 
 
-Lowered = Callable[[tuple[int, ...]], tuple[Graph, tuple[tuple[Kernel, ...], ...]]]
-"""Channels of every group -> the graph, and its kernels under every set of rules.
-
-Raises BadPlan where there is none.
-"""
-
-
-def fit_polynomials(
-    lowered: Lowered, origin: tuple[int, ...], strides: tuple[int, ...]
-) -> KernelPolynomials | None:
-    """Return the form around an origin.
-
-    None where the counts are no quadratic polynomials or kernels come and go.
-    """
+def fit_polynomials(lower: Lower, origin: Point, strides: Point) -> KernelPolynomials | None:
+    """Fit polynomials around an origin; None where counts are no quadratics or kernels change."""
+    axes = range(len(origin))
+    moves: list[Point] = [(), *((i,) for i in axes), *combinations_with_replacement(axes, 2)]
     try:
-        points = {(): origin} | {
-            pair: offset_point(origin, strides, pair)
-            for size in (1, 2)
-            for pair in combinations_with_replacement(range(len(origin)), size)
-        }
-        graphs = {pair: lowered(point) for pair, point in points.items()}
-        far = [
-            offset_point(
-                origin,
-                strides,
-                tuple(range(len(origin))) * (3 + 2 * check) + (check % len(origin),),
-            )
-            for check in range(CHECKS)
-        ]
-        checks = [(point, lowered(point)) for point in far]
+        samples = {move: lower(offset_point(origin, strides, move)) for move in moves}
+        far = [tuple(axes) * (3 + 2 * n) + (n % len(origin),) for n in range(CHECKS)]
+        points = [offset_point(origin, strides, move) for move in far]
+        checks = [(point, lower(point)) for point in points]
     except BadPlan:
         return None
-    base = graphs[()][1]
-    every = [sample for _, sample in graphs.values()] + [sample for _, (_, sample) in checks]
-    if any(not same_structure(base, second) for second in every):
+    base = samples[()][1]
+    everything = [*samples.values(), *(sample for _, sample in checks)]
+    if not all(same_structure(base, kernels) for _, kernels in everything):
         return None
     form = KernelPolynomials(
         origin,
-        tuple(
-            tuple(
-                (
-                    kernel,
-                    {
-                        name: interpolate_quadratic(
-                            {pair: getattr(k[r][n], name) for pair, (_, k) in graphs.items()},
-                            strides,
-                        )
-                        for name in COUNTS
-                    },
-                )
-                for n, kernel in enumerate(sample)
-            )
-            for r, sample in enumerate(base)
-        ),
-        interpolate_quadratic({pair: graph.macs for pair, (graph, _) in graphs.items()}, strides),
-        interpolate_quadratic({pair: graph.params for pair, (graph, _) in graphs.items()}, strides),
+        fit_kernels(samples, strides),
+        fit_quadratic({move: graph.macs for move, (graph, _) in samples.items()}, strides),
+        fit_quadratic({move: graph.params for move, (graph, _) in samples.items()}, strides),
     )
-    return (
-        form
-        if all(predicts_counts(form, point, graph, sample) for point, (graph, sample) in checks)
-        else None
-    )
+    return form if all(predicts_counts(form, *check) for check in checks) else None
 
 
-def offset_point(
-    origin: tuple[int, ...], strides: tuple[int, ...], pair: Sequence[int]
-) -> tuple[int, ...]:
-    """Return the origin moved by one stride for each axis named in `pair`."""
-    return tuple(
-        base + jump * pair.count(i)
-        for i, (base, jump) in enumerate(zip(origin, strides, strict=True))
-    )
+def fit_kernels(
+    samples: Mapping[Point, LoweredPoint], strides: Point
+) -> tuple[tuple[tuple[Kernel, Mapping[str, Quadratic]], ...], ...]:
+    """Fit the counts of every kernel, for every set of fusion rules."""
+    rows = []
+    for r, kernels in enumerate(samples[()][1]):
+        row = []
+        for n, kernel in enumerate(kernels):
+            counts: dict[str, Quadratic] = {}
+            for name in COUNTS:
+                values = {move: getattr(k[r][n], name) for move, (_, k) in samples.items()}
+                counts[name] = fit_quadratic(values, strides)
+            row.append((kernel, counts))
+        rows.append(tuple(row))
+    return tuple(rows)
 
 
-def same_structure(first: Sequence[Sequence[Kernel]], two: Sequence[Sequence[Kernel]]) -> bool:
+def offset_point(origin: Point, strides: Point, axes: Point) -> Point:
+    """Return the origin moved by one stride for each axis named in `axes`."""
+    pairs = enumerate(zip(origin, strides, strict=True))
+    return tuple(base + stride * axes.count(i) for i, (base, stride) in pairs)
+
+
+def same_structure(first: KernelsByRules, second: KernelsByRules) -> bool:
     """Return whether two lists of kernels differ in nothing but counts."""
-    return all(
-        len(a) == len(b)
-        and all(getattr(x, f) == getattr(y, f) for x, y in zip(a, b, strict=True) for f in FIXED)
-        for a, b in zip(first, two, strict=True)
-    )
+    for kernels, others in zip(first, second, strict=True):
+        if len(kernels) != len(others):
+            return False
+        for a, b in zip(kernels, others, strict=True):
+            if any(getattr(a, name) != getattr(b, name) for name in FIXED):
+                return False
+    return True
 
 
-def interpolate_quadratic(
-    values: Mapping[tuple[int, ...], int], strides: tuple[int, ...]
-) -> Quadratic:
-    """Interpolate from the origin, one jump, two jumps, and one jump in each of two directions."""
+def fit_quadratic(values: Mapping[Point, int], strides: Point) -> Quadratic:
+    """Fit to values at the origin and one stride, two strides, and one in each of two axes off."""
     base = values[()]
     slopes: dict[int, float] = {}
-    bends: dict[tuple[int, int], float] = {}
-    for i, h in enumerate(strides):
-        once, twice = values[i,] - base, values[i, i] - base
-        if bend := twice - 2 * once:
-            bends[i, i] = bend / (2 * h * h)
+    curvatures: dict[tuple[int, int], float] = {}
+    for i, stride in enumerate(strides):
+        once = values[i,] - base
+        twice = values[i, i] - base
+        if curvature := twice - 2 * once:
+            curvatures[i, i] = curvature / (2 * stride * stride)
         if slope := 4 * once - twice:
-            slopes[i] = slope / (2 * h)
+            slopes[i] = slope / (2 * stride)
         for j in range(i):
-            if both := values[j, i] - values[j,] - values[i,] + base:
-                bends[j, i] = both / (strides[j] * h)
-    return Quadratic(base, slopes, bends)
+            if mixed := values[j, i] - values[j,] - values[i,] + base:
+                curvatures[j, i] = mixed / (strides[j] * stride)
+    return Quadratic(base, slopes, curvatures)
 
 
-def predicts_counts(
-    form: KernelPolynomials, point: tuple[int, ...], graph: Graph, found: Sequence[Sequence[Kernel]]
-) -> bool:
+def predicts_counts(form: KernelPolynomials, point: Point, sample: LoweredPoint) -> bool:
     """Return whether the polynomials give the counts of a graph lowered at a point."""
+    graph, kernels_by_rules = sample
     steps = form.steps([np.array(width) for width in point])
-    if (
-        round(float(form.macs.at(steps))) != graph.macs
-        or round(float(form.params.at(steps))) != graph.params
-    ):
+    if round(float(form.macs.at(steps))) != graph.macs:
         return False
-    return all(
-        round(float(counts[name].at(steps))) == getattr(kernel, name)
-        for rows, kernels in zip(form.kernels, found, strict=True)
-        for (_, counts), kernel in zip(rows, kernels, strict=True)
-        for name in COUNTS
-    )
+    if round(float(form.params.at(steps))) != graph.params:
+        return False
+    for rows, kernels in zip(form.kernels, kernels_by_rules, strict=True):
+        for (_, counts), kernel in zip(rows, kernels, strict=True):
+            for name in COUNTS:
+                if round(float(counts[name].at(steps))) != getattr(kernel, name):
+                    return False
+    return True

@@ -1,7 +1,4 @@
-"""How many channels each group inside a unit has, at any width the unit reads and any it writes.
-
-Whole arrays at once.
-"""
+"""Widths of the channel groups inside a unit, from the width it reads and the width it writes."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from math import lcm
 
 import numpy as np
 
-from nnstretch.stretch.cost.polynomials import Array
+from nnstretch.stretch.cost.cost_arrays import Array
 from nnstretch.stretch.lowering.channel_allocation import CHANNEL_MULTIPLE, allocate_channels
 from nnstretch.stretch.lowering.section import Section
 from nnstretch.stretch.lowering.width_scaling import InnerGroup, output_dimension_of
@@ -20,142 +17,123 @@ from nnstretch.stretch.lowering.width_scaling import InnerGroup, output_dimensio
 
 @dataclass
 class UnitWidths:
-    """Groups of channels of one unit whose widths may change: `roots`, in a fixed order."""
+    """Channel groups of one unit whose widths may change, in a fixed order (`roots`)."""
 
     section: Section
 
     def __post_init__(self) -> None:
-        channels, section = self.section.channels, self.section
+        section, channels = self.section, self.section.channels
         self.entry = tuple(sorted(channels.roots(section.input_dimension) - channels.pinned.keys()))
-        free = output_dimension_of(
-            section.output_dimension,
-            channels,
-            dict.fromkeys((*channels.pinned, *self.entry), Fraction(1)),
-        ).free
-        self.ends = dict(free)
-        inner = {
-            interior.root: interior.width
-            for interior in section.interiors
-            if interior.root not in channels.pinned
-        }
-        self.widths = (
-            dict.fromkeys(self.entry, section.width_in)
-            | self.ends
-            | {r: w for r, w in inner.items() if r not in self.ends}
-        )
+        unscaled = dict.fromkeys((*channels.pinned, *self.entry), Fraction(1))
+        self.ends = dict(output_dimension_of(section.output_dimension, channels, unscaled).free)
+        self.widths = dict.fromkeys(self.entry, section.width_in) | self.ends
+        for group in section.interiors:
+            if group.root not in channels.pinned and group.root not in self.ends:
+                self.widths[group.root] = group.width
         self.roots = tuple(self.widths)
-
-    def entry_width(self, width_in: Array, width_out: Array) -> Array | None:
-        """Return the width at a unit's entry: `width_in` itself, or what an adapter makes of it;
-        `section.readable_width` over arrays.
-
-        None where only one pair at a time tells.
-        """
-        channels, section = self.section.channels, self.section
-        if not self.regular:
-            return None
-        if not self.entry:
-            return np.full(1, section.width_in)
-        if self.entry_in_end and not self.ends:
-            inside, remainder = np.divmod(width_out * section.width_in, section.width_out)
-            return None if remainder.any() else inside
-        return (
-            width_in
-            if channels.granularity[self.entry[0]] == section.width_in and not self.entry_in_end
-            else None
-        )
 
     @property
     def regular(self) -> bool:
         """Return whether the widths of the unit's groups follow from its entry and end alone."""
         channels = self.section.channels
-        whole = all(self.widths[r] % channels.granularity[r] == 0 for r in self.roots)
-        return (
-            len(self.entry) <= 1
-            and whole
-            and len(channels.junctions) <= 1
-            and (len(self.ends) <= 1 or not self.entry_in_end)
-        )
+        if len(self.entry) > 1 or len(channels.junctions) > 1:
+            return False
+        if len(self.ends) > 1 and self.entry_in_end:
+            return False
+        return all(self.widths[root] % channels.granularity[root] == 0 for root in self.roots)
 
     @property
     def entry_in_end(self) -> bool:
         """Return whether the unit's end shares channels with its entry."""
         return bool(self.section.channels.roots(self.section.output_dimension) & set(self.entry))
 
-    def group_widths(self, width_in: Array, width_out: Array) -> dict[int, Array] | None:
-        """Return channels of every group at these widths.
+    def entry_width(self, width_in: Array, width_out: Array) -> Array | None:
+        """Return the width the unit reads: `width_in` itself, or what an adapter makes of it.
 
-        None where the unit cannot be entered as it is.
+        `section.readable_width` over arrays; None where it must be asked for each pair.
         """
         section = self.section
-        got: dict[int, Array] = dict.fromkeys(self.entry, width_in)
-        got |= self.end_columns(width_in, width_out)
-        for interior in section.interiors:
-            if interior.root not in got and interior.root in self.widths:
-                got[interior.root] = self.follower_width(interior, got, width_out)
-        return got if got.keys() == set(self.roots) else None
+        if not self.regular:
+            return None
+        if not self.entry:
+            return np.full(1, section.width_in)
+        if self.entry_in_end and not self.ends:
+            width, remainder = np.divmod(width_out * section.width_in, section.width_out)
+            return None if remainder.any() else width
+        is_one_group = section.channels.granularity[self.entry[0]] == section.width_in
+        return width_in if is_one_group and not self.entry_in_end else None
 
-    def end_columns(self, width_in: Array, width_out: Array) -> dict[int, Array]:
-        """Return the widths of the groups at the unit's end, by group."""
+    def group_widths(self, width_in: Array, width_out: Array) -> dict[int, Array] | None:
+        """Return the width of every group, by root; None where one does not follow."""
+        widths: dict[int, Array] = dict.fromkeys(self.entry, width_in)
+        widths |= self.end_widths(width_in, width_out)
+        for group in self.section.interiors:
+            if group.root not in widths and group.root in self.widths:
+                widths[group.root] = self.follower_width(group, widths, width_out)
+        return widths if widths.keys() == set(self.roots) else None
+
+    def end_widths(self, width_in: Array, width_out: Array) -> dict[int, Array]:
+        """Return the widths of the groups at the unit's end, by root."""
+        if len(self.ends) != 1:
+            return self.allocated_end_widths(width_out)
         channels, section = self.section.channels, self.section
-        if len(self.ends) == 1:
-            ((root, size),) = self.ends.items()
-            read = sum(
-                part.size
-                for part in section.output_dimension
-                if part.group is not None and channels.root[part.group] in self.entry
-            )
-            remaining = (
-                width_out
-                - (section.width_out - size - read)
-                - (width_in * read // section.width_in if read else 0)
-            )
-            return {root: remaining}
-        settled = section.width_out - sum(self.ends.values())
-        rows: dict[int, dict[int, Fraction]] = {}
-        for width in np.unique(width_out).tolist():
-            remaining = Fraction(width - settled)
-            rows[width] = (
-                allocate_channels(
-                    self.ends, channels, remaining, remaining / sum(self.ends.values())
-                )
-                if self.ends
-                else {}
-            )
-        place = {width: i for i, width in enumerate(rows)}
-        at = np.vectorize(place.__getitem__, otypes=[np.int64])(width_out)
-        return {
-            root: np.array([int(row[root] * size) for row in rows.values()])[at]
-            for root, size in self.ends.items()
-        }
+        ((root, size),) = self.ends.items()
+        passed = 0
+        for part in section.output_dimension:
+            if part.group is not None and channels.root[part.group] in self.entry:
+                passed += part.size
+        pinned = section.width_out - size - passed
+        passed_width = width_in * passed // section.width_in if passed else 0
+        return {root: width_out - pinned - passed_width}
+
+    def allocated_end_widths(self, width_out: Array) -> dict[int, Array]:
+        """Return the widths of several groups that share the channels of the unit's end."""
+        if not self.ends:
+            return {}
+        total = sum(self.ends.values())
+        pinned = self.section.width_out - total
+        widths, row = np.unique(width_out, return_inverse=True)
+        shares = []
+        for width in widths.tolist():
+            free = Fraction(width - pinned)
+            shares.append(allocate_channels(self.ends, self.section.channels, free, free / total))
+        columns: dict[int, Array] = {}
+        for root, size in self.ends.items():
+            column = np.array([int(share[root] * size) for share in shares])
+            columns[root] = column[row.reshape(width_out.shape)]
+        return columns
 
     def follower_width(
-        self, interior: InnerGroup, got: Mapping[int, Array], width_out: Array
+        self, group: InnerGroup, widths: Mapping[int, Array], width_out: Array
     ) -> Array:
-        """Return the width of a group that follows others, over arrays: exact where every part
-        stays whole, else on the granule.
+        """Return the width of a group that follows another.
+
+        Its exact share where every part stays whole, else the nearest channel multiple.
         """
-        if interior.follows in got:
-            num, den = got[interior.follows], self.widths[interior.follows]  # type: ignore[index]
-        elif interior.follows in self.section.channels.pinned:
-            num, den = np.ones(1, dtype=np.int64), 1
+        if group.follows in widths:
+            num = widths[group.follows]  # type: ignore[index]
+            den = self.widths[group.follows]  # type: ignore[index]
+        elif group.follows in self.section.channels.pinned:
+            num = np.ones(1, dtype=np.int64)
+            den = 1
         else:
-            num, den = width_out, self.section.width_out
-        width, quanta = interior.width, self.section.channels.granularity[interior.root]
-        step = width // quanta
-        unit = np.where(
-            width * num >= 2 * CHANNEL_MULTIPLE * den, lcm(step, CHANNEL_MULTIPLE), step
-        )
-        count, remainder = np.divmod(width * num, den * unit)
-        count = count + (
-            (2 * remainder > den * unit) | ((2 * remainder == den * unit) & (count % 2 == 1))
-        )
-        return np.where((num * quanta) % den == 0, width * num // den, np.maximum(count, 1) * unit)
+            num = width_out
+            den = self.section.width_out
+        granularity = self.section.channels.granularity[group.root]
+        scaled = group.width * num
+        step = group.width // granularity
+        is_wide = scaled >= 2 * CHANNEL_MULTIPLE * den
+        unit = np.where(is_wide, lcm(step, CHANNEL_MULTIPLE), step)
+        count, remainder = np.divmod(scaled, den * unit)
+        is_half = 2 * remainder == den * unit
+        count = count + ((2 * remainder > den * unit) | (is_half & (count % 2 == 1)))
+        is_whole = (num * granularity) % den == 0
+        return np.where(is_whole, scaled // den, np.maximum(count, 1) * unit)
 
     def shortcut_is_identity(self, columns: Mapping[int, Array]) -> Array | None:
-        """Return where an addition meets the unit's own input and both ends agree.
+        """Return where an addition needs no adapter, because entry and end are as wide.
 
-        No adapter goes in.
+        None where nothing is added to the unit's own input.
         """
         if not self.section.channels.junctions or len(self.entry) != 1 or len(self.ends) != 1:
             return None

@@ -17,15 +17,9 @@ from math import ceil
 import numpy as np
 
 from nnstretch.graph import TensorSpec
-from nnstretch.stretch.cost.cost_arrays import (
-    CostArrays,
-    HeadCosts,
-    TailCosts,
-    add_costs,
-    layout_rules,
-)
+from nnstretch.stretch.cost.cost_arrays import CostArrays, HeadCosts, TailCosts, add_costs
 from nnstretch.stretch.cost.cost_model import CostModel
-from nnstretch.stretch.cost.layout_costs import LayoutCosts
+from nnstretch.stretch.cost.layout_costs import CutLayouts, LayoutModel
 from nnstretch.stretch.cost.unit_costs import UnitCostModel
 from nnstretch.stretch.lowering.channel_allocation import CHANNEL_MULTIPLE
 from nnstretch.stretch.lowering.depth_scaling import distribute_repeats, local_stages
@@ -75,28 +69,26 @@ class SearchSpace:
         return self.analysis.graph.specs()
 
     @cached_property
-    def borders(self) -> LayoutCosts:
-        """Return the costs of layout conversion at cuts."""
-        return LayoutCosts(self.analysis.graph, self.cuts, self.cost_model, self.processors)
+    def layout_model(self) -> LayoutModel:
+        """Return kernel costs under the layouts of the processors' runtimes."""
+        return LayoutModel(self.cost_model, self.processors)
+
+    @cached_property
+    def layouts(self) -> CutLayouts:
+        """Return the layouts of tensors at cuts."""
+        return CutLayouts(self.analysis.graph, self.cuts, self.layout_model)
 
     def exit_costs(self, j: int) -> Mapping[str, Array]:
         """Return what it takes to hand a branch's output over as a plain tensor, on each processor.
 
         Over its widths.
         """
-        return self.borders.conversion_us(j, self.widths_at(j))
+        return self.layouts.conversion_us(j, self.widths_at(j))
 
     @cached_property
     def channel_multiple(self) -> int:
-        """Return the channel multiple; runtimes that work on blocks of channels want whole
-        blocks.
-        """
-        blocks = [
-            rules.blocked.block
-            for p in self.processors
-            if (rules := self.cost_model.soc.rules(p)).blocked
-        ]
-        return max([CHANNEL_MULTIPLE, *blocks])
+        """Return what branch widths are multiples of; blocked runtimes want whole blocks."""
+        return max(CHANNEL_MULTIPLE, self.layout_model.largest_block)
 
     @property
     def exact(self) -> bool:
@@ -104,7 +96,7 @@ class SearchSpace:
 
         Where runtimes work on blocks of channels, what units copy depends on their neighbours.
         """
-        return not any(rules.blocked for rules in layout_rules(self.cost_model, self.processors))
+        return not self.layout_model.blocked
 
     def feasible_widths(self, k: int) -> FeasibleWidths:
         """Return the feasible widths at a cut."""
@@ -127,7 +119,7 @@ class SearchSpace:
             key = structural_hash(graph, Block(start, end, nodes, 0, 0))
             if key not in self._alike:
                 self._alike[key] = UnitCostModel(
-                    self.analysis.section(start, end, None), self.cost_model, self.processors
+                    self.analysis.section(start, end, None), self.layout_model
                 )
             self.units[k] = self._alike[key]
         return self.units[k]
@@ -221,9 +213,7 @@ class SearchSpace:
             ends = list(range(k + 1, len(self.cuts)))
             width_in = np.concatenate([self.inner_widths[j][k - 1] for j in ends])
             width_out = np.concatenate([self.inner_widths[j][k] for j in ends])
-            costs.append(
-                self.unit(k).costs(width_in, width_out, self.borders.ends(self.borders.blocked(k)))
-            )
+            costs.append(self.unit(k).costs(width_in, width_out, self.layouts.inside(k)))
         return costs
 
     def block(self, k: int, j: int) -> tuple[list[Array], Array, Array]:
@@ -300,7 +290,9 @@ class SearchSpace:
             self.fronts[i] = HeadCosts(
                 widths_in,
                 widths_out,
-                self.unit(i).costs(widths_in[:, None], widths_out[None, :], self.borders.ends()),
+                self.unit(i).costs(
+                    widths_in[:, None], widths_out[None, :], self.layouts.behind_plain()
+                ),
             )
         return self.fronts[i]
 
@@ -318,7 +310,7 @@ class SearchSpace:
         if key not in self._ranged:
             front = self.head_costs(i)
             if i not in self._plain:
-                self._plain[i] = self.unit(i).is_identity_shortcut(
+                self._plain[i] = self.unit(i).needs_no_adapter(
                     front.widths_in[:, None], front.widths_out[None, :]
                 )
             mask = self._plain[i] if plain else ~self._plain[i]
@@ -359,11 +351,12 @@ class SearchSpace:
         widths = self.widths_at(j)
         inside = np.array([round_channels(w / end * full) for w in widths.tolist()], dtype=np.int64)
         unit, behind = self.unit(i), self.inner_widths[j][i]
-        into = unit.inside.entry_width(inside, behind)
+        into = unit.groups.entry_width(inside, behind)
         inside = inside if into is None else np.broadcast_to(into, inside.shape)
-        work = unit.costs(inside, behind, self.borders.ends((True,) * len(unit.rules)))
+        work = unit.costs(inside, behind, self.layout_model.behind_adapter(leave=True))
         return add_costs(
-            unit.adapter.costs(np.array(full), inside, always=True, ends=self.borders.ends()), work
+            unit.adapter.costs(np.array(full), inside, self.layouts.behind_plain(), always=True),
+            work,
         )
 
     def exit_adapter(self, j: int, share: int) -> CostArrays:
@@ -372,7 +365,7 @@ class SearchSpace:
             return self._closed[j, share]
         widths = self.widths_at(j)
         adapter_costs = self.unit(j - 1).exit_adapter.costs(
-            widths, np.array(share), ends=self.borders.ends(self.borders.blocked(j), leave=False)
+            widths, np.array(share), self.layouts.at_exit(j)
         )
         us = {
             p: adapter_costs.latency_us[p] + np.where(widths == share, self.exit_costs(j)[p], 0.0)
@@ -388,7 +381,7 @@ class SearchSpace:
         us, macs = dict.fromkeys(self.processors, 0.0), 0
         for k in range(i, j):
             cost, work = self.unit(k).original(
-                self.borders.ends() if k == i else self.borders.ends(self.borders.blocked(k))
+                self.layouts.behind_plain() if k == i else self.layouts.inside(k)
             )
             macs += work
             for p in self.processors:
