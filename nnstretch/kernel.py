@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 from operator import attrgetter
+from typing import Annotated
+
+from nnstretch.files.limits import Range
 
 WEIGHTED = ("conv", "gconv", "dwconv", "linear")
 _ACTIVATION_NAMES = """
@@ -64,6 +67,9 @@ _KEY_FIELDS = """
 key_of = attrgetter(*_KEY_FIELDS.split())
 
 
+WorkCount = Annotated[int, Range(0, 1 << 53)]
+
+
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """One launch on a processor: an operator with the cheap ones fused behind it."""
@@ -72,21 +78,21 @@ class Kernel:
     """Name of its first node."""
     kind: str
     """conv, gconv, dwconv, linear, pool, gap, add, mul, concat, norm, ..., else the operator."""
-    cin: int
-    cout: int
-    hw_in: int
+    cin: WorkCount
+    cout: WorkCount
+    hw_in: WorkCount
     """Pixels of the input (height x width) or its tokens; 1 after the head."""
-    hw_out: int
-    kernel: int
+    hw_out: WorkCount
+    kernel: WorkCount
     """Side of the window, the larger where it is not square; 1 where there is none."""
-    stride: int
-    groups: int
-    batch: int
-    macs: int
-    read_elements: int
+    stride: WorkCount
+    groups: WorkCount
+    batch: WorkCount
+    macs: WorkCount
+    read_elements: WorkCount
     """Elements of activations read; weights are counted apart."""
-    write_elements: int
-    weight_elements: int
+    write_elements: WorkCount
+    weight_elements: WorkCount
     nodes: tuple[str, ...] = ()
     """Everything fused into it, in execution order."""
     op: str = ""

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from nnstretch.errors import BadInput, BrokenFile
+from nnstretch.errors import BadInput
 
 UNFINISHED = ".unfinished"
 """Ending of files that are still being written, or were when somebody was killed."""
@@ -63,30 +61,3 @@ def write_text(path: Path, text: str) -> None:
     """Write text to a file, whole or not at all."""
     with atomic_write(path) as aside:
         aside.write_text(text, encoding="utf-8")
-
-
-def read_complete_lines(path: Path) -> list[str]:
-    """Read a journal without the line that a kill cut off, and cut it off the file, too.
-
-    Raises BadInput.
-    """
-    try:
-        data = path.read_bytes() if path.exists() else b""
-        end = data.rfind(b"\n") + 1
-        if end < len(data):
-            with path.open("r+b") as file:
-                file.truncate(end)
-    except OSError as error:
-        raise BadInput(f"cannot read {path}, {error.strerror}, name another --out") from None
-    return data[:end].decode("utf-8", errors="replace").splitlines()
-
-
-def parse_json_line(line: str, path: Path, at: int) -> dict[str, Any]:
-    """Parse line number `at` of a journal as a JSON object. Raises BrokenFile."""
-    try:
-        data = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise BrokenFile(f"not JSON, {path} line {at}, {type(error).__name__}") from None
-    if not isinstance(data, dict):
-        raise BrokenFile(f"a {type(data).__name__}, {path} line {at}, needed is an object")
-    return data

@@ -12,16 +12,14 @@ import sys
 
 from nnstretch.profile.backends.registry import meter_for
 from nnstretch.profile.machine import pin_process
-from nnstretch.profile.sampling.journal import parse_sample
+from nnstretch.profile.sampling.journal import decode_kernels
 
 
 def main() -> None:
     """Run kernels on a core until the process is ended."""
     parent = os.getppid()
     backend, dtype, core = sys.argv[1:]
-    kernels = [
-        parse_sample({"kernel": data, "us": []}).kernel for data in json.loads(sys.stdin.readline())
-    ]
+    kernels = decode_kernels(json.loads(sys.stdin.readline()))
     with pin_process(int(core)):
         meter = meter_for(backend, dtype)
         chains = [(kernel,) for kernel in kernels]

@@ -15,7 +15,7 @@ from torch import nn
 
 from nnstretch.capture import load_model
 from nnstretch.cli.common import load_model_argument
-from nnstretch.files.atomic import parse_json_line, read_complete_lines
+from nnstretch.files.journal import append_rows, read_journal
 from nnstretch.plan import Plan
 from nnstretch.predict.load_soc import load_soc
 from nnstretch.stretch import read_plan, write_plan
@@ -128,8 +128,7 @@ class Bench:
         settled = json.dumps([self.keys, self.original_epochs, *splits])
         self.label = f"{self.task}-{sha256(settled.encode()).hexdigest()[:8]}"
         self.journal = self.work / f"{self.label}.jsonl"
-        for number, line in enumerate(read_complete_lines(self.journal), 1):
-            entry = parse_json_line(line, self.journal, number)
+        for entry in read_journal(self.journal):
             self.done[entry["key"]] = entry["numbers"]
 
     def measured(self, run: Run) -> dict[str, float]:
@@ -137,8 +136,7 @@ class Bench:
         if run.key not in self.done:
             began = time.perf_counter()
             numbers = self.train(run) | {"seconds": round(time.perf_counter() - began, 1)}
-            with self.journal.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"key": run.key, "numbers": numbers}) + "\n")
+            append_rows(self.journal, [{"key": run.key, "numbers": numbers}])
             self.done[run.key] = numbers
             print(self.task, run, {k: round(v, 4) for k, v in numbers.items()}, flush=True)
         return self.done[run.key]

@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
-import json
-import math
-import os
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from nnstretch.errors import BadInput, BrokenFile
-from nnstretch.files.atomic import parse_json_line, read_complete_lines
+from nnstretch.errors import BrokenFile
+from nnstretch.files.decode import decode
+from nnstretch.files.journal import append_rows, decode_row, read_journal
+from nnstretch.files.limits import Range
 from nnstretch.kernel import Kernel
 from nnstretch.profile.sampling.sample import Sample
 
 FORMAT = 1
 NAME = "samples.jsonl"
-COUNTED = (
-    "cin",
-    "cout",
-    "hw_in",
-    "hw_out",
-    "kernel",
-    "stride",
-    "groups",
-    "batch",
-    "macs",
-    "read_elements",
-    "write_elements",
-    "weight_elements",
-)
-MOST = 2**53
+KERNEL_KEYS = frozenset(field.name for field in fields(Kernel))
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRow:
+    """A sample as the file spells it."""
+
+    kernel: Kernel
+    us: tuple[Annotated[float, Range(above=0)], ...]
+    reference_us: Annotated[float, Range(0)] = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRow:
+    """What was measured at once on one cluster."""
+
+    cluster: int
+    spent_s: Annotated[float, Range(0)]
+    samples: tuple[SampleRow, ...]
 
 
 @dataclass
@@ -68,15 +71,7 @@ class ProfileJournal:
         self.unwritten_s = 0.0
         if not self.path.exists() or not self.path.stat().st_size:
             rows.insert(0, {"format": FORMAT} | self.head)
-        try:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.writelines(json.dumps(row) + "\n" for row in rows)
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise BadInput(
-                f"cannot write {self.path}, {error.strerror}, what was measured before is kept"
-            ) from None
+        append_rows(self.path, rows)
 
 
 def sample_row(sample: Sample) -> dict[str, Any]:
@@ -99,47 +94,38 @@ def open_journal(
     ours.
     """
     path = folder / NAME
-    journal, found = ProfileJournal(path, head), dict[int, list[Sample]]()
-    lines = read_complete_lines(path)
-    if not lines:
+    journal = ProfileJournal(path, head)
+    found: dict[int, list[Sample]] = {}
+    rows = read_journal(path)
+    if not rows:
         return journal, found
-    first = parse_json_line(lines[0], path, 1)
     for key, value in ({"format": FORMAT} | head).items():
-        if first.get(key) != value:
+        if rows[0].get(key) != value:
             raise BrokenFile(
-                f"{key} is {first.get(key)!r}, {path} line 1, this profile has {value!r}; take"
+                f"{key} is {rows[0].get(key)!r}, {path} line 1, this profile has {value!r}; take"
                 " another folder or --fresh"
             )
-    for at, line in enumerate(lines[1:], 2):
-        data = parse_json_line(line, path, at)
-        try:
-            cluster, samples, spent_s = (
-                int(data["cluster"]),
-                [parse_sample(item) for item in data["samples"]],
-                float(data["spent_s"]),
-            )
-            if not 0 <= spent_s < math.inf:
-                raise ValueError(f"spent_s is {spent_s}")
-        except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-            raise BrokenFile(
-                f"not a batch of samples, {path} line {at}, {type(error).__name__}:"
-                f" {str(error)[:100]}"
-            ) from None
-        found.setdefault(cluster, []).extend(samples)
-        journal.spent_s += spent_s
+    for at, row in enumerate(rows[1:], 2):
+        batch = decode_row(BatchRow, without_unknown(row), path, at)
+        samples = [Sample(entry.kernel, entry.us, entry.reference_us) for entry in batch.samples]
+        found.setdefault(batch.cluster, []).extend(samples)
+        journal.spent_s += batch.spent_s
     return journal, found
 
 
-def parse_sample(data: dict[str, Any]) -> Sample:
-    """Parse a sample. Raises KeyError, TypeError or ValueError for what no meter wrote."""
-    known = {field.name for field in fields(Kernel)}
-    kernel = {key: value for key, value in data["kernel"].items() if key in known}
-    kernel |= {key: tuple(kernel.get(key, ())) for key in ("nodes", "epilogue", "shape_out")}
-    kernel["shapes_in"] = tuple(tuple(map(int, shape)) for shape in kernel.get("shapes_in", ()))
-    for key in COUNTED:
-        if type(kernel[key]) is not int or not 0 <= kernel[key] <= MOST:
-            raise ValueError(f"{key} is {kernel[key]!r}")
-    times, reference_us = tuple(map(float, data["us"])), float(data.get("reference_us", 0.0))
-    if not all(0 < us < math.inf for us in times) or not 0 <= reference_us < math.inf:
-        raise ValueError("times are not positive numbers")
-    return Sample(Kernel(**kernel), times, reference_us)
+def without_unknown(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row without what earlier versions wrote of a kernel and nobody reads any more."""
+    samples = row.get("samples")
+    if not isinstance(samples, list):
+        return row
+    for sample in samples:
+        if isinstance(sample, dict) and isinstance(sample.get("kernel"), dict):
+            known = {key: item for key, item in sample["kernel"].items() if key in KERNEL_KEYS}
+            sample["kernel"] = known
+    return row
+
+
+def decode_kernels(data: Any) -> tuple[Kernel, ...]:
+    """Decode a list of kernels. Raises ValueError."""
+    kernels: tuple[Kernel, ...] = decode(tuple[Kernel, ...], data, "kernels")
+    return kernels

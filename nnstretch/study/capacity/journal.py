@@ -4,15 +4,13 @@ stopped.
 
 from __future__ import annotations
 
-import json
-import math
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from nnstretch.errors import BadInput, BrokenFile
-from nnstretch.files.atomic import parse_json_line, read_complete_lines
+from nnstretch.files.journal import append_rows, decode_row, read_journal
+from nnstretch.files.limits import Range
 
 JOURNAL_FORMAT = 1
 JOURNAL_FILE = "capacity.jsonl"
@@ -25,21 +23,11 @@ class FinishedTraining:
     plan: str
     """The structure and its size in one line."""
     seed: int
-    accuracy: float
+    accuracy: Annotated[float, Range(0, 1)]
     """Share of held-out images after the last epoch, from 0 to 1."""
-    epochs: int
-    seconds: float
+    epochs: Annotated[int, Range(1)]
+    seconds: Annotated[float, Range(0)]
     """Of all its epochs."""
-
-    def __post_init__(self) -> None:
-        whole = type(self.seed) is int and type(self.epochs) is int and self.epochs >= 1
-        if not (
-            isinstance(self.plan, str)
-            and whole
-            and 0 <= self.accuracy <= 1
-            and 0 <= self.seconds < math.inf
-        ):
-            raise ValueError(f"numbers out of range, seed {self.seed}, accuracy {self.accuracy}")
 
 
 @dataclass(frozen=True)
@@ -55,7 +43,7 @@ class CapacityJournal:
 
     def add(self, run: FinishedTraining) -> None:
         """Add a finished training."""
-        append_json_line(self.path, asdict(run))
+        append_rows(self.path, [asdict(run)])
         self.trainings[run.plan, run.seed] = run
 
 
@@ -67,21 +55,18 @@ def open_journal(folder: Path, head: dict[str, Any]) -> CapacityJournal:
     """
     path = folder / JOURNAL_FILE
     head = {"format": JOURNAL_FORMAT} | head
-    lines = read_complete_lines(path)
-    if not lines:
+    rows = read_journal(path)
+    if not rows:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise BadInput(
                 f"cannot study into {folder}, {error.strerror}, name another folder"
             ) from None
-        append_json_line(path, head)
+        append_rows(path, [head])
         return CapacityJournal(path, {})
-    check_same_settings(parse_json_line(lines[0], path, 1), head, path)
-    runs = [
-        parse_training(parse_json_line(line, path, at), path, at)
-        for at, line in enumerate(lines[1:], 2)
-    ]
+    check_same_settings(rows[0], head, path)
+    runs = [decode_row(FinishedTraining, row, path, at) for at, row in enumerate(rows[1:], 2)]
     return CapacityJournal(path, {(run.plan, run.seed): run for run in runs})
 
 
@@ -100,24 +85,3 @@ def check_same_settings(before: dict[str, Any], now: dict[str, Any], path: Path)
                 f"{key} is {wanted}, the study kept in {path} has {was}, give the same or another"
                 " --out"
             )
-
-
-def append_json_line(path: Path, line: dict[str, Any]) -> None:
-    """Append a line of JSON. Raises BadInput when the file cannot be written."""
-    try:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line, allow_nan=False) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise BadInput(
-            f"cannot write {path}, {error.strerror}, what was trained before is kept"
-        ) from None
-
-
-def parse_training(data: dict[str, Any], path: Path, at: int) -> FinishedTraining:
-    """Decode a line of the journal. Raises BrokenFile when it is no training."""
-    try:
-        return FinishedTraining(**data)
-    except (TypeError, ValueError) as error:
-        raise BrokenFile(f"not a training run, {path} line {at}, {str(error)[:100]}") from None

@@ -1,0 +1,63 @@
+"""Journals: JSON lines, only ever appended to, so that an interrupted run goes on where it stopped.
+
+A last line that a kill cut off is dropped when the journal is read again; any other must be whole.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nnstretch.errors import BadInput, BrokenFile
+from nnstretch.files.decode import decode, parse_json
+
+
+def read_journal(path: Path) -> list[dict[str, Any]]:
+    """Read the rows of a journal, none where there is no file, and cut a torn last line off.
+
+    Raises BadInput when the file cannot be read; BrokenFile for a line that is no JSON object.
+    """
+    try:
+        data = path.read_bytes() if path.exists() else b""
+        end = data.rfind(b"\n") + 1
+        if end < len(data):
+            with path.open("r+b") as file:
+                file.truncate(end)
+    except OSError as error:
+        raise BadInput(f"cannot read {path}, {error.strerror}, name another --out") from None
+    lines = data[:end].decode("utf-8", errors="replace").splitlines()
+    return [_parse_line(line, path, number) for number, line in enumerate(lines, 1)]
+
+
+def _parse_line(line: str, path: Path, number: int) -> dict[str, Any]:
+    try:
+        row = parse_json(line)
+    except ValueError as error:
+        raise BrokenFile(f"not JSON, {path} line {number}, {str(error)[:100]}") from None
+    if not isinstance(row, dict):
+        raise BrokenFile(f"a {type(row).__name__}, {path} line {number}, needed is an object")
+    return row
+
+
+def decode_row(kind: Any, row: Mapping[str, Any], path: Path, number: int) -> Any:
+    """Decode row `number` of a journal, counted from 1. Raises BrokenFile."""
+    try:
+        return decode(kind, row, "row")
+    except ValueError as error:
+        raise BrokenFile(f"{path} line {number}, {error}") from None
+
+
+def append_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Append rows; they are on disk when this returns. Raises BadInput when they cannot be."""
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(row, allow_nan=False) + "\n" for row in rows)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise BadInput(
+            f"cannot write {path}, {error.strerror}, what was written before is kept"
+        ) from None
