@@ -15,14 +15,14 @@ import json
 import re
 import types
 from collections.abc import Callable
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from nnstretch.errors import BrokenFile, NnstretchError, closest, one_line
-from nnstretch.files.limits import Length, Limit, shorten
+from nnstretch.files.limits import REQUIRED, Length, Limit, shorten
 
 Decoder = Callable[[Any], Any]
 TOLERANT = "__tolerant__"
@@ -250,8 +250,7 @@ def _record(kind: Any) -> Decoder:
     hints = get_type_hints(kind, include_extras=True)
     known = [field for field in fields(kind) if field.init]
     inner = {field.name: _decoder(hints[field.name], field.name) for field in known}
-    no_default = (MISSING, MISSING)
-    required = [f.name for f in known if (f.default, f.default_factory) == no_default]
+    required = [field.name for field in known if _is_required(field)]
 
     def decode_record(value: Any) -> Any:
         if hasattr(kind, TOLERANT) and type(value) is dict:
@@ -269,6 +268,10 @@ def _record(kind: Any) -> Decoder:
             raise Fault(str(error)) from None
 
     return decode_record
+
+
+def _is_required(field: Field[Any]) -> bool:
+    return field.metadata == REQUIRED or field.default is field.default_factory is MISSING
 
 
 def _require_keys(name: str, value: Any, known: list[str], required: list[str]) -> None:

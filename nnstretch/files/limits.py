@@ -6,9 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, isfinite
 from reprlib import Repr
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from nnstretch.errors import one_line
+
+REQUIRED = MappingProxyType({"required": True})
+"""Metadata of a field that a file must hold although the class has a default for it."""
 
 
 class Limit(Protocol):

@@ -42,28 +42,35 @@ InputShape = Annotated[tuple[Count, ...], Length(1, 8)]
 
 @dataclass(frozen=True, slots=True)
 class SegmentRow:
-    """A segment as the file spells it: branches, or the keys of its only one."""
+    """A segment as the file spells it: branches, or the keys of its only one.
+
+    Defaults that its types refuse, such as a width of 0, mean that the file does not hold the key.
+    """
 
     end: Name
-    start: Name | None = None
+    start: Name = ""
     merge: Merge | None = None
-    branches: Annotated[tuple[Branch, ...], Length(1)] | None = None
-    processor: Name | None = None
-    depth: Count | Ratio | None = None
-    width: Count | Ratio | None = None
-    inner_ratio: InnerRatio | None = None
-    group_width: Count | None = None
-    activation: Name | None = None
-    width_in: Count | None = None
-    width_out: Count | None = None
+    branches: Annotated[tuple[Branch, ...], Length(1)] = ()
+    processor: Name = ""
+    depth: Count | Ratio | None = 0
+    width: Count | Ratio | None = 0
+    inner_ratio: InnerRatio | None = 0
+    group_width: Count | None = 0
+    activation: Name | None = ""
+    width_in: Count | None = 0
+    width_out: Count | None = 0
 
     def __post_init__(self) -> None:
-        if (self.branches is None) == (self.processor is None):
-            both = "neither" if self.branches is None else "both"
+        if bool(self.branches) == bool(self.processor):
+            both = "both" if self.branches else "neither"
             raise ValueError(f"{both} branches and processor, a segment has one of them")
-        beside = [key for key in BRANCH_KEYS if getattr(self, key) is not None]
-        if self.branches and beside:
+        if self.branches and (beside := list(self.only_branch())):
             raise ValueError(f"{beside[0]} is beside branches, it belongs to one of them")
+
+    def only_branch(self) -> dict[str, Any]:
+        """Return the keys of a branch that the segment itself holds, blank ones included."""
+        values = {key: getattr(self, key) for key in BRANCH_KEYS}
+        return {key: value for key, value in values.items() if value not in (0, "")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +80,15 @@ class PlanFile:
     model: Name
     segments: Annotated[tuple[SegmentRow, ...], Length(1)]
     format: int = FORMAT
-    input: InputShape | None = None
-    input_shape: InputShape | None = None
+    input: InputShape = ()
+    input_shape: InputShape = ()
     soc: Name | None = None
     merge: Merge | None = None
     predicted: PlanPrediction | None = None
 
     def __post_init__(self) -> None:
-        if (self.input is None) == (self.input_shape is None):
-            both = "missing key input" if self.input is None else "input and input_shape"
+        if bool(self.input) == bool(self.input_shape):
+            both = "input and input_shape" if self.input else "missing key input"
             raise ValueError(f"{both}, it needs one input: [1, 3, 224, 224] or the like")
 
 
@@ -131,12 +138,10 @@ def plan_of(file: PlanFile) -> Plan:
     segments: list[Segment] = []
     for row in file.segments:
         start = row.start or (segments[-1].end if segments else "input")
-        only = {key: getattr(row, key) for key in BRANCH_KEYS}
-        branches = row.branches or (Branch(**only),)
+        branches = row.branches or (Branch(**row.only_branch()),)
         merge = row.merge or file.merge or MERGES[0]
         segments.append(Segment(start, row.end, branches, merge))
-    shape = file.input or file.input_shape or ()
-    return Plan(file.model, shape, tuple(segments), file.soc)
+    return Plan(file.model, file.input or file.input_shape, tuple(segments), file.soc)
 
 
 def plan_text(plan: Plan) -> str:
@@ -147,9 +152,8 @@ def plan_text(plan: Plan) -> str:
     if plan.soc is not None:
         data["soc"] = plan.soc
     starts = ["input", *(segment.end for segment in plan.segments)]
-    rows = [
-        row_of(segment, start, merge) for segment, start in zip(plan.segments, starts, strict=False)
-    ]
+    pairs = zip(plan.segments, starts, strict=False)
+    rows = [row_of(segment, start, merge) for segment, start in pairs]
     data |= {"merge": merge, "segments": rows}
     return dump_yaml(data)
 
@@ -162,9 +166,7 @@ def dump_yaml(data: dict[str, Any]) -> str:
 
 
 def row_of(segment: Segment, start: str, merge: str) -> dict[str, Any]:
-    """Return a segment as the file spells it; `segment_data` is the form that leaves nothing
-    out.
-    """
+    """Return a segment as the file spells it; `segment_data` leaves nothing out."""
     data: dict[str, Any] = {"start": segment.start} if segment.start != start else {}
     data["end"] = segment.end
     if segment.merge != merge:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nnstretch.files.limits import Length, Only, Range
+from nnstretch.files.limits import REQUIRED, Length, Only, Range
 from nnstretch.predict.boosted_trees import STEEPEST, Forest
 from nnstretch.predict.features import Column, ColumnOrFlag, FeatureBatch, FlagOrNothing, Numbers
 from nnstretch.predict.roofline import LARGEST, Amount
@@ -33,9 +33,9 @@ class RateTerm:
     column: Column
     """Of `features.COLUMNS`."""
     us_per_unit: Annotated[float, Range(0, SLOWEST)]
-    above: Amount = 0.0
+    above: Amount = field(default=0.0, metadata=REQUIRED)
     """Only what exceeds this counts: traffic that a cache of this many bytes no longer holds."""
-    only: FlagOrNothing = ""
+    only: FlagOrNothing = field(default="", metadata=REQUIRED)
     """`op:NAME`, `then:NAME` or `layout:NAME`.
 
     Only kernels of that operator, with it fused behind, in that layout.
@@ -84,10 +84,10 @@ class KernelFamily:
     working_bytes: AmountRange
     analytic_us: Annotated[tuple[Duration, Duration], Rising]
     spread: ErrorQuantiles
-    power: Annotated[float, Range(0, 1)] = 1.0
-    inputs: Annotated[tuple[ColumnOrFlag, ...], Length()] = ()
+    power: Annotated[float, Range(0, 1)] = field(default=1.0, metadata=REQUIRED)
+    inputs: Annotated[tuple[ColumnOrFlag, ...], Length()] = field(default=(), metadata=REQUIRED)
     """What the trees look at: columns, and `op:` and `then:` flags."""
-    forest: Forest | None = None
+    forest: Forest | None = field(default=None, metadata=REQUIRED)
 
     def rate_model_us(self, kernels: FeatureBatch) -> Numbers:
         """Return the analytic part of the model, without the trees; us."""

@@ -62,6 +62,12 @@ segments:
     assert parse_plan(text, "plan.yaml") == READ
 
 
+def test_blank_keys_that_mean_the_default_are_read() -> None:
+    blank = "width: , depth: , inner_ratio: , group_width: , activation: , width_in: , width_out: "
+    text = edited("merge: concat", "soc: \nmerge: ")
+    assert parse_plan(text.replace("processor: cpu}", f"processor: cpu, {blank}}}"), "x") == READ
+
+
 names = st.text("abcdefgh.:_0123456789é", min_size=1, max_size=8)
 whole = st.none() | st.integers(1, 4096)
 scalable = whole | st.integers(1, 400).map(lambda n: f"{n / 100:.2f}x")
@@ -131,7 +137,18 @@ def test_a_written_file_is_read_back(tmp_path: Path) -> None:
         ("input: [1, 3, 224, 224]", "soc: mi9", "missing key input"),
         ("input: [1, 3, 224, 224]", "input: [1, 3, -1, 224]", "plan.input[2], -1 is out of range"),
         ("input: [1, 3, 224, 224]", "input: [1]\ninput_shape: [1]", "input and input_shape"),
-        ("processor: cpu}", "processor: }", "neither branches and processor"),
+        ("processor: cpu}", "processor: }", "[0].processor, 'None' is NoneType, expected str"),
+        ("end: maxpool", "start: , end: maxpool", "segments[0].start, 'None' is NoneType"),
+        ("processor: cpu}", "branches: }", "[0].branches, 'None' is NoneType, expected list"),
+        ("processor: cpu}", "processor: cpu, branches: }", "[0].branches, 'None' is NoneType"),
+        ("input: [1, 3, 224, 224]", "input: ", "plan.input, 'None' is NoneType, expected list"),
+        (
+            "input: [1, 3, 224, 224]",
+            "input: [1]\ninput_shape: ",
+            "plan.input_shape, 'None' is NoneType",
+        ),
+        ("format: 1", "format: ", "unknown format None"),
+        ("  branches:\n", "  depth: \n    branches:\n", "depth is beside branches"),
         (
             "processor: cpu}",
             "depth: 1}",
