@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import prod
+from typing import Annotated
 
 from nnstretch.errors import BrokenGraph
+from nnstretch.files.limits import OneOf, Range
 
 ELEMENT_BYTES = {
     "float64": 8,
@@ -24,16 +26,18 @@ ELEMENT_BYTES = {
     "uint8": 1,
     "bool": 1,
 }
+ElementType = Annotated[str, OneOf(tuple(ELEMENT_BYTES))]
+AxisSize = Annotated[int, Range(1)]
 
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
     """Shape and element type of one tensor, never its values."""
 
-    shape: tuple[int, ...]
+    shape: tuple[AxisSize, ...]
     """NCHW for feature maps, NLC for tokens, NC after the head."""
 
-    dtype: str = "float32"
+    dtype: ElementType = "float32"
 
     @property
     def elements(self) -> int:

@@ -15,19 +15,31 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from nnstretch.errors import UnknownName
+from nnstretch.files.limits import Length, Only, Range
 from nnstretch.graph import TensorSpec
 
 CALL = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-MAX_CAPACITY, MAX_THREADS, MAX_CORE = 4096, 1024, 4095
-MAX_STAGES, MAX_REPLICAS = 256, 64
+MAX_CAPACITY = 4096
+MAX_THREADS = 1024
+MAX_CORE = 4095
+MAX_STAGES = 256
+MAX_REPLICAS = 64
 """Each replica of each stage is a thread: what asks for more is no pipeline but an attack."""
 DEFAULT_CAPACITY = 2
 """One item at work behind the queue, one that waits.
 
 Enough where stages are balanced, and the bound on memory.
 """
+Call = Annotated[
+    str, Only(lambda name: not name or CALL.fullmatch(name), "a function as module:function")
+]
+Core = Annotated[int, Range(0, MAX_CORE)]
+Replicas = (
+    Annotated[tuple[str, ...], Length(0, MAX_REPLICAS)] | Annotated[int, Range(1, MAX_REPLICAS)]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +59,7 @@ class PipelineStage:
     name: str
     subgraphs: tuple[str, ...] = ()
     """Names of sub-graphs, in the manifest's order; several where the stage is branched."""
-    call: str = ""
+    call: Call = ""
     """`module:function` of a Python stage.
 
     It takes its inputs and returns its outputs in their order.
@@ -55,16 +67,16 @@ class PipelineStage:
     inputs: tuple[TensorDecl, ...] = ()
     """Of a Python stage; a sub-graph's ports say their own."""
     outputs: tuple[TensorDecl, ...] = ()
-    replicas: tuple[str, ...] | int = ()
+    replicas: Replicas = ()
     """Processors that hold a copy each, items in turn.
 
     Empty where every sub-graph runs where it says. A number for a Python stage.
     """
-    threads: int = 1
+    threads: Annotated[int, Range(1, MAX_THREADS)] = 1
     """Of each of its backends."""
-    cores: tuple[int, ...] = ()
+    cores: tuple[Core, ...] = ()
     """CPU cores its threads are bound to; empty for any."""
-    capacity: int = DEFAULT_CAPACITY
+    capacity: Annotated[int, Range(1, MAX_CAPACITY)] = DEFAULT_CAPACITY
     """Items that may wait in front of it."""
     copy_in_us: dict[str, float] = field(default_factory=dict)
     """By processor, how much of its predicted time is copying inputs there, which goes on beside
@@ -75,17 +87,12 @@ class PipelineStage:
 
     @property
     def replica_names(self) -> tuple[str, ...]:
-        """Return what takes its items in turn.
-
-        Processors, or NAME.0, NAME.1, ... of a Python stage.
-
-        Empty where it has no replicas.
-        """
-        if isinstance(self.replicas, int):
-            return (
-                tuple(f"{self.name}.{n}" for n in range(self.replicas)) if self.replicas > 1 else ()
-            )
-        return self.replicas
+        """Return the processors, or NAME.0, NAME.1, ..., that take items in turn; else nothing."""
+        if not isinstance(self.replicas, int):
+            return self.replicas
+        if self.replicas == 1:
+            return ()
+        return tuple(f"{self.name}.{n}" for n in range(self.replicas))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,17 +115,17 @@ class ParameterGroup:
     name: str
     subgraph: str
     """Whose file holds them."""
-    parameters: tuple[Parameter, ...]
+    parameters: Annotated[tuple[Parameter, ...], Length(1, 1 << 20)]
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineSpec:
     """Stages in an order in which they can run, and what enters and leaves."""
 
-    stages: tuple[PipelineStage, ...]
-    inputs: tuple[TensorDecl, ...]
+    stages: Annotated[tuple[PipelineStage, ...], Length(1, MAX_STAGES)]
+    inputs: Annotated[tuple[TensorDecl, ...], Length(1, 1 << 20)]
     """By the tensor each of them is; one may feed several stages."""
-    outputs: tuple[str, ...]
+    outputs: Annotated[tuple[str, ...], Length(1, 1 << 20)]
     """Tensors, by the index of the output."""
     groups: tuple[ParameterGroup, ...] = field(default_factory=tuple)
 

@@ -38,11 +38,7 @@ def digest(data: bytes) -> str:
 
 
 def check_name(name: str) -> None:
-    """Check that a member's name is a plain relative path, so that unpacking stays below its
-    folder.
-
-    Raises ValueError when the name could leave the folder.
-    """
+    """Raise ValueError unless a member's name is a plain path below the folder of unpacking."""
     if not SAFE_NAME.fullmatch(name):
         raise ValueError(
             f"member {name[:80]!r}, a name must be a relative path of letters, digits, '.', '_',"
@@ -51,10 +47,7 @@ def check_name(name: str) -> None:
 
 
 def check_plan_name(name: str) -> None:
-    """Check that a plan's name is one word that can stand in a path and before a slash.
-
-    Raises ValueError when the name is more than one word.
-    """
+    """Raise ValueError unless a plan's name is one word, which can stand in a path."""
     if "/" in name or not SAFE_NAME.fullmatch(name):
         raise ValueError(
             f"{name[:80]!r} is no plan's name, it is made of letters, digits, '.', '_', '+' and '-'"
@@ -77,10 +70,7 @@ def write_sealed(path: Path, members: Mapping[str, bytes]) -> None:
 
 @contextmanager
 def open_sealed(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Yield the archive, once its seal and its list of members are found in order.
-
-    Raises ValueError when the file is no zip, or was changed.
-    """
+    """Yield an archive with a valid seal. Raises ValueError for no zip, or a changed one."""
     with path.open("rb") as file:
         intact = _check_seal(file)
         try:
@@ -96,10 +86,7 @@ def open_sealed(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def read_member(archive: zipfile.ZipFile, name: str, size_bytes: int, sha256: str) -> bytes:
-    """Return the bytes of one member; its size is checked before anything is read.
-
-    Raises ValueError when size or hash differ from the manifest's.
-    """
+    """Return the bytes of one member. Raises ValueError when size or hash are others."""
     member = archive.NameToInfo.get(name)
     if member is None:
         raise ValueError(f"member {name}, it is missing")
@@ -134,12 +121,12 @@ def _check_seal(file: BinaryIO) -> bool:
         raise ValueError(f"truncated or not a bundle, {size} bytes, a seal alone has {SEAL_BYTES}")
     seal = _seal_of(file)
     file.seek(-SEAL_BYTES, os.SEEK_END)
-    found = file.read(SEAL_BYTES)
+    written = file.read(SEAL_BYTES)
     file.seek(0)
-    if not found.startswith(SEAL) and not zipfile.is_zipfile(file):
+    if not written.startswith(SEAL) and not zipfile.is_zipfile(file):
         raise ValueError(f"truncated or not a bundle, {size} bytes without a seal at their end")
     file.seek(0)
-    return found == seal
+    return written == seal
 
 
 def _check_members(archive: zipfile.ZipFile, file_bytes: int) -> None:
@@ -164,10 +151,7 @@ def _check_members(archive: zipfile.ZipFile, file_bytes: int) -> None:
 
 
 def _what_changed(archive: zipfile.ZipFile) -> str:
-    """Return the member whose bytes no longer fit its checksum.
-
-    The zip's own headers where every member does.
-    """
+    """Return which member no longer fits its checksum, or that the zip's headers changed."""
     for name in archive.namelist():
         try:
             archive.read(name)

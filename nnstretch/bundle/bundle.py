@@ -12,13 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from nnstretch.bundle.archive import (
-    MANIFEST,
-    digest,
-    open_sealed,
-    read_member,
-    write_sealed,
-)
+from nnstretch.bundle.archive import MANIFEST, digest, open_sealed, read_member, write_sealed
 from nnstretch.bundle.manifest import FORMAT, READABLE_FORMATS, Manifest, all_subgraphs
 from nnstretch.bundle.validate import check_manifest
 from nnstretch.errors import BrokenFile, UnknownName
@@ -26,6 +20,8 @@ from nnstretch.files.atomic import atomic_write
 from nnstretch.files.decode import decode, parse_json, require_format
 
 MAX_MANIFEST_BYTES = 16 << 20
+OPTIONAL_KEYS = ("alternatives", "pipeline", "processor_kinds")
+"""Of a manifest: not written where they hold nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,50 +36,45 @@ class Bundle:
 
 
 def write_bundle(path: Path, manifest: Manifest, files: Mapping[str, bytes]) -> None:
-    """Write one `.nns`; equal contents make equal files, and what could not be read back is not
-    written.
+    """Write one `.nns`; equal contents make equal files.
 
-    Raises BrokenFile when the manifest is wrong; ValueError when the files are not those it names.
+    Raises BrokenFile when the manifest or the files could not be read back.
     """
     try:
-        content = {
-            key: value
-            for key, value in asdict(manifest).items()
-            if value or key not in ("alternatives", "pipeline", "processor_kinds")
-        }
+        items = asdict(manifest).items()
+        content = {key: value for key, value in items if value or key not in OPTIONAL_KEYS}
         text = json.dumps(content, indent=1, allow_nan=False).encode()
         check_manifest(decode_manifest(text))
-        promised = {sub.file: sub for sub in all_subgraphs(manifest)}
-        if promised.keys() != files.keys():
-            raise ValueError(
-                f"member {min(promised.keys() ^ files.keys())}, not both promised and given"
-            )
-        for name, sub in promised.items():
-            if (len(files[name]), digest(files[name])) != (sub.size_bytes, sub.sha256):
-                raise ValueError(
-                    f"member {name}, {len(files[name])} bytes that differ from the manifest's size"
-                    " or sha256"
-                )
+        _check_contents(manifest, files)
     except (ValueError, TypeError) as error:
         raise BrokenFile(f"cannot write bundle {path}, {error}") from error
-    members = {MANIFEST: text, **{name: files[name] for name in promised}}
+    names = dict.fromkeys(sub.file for sub in all_subgraphs(manifest))
+    members = {MANIFEST: text} | {name: files[name] for name in names}
     with atomic_write(path) as aside:
         write_sealed(aside, members)
+
+
+def _check_contents(manifest: Manifest, files: Mapping[str, bytes]) -> None:
+    promised = {sub.file: sub for sub in all_subgraphs(manifest)}
+    if lost := promised.keys() ^ files.keys():
+        raise ValueError(f"member {min(lost)}, not both promised and given")
+    for name, sub in promised.items():
+        if (len(files[name]), digest(files[name])) != (sub.size_bytes, sub.sha256):
+            raise ValueError(
+                f"member {name}, {len(files[name])} bytes that differ from the manifest's size or"
+                " sha256"
+            )
 
 
 def read_bundle(path: Path | str) -> Bundle:
     """Read and check a `.nns`.
 
-    The file may be anyone's, so every refusal is one BrokenFile line.
-
     Raises UnknownName when there is no such file; BrokenFile when it is damaged or forged.
     """
     path = Path(path)
     if not path.is_file():
-        raise UnknownName(
-            f"unknown bundle {path}, {'a folder' if path.is_dir() else 'no such file'}, expected a"
-            " .nns file"
-        )
+        what = "a folder" if path.is_dir() else "no such file"
+        raise UnknownName(f"unknown bundle {path}, {what}, expected a .nns file")
     try:
         with open_sealed(path) as archive:
             return _read(archive, str(path))
@@ -102,11 +93,10 @@ def _read(archive: zipfile.ZipFile, name: str) -> Bundle:
     promised = {sub.file: sub for sub in all_subgraphs(manifest)}
     if extra := sorted(set(archive.namelist()) - promised.keys() - {MANIFEST}):
         raise ValueError(f"member {extra[0]}, the manifest does not know it")
-    return Bundle(
-        manifest,
-        {f: read_member(archive, f, sub.size_bytes, sub.sha256) for f, sub in promised.items()},
-        name,
-    )
+    files: dict[str, bytes] = {}
+    for file, sub in promised.items():
+        files[file] = read_member(archive, file, sub.size_bytes, sub.sha256)
+    return Bundle(manifest, files, name)
 
 
 def decode_manifest(text: bytes) -> Manifest:

@@ -1,7 +1,4 @@
-"""What a bundle says of itself.
-
-Tensors, sub-graphs, and the plans and the pipeline that they make up.
-"""
+"""What a bundle says of itself: tensors, sub-graphs, plans and a pipeline."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated
 
-from nnstretch.files.limits import OneOf, Range
+from nnstretch.files.limits import OneOf, Only, Range
 from nnstretch.graph import TensorSpec
 from nnstretch.pipeline import PipelineSpec
 from nnstretch.soc import Processor
@@ -28,6 +25,12 @@ MAIN = "main"
 MAX_TIME_US = 1e12
 """Eleven days: longer than any sub-graph takes, short enough to add up without overflow."""
 TimeUs = Annotated[float, Range(0, below=MAX_TIME_US)]
+Layout = Annotated[str, Only(lambda name: name in LAYOUTS, "NCHW, NHWC or nothing")]
+MAX_KIND = 40
+"""Characters of a kind of processor."""
+ProcessorKind = Annotated[
+    str, Only(lambda kind: 0 < len(kind) <= MAX_KIND and kind.isprintable(), "a short word")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +41,11 @@ class Port:
     """Name of the tensor in the whole network; two ports of one name are connected."""
     spec: TensorSpec
     """Shape in the order of `layout`."""
-    layout: str = ""
+    layout: Layout = ""
     """NCHW or NHWC; empty where the tensor is no map."""
-    scale: float = 0.0
-    """What a step of an integer is worth: real = scale * (q - zero_point).
-
-    0 where the numbers are what they say.
-    """
-    zero_point: int = 0
+    scale: Annotated[float, Range(0, below=1e30)] = 0.0
+    """Of integers: real = scale * (q - zero_point); 0 where numbers are as they are stored."""
+    zero_point: Annotated[int, Range(-128, 255)] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +75,7 @@ class Subgraph:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """One more plan of a network.
-
-    Tensors and sub-graphs have its own names; only scales at its edges may differ from the main
-    plan's.
-    """
+    """One more plan of a network; its edges differ from the main plan's at most in scales."""
 
     name: str
     inputs: tuple[Port, ...]
@@ -114,37 +110,32 @@ class Manifest:
 
     `inputs` and `outputs` are then those of the sub-graphs.
     """
-    processor_kinds: dict[str, str] = field(default_factory=dict)
+    processor_kinds: dict[str, ProcessorKind] = field(default_factory=dict)
     """Kind of each processor as its chip describes it; absent where no chip was given."""
 
 
 def plans_by_name(manifest: Manifest) -> dict[str, Manifest]:
-    """Return every plan of a bundle as a manifest of its own, by name; the main one first."""
+    """Return every plan of a bundle as a manifest, by name; the main one first."""
     alone = replace(manifest, alternatives=())
-    own_fields = {
-        alternative.name: {
-            f.name: getattr(alternative, f.name) for f in fields(alternative) if f.name != "name"
-        }
-        for alternative in manifest.alternatives
-    }
-    return {MAIN: alone} | {
-        name: replace(alone, pipeline=None, **values) for name, values in own_fields.items()
-    }
+    keys = [field.name for field in fields(Alternative) if field.name != "name"]
+    plans = {MAIN: alone}
+    for alternative in manifest.alternatives:
+        values = {key: getattr(alternative, key) for key in keys}
+        plans[alternative.name] = replace(alone, pipeline=None, **values)
+    return plans
 
 
 def processors_named(manifest: Manifest, names: Iterable[str]) -> tuple[Processor, ...]:
     """Return processors of a bundle, each once, where no chip is at hand to say more of them."""
-    return tuple(
-        Processor(name, manifest.processor_kinds.get(name) or undescribed_kind(name), QUEUE_DEPTH)
-        for name in dict.fromkeys(names)
-    )
+    processors: list[Processor] = []
+    for name in dict.fromkeys(names):
+        kind = manifest.processor_kinds.get(name) or undescribed_kind(name)
+        processors.append(Processor(name, kind, QUEUE_DEPTH))
+    return tuple(processors)
 
 
 def undescribed_kind(name: str) -> str:
-    """Return the kind of a processor that no chip describes.
-
-    Bundles of format 1 say no more of it than its name.
-    """
+    """Return the kind of a processor of a bundle of format 1, which holds only its name."""
     return "cpu" if name.startswith("cpu") else name
 
 
@@ -157,18 +148,15 @@ def all_subgraphs(manifest: Manifest) -> tuple[Subgraph, ...]:
 
 
 def segment_ends(manifest: Manifest) -> dict[int, str]:
-    """Return which sub-graph ends each segment and pays for its synchronization.
-
-    The merge, else the only branch.
-    """
+    """Return the sub-graph that ends each segment: the merge, else the only branch."""
     members: dict[int, list[Subgraph]] = {}
     for sub in manifest.subgraphs:
         members.setdefault(sub.segment, []).append(sub)
-    ends = {
-        segment: [s.name for s in subs if s.role == "merge" or len(subs) == 1]
-        for segment, subs in members.items()
-    }
-    return {segment: names[-1] for segment, names in ends.items() if names}
+    ends: dict[int, str] = {}
+    for segment, subs in members.items():
+        if names := [sub.name for sub in subs if sub.role == "merge" or len(subs) == 1]:
+            ends[segment] = names[-1]
+    return ends
 
 
 def describe_port(port: Port) -> str:

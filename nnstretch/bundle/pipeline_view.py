@@ -30,10 +30,10 @@ def stage_inputs(stage: PipelineStage, manifest: Manifest) -> tuple[str, ...]:
 
 def stage_outputs(stage: PipelineStage, manifest: Manifest) -> tuple[str, ...]:
     """Return every tensor that a stage writes, those that only its own sub-graphs read included."""
-    return (
-        *(port.name for sub in subgraphs_of_stage(stage, manifest) for port in sub.outputs),
-        *(item.name for item in stage.outputs),
-    )
+    names: list[str] = []
+    for sub in subgraphs_of_stage(stage, manifest):
+        names += [port.name for port in sub.outputs]
+    return (*names, *(item.name for item in stage.outputs))
 
 
 def subgraphs_of_stage(stage: PipelineStage, manifest: Manifest) -> tuple[Subgraph, ...]:
@@ -45,14 +45,12 @@ def subgraphs_of_stage(stage: PipelineStage, manifest: Manifest) -> tuple[Subgra
 def edges(pipeline: PipelineSpec, manifest: Manifest) -> tuple[PipelineEdge, ...]:
     """Return the edges between stages in the order of their consumers, the caller last."""
     writer = {item.name: "" for item in pipeline.inputs}
-    writer |= {
-        name: stage.name for stage in pipeline.stages for name in stage_outputs(stage, manifest)
-    }
-    edges_ = [
-        PipelineEdge(name, writer[name], stage.name)
-        for stage in pipeline.stages
-        for name in stage_inputs(stage, manifest)
-    ]
+    for stage in pipeline.stages:
+        writer |= dict.fromkeys(stage_outputs(stage, manifest), stage.name)
+    edges_: list[PipelineEdge] = []
+    for stage in pipeline.stages:
+        for name in stage_inputs(stage, manifest):
+            edges_.append(PipelineEdge(name, writer[name], stage.name))
     return (*edges_, *(PipelineEdge(name, writer[name], "") for name in pipeline.outputs))
 
 

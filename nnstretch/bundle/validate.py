@@ -1,4 +1,4 @@
-"""Whether a manifest holds together.
+"""Rules of a manifest that bind several of its fields; limits of a field are in its type.
 
 The file may be anyone's, so every rule is checked before anything is used.
 """
@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from math import prod
 
 from nnstretch.bundle.archive import MANIFEST, check_name, check_plan_name
 from nnstretch.bundle.manifest import (
-    LAYOUTS,
     MAIN,
     Manifest,
     Port,
@@ -24,25 +22,19 @@ from nnstretch.bundle.manifest import (
 )
 from nnstretch.bundle.pipeline_view import subgraphs_of_stage
 from nnstretch.bundle.validate_pipeline import check_pipeline
-from nnstretch.graph import ELEMENT_BYTES
 from nnstretch.pipeline import PipelineStage
 
-QUANTISED = ("int8", "uint8", "int16")
-MAX_SCALE = 1e30
+QUANTIZED = ("int8", "uint8", "int16")
 MAX_TENSOR_BYTES = 1 << 34
 """16 GiB: more than any activation, so that a forged shape is refused and not allocated."""
-ROUNDING = 1e-9
-"""Share by which a sum may exceed what it is part of."""
-MAX_KIND = 40
-"""Characters of a kind of processor."""
+SHARE_LIMIT = 1 + 1e-9
+"""Share of the whole that the sum of its rounded parts may be."""
 MAX_PROCESSORS = 64
 """Each becomes a thread."""
 
 
 def check_manifest(manifest: Manifest) -> None:
-    """Raise ValueError unless, in every plan, every name is one thing, every input has a source and
-    times are times.
-    """
+    """Raise ValueError unless names are unique and inputs have sources in every plan."""
     _check_unique("plan", [MAIN, *(alternative.name for alternative in manifest.alternatives)])
     for name, plan in plans_by_name(manifest).items():
         try:
@@ -51,30 +43,24 @@ def check_manifest(manifest: Manifest) -> None:
                 check_plan_name(name)
                 check_edges(plan, manifest)
         except ValueError as error:
-            raise ValueError(
-                f"plan {name[:80]!r}, {error}" if name != MAIN else str(error)
-            ) from error
+            where = "" if name == MAIN else f"plan {name[:80]!r}, "
+            raise ValueError(f"{where}{error}") from error
     _check_files(all_subgraphs(manifest))
-    for name, kind in manifest.processor_kinds.items():
-        if not kind or len(kind) > MAX_KIND or not kind.isprintable():
-            raise ValueError(f"processor {name[:80]!r}, {kind[:80]!r} is no kind of processor")
 
 
 def check_edges(plan: Manifest, main: Manifest) -> None:
-    """Raise ValueError unless a plan reads and writes what the main one does.
-
-    Names, shapes, types and layouts; scales may differ.
-    """
-    for what, ours, theirs in (
-        ("inputs", plan.inputs, main.inputs),
-        ("outputs", plan.outputs, main.outputs),
-    ):
-        described, wanted = (
-            ", ".join(f"{p.name[:80]!r} {describe_port(replace(p, scale=0.0))}" for p in ports)
-            for ports in (ours, theirs)
-        )
+    """Raise ValueError unless a plan's inputs and outputs are the main one's; scales may differ."""
+    ends = {"inputs": (plan.inputs, main.inputs), "outputs": (plan.outputs, main.outputs)}
+    for what, (ports, main_ports) in ends.items():
+        described = _describe_unscaled(ports)
+        wanted = _describe_unscaled(main_ports)
         if described != wanted:
             raise ValueError(f"its {what} are {described[:200]}, the main plan's {wanted[:200]}")
+
+
+def _describe_unscaled(ports: tuple[Port, ...]) -> str:
+    texts = [f"{port.name[:80]!r} {describe_port(replace(port, scale=0.0))}" for port in ports]
+    return ", ".join(texts)
 
 
 def _check_plan(manifest: Manifest) -> None:
@@ -108,31 +94,19 @@ def _check_subgraph(sub: Subgraph) -> None:
 
 def _check_ports(where: str, ports: tuple[Port, ...]) -> None:
     for port in ports:
-        if port.spec.dtype not in ELEMENT_BYTES or min(port.spec.shape, default=1) < 1:
+        tensor = f"{where}, tensor {port.name[:80]!r}"
+        size_bytes = port.spec.size_bytes
+        if size_bytes > MAX_TENSOR_BYTES:
+            shown = float(min(size_bytes, 1 << 999))
+            raise ValueError(f"{tensor} of {shown:.1e} bytes, limit {MAX_TENSOR_BYTES}")
+        if port.layout and len(port.spec.shape) != 4:
             raise ValueError(
-                f"{where}, tensor {port.name[:80]!r} of impossible shape {port.spec} or type"
-                f" {port.spec.dtype[:40]!r}"
+                f"{tensor} of shape {port.spec} in layout {port.layout}, needed are 4 axes"
             )
-        if (
-            size_bytes := prod(port.spec.shape) * ELEMENT_BYTES[port.spec.dtype]
-        ) > MAX_TENSOR_BYTES:
+        if port.scale and port.spec.dtype not in QUANTIZED:
             raise ValueError(
-                f"{where}, tensor {port.name[:80]!r} of {float(min(size_bytes, 1 << 999)):.1e}"
-                f" bytes, limit {MAX_TENSOR_BYTES}"
-            )
-        if port.layout not in LAYOUTS or (port.layout and len(port.spec.shape) != 4):
-            raise ValueError(
-                f"{where}, tensor {port.name[:80]!r} of shape {port.spec} in layout"
-                f" {port.layout[:40]!r}, known are NCHW and NHWC"
-            )
-        if (
-            not 0 <= port.scale < MAX_SCALE
-            or not -128 <= port.zero_point <= 255
-            or (port.scale and port.spec.dtype not in QUANTISED)
-        ):
-            raise ValueError(
-                f"{where}, tensor {port.name[:80]!r} of {port.spec.dtype[:40]}, scale {port.scale},"
-                f" zero point {port.zero_point}"
+                f"{tensor} of {port.spec.dtype} with scale {port.scale}, only"
+                f" {', '.join(QUANTIZED)} have one"
             )
 
 
@@ -140,10 +114,8 @@ def _check_files(subgraphs: tuple[Subgraph, ...]) -> None:
     """Check that sub-graphs that share a file agree on what is in it."""
     contents: dict[str, tuple[int, str]] = {}
     for sub in subgraphs:
-        if contents.setdefault(sub.file, (sub.size_bytes, sub.sha256)) != (
-            sub.size_bytes,
-            sub.sha256,
-        ):
+        content = (sub.size_bytes, sub.sha256)
+        if contents.setdefault(sub.file, content) != content:
             raise ValueError(
                 f"member {MANIFEST}, sub-graph {sub.name[:80]!r} expects other contents of"
                 f" {sub.file} than an earlier one"
@@ -158,40 +130,32 @@ def _check_unique(what: str, names: list[str]) -> None:
 
 
 def _check_wiring(manifest: Manifest, written: Mapping[str, Port]) -> None:
-    """Check that every tensor is written before it is read, with the same shape, type, layout and
-    scale.
-    """
+    """Check that every tensor is written before it is read, and read as it is written."""
     known = {port.name for port in manifest.inputs}
-    readers: list[tuple[str, tuple[Port, ...]]] = [
-        (f"sub-graph {sub.name!r}", sub.inputs) for sub in manifest.subgraphs
-    ]
-    writes = [sub.outputs for sub in manifest.subgraphs] + [()]
-    for (reader, ports), outputs in zip(
-        [*readers, ("the network's output", manifest.outputs)], writes, strict=True
-    ):
-        for port in ports:
-            if port.name not in written:
-                raise ValueError(
-                    f"member {MANIFEST}, {reader} reads {port.name[:80]!r}, which nothing writes"
-                )
-            if port.name not in known:
-                raise ValueError(
-                    f"member {MANIFEST}, {reader} reads {port.name[:80]!r} before it is written, a"
-                    " cycle or a wrong order"
-                )
-            if port != written[port.name]:
-                raise ValueError(
-                    f"member {MANIFEST}, {reader} reads {port.name[:80]!r} as"
-                    f" {describe_port(port)}, it is written as {describe_port(written[port.name])}"
-                )
-        known |= {port.name for port in outputs}
+    for sub in manifest.subgraphs:
+        for port in sub.inputs:
+            _check_read(port, f"sub-graph {sub.name!r}", written, known)
+        known |= {port.name for port in sub.outputs}
+    for port in manifest.outputs:
+        _check_read(port, "the network's output", written, known)
+
+
+def _check_read(port: Port, reader: str, written: Mapping[str, Port], known: set[str]) -> None:
+    where = f"member {MANIFEST}, {reader} reads {port.name[:80]!r}"
+    if port.name not in written:
+        raise ValueError(f"{where}, which nothing writes")
+    if port.name not in known:
+        raise ValueError(f"{where} before it is written, a cycle or a wrong order")
+    if port != written[port.name]:
+        raise ValueError(
+            f"{where} as {describe_port(port)}, it is written as"
+            f" {describe_port(written[port.name])}"
+        )
 
 
 def _check_copies(stage: PipelineStage, manifest: Manifest) -> None:
-    where, subs = (
-        f"member {MANIFEST}, stage {stage.name[:80]!r}",
-        subgraphs_of_stage(stage, manifest),
-    )
+    where = f"member {MANIFEST}, stage {stage.name[:80]!r}"
+    subs = subgraphs_of_stage(stage, manifest)
     if not (stage.copy_in_us or stage.copy_out_us):
         return
     if len(subs) != 1 or stage.copy_in_us.keys() != stage.copy_out_us.keys():
@@ -202,11 +166,8 @@ def _check_copies(stage: PipelineStage, manifest: Manifest) -> None:
     for name, in_us in stage.copy_in_us.items():
         times_us = (in_us, stage.copy_out_us[name])
         whole_us = subs[0].predicted_us.get(name)
-        if (
-            name not in places
-            or whole_us is None
-            or not (min(times_us) >= 0 and sum(times_us) <= whole_us * (1 + ROUNDING))
-        ):
+        is_predicted = name in places and whole_us is not None
+        if not (is_predicted and min(times_us) >= 0 and sum(times_us) <= whole_us * SHARE_LIMIT):
             raise ValueError(
                 f"{where}, copies of {times_us[0]} and {times_us[1]} us on {name[:40]!r}, which are"
                 " part of no predicted time there"
@@ -214,10 +175,8 @@ def _check_copies(stage: PipelineStage, manifest: Manifest) -> None:
 
 
 def _check_sync(manifest: Manifest) -> None:
-    ends = segment_ends(manifest)
-    if lost := sorted(
-        segment for segment, time_us in manifest.sync_us.items() if time_us and segment not in ends
-    ):
+    charged = {segment for segment, time_us in manifest.sync_us.items() if time_us}
+    if lost := sorted(charged - segment_ends(manifest).keys()):
         raise ValueError(
             f"member {MANIFEST}, sync_us of segment {lost[0]}, no merge there to charge it to"
         )

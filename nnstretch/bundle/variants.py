@@ -14,19 +14,15 @@ from nnstretch.errors import BadInput, UnknownName
 
 
 def load_variants(paths: Sequence[Path | str]) -> tuple[tuple[str, Bundle], ...]:
-    """Return every plan of these bundles, each as a bundle, under its name to be.
-
-    Of a main plan the file's without its ending.
+    """Return every plan of these bundles as a bundle, a main one under its file's name.
 
     Raises UnknownName, BrokenFile, and BadInput for a name that is taken or is none.
     """
     bundles: dict[str, Bundle] = {}
     for path in map(Path, paths):
         bundle = read_bundle(path)
-        for name, selected in (
-            (name, select_plan(bundle, name)) for name in plans_by_name(bundle.manifest)
-        ):
-            name = path.stem if name == MAIN else name
+        for plan in plans_by_name(bundle.manifest):
+            name = path.stem if plan == MAIN else plan
             try:
                 check_plan_name(name)
             except ValueError as error:
@@ -36,7 +32,7 @@ def load_variants(paths: Sequence[Path | str]) -> tuple[tuple[str, Bundle], ...]
                     f"cannot add {path}, bundle of several plans, the name {name} is taken, rename"
                     " the file"
                 )
-            bundles[name] = selected
+            bundles[name] = select_plan(bundle, plan)
     return tuple(bundles.items())
 
 

@@ -12,7 +12,8 @@ pickle.
     fusion_rules_json.py  fusion rules <-> JSON
     soc_file.py           what soc.json holds
     predictor_file.py     what a predictor's file holds
-    op_list.py            ops_mi9.csv -> latency
+    op_list.py            operator list -> latency
+    op_list_csv.py        ops_mi9.csv, row by row
 """
 
 from nnstretch.predict.load_soc import known_socs, load_soc

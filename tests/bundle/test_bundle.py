@@ -172,7 +172,9 @@ WRONG = {
     "it is written as 1x8x8x8 float32": (
         lambda m: sub(m, 1)["inputs"][0]["spec"].update(shape=[1, 8, 8, 9])
     ),
-    "of impossible shape 1x0": lambda m: sub(m, 1)["outputs"][0]["spec"].update(shape=[1, 0]),
+    "subgraphs[1].outputs[0].spec.shape[1], 0 is out of range": lambda m: sub(m, 1)["outputs"][0][
+        "spec"
+    ].update(shape=[1, 0]),
     "unknown role 'chief'": lambda m: sub(m, 0).update(role="chief"),
     "predicted_us.cpu, -1.0 is out of range, needed is at least 0 and less than 1e+12": lambda m: (
         sub(m, 0)["predicted_us"].update(cpu=-1.0)
@@ -284,9 +286,12 @@ def test_the_merge_ends_its_segment_and_a_lone_branch_its_own() -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"layout": "CHWN"}, "in layout 'CHWN', known are NCHW and NHWC"),
-        ({"scale": 0.5}, "of float32, scale 0.5, zero point 0"),
-        ({"zero_point": 300}, "zero point 300"),
+        ({"layout": "CHWN"}, r"inputs\[0\]\.layout, 'CHWN', needed is NCHW, NHWC or nothing"),
+        ({"scale": 0.5}, "of float32 with scale 0.5, only int8"),
+        (
+            {"zero_point": 300},
+            "zero_point, 300 is out of range, needed is at least -128 and at most 255",
+        ),
     ],
 )
 def test_a_port_of_impossible_form_is_refused(

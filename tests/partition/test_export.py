@@ -248,7 +248,7 @@ def stage(manifest: dict[str, Any], number: int) -> dict[str, Any]:
 FORGED: dict[str, tuple[Change, str]] = {
     "twice": (lambda m: stage(m, 1).update(name="before"), "stage 'before' is there 2 times"),
     "nameless": (lambda m: stage(m, 1).update(name=""), "a stage without a name"),
-    "nothing": (lambda m: m["pipeline"].update(outputs=[]), "it needs stages, inputs and outputs"),
+    "nothing": (lambda m: m["pipeline"].update(outputs=[]), "pipeline.outputs, 0 items"),
     "unknown sub-graph": (
         lambda m: stage(m, 1).update(subgraphs=["s9"]),
         "sub-graph 's9', the manifest has none",
@@ -262,25 +262,31 @@ FORGED: dict[str, tuple[Change, str]] = {
         lambda m: stage(m, 1).update(call="a:b"),
         "either sub-graphs or a Python function",
     ),
-    "code": (lambda m: stage(m, 0).update(call="os:system('x')"), "write module:function"),
-    "path": (lambda m: stage(m, 0).update(call="../evil.py:f"), "write module:function"),
+    "code": (
+        lambda m: stage(m, 0).update(call="os:system('x')"),
+        "needed is a function as module:",
+    ),
+    "path": (lambda m: stage(m, 0).update(call="../evil.py:f"), "stages[0].call, '../evil.py:f'"),
     "ends of a network": (
         lambda m: stage(m, 1).update(inputs=[{"name": "q", "spec": None}]),
         "its sub-graphs say what they read",
     ),
-    "no queue": (lambda m: stage(m, 1).update(capacity=0), "capacity 0, at least 1"),
-    "threads": (lambda m: stage(m, 1).update(threads=10**6), "1000000 threads"),
+    "no queue": (lambda m: stage(m, 1).update(capacity=0), "stages[1].capacity, 0 is out of range"),
+    "threads": (
+        lambda m: stage(m, 1).update(threads=10**6),
+        "stages[1].threads, 1000000 is out of range",
+    ),
     "cores": (lambda m: stage(m, 1).update(cores=[1, 1]), "cores (1, 1), each once"),
     "replicas": (lambda m: stage(m, 1).update(replicas=["dsp", "dsp"]), "each processor holds one"),
     "too many replicas": (
         lambda m: stage(m, 1).update(replicas=[f"cpu{n}" for n in range(100)]),
-        "100 replicas, at most 64",
+        "stages[1].replicas, 100 items, needed are 0 to 64",
     ),
     "too many stages": (
         lambda m: m["pipeline"]["stages"].extend(
             [m["pipeline"]["stages"][0] | {"name": f"x{n}"} for n in range(300)]
         ),
-        "at most 256",
+        "pipeline.stages, 305 items, needed are 1 to 256",
     ),
     "replicas as a number": (
         lambda m: stage(m, 1).update(replicas=2),
@@ -292,11 +298,11 @@ FORGED: dict[str, tuple[Change, str]] = {
     ),
     "no replica": (
         lambda m: stage(m, 0).update(replicas=0),
-        "0 replicas, a Python function has from 1 to 64",
+        "stages[0].replicas, 0 is out of range",
     ),
     "too many of a function": (
         lambda m: stage(m, 0).update(replicas=65),
-        "65 replicas, a Python function has from 1 to 64",
+        "replicas, 65 is out of range, needed is at least 1 and at most 64",
     ),
     "replicas true": (lambda m: stage(m, 0).update(replicas=True), "expected list"),
     "another's replica": (
@@ -331,14 +337,17 @@ FORGED: dict[str, tuple[Change, str]] = {
         lambda m: stage(m, 0)["outputs"][0]["spec"].update(dtype="float64"),
         "tensor 'data_a' is 3x3 float64, sub-graphs have it as 3x3",
     ),
-    "shape": (lambda m: stage(m, 0)["outputs"][0]["spec"].update(shape=[0]), "impossible shape"),
+    "shape": (
+        lambda m: stage(m, 0)["outputs"][0]["spec"].update(shape=[0]),
+        "spec.shape[0], 0 is out",
+    ),
     "group": (
         lambda m: m["pipeline"]["groups"][0].update(subgraph="after"),
         "sub-graph 'after', the manifest has none of this name",
     ),
     "empty group": (
         lambda m: m["pipeline"]["groups"][0].update(parameters=[]),
-        "it has no parameters",
+        "groups[0].parameters, 0 items",
     ),
     "parameter outside": (
         lambda m: m["pipeline"]["groups"][0]["parameters"][0].update(offset_bytes=10**6),

@@ -149,19 +149,25 @@ def test_a_number_where_other_keys_have_branches_stands_for_all_of_them(tmp_path
 @pytest.mark.parametrize(
     ("name", "keys", "said"),
     [
-        (R34, {"WIDHTS": [1]}, "ANYNET.WIDHTS"),
+        (R34, {"WIDHTS": [1]}, "ANYNET, unknown key 'WIDHTS'"),
         (R34, {"MB_DOWNSAMPLE": False}, "MB_DOWNSAMPLE"),
-        (R34, {"DEPTHS": None}, "DEPTHS"),
-        (R34, {"DEPTHS": [[3, 0], [3, 3], [6, 5], [3, 2]]}, "DEPTHS is [3, 0] in stage 1"),
+        (R34, {"DEPTHS": None}, "ANYNET, key 'DEPTHS' is missing"),
+        (R34, {"STRIDES": []}, "ANYNET.STRIDES, 0 items"),
+        (R34, {"DEPTHS": 3}, "ANYNET.DEPTHS, '3' is int, expected list"),
+        (
+            R34,
+            {"DEPTHS": [[3, 0], [3, 3], [6, 5], [3, 2]]},
+            "ANYNET.DEPTHS[0][1], 0.0 is out of range, needed is more than 0 and at most",
+        ),
         (
             R34,
             {"DEPTHS": [[3, 10**9], [3, 3], [6, 5], [3, 2]]},
-            "DEPTHS is [3, 1000000000] in stage 1",
+            "ANYNET.DEPTHS[0][1], 1000000000.0 is out of range",
         ),
         (
             R34,
             {"WIDTHS": [[32.5, 64], [80, 64], [144, 160], [256, 320]]},
-            "WIDTHS is [32.5, 64] in stage 1",
+            "ANYNET.WIDTHS[0][0], 32.5, needed is a whole number",
         ),
         (R34, {"WIDTHS": [[32, 64], [80, 64], [144, 160]]}, "WIDTHS has 3 stages but DEPTHS has 4"),
         (
@@ -170,16 +176,16 @@ def test_a_number_where_other_keys_have_branches_stands_for_all_of_them(tmp_path
             "2 branches in stage 4",
         ),
         (R34, {"STRIDES": [2, 2, 2, 2]}, "STRIDES is [2, 2] in stage 1"),
-        (R34, {"STRIDES": "two"}, "STRIDES is 'two'"),
+        (R34, {"STRIDES": "two"}, "ANYNET.STRIDES, 'two' is str, expected float or list"),
         (R34, {"DEVICES": ["cpu", "npu"]}, "npu"),
         (R34, {"DEVICES": ["cpu"]}, "DEVICES has 1"),
         (R34, {"HEAD_DEVICE": "tpu"}, "HEAD_DEVICE"),
         (R34, {"BLOCK_TYPE": "vanilla_block"}, "vanilla_block"),
         (R34, {"STEM_TYPE": "simple_stem_in"}, "STEM_TYPE is simple_stem_in"),
-        (R34, {"STEM_W": True}, "STEM_W is True"),
+        (R34, {"STEM_W": True}, "ANYNET.STEM_W, 'True' is bool, expected int"),
         (R34, {"SE_ON": True}, "SE_ON is True"),
-        (R34, {"SE_ON": "yes"}, "SE_ON is 'yes'"),
-        (R34, {"MB_VER": 3}, "MB_VER is 3"),
+        (R34, {"SE_ON": "yes"}, "ANYNET.SE_ON, 'yes' is str, expected bool"),
+        (R34, {"MB_VER": 3}, "ANYNET.MB_VER, 3 is out of range"),
         (R34, {"ORIGINAL_WIDTHS": [96, 144]}, "ORIGINAL_WIDTHS is [96, 144]"),
         (R50, {"GROUP_WS": 48}, "GROUP_WS is 48 in stage 2"),
         ("RX-1.6-C", {"GROUP_WS": [24, 24, 24, 100]}, "912"),
@@ -199,9 +205,9 @@ def test_what_cannot_be_is_refused_in_one_line_that_names_the_key(
 
 def test_other_classes_and_image_sizes_are_named(tmp_path: Path) -> None:
     data = document(PUBLISHED[R34])
-    with pytest.raises(BadPlan, match="NUM_CLASSES is 10"):
+    with pytest.raises(BadPlan, match=r"MODEL\.NUM_CLASSES, 10\.0, needed is 1000"):
         imported(tmp_path, {**data, "MODEL": {"NUM_CLASSES": 10}})
-    with pytest.raises(BadPlan, match="IM_SIZE is '224px'"):
+    with pytest.raises(BadPlan, match=r"TRAIN\.IM_SIZE, '224px' is str"):
         imported(tmp_path, {**data, "TRAIN": {"IM_SIZE": "224px"}})
 
 

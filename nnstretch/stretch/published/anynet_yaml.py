@@ -5,42 +5,96 @@ What is not understood is refused by its key.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
 from nnstretch.errors import BadPlan, BrokenFile, UnknownName
+from nnstretch.files.decode import decode
+from nnstretch.files.limits import Length, OneOf, Only, Range
 from nnstretch.files.strict_yaml import parse_yaml
 
 DEVICES = {"cpu": "cpu", "gpu": "gpu", "dsp": "dsp", "hexagon": "dsp"}
-KEYS = frozenset(
-    {
-        *(
-            "STEM_TYPE",
-            "STEM_W",
-            "STEM_K",
-            "BLOCK_TYPE",
-            "HEAD_W",
-            "DEPTHS",
-            "WIDTHS",
-            "STRIDES",
-            "BOT_MULS",
-            "GROUP_WS",
-            "KERNELS",
-        ),
-        *("ORIGINAL_WIDTHS", "SE_ON", "SE_R", "MB_VER", "MB_DOWNSAMPLE", "ACTIVATION_FUN"),
-        *("DEVICES", "STEM_DEVICE", "HEAD_DEVICE", "MERGE_DEVICE"),
-    }
+UNREAD_KEYS = ("STEM_K", "MERGE_DEVICE")
+"""Of section ANYNET: what no network here depends on."""
+MAX_WIDTH = 1 << 16
+"""A plan beyond this and the limits below is a typing error, only noticed after minutes."""
+
+
+def activation_name(value: object) -> str:
+    """Return the name of an activation without its arguments."""
+    return str(value).partition("(")[0].strip()
+
+
+Number = TypeVar("Number")
+PerStage = Annotated[
+    tuple[Number | Annotated[tuple[Number, ...], Length(1)], ...],
+    Length(1),
+]
+"""A number for each stage, or for each branch of a stage."""
+Whole = Only(float.is_integer, "a whole number")
+Depth = Annotated[float, Range(above=0, most=256), Whole]
+Width = Annotated[float, Range(above=0, most=MAX_WIDTH), Whole]
+Stride = Annotated[float, Range(above=0, most=8), Whole]
+InnerFactor = Annotated[float, Range(above=0, most=64)]
+KernelSize = Annotated[float, Range(above=0, most=31), Whole]
+StemWidth = Annotated[int, Range(0, MAX_WIDTH)]
+MergedWidth = Annotated[int, Range(1, MAX_WIDTH)]
+Device = Annotated[str, OneOf(tuple(DEVICES))]
+Version = (
+    Annotated[int, Range(1, 2)]
+    | Annotated[str, Only(lambda text: activation_name(text) in ("1", "2"), "1 or 2")]
 )
-LARGEST = {
-    "DEPTHS": 256,
-    "WIDTHS": 1 << 16,
-    "STRIDES": 8,
-    "BOT_MULS": 64,
-    "GROUP_WS": 1 << 16,
-    "KERNELS": 31,
-}
-"""A plan beyond these is a typing error, and would only be noticed after minutes of building."""
+Texts = str | tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnyNetSection:
+    """Section ANYNET as the file spells it; one number stands for all stages."""
+
+    DEPTHS: PerStage[Depth]
+    WIDTHS: Width | PerStage[Width]
+    STRIDES: Stride | PerStage[Stride]
+    BOT_MULS: InnerFactor | PerStage[InnerFactor] = 1.0
+    GROUP_WS: Width | PerStage[Width] | None = None
+    KERNELS: KernelSize | PerStage[KernelSize] | None = None
+    ORIGINAL_WIDTHS: tuple[MergedWidth, ...] | None = None
+    STEM_TYPE: str | None = None
+    STEM_W: StemWidth = 64
+    HEAD_W: StemWidth = 0
+    BLOCK_TYPE: str = "res_bottleneck_block"
+    SE_ON: bool = False
+    SE_R: float = 0.25
+    MB_VER: Version = 2
+    MB_DOWNSAMPLE: bool = True
+    ACTIVATION_FUN: Texts = ()
+    DEVICES: Device | Annotated[tuple[Device, ...], Length(1)] = "cpu"
+    STEM_DEVICE: Device | None = None
+    HEAD_DEVICE: Device | None = None
+
+    def __post_init__(self) -> None:
+        if not self.MB_DOWNSAMPLE:
+            raise ValueError(
+                "MB_DOWNSAMPLE is False, a strided block shared by the branches is not supported"
+            )
+        if self.SE_ON and self.SE_R != 0.25:
+            raise ValueError(f"SE_R is {self.SE_R}, the published networks have 0.25")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSection:
+    """What is read of section MODEL."""
+
+    NUM_CLASSES: Annotated[float, Only(lambda count: count == 1000, "1000, as published")] = 1000
+    ACTIVATION_FUN: Texts | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TrainSection:
+    """What is read of section TRAIN."""
+
+    IM_SIZE: Annotated[int, Range(32, 4096)] = 224
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,250 +142,131 @@ def read_config(path: str | Path) -> AnyNetConfig:
             f"configuration {path} has no ANYNET section, it is no published NN-Stretch"
             " configuration"
         )
-    return AnyNetReader(str(path), data).read()
+    try:
+        return decode_config(data, str(path))
+    except ValueError as error:
+        raise BadPlan(f"configuration {path}, {error}") from None
 
 
-@dataclass(frozen=True, slots=True)
-class AnyNetReader:
-    """Access to one file's keys with errors that name them."""
+def decode_config(data: Mapping[str, Any], where: str) -> AnyNetConfig:
+    """Decode a configuration; a blank key of ANYNET has its default. Raises ValueError."""
+    items = data["ANYNET"].items()
+    said = {key: value for key, value in items if value is not None and key not in UNREAD_KEYS}
+    anynet: AnyNetSection = decode(AnyNetSection, said, "ANYNET")
+    model: ModelSection = decode(ModelSection, known_keys(data, "MODEL", ModelSection), "MODEL")
+    train: TrainSection = decode(TrainSection, known_keys(data, "TRAIN", TrainSection), "TRAIN")
+    return config_of(anynet, model, train, where)
 
-    where: str
-    data: dict[str, Any]
 
-    def read(self) -> AnyNetConfig:
-        """Read the configuration. Raises BadPlan when a key is wrong."""
-        self.refuse_unknown()
-        counts = self.branch_counts()
-        widths = self.per_branch("WIDTHS", int, counts)
-        devices = tuple(self.device(d, "DEVICES") for d in as_list(self.get("DEVICES", ["cpu"])))
-        if max(counts) > len(devices):
-            many = f"a stage has {max(counts)} branches but DEVICES has {len(devices)}"
-            raise BadPlan(f"{many}, {self.file}, a branch would have no processor")
-        stem = self.get("STEM_TYPE", None)
-        return AnyNetConfig(
-            where=self.where,
-            block=str(self.get("BLOCK_TYPE", "res_bottleneck_block")),
-            stem=None if stem is None else activation_name(stem),
-            stem_width=self.number("STEM_W", 64),
-            head_width=self.number("HEAD_W", 0),
-            squeeze=self.flag("SE_ON", False),
-            version=self.version(),
-            depths=self.per_branch("DEPTHS", int, counts),
-            widths=widths,
-            strides=self.per_branch("STRIDES", int, counts),
-            inner=self.per_branch("BOT_MULS", float, counts, default=1.0),
-            group_widths=(
-                None
-                if self.get("GROUP_WS", None) is None
-                else self.per_branch("GROUP_WS", int, counts)
-            ),
-            kernels=self.kernels(counts),
-            merged=self.read_merge(widths),
-            devices=devices,
-            stem_device=self.device(self.get("STEM_DEVICE", devices[0]), "STEM_DEVICE"),
-            head_device=self.device(self.get("HEAD_DEVICE", devices[0]), "HEAD_DEVICE"),
-            activations=self.activations(),
-            image_size=self.image_size(),
+def config_of(
+    anynet: AnyNetSection, model: ModelSection, train: TrainSection, where: str
+) -> AnyNetConfig:
+    """Write out what a file abbreviates. Raises ValueError where two keys disagree."""
+    counts = branch_counts(anynet)
+    devices = as_tuple(anynet.DEVICES)
+    if max(counts) > len(devices):
+        raise ValueError(
+            f"a stage has {max(counts)} branches but DEVICES has {len(devices)}, a branch would"
+            " have no processor"
         )
+    widths = whole_per_branch("WIDTHS", anynet.WIDTHS, counts)
+    groups = anynet.GROUP_WS
+    version = int(activation_name(anynet.MB_VER))
+    activations = anynet.ACTIVATION_FUN or model.ACTIVATION_FUN or "relu"
+    return AnyNetConfig(
+        where=where,
+        block=anynet.BLOCK_TYPE,
+        stem=None if anynet.STEM_TYPE is None else activation_name(anynet.STEM_TYPE),
+        stem_width=anynet.STEM_W,
+        head_width=anynet.HEAD_W,
+        squeeze=anynet.SE_ON,
+        version=version,
+        depths=whole_per_branch("DEPTHS", anynet.DEPTHS, counts),
+        widths=widths,
+        strides=whole_per_branch("STRIDES", anynet.STRIDES, counts),
+        inner=per_branch("BOT_MULS", anynet.BOT_MULS, counts),
+        group_widths=None if groups is None else whole_per_branch("GROUP_WS", groups, counts),
+        kernels=None if anynet.KERNELS is None else stage_kernels(anynet.KERNELS, counts),
+        merged=merged_widths(anynet.ORIGINAL_WIDTHS, version, widths),
+        devices=tuple(DEVICES[name] for name in devices),
+        stem_device=DEVICES[anynet.STEM_DEVICE or devices[0]],
+        head_device=DEVICES[anynet.HEAD_DEVICE or devices[0]],
+        activations=tuple(map(activation_name, as_tuple(activations))),
+        image_size=train.IM_SIZE,
+    )
 
-    @property
-    def file(self) -> str:
-        """Return the file's name for messages."""
-        return f"configuration {self.where}"
 
-    def refuse_unknown(self) -> None:
-        """Refuse settings that change the network in ways unknown here. Raises BadPlan."""
-        if unknown := sorted(str(key) for key in self.data["ANYNET"] if key not in KEYS):
-            raise BadPlan(
-                f"unknown key ANYNET.{unknown[0]}, {self.file}, it knows {', '.join(sorted(KEYS))}"
-            )
-        if not self.flag("MB_DOWNSAMPLE", True):
-            raise BadPlan(
-                f"MB_DOWNSAMPLE is False, {self.file}, a strided block shared by the branches is"
-                " not supported"
-            )
-        classes = self.section("MODEL").get("NUM_CLASSES", 1000)
-        if classes != 1000:
-            raise BadPlan(
-                f"NUM_CLASSES is {classes!r}, {self.file}, the published networks have 1000"
-            )
-        if self.flag("SE_ON", False) and self.get("SE_R", 0.25) != 0.25:
-            raise BadPlan(
-                f"SE_R is {self.get('SE_R', 0.25)!r}, {self.file}, the published networks have 0.25"
-            )
+def known_keys(data: Mapping[str, Any], section: str, kind: type) -> dict[str, Any]:
+    """Return the keys of a section that its class knows; the others do not change the network."""
+    value = data.get(section)
+    known = kind.__annotations__
+    return {key: value[key] for key in known if key in value} if isinstance(value, dict) else {}
 
-    def section(self, name: str) -> dict[str, Any]:
-        """Return a section of the file, empty where it is missing."""
-        value = self.data.get(name)
-        return value if isinstance(value, dict) else {}
 
-    def get(self, key: str, default: Any) -> Any:
-        """Return a setting of the model, or its default where it is missing or blank."""
-        value = self.data["ANYNET"].get(key)
-        return default if value is None else value
+def as_tuple(value: Texts) -> tuple[str, ...]:
+    """Return texts as a tuple, also where the file holds only one."""
+    return (value,) if isinstance(value, str) else value
 
-    def number(self, key: str, default: int) -> int:
-        """Return a whole number. Raises BadPlan when it is not one."""
-        value = self.get(key, default)
-        if (
-            not isinstance(value, int)
-            or isinstance(value, bool)
-            or not 0 <= value <= LARGEST["WIDTHS"]
-        ):
-            raise BadPlan(
-                f"{key} is {value!r}, {self.file}, it must be a whole number up to"
-                f" {LARGEST['WIDTHS']}"
-            )
-        return value
 
-    def flag(self, key: str, default: bool) -> bool:
-        """Return true or false. Raises BadPlan when it is neither."""
-        value = self.get(key, default)
-        if not isinstance(value, bool):
-            raise BadPlan(f"{key} is {value!r}, {self.file}, it must be true or false")
-        return value
+def branch_counts(anynet: AnyNetSection) -> list[int]:
+    """Return branches of every stage: the longest row that any key has there."""
+    rows = (anynet.DEPTHS, anynet.WIDTHS, anynet.STRIDES, anynet.BOT_MULS, anynet.GROUP_WS)
+    counts = [1] * len(anynet.DEPTHS)
+    for row in rows:
+        for stage, entry in enumerate(row if isinstance(row, tuple) else ()):
+            if isinstance(entry, tuple) and stage < len(counts):
+                counts[stage] = max(counts[stage], len(entry))
+    return counts
 
-    def version(self) -> int:
-        """Return the version of the block family. Raises BadPlan when it is unknown."""
-        value = activation_name(self.get("MB_VER", 2))
-        if value not in ("1", "2"):
-            raise BadPlan(f"MB_VER is {value}, {self.file}, it is 1 or 2")
-        return int(value)
 
-    def image_size(self) -> int:
-        """Return the image's side, pixels. Raises BadPlan when it is no positive number."""
-        value = self.section("TRAIN").get("IM_SIZE", 224)
-        if not isinstance(value, int) or isinstance(value, bool) or not 32 <= value <= 4096:
-            raise BadPlan(
-                f"TRAIN.IM_SIZE is {value!r}, {self.file}, it must be a whole number of pixels from"
-                " 32 to 4096"
-            )
-        return value
-
-    def device(self, value: Any, key: str) -> str:
-        """Return the processor that a device name stands for. Raises BadPlan when it is unknown."""
-        if str(value) not in DEVICES:
-            raise BadPlan(
-                f"{key} names unknown processor {value!r}, {self.file}, it is one of"
-                f" {', '.join(DEVICES)}"
-            )
-        return DEVICES[str(value)]
-
-    def branch_counts(self) -> list[int]:
-        """Return branches of every stage: the longest list that any per-branch key has there.
-
-        Raises BadPlan when DEPTHS has no entry per stage.
-        """
-        stages = [
-            self.stages(key)
-            for key in ("DEPTHS", "WIDTHS", "STRIDES", "BOT_MULS", "GROUP_WS")
-            if self.get(key, None) is not None
-        ]
-        rows = [row for row in stages if row is not None]
-        if self.get("DEPTHS", None) is None or not rows or self.stages("DEPTHS") is None:
-            raise BadPlan(
-                f"DEPTHS is {self.get('DEPTHS', None)!r}, {self.file}, it must be a list with an"
-                " entry per stage"
-            )
-        length = len(self.stages("DEPTHS") or ())
-        return [
-            max(len(row[i]) if i < len(row) and isinstance(row[i], list) else 1 for row in rows)
-            for i in range(length)
-        ]
-
-    def stages(self, key: str) -> list[Any] | None:
-        """Return entries of every stage; None for one number that stands for all."""
-        value = self.get(key, None)
-        return value if isinstance(value, list) and value else None
-
-    def per_branch(
-        self, key: str, kind: type, counts: list[int], default: Any = None
-    ) -> tuple[tuple[Any, ...], ...]:
-        """Return [stage][branch], from one number, a number per stage or a list per branch.
-
-        Raises BadPlan when the value has another number of stages.
-        """
-        value = self.get(key, default)
-        if isinstance(value, (int, float)):
-            value = [value] * len(counts)
-        if not isinstance(value, list) or not value:
-            raise BadPlan(
-                f"{key} is {value!r}, {self.file}, it must be a list with an entry per stage"
-            )
-        if len(value) != len(counts):
-            raise BadPlan(
-                f"{key} has {len(value)} stages but DEPTHS has {len(counts)}, {self.file}"
-            )
-        return tuple(
-            self.row(key, kind, stage, entry, counts[stage]) for stage, entry in enumerate(value)
-        )
-
-    def row(self, key: str, kind: type, stage: int, entry: Any, count: int) -> tuple[Any, ...]:
-        """Return one value for each branch of a stage. Raises BadPlan when their count differs."""
-        row = tuple(entry) if isinstance(entry, list) else (entry,) * count
+def per_branch(
+    key: str, value: float | PerStage[float], counts: list[int]
+) -> tuple[tuple[float, ...], ...]:
+    """Return [stage][branch]. Raises ValueError where other keys have more or fewer."""
+    entries = value if isinstance(value, tuple) else (value,) * len(counts)
+    if len(entries) != len(counts):
+        raise ValueError(f"{key} has {len(entries)} stages but DEPTHS has {len(counts)}")
+    rows: list[tuple[float, ...]] = []
+    for stage, (entry, count) in enumerate(zip(entries, counts, strict=True), 1):
+        row = entry if isinstance(entry, tuple) else (entry,) * count
         if len(row) != count:
-            raise BadPlan(
-                f"{key} has {len(row)} branches in stage {stage + 1} but another key has {count},"
-                f" {self.file}"
+            raise ValueError(
+                f"{key} has {len(row)} branches in stage {stage} but another key has {count}"
             )
-        numbers = all(
-            isinstance(v, (int, float)) and not isinstance(v, bool) and 0 < v <= LARGEST[key]
-            for v in row
+        rows.append(row)
+    return tuple(rows)
+
+
+def whole_per_branch(
+    key: str, value: float | PerStage[float], counts: list[int]
+) -> tuple[tuple[int, ...], ...]:
+    """Return whole numbers, [stage][branch]. Raises ValueError as `per_branch` does."""
+    return tuple(tuple(map(int, row)) for row in per_branch(key, value, counts))
+
+
+def stage_kernels(value: float | PerStage[float], counts: list[int]) -> tuple[int, ...]:
+    """Return the kernel size of each stage. Raises ValueError when branches of a stage differ."""
+    rows = whole_per_branch("KERNELS", value, counts)
+    for stage, row in enumerate(rows, 1):
+        if len(set(row)) > 1:
+            raise ValueError(
+                f"KERNELS is {list(row)} in stage {stage}, its branches must have one kernel"
+            )
+    return tuple(row[0] for row in rows)
+
+
+def merged_widths(
+    said: tuple[int, ...] | None, version: int, widths: tuple[tuple[int, ...], ...]
+) -> tuple[int, ...]:
+    """Return the channels of each stage after its merge. Raises ValueError unless they fit."""
+    if said is None and version == 1 and max(map(len, widths)) > 1:
+        raise ValueError(
+            "ORIGINAL_WIDTHS is missing, MB_VER 1 needs the width that every stage keeps"
         )
-        if not numbers or (kind is int and any(v != int(v) for v in row)):
-            what = "whole numbers" if kind is int else "numbers"
-            raise BadPlan(
-                f"{key} is {list(row)} in stage {stage + 1}, {self.file}, it must be positive"
-                f" {what} up to {LARGEST[key]}"
-            )
-        return tuple(kind(v) for v in row)
-
-    def kernels(self, counts: list[int]) -> tuple[int, ...] | None:
-        """Return the kernel size of each stage. Raises BadPlan when branches of a stage differ."""
-        if self.get("KERNELS", None) is None:
-            return None
-        rows = self.per_branch("KERNELS", int, counts)
-        for stage, row in enumerate(rows):
-            if len(set(row)) > 1:
-                raise BadPlan(
-                    f"KERNELS is {list(row)} in stage {stage + 1}, {self.file}, its branches must"
-                    " have one kernel"
-                )
-        return tuple(row[0] for row in rows)
-
-    def read_merge(self, widths: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
-        """Return the stages whose branches merge. Raises BadPlan when the list does not fit."""
-        value = self.get("ORIGINAL_WIDTHS", None)
-        if value is None and self.version() == 1 and max(map(len, widths)) > 1:
-            raise BadPlan(
-                f"ORIGINAL_WIDTHS is missing, {self.file}, MB_VER 1 needs the width that every"
-                " stage keeps"
-            )
-        if value is None:
-            return tuple(sum(stage) for stage in widths)
-        listed = isinstance(value, list) and len(value) == len(widths)
-        if not listed or not all(type(v) is int and 0 < v <= LARGEST["WIDTHS"] for v in value):
-            raise BadPlan(
-                f"ORIGINAL_WIDTHS is {value!r}, {self.file}, it must have {len(widths)} whole"
-                " numbers"
-            )
-        return tuple(value)
-
-    def activations(self) -> tuple[str, ...]:
-        """Return the activation per device; a mark such as `relu(default)` is read as its name."""
-        value = (
-            self.get("ACTIVATION_FUN", None)
-            or self.section("MODEL").get("ACTIVATION_FUN")
-            or "relu"
+    if said is None:
+        return tuple(map(sum, widths))
+    if len(said) != len(widths):
+        raise ValueError(
+            f"ORIGINAL_WIDTHS is {list(said)}, it must have {len(widths)} whole numbers"
         )
-        return tuple(activation_name(v) for v in as_list(value))
-
-
-def activation_name(value: Any) -> str:
-    """Return the name of an activation without its arguments."""
-    return str(value).partition("(")[0].strip()
-
-
-def as_list(value: Any) -> list[Any]:
-    """Return a list, or a list of the one value."""
-    return value if isinstance(value, list) and value else [value]
+    return said

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from nnstretch.errors import BadInput, BrokenFile
+from nnstretch.files.decode import decode, read_json
+from nnstretch.files.limits import Length, OneOf, Only, Range
 
 INDEX_FILE = "index.json"
 LEAF_SPEC: dict[str, Any] = {"type": None, "context": None, "children_spec": []}
@@ -20,94 +23,87 @@ PAIR_SPEC = [
     {"type": "builtins.tuple", "context": "null", "children_spec": [LEAF_SPEC, LEAF_SPEC]},
 ]
 """How litData writes that an image is a tuple of two plain values."""
-REQUIRED_CONFIG: dict[str, Any] = {
-    "data_format": ["bytes", "int"],
-    "item_loader": "PyTreeLoader",
-    "types": "json",
-}
-"""What the index must say.
-
-All else that it says must be empty, such as compression and encryption.
-"""
-UNCHECKED_CONFIG_KEYS = {"chunk_bytes", "chunk_size", "data_spec"}
+UNREAD_KEYS = ("chunk_bytes", "chunk_size")
+"""Of the configuration: how the writer cut its chunks."""
 CHUNK_NAME = re.compile(r"chunk-\d+-\d+\.bin")
+
+
+def is_pair_spec(text: str) -> bool:
+    """Return whether a text says that an image is a tuple of two plain values."""
+    try:
+        return bool(json.loads(text) == PAIR_SPEC)
+    except (ValueError, RecursionError):
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class ShardConfig:
+    """The configuration that is read; any other may run code."""
+
+    data_format: Annotated[
+        tuple[str, ...], Only(lambda kinds: kinds == ("bytes", "int"), "['bytes', 'int']")
+    ]
+    item_loader: Annotated[str, OneOf(("PyTreeLoader",))]
+    types: Annotated[str, OneOf(("json",))]
+    data_spec: Annotated[str, Only(is_pair_spec, "a pair of an image and its class")]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardEntry:
+    """A shard as the index lists it."""
+
+    filename: Annotated[str, Only(CHUNK_NAME.fullmatch, "a name such as chunk-0-0.bin")]
+    chunk_size: Annotated[int, Range(1)]
+    """Images in it."""
+    chunk_bytes: Annotated[int, Range(0)]
+    dim: None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShardIndex:
+    """What is read of an index."""
+
+    config: ShardConfig
+    chunks: Annotated[tuple[ShardEntry, ...], Length(1, 1 << 20)]
 
 
 def images_per_chunk(folder: Path) -> tuple[int, ...]:
     """Return how many images each shard of a folder holds.
 
-    Raises BadInput where there is none, BrokenFile where it is not ours or its files are not as it
-    says.
+    Raises BadInput where there is none; BrokenFile where its index is not ours or not true.
     """
     path = folder / INDEX_FILE
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = read_json(path)
     except (FileNotFoundError, NotADirectoryError):
         raise BadInput(f"no shards, {folder}, it has no {INDEX_FILE}") from None
     except OSError as error:
         raise BadInput(f"cannot read {path}, {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise BrokenFile(f"not JSON, {path}, {type(error).__name__}") from None
-    if (
-        not isinstance(data, dict)
-        or not isinstance(data.get("config"), dict)
-        or not isinstance(data.get("chunks"), list)
-    ):
-        raise BrokenFile(f"not an index of shards, {path}, needed are config and chunks")
-    check_config(data["config"], path)
-    if not data["chunks"]:
-        raise BrokenFile(f"no images, {path}, it lists no chunks")
-    return tuple(check_chunk(entry, path) for entry in data["chunks"])
-
-
-def check_config(config: dict[str, Any], path: Path) -> None:
-    """Check the index's configuration. Raises BrokenFile when images are not plain pairs."""
-    for key, needed in REQUIRED_CONFIG.items():
-        if config.get(key) != needed:
-            raise BrokenFile(
-                f"{key} is {str(config.get(key))[:60]}, {path}, only {needed} is read: other forms"
-                " may run code"
-            )
-    for key in sorted(config.keys() - REQUIRED_CONFIG.keys() - UNCHECKED_CONFIG_KEYS):
-        if config[key] is not None:
-            raise BrokenFile(f"{key} is {str(config[key])[:60]}, {path}, no such shards are read")
     try:
-        plain = json.loads(config["data_spec"]) == PAIR_SPEC
-    except (KeyError, TypeError, ValueError, RecursionError):
-        plain = False
-    if not plain:
-        raise BrokenFile(
-            f"data_spec is {str(config.get('data_spec'))[:60]}, {path}, only pairs of an image and"
-            " its class are read"
-        )
+        index: ShardIndex = decode(ShardIndex, without_unread(data), "index")
+    except ValueError as error:
+        raise BrokenFile(f"{path}, {error}") from None
+    for entry in index.chunks:
+        check_file(path, entry)
+    return tuple(entry.chunk_size for entry in index.chunks)
 
 
-def check_chunk(entry: Any, path: Path) -> int:
-    """Check one shard: its file is there and as long as the index says.
+def without_unread(data: Any) -> Any:
+    """Return an index without what is blank in its configuration or not read."""
+    if not isinstance(data, dict):
+        return data
+    data = {key: data[key] for key in ("config", "chunks") if key in data}
+    config = data.get("config")
+    if isinstance(config, dict):
+        items = config.items()
+        data["config"] = {k: v for k, v in items if v is not None and k not in UNREAD_KEYS}
+    return data
 
-    Raises BrokenFile.
-    """
-    known = entry if isinstance(entry, dict) else {}
-    name, images, size_bytes = (
-        known.get("filename"),
-        known.get("chunk_size"),
-        known.get("chunk_bytes"),
-    )
-    if not isinstance(name, str) or not CHUNK_NAME.fullmatch(name):
-        raise BrokenFile(f"chunk {str(name)[:60]}, {path}, needed is a name such as chunk-0-0.bin")
-    if (
-        type(images) is not int
-        or images < 1
-        or type(size_bytes) is not int
-        or known.get("dim") is not None
-    ):
-        raise BrokenFile(
-            f"chunk {name} of {str(images)[:20]} images and {str(size_bytes)[:20]} bytes, {path},"
-            " needed are whole numbers"
-        )
-    file = path.parent / name
+
+def check_file(index: Path, entry: ShardEntry) -> None:
+    """Raise BrokenFile unless a shard is there and as long as the index says."""
+    file = index.parent / entry.filename
     if not file.is_file():
-        raise BrokenFile(f"shard missing, {file}, {path} lists it")
-    if file.stat().st_size != size_bytes:
-        raise BrokenFile(f"shard of {file.stat().st_size} bytes, {file}, {path} says {size_bytes}")
-    return images
+        raise BrokenFile(f"shard missing, {file}, {index} lists it")
+    if (size_bytes := file.stat().st_size) != entry.chunk_bytes:
+        raise BrokenFile(f"shard of {size_bytes} bytes, {file}, {index} says {entry.chunk_bytes}")

@@ -8,16 +8,17 @@ What network storage and millions of small files ask for.
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from torch import Tensor
 
 from nnstretch.errors import BadInput, BrokenFile
+from nnstretch.files.decode import decode, read_json, require_format
+from nnstretch.files.limits import Length, Range
 from nnstretch.train.data.dataset import (
     IMAGENET_MEAN,
     IMAGENET_STD,
@@ -34,6 +35,18 @@ if TYPE_CHECKING:
 
 CLASSES_FORMAT = 1
 CLASSES_FILE = "classes.json"
+Share = Annotated[float, Range(0, 1)]
+PositiveShare = Annotated[float, Range(above=0, most=1)]
+
+
+@dataclass(frozen=True, slots=True)
+class ClassesFile:
+    """Names of the classes, and mean and deviation of the colors of images."""
+
+    format: int
+    classes: Annotated[tuple[str, ...], Length(2, 1 << 20)]
+    mean: tuple[Share, Share, Share] = IMAGENET_MEAN
+    std: tuple[PositiveShare, PositiveShare, PositiveShare] = IMAGENET_STD
 
 
 @dataclass(slots=True, eq=False)
@@ -117,43 +130,16 @@ SHARD_WRITER = "nnstretch.train.data.shard_writer"
 def read_classes(path: Path) -> tuple[tuple[str, ...], Color, Color]:
     """Read names, mean and deviation. Raises BadInput or BrokenFile."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = read_json(path)
     except FileNotFoundError:
         raise BadInput(
             f"no {path.name}, {path.parent}, make shards with python -m {SHARD_WRITER}"
         ) from None
     except OSError as error:
         raise BadInput(f"cannot read {path}, {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise BrokenFile(f"not JSON, {path}, {type(error).__name__}") from None
-    if not isinstance(data, dict) or data.get("format") != CLASSES_FORMAT:
-        raise BrokenFile(
-            f"not a list of classes, {path}, needed is an object of format {CLASSES_FORMAT}"
-        )
-    names = data.get("classes")
-    if (
-        not isinstance(names, list)
-        or len(names) < 2
-        or not all(isinstance(name, str) for name in names)
-    ):
-        raise BrokenFile(f"classes are {str(names)[:60]}, {path}, needed are at least two names")
-    return (
-        tuple(names),
-        parse_color(data, "mean", IMAGENET_MEAN, path),
-        parse_color(data, "std", IMAGENET_STD, path),
-    )
-
-
-def parse_color(data: dict[str, Any], key: str, default: Color, path: Path) -> Color:
-    """Return three numbers of the index. Raises BrokenFile when they are none."""
-    value = data.get(key, default)
-    numbers = (
-        [part for part in value if isinstance(part, int | float) and 0 <= part <= 1]
-        if isinstance(value, list | tuple)
-        else []
-    )
-    if len(numbers) != 3 or len(value) != 3 or (key == "std" and 0 in numbers):
-        raise BrokenFile(
-            f"{key} is {str(value)[:60]}, {path}, needed are three numbers from 0 to 1"
-        )
-    return numbers[0], numbers[1], numbers[2]
+    try:
+        require_format(data, (CLASSES_FORMAT,))
+        file: ClassesFile = decode(ClassesFile, data, "classes")
+    except ValueError as error:
+        raise BrokenFile(f"not a list of classes, {path}, {error}") from None
+    return file.classes, file.mean, file.std

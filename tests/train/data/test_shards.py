@@ -140,35 +140,41 @@ def refusal(root: Path) -> str:
     [
         (
             lambda data: data["config"].update(data_format=["pickle", "int"]),
-            "data_format is ['pickle', 'int']",
+            "index.config.data_format, ('pickle', 'int'), needed is",
         ),
         (
             lambda data: data["config"].update(data_format=["bytes", "int", "pickle"]),
-            "only ['bytes', 'int'] is read",
+            "needed is ['bytes', 'int']",
         ),
         (
             lambda data: data["config"].update(item_loader="ParquetLoader"),
-            "item_loader is ParquetLoader",
+            "unknown item_loader 'ParquetLoader'",
         ),
         (
             lambda data: data["config"].update(
                 data_spec='[1, {"type": "os.system", "context": "null"}]'
             ),
-            "data_spec is",
+            "needed is a pair of an image and its class",
         ),
-        (lambda data: data["config"].pop("data_spec"), "data_spec is None"),
-        (lambda data: data["config"].update(compression="zstd"), "compression is zstd"),
-        (lambda data: data["config"].update(novelty=1), "novelty is 1"),
+        (lambda data: data["config"].pop("data_spec"), "key 'data_spec' is missing"),
+        (
+            lambda data: data["config"].update(compression="zstd"),
+            "index.config, unknown key 'compression'",
+        ),
+        (lambda data: data["config"].update(novelty=1), "unknown key 'novelty'"),
         (
             lambda data: data["chunks"][0].update(filename="../../chunk-0-0.bin"),
-            "chunk ../../chunk-0-0.bin",
+            "index.chunks[0].filename, '../../chunk-0-0.bin', needed is a name",
         ),
         (lambda data: data["chunks"][0].update(filename="chunk-9-9.bin"), "shard missing"),
-        (lambda data: data["chunks"][0].update(chunk_size=-1), "of -1 images"),
+        (
+            lambda data: data["chunks"][0].update(chunk_size=-1),
+            "index.chunks[0].chunk_size, -1 is out of range",
+        ),
         (lambda data: data["chunks"][0].update(chunk_bytes=1), "says 1"),
-        (lambda data: data.update(chunks=[7]), "chunk None"),
-        (lambda data: data.update(chunks=[]), "it lists no chunks"),
-        (lambda data: data.pop("config"), "needed are config and chunks"),
+        (lambda data: data.update(chunks=[7]), "index.chunks[0], '7' is int, expected dict"),
+        (lambda data: data.update(chunks=[]), "index.chunks, 0 items"),
+        (lambda data: data.pop("config"), "key 'config' is missing"),
     ],
 )
 def test_an_index_of_another_form_is_refused(
@@ -185,13 +191,17 @@ def test_an_index_of_another_form_is_refused(
     [
         ("train/index.json", "{", "not JSON"),
         ("train/index.json", "[" * 100_000, "not JSON"),
-        ("val/index.json", "[]", "not an index of shards"),
+        ("val/index.json", "[]", "index, '[]' is list, expected dict"),
         ("classes.json", "\x80", "not a list of classes|not JSON"),
-        ("classes.json", '{"format": 1, "classes": ["a"]}', "needed are at least two names"),
+        (
+            "classes.json",
+            '{"format": 1, "classes": ["a"]}',
+            "classes.classes, 1 items, needed are 2 to",
+        ),
         (
             "classes.json",
             '{"format": 1, "classes": ["a", "b"], "std": [0, 1, 1]}',
-            "std is [0, 1, 1]",
+            "classes.std[0], 0.0 is out of range, needed is more than 0",
         ),
         ("classes.json", '{"format": 2}', "format 1"),
     ],
