@@ -1,5 +1,4 @@
-"""Boosted trees as plain numbers, evaluated for thousands of rows at once without the library that
-grew them.
+"""Boosted trees as plain numbers, evaluated for thousands of rows at once.
 
 A tree of up to 16 leaves is a set of tests; each failed test rules out the leaves on one side of
 it. For every feature the tests of all trees are sorted by threshold, so one binary search tells
@@ -87,31 +86,25 @@ class BitvectorTables:
     thresholds: tuple[Numbers, ...]
     """Sorted, for each feature."""
     survivors: tuple[NDArray[np.uint16], ...]
-    """For each feature: leaves of each tree that survive, by how many thresholds lie below the
-    value.
-    """
+    """For each feature: surviving leaves of each tree, by how many thresholds are below."""
     values: Numbers
     """Of the leaves, `LEAVES` a tree."""
 
     def scores(self, columns: Sequence[Numbers], baseline: float) -> Numbers:
         """Return the sum of all trees for each row."""
-        count, trees = len(columns[0]), len(self.values) // LEAVES
+        count = len(columns[0])
+        trees = len(self.values) // LEAVES
         alive = np.full((count, trees), FULL)
-        for feature, thresholds, survivors in zip(
-            self.features, self.thresholds, self.survivors, strict=True
-        ):
-            alive &= survivors.take(
-                np.searchsorted(thresholds, columns[feature], side="left"), axis=0
-            )
-        first = FIRST.take(alive)
+        tables = zip(self.features, self.thresholds, self.survivors, strict=True)
+        for feature, thresholds, survivors in tables:
+            below = np.searchsorted(thresholds, columns[feature], side="left")
+            alive &= survivors.take(below, axis=0)
+        leaves = FIRST.take(alive) + np.arange(trees, dtype=np.int32) * LEAVES
         terms = np.empty((count, trees + 1))
         terms[:, 0] = baseline
-        self.values.take(
-            first + np.arange(trees, dtype=np.int32) * LEAVES, out=terms[:, 1:], mode="clip"
-        )
-        return np.asarray(
-            np.cumsum(terms, axis=1)[:, -1]
-        )  # one after the other, as the library sums them
+        self.values.take(leaves, out=terms[:, 1:], mode="clip")
+        # One after the other, as the library that grew the trees sums them.
+        return np.asarray(np.cumsum(terms, axis=1)[:, -1])
 
 
 FIRST = np.array(
@@ -127,28 +120,22 @@ def tree_defect(tree: Tree) -> str | None:
     With children behind parents, each once, a walk can neither loop nor leave.
     """
     size = len(tree.feature)
-    if not size or {len(tree.threshold), len(tree.left), len(tree.right), len(tree.value)} != {
-        size
-    }:
-        return (
-            f"lists of {size}, {len(tree.threshold)}, {len(tree.left)}, {len(tree.right)},"
-            f" {len(tree.value)} nodes, tree, needed is one length"
-        )
+    lists = (tree.feature, tree.threshold, tree.left, tree.right, tree.value)
+    sizes = [len(values) for values in lists]
+    if not size or set(sizes) != {size}:
+        return f"lists of {', '.join(map(str, sizes))} nodes, tree, needed is one length"
     inner = [node for node in range(size) if tree.feature[node] >= 0]
     if size - len(inner) > LEAVES:
         return f"{size - len(inner)} leaves, tree, needed are at most {LEAVES}"
-    children = [child for node in inner for child in (tree.left[node], tree.right[node])]
+    children = [*map(tree.left.__getitem__, inner), *map(tree.right.__getitem__, inner)]
     if sorted(children) != list(range(1, size)):
         return (
             f"children {children[:8]}, tree of {size} nodes, each node but the first needs one"
             " parent"
         )
     for node in inner:
-        if min(tree.left[node], tree.right[node]) <= node:
-            return (
-                f"node {node} has child {min(tree.left[node], tree.right[node])}, tree, children"
-                " follow their parents"
-            )
+        if (child := min(tree.left[node], tree.right[node])) <= node:
+            return f"node {node} has child {child}, tree, children follow their parents"
     if not np.isfinite([*tree.threshold, *tree.value]).all():
         return "a number that is not finite, tree, thresholds and values must be"
     return None
@@ -166,24 +153,21 @@ def bitvector_tables(trees: Sequence[Tree]) -> BitvectorTables:
             if feature >= 0:
                 gone = sum(1 << leaves[0].index(leaf) for leaf in leaves[tree.left[node]])
                 tests.setdefault(feature, []).append((tree.threshold[node], number, gone))
-    features = tuple(sorted(tests))
-    thresholds = tuple(
-        np.array(sorted({threshold for threshold, _, _ in tests[feature]})) for feature in features
-    )
-    survivors = tuple(
-        surviving_leaves(tests[f], column, len(trees))
-        for f, column in zip(features, thresholds, strict=True)
-    )
-    return BitvectorTables(features, thresholds, survivors, values)
+    thresholds: list[Numbers] = []
+    survivors: list[NDArray[np.uint16]] = []
+    for _, feature_tests in sorted(tests.items()):
+        thresholds.append(np.array(sorted({threshold for threshold, _, _ in feature_tests})))
+        survivors.append(surviving_leaves(feature_tests, thresholds[-1], len(trees)))
+    return BitvectorTables(tuple(sorted(tests)), tuple(thresholds), tuple(survivors), values)
 
 
 def leaves_below(tree: Tree) -> list[list[int]]:
     """Return leaves below every node, from left to right."""
     below: list[list[int]] = [[] for _ in tree.feature]
     for node in reversed(range(len(tree.feature))):
-        below[node] = (
-            [node] if tree.feature[node] < 0 else below[tree.left[node]] + below[tree.right[node]]
-        )
+        is_leaf = tree.feature[node] < 0
+        children = [] if is_leaf else [tree.left[node], tree.right[node]]
+        below[node] = [node] if is_leaf else below[children[0]] + below[children[1]]
     return below
 
 

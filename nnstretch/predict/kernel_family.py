@@ -36,10 +36,7 @@ class RateTerm:
     above: Amount = field(default=0.0, metadata=REQUIRED)
     """Only what exceeds this counts: traffic that a cache of this many bytes no longer holds."""
     only: FlagOrNothing = field(default="", metadata=REQUIRED)
-    """`op:NAME`, `then:NAME` or `layout:NAME`.
-
-    Only kernels of that operator, with it fused behind, in that layout.
-    """
+    """`op:NAME`, `then:NAME` or `layout:NAME`: kernels of that operator, follower or layout."""
 
     def amount(self, kernels: FeatureBatch) -> Numbers:
         """Return how much of this term each kernel has."""
@@ -50,16 +47,14 @@ class RateTerm:
 
 @dataclass(frozen=True, slots=True)
 class ErrorQuantiles:
-    """How far estimates were off on kernels they were not fitted on, by size of the
-    analytic part.
-    """
+    """How far estimates were off on kernels not fitted on, by size of the analytic part."""
 
     above_us: Annotated[tuple[Amount, ...], Classes]
     """Where each class of sizes starts; the first at 0."""
     low: Annotated[tuple[Annotated[float, Range(-FAR_OFF, 0)], ...], Classes]
-    """log(measured / estimated) that 5% of the kernels stay below; for each class."""
+    """log(measured / estimated) that 5% of the kernels stay below, for each class."""
     high: Annotated[tuple[Annotated[float, Range(0, FAR_OFF)], ...], Classes]
-    """And that 5% exceed."""
+    """log(measured / estimated) that 5% of the kernels exceed."""
     error: Annotated[tuple[Amount, ...], Classes]
     """Root-mean-square relative error."""
 
@@ -97,27 +92,20 @@ class KernelFamily:
         return np.maximum(time_us, self.floor_us)
 
     def latency_us(self, kernels: FeatureBatch, analytic_us: Numbers) -> Numbers:
-        """Return the predicted latency, us.
-
-        Outside of what was measured the trees stand still, and the analytic part goes on alone.
-        """
+        """Return the latency, us; outside of measurements only the analytic part goes on."""
         if self.forest is None:
             return analytic_us
         low, high = self.analytic_us
         inside = np.clip(analytic_us, low, high)
-        columns = [
-            kernels.flag(name) if ":" in name else kernels.column(name) for name in self.inputs
-        ]
-        return np.asarray(
-            analytic_us / inside * inside**self.power * np.exp(self.forest.predict(columns))
-        )
+        trees = self.forest.predict([kernels.input(name) for name in self.inputs])
+        return np.asarray(analytic_us / inside * inside**self.power * np.exp(trees))
 
     def is_extrapolation(self, kernels: FeatureBatch) -> Numbers:
         """Return 1 where nothing like it was measured, else 0."""
-        macs, moved = kernels.column("macs"), kernels.column("working_bytes")
-        strange = np.array([not set(form[2]) <= set(self.followers) for form in kernels.forms])[
-            kernels.form
-        ]
-        for value, (low, high) in ((macs, self.macs), (moved, self.working_bytes)):
-            strange = strange | (value > FAR * high) | (value * FAR < low)
+        strange_forms = [not set(form[2]) <= set(self.followers) for form in kernels.forms]
+        strange = np.array(strange_forms, dtype=bool)[kernels.form]
+        measured = {"macs": self.macs, "working_bytes": self.working_bytes}
+        for name, (low, high) in measured.items():
+            amount = kernels.column(name)
+            strange |= (amount > FAR * high) | (amount * FAR < low)
         return strange.astype(np.float64)

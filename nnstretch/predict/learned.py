@@ -1,6 +1,4 @@
-"""A latency learned from thousands of measured kernels.
-
-An analytic part that can be read, boosted trees on top, an interval around both.
+"""A latency learned from thousands of measured kernels: rates, boosted trees, an interval.
 
     latency = analytic ** power x exp(trees)          analytic = sum of rate x amount of work
 
@@ -52,8 +50,9 @@ class Learned:
     dtype: str
     families: Mapping[str, KernelFamily]
     relative_error: float
-    """Root-mean-square error on kernels that it was not fitted on, each counted by its time, as a
-    share of the estimate.
+    """Root-mean-square error, a share of the estimate, on kernels that it was not fitted on.
+
+    Each kernel counts by its time.
     """
 
     def estimate(self, kernel: Kernel, /) -> Estimate:
@@ -63,51 +62,39 @@ class Learned:
         return Estimate(float(estimates.latency_us[0]), float(estimates.error_us[0]), (low, high))
 
     def estimate_many(self, kernels: Sequence[Kernel], /) -> Estimates:
-        """Estimate all kernels at once. Raises UnsupportedOp, naming the first kernel that was
-        never measured.
-        """
-        everything = feature_batch(kernels, ELEMENT_BYTES[self.dtype])
-        names = [kernel_family(form) for form in everything.forms]
-        for index, (form, name) in enumerate(zip(everything.forms, names, strict=True)):
-            if reason := self.refusal(form, name):
-                kernel = kernels[int(np.argmax(everything.form == index))]
-                raise UnsupportedOp(
-                    f"{reason} was never measured, kernel {kernel.name}, processor {self.processor}"
-                )
-        columns = np.empty((4, len(kernels)))
-        for name in dict.fromkeys(names):
-            chosen = np.array([other == name for other in names])
-            rows = np.flatnonzero(chosen[everything.form])
-            if not len(rows):
-                continue
-            part = everything if len(rows) == len(kernels) else everything.take(rows)
-            columns[:, rows] = estimate_rows(self.families[name], part)
-        return Estimates(*columns)
+        """Estimate all kernels at once. Raises UnsupportedOp for a kernel never measured."""
+        batch = feature_batch(kernels, ELEMENT_BYTES[self.dtype])
+        for index, form in enumerate(batch.forms):
+            if reason := self.refusal(form):
+                raise self.unsupported(reason, kernels[int(np.argmax(batch.form == index))])
+        names = np.array([kernel_family(form) for form in batch.forms])
+        estimates = np.empty((4, len(kernels)))
+        for name in dict.fromkeys(names.tolist()):
+            rows = np.flatnonzero((names == name)[batch.form])
+            part = batch if len(rows) == len(kernels) else batch.take(rows)
+            estimates[:, rows] = estimate_rows(self.families[name], part)
+        return Estimates(*estimates)
 
     def estimate_grid(self, kernel: Kernel, /) -> Numbers:
-        """Estimate a kernel whose counts are arrays that broadcast against each other, us. Raises
-        as `estimate` does.
-        """
-        columns, shape = feature_grid(kernel, ELEMENT_BYTES[self.dtype])
-        name = kernel_family(columns.forms[0])
-        if reason := self.refusal(columns.forms[0], name):
-            raise UnsupportedOp(
-                f"{reason} was never measured, kernel {kernel.name}, processor {self.processor}"
-            )
-        found = np.empty(len(columns.form))
-        for index, form in enumerate(columns.forms):
-            rows = np.flatnonzero(columns.form == index)
-            found[rows] = estimate_rows(self.families[kernel_family(form)], columns.take(rows))[0]
-        return found.reshape(shape)
+        """Estimate a kernel whose counts are arrays that broadcast, us. Raises UnsupportedOp."""
+        batch, shape = feature_grid(kernel, ELEMENT_BYTES[self.dtype])
+        if reason := self.refusal(batch.forms[0]):
+            raise self.unsupported(reason, kernel)
+        latency = np.empty(len(batch.form))
+        for index, form in enumerate(batch.forms):
+            rows = np.flatnonzero(batch.form == index)
+            latency[rows] = estimate_rows(self.families[kernel_family(form)], batch.take(rows))[0]
+        return latency.reshape(shape)
 
     def covers(self, kernel: Kernel, /) -> bool:
         """Return whether a kernel of its kind and operators was measured."""
         (form,) = feature_batch((kernel,), ELEMENT_BYTES[self.dtype]).forms
-        return self.refusal(form, kernel_family(form)) is None
+        return self.refusal(form) is None
 
-    def refusal(self, form: Form, name: str) -> str | None:
-        """Return why a kernel is refused, or None."""
+    def refusal(self, form: Form) -> str | None:
+        """Return what of a kernel was never measured, or None."""
         kind, op, epilogue, _, layout = form
+        name = kernel_family(form)
         if name not in self.families:
             return f"kind {kind!r} ({layout})" if layout else f"kind {kind!r}"
         if op and op not in self.families[name].ops:
@@ -116,38 +103,33 @@ class Learned:
         unknown = [follower for follower in epilogue if follower not in known]
         return f"operator {unknown[0]!r} fused behind {kind!r}" if unknown else None
 
+    def unsupported(self, reason: str, kernel: Kernel) -> UnsupportedOp:
+        """Return the error for a kernel of which something was never measured."""
+        return UnsupportedOp(
+            f"{reason} was never measured, kernel {kernel.name}, processor {self.processor}"
+        )
+
 
 def kernel_family(form: Form) -> str:
-    """Return the family of a kernel: convolutions of one pixel are products of matrices, wider
-    windows are not.
-
-    On blocks of channels they are other programs.
-    """
+    """Return the family of a kernel: 1x1 and blocked convolutions are programs of their own."""
     kind, _, _, kernel, layout = form
     name = f"{kind}1x1" if kind == "conv" and kernel == 1 else kind
     return f"{name}.{layout}" if layout and kind in LAID_OUT else name
 
 
 def estimate_rows(family: KernelFamily, kernels: FeatureBatch) -> Numbers:
-    """Return rows: latency, low, high, error."""
-    forms = tuple(
-        (kind, op or family.ops[0], then, window, layout)
-        for kind, op, then, window, layout in kernels.forms
-    )
+    """Return rows of latency, its low and high end, its error; us."""
+    forms = tuple((form[0], form[1] or family.ops[0], *form[2:]) for form in kernels.forms)
     kernels = FeatureBatch(kernels.columns, forms, kernels.form)
-    analytic = family.rate_model_us(kernels)
-    latency = family.latency_us(kernels, analytic)
-    spread, classes, width = (
-        family.spread,
-        family.spread.classes(analytic),
-        1.0 + (WIDER - 1.0) * family.is_extrapolation(kernels),
-    )
-    low, high, error = (
-        np.array(values)[classes] * width for values in (spread.low, spread.high, spread.error)
-    )
-    return np.stack(
-        [latency, latency * np.exp(low), latency * np.exp(high), latency * np.minimum(error, MOST)]
-    )
+    analytic_us = family.rate_model_us(kernels)
+    latency_us = family.latency_us(kernels, analytic_us)
+    classes = family.spread.classes(analytic_us)
+    width = 1.0 + (WIDER - 1.0) * family.is_extrapolation(kernels)
+    low = np.array(family.spread.low)[classes] * width
+    high = np.array(family.spread.high)[classes] * width
+    error = np.array(family.spread.error)[classes] * width
+    factors = (np.exp(low), np.exp(high), np.minimum(error, MOST))
+    return np.stack([latency_us, *(latency_us * factor for factor in factors)])
 
 
 def estimate_many(predictor: Any, kernels: Sequence[Kernel]) -> Estimates:
@@ -159,31 +141,26 @@ def estimate_many(predictor: Any, kernels: Sequence[Kernel]) -> Estimates:
         return predictor.estimate_many(kernels)
     if isinstance(predictor, Roofline):
         return roofline_many(predictor, kernels)
-    estimates = [predictor.estimate(kernel) for kernel in kernels]
-    ends = [
-        estimate.interval_us
-        or (estimate.latency_us - estimate.error_us, estimate.latency_us + estimate.error_us)
-        for estimate in estimates
-    ]
-    rows = [
-        (estimate.latency_us, low, high, estimate.error_us)
-        for estimate, (low, high) in zip(estimates, ends, strict=True)
-    ]
+    rows = [estimate_row(predictor.estimate(kernel)) for kernel in kernels]
     return Estimates(*np.array(rows, dtype=np.float64).reshape(-1, 4).T)
 
 
-def roofline_many(predictor: Roofline, kernels: Sequence[Kernel]) -> Estimates:
-    """Describe kernels one by one, and estimate all at once.
+def estimate_row(estimate: Estimate) -> tuple[float, float, float, float]:
+    """Return latency, low and high end, error of one estimate; us."""
+    latency_us = estimate.latency_us
+    error_us = estimate.error_us
+    low_us, high_us = estimate.interval_us or (latency_us - error_us, latency_us + error_us)
+    return latency_us, low_us, high_us, error_us
 
-    Raises UnsupportedOp when a kind was never measured.
-    """
+
+def roofline_many(predictor: Roofline, kernels: Sequence[Kernel]) -> Estimates:
+    """Estimate kernels by a roofline. Raises UnsupportedOp for a kind that was never measured."""
     width = ELEMENT_BYTES[predictor.dtype]
     try:
-        rows = np.array(
-            [roofline_features(kernel, width) for kernel in kernels], dtype=np.float64
-        ).reshape(-1, len(RooflineFeatures._fields))
+        rows = [roofline_features(kernel, width) for kernel in kernels]
     except UnsupportedOp as error:
         raise UnsupportedOp(f"{error}, processor {predictor.processor}") from None
-    latency = np.asarray(latency_us(predictor.rates, RooflineFeatures(*rows.T)), dtype=np.float64)
+    table = np.array(rows, dtype=np.float64).reshape(-1, len(RooflineFeatures._fields))
+    latency = np.asarray(latency_us(predictor.rates, RooflineFeatures(*table.T)), dtype=np.float64)
     error_us = predictor.relative_error * latency
     return Estimates(latency, np.maximum(latency - error_us, 0.0), latency + error_us, error_us)

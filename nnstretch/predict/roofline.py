@@ -1,7 +1,5 @@
 """A latency from ten physical rates.
 
-Launches, arithmetic, traffic, and what keeps a processor from its peak.
-
     latency = launch + arithmetic / rate + traffic / bandwidth + groups + pieces + patches +
     element-wise
 
@@ -59,9 +57,7 @@ class Rates:
     """
     bytes_per_us: Positive
     group_us: Amount
-    """Each group of a grouped convolution, which is deployed as split, one convolution per group,
-    concatenation.
-    """
+    """Each group of a grouped convolution: deployed as split, convolutions, concatenation."""
     piece_us_per_thousand: Amount
     """Split and concatenation move, for every pixel, one short run of channels per group."""
     patch_us_per_kib: Amount
@@ -73,20 +69,20 @@ class Rates:
 class RooflineFeatures(NamedTuple):
     """The quantities that rates multiply; numbers for one kernel, arrays for many."""
 
-    dense_macs: float
-    inverse_width: float
+    dense_macs: float = 0.0
+    inverse_width: float = 0.0
     """1 / channels in + 1 / channels out, per group."""
-    inverse_area: float
+    inverse_area: float = 0.0
     """Product of the two."""
-    reduction: float
+    reduction: float = 0.0
     """Multiply-accumulates per output, summed over groups, which run one after another."""
-    depthwise_macs: float
-    traffic_bytes: float
-    groups: float
-    thousand_pieces: float
+    depthwise_macs: float = 0.0
+    traffic_bytes: float = 0.0
+    groups: float = 0.0
+    thousand_pieces: float = 0.0
     """Runs of channels that a split takes apart and a concatenation puts together again."""
-    patch_kib: float
-    elementwise_kib: float
+    patch_kib: float = 0.0
+    elementwise_kib: float = 0.0
 
 
 def roofline_features(kernel: Kernel, element_bytes: int) -> RooflineFeatures:
@@ -103,15 +99,14 @@ def roofline_features(kernel: Kernel, element_bytes: int) -> RooflineFeatures:
         return memory(moved, kernel.weight_elements, kernel.write_elements, element_bytes)
     if kind in MEMORY_BOUND:
         return memory(moved, kernel.weight_elements, 0, element_bytes)
-    residual = (
-        most(0, kernel.read_elements - kernel.cin * kernel.hw_in * kernel.batch)
-        if kind != "matmul"
-        else 0
-    )
+    residual = 0
+    if kind != "matmul":
+        residual = most(0, kernel.read_elements - kernel.cin * kernel.hw_in * kernel.batch)
     if kind == DEPTHWISE:
-        traffic = (moved + kernel.weight_elements) * element_bytes
         return RooflineFeatures(
-            0.0, 0.0, 0.0, 0.0, kernel.macs, traffic, 0.0, 0.0, 0.0, residual * element_bytes / 1024
+            depthwise_macs=kernel.macs,
+            traffic_bytes=(moved + kernel.weight_elements) * element_bytes,
+            elementwise_kib=residual * element_bytes / 1024,
         )
     if kind not in DENSE:
         raise UnsupportedOp(
@@ -119,23 +114,23 @@ def roofline_features(kernel: Kernel, element_bytes: int) -> RooflineFeatures:
             f" {', '.join(sorted(KINDS))}"
         )
     groups = kernel.groups if kind == "gconv" else 1
-    narrow_in, narrow_out = groups / most(1, kernel.cin), groups / most(1, kernel.cout)
+    narrow_in = groups / most(1, kernel.cin)
+    narrow_out = groups / most(1, kernel.cout)
     reduction = kernel.macs / most(1, kernel.cout * kernel.hw_out * kernel.batch)
     split = groups * (groups > 1)
     pieces = split * (kernel.hw_in + kernel.hw_out) * kernel.batch
     gathers = kernel.kernel > 1 or kernel.stride > 1
     patch = reduction * groups * kernel.hw_out * kernel.batch if gathers else 0.0
     return RooflineFeatures(
-        kernel.macs,
-        narrow_in + narrow_out,
-        narrow_in * narrow_out,
-        reduction * groups,
-        0.0,
-        (moved + kernel.weight_elements) * element_bytes,
-        split,
-        pieces / 1000,
-        patch * element_bytes / 1024,
-        residual * element_bytes / 1024,
+        dense_macs=kernel.macs,
+        inverse_width=narrow_in + narrow_out,
+        inverse_area=narrow_in * narrow_out,
+        reduction=reduction * groups,
+        traffic_bytes=(moved + kernel.weight_elements) * element_bytes,
+        groups=split,
+        thousand_pieces=pieces / 1000,
+        patch_kib=patch * element_bytes / 1024,
+        elementwise_kib=residual * element_bytes / 1024,
     )
 
 
@@ -150,31 +145,18 @@ def elementwise_max(kernel: Kernel) -> Any:
 
 def memory(moved: int, weights: int, combined: int, element_bytes: int) -> RooflineFeatures:
     """Return the features of a kernel that is bound by memory."""
-    return RooflineFeatures(
-        0.0,
-        0.0,
-        0.0,
-        0.0,
-        0.0,
-        (moved + weights) * element_bytes,
-        0.0,
-        0.0,
-        0.0,
-        combined * element_bytes / 1024,
-    )
+    traffic_bytes = (moved + weights) * element_bytes
+    elementwise_kib = combined * element_bytes / 1024
+    return RooflineFeatures(traffic_bytes=traffic_bytes, elementwise_kib=elementwise_kib)
 
 
 def latency_us(rates: Rates, features: RooflineFeatures) -> float:
-    """Return the latency of features, one row or arrays of them; `scripts/calibration` fits it
-    so.
-    """
+    """Return the latency of features, one row or arrays of them."""
     half = rates.half_channels
-    padded = features.dense_macs * (
-        1 + half * features.inverse_width + half * half * features.inverse_area
-    )
-    alone = (
-        rates.fill_outputs * features.reduction
-    )  # the work of a full processor in the time that one output takes
+    share = 1 + half * features.inverse_width + half * half * features.inverse_area
+    padded = features.dense_macs * share
+    # The work of a full processor in the time that one output takes.
+    alone = rates.fill_outputs * features.reduction
     arithmetic: float = (padded * padded + alone * alone) ** 0.5 / rates.dense_macs_per_us
     return (
         rates.launch_us
@@ -196,9 +178,7 @@ class Roofline:
     dtype: str
     rates: Rates
     relative_error: float
-    """Root-mean-square error on networks that the rates were not fitted on, as a share of the
-    estimate.
-    """
+    """Root-mean-square error, a share of the estimate, on networks not used to fit the rates."""
 
     def estimate(self, kernel: Kernel, /) -> Estimate:
         """Estimate one kernel. Raises UnsupportedOp for a kind that was never measured."""
@@ -212,7 +192,5 @@ class Roofline:
         """Estimate a kernel whose counts are arrays that broadcast against each other, us."""
         import numpy
 
-        return numpy.asarray(
-            latency_us(self.rates, roofline_features(kernel, ELEMENT_BYTES[self.dtype])),
-            dtype=numpy.float64,
-        )
+        features = roofline_features(kernel, ELEMENT_BYTES[self.dtype])
+        return numpy.asarray(latency_us(self.rates, features), dtype=numpy.float64)

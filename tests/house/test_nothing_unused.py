@@ -29,8 +29,6 @@ CALLED_FROM_OUTSIDE = re.compile(
 TEMPORARY: frozenset[str] = frozenset(
     {
         "nnstretch/partition/split_points.py:split_ranges",
-        "nnstretch/predict/features.py:feature_table",
-        "nnstretch/predict/op_list.py:LABELS",
         "nnstretch/profile/energy.py:joules_per_call",
         "nnstretch/stretch/search/segment_options.py:all_combinations",
         "nnstretch/train/data/shard_writer.py:write_shards",

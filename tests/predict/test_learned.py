@@ -17,7 +17,7 @@ from nnstretch.errors import BadInput, UnsupportedOp
 from nnstretch.kernel import Kernel
 from nnstretch.predict import load_soc
 from nnstretch.predict.boosted_trees import LEAVES, Forest, Tree
-from nnstretch.predict.features import COLUMNS, feature_table
+from nnstretch.predict.features import COLUMNS, feature_batch
 from nnstretch.predict.learned import WIDER, Learned, estimate_many
 from nnstretch.profile.fit_predictor import Sample, convert_forest, fit
 from nnstretch.testing.strategies import KernelForm, KernelSize, kernel_of_form
@@ -32,7 +32,7 @@ def learned() -> Learned:
 
 def test_the_table_says_what_a_kernel_is() -> None:
     one = kernel_of_form(KernelForm("conv", "conv2d", 3), KernelSize(24, 40, 14, 2))
-    row = dict(zip(COLUMNS, feature_table([one], 4)[0].tolist(), strict=True))
+    row = dict(zip(COLUMNS, feature_batch([one], 4).columns[:, 0].tolist(), strict=True))
     assert (row["cin"], row["cout"], row["hw_out"], row["batch"], row["macs"]) == (
         24,
         40,
@@ -53,7 +53,7 @@ def test_the_table_says_what_a_kernel_is() -> None:
         2 * 196 * 9 * 40,
         2 * 196 * 9 * 24,
     )
-    assert feature_table([one], 1)[0][COLUMNS.index("read_bytes")] == row["read_bytes"] / 4
+    assert feature_batch([one], 1).column("read_bytes")[0] == row["read_bytes"] / 4
 
 
 @pytest.mark.slow
