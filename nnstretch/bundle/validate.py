@@ -166,8 +166,8 @@ def _check_copies(stage: PipelineStage, manifest: Manifest) -> None:
     for name, in_us in stage.copy_in_us.items():
         times_us = (in_us, stage.copy_out_us[name])
         whole_us = subs[0].predicted_us.get(name)
-        is_predicted = name in places and whole_us is not None
-        if not (is_predicted and min(times_us) >= 0 and sum(times_us) <= whole_us * SHARE_LIMIT):
+        most_us = -1.0 if name not in places or whole_us is None else whole_us * SHARE_LIMIT
+        if not (min(times_us) >= 0 and sum(times_us) <= most_us):
             raise ValueError(
                 f"{where}, copies of {times_us[0]} and {times_us[1]} us on {name[:40]!r}, which are"
                 " part of no predicted time there"
