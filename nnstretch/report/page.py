@@ -1,4 +1,4 @@
-"""The whole page: one file that needs no network, no font and no script to be read."""
+"""One page that needs no network, no font and no script to be read."""
 
 from __future__ import annotations
 
@@ -6,34 +6,32 @@ from collections.abc import Callable
 from pathlib import Path
 
 from nnstretch.files.atomic import write_text
-from nnstretch.report import chapters as sections
-from nnstretch.report import pipeline_chapters as stream_sections
-from nnstretch.report.charts.gantt_overlay import overlay_chapter
+from nnstretch.report.chapters import pipeline, runs, search, summary, training
+from nnstretch.report.chapters.headline import headline
+from nnstretch.report.chapters.pipeline_headline import pipeline_headline
 from nnstretch.report.charts.svg import shared_patterns
-from nnstretch.report.headline import headline
 from nnstretch.report.html import Markup, join, tag
 from nnstretch.report.load.data import ReportData
 from nnstretch.report.load.folder import read_report_data
-from nnstretch.report.load.pipeline_data import PipelineReportData
 from nnstretch.report.style import content_policy, script, style_sheet
 
-CHAPTERS = (
-    ("summary", "Summary", sections.summary_chapter),
-    ("plan", "Plan", sections.plan_chapter),
-    ("timeline", "Timeline", sections.gantt_chapter),
-    ("differences", "Predicted and played", overlay_chapter),
-    ("terms", "Latency terms", sections.terms_chapter),
-    ("space", "Search", sections.space_chapter),
-    ("training", "Training", sections.training_chapter),
-    ("plans", "Best plans", sections.plans_chapter),
-    ("provenance", "Provenance", sections.provenance_chapter),
+Chapter = tuple[str, str, Callable[[ReportData], Markup]]
+"""Anchor, name in the contents, and what builds it."""
+CHAPTERS: tuple[Chapter, ...] = (
+    ("summary", "Summary", summary.summary_chapter),
+    ("plan", "Plan", search.plan_chapter),
+    ("timeline", "Timeline", runs.gantt_chapter),
+    ("differences", "Predicted and played", runs.overlay_chapter),
+    ("terms", "Latency terms", search.terms_chapter),
+    ("space", "Search", search.space_chapter),
+    ("training", "Training", training.training_chapter),
+    ("plans", "Best plans", search.plans_chapter),
+    ("provenance", "Provenance", summary.provenance_chapter),
 )
-
-
 PIPELINE_CHAPTERS = (
-    ("stream", "Items on their way", stream_sections.stream_chapter),
-    ("stages", "Stages", stream_sections.stages_chapter),
-    ("split", "Split", stream_sections.split_chapter),
+    ("stream", "Items on their way", pipeline.stream_chapter),
+    ("stages", "Stages", pipeline.stages_chapter),
+    ("split", "Split", pipeline.split_chapter),
 )
 """In front of the others, where the folder tells of a pipeline."""
 
@@ -44,10 +42,7 @@ def build_report(folder: Path) -> str:
 
 
 def write_report(folder: Path, out: Path) -> ReportData:
-    """Write the page and return what it tells.
-
-    Nothing is written unless the whole folder could be read.
-    """
+    """Write the page and return its data; nothing is written unless all files could be read."""
     report_data = read_report_data(Path(folder))
     write_text(Path(out), page(report_data))
     return report_data
@@ -65,90 +60,58 @@ def page(report_data: ReportData) -> str:
         tag("title", f"{report_data.title}, {form}"),
         style_sheet(),
     )
-    main = tag(
-        "main",
-        _streaming(report_data),
-        headline(report_data) if _branched(report_data) else None,
-        join(build(report_data) for _, _, build in _chapters(report_data)),
-    )
-    body = tag(
-        "body",
-        shared_patterns(),
-        _header(report_data),
-        _contents(report_data),
-        main,
-        _footer(),
-        script(),
-    )
+    top = (_header(report_data), _contents(report_data))
+    body = tag("body", shared_patterns(), *top, _main(report_data), _footer(), script())
     return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
 
 
-def _branched(report_data: ReportData) -> bool:
-    """Return chapters of branches; a folder of a pipeline alone shows nothing of them, not even
-    that it is absent.
-    """
+def _main(report_data: ReportData) -> Markup:
+    """Return headlines and chapters; a pipeline alone shows nothing of branches but provenance."""
+    content: list[Markup] = []
+    if report_data.pipeline:
+        content.append(pipeline_headline(report_data.pipeline))
+        content.extend(build(report_data.pipeline) for _, _, build in PIPELINE_CHAPTERS)
+    if _has_branches(report_data):
+        content.append(headline(report_data))
+    content.extend(build(report_data) for _, _, build in _chapters(report_data))
+    return tag("main", *content)
+
+
+def _chapters(report_data: ReportData) -> tuple[Chapter, ...]:
+    """Return the chapters of a branched network; provenance is of both kinds."""
+    return CHAPTERS if _has_branches(report_data) else CHAPTERS[-1:]
+
+
+def _has_branches(report_data: ReportData) -> bool:
     return report_data.branches or report_data.pipeline is None
 
 
-def _chapters(
-    report_data: ReportData,
-) -> tuple[tuple[str, str, Callable[[ReportData], Markup]], ...]:
-    """Return the chapters of a branched network; provenance is of both kinds."""
-    return CHAPTERS if _branched(report_data) else CHAPTERS[-1:]
-
-
-def _streaming(report_data: ReportData) -> Markup | None:
-    pipeline = report_data.pipeline
-    if pipeline is None:
-        return None
-    return join(
-        (
-            stream_sections.stream_headline(pipeline),
-            *(build(pipeline) for _, _, build in PIPELINE_CHAPTERS),
-        )
-    )
-
-
 def _header(report_data: ReportData) -> Markup:
-    search = report_data.search
-    told: tuple[str | None, ...] = (
-        (
-            search.model,
-            f"on {search.soc}" if search.soc else None,
-            " + ".join(search.processors) or None,
-        )
-        if search
-        else ()
-    )
-    if not search and report_data.pipeline:
-        told = ("a pipeline", *_split_told(report_data.pipeline))
-    eyebrow = (
-        " · ".join(part for part in told if part) or "network and chip are not named in this folder"
-    )
+    words: list[str | None] = []
+    if report_data.search:
+        words = [report_data.search.model, _on_chip(report_data.search.soc)]
+        words.append(" + ".join(report_data.search.processors))
+    elif report_data.pipeline:
+        split = report_data.pipeline.split
+        run = report_data.pipeline.run
+        stages = f"{len(run.stages)} stages" if run and run.stages else None
+        words = ["a pipeline", _on_chip(split.soc if split else None), stages]
+    absent = "network and chip are not named in this folder"
+    eyebrow = " · ".join(part for part in words if part) or absent
     return tag("header", tag("p", eyebrow, class_="eyebrow"), tag("h1", report_data.title))
 
 
-def _split_told(pipeline: PipelineReportData) -> tuple[str | None, ...]:
-    split, run = pipeline.split, pipeline.run
-    stages = f"{len(run.stages)} stages" if run and run.stages else None
-    return (f"on {split.soc}" if split and split.soc else None, stages)
+def _on_chip(soc: str | None) -> str | None:
+    return f"on {soc}" if soc else None
 
 
 def _contents(report_data: ReportData) -> Markup:
-    shown = (
-        [(anchor, name) for anchor, name, _ in PIPELINE_CHAPTERS] if report_data.pipeline else []
-    )
+    shown = [(anchor, name) for anchor, name, _ in PIPELINE_CHAPTERS if report_data.pipeline]
     shown += [(anchor, name) for anchor, name, _ in _chapters(report_data)]
     links = join(tag("li", tag("a", name, href=f"#{anchor}")) for anchor, name in shown)
     return tag("nav", tag("ul", links), aria_label="Contents")
 
 
 def _footer() -> Markup:
-    return tag(
-        "footer",
-        tag(
-            "p",
-            "One file, drawn from the data named under Provenance; nothing is fetched when it is"
-            " opened.",
-        ),
-    )
+    says = "One file, drawn from the data named under Provenance; nothing is fetched when it is"
+    return tag("footer", tag("p", f"{says} opened."))

@@ -25,7 +25,7 @@ from nnstretch.capture.torch_export import capture
 from nnstretch.cli.common import check_writable
 from nnstretch.files.atomic import write_text
 from nnstretch.predict import load_soc
-from nnstretch.report.charts.gantt import GanttRow, gantt
+from nnstretch.report.charts.gantt_networks import NetworkTimeline, network_gantt
 from nnstretch.report.charts.svg import shared_patterns
 from nnstretch.report.load.data import Timeline, TimelineSpan
 from nnstretch.report.style import style_sheet
@@ -195,8 +195,8 @@ def drawn(emulation: Emulation, traces: list[Trace]) -> str:
             TimelineSpan(span, span.task.name.partition(".")[0], ".merge" in span.task.name)
             for span in spans
         )
-        rows.append(GanttRow("branched", Timeline(source, parts, 0, 1), "", None))
-    picture = str(gantt(tuple(rows), (HOST, "gpu", "dsp")))
+        rows.append(NetworkTimeline("branched", Timeline(source, parts, 0, 1)))
+    picture = str(network_gantt(tuple(rows), (HOST, "gpu", "dsp")))
     named = picture.replace(
         "<svg", '<svg xmlns="http://www.w3.org/2000/svg" style="background:var(--card)"', 1
     )

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from nnstretch.cli import main as command_line
 from nnstretch.errors import BrokenFile, NnstretchError, UnknownName
 from nnstretch.report import build_report, write_report
-from nnstretch.report.charts.gantt_overlay import difference_tables
+from nnstretch.report.chapters.runs import difference_tables
 from nnstretch.report.charts.latency_breakdown import terms_of
 from nnstretch.report.charts.palette import colour_class
 from nnstretch.report.charts.svg import AxisScale

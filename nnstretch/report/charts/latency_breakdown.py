@@ -17,7 +17,7 @@ from nnstretch.report.format_numbers import (
     ticks,
 )
 from nnstretch.report.html import Markup, collapsible, join, table
-from nnstretch.report.load.data import ReportedBranch, ReportedSegment, SearchSummary
+from nnstretch.report.load.data import ReportedBranch, ReportedSegment
 
 WIDTH_PX, LEFT_PX, RIGHT_PX = 1120.0, 196.0, 150.0
 ROW_PX, BAR_PX, BETWEEN_PX, AXIS_PX = 19.0, 15.0, 14.0, 28.0
@@ -167,7 +167,7 @@ def term_total(segments: tuple[ReportedSegment, ...]) -> str:
     return f"Along the slowest branch of every segment: {listed}."
 
 
-def term_table(segments: tuple[ReportedSegment, ...], search: SearchSummary | None) -> Markup:
+def term_table(segments: tuple[ReportedSegment, ...], fastest: str | None) -> Markup:
     """Return the same terms as a table."""
     terms = ("in", "compute", "out", "wait", "sync", "merge")
     header = (
@@ -181,7 +181,7 @@ def term_table(segments: tuple[ReportedSegment, ...], search: SearchSummary | No
         "original",
     )
     rows = [_table_row(s, b, i) for i, s in enumerate(segments) for b in s.branches]
-    where = f", original on {search.fastest}" if search and search.fastest else ""
+    where = f", original on {fastest}" if fastest else ""
     caption = f"Predicted milliseconds by segment and branch{where}"
     return collapsible(
         "The same as a table", table(caption, header, rows, text_columns=frozenset({0, 1, 2}))

@@ -13,6 +13,7 @@ from nnstretch.report.load.json_files import decode_at
 from nnstretch.report.load.pipeline_data import (
     PartitionSummary,
     PipelineReportData,
+    StageInputs,
     StreamSlice,
     StreamSummary,
     StreamTrace,
@@ -40,15 +41,15 @@ def parse_pipeline(documents: Mapping[str, Any], files: Mapping[str, str]) -> Pi
     """
     run = split = None
     streams: tuple[StreamTrace, ...] = ()
-    after: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    inputs: StageInputs = ()
     if RUN in documents:
         run = decode_at(StreamSummary, documents[RUN], files[RUN])
     if SPLIT in documents:
         split = decode_at(PartitionSummary, documents[SPLIT], files[SPLIT])
     if TRACE in documents:
         streams = read_streams(documents[TRACE], files[TRACE])
-        after = read_dependencies(documents[TRACE], files[TRACE])
-    return PipelineReportData(run, split, streams, after)
+        inputs = read_dependencies(documents[TRACE], files[TRACE])
+    return PipelineReportData(run, split, streams, inputs)
 
 
 def is_pipelines(document: Any) -> bool:
@@ -57,7 +58,7 @@ def is_pipelines(document: Any) -> bool:
     return isinstance(about, dict) and isinstance(about.get("pipeline"), list)
 
 
-def read_dependencies(document: Any, file: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def read_dependencies(document: Any, file: str) -> StageInputs:
     """Return each stage with those that it reads from. Raises BrokenFile when a field is wrong."""
     if not is_pipelines(document):
         return ()

@@ -17,6 +17,8 @@ Size = Annotated[float, Range(0)]
 
 WINDOW = 12
 """Items of a stream that a chart shows."""
+StageInputs = tuple[tuple[str, tuple[str, ...]], ...]
+"""Stages in their order, each with those that it reads from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,11 +190,8 @@ class PipelineReportData:
     run: StreamSummary | None = None
     split: PartitionSummary | None = None
     streams: tuple[StreamTrace, ...] = ()
-    after: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Stages in their order, each with those that it reads from.
-
-    Empty where the trace does not say.
-    """
+    inputs: StageInputs = ()
+    """Empty where the trace does not say."""
 
     @property
     def model(self) -> str | None:

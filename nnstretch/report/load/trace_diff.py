@@ -1,14 +1,11 @@
-"""Where a run left its prediction.
-
-The same sub-graph in the predicted and in the played timeline.
-"""
+"""Differences of one sub-graph between the predicted and the played timeline."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from nnstretch.report.load.data import RunSummary, Timeline, TimelineSpan
+from nnstretch.report.load.data import RunSummary, Timeline
 
 MOST = 5
 
@@ -38,68 +35,54 @@ class TraceDifference:
         return self.measured_ms - self.predicted_ms
 
 
-def pair_of(timelines: tuple[Timeline, ...]) -> tuple[Timeline, Timeline] | None:
-    """Return the prediction and the first timeline beside it; None where one of them is missing."""
-    predicted = [timeline for timeline in timelines if timeline.source == "predicted"]
-    played = [timeline for timeline in timelines if timeline.source != "predicted"]
-    return (predicted[0], played[0]) if predicted and played else None
+@dataclass(frozen=True, slots=True)
+class TimelinePair:
+    """Prediction and run of one network."""
+
+    network: str
+    predicted: Timeline
+    played: Timeline
+
+
+def pairs_of(timelines: Mapping[str, tuple[Timeline, ...]]) -> tuple[TimelinePair, ...]:
+    """Return each network's prediction with the first timeline beside it, where it has both."""
+    pairs: list[TimelinePair] = []
+    for network, lines in timelines.items():
+        predicted = [timeline for timeline in lines if timeline.source == "predicted"]
+        played = [timeline for timeline in lines if timeline.source != "predicted"]
+        if predicted and played:
+            pairs.append(TimelinePair(network, predicted[0], played[0]))
+    return tuple(pairs)
+
+
+def timing_of(network: str, played: Timeline, runs: Mapping[str, RunSummary]) -> str:
+    """Return emulated where the trace or the run beside it says so, else measured."""
+    run = runs.get(network)
+    emulated = "emulated" in (played.timing, run.timing if run else None)
+    return "emulated" if emulated else "measured"
 
 
 def largest(
     timelines: Mapping[str, tuple[Timeline, ...]], runs: Mapping[str, RunSummary], most: int = MOST
 ) -> tuple[TraceDifference, ...]:
     """Return the largest differences in milliseconds, of all networks together, largest first."""
-    differences_ = [
-        difference
-        for network, lines in timelines.items()
-        for difference in differences(network, lines, runs)
-    ]
-    return tuple(
-        sorted(
-            differences_,
-            key=lambda difference: (
-                -abs(difference.off_ms),
-                difference.network,
-                difference.subgraph,
-            ),
-        )[:most]
-    )
+    differences: list[TraceDifference] = []
+    for pair in pairs_of(timelines):
+        differences.extend(_differences(pair, timing_of(pair.network, pair.played, runs)))
+    differences.sort(key=lambda d: (-abs(d.off_ms), d.network, d.subgraph))
+    return tuple(differences[:most])
 
 
-def timing_of(network: str, played: Timeline, runs: Mapping[str, RunSummary]) -> str:
-    """Return how times came about; a trace calls what was played measured, its `timing` or the run
-    beside it says where processors were emulated.
-    """
-    return (
-        "emulated"
-        if "emulated" in (played.timing, runs[network].timing if network in runs else None)
-        else "measured"
-    )
-
-
-def differences(
-    network: str, timelines: tuple[Timeline, ...], runs: Mapping[str, RunSummary]
-) -> list[TraceDifference]:
-    """Return the difference of every sub-graph that is in both timelines."""
-    pair = pair_of(timelines)
-    if pair is None:
-        return []
-    timing = timing_of(network, pair[1], runs)
-    predicted = {named(part): part.span.duration_us / 1000 for part in pair[0].parts}
-    return [
-        TraceDifference(
-            network,
-            name,
-            part.span.processor,
-            predicted[name],
-            part.span.duration_us / 1000,
-            timing,
-        )
-        for part in pair[1].parts
-        if (name := named(part)) in predicted
-    ]
-
-
-def named(part: TimelineSpan) -> str:
-    """Return the sub-graph's name, whichever request it was computed for."""
-    return part.span.task.subgraph
+def _differences(pair: TimelinePair, timing: str) -> list[TraceDifference]:
+    """Compare every sub-graph that is in both timelines, whichever request it computes."""
+    spans = pair.predicted.trace.spans
+    predicted_ms = {span.task.subgraph: span.duration_us / 1000 for span in spans}
+    differences: list[TraceDifference] = []
+    for span in pair.played.trace.spans:
+        name = span.task.subgraph
+        if name in predicted_ms:
+            times_ms = (predicted_ms[name], span.duration_us / 1000)
+            differences.append(
+                TraceDifference(pair.network, name, span.processor, *times_ms, timing)
+            )
+    return differences

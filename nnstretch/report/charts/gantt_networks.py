@@ -1,0 +1,143 @@
+"""Who computed when: networks on one time axis, predicted and measured below each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from nnstretch.report.charts import svg
+from nnstretch.report.charts.gantt import (
+    GanttBar,
+    GanttPanel,
+    GanttStyle,
+    PlacedPanel,
+    bar_table,
+    busy_share,
+    draw_bar,
+    draw_gantt,
+    idle_row,
+    row_name,
+)
+from nnstretch.report.charts.palette import colour_class
+from nnstretch.report.format_numbers import ms, plain_ms, signed_percent
+from nnstretch.report.html import Markup, join, tag
+from nnstretch.report.load.data import RunSummary, Timeline, TimelineSpan
+from nnstretch.report.load.trace import meetings_us
+from nnstretch.report.load.trace_diff import timing_of
+
+STYLE = GanttStyle(
+    left_px=56.0,
+    row_px=26.0,
+    gap_px=4.0,
+    title_px=26.0,
+    between_px=16.0,
+    title_baseline_px=16.0,
+    name_baseline_px=17.0,
+    bar_px=26.0,
+    label_baseline_px=17.0,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkTimeline:
+    """One timeline of a network with what its heading says."""
+
+    network: str
+    timeline: Timeline
+    how: str = ""
+    """What stands behind the source: measured on what."""
+    predicted_us: float | None = None
+    """Predicted length of the same network, beside a measured one."""
+
+    @property
+    def title(self) -> str:
+        """Return the heading with source and length."""
+        length_us = self.timeline.trace.makespan_us
+        beside = ""
+        if self.predicted_us:
+            beside = f", {signed_percent(length_us / self.predicted_us - 1)} against predicted"
+        name = f"{self.network.capitalize()} network, {self.timeline.source}{self.how}"
+        return f"{name}: {ms(length_us / 1000)}{beside}"
+
+
+def timelines_of(
+    timelines: dict[str, tuple[Timeline, ...]], runs: dict[str, RunSummary]
+) -> tuple[NetworkTimeline, ...]:
+    """Return every timeline of every network in the order of the chart."""
+    panels: list[NetworkTimeline] = []
+    for network, lines in timelines.items():
+        predicted = next((t.trace.makespan_us for t in lines if t.source == "predicted"), None)
+        for timeline in lines:
+            if timeline.source == "predicted":
+                panels.append(NetworkTimeline(network, timeline))
+                continue
+            emulated = timing_of(network, timeline, runs) == "emulated"
+            how = " on emulated processors" if emulated else ""
+            panels.append(NetworkTimeline(network, timeline, how, predicted))
+    return tuple(panels)
+
+
+def network_gantt(networks: tuple[NetworkTimeline, ...], processors: tuple[str, ...]) -> Markup:
+    """Draw every processor in every panel, so that one that never works is seen to be idle."""
+    panels: list[GanttPanel] = []
+    for network in networks:
+        trace = network.timeline.trace
+        length_us = trace.makespan_us
+        busy = {name: trace.busy_us(name) / (length_us or 1.0) for name in processors}
+        panels.append(GanttPanel(network.title, processors, length_us, busy))
+
+    def draw(number: int, place: PlacedPanel) -> Markup:
+        return _draw_panel(networks[number].timeline.parts, place)
+
+    return draw_gantt("When each processor computes", STYLE, panels, draw)
+
+
+def _draw_panel(parts: tuple[TimelineSpan, ...], place: PlacedPanel) -> Markup:
+    rows = join(_draw_row(parts, name, place) for name in place.panel.rows)
+    end_px = place.x(place.panel.length_us)
+    end = svg.line(end_px, place.rows_top - 3, end_px, place.rows_bottom, class_="end")
+    return join((rows, _meetings(parts, place), end))
+
+
+def _draw_row(parts: tuple[TimelineSpan, ...], processor: str, place: PlacedPanel) -> Markup:
+    top = place.row_top(processor)
+    on_it = (part for part in parts if part.span.processor == processor)
+    bars = join(draw_bar(bar_of(part), place, top) for part in on_it)
+    idle = idle_row(place, processor)
+    name = row_name(place, processor)
+    busy = busy_share(place, processor)
+    return svg.group(idle, name, bars, busy, class_=colour_class(processor))
+
+
+def bar_of(part: TimelineSpan, source: str = "") -> GanttBar:
+    """Return a task as a bar; a merge has a look of its own and no label."""
+    span = part.span
+    where = f"{span.task.name} on {span.processor}{source}"
+    when = f"{ms(span.start_us / 1000)} to {ms(span.end_us / 1000)}, {ms(span.duration_us / 1000)}"
+    tip = f"{where}: {when}"
+    if part.is_merge:
+        return GanttBar(span.start_us, span.end_us, tip, look="merge")
+    return GanttBar(span.start_us, span.end_us, tip, part.segment)
+
+
+def _meetings(parts: tuple[TimelineSpan, ...], place: PlacedPanel) -> Markup:
+    marks: list[Markup] = []
+    top = place.rows_top
+    for segment, at_us in meetings_us(parts).items():
+        at_px = place.x(at_us)
+        marks.append(svg.line(at_px, top - 3, at_px, place.rows_bottom, class_="meeting"))
+        diamond = svg.path(f"M{at_px:.1f},{top - 9:.1f} l5,5 l-5,5 l-5,-5 z", class_="meet")
+        marks.append(svg.group(tag("title", f"{segment} meets at {ms(at_us / 1000)}"), diamond))
+    return join(marks)
+
+
+def span_table(networks: Iterable[NetworkTimeline]) -> Markup:
+    """Return the chart's tasks as a table."""
+    rows: list[tuple[str, ...]] = []
+    for network in networks:
+        run = f"{network.network}, {network.timeline.source}"
+        for span in sorted(network.timeline.trace.spans, key=lambda s: (s.start_us, s.end_us)):
+            times_ms = (plain_ms(span.start_us / 1000), plain_ms(span.duration_us / 1000))
+            rows.append((run, span.task.name, span.processor, *times_ms))
+    header = ("run", "task", "processor", "start (ms)", "duration (ms)")
+    return bar_table("task", header, rows)
