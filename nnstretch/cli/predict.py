@@ -158,7 +158,7 @@ def kernel_rows(
 
 def plan_terms(subject: LoadedModel, soc: Soc, fallback: str | None) -> dict[str, Any]:
     """Predict a plan and return its latency's terms as JSON data."""
-    from nnstretch.cli.trial_json import segments_json
+    from nnstretch.files.trial_json import segments_json
     from nnstretch.stretch.cost.cost_model import CostModel, estimate_plan
     from nnstretch.stretch.lowering.lower import lower
 

@@ -4,6 +4,7 @@ limits.py        ranges, lengths and choices, as annotations of a field
 decode.py        JSON and YAML -> frozen dataclasses, strictly
 strict_yaml.py   YAML without duplicate keys or numbers to the base 60
 plan_yaml.py     plan <-> YAML
+trial_json.py    trial -> JSON of the contract
 journal.py       JSON lines, append-only, resumable
 atomic.py        atomic replace
 package_data.py  where shipped data lies

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from nnstretch.files.atomic import write_text
+from nnstretch.files.decode import decode
 from nnstretch.files.plan_yaml import write_plan
-from nnstretch.plan import Branch
+from nnstretch.files.trial_json import segments_json
 from nnstretch.report.charts.plan_diagram import plan_picture
-from nnstretch.report.load import data as story
+from nnstretch.report.load.data import ReportedSegment
 from nnstretch.report.style import style_sheet
 from nnstretch.run.perfetto import TraceLabels, write_traces
 from nnstretch.schedule import StaticPlacement, VirtualExecutor, run_tasks
@@ -24,7 +25,6 @@ from nnstretch.schedule.task_graph import durations_of_trial, roles_of_trial, ta
 from nnstretch.soc import Soc
 from nnstretch.study.evaluate import Evaluation
 from nnstretch.study.result import dominates, feasible_trials
-from nnstretch.trial import BranchCost
 
 if TYPE_CHECKING:
     from optuna.study import Study
@@ -111,38 +111,9 @@ def plan_svg(verdict: Evaluation) -> str:
     return ElementTree.tostring(whole, encoding="unicode") + "\n"
 
 
-def report_segments(verdict: Evaluation) -> tuple[story.ReportedSegment, ...]:
-    """Return a verdict as the report's nouns, in milliseconds."""
+def report_segments(verdict: Evaluation) -> tuple[ReportedSegment, ...]:
+    """Return the segments of a feasible plan as the report reads them from search.json."""
     assert verdict.trial is not None
-    assert verdict.lowered is not None
-    return tuple(
-        story.ReportedSegment(
-            start=cost.start,
-            end=cost.end,
-            merge=lowered.segment.merge,
-            branches=tuple(
-                report_branch(b.branch, priced)
-                for b, priced in zip(lowered.branches, cost.branches, strict=True)
-            ),
-            latency_ms=cost.latency_us / 1000,
-            sync_ms=cost.sync_us / 1000,
-            merge_ms=cost.merge_us / 1000,
-            original_ms=cost.original_us / 1000,
-        )
-        for lowered, cost in zip(verdict.lowered.segments, verdict.trial.segments, strict=True)
-    )
-
-
-def report_branch(branch: Branch, cost: BranchCost) -> story.ReportedBranch:
-    """Return a branch as the picture draws it."""
-    return story.ReportedBranch(
-        processor=branch.processor,
-        depth=int(branch.depth) if branch.depth is not None else None,
-        width=int(branch.width) if branch.width is not None else None,
-        macs=cost.macs,
-        params=cost.params,
-        transfer_in_ms=cost.transfer_in_us / 1000,
-        compute_ms=cost.compute_us / 1000,
-        transfer_out_ms=cost.transfer_out_us / 1000,
-        error_ms=cost.error_us / 1000,
+    return decode(
+        tuple[ReportedSegment, ...], segments_json(verdict.trial, verdict.lowered), "segments"
     )

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from nnstretch.cli.common import warn_uncalibrated
-from nnstretch.cli.trial_json import segments_json
+from nnstretch.files.trial_json import segments_json
 
 if TYPE_CHECKING:
     from nnstretch.graph import Graph
