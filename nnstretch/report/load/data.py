@@ -1,7 +1,4 @@
-"""Files of a folder as frozen values, fields named as in their JSON; None where a file is absent.
-
-Times, counts and shares are numbers of at least 0.
-"""
+"""Files of a folder as frozen values, fields named as in their JSON; None where one is absent."""
 
 from __future__ import annotations
 
@@ -11,17 +8,16 @@ from typing import Annotated, Any
 
 from nnstretch.files.decode import tolerant
 from nnstretch.files.limits import Length, Range
-from nnstretch.report.load.pipeline_data import PipelineReportData
+from nnstretch.report.load.pipeline_data import PipelineReportData, Size
 from nnstretch.trace import Span, Trace
 
-Size = Annotated[float, Range(0)]
 SizeOrNone = Size | None
 
 
 @tolerant
 @dataclass(frozen=True, slots=True)
 class ReportedBranch:
-    """What one processor does between two meeting points, in predicted milliseconds."""
+    """Layers of one processor between two meeting points, in predicted milliseconds."""
 
     processor: str
     compute_ms: Size
@@ -40,7 +36,7 @@ class ReportedBranch:
 
     @property
     def shape(self) -> str:
-        """Return depth x width; empty where the plan keeps the original's."""
+        """Return depth × width; empty where the plan keeps the original's."""
         return " × ".join(str(n) for n in (self.depth, self.width) if n is not None)
 
 
@@ -76,7 +72,7 @@ class ReportedSegment:
 @tolerant
 @dataclass(frozen=True, slots=True)
 class PlanCost:
-    """One plan of the search with its predicted numbers."""
+    """Plan of the search with its predicted numbers."""
 
     latency_ms: Size
     error_ms: SizeOrNone = None
@@ -164,12 +160,12 @@ class ProcessorUse:
 @tolerant
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """One run of a bundle: its clock says whether time was computed or waited for."""
+    """Run of a bundle; its clock says whether time was computed or waited for."""
 
     mode: str | None = None
     clock: str | None = None
     timing: str | None = None
-    """What kind of milliseconds these are: predicted, emulated or measured."""
+    """Kind of its milliseconds: predicted, emulated or measured."""
     latency_ms: dict[str, SizeOrNone] = field(default_factory=dict)
     critical_path_ms: SizeOrNone = None
     overlap_efficiency: float | None = None
@@ -185,12 +181,11 @@ class TimelineSpan:
     segment: str
     """`s3`: the same for the branches that meet and for their merge."""
     is_merge: bool
-    request: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """One request of a trace file, starting at zero."""
+    """Request of a trace file, starting at zero."""
 
     source: str
     """`predicted` or `measured`, as the trace calls it."""
@@ -199,10 +194,7 @@ class Timeline:
     requests: int
     """How many requests the file holds; the one of median length is kept."""
     timing: str | None = None
-    """What kind of milliseconds a run's are: measured or emulated.
-
-    None where the file does not say.
-    """
+    """Kind of a run's milliseconds, measured or emulated; None where the file does not say."""
 
     @property
     def trace(self) -> Trace:
@@ -284,15 +276,9 @@ class ReportData:
 
     @property
     def branches(self) -> bool:
-        """Return whether anything is told of a branched network."""
-        return bool(
-            self.summary
-            or self.search
-            or self.runs
-            or self.timelines
-            or self.training
-            or self.plan_text is not None
-        )
+        """Return whether a file tells of a network with branches."""
+        decoded = (self.summary, self.search, self.runs, self.timelines, self.training)
+        return any(decoded) or self.plan_text is not None
 
     @property
     def plan(self) -> PlanCost | None:
@@ -302,9 +288,10 @@ class ReportData:
     @property
     def title(self) -> str:
         """Return the page's title."""
-        named = (
-            (self.summary and self.summary.title)
-            or (self.search and self.search.model)
-            or (self.pipeline and self.pipeline.model)
-        )
-        return named or ("A pipeline" if self.pipeline else "A stretched network")
+        if self.summary and self.summary.title:
+            return self.summary.title
+        if self.search and self.search.model:
+            return self.search.model
+        if self.pipeline:
+            return self.pipeline.model or "A pipeline"
+        return "A stretched network"

@@ -1,12 +1,9 @@
-"""What a folder tells of a pipeline.
-
-One frozen value per file, each None where the file is absent.
-"""
+"""Files of a pipeline as frozen values, each None where the file is absent."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Annotated
 
@@ -14,6 +11,7 @@ from nnstretch.files.decode import tolerant
 from nnstretch.files.limits import Range
 
 Size = Annotated[float, Range(0)]
+"""Time, count or share."""
 
 WINDOW = 12
 """Items of a stream that a chart shows."""
@@ -35,16 +33,13 @@ class StreamSlice:
 
 @dataclass(frozen=True, slots=True)
 class StreamTrace:
-    """One process of a trace: everything that it holds of every item, in the order of starts."""
+    """Process of a trace: slices of all items in the order of starts."""
 
     source: str
     """`predicted` or `measured`, as the trace calls it."""
     slices: tuple[StreamSlice, ...]
     timing: str | None = None
-    """What kind of milliseconds a run's are: measured or emulated.
-
-    None where the file does not say.
-    """
+    """Kind of a run's milliseconds, measured or emulated; None where the file does not say."""
 
     @property
     def items(self) -> tuple[int, ...]:
@@ -58,31 +53,26 @@ class StreamTrace:
 
     @property
     def service_ms(self) -> dict[str, float]:
-        """Return the median time that an item is worked on, by stage.
-
-        Its copies and branches together, what overlaps once.
-        """
-        times: dict[str, dict[int, float]] = {}
-        until: dict[tuple[str, int], float] = {}
+        """Return an item's median time at each stage, what overlaps counted once."""
+        work_us: dict[str, dict[int, float]] = {}
+        until_us: dict[tuple[str, int], float] = {}
         for slice_ in self.slices:
-            key, times_us = (slice_.stage, slice_.item), times.setdefault(slice_.stage, {})
-            fresh_us = slice_.end_us - max(slice_.start_us, until.get(key, slice_.start_us))
-            times_us[slice_.item] = times_us.get(slice_.item, 0.0) + max(0.0, fresh_us)
-            until[key] = max(slice_.end_us, until.get(key, slice_.end_us))
-        return {stage: median(times_us.values()) / 1000 for stage, times_us in times.items()}
+            key = (slice_.stage, slice_.item)
+            items = work_us.setdefault(slice_.stage, {})
+            begin_us = max(slice_.start_us, until_us.get(key, slice_.start_us))
+            fresh_us = max(0.0, slice_.end_us - begin_us)
+            items[slice_.item] = items.get(slice_.item, 0.0) + fresh_us
+            until_us[key] = max(slice_.end_us, until_us.get(key, slice_.end_us))
+        return {stage: median(items.values()) / 1000 for stage, items in work_us.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class StreamWindow:
-    """A few items that follow each other, and what their stages do meanwhile.
-
-    The first of them starts at zero.
-    """
+    """A few items that follow each other, from zero on, and what their stages do meanwhile."""
 
     stream: StreamTrace
     items: tuple[int, ...]
     slices: tuple[StreamSlice, ...]
-    """Of these items, from zero on."""
     others: tuple[StreamSlice, ...]
     """Of items before and behind them, cut at the window's borders."""
     length_us: float
@@ -196,22 +186,22 @@ class PipelineReportData:
     @property
     def model(self) -> str | None:
         """Return the model's name, None where no file tells it."""
-        return (self.run and self.run.model) or (self.split and self.split.model) or None
+        names = (source.model for source in (self.run, self.split) if source)
+        return next(filter(None, names), None)
 
 
 def windows_of(streams: Iterable[StreamTrace], count: int = WINDOW) -> tuple[StreamWindow, ...]:
     """Return the same items of every stream, from the middle of what all of them hold."""
     with_slices = [stream for stream in streams if stream.slices]
-    common = (
-        set.intersection(*(set(stream.items) for stream in with_slices)) if with_slices else set()
-    )
+    if not with_slices:
+        return ()
+    common = set.intersection(*(set(stream.items) for stream in with_slices))
     shared = _middle(tuple(sorted(common)), count)
-    return tuple(
-        _window(
-            one, shared if len(shared) == min(count, len(one.items)) else _middle(one.items, count)
-        )
-        for one in with_slices
-    )
+    windows: list[StreamWindow] = []
+    for stream in with_slices:
+        enough = len(shared) == min(count, len(stream.items))
+        windows.append(_window(stream, shared if enough else _middle(stream.items, count)))
+    return tuple(windows)
 
 
 def _middle(items: tuple[int, ...], count: int) -> tuple[int, ...]:
@@ -220,28 +210,17 @@ def _middle(items: tuple[int, ...], count: int) -> tuple[int, ...]:
 
 
 def _window(stream: StreamTrace, items: tuple[int, ...]) -> StreamWindow:
-    wanted = set(items)
-    slices = [slice_ for slice_ in stream.slices if slice_.item in wanted]
-    begin_us, end_us = (
-        min(slice_.start_us for slice_ in slices),
-        max(slice_.end_us for slice_ in slices),
-    )
-    others = (
-        slice_
-        for slice_ in stream.slices
-        if slice_.item not in wanted and slice_.end_us > begin_us and slice_.start_us < end_us
-    )
-    cut = (
-        StreamSlice(o.stage, o.item, o.row, max(o.start_us, begin_us), min(o.end_us, end_us))
-        for o in others
-    )
-    return StreamWindow(
-        stream, items, _moved(slices, begin_us), _moved(cut, begin_us), end_us - begin_us
-    )
+    inside = [slice_ for slice_ in stream.slices if slice_.item in items]
+    begin_us = min(slice_.start_us for slice_ in inside)
+    end_us = max(slice_.end_us for slice_ in inside)
+    slices = tuple(_moved(s, s.start_us, s.end_us, begin_us) for s in inside)
+    others: list[StreamSlice] = []
+    for other in stream.slices:
+        if other.item not in items and other.end_us > begin_us and other.start_us < end_us:
+            start_us = max(other.start_us, begin_us)
+            others.append(_moved(other, start_us, min(other.end_us, end_us), begin_us))
+    return StreamWindow(stream, items, slices, tuple(others), end_us - begin_us)
 
 
-def _moved(slices: Iterable[StreamSlice], zero_us: float) -> tuple[StreamSlice, ...]:
-    return tuple(
-        StreamSlice(o.stage, o.item, o.row, o.start_us - zero_us, o.end_us - zero_us)
-        for o in slices
-    )
+def _moved(slice_: StreamSlice, start_us: float, end_us: float, zero_us: float) -> StreamSlice:
+    return replace(slice_, start_us=start_us - zero_us, end_us=end_us - zero_us)

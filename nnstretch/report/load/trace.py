@@ -153,7 +153,7 @@ def _part(event: SliceEvent, thread: str) -> TimelineSpan:
     task = Task(name, _REQUEST_PART.sub("", name), request=request)
     span = Span(event.ts, event.ts + event.dur, task, thread)
     is_merge = event.cat == "merge" or _MERGE.fullmatch(name) is not None
-    return TimelineSpan(span, segment, is_merge, request)
+    return TimelineSpan(span, segment, is_merge)
 
 
 def _request_in(task: str) -> int:
@@ -163,9 +163,7 @@ def _request_in(task: str) -> int:
 
 
 def _segment_in(name: str) -> str:
-    """Return the segment in a name: `s3` of `r0.s3.dsp`; a task that is named otherwise stands for
-    itself.
-    """
+    """Return `s3` of `r0.s3.dsp`; a task that is named otherwise stands for itself."""
     match = _SEGMENT.fullmatch(name)
     return match[1] if match else name
 
@@ -174,37 +172,34 @@ def _median_request(source: str, parts: list[TimelineSpan]) -> Timeline:
     """Return the request of median length: a chart of twenty shows nothing."""
     requests: dict[int, list[TimelineSpan]] = defaultdict(list)
     for part in parts:
-        requests[part.request].append(part)
-    lengths_us = {
-        number: Trace(tuple(part.span for part in found)).makespan_us
-        for number, found in requests.items()
-    }
-    by_length = sorted(requests, key=lambda number: (lengths_us[number], number))
-    chosen = by_length[(len(by_length) - 1) // 2]
+        requests[part.span.task.request].append(part)
+    lengths: list[tuple[float, int]] = []
+    for number, in_request in requests.items():
+        lengths.append((Trace(tuple(part.span for part in in_request)).makespan_us, number))
+    _, chosen = sorted(lengths)[(len(lengths) - 1) // 2]
     zero_us = min(part.span.start_us for part in requests[chosen])
-    kept = sorted(
-        requests[chosen],
-        key=lambda part: (part.span.end_us, part.span.start_us, part.span.processor),
-    )
-    return Timeline(source, tuple(_moved(part, zero_us) for part in kept), chosen, len(requests))
+    moved = [_moved(part, zero_us) for part in sorted(requests[chosen], key=_order)]
+    return Timeline(source, tuple(moved), chosen, len(requests))
+
+
+def _order(part: TimelineSpan) -> tuple[float, float, str]:
+    return part.span.end_us, part.span.start_us, part.span.processor
 
 
 def _moved(part: TimelineSpan, zero_us: float) -> TimelineSpan:
-    span = part.span
-    return replace(
-        part, span=replace(span, start_us=span.start_us - zero_us, end_us=span.end_us - zero_us)
-    )
+    start_us = part.span.start_us - zero_us
+    end_us = part.span.end_us - zero_us
+    return replace(part, span=replace(part.span, start_us=start_us, end_us=end_us))
 
 
 def meetings_us(parts: tuple[TimelineSpan, ...]) -> dict[str, float]:
-    """Return for each segment the moment its branches have met: the end of its merge, or of its
-    last branch.
-    """
+    """Return when the branches of each segment have met: at the end of the last, or of a merge."""
     groups: dict[str, list[TimelineSpan]] = defaultdict(list)
     for part in parts:
         groups[part.segment].append(part)
-    return {
-        segment: max(part.span.end_us for part in found)
-        for segment, found in groups.items()
-        if any(part.is_merge for part in found) or len({part.span.processor for part in found}) > 1
-    }
+    meetings: dict[str, float] = {}
+    for segment, in_segment in groups.items():
+        processors = {part.span.processor for part in in_segment}
+        if len(processors) > 1 or any(part.is_merge for part in in_segment):
+            meetings[segment] = max(part.span.end_us for part in in_segment)
+    return meetings
