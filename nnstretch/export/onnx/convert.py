@@ -18,6 +18,8 @@ from nnstretch.export.onnx.rename_io import rename_io
 from nnstretch.graph import TensorSpec
 
 OPSET = 20
+STACK_TRACE = "pkg.torch.onnx.stack_trace"
+"""Metadata of a node, from PyTorch's exporter."""
 TOLERANCE = 1e-4
 """Largest difference from the module, over the largest magnitude it writes (or 1)."""
 
@@ -46,7 +48,17 @@ def export_model(name: str, module: nn.Module, inputs: tuple[torch.Tensor, ...])
             f"cannot export {name} to ONNX, {type(error).__name__}, {reason[:200]}"
         ) from error
     assert program is not None
-    return program.model_proto
+    model = program.model_proto
+    drop_source_paths(model)
+    return model
+
+
+def drop_source_paths(model: onnx.ModelProto) -> None:
+    """Delete stack traces that name files: they would tell folders of the machine that exports."""
+    for node in model.graph.node:
+        for entry in reversed(node.metadata_props):
+            if entry.key == STACK_TRACE and 'File "/' in entry.value:
+                node.metadata_props.remove(entry)
 
 
 def to_onnx(
