@@ -29,7 +29,8 @@ def main(args: argparse.Namespace) -> dict[str, Any]:
     from nnstretch.capture import load_model
     from nnstretch.capture.torch_export import capture
     from nnstretch.files.plan_yaml import segment_data, write_plan
-    from nnstretch.stretch.lowering.lower import NetworkAnalysis, lower
+    from nnstretch.stretch.lowering.lower import lower
+    from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
     from nnstretch.stretch.published.anynet import (
         check_config,
         import_plan,

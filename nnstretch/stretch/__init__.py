@@ -15,12 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from nnstretch._callable_package import callable_verb
 from nnstretch.files.plan_yaml import read_plan, write_plan
-from nnstretch.stretch.lowering.lower import (
-    LoweredNetwork,
-    NetworkAnalysis,
-    lower,
-    single_processor_plan,
-)
+from nnstretch.stretch.lowering.lower import LoweredNetwork, lower, single_processor_plan
+from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 
 if TYPE_CHECKING:
     from nnstretch.stretch.weights.branched_module import StretchedNetwork, stretch

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from nnstretch.errors import BadInput
 from nnstretch.soc import Soc
-from nnstretch.stretch.lowering.lower import NetworkAnalysis
+from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.constraints import NetworkLimits, SegmentLimits
 from nnstretch.study.parameters import PlanSpace, parameters_from_plan
 from nnstretch.study.trial_leases import warm_start_trial

@@ -14,7 +14,8 @@ from nnstretch.errors import BadPlan
 from nnstretch.plan import Plan
 from nnstretch.soc import Soc
 from nnstretch.stretch.cost.cost_model import CostModel, estimate_plan
-from nnstretch.stretch.lowering.lower import LoweredNetwork, NetworkAnalysis, lower
+from nnstretch.stretch.lowering.lower import LoweredNetwork, lower
+from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.constraints import (
     SEGMENT_RULES,
     NetworkLimits,

@@ -20,7 +20,8 @@ from nnstretch.errors import BadPlan
 from nnstretch.plan import Branch, Plan, Segment
 from nnstretch.stretch.lowering.channel_allocation import CHANNEL_MULTIPLE
 from nnstretch.stretch.lowering.depth_scaling import local_stages
-from nnstretch.stretch.lowering.lower import NetworkAnalysis, nearest_width
+from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
+from nnstretch.stretch.lowering.section import nearest_width
 from nnstretch.stretch.lowering.width_scaling import round_channels
 from nnstretch.stretch.search.constraints import SegmentLimits
 from nnstretch.structure.cuts import INPUT, Cut

@@ -26,7 +26,7 @@ from nnstretch.cli.common import load_model_argument
 from nnstretch.files.atomic import write_text
 from nnstretch.predict import load_soc
 from nnstretch.stretch.cost.cost_model import CostModel
-from nnstretch.stretch.lowering.lower import NetworkAnalysis
+from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.constraints import NetworkLimits, SegmentLimits
 from nnstretch.stretch.search.search import search
 from nnstretch.study.evaluate import PlanEvaluator

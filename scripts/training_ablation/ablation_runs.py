@@ -19,7 +19,7 @@ from nnstretch.files.journal import append_rows, read_journal
 from nnstretch.plan import Plan
 from nnstretch.predict.load_soc import load_soc
 from nnstretch.stretch import read_plan, write_plan
-from nnstretch.stretch.lowering.lower import NetworkAnalysis
+from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.constraints import SegmentLimits
 from nnstretch.stretch.search.search import search
 from nnstretch.train import fit, load_recipe, load_weights, save_weights

@@ -33,7 +33,7 @@ from nnstretch.errors import (
     UnsupportedOp,
 )
 from nnstretch.stretch import stretch
-from nnstretch.stretch.lowering.lower import NetworkAnalysis
+from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.lowering.two_branch_plan import two_branches
 
 torch.set_num_threads(2)

@@ -28,7 +28,7 @@ from nnstretch.capture.pt2_file import read_pt2
 from nnstretch.cli import run_verb
 from nnstretch.errors import BrokenFile, CannotCapture, NnstretchError, UnknownName, UnsupportedOp
 from nnstretch.stretch import stretch
-from nnstretch.stretch.lowering.lower import NetworkAnalysis
+from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.lowering.two_branch_plan import two_branches
 
 MODEL, WEIGHTS = "models/model.json", "data/weights/model_weights_config.json"

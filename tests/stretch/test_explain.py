@@ -23,7 +23,7 @@ from nnstretch.kernel import Kernel
 from nnstretch.predictor import Estimate
 from nnstretch.soc import Link, Processor, Soc
 from nnstretch.stretch.cost.cost_model import CostModel
-from nnstretch.stretch.lowering.lower import NetworkAnalysis
+from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.constraints import SEGMENT_RULES, SegmentLimits
 from nnstretch.stretch.search.explain import (
     SegmentVerdict,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 import torch
 from support.random_networks import INPUT, KINDS, Step, network, relative
@@ -9,12 +11,12 @@ from torch import nn
 
 from nnstretch.capture import CapturedNetwork, trace
 from nnstretch.plan import Branch, Plan, Segment
-from nnstretch.stretch import NetworkAnalysis, lower, stretch
+from nnstretch.stretch import LoweredNetwork, NetworkAnalysis, lower, stretch
 from nnstretch.stretch.weights.branched_module import build_module
 from nnstretch.stretch.weights.inheritance import (
     divide_repeated_columns,
     fit_group_width,
-    inherited,
+    inherit_segments,
     selection_matrix,
 )
 
@@ -49,6 +51,13 @@ def plan(*branches: Branch, merge: str = "concat", end: str = "a") -> Plan:
         INPUT,
         (Segment("input", end, branches, merge), Segment(end, "output", (Branch("cpu"),))),
     )
+
+
+def inherited(
+    stretched: LoweredNetwork, weights: Mapping[str, torch.Tensor]
+) -> list[list[dict[str, torch.Tensor]]]:
+    """Starting weights per segment and branch."""
+    return [values for values, _ in inherit_segments(stretched, weights)]
 
 
 def starts(

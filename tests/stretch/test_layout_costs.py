@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from nnstretch.capture.torch_export import capture
 from nnstretch.kernel import MOBILE_FUSION, PADDED, ChannelBlockedLayout, FusionRules
-from nnstretch.stretch.lowering.lower import NetworkAnalysis
+from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.explain import why_no_meeting
 from nnstretch.structure.kernel_fusion import fuse_kernels
 

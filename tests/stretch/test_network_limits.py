@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.brute_force import BruteForce, Instance, random_instance
 
 from nnstretch.stretch.cost.cost_model import CostModel
-from nnstretch.stretch.lowering.lower import NetworkAnalysis
+from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.combinations import candidate_combinations
 from nnstretch.stretch.search.constraints import NetworkLimits
 from nnstretch.stretch.search.cost_to_go import cost_to_go, width_bins

@@ -12,7 +12,8 @@ from support.brute_force import NETWORK, BruteForce, Instance, chip, random_inst
 
 from nnstretch.errors import BadInput, NoPlan, UnknownName
 from nnstretch.stretch.cost.cost_model import estimate_plan
-from nnstretch.stretch.lowering.lower import NetworkAnalysis, lower
+from nnstretch.stretch.lowering.lower import lower
+from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.constraints import SegmentLimits, constraints_of
 from nnstretch.stretch.search.search import search
 

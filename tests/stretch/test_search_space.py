@@ -25,7 +25,8 @@ from nnstretch.plan import Branch, Segment
 from nnstretch.soc import Soc
 from nnstretch.stretch.cost.cost_arrays import CostArrays
 from nnstretch.stretch.cost.cost_model import CostModel
-from nnstretch.stretch.lowering.lower import NetworkAnalysis, equal_slices
+from nnstretch.stretch.lowering.lower import equal_slices, lower_branch
+from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.constraints import SegmentLimits
 from nnstretch.stretch.search.search_space import SearchSpace
 
@@ -119,7 +120,7 @@ def check_branch(space: SearchSpace, case: Case) -> bool:
     if not np.isfinite(list(us.values())).all():
         return False
     try:
-        graph = space.analysis.lower_branch(segment, branch, case.width_in, share).graph
+        graph = lower_branch(space.analysis, segment, branch, case.width_in, share).graph
     except BadPlan as refused:
         pytest.fail(f"priced but refused: {case}, {refused}")
     assert macs == pytest.approx(graph.macs, rel=1e-9), case

@@ -16,7 +16,8 @@ from support.study_toys import LOOSE, STRETCHER, chip, residual
 from nnstretch.errors import BadPlan
 from nnstretch.plan import Branch, Plan, Segment
 from nnstretch.stretch.cost.cost_model import CostModel, estimate_plan
-from nnstretch.stretch.lowering.lower import NetworkAnalysis, lower, single_processor_plan
+from nnstretch.stretch.lowering.lower import lower, single_processor_plan
+from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.constraints import NetworkLimits, SegmentLimits, constraints_of
 from nnstretch.stretch.search.search import search
 from nnstretch.study.evaluate import (

@@ -18,7 +18,8 @@ from nnstretch.plan import Branch, Plan, Segment
 from nnstretch.predictor import Estimate
 from nnstretch.soc import Link, Processor, Soc
 from nnstretch.stretch.cost.cost_model import CostModel
-from nnstretch.stretch.lowering.lower import NetworkAnalysis, equal_slices
+from nnstretch.stretch.lowering.lower import equal_slices, lower_branch
+from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.constraints import NetworkLimits, SegmentLimits, constraints_of
 from nnstretch.stretch.search.search import ScoredPlan, search
 from nnstretch.stretch.search.search_space import SearchSpace
@@ -275,7 +276,7 @@ class BruteForce:
         if key not in self.works:
             try:
                 self.works[key] = self.cost_model.branch_demand(
-                    self.analysis.lower_branch(segment, branch, width_in, share)
+                    lower_branch(self.analysis, segment, branch, width_in, share)
                 )
             except BadPlan:
                 self.works[key] = None

@@ -20,7 +20,7 @@ from nnstretch.kernel import Kernel
 from nnstretch.predictor import Estimate
 from nnstretch.soc import Link, Processor, Soc
 from nnstretch.stretch.cost.cost_model import CostModel
-from nnstretch.stretch.lowering.lower import NetworkAnalysis
+from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.constraints import NetworkLimits, SegmentLimits
 from nnstretch.structure.macs import count_macs
 from nnstretch.study.config import StudyConfig, open_study

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from nnstretch.graph import Graph
     from nnstretch.report.charts.pareto_chart import ParetoPanel
     from nnstretch.soc import Soc
-    from nnstretch.stretch.lowering.lower import NetworkAnalysis
+    from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
     from nnstretch.stretch.search.explain import Explanation, SegmentVerdict
     from nnstretch.stretch.search.pareto import ParetoFront, ParetoPoint, SensitivityRow
     from nnstretch.stretch.search.search import ScoredPlan, SearchResult

@@ -48,7 +48,7 @@ from nnstretch.errors import BadInput, NoPlan
 if TYPE_CHECKING:
     from nnstretch.graph import Graph
     from nnstretch.soc import Soc
-    from nnstretch.stretch.lowering.lower import NetworkAnalysis
+    from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
     from nnstretch.stretch.search.constraints import SegmentLimits
     from nnstretch.stretch.search.pareto import ParetoFront
     from nnstretch.stretch.search.search import SearchResult

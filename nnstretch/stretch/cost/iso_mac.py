@@ -20,9 +20,10 @@ from nnstretch.stretch.lowering.lower import (
     LoweredBranch,
     LoweredNetwork,
     LoweredSegment,
-    NetworkAnalysis,
     lower,
+    lower_segment,
 )
+from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.lowering.two_branch_plan import stage_boundaries
 from nnstretch.stretch.lowering.width_scaling import round_channels
 from nnstretch.structure.cuts import INPUT
@@ -88,10 +89,10 @@ def uniform_plan(analysis: NetworkAnalysis, processor: str, ratio: float) -> Low
         full = analysis.graph.specs()[end.value].shape[analysis.whole_network.axis(end.value)]
         scaled = Segment(start, end.name, (Branch(processor, width=scaled_width(full, ratio)),))
         try:
-            entry = analysis.lower_segment(scaled, entry).output
+            entry = lower_segment(analysis, scaled, entry).output
         except BadPlan:
             scaled = Segment(start, end.name, (Branch(processor),))
-            entry = analysis.lower_segment(scaled, entry).output
+            entry = lower_segment(analysis, scaled, entry).output
         segments.append(scaled)
         start = end.name
     segments.append(Segment(start, analysis.cuts[-1].name, (Branch(processor),)))

@@ -27,7 +27,7 @@ class UnitWidths:
         unscaled = dict.fromkeys((*channels.pinned, *self.entry), Fraction(1))
         self.ends = dict(output_dimension_of(section.output_dimension, channels, unscaled).free)
         self.widths = dict.fromkeys(self.entry, section.width_in) | self.ends
-        for group in section.interiors:
+        for group in section.inner_groups:
             if group.root not in channels.pinned and group.root not in self.ends:
                 self.widths[group.root] = group.width
         self.roots = tuple(self.widths)
@@ -67,7 +67,7 @@ class UnitWidths:
         """Return the width of every group, by root; None where one does not follow."""
         widths: dict[int, Array] = dict.fromkeys(self.entry, width_in)
         widths |= self.end_widths(width_in, width_out)
-        for group in self.section.interiors:
+        for group in self.section.inner_groups:
             if group.root not in widths and group.root in self.widths:
                 widths[group.root] = self.follower_width(group, widths, width_out)
         return widths if widths.keys() == set(self.roots) else None

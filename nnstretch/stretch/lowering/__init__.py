@@ -1,6 +1,7 @@
 """A plan and a graph become the graph of each branch.
 
 lower.py               plan + graph -> graph per branch
+network_analysis.py    stages, cuts and sections of a network, analyzed once
 section.py             a section of the network at one depth, any width
 meeting_points.py      which cuts may be meeting points
 depth_scaling.py       drop / repeat blocks

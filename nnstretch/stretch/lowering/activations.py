@@ -15,27 +15,26 @@ ATEN_NAMES: dict[str, tuple[str, tuple[float, ...]]] = {
     "gelu": ("gelu", ()),
     "hardswish": ("hardswish", ()),
 }
-MAIN = frozenset(
-    {"relu", "relu6", "hardtanh", "silu", "gelu", "hardswish", "leaky_relu", "elu", "mish"}
+"""Name in a plan -> ATen operator and its arguments."""
+REPLACEABLE = frozenset(
+    ["relu", "relu6", "hardtanh", "silu", "gelu", "hardswish", "leaky_relu", "elu", "mish"]
 )
 
 
 def with_activation(graph: Graph, name: str) -> Graph:
-    """Replace every activation over pixels; those on pooled features belong to a gate and stay.
-
-    Raises BadPlan for an activation that has no spelling here.
-    """
+    """Replace every activation outside gates. Raises BadPlan for an unknown activation."""
     if name not in ATEN_NAMES:
-        raise BadPlan(
-            f"unknown activation {name!r}, segment {graph.name}, it is one of"
-            f" {', '.join(ATEN_NAMES)}"
-        )
-    op, extra = ATEN_NAMES[name]
+        known = ", ".join(ATEN_NAMES)
+        raise BadPlan(f"unknown activation {name!r}, segment {graph.name}, it is one of {known}")
+    op, extra_args = ATEN_NAMES[name]
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        if node.kind in REPLACEABLE and not on_pooled_features(node):
+            node = replace(node, op=op, args=(node.args[0], *extra_args), kwargs=())
+        nodes.append(node)
+    return replace(graph, nodes=tuple(nodes))
 
-    def swapped(node: Node) -> Node:
-        pixels = len(node.output.shape) != 4 or max(node.output.shape[2:]) > 1
-        if node.kind not in MAIN or not pixels:
-            return node
-        return replace(node, op=op, args=(node.args[0], *extra), kwargs=())
 
-    return replace(graph, nodes=tuple(swapped(node) for node in graph.nodes))
+def on_pooled_features(node: Node) -> bool:
+    """Return whether a node works on maps of one pixel, as gates do."""
+    return len(node.output.shape) == 4 and max(node.output.shape[2:]) <= 1

@@ -6,144 +6,143 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from nnstretch.errors import BadPlan
-from nnstretch.graph import Argument, Graph, Node, Weight, rename_refs
+from nnstretch.graph import Graph, Node, Weight, rename_refs
 from nnstretch.structure.blocks import BlockStage, Repeat
 from nnstretch.structure.cuts import Cut, section
 
 
 def local_stages(all_stages: Sequence[BlockStage], start: Cut, end: Cut) -> tuple[BlockStage, ...]:
-    """Return stages as a section sees them.
-
-    Where it begins inside a stage, the first repeat it holds stays.
-    """
+    """Return the stages inside a section; where it begins inside one, its first repeat stays."""
     stages: list[BlockStage] = []
     for stage in all_stages:
-        inside = tuple(
-            r
-            for r in stage.repeats
-            if start.position <= r.start.position and r.end.position <= end.position
-        )
+        repeats = tuple(r for r in stage.repeats if lies_between(r, start, end))
         if start.position < stage.first_end.position <= end.position:
-            stages.append(BlockStage(stage.first_end, inside))
-        elif inside:
-            stages.append(BlockStage(inside[0].end, inside[1:]))
+            stages.append(BlockStage(stage.first_end, repeats))
+        elif repeats:
+            stages.append(BlockStage(repeats[0].end, repeats[1:]))
     return tuple(stages)
 
 
-def plan_depth(all_stages: Sequence[BlockStage], start: Cut, end: Cut) -> int:
-    """Return blocks in a row that a plan counts: one for the first of each stage plus its repeats.
+def lies_between(repeat: Repeat, start: Cut, end: Cut) -> bool:
+    """Return whether a repeat lies between two cuts."""
+    return start.position <= repeat.start.position and repeat.end.position <= end.position
 
-    1 where nothing repeats.
-    """
+
+def plan_depth(all_stages: Sequence[BlockStage], start: Cut, end: Cut) -> int:
+    """Return the depth of a section in blocks: first blocks of stages and repeats, at least 1."""
     return sum(stage.depth for stage in local_stages(all_stages, start, end)) or 1
 
 
 def distribute_repeats(depth: int, stages: Sequence[BlockStage]) -> list[int]:
-    """Return how many repeats each stage keeps when the section keeps `depth` blocks.
-
-    In proportion, largest remainder first.
-    """
+    """Return the repeats of each stage at a depth, in proportion, largest remainder first."""
     spare = depth - len(stages)
     total = sum(len(stage.repeats) for stage in stages)
     if total == 0:
         return [0] * len(stages)
     exact = [spare * len(stage.repeats) / total for stage in stages]
-    kept = [int(share) for share in exact]
-    order = sorted(range(len(stages)), key=lambda i: (kept[i] - exact[i], i))
-    for i in order[: spare - sum(kept)]:
-        kept[i] += 1
-    return kept
+    counts = [int(share) for share in exact]
+    order = sorted(range(len(stages)), key=lambda i: (counts[i] - exact[i], i))
+    for i in order[: spare - sum(counts)]:
+        counts[i] += 1
+    return counts
 
 
 def with_depth(
     graph: Graph, all_stages: Sequence[BlockStage], start: Cut, end: Cut, depth: int | None
 ) -> Graph:
-    """Return the section from `start` to `end` with `depth` blocks; None keeps them all.
+    """Return the section between two cuts with `depth` blocks; None keeps them all.
 
-    Raises BadPlan for a depth below the number of first blocks, or above the original where nothing
-    repeats.
+    Raises BadPlan below one block a stage, and above the original depth where nothing repeats.
     """
-    whole = section(graph, start, end)
+    graph = section(graph, start, end)
     stages = local_stages(all_stages, start, end)
     full = sum(stage.depth for stage in stages) or 1
     if depth is None or depth == full:
-        return whole
+        return graph
     lowest = max(1, len(stages))
     if depth < lowest or (depth > full and not any(stage.repeats for stage in stages)):
-        reach = f"{lowest} to {full}" if lowest < full else str(full)
+        possible = f"{lowest} to {full}" if lowest < full else str(full)
         raise BadPlan(
             f"depth {depth} is impossible, segment {start.name} -> {end.name}, it has {full} blocks"
-            f" and may keep {reach}"
+            f" and may keep {possible}"
         )
-    for stage, keep in zip(stages, distribute_repeats(depth, stages), strict=True):
-        for repeat in reversed(stage.repeats[keep:]):
-            whole = drop_repeat(whole, repeat)
-        for copy in range(keep - len(stage.repeats)):
-            whole = duplicate_repeat(whole, stage.repeats[-1], copy + 1)
-    return whole
+    for stage, count in zip(stages, distribute_repeats(depth, stages), strict=True):
+        for repeat in reversed(stage.repeats[count:]):
+            graph = drop_repeat(graph, repeat)
+        for copy in range(count - len(stage.repeats)):
+            graph = duplicate_repeat(graph, stage.repeats[-1], copy + 1)
+    return graph
+
+
+def repeat_nodes(repeat: Repeat) -> set[str]:
+    """Return the names of a repeat's nodes."""
+    names: set[str] = set()
+    for unit in repeat.units:
+        names.update(node.name for node in unit.nodes)
+    return names
 
 
 def drop_repeat(graph: Graph, repeat: Repeat) -> Graph:
-    """Return the graph without a repeat: its readers read what it read.
-
-    Raises BadPlan when its input is gone.
-    """
-    gone = {
-        node.name
-        for unit in repeat.units
-        for node in unit.nodes
-        if node.name in {n.name for n in graph.nodes}
-    }
-    names = {repeat.end.value: repeat.start.value}
-    previous = {node.name: node for node in graph.nodes}
+    """Let the readers of a repeat read its input. Raises BadPlan when that is gone."""
     start = repeat.start.value
-    if start not in previous and start not in {v.name for v in graph.inputs}:
+    if start not in graph.specs():
         raise BadPlan(f"cannot drop {repeat.end.name}, its input {start} is gone")
-    nodes = tuple(rename_inputs(node, names) for node in graph.nodes if node.name not in gone)
-    outputs = tuple(names.get(o, o) for o in graph.outputs)
-    return prune_weights(graph, nodes, outputs, graph.weights)
+    dropped = repeat_nodes(repeat)
+    names = {repeat.end.value: start}
+    nodes = [rename_inputs(node, names) for node in graph.nodes if node.name not in dropped]
+    outputs = tuple(names.get(name, name) for name in graph.outputs)
+    return prune_weights(replace(graph, nodes=tuple(nodes), outputs=outputs))
 
 
 def duplicate_repeat(graph: Graph, repeat: Repeat, copy: int) -> Graph:
-    """Return the graph with one more copy of a repeat behind it, with weights of its own."""
-    known = {weight.name: weight for weight in graph.weights}
-    inner = {node.name for unit in repeat.units for node in unit.nodes}
-    body = [node for node in graph.nodes if node.name in inner]
-    tail = body_end(graph, repeat, copy)
-    names = {repeat.start.value: tail} | {name: f"{name}_copy{copy}" for name in inner}
-    names |= {w: copy_name(w, copy) for node in body for w in node.inputs if w in known}
-    copies = tuple(replace(rename_inputs(node, names), name=names[node.name]) for node in body)
-    at = max(i for i, node in enumerate(graph.nodes) if node.name == tail) + 1
-    after = {tail: names[repeat.end.value]}
-    nodes = (
-        graph.nodes[:at] + copies + tuple(rename_inputs(node, after) for node in graph.nodes[at:])
+    """Return the graph with copy number `copy` of a repeat behind it, with weights of its own."""
+    weights = {weight.name: weight for weight in graph.weights}
+    inner = repeat_nodes(repeat)
+    originals = [node for node in graph.nodes if node.name in inner]
+    end = copy_end(repeat, copy - 1)
+    names = {repeat.start.value: end} | {name: f"{name}_copy{copy}" for name in inner}
+    new_weights: dict[str, Weight] = {}
+    for node in originals:
+        for name in node.inputs:
+            if name in weights:
+                names[name] = copy_name(name, copy)
+                new_weights[name] = replace(weights[name], name=names[name])
+    copies = [replace(rename_inputs(node, names), name=names[node.name]) for node in originals]
+    at = 1 + next(i for i, node in enumerate(graph.nodes) if node.name == end)
+    following = [rename_inputs(node, {end: copy_end(repeat, copy)}) for node in graph.nodes[at:]]
+    outputs = tuple(copy_end(repeat, copy) if name == end else name for name in graph.outputs)
+    return prune_weights(
+        replace(
+            graph,
+            nodes=(*graph.nodes[:at], *copies, *following),
+            weights=(*graph.weights, *new_weights.values()),
+            outputs=outputs,
+        )
     )
-    fresh = tuple(replace(known[w], name=new) for w, new in names.items() if w in known)
-    outputs = tuple(after.get(o, o) for o in graph.outputs)
-    return prune_weights(graph, nodes, outputs, graph.weights + fresh)
 
 
-def body_end(graph: Graph, repeat: Repeat, copy: int) -> str:
-    """Return the name of the value at the end of a block's copy."""
-    return repeat.end.value if copy == 1 else f"{repeat.end.value}_copy{copy - 1}"
+def copy_end(repeat: Repeat, copy: int) -> str:
+    """Return the value at the end of a repeat's copy; copy 0 is the repeat itself."""
+    return f"{repeat.end.value}_copy{copy}" if copy else repeat.end.value
 
 
 def copy_name(weight: str, copy: int) -> str:
-    """Return `layer1.2.conv1.weight` -> `layer1.2_copy1`-like name.
-
-    The copy counts on the module, not on the tensor.
-    """
+    """Return the name of a copied weight: `a.2.conv.weight` becomes `a.2.conv_copy1.weight`."""
     module, _, leaf = weight.rpartition(".")
     return f"{module}_copy{copy}.{leaf}" if module else f"{leaf}_copy{copy}"
 
 
 def original_weight(name: str) -> str:
-    """Return which weight of the captured network a copy starts from."""
+    """Return the weight of the captured network that a copy starts from."""
     module, _, leaf = name.rpartition(".")
-    module = module.rpartition("_copy")[0] if "_copy" in module else module
-    return (
-        f"{module}.{leaf}" if module else leaf.rpartition("_copy")[0] if "_copy" in leaf else leaf
-    )
+    if module:
+        return f"{without_copy_number(module)}.{leaf}"
+    return without_copy_number(leaf)
+
+
+def without_copy_number(name: str) -> str:
+    """Return a name without its last `_copyN`."""
+    return name.rpartition("_copy")[0] if "_copy" in name else name
 
 
 def rename_inputs(node: Node, names: Mapping[str, str]) -> Node:
@@ -153,17 +152,13 @@ def rename_inputs(node: Node, names: Mapping[str, str]) -> Node:
     table = dict(names)
     args = rename_refs(node.args, table)
     assert isinstance(args, tuple)
-    kwargs: tuple[tuple[str, Argument], ...] = tuple(
-        (key, rename_refs(value, table)) for key, value in node.kwargs
-    )
+    kwargs = tuple((key, rename_refs(value, table)) for key, value in node.kwargs)
     return replace(node, args=args, kwargs=kwargs)
 
 
-def prune_weights(
-    graph: Graph, nodes: tuple[Node, ...], outputs: tuple[str, ...], weights: tuple[Weight, ...]
-) -> Graph:
-    """Return the graph with only those weights that its nodes read."""
-    read = {name for node in nodes for name in node.inputs}
-    return replace(
-        graph, nodes=nodes, outputs=outputs, weights=tuple(w for w in weights if w.name in read)
-    )
+def prune_weights(graph: Graph) -> Graph:
+    """Drop the weights that no node reads."""
+    read: set[str] = set()
+    for node in graph.nodes:
+        read.update(node.inputs)
+    return replace(graph, weights=tuple(w for w in graph.weights if w.name in read))

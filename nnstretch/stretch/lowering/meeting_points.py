@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from nnstretch.graph import Graph
 from nnstretch.structure.blocks import BlockStage
@@ -13,60 +13,72 @@ from nnstretch.structure.cuts import Cut, before_window
 def meeting_points(
     graph: Graph, cuts: Sequence[Cut], stages: Sequence[BlockStage], whole: ChannelGroups
 ) -> tuple[Cut, ...]:
-    """Return cuts that end a block: a stage's first block, a repeat, or work outside stages.
+    """Return cuts that end a block or lie outside stages; the output is the last.
 
-    The output last.
-
-    Cuts inside a block (behind an inverted bottleneck's expansion, say) are left out, as are those
-    inside a dense block, whose output holds on to all that the block has read, those behind the
-    global pool, where hardly any work is left to share, and maps that are padded for the
-    convolution behind them.
+    Left out are cuts inside a block (behind an inverted bottleneck's expansion, say) or inside a
+    dense block, whose output holds on to all that the block has read, those behind the global pool,
+    where hardly any work is left to share, and maps padded for the convolution behind them.
     """
     if not cuts:
         return ()
-    ends = {stage.first_end.position for stage in stages}
-    ends |= {repeat.end.position for stage in stages for repeat in stage.repeats}
-    inside = first_blocks(graph, stages) + [
-        (r.start.position, r.end.position) for stage in stages for r in stage.repeats
-    ]
-    candidates = [
-        c
-        for c in cuts[:-1]
-        if c.position in ends or not any(low < c.position < high for low, high in inside)
-    ]
     specs = graph.specs()
-    candidates = [c for c in candidates if not before_window(graph, c)]
-    candidates = [c for c in candidates if has_pixels(specs[c.value].shape, whole.axis(c.value))]
-    dims = [whole.shapes[c.value][0][whole.axis(c.value)] for c in candidates]
+    candidates: list[Cut] = []
+    for cut in outside_blocks(graph, cuts[:-1], stages):
+        if before_window(graph, cut):
+            continue
+        if has_pixels(specs[cut.value].shape, whole.axis(cut.value)):
+            candidates.append(cut)
+    return (*outside_dense_blocks(candidates, whole), cuts[-1])
+
+
+def outside_blocks(graph: Graph, cuts: Iterable[Cut], stages: Sequence[BlockStage]) -> list[Cut]:
+    """Return cuts that end a block or lie in none."""
+    ends: set[int] = set()
+    ranges = first_blocks(graph, stages)
+    for stage in stages:
+        ends.add(stage.first_end.position)
+        for repeat in stage.repeats:
+            ends.add(repeat.end.position)
+            ranges.append((repeat.start.position, repeat.end.position))
+    outside: list[Cut] = []
+    for cut in cuts:
+        inside = any(low < cut.position < high for low, high in ranges)
+        if cut.position in ends or not inside:
+            outside.append(cut)
+    return outside
+
+
+def outside_dense_blocks(cuts: Sequence[Cut], whole: ChannelGroups) -> list[Cut]:
+    """Return cuts whose free channels no later cut concatenates with further ones."""
+    dims = [whole.shapes[cut.value][0][whole.axis(cut.value)] for cut in cuts]
     free = [whole.roots(dim) - whole.pinned.keys() for dim in dims]
-    full = [sum(part.size for part in dim) for dim in dims]
-    inner = {
-        k
-        for k in range(len(candidates))
-        for j in range(k + 1, len(candidates))
-        if free[k] & free[j] and (free[k] != free[j] or full[k] != full[j])
-    }
-    return (*(c for k, c in enumerate(candidates) if k not in inner), cuts[-1])
+    size = [sum(part.size for part in dim) for dim in dims]
+
+    def grows(k: int, later: int) -> bool:
+        differs = free[k] != free[later] or size[k] != size[later]
+        return bool(free[k] & free[later]) and differs
+
+    count = len(cuts)
+    return [cuts[k] for k in range(count) if not any(grows(k, j) for j in range(k + 1, count))]
 
 
 def first_blocks(graph: Graph, stages: Sequence[BlockStage]) -> list[tuple[int, int]]:
     """Return node ranges of first blocks, by the module that ends with them."""
     ranges: list[tuple[int, int]] = []
     floor = -1
-    nodes = graph.nodes
     for stage in stages:
-        end, name = stage.first_end.position, stage.first_end.name
-        low = next(
-            (
-                i
-                for i in range(floor + 1, end)
-                if nodes[i].module == name or nodes[i].module.startswith(name + ".")
-            ),
-            end,
-        )
-        ranges.append((low - 1, end))
+        end = stage.first_end.position
+        low = floor + 1
+        while low < end and not in_module(graph.nodes[low].module, stage.first_end.name):
+            low += 1
+        ranges.append((min(low, end) - 1, end))
         floor = stage.repeats[-1].end.position if stage.repeats else end
     return ranges
+
+
+def in_module(path: str, module: str) -> bool:
+    """Return whether a module is another or lies inside it."""
+    return path == module or path.startswith(module + ".")
 
 
 def has_pixels(shape: tuple[int, ...], axis: int) -> bool:

@@ -25,7 +25,7 @@ from nnstretch.structure.channel_groups import ChannelGroups, Dim
 
 @dataclass(frozen=True, slots=True)
 class FeasibleWidths:
-    """Which widths a tensor of the network can have, wherever branches start and meet."""
+    """Widths that a tensor of the network can have, wherever branches start and meet."""
 
     full: int
     settled: int
@@ -39,45 +39,36 @@ class FeasibleWidths:
             return self.settled
         if len(self.steps) > 1:
             return self.settled + nearest_sum(self.steps, Fraction(wanted - self.settled))
-        below = max(1, (wanted - self.settled) // self.steps[0]) * self.steps[0] + self.settled
-        return below if wanted - below <= below + self.steps[0] - wanted else below + self.steps[0]
+        step = self.steps[0]
+        below = max(1, (wanted - self.settled) // step) * step + self.settled
+        return below if wanted - below <= below + step - wanted else below + step
 
     def scaled_width(self, ratio: Fraction) -> int:
-        """Return a share of the original width, on the hardware's granule."""
+        """Return the feasible width nearest to a share of the original's, on the granule."""
         return self.full if ratio == 1 else self.nearest(wanted_width(self.full, float(ratio)))
 
 
 @dataclass(frozen=True, slots=True)
 class InnerCut:
-    """A cut inside a section that ends a block.
-
-    Its width follows the end's, on the hardware's granule.
-    """
+    """A cut inside a section that ends a block; its width follows the section's end."""
 
     position: int
     """Index of the node that writes it."""
     dim: Dim
-    reach: FeasibleWidths
-
-    def width(self, ratio: Fraction) -> int:
-        """Return the feasible width nearest to a ratio."""
-        return self.reach.scaled_width(ratio)
+    widths: FeasibleWidths
 
 
 @dataclass(frozen=True)
 class Section:
-    """One section at one depth, analysed: everything about it that does not depend on width."""
+    """A section at one depth, analyzed: everything about it that does not depend on width."""
 
     graph: Graph
     channels: ChannelGroups
     axis_in: int
     axis_out: int
-    interiors: tuple[InnerGroup, ...]
-    waypoints: tuple[InnerCut, ...] = ()
-    """Cuts inside the section whose width is settled on the way.
-
-    Those that share all of the end's groups are not among them.
-    """
+    inner_groups: tuple[InnerGroup, ...]
+    inner_cuts: tuple[InnerCut, ...] = ()
+    """Cuts inside the section, less those that share all of the end's groups."""
 
     @property
     def input_dimension(self) -> Dim:
@@ -103,98 +94,79 @@ class Section:
 def resize_section(
     section: Section, branch: Branch, width_in: int, width: int, where: str
 ) -> tuple[Graph, dict[int, Fraction]]:
-    """Return the piece at a width, behind an adapter where its input cannot simply be read at
-    `width_in`.
+    """Resize a section to `width`, behind an adapter where it cannot read `width_in` as it is.
+
+    Returns the graph and the scale of every group. Raises BadPlan when the width cannot be had.
     """
     channels = section.channels
-    into, scales = entry_scales(section, width_in, width)
-    goals: list[WidthTarget] = []
-    for point in section.waypoints:
-        reached = point.width(Fraction(width, section.width_out))
-        solve_end(point.dim, channels, scales, reached, where)
-        goals.append(WidthTarget(point.position, reached, point.reach.full))
+    inside, scales = entry_scales(section, width_in, width)
+    targets: list[WidthTarget] = []
+    for cut in section.inner_cuts:
+        cut_width = cut.widths.scaled_width(Fraction(width, section.width_out))
+        solve_end(cut.dim, channels, scales, cut_width, where)
+        targets.append(WidthTarget(cut.position, cut_width, cut.widths.full))
     solve_end(section.output_dimension, channels, scales, width, where)
-    goals.append(WidthTarget(len(section.graph.nodes), width, section.width_out))
-    scale_inner_groups(
-        section.interiors,
-        channels,
-        scales,
-        branch.inner_ratio,
-        lambda at: next(goal for goal in goals if at <= goal.position),
-    )
+    targets.append(WidthTarget(len(section.graph.nodes), width, section.width_out))
+    scale_inner_groups(section.inner_groups, channels, scales, branch.inner_ratio, targets)
     graph = resize_graph(section.graph, channels, scales, branch.group_width)
-    if into != width_in:
+    if inside != width_in:
         graph = with_input_adapter(graph, section.graph.outputs[0], width_in, section.axis_in)
     return graph, scales
 
 
 def nearest_width(section: Section, width_in: int, width: int) -> int:
-    """Return the width nearest to the one asked for that a branch reading `width_in` channels can
-    have.
-    """
-    return nearest_end(
-        section.output_dimension, section.channels, entry_scales(section, width_in, width)[1], width
-    )
+    """Return the nearest feasible width of a branch that reads `width_in` channels."""
+    _, scales = entry_scales(section, width_in, width)
+    return nearest_end(section.output_dimension, section.channels, scales, width)
 
 
 def entry_scales(section: Section, width_in: int, width: int) -> tuple[int, dict[int, Fraction]]:
-    """Return the width at which the piece itself is entered, and the scales that this and the
-    pinned groups settle.
-    """
-    into = readable_width(section, width_in, width)
-    scales = {root: Fraction(1) for root in section.channels.pinned}
+    """Return the width that a section reads, and the scales of its input's and pinned groups."""
+    inside = readable_width(section, width_in, width)
+    scales = dict.fromkeys(section.channels.pinned, Fraction(1))
     for root in section.channels.roots(section.input_dimension) - section.channels.pinned.keys():
-        scales[root] = Fraction(into, section.width_in)
-    return into, scales
+        scales[root] = Fraction(inside, section.width_in)
+    return inside, scales
 
 
 def readable_width(section: Section, width_in: int, width: int) -> int:
-    """Return `width_in` where the piece can be entered at it, else what an adapter must make of it.
+    """Return `width_in` where a section can read it, else what an adapter must make of it.
 
     An input that is the whole end (a residual stage) must have the end's ratio, one that is a whole
-    cut on the way that cut's. One that is a part of it (a concatenation) is read as it is, unless
-    that would leave the rest less than half of its share.
+    inner cut that cut's. One that is a part of the end (a concatenation) is read as it is, unless
+    that would leave the remaining channels less than half of their share.
     """
     channels = section.channels
     roots = channels.roots(section.input_dimension)
     if roots & channels.pinned.keys() or not roots:
         return section.width_in
     ratio = Fraction(width, section.width_out)
-    for point in section.waypoints:
-        if roots <= channels.roots(point.dim):
-            inside = section.width_in * Fraction(point.width(ratio), point.reach.full)
-            return int(inside) if inside.denominator == 1 else section.width_in
+    for cut in section.inner_cuts:
+        if roots <= channels.roots(cut.dim):
+            return whole_share(section.width_in, cut.widths.scaled_width(ratio), cut.widths.full)
+    wanted = Fraction(width_in, section.width_in)
     if roots & channels.roots(section.output_dimension):
-        end = output_dimension_of(
-            section.output_dimension,
-            channels,
-            dict.fromkeys(channels.pinned, Fraction(1))
-            | dict.fromkeys(roots, Fraction(width_in, section.width_in)),
-        )
+        settled = dict.fromkeys(channels.pinned, Fraction(1)) | dict.fromkeys(roots, wanted)
+        end = output_dimension_of(section.output_dimension, channels, settled)
         if not end.free:
-            return (
-                int(section.width_in * ratio)
-                if (section.width_in * ratio).denominator == 1
-                else section.width_in
-            )
+            return whole_share(section.width_in, width, section.width_out)
         if 2 * end.ratio(width) < ratio:
             return nearest_whole_groups(section, roots, ratio)
-    wanted = Fraction(width_in, section.width_in)
     if all((wanted * channels.granularity[root]).denominator == 1 for root in roots):
         return width_in
     return nearest_whole_groups(section, roots, wanted)
 
 
+def whole_share(width: int, numerator: int, denominator: int) -> int:
+    """Return a share of a width where it is a whole number, else the width."""
+    share = width * Fraction(numerator, denominator)
+    return int(share) if share.denominator == 1 else width
+
+
 def nearest_whole_groups(section: Section, roots: set[int], ratio: Fraction) -> int:
-    """Return the whole number of channels at which the input's groups stay whole, nearest to a
-    ratio.
-    """
+    """Return the input width nearest to a ratio at which its groups stay whole."""
+    channels = section.channels
+    coarsest = min(roots, key=lambda root: channels.granularity[root])
     return int(
-        nearest_feasible_scale(
-            section.channels,
-            min(roots, key=lambda root: section.channels.granularity[root]),
-            section.width_in,
-            ratio,
-        )
-        * section.width_in
+        nearest_feasible_scale(channels, coarsest, section.width_in, ratio) * section.width_in
     )

@@ -12,7 +12,7 @@ Ratios that leave a channel fractional go to the nearest multiple of the hardwar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, lcm
@@ -28,36 +28,17 @@ from nnstretch.structure.channel_groups import ChannelGroups, ChannelSlice, Dim
 from nnstretch.structure.macs import WEIGHTED
 
 
-@dataclass(frozen=True, slots=True)
-class InnerGroup:
-    """A free group inside a branch, and what its width follows."""
-
-    root: int
-    width: int
-    follows: int | None
-    """Another root, or None for the branch's own ratio."""
-    direct: bool
-    """Whether it is a bottleneck or expansion over pixels, not the squeeze of a gate."""
-    expands: bool
-    """Whether it is measured against its beginning."""
-    at: int = 0
-    """Index of the node that writes it first."""
-
-
 def round_channels(width: float, granule: int = CHANNEL_MULTIPLE) -> int:
-    """Round to the nearest multiple, at least one.
-
-    One more where rounding lost over a tenth (`round_channels` of NN-Stretch).
-    """
+    """Round to the nearest multiple, one more where that loses over a tenth, as NN-Stretch does."""
     rounded = max(granule, int(width + granule / 2) // granule * granule)
     return rounded + granule if rounded < 0.9 * width else rounded
 
 
 def wanted_width(full: int, ratio: float) -> int:
-    """Return a share of an original width on the granule; narrow ones are too few for that."""
-    return (
-        round_channels(full * ratio) if full >= 2 * CHANNEL_MULTIPLE else max(1, ceil(full * ratio))
-    )
+    """Return a share of an original width, on the granule unless the width is narrow."""
+    if full >= 2 * CHANNEL_MULTIPLE:
+        return round_channels(full * ratio)
+    return max(1, ceil(full * ratio))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,103 +46,126 @@ class WidthTarget:
     """A cut or the end of a branch: its width, and its original width."""
 
     position: int
+    """Index of the node that writes it."""
     width: int
     full: int
 
 
+@dataclass(frozen=True, slots=True)
+class WeightedLayer:
+    """A layer with weights, and the roots of the channel groups at its two ends."""
+
+    node: Node
+    reads: set[int]
+    writes: set[int]
+
+
+@dataclass(frozen=True, slots=True)
+class InnerGroup:
+    """A free group inside a branch, and what its width follows."""
+
+    root: int
+    width: int
+    follows: int | None
+    """Root of another group, or None for the branch's own ratio."""
+    direct: bool
+    """Whether it is a bottleneck or expansion over pixels, not the squeeze of a gate."""
+    expands: bool
+    """Whether it is measured against the width that its block reads."""
+    position: int
+    """Index of the node that writes it first."""
+
+
 def inner_groups(graph: Graph, channels: ChannelGroups, ends: set[int]) -> tuple[InnerGroup, ...]:
     """Return free groups that are neither the input's nor the output's, in execution order."""
-    writers, readers = weighted_layers(graph, channels)
-    groups: dict[int, InnerGroup] = {}
+    layers = weighted_layers(graph, channels)
     position = {node.name: i for i, node in enumerate(graph.nodes)}
-    for node, source, target in writers:
-        for root in target - ends - channels.pinned.keys() - groups.keys():
-            width = channel_width(channels, graph, root)
-            next_roots = (
-                set().union(*(out for _, into, out in readers if root in into))
-                if readers
-                else set()
-            )
-            before = next(iter(sorted(source)), None)
-            squeezed = before is not None and before in next_roots
-            wide = max((channel_width(channels, graph, r) for r in next_roots), default=0)
-            narrow = channel_width(channels, graph, before) if before is not None else 0
-            expands = (
-                before is not None
-                and width > wide > 0
-                and narrow > 0
-                and width % narrow == 0
-                and width > narrow
-            )
-            pixels = len(node.output.shape) == 4 and max(node.output.shape[2:]) > 1
-            groups[root] = InnerGroup(
-                root,
-                width,
-                before if squeezed or expands else None,
-                pixels,
-                expands and not squeezed,
-                position[node.name],
+    groups: dict[int, InnerGroup] = {}
+    for layer in layers:
+        for root in layer.writes - ends - channels.pinned.keys() - groups.keys():
+            following: set[int] = set()
+            for reader in layers:
+                if root in reader.reads:
+                    following |= reader.writes
+            groups[root] = inner_group(
+                graph, channels, layer, root, following, position[layer.node.name]
             )
     return tuple(groups.values())
 
 
-def weighted_layers(
-    graph: Graph, channels: ChannelGroups
-) -> tuple[list[tuple[Node, set[int], set[int]]], list[tuple[Node, set[int], set[int]]]]:
-    """Return layers with the roots of what they read and write."""
-    rows: list[tuple[Node, set[int], set[int]]] = []
+def inner_group(
+    graph: Graph,
+    channels: ChannelGroups,
+    layer: WeightedLayer,
+    root: int,
+    following: set[int],
+    position: int,
+) -> InnerGroup:
+    """Return a group that a layer writes; its readers write the groups `following`."""
+    shape = layer.node.output.shape
+    pixels = len(shape) == 4 and max(shape[2:]) > 1
+    width = channel_width(channels, graph, root)
+    if not layer.reads:
+        return InnerGroup(root, width, None, pixels, False, position)
+    before = min(layer.reads)
+    squeezed = before in following
+    narrow = channel_width(channels, graph, before)
+    wide = max((channel_width(channels, graph, r) for r in following), default=0)
+    expands = not squeezed and width > wide > 0 and width > narrow > 0 and width % narrow == 0
+    follows = before if squeezed or expands else None
+    return InnerGroup(root, width, follows, pixels, expands, position)
+
+
+def weighted_layers(graph: Graph, channels: ChannelGroups) -> list[WeightedLayer]:
+    """Return the layers with weights whose channels are tracked."""
+    layers: list[WeightedLayer] = []
     for node in graph.nodes:
-        if (
-            node.kind not in WEIGHTED
-            or not isinstance(node.args[1], ValueRef)
-            or node.args[1].name not in channels.shapes
-        ):
-            continue
-        weight = channels.shapes[node.args[1].name][0]
-        rows.append((node, channels.roots(weight[1]), channels.roots(weight[0])))
-    return rows, rows
+        weight = node.args[1] if node.kind in WEIGHTED else None
+        if isinstance(weight, ValueRef) and weight.name in channels.shapes:
+            dims = channels.shapes[weight.name][0]
+            layers.append(WeightedLayer(node, channels.roots(dims[1]), channels.roots(dims[0])))
+    return layers
 
 
 def channel_width(channels: ChannelGroups, graph: Graph, root: int) -> int:
-    """Return channels of a group at the original size: what its first writer writes."""
-    for name in channels.weights_of.get(root, ()):
-        return sum(
-            p.size
-            for p in channels.shapes[name][0][0]
-            if p.group is not None and channels.root[p.group] == root
-        )
-    entry = channels.shapes[graph.inputs[0].name][0]
-    for dim in entry:
+    """Return the channels of a group at the original size: what its first writer writes."""
+    writers = channels.weights_of.get(root, ())
+    if writers:
+        return part_size(channels, writers[0], root)
+    for dim in channels.shapes[graph.inputs[0].name][0]:
         for part in dim:
-            if part.group is not None and channels.root[part.group] == root:
+            if in_group(channels, part, root):
                 return part.size
     return channels.granularity[root]
+
+
+def part_size(channels: ChannelGroups, name: str, root: int) -> int:
+    """Return the channels of a value that belong to a group."""
+    return sum(p.size for p in channels.shapes[name][0][0] if in_group(channels, p, root))
+
+
+def in_group(channels: ChannelGroups, part: ChannelSlice, root: int) -> bool:
+    """Return whether a part of a dimension belongs to a group."""
+    return part.group is not None and channels.root[part.group] == root
 
 
 def nearest_feasible_scale(
     channels: ChannelGroups, root: int, width: int, ratio: Fraction
 ) -> Fraction:
-    """Return the feasible scale nearest to `ratio`.
-
-    Exact where every part stays whole, else on the granule.
-    """
-    quanta = channels.granularity[root]
-    exact = ratio * quanta
-    if exact.denominator == 1 and exact > 0:
+    """Return `ratio` where every part stays whole, else the nearest scale on the granule."""
+    granularity = channels.granularity[root]
+    if ratio > 0 and (ratio * granularity).denominator == 1:
         return ratio
-    step = Fraction(width, quanta)
-    unit = (
-        lcm(int(step), CHANNEL_MULTIPLE)
-        if step.denominator == 1 and width * ratio >= 2 * CHANNEL_MULTIPLE
-        else step
-    )
-    count = max(1, round(width * ratio / unit))
-    return Fraction(count * unit) / width
+    step = Fraction(width, granularity)
+    if step.denominator == 1 and width * ratio >= 2 * CHANNEL_MULTIPLE:
+        step = Fraction(lcm(int(step), CHANNEL_MULTIPLE))
+    count = max(1, round(width * ratio / step))
+    return count * step / width
 
 
 @dataclass(frozen=True, slots=True)
 class OutputDimension:
-    """A branch's last dimension: what of it is settled, and the groups that still scale."""
+    """A branch's last dimension: how many channels are settled, and the groups that still scale."""
 
     settled: Fraction
     free: Mapping[int, int]
@@ -170,6 +174,10 @@ class OutputDimension:
     def ratio(self, width: int) -> Fraction:
         """Return the factor of the free groups that gives a width."""
         return (width - self.settled) / sum(self.free.values())
+
+    def steps(self, channels: ChannelGroups) -> tuple[int, ...]:
+        """Return the smallest step of every free group."""
+        return tuple(size // channels.granularity[root] for root, size in self.free.items())
 
 
 def output_dimension_of(
@@ -180,8 +188,10 @@ def output_dimension_of(
     free: dict[int, int] = {}
     for part in dim:
         root = None if part.group is None else channels.root[part.group]
-        if root is None or root in channels.pinned or root in scales:
-            settled += part.size * (Fraction(1) if root is None else scales.get(root, Fraction(1)))
+        if root is None:
+            settled += part.size
+        elif root in channels.pinned or root in scales:
+            settled += part.size * scales.get(root, Fraction(1))
         else:
             free[root] = free.get(root, 0) + part.size
     return OutputDimension(settled, free)
@@ -190,105 +200,86 @@ def output_dimension_of(
 def nearest_end(
     dim: Dim, channels: ChannelGroups, scales: Mapping[int, Fraction], width: int
 ) -> int:
-    """Return the width nearest to the one asked for that the end can have."""
+    """Return the nearest width that an output dimension can have."""
     end = output_dimension_of(dim, channels, scales)
-    steps_ = [size // channels.granularity[root] for root, size in end.free.items()]
-    return int(end.settled) + (nearest_sum(steps_, width - end.settled) if steps_ else 0)
+    settled = int(end.settled)
+    if not end.free:
+        return settled
+    return settled + nearest_sum(end.steps(channels), width - end.settled)
 
 
 def solve_end(
     dim: Dim, channels: ChannelGroups, scales: dict[int, Fraction], width: int, where: str
 ) -> None:
-    """Give the end's free groups scales that sum to `width`.
-
-    Raise BadPlan with what is reachable.
-    """
+    """Add scales of the free groups that sum to `width`. Raises BadPlan with what is reachable."""
     end = output_dimension_of(dim, channels, scales)
-    if not end.free:
-        if end.settled != width:
-            raise BadPlan(
-                f"width {width} is impossible, {where}, its width is {end.settled} and"
-                f" {why_fixed(dim, channels)}"
-            )
+    if not end.free and end.settled == width:
         return
-    if width <= end.settled:
+    reason = ""
+    if not end.free:
+        reason = f"its width is {end.settled} and {why_fixed(dim, channels)}"
+    elif width <= end.settled:
         nearest = nearest_end(dim, channels, scales, width)
-        raise BadPlan(
-            f"width {width} is impossible, {where}, {end.settled} of its channels do not scale,"
-            f" {nearest} is the nearest"
-        )
-    chosen = allocate_channels(end.free, channels, width - end.settled, end.ratio(width))
-    if end.settled + sum(end.free[r] * s for r, s in chosen.items()) != width:
+        reason = f"{end.settled} of its channels do not scale, {nearest} is the nearest"
+    else:
+        chosen = allocate_channels(end.free, channels, width - end.settled, end.ratio(width))
+        if end.settled + sum(end.free[root] * scale for root, scale in chosen.items()) == width:
+            scales.update(chosen)
+            return
         nearest = nearest_end(dim, channels, scales, width)
-        raise BadPlan(
-            f"width {width} is impossible, {where}, channels come in whole groups, {nearest} is the"
-            " nearest"
-        )
-    scales.update(chosen)
+        reason = f"channels come in whole groups, {nearest} is the nearest"
+    raise BadPlan(f"width {width} is impossible, {where}, {reason}")
 
 
 def why_fixed(dim: Dim, channels: ChannelGroups) -> str:
     """Return why a dimension cannot scale."""
-    reasons = [
-        channels.pinned[channels.root[p.group]]
-        for p in dim
-        if p.group is not None and channels.root[p.group] in channels.pinned
-    ]
-    return reasons[0] if reasons else "nothing in it scales"
+    for part in dim:
+        if part.group is not None and channels.root[part.group] in channels.pinned:
+            return channels.pinned[channels.root[part.group]]
+    return "nothing in it scales"
 
 
 def scale_inner_groups(
-    groups: tuple[InnerGroup, ...],
+    groups: Sequence[InnerGroup],
     channels: ChannelGroups,
     scales: dict[int, Fraction],
-    inner: float | None,
-    leads_to: Callable[[int], WidthTarget],
+    inner_ratio: float | None,
+    targets: Sequence[WidthTarget],
 ) -> None:
-    """Return scales of the interior groups; `inner` overrides the bottleneck or expansion factor.
+    """Add scales of the inner groups; `inner_ratio` overrides the bottleneck or expansion factor.
 
-    `leads_to` tells where a node's work ends.
+    A group follows the first of `targets` behind it, unless it follows another group.
     """
-    for interior in groups:
-        if interior.root in scales:
+    for group in groups:
+        if group.root in scales:
             continue
-        goal = leads_to(interior.at)
-        ratio, width = Fraction(goal.width, goal.full), goal.width
-        base = scales.get(interior.follows, ratio) if interior.follows is not None else ratio
-        if inner is not None and interior.direct:
-            wanted = reference_width(interior, channels, scales, width) * inner
-            base = Fraction(round(wanted), interior.width)
-        scales[interior.root] = nearest_feasible_scale(
-            channels, interior.root, interior.width, base
-        )
+        target = next(target for target in targets if group.position <= target.position)
+        ratio = Fraction(target.width, target.full)
+        if inner_ratio is not None and group.direct:
+            wanted = reference_width(group, channels, scales, target.width) * inner_ratio
+            ratio = Fraction(round(wanted), group.width)
+        elif group.follows is not None:
+            ratio = scales.get(group.follows, ratio)
+        scales[group.root] = nearest_feasible_scale(channels, group.root, group.width, ratio)
 
 
 def reference_width(
-    interior: InnerGroup, channels: ChannelGroups, scales: Mapping[int, Fraction], width: int
+    group: InnerGroup, channels: ChannelGroups, scales: Mapping[int, Fraction], width: int
 ) -> Fraction:
-    """Return what an overriding factor multiplies.
-
-    The beginning's width for an expansion, else the branch's.
-    """
-    if not interior.expands or interior.follows is None:
+    """Return the width that an inner ratio multiplies: of the block's input for an expansion."""
+    if not group.expands or group.follows is None:
         return Fraction(width)
-    root = interior.follows
-    size = max(
-        (part_size(channels, name, root) for name in channels.weights_of.get(root, ())), default=0
-    )
-    return (size or widest_part(channels, root)) * scales.get(root, Fraction(1))
+    root = group.follows
+    sizes = [part_size(channels, name, root) for name in channels.weights_of.get(root, ())]
+    size = max(sizes, default=0) or widest_part(channels, root)
+    return size * scales.get(root, Fraction(1))
 
 
 def widest_part(channels: ChannelGroups, root: int) -> int:
     """Return the largest stretch of any dimension that belongs to a group."""
-    dims = [dim for shapes in channels.shapes.values() for shape in shapes for dim in shape]
-    return max(part.size for dim in dims for part in dim if is_multiple(channels, part, root))
-
-
-def part_size(channels: ChannelGroups, name: str, root: int) -> int:
-    """Return the channels of a value that belong to a group."""
-    return sum(p.size for p in channels.shapes[name][0][0] if is_multiple(channels, p, root))
-
-
-def is_multiple(channels: ChannelGroups, part: ChannelSlice, root: int) -> bool:
-    """Return whether a part of a dimension belongs to a group."""
-    return part.group is not None and channels.root[part.group] == root
+    sizes: list[int] = []
+    for shapes in channels.shapes.values():
+        for shape in shapes:
+            for dim in shape:
+                sizes += [part.size for part in dim if in_group(channels, part, root)]
+    return max(sizes)

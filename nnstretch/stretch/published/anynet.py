@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from nnstretch.errors import BadPlan
 from nnstretch.plan import Branch, Plan, Segment
-from nnstretch.stretch.lowering.lower import NetworkAnalysis
+from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.lowering.width_scaling import round_channels
 from nnstretch.stretch.published.anynet_yaml import AnyNetConfig, read_config
 from nnstretch.structure.cuts import INPUT, OUTPUT

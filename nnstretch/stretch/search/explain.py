@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nnstretch.stretch.lowering.lower import NetworkAnalysis
 from nnstretch.stretch.lowering.meeting_points import first_blocks, has_pixels
+from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.dominance import undominated
 from nnstretch.stretch.search.search_space import Array, SearchSpace
 from nnstretch.stretch.search.segment_options import SegmentOption

@@ -20,7 +20,8 @@ from nnstretch.soc import Soc
 from nnstretch.stretch.cost.cost_model import CostModel, estimate_plan, uncovered_kernels
 from nnstretch.stretch.cost.failover_costs import with_alternatives
 from nnstretch.stretch.cost.iso_mac import IsoMacBaseline, equal_macs
-from nnstretch.stretch.lowering.lower import NetworkAnalysis, lower, single_processor_plan
+from nnstretch.stretch.lowering.lower import lower, single_processor_plan
+from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.search.branch_and_bound import ExactSearch
 from nnstretch.stretch.search.constraints import (
     MemoryLimit,

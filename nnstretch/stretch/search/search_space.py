@@ -23,7 +23,7 @@ from nnstretch.stretch.cost.layout_costs import CutLayouts, LayoutModel
 from nnstretch.stretch.cost.unit_costs import UnitCostModel
 from nnstretch.stretch.lowering.channel_allocation import CHANNEL_MULTIPLE
 from nnstretch.stretch.lowering.depth_scaling import distribute_repeats, local_stages
-from nnstretch.stretch.lowering.lower import NetworkAnalysis
+from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.lowering.section import FeasibleWidths
 from nnstretch.stretch.lowering.width_scaling import round_channels
 from nnstretch.stretch.search.constraints import SegmentLimits

@@ -2,8 +2,10 @@
 
 branched_module.py   torch module of a lowered plan
 inheritance.py       initial weights from the original
+channel_selection.py original channels that a branch keeps
 initialization.py    random initialization, zero-init residual
 reconstruction.py    layer-wise reconstruction against the original (He et al. 2017)
+layer_fit.py         fit of one branch's last layers
 least_squares.py     ridge regression of last layers
 foldable_layers.py   last layers of a branch a fit can be folded into
 feature_matching.py  features at meeting points, feature loss

@@ -19,64 +19,55 @@ class BranchedSegment(nn.Module):
     """Branches that read one tensor, and the concatenation in which they meet."""
 
     stands_for: torch.Tensor
-    """[channels behind it], int64: the original channel that each one inherited.
-
-    Without inheritance they go round the original's in turn, so that features can be compared all
-    the same.
-    """
+    """[merged channels], int64: the original channel that each one inherited, else all in turn."""
 
     def __init__(self, lowered: LoweredSegment) -> None:
         super().__init__()
         self.axis = lowered.axis
         self.branch_drop = 0.0
-        """Probability with which training drops a branch; see `dropped`."""
-        self.branches = nn.ModuleList(build(b.graph) for b in lowered.branches)
+        """Probability with which training drops a branch; see `drop_branches`."""
+        self.branches = nn.ModuleList(build(branch.graph) for branch in lowered.branches)
         original = lowered.original.specs()[lowered.original.outputs[0]].shape
         width = lowered.output.shape[self.axis] if lowered.output.shape else 1
         turns = torch.arange(width) % (original[self.axis] if original else 1)
-        # Not persistent: weights of networks saved before must load, and it follows from plan and
-        # original anyway.
+        # Not persistent: it follows from plan and original, and weights saved without it must load.
         self.register_buffer("stands_for", turns, persistent=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Compute the outputs of the branches and merge them."""
-        outputs = [branch(x) for branch in self.branches]
+        outputs: list[torch.Tensor] = [branch(x) for branch in self.branches]
         if len(outputs) == 1:
-            return outputs[0]  # type: ignore[no-any-return]
+            return outputs[0]
         if self.training and self.branch_drop > 0:
             outputs = drop_branches(outputs, self.branch_drop)
         return torch.cat(outputs, self.axis)
 
 
 def drop_branches(outputs: list[torch.Tensor], p: float) -> list[torch.Tensor]:
-    """Zero the outputs of branches [batch, ...] with probability `p` each, the survivors scaled so
-    that the expectation stays.
+    """Zero outputs [batch, ...] with probability `p` each and scale the others to the expectation.
 
     Every sample draws for itself: gradients are less noisy than with one draw for the batch, and
     batch norms behind the meeting point see the same mixture in every batch. A sample that would
     lose all its branches keeps one, drawn evenly. Draws come from the processor's global generator,
     so a seed gives the same ones on every device.
     """
-    batch, count = outputs[0].shape[0], len(outputs)
+    batch = outputs[0].shape[0]
+    count = len(outputs)
     drawn = torch.rand(batch, count + 1)
     kept = drawn[:, :count] >= p
     saved = (drawn[:, count] * count).long().clamp_max(count - 1)
     kept |= ~kept.any(1, keepdim=True) & nn.functional.one_hot(saved, count).bool()
     scale = kept / (1 - p + p**count / count)
-    columns = scale.to(outputs[0].device, non_blocking=True).unbind(
-        1
-    )  # to wait for a card would cost more than to draw
-    return [
-        y * column.to(y.dtype).reshape(-1, *(1,) * (y.dim() - 1))
-        for y, column in zip(outputs, columns, strict=True)
-    ]
+    # To wait for a card would cost more than to draw.
+    columns = scale.to(outputs[0].device, non_blocking=True).unbind(1)
+    scaled: list[torch.Tensor] = []
+    for output, column in zip(outputs, columns, strict=True):
+        scaled.append(output * column.to(output.dtype).reshape(-1, *(1,) * (output.dim() - 1)))
+    return scaled
 
 
 class StretchedNetwork(nn.Module):
-    """Segments in a row.
-
-    Evaluates branches one after another; `nnstretch run` runs them at once.
-    """
+    """Segments in a row; branches run one after another here, at once in `nnstretch run`."""
 
     def __init__(self, lowered: LoweredNetwork) -> None:
         super().__init__()
@@ -89,10 +80,7 @@ class StretchedNetwork(nn.Module):
         return self.lowered.plan
 
     def set_branch_drop(self, p: float) -> None:
-        """Let training drop each branch of a segment with probability `p` from now on, but
-        never all.
-
-        0 is off.
+        """Let training drop each branch with probability `p`, but never all of a segment.
 
         Evaluation and export never drop. Raises BadInput unless 0 <= p < 1.
         """
@@ -105,7 +93,7 @@ class StretchedNetwork(nn.Module):
             segment.branch_drop = float(p)  # type: ignore[assignment]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Compute the outputs of the branches and merge them."""
+        """Run the segments in a row."""
         for segment in self.segments:
             x = segment(x)
         return x
@@ -125,21 +113,17 @@ def stretch(module: nn.Module, plan: Plan, inherit: bool = True) -> StretchedNet
 def build_module(
     lowered: LoweredNetwork, weights: Mapping[str, torch.Tensor] | None = None
 ) -> StretchedNetwork:
-    """Build the network of a lowered plan, in training mode.
-
-    It inherits from `weights`, the original's, where they are given.
-    """
+    """Build the network of a lowered plan, in training mode, with inherited weights if any."""
     network = StretchedNetwork(lowered)
     if weights is not None:
-        for meeting, segment, (values, stands_for) in zip(
-            network.segments, lowered.segments, inherit_segments(lowered, weights), strict=True
+        inherited = inherit_segments(lowered, weights)
+        for module, segment, (values, stands_for) in zip(
+            network.segments, lowered.segments, inherited, strict=True
         ):
-            meeting.stands_for.copy_(stands_for)  # type: ignore[operator]
+            assert isinstance(module, BranchedSegment)
+            module.stands_for.copy_(stands_for)
             for built, branch, starting in zip(
-                meeting.branches,  # type: ignore[arg-type]
-                segment.branches,
-                values,
-                strict=True,  # type: ignore[arg-type]
-            ):  # type: ignore[arg-type]
+                module.branches, segment.branches, values, strict=True
+            ):
                 copy_weights(built, branch.graph, starting)
     return network.train()

@@ -19,14 +19,12 @@ from nnstretch.errors import BadInput
 from nnstretch.stretch.weights.branched_module import BranchedSegment, StretchedNetwork
 
 MIN_VARIANCE_SHARE = 0.01
-"""Channels that vary less than this share of the mean over channels count as if they varied that
-much: a dead channel has no scale.
-"""
+"""Floor of a channel's variance, as a share of the mean over channels: a dead one has no scale."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MeetingPoint:
-    """A place where branches met."""
+    """A cut at which branches met."""
 
     name: str
     """The cut, as the plan names it."""
@@ -45,11 +43,11 @@ def segments_with_ends(network: StretchedNetwork) -> Iterator[tuple[str, Branche
 
 def meeting_points(network: StretchedNetwork) -> tuple[MeetingPoint, ...]:
     """Return where branches met, in order of depth; tensors on the device where the network is."""
-    return tuple(
-        MeetingPoint(name, m.axis, m.stands_for)
-        for name, m in segments_with_ends(network)
-        if len(m.branches) > 1
-    )
+    points: list[MeetingPoint] = []
+    for name, segment in segments_with_ends(network):
+        if len(segment.branches) > 1:
+            points.append(MeetingPoint(name, segment.axis, segment.stands_for))
+    return tuple(points)
 
 
 def meeting_names(network: StretchedNetwork) -> tuple[str, ...]:
@@ -60,9 +58,7 @@ def meeting_names(network: StretchedNetwork) -> tuple[str, ...]:
 def with_features(
     network: StretchedNetwork, images: torch.Tensor
 ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
-    """Return scores, and the merged tensor at every meeting point, of one pass in the network's own
-    mode.
-    """
+    """Return scores and the merged tensor at every meeting point, of a pass in the current mode."""
     features: list[torch.Tensor] = []
     x = images
     for _, segment in segments_with_ends(network):
@@ -72,92 +68,100 @@ def with_features(
     return x, tuple(features)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class TensorSlot:
+    """A parameter or buffer of a module."""
+
+    module: nn.Module
+    name: str
+
+    @classmethod
+    def at(cls, module: nn.Module, path: str) -> TensorSlot:
+        """Return the tensor at a dotted path of a module."""
+        parent, _, name = path.rpartition(".")
+        return cls(module.get_submodule(parent), name)
+
+    @property
+    def tensor(self) -> torch.Tensor | None:
+        """Return the tensor of now."""
+        if self.name in self.module._parameters:
+            return self.module._parameters[self.name]
+        return self.module._buffers[self.name]
+
+    def bind(self, tensor: torch.Tensor | None) -> None:
+        """Set the parameter or buffer to this very tensor."""
+        if self.name in self.module._parameters:
+            self.module._parameters[self.name] = tensor  # type: ignore[assignment]
+        else:
+            self.module._buffers[self.name] = tensor
+
+
 class FeatureTeacher:
-    """The original, evaluated once with a look at what it computes where the branches of a network
-    meet.
+    """The original, which also returns its tensors where the branches of a network meet.
 
     Shares the parameters and buffers of `original`, so it follows when that is moved, loaded or
     trained. Neither is changed, and nothing of it appears in a state_dict.
     """
 
     def __init__(self, original: nn.Module, network: StretchedNetwork) -> None:
-        """Pair a network with its original. Raises BadInput where it was not stretched from such an
-        original.
-        """
+        """Pair a network with its original. Raises BadInput where that is another network."""
         self.original = original
         self.model = network.plan.model
-        self.branched = tuple(len(segment.branches) > 1 for segment in network.lowered.segments)
-        with torch.random.fork_rng(devices=[]):  # layers draw starting values that nobody will see
-            self.sections = tuple(
-                build(segment.original).eval() for segment in network.lowered.segments
-            )
-        graphs = tuple(segment.original for segment in network.lowered.segments)
-        tensors = dict(original.named_parameters(remove_duplicate=False)) | dict(
-            original.named_buffers(remove_duplicate=False)
-        )
-        self.shared: list[tuple[nn.Module, str, nn.Module, str]] = []
-        """(module of a section, leaf, module of the original, leaf) of every tensor."""
-        self.constants: list[tuple[nn.Module, str, torch.Tensor]] = []
+        self.input_shape = network.plan.input_shape
+        segments = network.lowered.segments
+        self.branched = tuple(len(segment.branches) > 1 for segment in segments)
+        # Layers draw starting values, which are replaced at once.
+        with torch.random.fork_rng(devices=[]):
+            self.sections = tuple(build(segment.original).eval() for segment in segments)
+        self.shared: list[tuple[TensorSlot, TensorSlot]] = []
+        """Every tensor of a section, and the original's that it is."""
+        self.constants: list[tuple[TensorSlot, torch.Tensor]] = []
         """Tensors that are in the captured graph only."""
-        traced = None
-        for graph, section in zip(graphs, self.sections, strict=True):
-            for weight in graph.weights:
-                holder, leaf = owning_module(section, attribute_path(weight.name))
-                path = next(
-                    (
-                        name
-                        for name in (weight.name, attribute_path(weight.name))
-                        if name in tensors
-                    ),
-                    None,
-                )
-                if path is not None:
-                    self.check(path, tensors[path], weight.spec.shape)
-                    self.shared.append((holder, leaf, *owning_module(original, path)))
+        tensors = dict(original.named_parameters(remove_duplicate=False))
+        tensors |= dict(original.named_buffers(remove_duplicate=False))  # type: ignore[arg-type]
+        captured: dict[str, torch.Tensor] | None = None
+        for segment, section in zip(segments, self.sections, strict=True):
+            for weight in segment.original.weights:
+                attribute = attribute_path(weight.name)
+                slot = TensorSlot.at(section, attribute)
+                path = weight.name if weight.name in tensors else attribute
+                if path in tensors:
+                    self.check_shape(path, tensors[path], weight.spec.shape)
+                    self.shared.append((slot, TensorSlot.at(original, path)))
                     continue
-                traced = (
-                    traced
-                    or trace(original, torch.zeros(network.plan.input_shape), self.model).weights
-                )
-                if weight.name not in traced:
+                captured = captured or self.captured_weights()
+                if weight.name not in captured:
                     raise BadInput(
                         f"{weight.name} is not in the original, plan of {self.model}, give the"
                         " network that was stretched"
                     )
-                self.constants.append((holder, leaf, traced[weight.name].clone()))
+                self.constants.append((slot, captured[weight.name].clone()))
 
-    def check(self, path: str, tensor: torch.Tensor, shape: tuple[int, ...]) -> None:
-        """Check a tensor's shape. Raises Mismatch when it differs."""
+    def captured_weights(self) -> dict[str, torch.Tensor]:
+        """Capture the original and return its weights and constants."""
+        return dict(trace(self.original, torch.zeros(self.input_shape), self.model).weights)
+
+    def check_shape(self, path: str, tensor: torch.Tensor, shape: tuple[int, ...]) -> None:
+        """Check a tensor's shape. Raises BadInput when it differs."""
         if tuple(tensor.shape) != shape:
-            got, want = ("x".join(map(str, s)) or "scalar" for s in (tensor.shape, shape))
+            got = "x".join(map(str, tensor.shape)) or "scalar"
+            want = "x".join(map(str, shape)) or "scalar"
             raise BadInput(
                 f"{path} of the original is {got}, plan of {self.model}, the network was stretched"
                 f" from one with {want}"
             )
 
     def bind(self, device: torch.device) -> None:
-        """Point every section at the original's tensors of now.
-
-        Moving a module replaces its buffers.
-        """
-        for holder, leaf, source, name in self.shared:
-            set_tensor(
-                holder,
-                leaf,
-                source._parameters[name] if name in source._parameters else source._buffers[name],
-            )
-        if any(tensor.device != device for _, _, tensor in self.constants):
-            self.constants = [
-                (holder, leaf, tensor.to(device)) for holder, leaf, tensor in self.constants
-            ]
-        for holder, leaf, tensor in self.constants:
-            set_tensor(holder, leaf, tensor)
+        """Point every section at the original's tensors of now: moving it replaces its buffers."""
+        for slot, source in self.shared:
+            slot.bind(source.tensor)
+        self.constants = [(slot, tensor.to(device)) for slot, tensor in self.constants]
+        for slot, tensor in self.constants:
+            slot.bind(tensor)
 
     @torch.no_grad()
     def __call__(self, images: torch.Tensor) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
-        """Return scores, and the original's tensor at every meeting point, as in evaluation mode
-        and without gradients.
-        """
+        """Return scores and the original's tensor at every meeting point, in evaluation mode."""
         self.bind(images.device)
         features: list[torch.Tensor] = []
         x = images
@@ -168,44 +172,26 @@ class FeatureTeacher:
         return x, tuple(features)
 
 
-def owning_module(module: nn.Module, path: str) -> tuple[nn.Module, str]:
-    """Return the module that holds a tensor, and the tensor's name in it."""
-    holder, _, leaf = path.rpartition(".")
-    return module.get_submodule(holder), leaf
-
-
-def set_tensor(holder: nn.Module, leaf: str, tensor: torch.Tensor | None) -> None:
-    """Set a parameter or buffer to this very tensor."""
-    if leaf in holder._parameters:
-        holder._parameters[leaf] = tensor  # type: ignore[assignment]
-    else:
-        holder._buffers[leaf] = tensor
-
-
 def feature_loss(
     student: Sequence[torch.Tensor], teacher: Sequence[torch.Tensor], points: Sequence[MeetingPoint]
 ) -> torch.Tensor:
-    """Return the mean over meeting points of `feature_error`.
-
-    0 is the original's features, 1 is as bad as their mean. 0 without meeting points.
-    """
-    errors = [
-        feature_error(s, t, p.stands_for, p.axis)
-        for s, t, p in zip(student, teacher, points, strict=True)
-    ]
+    """Return the mean of `feature_error` over meeting points, 0 without any."""
+    errors: list[torch.Tensor] = []
+    for s, t, point in zip(student, teacher, points, strict=True):
+        errors.append(feature_error(s, t, point.stands_for, point.axis))
     return torch.stack(errors).mean() if errors else torch.zeros(())
 
 
 def feature_error(
     student: torch.Tensor, teacher: torch.Tensor, stands_for: torch.Tensor, axis: int
 ) -> torch.Tensor:
-    """Return mean over channels of the squared difference over the variance of the original's
-    channel in this batch.
+    """Return the squared difference over the variance of the original's channel, over channels.
 
-    `student` is [batch, ..., channels at `axis`, ...], `teacher` likewise with the original's
-    width. Computed in float32.
+    0 is the original's features, 1 is as bad as their mean. `student` is [batch, ..., channels at
+    `axis`, ...], `teacher` likewise with the original's width. Computed in float32.
     """
-    s, t = (flatten_per_channel(x, axis) for x in (student, teacher))
+    s = flatten_per_channel(student, axis)
+    t = flatten_per_channel(teacher, axis)
     variance = t.var(0, unbiased=False)
     floor = MIN_VARIANCE_SHARE * variance.mean()
     # One value per channel has no variance at all; then its square is the only scale there is.
@@ -217,14 +203,3 @@ def feature_error(
 def flatten_per_channel(x: torch.Tensor, axis: int) -> torch.Tensor:
     """Return [samples and positions, channels] in float32."""
     return x.float().movedim(axis, -1).flatten(0, -2)
-
-
-__all__ = [
-    "FeatureTeacher",
-    "MeetingPoint",
-    "feature_error",
-    "feature_loss",
-    "meeting_names",
-    "meeting_points",
-    "with_features",
-]

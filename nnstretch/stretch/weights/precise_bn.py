@@ -15,60 +15,62 @@ from nnstretch.errors import BadInput
 
 def norms_with_statistics(module: nn.Module) -> list[_BatchNorm]:
     """Return batch norms with running statistics."""
-    return [
-        m
-        for m in module.modules()
-        if isinstance(m, _BatchNorm) and m.track_running_stats and m.running_mean is not None
-    ]
+    norms = [layer for layer in module.modules() if isinstance(layer, _BatchNorm)]
+    return [norm for norm in norms if norm.track_running_stats and norm.running_mean is not None]
+
+
+def running_statistics(norm: _BatchNorm) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the running mean and variance of a batch norm that has them."""
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    return norm.running_mean, norm.running_var
 
 
 @torch.no_grad()
 def precise_bn(module: nn.Module, batches: Iterable[torch.Tensor]) -> None:
-    """Set every batch norm's running mean and variance to their averages over the batches, weighted
-    by their images.
+    """Set every batch norm's mean and variance to their averages over the batches' images.
 
     As pycls does (`compute_precise_bn_stats`), but with drop-out off, since the statistics are for
     evaluation. Nothing else changes. Raises BadInput for a batch of one image, which has no
     variance, and where there is no batch.
     """
     norms = norms_with_statistics(module)
-    means = [torch.zeros_like(norm.running_mean, dtype=torch.float64) for norm in norms]  # type: ignore[arg-type]
-    variances = [torch.zeros_like(norm.running_var, dtype=torch.float64) for norm in norms]  # type: ignore[arg-type]
-    seen = 0
+    sums: list[list[torch.Tensor]] = []
+    for norm in norms:
+        sums.append([torch.zeros_like(s, dtype=torch.float64) for s in running_statistics(norm)])
+    images = 0
     with eval_mode(module), batch_statistics_only(norms):
-        for images in batches:
-            if len(images) < 2:
+        for batch in batches:
+            if len(batch) < 2:
                 raise BadInput(
-                    f"a batch has {len(images)} images, statistics of batch norms, at least 2 have"
+                    f"a batch has {len(batch)} images, statistics of batch norms, at least 2 have"
                     " a variance"
                 )
-            module(images)
-            seen += len(images)
-            for norm, mean, variance in zip(norms, means, variances, strict=True):
-                mean += len(images) * norm.running_mean.double()  # type: ignore[union-attr]
-                variance += len(images) * norm.running_var.double()  # type: ignore[union-attr]
-    if not seen:
+            module(batch)
+            images += len(batch)
+            for norm, totals in zip(norms, sums, strict=True):
+                for total, statistic in zip(totals, running_statistics(norm), strict=True):
+                    total += len(batch) * statistic.double()
+    if not images:
         raise BadInput("there are no images, statistics of batch norms, give at least one batch")
-    for norm, mean, variance in zip(norms, means, variances, strict=True):
-        norm.running_mean.copy_(mean / seen)  # type: ignore[union-attr]
-        norm.running_var.copy_(variance / seen)  # type: ignore[union-attr]
+    for norm, totals in zip(norms, sums, strict=True):
+        for total, statistic in zip(totals, running_statistics(norm), strict=True):
+            statistic.copy_(total / images)
 
 
 @contextmanager
 def batch_statistics_only(norms: list[_BatchNorm]) -> Iterator[None]:
-    """Let norms take every batch's own statistics and remember only the last.
-
-    On an error the old statistics come back.
-    """
-    before = [
-        (n.momentum, {key: value.clone() for key, value in n.state_dict().items()}) for n in norms
-    ]
+    """Let norms keep the statistics of the last batch alone; restore them afterwards."""
+    momenta = [norm.momentum for norm in norms]
+    states: list[dict[str, torch.Tensor]] = []
+    for norm in norms:
+        states.append({key: value.clone() for key, value in norm.state_dict().items()})
     try:
         for norm in norms:
             norm.momentum = 1.0
             norm.train()
         yield
     finally:
-        for norm, (momentum, state) in zip(norms, before, strict=True):
+        for norm, momentum, state in zip(norms, momenta, states, strict=True):
             norm.momentum = momentum
             norm.load_state_dict(state)

@@ -11,14 +11,15 @@ from nnstretch.graph import TensorSpec
 from nnstretch.plan import Branch, Plan, Segment
 from nnstretch.stretch.lowering.lower import (
     LoweredNetwork,
-    NetworkAnalysis,
     lower,
+    lower_segment,
     single_processor_plan,
 )
+from nnstretch.stretch.lowering.network_analysis import NetworkAnalysis
 from nnstretch.stretch.lowering.two_branch_plan import (
+    BranchRequest,
     SegmentAttempt,
     lower_branches,
-    nearest_branch,
     resolution_boundaries,
 )
 from nnstretch.stretch.lowering.width_scaling import wanted_width
@@ -83,7 +84,7 @@ def plan_candidate(analysis: NetworkAnalysis, model: str, shape: BranchShape) ->
         attempt = (
             try_branching(analysis, plain, entry, shape)
             if wanted
-            else SegmentAttempt(analysis.lower_segment(plain, entry), "")
+            else SegmentAttempt(lower_segment(analysis, plain, entry), "")
         )
         segments.append(attempt.lowered.segment)
         refused += [attempt.reason] if attempt.reason else []
@@ -116,14 +117,8 @@ def try_branching(
     analysis: NetworkAnalysis, plain: Segment, entry: TensorSpec, shape: BranchShape
 ) -> SegmentAttempt:
     """Lower the two branches of a shape, or the original layers and why."""
-    shares = ((MAIN_PROCESSOR, shape.main), (SECOND_PROCESSOR, shape.second))
-
-    def branches() -> tuple[Branch, ...]:
-        return tuple(
-            nearest_branch(
-                analysis, plain, entry, name, share.depth, partial(wanted_width, ratio=share.width)
-            )
-            for name, share in shares
-        )
-
-    return lower_branches(analysis, plain, entry, branches)
+    requests: list[BranchRequest] = []
+    for name, share in ((MAIN_PROCESSOR, shape.main), (SECOND_PROCESSOR, shape.second)):
+        width = partial(wanted_width, ratio=share.width)
+        requests.append(BranchRequest(name, share.depth, width))
+    return lower_branches(analysis, plain, entry, requests)
