@@ -1,11 +1,17 @@
 """A network becomes a Graph: from PyTorch, an ONNX file or a saved program; and back into a module.
 
 model_spec.py        MODEL string -> nn.Module
-torch_export.py      torch.export -> Graph
-exported_program.py  making an ExportedProgram
+torch_export.py      nn.Module -> Graph
+program_reader.py    ExportedProgram -> Graph
+constant_folding.py  what depends on no input and no parameter, computed at once
+memory_views.py      nodes that show the memory of another tensor
+exported_program.py  making an ExportedProgram, and what its nodes are
 silence.py           silence exporters and converters
 pt2_file.py          .pt2 -> Graph, without running it
+pt2_checks.py        what a .pt2 file may hold
 rebuild_module.py    Graph -> nn.Module
+module_layers.py     nodes -> layers of a rebuilt module
+module_paths.py      attribute paths of a rebuilt module
 onnx/                ONNX file -> Graph
 """
 

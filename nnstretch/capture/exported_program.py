@@ -1,6 +1,4 @@
-"""torch.export itself: making a program without a word on standard error, and what its
-nodes are.
-"""
+"""torch.export itself: making a program, and what its nodes are."""
 
 from __future__ import annotations
 
@@ -34,29 +32,27 @@ def export_program(module: nn.Module, examples: tuple[torch.Tensor, ...], name: 
     Raises CannotCapture when torch.export refuses the module.
     """
     varied = tuple(torch.zeros((EXPORT_BATCH, *e.shape[1:]), dtype=e.dtype) for e in examples)
+    dynamic = tuple({0: torch.export.Dim.AUTO} for _ in varied)
     try:
         # Broad on purpose: torch.export raises dozens of private types, and each means "not with a
         # varying batch".
-        return torch.export.export(
-            module, varied, dynamic_shapes=tuple({0: torch.export.Dim.AUTO} for _ in varied)
-        )
+        return torch.export.export(module, varied, dynamic_shapes=dynamic)
     except Exception:
         pass
     try:
         return torch.export.export(module, examples)
     except Exception as error:
-        reason = next(
-            (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
-        )
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        reason = (lines or [type(error).__name__])[0][:300]
         shapes = ", ".join("x".join(map(str, e.shape)) for e in examples)
         raise CannotCapture(
-            f"cannot capture {name} at input {shapes}, torch.export refuses: {reason[:300]}"
+            f"cannot capture {name} at input {shapes}, torch.export refuses: {reason}"
         ) from error
 
 
 @contextmanager
 def eval_mode(module: nn.Module) -> Iterator[None]:
-    """Set evaluation mode inside, every module's own mode afterwards."""
+    """Set evaluation mode inside, each module's previous mode afterwards."""
     modes = {m: m.training for m in module.modules()}
     module.eval()
     try:
@@ -67,41 +63,36 @@ def eval_mode(module: nn.Module) -> Iterator[None]:
 
 
 def inline_wrappers(program: Any) -> torch.fx.Graph:
-    """Return the program's nodes, with blocks that only switch autocast or gradients off written
-    out in place.
-    """
+    """Write blocks that only switch autocast or gradients out in place, and return the nodes."""
     graph: torch.fx.Graph = program.graph
     for fx_node in list(graph.nodes):
-        if (
-            fx_node.op != "call_function"
-            or getattr(fx_node.target, "_name", fx_node.target.__name__) not in WRAPPER_CALLS
-        ):
-            continue
-        at = next(
-            i
-            for i, arg in enumerate(fx_node.args)
-            if isinstance(arg, torch.fx.Node) and arg.op == "get_attr"
-        )
-        holder = fx_node.args[at]
-        inner = getattr(program.graph_module, holder.target).graph
-        places = [n for n in inner.nodes if n.op == "placeholder"]
-        with graph.inserting_before(fx_node):
-            outputs = graph.graph_copy(
-                inner, dict(zip(places, fx_node.args[at + 1 :], strict=True))
-            )
-        for reader in list(fx_node.users):
-            reader.replace_all_uses_with(outputs[reader.args[1]])  # type: ignore[index]
-            graph.erase_node(reader)
-        graph.erase_node(fx_node)
-        if not holder.users:
-            graph.erase_node(holder)
+        if fx_node.op == "call_function":
+            name = getattr(fx_node.target, "_name", fx_node.target.__name__)
+            if name in WRAPPER_CALLS:
+                inline_call(program, fx_node)
     return graph
 
 
-def operator_name(target: Any) -> tuple[str, bool]:
-    """Return PyTorch's name without the namespace `aten` and the overload `default`.
+def inline_call(program: Any, fx_node: Any) -> None:
+    """Write the nested graph that a node calls out in its place."""
+    graph = program.graph
+    at = [isinstance(a, torch.fx.Node) and a.op == "get_attr" for a in fx_node.args].index(True)
+    holder = fx_node.args[at]
+    inner = getattr(program.graph_module, holder.target).graph
+    parameters = [node for node in inner.nodes if node.op == "placeholder"]
+    values = dict(zip(parameters, fx_node.args[at + 1 :], strict=True))
+    with graph.inserting_before(fx_node):
+        outputs = graph.graph_copy(inner, values)
+    for reader in list(fx_node.users):
+        reader.replace_all_uses_with(outputs[reader.args[1]])
+        graph.erase_node(reader)
+    graph.erase_node(fx_node)
+    if not holder.users:
+        graph.erase_node(holder)
 
-    And whether it wrote in place.
+
+def operator_name(target: Any) -> tuple[str, bool]:
+    """Return an operator's name without `aten::` and `.default`, and whether it writes in place.
 
     Raises CannotCapture when the target is no PyTorch operator.
     """
@@ -120,38 +111,17 @@ def operator_name(target: Any) -> tuple[str, bool]:
     return ("" if namespace == "aten" else f"{namespace}::") + base + overload, in_place
 
 
-def is_view(fx_node: Any) -> bool:
-    """Return whether the result shows its first argument's memory, or is a piece of one
-    that does.
-    """
-    if fx_node.target is operator.getitem:
-        return isinstance(fx_node.args[0].target, torch._ops.OpOverload) and is_view(
-            fx_node.args[0]
-        )
-    if not isinstance(fx_node.target, torch._ops.OpOverload) or not fx_node.target._schema.returns:
-        return False
-    info = fx_node.target._schema.returns[0].alias_info
-    return info is not None and not info.is_write
-
-
-def is_read_after(fx_node: Any, moment: Any) -> bool:
-    """Return whether a later node than `moment` reads the value."""
-    return any(reader > moment for reader in fx_node.users)
-
-
 def is_random(target: Any) -> bool:
     """Return whether the operator draws random numbers."""
-    return (
-        isinstance(target, torch._ops.OpOverload)
-        and torch.Tag.nondeterministic_seeded in target.tags
-    )
+    seeded = torch.Tag.nondeterministic_seeded
+    return isinstance(target, torch._ops.OpOverload) and seeded in target.tags
 
 
 def is_assertion(target: Any) -> bool:
     """Return whether a node is a check on types or shapes that export leaves behind."""
-    name = (
-        target._schema.name.rpartition("::")[2] if isinstance(target, torch._ops.OpOverload) else ""
-    )
+    if not isinstance(target, torch._ops.OpOverload):
+        return False
+    name = target._schema.name.rpartition("::")[2]
     return name.startswith(("_assert", "sym_constrain_range"))
 
 

@@ -1,10 +1,11 @@
-"""What a MODEL on the command line names, and how it becomes an nn.Module."""
+"""A MODEL on the command line -> nn.Module."""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -20,11 +21,12 @@ DEFAULT_INPUT = (1, 3, 224, 224)
 
 
 def load_model(spec: str, seed: int = 0) -> nn.Module:
-    """Build the network that a MODEL text names: `torchvision:NAME`, `timm:NAME` or
-    `FILE.py:FACTORY`, each with `?key=value&...` for its factory; or `FILE.onnx`, `FILE.pt2`.
+    """Build the network that a MODEL names.
 
-    Weights are random but the same every time for a `seed`; a factory in a file may load its own.
-    Raises UnknownName, BrokenFile or BadInput with the part of `spec` that is at fault.
+    It is `torchvision:NAME`, `timm:NAME` or `FILE.py:FACTORY`, each with `?key=value&...` for its
+    factory; or `FILE.onnx`, `FILE.pt2`. Weights are random but the same every time for a `seed`; a
+    factory in a file may load its own. Raises UnknownName, BrokenFile or BadInput with the part of
+    `spec` that is at fault.
     """
     source, _, query = spec.partition("?")
     settings: dict[str, Any] = {key: yaml.safe_load(value) for key, value in parse_qsl(query)}
@@ -53,23 +55,24 @@ def load_torchvision(name: str, settings: dict[str, Any]) -> nn.Module:
 
     Raises UnknownName when torchvision has no such network.
     """
-    import torchvision
+    from torchvision import models
 
-    if name not in torchvision.models.list_models():
+    known = models.list_models()
+    if name not in known:
         raise UnknownName(
-            f"unknown model 'torchvision:{name}', torchvision has no such"
-            f" network{closest(name, torchvision.models.list_models())}"
+            f"unknown model 'torchvision:{name}', torchvision has no such network"
+            f"{closest(name, known)}"
         )
-    settings = {**disable_auxiliary_heads(torchvision.models.get_model_builder(name)), **settings}
-    return call_factory(
-        f"torchvision:{name}", torchvision.models.get_model, {"weights": None, **settings}, name
-    )
+    defaults = disable_auxiliary_heads(models.get_model_builder(name))
+    settings = {"weights": None, **defaults, **settings}
+    return call_factory(f"torchvision:{name}", models.get_model, settings, name)
 
 
 def disable_auxiliary_heads(builder: Any) -> dict[str, Any]:
-    """Remove the training-only heads of GoogLeNet and Inception, which evaluation never calls."""
-    extra = {"init_weights": False} if builder.__name__ in ("googlenet", "inception_v3") else {}
-    return {"aux_logits": False, **extra} if extra else {}
+    """Return settings without the heads of GoogLeNet and Inception that only training calls."""
+    if builder.__name__ in ("googlenet", "inception_v3"):
+        return {"aux_logits": False, "init_weights": False}
+    return {}
 
 
 def load_timm(name: str, settings: dict[str, Any]) -> nn.Module:
@@ -78,8 +81,8 @@ def load_timm(name: str, settings: dict[str, Any]) -> nn.Module:
 
     if not timm.is_model(name):
         raise UnknownName(
-            f"unknown model 'timm:{name}', timm has no such"
-            f" network{closest(name, timm.list_models())}"
+            f"unknown model 'timm:{name}', timm has no such network"
+            f"{closest(name, timm.list_models())}"
         )
     return call_factory(f"timm:{name}", timm.create_model, {"pretrained": False, **settings}, name)
 
@@ -91,6 +94,22 @@ def load_from_factory(path: Path, factory: str, settings: dict[str, Any]) -> nn.
     """
     if not path.is_file():
         raise UnknownName(f"no model file {path}, it does not exist")
+    module = run_model_file(path)
+    make = getattr(module, factory, None)
+    if not callable(make):
+        public = ", ".join(name for name in vars(module) if not name.startswith("_"))
+        raise UnknownName(f"no factory {factory!r}, model file {path}, it defines {public}")
+    network = call_factory(f"{path}:{factory}", make, settings)
+    if not isinstance(network, nn.Module):
+        raise BadInput(
+            f"no network from {path}:{factory}, it returned a {type(network).__name__}, not a"
+            " torch.nn.Module"
+        )
+    return network
+
+
+def run_model_file(path: Path) -> ModuleType:
+    """Run a Python file as a module and return it. Raises BrokenFile when it fails."""
     module_spec = importlib.util.spec_from_file_location(f"nnstretch_model_{path.stem}", path)
     assert module_spec is not None
     assert module_spec.loader is not None
@@ -106,18 +125,7 @@ def load_from_factory(path: Path, factory: str, settings: dict[str, Any]) -> nn.
         ) from error
     finally:
         sys.path.pop(0)
-    if not callable(make := getattr(module, factory, None)):
-        raise UnknownName(
-            f"no factory {factory!r}, model file {path}, it defines"
-            f" {', '.join(k for k in vars(module) if not k.startswith('_'))}"
-        )
-    network = call_factory(f"{path}:{factory}", make, settings)
-    if not isinstance(network, nn.Module):
-        raise BadInput(
-            f"no network from {path}:{factory}, it returned a {type(network).__name__}, not a"
-            " torch.nn.Module"
-        )
-    return network
+    return module
 
 
 def load_onnx_module(source: str) -> nn.Module:
@@ -137,7 +145,7 @@ def load_pt2_module(source: str) -> nn.Module:
 def module_from_graph(captured: CapturedNetwork) -> nn.Module:
     """Return the module of a graph that came from a file.
 
-    It remembers the graph, whose module names a new capture would lose.
+    It keeps the graph as an attribute, since a new capture would lose its module names.
     """
     from nnstretch.capture.rebuild_module import build
 
@@ -148,10 +156,7 @@ def module_from_graph(captured: CapturedNetwork) -> nn.Module:
 
 
 def call_factory(what: str, make: Any, settings: dict[str, Any], *args: Any) -> nn.Module:
-    """Call a model's factory.
-
-    Raises BadInput when the factory fails, with its reason in one line.
-    """
+    """Call a model's factory. Raises BadInput, with the reason in one line, when it fails."""
     try:
         return make(*args, **settings)  # type: ignore[no-any-return]
     except NnstretchError:
@@ -165,13 +170,9 @@ def call_factory(what: str, make: Any, settings: dict[str, Any], *args: Any) -> 
 
 
 def default_input(spec: str, module: nn.Module) -> tuple[int, ...]:
-    """Return the shape a network is made for, batch 1.
-
-    What timm or the module says of itself, else 1x3x224x224.
-    """
-    size = getattr(module, "input_shape", None) or (getattr(module, "default_cfg", None) or {}).get(
-        "input_size"
-    )
+    """Return the input shape that timm or the module names, batch 1; else 1x3x224x224."""
+    config = getattr(module, "default_cfg", None) or {}
+    size = getattr(module, "input_shape", None) or config.get("input_size")
     if size and len(size) == 3:
         return (1, *size)
     if size and len(size) == 4:

@@ -1,4 +1,4 @@
-"""Exporters and converters narrate at length; what matters comes back as an error."""
+"""Silence for exporters and converters: what matters comes back as an error."""
 
 from __future__ import annotations
 
@@ -42,6 +42,6 @@ def silence_process() -> Iterator[None]:
             with silence_python():
                 yield
         finally:
-            for descriptor, kept in zip((1, 2), saved, strict=True):
-                os.dup2(kept, descriptor)
-                os.close(kept)
+            for descriptor, copy in zip((1, 2), saved, strict=True):
+                os.dup2(copy, descriptor)
+                os.close(copy)

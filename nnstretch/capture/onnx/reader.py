@@ -21,10 +21,11 @@ from nnstretch.capture.onnx.names import clean_path
 from nnstretch.capture.onnx.ops_elementwise import ONNX_TYPES, TRANSLATION_RULES
 from nnstretch.capture.onnx.pattern_fusion import fuse_patterns
 from nnstretch.capture.onnx.translation_context import NodeContext
-from nnstretch.capture.torch_export import CapturedNetwork, live_node_names
+from nnstretch.capture.program_reader import CapturedNetwork
 from nnstretch.errors import BadInput, BrokenFile, CannotCapture, UnsupportedOp
 from nnstretch.graph import Graph
 from nnstretch.graph import Value as GraphInput
+from nnstretch.structure.cuts import prune_unread
 
 InputSources = Sequence[tuple[onnx.ValueInfoProto, tuple[int, ...]]]
 """Inputs and their shapes; the batch is the first one's."""
@@ -223,8 +224,7 @@ def finish_graph(
         check_output_shape(value, found, path)
         outputs.append(found.name)
     nodes = fuse_patterns(walker.nodes, tuple(outputs))
-    needed = live_node_names(list(nodes.values()), tuple(outputs))
-    kept = tuple(node for name, node in nodes.items() if name in needed)
+    kept = prune_unread(tuple(nodes.values()), outputs)
     read = {name for node in kept for name in node.inputs}
     weights = tuple(weight for weight in walker.weights.values() if weight.name in read)
     entries = tuple(GraphInput(name, walker.specs[name]) for name in names)

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from nnstretch.capture import build, trace
-from nnstretch.capture.rebuild_module import attribute_path
+from nnstretch.capture.module_paths import attribute_path
 from nnstretch.errors import BadInput
 from nnstretch.stretch.weights.branched_module import BranchedSegment, StretchedNetwork
 

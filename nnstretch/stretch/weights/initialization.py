@@ -10,7 +10,8 @@ from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
 from nnstretch.capture import capture
-from nnstretch.capture.rebuild_module import attribute_path, weight_names
+from nnstretch.capture.module_layers import weight_names
+from nnstretch.capture.module_paths import attribute_path
 from nnstretch.graph import Graph, Node, ValueRef
 
 NORMS = frozenset({"batch_norm", "group_norm"})

@@ -1,0 +1,123 @@
+"""Nodes of a graph -> torch.nn layers, and how weights outside layers start."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from nnstretch.graph import Node, TensorSpec, ValueRef, Weight
+from nnstretch.structure.arguments import argument
+
+LayerFactory = Callable[[Node, Mapping[str, TensorSpec]], nn.Module | None]
+"""Layer of a node; None where no layer has these arguments."""
+WEIGHT_ARGUMENTS = {
+    "conv": {"weight": 1, "bias": 2},
+    "linear": {"weight": 1, "bias": 2},
+    "batch_norm": {"weight": 1, "bias": 2, "running_mean": 3, "running_var": 4},
+    "layer_norm": {"weight": 2, "bias": 3},
+    "group_norm": {"weight": 2, "bias": 3},
+    "prelu": {"weight": 1},
+}
+"""Family of layers -> role of a weight -> the argument it is passed as."""
+
+
+def weight_names(node: Node) -> dict[str, str | None]:
+    """Return the weight in each role of a node's layer; None where a role is left out."""
+    family = "conv" if node.kind.startswith("conv") else node.kind
+    names: dict[str, str | None] = {}
+    for role, position in WEIGHT_ARGUMENTS.get(family, {}).items():
+        value = argument(node, position)
+        names[role] = value.name if isinstance(value, ValueRef) else None
+    return names
+
+
+def initialize_weight(tensor: torch.Tensor, weight: Weight, readers: tuple[Node, ...]) -> None:
+    """Initialize a weight outside layers as PyTorch starts its reader's layer, else small or 0."""
+    roles: set[str] = set()
+    for node in readers:
+        roles.update(role for role, name in weight_names(node).items() if name == weight.name)
+    if roles & {"weight", "running_var"} and tensor.dim() == 1:
+        tensor.fill_(0.25 if readers[0].kind == "prelu" else 1.0)
+    elif "weight" in roles:
+        nn.init.kaiming_uniform_(tensor, a=math.sqrt(5))
+    elif weight.trainable and tensor.dim() > 1:
+        nn.init.trunc_normal_(tensor, std=0.02)
+    elif weight.trainable and all(node.kind in ("mul", "mul_") for node in readers):
+        tensor.fill_(1.0)  # a scale per channel: at 0 nothing would pass
+
+
+def make_conv(node: Node, specs: Mapping[str, TensorSpec]) -> nn.Module | None:
+    """Return the convolution of a node."""
+    weight = node.args[1]
+    if not isinstance(weight, ValueRef):
+        return None
+    cout, cin_per_group, *kernel = specs[weight.name].shape
+    groups = int(argument(node, 6, 1))
+    make: Any = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}[len(kernel)]
+    return make(  # type: ignore[no-any-return]
+        cin_per_group * groups,
+        cout,
+        tuple(kernel),
+        stride=argument(node, 3, 1),
+        padding=argument(node, 4, 0),
+        dilation=argument(node, 5, 1),
+        groups=groups,
+        bias=argument(node, 2) is not None,
+    )
+
+
+def make_linear(node: Node, specs: Mapping[str, TensorSpec]) -> nn.Module | None:
+    """Return the linear layer of a node."""
+    weight = node.args[1]
+    if not isinstance(weight, ValueRef):
+        return None
+    cout, cin = specs[weight.name].shape
+    return nn.Linear(cin, cout, bias=argument(node, 2) is not None)
+
+
+def make_batch_norm(node: Node, specs: Mapping[str, TensorSpec]) -> nn.Module | None:
+    """Return the batch norm of a node."""
+    weight, bias, mean, variance = node.args[1:5]
+    if not isinstance(mean, ValueRef) or not isinstance(variance, ValueRef):
+        return None
+    if (weight is None) != (bias is None):
+        return None
+    rank = len(node.output.shape)
+    make: Any = {4: nn.BatchNorm2d, 5: nn.BatchNorm3d}.get(rank, nn.BatchNorm1d)
+    channels = specs[mean.name].shape[0]
+    momentum = float(argument(node, 6))
+    eps = float(argument(node, 7))
+    return make(channels, eps=eps, momentum=momentum, affine=weight is not None)  # type: ignore[no-any-return]
+
+
+def make_layer_norm(node: Node, specs: Mapping[str, TensorSpec]) -> nn.Module | None:
+    """Return the layer norm of a node."""
+    affine = isinstance(argument(node, 2), ValueRef)
+    if affine and not isinstance(argument(node, 3), ValueRef):
+        return None
+    eps = float(argument(node, 4, 1e-5))
+    return nn.LayerNorm(tuple(argument(node, 1)), eps=eps, elementwise_affine=affine)
+
+
+def make_dropout(node: Node, specs: Mapping[str, TensorSpec]) -> nn.Module | None:
+    """Return the dropout of a node."""
+    share = float(argument(node, 1))
+    if node.op == "alpha_dropout":
+        return nn.AlphaDropout(share)
+    if node.op == "feature_dropout":
+        by_rank = {3: nn.Dropout1d, 4: nn.Dropout2d, 5: nn.Dropout3d}
+        return by_rank.get(len(node.output.shape), nn.Dropout)(share)
+    return nn.Dropout(share)
+
+
+LAYER_FACTORIES: dict[str, LayerFactory] = {
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), make_conv),
+    "linear": make_linear,
+    "batch_norm": make_batch_norm,
+    "layer_norm": make_layer_norm,
+    **dict.fromkeys(("dropout", "feature_dropout", "alpha_dropout"), make_dropout),
+}
