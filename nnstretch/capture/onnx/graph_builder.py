@@ -21,17 +21,11 @@ from nnstretch.graph import Node, TensorSpec, ValueRef, Weight
 
 
 class FixedBatch(Exception):
-    """Something in the file holds at its own batch only.
-
-    The walk is repeated without the second probe.
-    """
+    """A fact of the file at its own batch only: the walk is repeated without the second probe."""
 
 
 def require_batch_independent(x: OnnxValue, axis: int, what: str) -> None:
-    """Refuse to pick or sum along the batch: at another batch size it would mean something else.
-
-    Raises FixedBatch when sizes along the axis depend on the batch.
-    """
+    """Refuse to pick or sum along the batch, which may vary. Raises FixedBatch."""
     if any(p.shape[axis] != x.shape[axis] for p in x.probes):
         raise FixedBatch(f"{what} along the batch")
 
@@ -68,17 +62,17 @@ class OnnxValue:
     @property
     def varies_with_batch(self) -> bool:
         """Return whether a constant depends on the batch."""
-        first, *others = self.probes
-        return any(
-            p is not first and (p.shape != first.shape or not torch.equal(p, first)) for p in others
-        )
+        first = self.probes[0]
+        for probe in self.probes[1:]:
+            if probe is first:
+                continue
+            if probe.shape != first.shape or not torch.equal(probe, first):
+                return True
+        return False
 
     @property
     def constant_data(self) -> torch.Tensor:
-        """Return a constant's numbers, the same at every batch.
-
-        Raises FixedBatch when the constant depends on the batch.
-        """
+        """Return a constant's numbers. Raises FixedBatch when they depend on the batch."""
         if self.varies_with_batch:
             raise FixedBatch("a constant depends on the batch")
         return self.probes[0]
@@ -86,7 +80,7 @@ class OnnxValue:
 
 @dataclass
 class GraphBuilder:
-    """What the walk has written so far."""
+    """Graph that the walk has written so far."""
 
     file: str
     readers: Counter[str]
@@ -115,12 +109,9 @@ class GraphBuilder:
     def add_weight(self, name: str, tensor: torch.Tensor, trainable: bool) -> str:
         """Add a weight under a free name and return the name."""
         name = self.names.make_unique(weight_name(name))
-        spec = tensor_spec(tensor)
-        self.weights[name], self.tensors[name], self.specs[name] = (
-            Weight(name, spec, trainable),
-            tensor,
-            spec,
-        )
+        self.specs[name] = tensor_spec(tensor)
+        self.weights[name] = Weight(name, self.specs[name], trainable)
+        self.tensors[name] = tensor
         return name
 
     def to_reference(self, value: OnnxValue) -> ValueRef:
@@ -128,12 +119,12 @@ class GraphBuilder:
         if value.name is not None:
             return ValueRef(value.name)
         tensor = value.constant_data
-        if id(tensor) not in self.weight_by_tensor:
+        name = self.weight_by_tensor.get(id(tensor))
+        if name is None:
             trainable = bool(value.source) and tensor.is_floating_point() and tensor.numel() > 1
-            self.weight_by_tensor[id(tensor)] = self.add_weight(
-                value.source or f"constants.c{len(self.weights)}", tensor, trainable
-            )
-        return ValueRef(self.weight_by_tensor[id(tensor)])
+            wanted = value.source or f"constants.c{len(self.weights)}"
+            name = self.weight_by_tensor[id(tensor)] = self.add_weight(wanted, tensor, trainable)
+        return ValueRef(name)
 
     def layer_weights(
         self, path: str, roles: Mapping[str, OnnxValue | None]
@@ -143,23 +134,22 @@ class GraphBuilder:
         A matrix that several nodes read stays one; exporters also store equal vectors (untrained
         norms) once, and those are separate again.
         """
-        free = {
-            r: v
-            for r, v in roles.items()
-            if v is not None and v.name is None and (v.rank < 2 or self.is_unshared(v))
-        }
-        path = self.names.free_layer_path(clean_path(path), tuple(free))
-        values: list[OnnxValue | None] = []
+        values = dict(roles)
+        free: dict[str, OnnxValue] = {}
         for role, value in roles.items():
-            if role in free and value is not None:
-                data = (
-                    value.constant_data if self.is_unshared(value) else value.constant_data.clone()
-                )
-                name = self.add_weight(f"{path}.{role}", data, role in ("weight", "bias"))
-                self.weight_by_tensor[id(data)] = name
-                value = replace(value, name=name, probes=(data,) * len(value.probes))
-            values.append(value)
-        return tuple(values)
+            if value is None or value.name is not None:
+                continue
+            if value.rank < 2 or self.is_unshared(value):
+                free[role] = value
+        path = self.names.free_layer_path(clean_path(path), tuple(free))
+        for role, value in free.items():
+            data = value.constant_data
+            if not self.is_unshared(value):
+                data = data.clone()
+            name = self.add_weight(f"{path}.{role}", data, role in ("weight", "bias"))
+            self.weight_by_tensor[id(data)] = name
+            values[role] = replace(value, name=name, probes=(data,) * len(value.probes))
+        return tuple(values.values())
 
     def is_unshared(self, value: OnnxValue) -> bool:
         """Return whether at most one node reads the constant, so that it may become a weight."""
@@ -170,14 +160,10 @@ class GraphBuilder:
         if self.batch_size_node is None:
             assert self.input is not None
             assert self.input.name is not None
-            self.batch_size_node = self.names.make_unique("sym_size")
-            node = Node(
-                self.batch_size_node,
-                "sym_size.int",
-                (ValueRef(self.input.name), 0),
-                (TensorSpec((), "int64"),),
-            )
-            self.nodes = {self.batch_size_node: node, **self.nodes}
+            name = self.batch_size_node = self.names.make_unique("sym_size")
+            args = (ValueRef(self.input.name), 0)
+            node = Node(name, "sym_size.int", args, (TensorSpec((), "int64"),))
+            self.nodes = {name: node, **self.nodes}
         return self.batch_size_node
 
 

@@ -1,7 +1,4 @@
-"""Bytes -> a checked ONNX model.
-
-Everything that can be wrong with the file is found here, in one line.
-"""
+"""Bytes -> a checked ONNX model; whatever is wrong with the file is refused in one line."""
 
 from __future__ import annotations
 
@@ -24,9 +21,7 @@ CONVERTED_FLOAT_TYPES = frozenset({torch.float16, torch.bfloat16, torch.float64}
 
 
 def load_onnx(path: Path) -> onnx.ModelProto:
-    """Load an ONNX file and check it. Raises UnknownName, BrokenFile, UnsupportedOp or
-    CannotCapture.
-    """
+    """Load an ONNX file and check it. Raises UnknownName, and whatever `parse_onnx` raises."""
     if not path.is_file():
         raise UnknownName(f"no model file {path}, it does not exist")
     return parse_onnx(path.read_bytes(), path)
@@ -67,9 +62,8 @@ def parse_onnx(data: bytes, path: Path, alone: bool = False) -> onnx.ModelProto:
 
 def first_line(error: Exception) -> str:
     """Return the first sentence of an error that may have many."""
-    return next(
-        (part.strip() for part in str(error).splitlines() if part.strip()), type(error).__name__
-    )[:250]
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines or [type(error).__name__])[0][:250]
 
 
 def opset_version(model: onnx.ModelProto) -> int:
@@ -154,16 +148,15 @@ def to_torch_tensor(tensor: onnx.TensorProto, where: str) -> torch.Tensor:
     """
     try:
         array = numpy_helper.to_array(tensor)
-        found = torch.from_numpy(
-            array.astype("float32") if array.dtype.name == "bfloat16" else array.copy()
-        )
+        narrow = array.dtype.name == "bfloat16"
+        numbers = torch.from_numpy(array.astype("float32") if narrow else array.copy())
     except Exception as error:
         # Broad on purpose: a size that contradicts the data, or an element type that PyTorch has no
         # name for.
         raise BrokenFile(
             f"broken ONNX file, tensor {tensor.name!r} of {where}, {first_line(error)}"
         ) from error
-    return found.float() if found.dtype in CONVERTED_FLOAT_TYPES else found
+    return numbers.float() if numbers.dtype in CONVERTED_FLOAT_TYPES else numbers
 
 
 def read_attributes(node: onnx.NodeProto, where: str) -> dict[str, object]:
@@ -173,7 +166,7 @@ def read_attributes(node: onnx.NodeProto, where: str) -> dict[str, object]:
         value = onnx.helper.get_attribute_value(attribute)
         if isinstance(value, onnx.TensorProto):
             value = to_torch_tensor(value, where)
-        attributes[attribute.name] = (
-            value.decode(errors="replace") if isinstance(value, bytes) else value
-        )
+        elif isinstance(value, bytes):
+            value = value.decode(errors="replace")
+        attributes[attribute.name] = value
     return attributes

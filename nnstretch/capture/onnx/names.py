@@ -1,6 +1,4 @@
-"""Names that survive: an ONNX file's free-form strings become module paths and unique attribute
-paths.
-"""
+"""Free-form names of an ONNX file -> module paths and unique attribute paths."""
 
 from __future__ import annotations
 
@@ -12,9 +10,7 @@ import torch
 from torch import nn
 
 SCOPES_KEY = "pkg.torch.onnx.name_scopes"
-"""Where torch.onnx's dynamo exporter writes the modules around a call, outermost first, the call's
-own name last.
-"""
+"""Key of the modules around a call, outermost first, the call last (torch.onnx with dynamo)."""
 
 
 def module_path(node: onnx.NodeProto) -> str:
@@ -28,9 +24,7 @@ def module_path(node: onnx.NodeProto) -> str:
 
 
 def path_from_scopes(text: str) -> str:
-    """Return the module path of an exporter's scopes: `['', 'layer1', 'layer1.0', 'layer1.0.conv1',
-    'conv2d']` -> `layer1.0.conv1`.
-    """
+    """Return the module path of scopes: `['', 'conv1', 'conv2d']` -> `conv1`."""
     try:
         scopes = ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
@@ -56,9 +50,8 @@ def path_from_node_name(name: str) -> str:
 
 def clean_path(name: str) -> str:
     """Return the name as a dotted path of attributes that a module can have."""
-    return (
-        ".".join(clean_attribute(part) for part in name.strip("./:").split(".") if part) or "value"
-    )
+    parts = [clean_attribute(part) for part in name.strip("./:").split(".") if part]
+    return ".".join(parts) or "value"
 
 
 def clean_attribute(part: str) -> str:
@@ -82,17 +75,14 @@ def weight_name(name: str) -> str:
 
 
 def value_name(name: str) -> str:
-    """Return a value's name: `/layer1/layer1.0/Add_output_0` -> `layer1_layer1_0_Add`.
-
-    A flat name, as PyTorch gives values.
-    """
+    """Return a value's flat name: `/layer1/layer1.0/Add_output_0` -> `layer1_layer1_0_Add`."""
     stem, _, tail = name.rpartition("_output_")
     flat = clean_path(stem if stem and tail.isdigit() else name).replace(".", "_")
     return f"v_{flat}" if flat[0].isdigit() else flat
 
 
 class UniqueNames:
-    """Hands every name out once; a tensor's path is never also a module's."""
+    """Names handed out once each; a tensor's path is never also a module's."""
 
     def __init__(self) -> None:
         self.leaves: set[str] = set()
@@ -110,11 +100,9 @@ class UniqueNames:
 
     def is_free(self, name: str) -> bool:
         """Return whether a path is neither a weight, nor above or below one."""
-        return (
-            name not in self.leaves
-            and name not in self.parents
-            and not any(p in self.leaves for p in parent_paths(name))
-        )
+        if name in self.leaves or name in self.parents:
+            return False
+        return self.leaves.isdisjoint(parent_paths(name))
 
     def free_layer_path(self, wanted: str, roles: tuple[str, ...]) -> str:
         """Return a module path under which every role is still free."""

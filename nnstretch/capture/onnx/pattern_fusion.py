@@ -21,34 +21,32 @@ def fuse_patterns(nodes: NodesByName, outputs: tuple[str, ...]) -> NodesByName:
     rewritten = dict(nodes)
     for name, node in nodes.items():
         for rule in (pattern.match_gated, pattern.match_hardswish, pattern.match_gelu):
-            if (short := rule(node)) is not None:
-                op, source = short
-                rewritten[name] = pattern.nodes[name] = replace(
-                    node, op=op, args=(ValueRef(source),), kwargs=()
-                )
+            match = rule(node)
+            if match is not None:
+                op, source = match
+                short = replace(node, op=op, args=(ValueRef(source),), kwargs=())
+                rewritten[name] = pattern.nodes[name] = short
                 break
     return rewritten
 
 
 class PatternMatcher:
+    """Search for patterns that end in a node; a match is an operator and the value it reads."""
+
     def __init__(self, nodes: NodesByName, outputs: tuple[str, ...]) -> None:
         self.nodes = dict(nodes)
         self.readers = Counter(name for node in nodes.values() for name in node.inputs)
         self.readers.update(outputs)
 
     def sole_producer(self, argument: Argument, *ops: str) -> Node | None:
-        """Return the node behind an argument, if it is of one of these kinds and nothing else reads
-        it.
-        """
+        """Return the node behind an argument, if it calls one of `ops` and has no other reader."""
         node = self.nodes.get(argument.name) if isinstance(argument, ValueRef) else None
-        return (
-            node if node is not None and node.op in ops and self.readers[node.name] == 1 else None
-        )
+        if node is None or node.op not in ops or self.readers[node.name] != 1:
+            return None
+        return node
 
     def match_gated(self, node: Node) -> tuple[str, str] | None:
-        """Return the activation and its input when a node multiplies a value by its gate,
-        else None.
-        """
+        """Match x * sigmoid(x) and x * hardsigmoid(x)."""
         if node.op != "mul.Tensor":
             return None
         for x, gate in both_orders(node):
@@ -59,10 +57,10 @@ class PatternMatcher:
 
     def match_hardswish(self, node: Node) -> tuple[str, str] | None:
         """Match x * clip(x + 3, 0, 6) / 6."""
-        if (
-            not multiplies_by(node, 1 / 6)
-            or (product := self.sole_producer(node.args[0], "mul.Tensor")) is None
-        ):
+        if not multiplies_by(node, 1 / 6):
+            return None
+        product = self.sole_producer(node.args[0], "mul.Tensor")
+        if product is None:
             return None
         for x, gate in both_orders(product):
             clipped = self.sole_producer(gate, "hardtanh")
@@ -79,27 +77,23 @@ class PatternMatcher:
         if len(factors) != 3 or not any(is_close_number(f, 0.5) for f in factors):
             return None
         tensors = [f for f in factors if isinstance(f, ValueRef)]
-        for i, factor in enumerate(tensors):
-            grown = self.sole_producer(factor, "add.Tensor")
-            erf = (
-                self.sole_producer(grown.args[0], "erf")
-                if grown is not None and is_close_number(grown.args[1], 1.0)
-                else None
-            )
-            scaled = (
-                self.sole_producer(erf.args[0], "div.Tensor", "mul.Tensor")
-                if erf is not None
-                else None
-            )
-            x = tensors[1 - i] if len(tensors) == 2 else None
-            if (
-                scaled is not None
-                and x is not None
-                and scaled.args[0] == x
-                and multiplies_by(scaled, 1 / sqrt(2))
-            ):
+        if len(tensors) != 2:
+            return None
+        for factor, x in (tensors, tensors[::-1]):
+            if self.is_gelu_factor(factor, x):
                 return "gelu", x.name
         return None
+
+    def is_gelu_factor(self, factor: Argument, x: ValueRef) -> bool:
+        """Return whether a value is 1 + erf(x / sqrt 2)."""
+        shifted = self.sole_producer(factor, "add.Tensor")
+        if shifted is None or not is_close_number(shifted.args[1], 1.0):
+            return False
+        erf = self.sole_producer(shifted.args[0], "erf")
+        if erf is None:
+            return False
+        scaled = self.sole_producer(erf.args[0], "div.Tensor", "mul.Tensor")
+        return scaled is not None and scaled.args[0] == x and multiplies_by(scaled, 1 / sqrt(2))
 
     def product_factors(self, node: Node) -> list[Argument]:
         """Return what a product of three is made of."""

@@ -1,5 +1,4 @@
-"""An ONNX file -> Graph, in PyTorch's vocabulary, with the weights under the names their modules
-had.
+"""An ONNX file -> Graph, in PyTorch's vocabulary, with weights under their modules' names.
 
 The file is data that anybody may have written: nothing in it is executed or unpickled, external
 tensors are read from its own folder only, and what is not understood is refused by name.
@@ -18,7 +17,8 @@ import torch
 from nnstretch.capture.onnx.graph_builder import FixedBatch, GraphBuilder, OnnxValue, tensor_spec
 from nnstretch.capture.onnx.load import load_onnx, opset_version, read_attributes, to_torch_tensor
 from nnstretch.capture.onnx.names import clean_path
-from nnstretch.capture.onnx.ops_elementwise import ONNX_TYPES, TRANSLATION_RULES
+from nnstretch.capture.onnx.ops.elementwise import ONNX_TYPES
+from nnstretch.capture.onnx.ops.table import TRANSLATION_RULES
 from nnstretch.capture.onnx.pattern_fusion import fuse_patterns
 from nnstretch.capture.onnx.translation_context import NodeContext
 from nnstretch.capture.program_reader import CapturedNetwork
@@ -47,10 +47,7 @@ def read_onnx(path: Path, input_shape: tuple[int, ...] | None = None) -> Capture
 
 
 def capture_model(model: onnx.ModelProto, path: Path, sources: InputSources) -> CapturedNetwork:
-    """Capture a checked model.
-
-    Raises CannotCapture when constants depend on more than the batch.
-    """
+    """Capture a checked model. Raises CannotCapture when more than its batch varies."""
     why = ""
     for batches in ((1, SECOND_PROBE_FACTOR), (1,)):
         try:
@@ -65,10 +62,7 @@ def capture_model(model: onnx.ModelProto, path: Path, sources: InputSources) -> 
 def single_input(
     model: onnx.ModelProto, path: Path, wanted: tuple[int, ...] | None
 ) -> tuple[onnx.ValueInfoProto, tuple[int, ...]]:
-    """Return the one input that the network reads, and its shape.
-
-    Raises CannotCapture when the network reads none or several.
-    """
+    """Return the one input that the network reads, and its shape. Raises CannotCapture else."""
     inputs = external_inputs(model)
     if len(inputs) != 1:
         names = ", ".join(value.name for value in inputs)
@@ -91,7 +85,7 @@ def resolve_input_shape(
 ) -> tuple[int, ...]:
     """Return an input's shape; open sizes come from the wanted shape.
 
-    Raises BadInput when they differ.
+    Raises BadInput where shapes differ, UnsupportedOp for an element type.
     """
     tensor = value.type.tensor_type
     if not value.type.HasField("tensor_type") or tensor.elem_type not in ONNX_TYPES:
@@ -100,10 +94,7 @@ def resolve_input_shape(
         )
     if not tensor.HasField("shape") and wanted is None:
         raise BadInput(f"no shape of input {value.name}, {path}, the file does not say it")
-    sizes = [
-        d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else None
-        for d in tensor.shape.dim
-    ]
+    sizes = [d.dim_value if d.dim_value > 0 else None for d in tensor.shape.dim]
     return fix_open_sizes(sizes, value.name, path, wanted)
 
 
@@ -113,10 +104,7 @@ def fix_open_sizes(
     """Replace an open batch by 1. Raises BadInput when another size is open and none is given."""
     said = "x".join(str(s or "?") for s in sizes)
     if wanted is not None:
-        if sizes and (
-            len(wanted) != len(sizes)
-            or any(s not in (None, w) for s, w in zip(sizes, wanted, strict=True))
-        ):
+        if sizes and not fits(wanted, sizes):
             raise BadInput(
                 f"wrong input shape {'x'.join(map(str, wanted))}, {path}, its input {name} is"
                 f" {said}"
@@ -130,6 +118,13 @@ def fix_open_sizes(
     return tuple(1 if size is None else size for size in sizes)
 
 
+def fits(shape: tuple[int, ...], sizes: list[int | None]) -> bool:
+    """Return whether a shape agrees with the sizes that are not open."""
+    if len(shape) != len(sizes):
+        return False
+    return all(size in (None, d) for size, d in zip(sizes, shape, strict=True))
+
+
 def build_captured_graph(
     model: onnx.ModelProto, path: Path, sources: InputSources, factors: tuple[int, ...]
 ) -> CapturedNetwork:
@@ -138,50 +133,50 @@ def build_captured_graph(
     readers = Counter(name for node in graph.node for name in node.input if name)
     readers.update(value.name for value in graph.output)
     first = sources[0][0].type.tensor_type.shape.dim[:1]
-    walker = GraphBuilder(path.name, readers, open_batch=not any(d.dim_value > 0 for d in first))
+    builder = GraphBuilder(path.name, readers, open_batch=not any(d.dim_value > 0 for d in first))
     for source, shape in sources:
-        walker.values[source.name] = add_graph_input(walker, source, shape, factors)
-    walker.input = walker.values[sources[0][0].name]
+        builder.values[source.name] = add_graph_input(builder, source, shape, factors)
+    builder.input = builder.values[sources[0][0].name]
     for tensor in graph.initializer:
         if tensor.name in readers:
-            walker.values[tensor.name] = walker.add_constant(
+            builder.values[tensor.name] = builder.add_constant(
                 to_torch_tensor(tensor, path.name), source=tensor.name
             )
     opset = opset_version(model)
     with torch.no_grad():
         for node in graph.node:
-            translate_node(walker, node, opset)
-    return finish_graph(walker, model, path, [source.name for source, _ in sources])
+            translate_node(builder, node, opset)
+    return finish_graph(builder, model, path, [source.name for source, _ in sources])
 
 
 def add_graph_input(
-    walker: GraphBuilder,
+    builder: GraphBuilder,
     source: onnx.ValueInfoProto,
     shape: tuple[int, ...],
     factors: tuple[int, ...],
 ) -> OnnxValue:
     """Add an input with one probe for every batch size."""
-    name = walker.names.make_unique(clean_path(source.name).replace(".", "_"))
+    name = builder.names.make_unique(clean_path(source.name).replace(".", "_"))
     kind = ONNX_TYPES[source.type.tensor_type.elem_type]
     batched = factors if shape else (1,)
     probes = tuple(
         torch.empty((*(d * f for d in shape[:1]), *shape[1:]), dtype=kind, device="meta")
         for f in batched
     )
-    walker.specs[name] = tensor_spec(probes[0])
+    builder.specs[name] = tensor_spec(probes[0])
     return OnnxValue(probes, False, name)
 
 
-def translate_node(walker: GraphBuilder, node: onnx.NodeProto, opset: int) -> None:
+def translate_node(builder: GraphBuilder, node: onnx.NodeProto, opset: int) -> None:
     """Translate one node of the file.
 
     Raises UnsupportedOp without a rule; BrokenFile when the node contradicts itself.
     """
-    call = NodeContext(walker, node, opset, read_attributes(node, walker.file))
+    call = NodeContext(builder, node, opset, read_attributes(node, builder.file))
     rule = TRANSLATION_RULES.get(node.op_type)
     if rule is None:
         raise UnsupportedOp(f"unsupported operator {call.location}, no rule translates it")
-    if missing := [name for name in node.input if name and name not in walker.values]:
+    if missing := [name for name in node.input if name and name not in builder.values]:
         raise BrokenFile(
             f"broken ONNX file, {call.location}, it reads {missing[0]!r} before it exists"
         )
@@ -203,45 +198,42 @@ def translate_node(walker: GraphBuilder, node: onnx.NodeProto, opset: int) -> No
     results = result if isinstance(result, tuple) else (result,)
     for name, value in zip(node.output, results, strict=False):
         if name:
-            walker.values[name] = value
+            builder.values[name] = value
 
 
 def finish_graph(
-    walker: GraphBuilder, model: onnx.ModelProto, path: Path, sources: list[str]
+    builder: GraphBuilder, model: onnx.ModelProto, path: Path, sources: list[str]
 ) -> CapturedNetwork:
     """Return graph and weights of a finished walk.
 
     Raises CannotCapture when an output does not depend on the input.
     """
-    names = [str(walker.values[source].name) for source in sources]
+    names = [str(builder.values[source].name) for source in sources]
     outputs: list[str] = []
     for value in model.graph.output:
-        found = walker.values.get(value.name)
-        if found is None or found.constant or found.name is None:
+        computed = builder.values.get(value.name)
+        if computed is None or computed.constant or computed.name is None:
             raise CannotCapture(
                 f"cannot capture {path}, output {value.name} does not depend on the input"
             )
-        check_output_shape(value, found, path)
-        outputs.append(found.name)
-    nodes = fuse_patterns(walker.nodes, tuple(outputs))
+        check_output_shape(value, computed, path)
+        outputs.append(computed.name)
+    nodes = fuse_patterns(builder.nodes, tuple(outputs))
     kept = prune_unread(tuple(nodes.values()), outputs)
     read = {name for node in kept for name in node.inputs}
-    weights = tuple(weight for weight in walker.weights.values() if weight.name in read)
-    entries = tuple(GraphInput(name, walker.specs[name]) for name in names)
+    weights = tuple(weight for weight in builder.weights.values() if weight.name in read)
+    entries = tuple(GraphInput(name, builder.specs[name]) for name in names)
     graph = Graph(clean_path(path.stem).replace(".", "_"), entries, weights, kept, tuple(outputs))
-    return CapturedNetwork(graph, {weight.name: walker.tensors[weight.name] for weight in weights})
+    return CapturedNetwork(graph, {weight.name: builder.tensors[weight.name] for weight in weights})
 
 
-def check_output_shape(value: onnx.ValueInfoProto, found: OnnxValue, path: Path) -> None:
-    """Check that declared and computed shape of an output agree.
-
-    Raises BrokenFile when declared and computed shape differ.
-    """
+def check_output_shape(value: onnx.ValueInfoProto, computed: OnnxValue, path: Path) -> None:
+    """Check that declared and computed shape of an output agree. Raises BrokenFile otherwise."""
     said = [d.dim_value for d in value.type.tensor_type.shape.dim]
     if not value.type.tensor_type.HasField("shape") or not all(said) or not prod(said):
         return
-    if tuple(said[1:]) != found.shape[1:]:
+    if tuple(said[1:]) != computed.shape[1:]:
         raise BrokenFile(
             f"broken ONNX file, output {value.name} of {path}, it declares {said}, its operators"
-            f" compute {list(found.shape)}"
+            f" compute {list(computed.shape)}"
         )

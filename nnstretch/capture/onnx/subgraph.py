@@ -1,7 +1,4 @@
-"""One sub-graph of a bundle, in ONNX form -> a module that PyTorch runs.
-
-Any number of inputs and outputs.
-"""
+"""One sub-graph of a bundle, in ONNX form -> a module that PyTorch runs."""
 
 from __future__ import annotations
 
@@ -19,9 +16,7 @@ from nnstretch.graph import TensorSpec
 
 @dataclass(frozen=True, slots=True)
 class SubgraphProgram:
-    """A module, and what it reads and writes under the file's own names, in the order of its
-    arguments and results.
-    """
+    """A module, and the file's names of its arguments and results, in order."""
 
     module: nn.Module
     """In evaluation mode; gives one tensor, or a tuple where there are several outputs."""
@@ -30,28 +25,23 @@ class SubgraphProgram:
 
 
 def read_subgraph(data: bytes, name: str) -> SubgraphProgram:
-    """Read a bundle's member as a module; nothing in `data` is executed or unpickled and no other
-    file is opened.
+    """Read a bundle's member as a module; nothing in it is run or unpickled, no other file opened.
 
-    `name` is for messages.
-
-    Raises BrokenFile, UnsupportedOp, CannotCapture or BadInput in one line.
+    `name` is for messages. Raises BrokenFile, UnsupportedOp, CannotCapture or BadInput in one line.
     """
     path = Path(name)
     model = parse_onnx(data, path, alone=True)
     values = external_inputs(model)
     if not values:
         raise CannotCapture(f"cannot capture {path}, it reads no input")
-    captured = capture_model(
-        model, path, [(value, resolve_input_shape(value, path, None)) for value in values]
-    )
+    sources = [(value, resolve_input_shape(value, path, None)) for value in values]
+    captured = capture_model(model, path, sources)
     graph = captured.graph
     specs = graph.specs()
-    return SubgraphProgram(
-        module=build(graph, captured.weights).eval(),
-        inputs={value.name: entry.spec for value, entry in zip(values, graph.inputs, strict=True)},
-        outputs={
-            value.name: specs[ours]
-            for value, ours in zip(model.graph.output, graph.outputs, strict=True)
-        },
-    )
+    inputs: dict[str, TensorSpec] = {}
+    for value, entry in zip(values, graph.inputs, strict=True):
+        inputs[value.name] = entry.spec
+    outputs: dict[str, TensorSpec] = {}
+    for value, name_in_graph in zip(model.graph.output, graph.outputs, strict=True):
+        outputs[value.name] = specs[name_in_graph]
+    return SubgraphProgram(build(graph, captured.weights).eval(), inputs, outputs)

@@ -1,7 +1,4 @@
-"""One ONNX node while it is translated.
-
-What its rule reads, and how the rule calls PyTorch's operators.
-"""
+"""One ONNX node while it is translated: what its rule reads and calls."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ MAX_CONSTANT_ELEMENTS = 2**28
 
 @dataclass
 class NodeContext:
-    """One node of the file while it is translated: what a rule reads, and how it writes."""
+    """One node of the file while it is translated."""
 
     builder: GraphBuilder
     node: onnx.NodeProto
@@ -60,31 +57,25 @@ class NodeContext:
         name = self.node.input[i] if i < len(self.node.input) else ""
         return self.builder.values[name] if name else None
 
-    def get_attribute(self, name: str, otherwise: Any = None) -> Any:
+    def get_attribute(self, name: str, default: Any = None) -> Any:
         """Return an attribute, or its default."""
-        return self.attributes.get(name, otherwise)
+        return self.attributes.get(name, default)
 
     def int_values(self, i: int, name: str) -> tuple[int, ...] | None:
-        """Return sizes or axes: an input in newer opsets, an attribute in older ones.
-
-        None where absent.
-        """
+        """Return sizes or axes, an input in newer opsets, else an attribute; None where absent."""
         value = self.optional_input(i)
         if value is None:
             attribute = self.get_attribute(name)
             return None if attribute is None else tuple(int(v) for v in attribute)
         return tuple(int(v) for v in self.require_constant(value).constant_data.flatten())
 
-    def number_value(self, i: int, name: str, otherwise: float | None) -> float | None:
-        """Return the number in a constant input or attribute.
-
-        Raises UnsupportedOp when it is computed.
-        """
+    def number_value(self, i: int, name: str, default: float | None) -> float | None:
+        """Return the number in a constant input or attribute. Raises UnsupportedOp otherwise."""
         value = self.optional_input(i)
         if value is None:
-            return self.get_attribute(name, otherwise)  # type: ignore[no-any-return]
+            return self.get_attribute(name, default)  # type: ignore[no-any-return]
         data = self.require_constant(value).constant_data
-        return float(data.reshape(())) if data.numel() == 1 else otherwise
+        return float(data.reshape(())) if data.numel() == 1 else default
 
     def require_constant(self, value: OnnxValue) -> OnnxValue:
         """Return a constant value. Raises UnsupportedOp when it depends on the input."""
@@ -93,39 +84,36 @@ class NodeContext:
         return value
 
     def layer_path(self, weight: OnnxValue | None = None) -> str:
-        """Return where a layer's weights belong.
-
-        Beside the initializer if that is named like one, else at the node.
-        """
-        if (
-            weight is not None
-            and weight.source.endswith(".weight")
-            and self.builder.readers[weight.source] <= 1
-        ):
-            return weight.source.removesuffix(".weight")
+        """Return where a layer's weights belong: beside an initializer named like one, or here."""
+        source = weight.source if weight is not None else ""
+        if source.endswith(".weight") and self.builder.readers[source] <= 1:
+            return source.removesuffix(".weight")
         return module_path(self.node) or value_name(self.node.output[0])
+
+    def layer_weights(
+        self, weight: OnnxValue, bias: OnnxValue | None
+    ) -> tuple[OnnxValue | None, ...]:
+        """Return weight and bias as those of one layer."""
+        return self.builder.layer_weights(self.layer_path(weight), {"weight": weight, "bias": bias})
 
     def emit(self, op: str, *args: Any, **kwargs: Any) -> OnnxValue:
         """Call a PyTorch operator that writes one tensor."""
-        result = self.emit_all(op, *args, **kwargs)
-        return result[0]
+        return self.emit_all(op, *args, **kwargs)[0]
 
     def emit_all(self, op: str, *args: Any, **kwargs: Any) -> tuple[OnnxValue, ...]:
-        """Emit an operator with several results and return them all."""
-        read = [
-            v for v in flatten_nested((args, tuple(kwargs.values()))) if isinstance(v, OnnxValue)
-        ]
-        constant = all(v.constant for v in read) and not any(
-            isinstance(v, BatchSize) for v in flatten_nested(args)
-        )
+        """Call a PyTorch operator and return everything that it writes."""
+        leaves = flatten_nested((args, tuple(kwargs.values())))
+        read = [leaf for leaf in leaves if isinstance(leaf, OnnxValue)]
+        constant = all(value.constant for value in read)
+        constant = constant and not any(isinstance(leaf, BatchSize) for leaf in leaves)
         count = len(self.builder.input.probes) if self.builder.input else 1
-        unvaried = constant and not any(v.varies_with_batch for v in read)
-        probes = [
-            self.run_probe(op, args, kwargs, i, constant) for i in range(1 if unvaried else count)
-        ]
-        columns = tuple(zip(*(probes * count if unvaried else probes), strict=True))
+        if constant and not any(value.varies_with_batch for value in read):
+            probes = [self.run_probe(op, args, kwargs, 0, constant)] * count
+        else:
+            probes = [self.run_probe(op, args, kwargs, i, constant) for i in range(count)]
+        columns = tuple(zip(*probes, strict=True))
         if constant:
-            return tuple(OnnxValue(c, True) for c in columns)
+            return tuple(OnnxValue(column, True) for column in columns)
         return self.add_node(op, args, kwargs, columns)
 
     def run_probe(
@@ -152,10 +140,11 @@ class NodeContext:
             tensors = tuple(result) if isinstance(result, (tuple, list)) else (result,)
             if not constant:
                 return tensors
-            if sum(t.numel() for t in tensors) > MAX_CONSTANT_ELEMENTS:
+            elements = sum(tensor.numel() for tensor in tensors)
+            if elements > MAX_CONSTANT_ELEMENTS:
                 raise self.unsupported_error(
-                    f"a constant of {sum(t.numel() for t in tensors)} elements, at most"
-                    f" {MAX_CONSTANT_ELEMENTS} are computed"
+                    f"a constant of {elements} elements, at most {MAX_CONSTANT_ELEMENTS} are"
+                    " computed"
                 )
             result = function(*(at(a, True) for a in args), **kwargs)
         except NnstretchError:
@@ -174,26 +163,24 @@ class NodeContext:
     def add_node(
         self, op: str, args: Any, kwargs: Any, columns: tuple[tuple[torch.Tensor, ...], ...]
     ) -> tuple[OnnxValue, ...]:
-        """Add a node and return its results.
-
-        Raises UnsupportedOp when torch refuses the arguments.
-        """
-        walker = self.builder
-        name = walker.names.make_unique(value_name(self.node.output[0]))
+        """Add a node, and a `getitem` for each of several results; return the results."""
+        builder = self.builder
+        name = builder.names.make_unique(value_name(self.node.output[0]))
         outputs = tuple(tensor_spec(column[0]) for column in columns)
-        spelled = tuple(self.convert_argument(a) for a in args)
-        macs = count_macs(op.split(".")[0], spelled, outputs[0], walker.specs)
-        pairs = tuple((k, self.convert_argument(v)) for k, v in kwargs.items())
+        spelled = tuple(self.convert_argument(arg) for arg in args)
+        kind = op.split(".")[0]
+        macs = count_macs(kind, spelled, outputs[0], builder.specs)
+        pairs = tuple((key, self.convert_argument(value)) for key, value in kwargs.items())
         module = module_path(self.node)
-        walker.nodes[name] = Node(name, op, spelled, outputs, module, pairs, macs)
-        walker.specs[name] = outputs[0]
-        if len(columns) == 1 and op.split(".")[0] not in MULTI_OUTPUT_OPERATORS:
+        builder.nodes[name] = Node(name, op, spelled, outputs, module, pairs, macs)
+        builder.specs[name] = outputs[0]
+        if len(columns) == 1 and kind not in MULTI_OUTPUT_OPERATORS:
             return (OnnxValue(columns[0], False, name),)
         picked: list[OnnxValue] = []
         for i, column in enumerate(columns):
-            item = walker.names.make_unique(f"getitem_{len(walker.nodes)}")
-            walker.nodes[item] = Node(item, "getitem", (ValueRef(name), i), (outputs[i],), module)
-            walker.specs[item] = outputs[i]
+            item = builder.names.make_unique(f"getitem_{len(builder.nodes)}")
+            builder.nodes[item] = Node(item, "getitem", (ValueRef(name), i), (outputs[i],), module)
+            builder.specs[item] = outputs[i]
             picked.append(OnnxValue(column, False, item))
         return tuple(picked)
 
@@ -220,8 +207,13 @@ def aten_operator(op: str) -> Callable[..., Any]:
 
 def flatten_nested(value: Any) -> list[Any]:
     """Return the leaves of nested lists in order."""
-    return (
-        [leaf for v in value for leaf in flatten_nested(v)]
-        if isinstance(value, (tuple, list))
-        else [value]
-    )
+    if not isinstance(value, (tuple, list)):
+        return [value]
+    leaves: list[Any] = []
+    for item in value:
+        leaves += flatten_nested(item)
+    return leaves
+
+
+TranslationRule = Callable[[NodeContext], OnnxValue | tuple[OnnxValue, ...]]
+"""Translation of one node into calls of PyTorch's operators."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 
 from nnstretch.capture.onnx.graph_builder import (
@@ -11,8 +9,8 @@ from nnstretch.capture.onnx.graph_builder import (
     count_elements,
     require_batch_independent,
 )
-from nnstretch.capture.onnx.ops_shapes import emit_reshape
-from nnstretch.capture.onnx.translation_context import NodeContext
+from nnstretch.capture.onnx.ops.shapes import emit_reshape
+from nnstretch.capture.onnx.translation_context import NodeContext, TranslationRule
 
 INT32_MAX = 2**31 - 1
 
@@ -38,17 +36,16 @@ def split(call: NodeContext) -> tuple[OnnxValue, ...]:
 
 
 def slice_(call: NodeContext) -> OnnxValue:
-    """Translate Slice, one axis after the other.
-
-    Raises UnsupportedOp when starts or ends are missing.
-    """
+    """Translate Slice, axis by axis. Raises UnsupportedOp when starts or ends are missing."""
     x = call.input(0)
-    starts, ends = call.int_values(1, "starts"), call.int_values(2, "ends")
-    axes, steps = call.int_values(3, "axes"), call.int_values(4, "steps")
+    starts = call.int_values(1, "starts")
+    ends = call.int_values(2, "ends")
     if starts is None or ends is None:
         raise call.unsupported_error("without starts or ends")
-    axes = axes if axes is not None else tuple(range(len(starts)))
-    for axis, start, end, step in zip(axes, starts, ends, steps or (1,) * len(starts), strict=True):
+    axes = call.int_values(3, "axes")
+    axes = tuple(range(len(starts))) if axes is None else axes
+    steps = call.int_values(4, "steps") or (1,) * len(starts)
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         x = slice_axis(call, x, axis % x.rank, start, end, step)
     return x
 
@@ -60,11 +57,10 @@ def slice_axis(
     total = x.shape[axis]
     if step < 0:
         picked = list(range(total))[start : end if end >= -total else None : step]
-        if picked != list(range(total))[::-1]:
-            return call.emit(
-                "index_select", x, axis, call.builder.add_constant(torch.tensor(picked))
-            )
-        return call.emit("flip", x, (axis,))
+        if picked == list(range(total))[::-1]:
+            return call.emit("flip", x, (axis,))
+        index = call.builder.add_constant(torch.tensor(picked))
+        return call.emit("index_select", x, axis, index)
     if start == 0 and end >= total and step == 1:
         return x
     require_batch_independent(x, axis, call.location)
@@ -94,12 +90,8 @@ def gather(call: NodeContext) -> OnnxValue:
     picked = call.emit("index_select", x, axis, call.builder.add_constant(where.flatten()))
     if where.dim() == 1:
         return picked
-    return emit_reshape(
-        call,
-        picked,
-        [(*p.shape[:axis], *where.shape, *p.shape[axis + 1 :]) for p in x.probes],
-        constant_target=False,
-    )
+    wanted = [(*p.shape[:axis], *where.shape, *p.shape[axis + 1 :]) for p in x.probes]
+    return emit_reshape(call, picked, wanted, constant_target=False)
 
 
 def gather_as_reshape(call: NodeContext, x: OnnxValue, index: OnnxValue) -> OnnxValue | None:
@@ -160,7 +152,7 @@ def depth_to_space(call: NodeContext) -> OnnxValue:
     return call.emit("pixel_shuffle", x, block)
 
 
-INDEXING_RULES: dict[str, Callable[[NodeContext], OnnxValue | tuple[OnnxValue, ...]]] = {
+INDEXING_RULES: dict[str, TranslationRule] = {
     "Split": split,
     "Slice": slice_,
     "Gather": gather,

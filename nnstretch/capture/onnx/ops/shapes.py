@@ -36,19 +36,18 @@ def size(call: NodeContext) -> OnnxValue:
 def reshape(call: NodeContext) -> OnnxValue:
     """Translate Reshape; 0 keeps a size, -1 is what remains."""
     x = call.input(0)
-    given = call.optional_input(1)
-    if given is None:
-        target = call.builder.add_constant(
+    sizes = call.optional_input(1)
+    if sizes is None:
+        sizes = call.builder.add_constant(
             torch.tensor(call.get_attribute("shape", ()), dtype=torch.int64)
         )
-    else:
-        target = call.require_constant(given)
-    wanted = [
-        resolve_target_shape(call, p.tolist(), tuple(v.shape))
-        for p, v in zip(target.probes, x.probes, strict=True)
-    ]
-    told = target.varies_with_batch or (call.builder.open_batch and -1 in target.probes[0].tolist())
-    return emit_reshape(call, x, wanted, constant_target=not told)
+    target = call.require_constant(sizes)
+    wanted: list[Sizes] = []
+    for probe, source in zip(target.probes, x.probes, strict=True):
+        wanted.append(resolve_target_shape(call, probe.tolist(), tuple(source.shape)))
+    open_size = call.builder.open_batch and -1 in target.probes[0].tolist()
+    constant_target = not (target.varies_with_batch or open_size)
+    return emit_reshape(call, x, wanted, constant_target)
 
 
 def resolve_target_shape(call: NodeContext, target: list[int], source: Sizes) -> Sizes:
@@ -78,11 +77,16 @@ def emit_reshape(
     assert call.builder.input is not None
     at = batch_dimension(x, first, call.builder.input.shape[0]) if constant_target else None
     if at is None:
-        differing = [i for i, pair in enumerate(zip(*wanted, strict=True)) if len(set(pair)) > 1]
+        differing = varying_dimensions(wanted)
         if len(differing) != 1:
             raise FixedBatch(f"{call.location} reshapes to {wanted}")
         at = differing[0]
     return call.emit("reshape", x, (*first[:at], -1, *first[at + 1 :]))
+
+
+def varying_dimensions(shapes: list[Sizes]) -> list[int]:
+    """Return the dimensions whose size differs between shapes of one rank."""
+    return [i for i, sizes in enumerate(zip(*shapes, strict=True)) if len(set(sizes)) > 1]
 
 
 def flatten_start(x: OnnxValue, wanted: Sizes) -> int | None:
@@ -90,13 +94,9 @@ def flatten_start(x: OnnxValue, wanted: Sizes) -> int | None:
     start = len(wanted) - 1
     if any(p.shape[start:] != x.probes[0].shape[start:] for p in x.probes):
         return None
-    if (
-        0 <= start < x.rank - 1
-        and x.shape[:start] == wanted[:start]
-        and wanted[start] == count_elements(x.shape[start:])
-    ):
-        return start
-    return None
+    if not 0 <= start < x.rank - 1 or x.shape[:start] != wanted[:start]:
+        return None
+    return start if wanted[start] == count_elements(x.shape[start:]) else None
 
 
 def batch_dimension(x: OnnxValue, wanted: Sizes, batch: int) -> int | None:
@@ -108,18 +108,12 @@ def batch_dimension(x: OnnxValue, wanted: Sizes, batch: int) -> int | None:
     """
     if count_elements(wanted) != count_elements(x.shape):
         return None
-    at = next(
-        i
-        for i, pair in enumerate(zip(*(p.shape for p in x.probes), strict=True))
-        if len(set(pair)) > 1
-    )
-    before, after = count_elements(x.shape[:at]), count_elements(x.shape[at + 1 :])
+    at = varying_dimensions([tuple(p.shape) for p in x.probes])[0]
+    before = count_elements(x.shape[:at])
+    after = count_elements(x.shape[at + 1 :])
     heads = [count_elements(wanted[:k]) for k in range(len(wanted))]
-    inside = [
-        k
-        for k, head in enumerate(heads)
-        if before <= head <= before * x.shape[at] and wanted[k] == batch
-    ]
+    last = before * x.shape[at]
+    inside = [k for k, head in enumerate(heads) if before <= head <= last and wanted[k] == batch]
     if len(wanted) > x.rank and inside:
         return inside[0]
     position = heads.index(before) if before in heads else None
@@ -135,11 +129,10 @@ def flatten(call: NodeContext) -> OnnxValue:
     axis = axis + x.rank if axis < 0 else axis
     if axis == 1 and x.rank > 1:
         return call.emit("flatten.using_ints", x, 1)
-    wanted = [
-        (count_elements(tuple(p.shape[:axis])), count_elements(tuple(p.shape[axis:])))
-        for p in x.probes
-    ]
-    return emit_reshape(call, x, list(wanted), constant_target=False)
+    wanted: list[Sizes] = []
+    for p in x.probes:
+        wanted.append((p.shape[:axis].numel(), p.shape[axis:].numel()))
+    return emit_reshape(call, x, wanted, constant_target=False)
 
 
 def squeeze(call: NodeContext) -> OnnxValue:
@@ -170,24 +163,16 @@ def transpose(call: NodeContext) -> OnnxValue:
 
 
 def concat(call: NodeContext) -> OnnxValue:
-    """Translate Concat; a constant beside a batch (a class token that the exporter already
-    expanded) is repeated for every input.
-    """
+    """Translate Concat; a constant beside a batch (a class token) is repeated for every input."""
     values = [call.input(i) for i in range(len(call.node.input)) if call.node.input[i]]
     values = [v for v in values if v.shape != (0,)] or values[:1]
     moving = next((v for v in values if not v.constant), None)
     axis = call.get_attribute("axis") % values[0].rank
     if moving is not None:
         require_batch_independent(moving, axis, call.location)
-    if moving is not None:
-        values = [
-            (
-                expand_along_batch(call, v, moving, axis)
-                if v.constant and not v.varies_with_batch
-                else v
-            )
-            for v in values
-        ]
+        for i, value in enumerate(values):
+            if value.constant and not value.varies_with_batch:
+                values[i] = expand_along_batch(call, value, moving, axis)
     return call.emit("cat", tuple(values), axis)
 
 
@@ -195,18 +180,16 @@ def expand_along_batch(
     call: NodeContext, value: OnnxValue, beside: OnnxValue, axis: int
 ) -> OnnxValue:
     """Expand a constant along the batch axis of the value it is joined with."""
-    open_at = [
-        i
-        for i, pair in enumerate(zip(*(p.shape for p in beside.probes), strict=True))
-        if len(set(pair)) > 1 and i != axis
-    ]
-    if len(beside.probes) == 1 or not open_at:
+    varying = varying_dimensions([tuple(p.shape) for p in beside.probes])
+    open_dims = [i for i in varying if i != axis]
+    if not open_dims:
         return value
-    if value.shape[open_at[0]] != 1:
-        value = single_batch_entry(call, value, open_at[0])
-    return call.emit(
-        "expand", value, tuple(BATCH_SIZE if i == open_at[0] else -1 for i in range(value.rank))
-    )
+    batch_dim = open_dims[0]
+    if value.shape[batch_dim] != 1:
+        value = single_batch_entry(call, value, batch_dim)
+    sizes: list[object] = [-1] * value.rank
+    sizes[batch_dim] = BATCH_SIZE
+    return call.emit("expand", value, tuple(sizes))
 
 
 def single_batch_entry(call: NodeContext, value: OnnxValue, axis: int) -> OnnxValue:
@@ -227,13 +210,15 @@ def broadcast_shape(first: Sizes, second: list[int]) -> Sizes:
 
 def expand(call: NodeContext) -> OnnxValue:
     """Translate Expand. Raises FixedBatch when the target fits one batch size only."""
-    x, target = call.input(0), call.require_constant(call.input(1))
-    wanted = [
-        broadcast_shape(tuple(v.shape), p.tolist())
-        for p, v in zip(target.probes, x.probes, strict=True)
-    ]
+    x = call.input(0)
+    target = call.require_constant(call.input(1))
+    wanted: list[Sizes] = []
+    for probe, source in zip(target.probes, x.probes, strict=True):
+        wanted.append(broadcast_shape(tuple(source.shape), probe.tolist()))
     if x.constant and not target.varies_with_batch:
-        return call.emit("clone", call.emit("expand", x, wanted[0])) if x.shape != wanted[0] else x
+        if x.shape == wanted[0]:
+            return x
+        return call.emit("clone", call.emit("expand", x, wanted[0]))
     if all(v.shape == w for v, w in zip(x.probes, wanted, strict=True)):
         return x
     assert call.builder.input is not None
@@ -241,12 +226,14 @@ def expand(call: NodeContext) -> OnnxValue:
     lead = len(wanted[0]) - x.rank
     sizes: list[object] = []
     for i, column in enumerate(zip(*wanted, strict=True)):
-        kept = i >= lead and all(
-            p.shape[i - lead] == d for p, d in zip(x.probes, column, strict=True)
-        )
-        if not kept and len(set(column)) > 1 and column != batches:
+        if i >= lead and tuple(p.shape[i - lead] for p in x.probes) == column:
+            sizes.append(-1)
+        elif len(set(column)) == 1:
+            sizes.append(column[0])
+        elif column == batches:
+            sizes.append(BATCH_SIZE)
+        else:
             raise FixedBatch(f"{call.location} expands to {wanted}")
-        sizes.append(-1 if kept else BATCH_SIZE if len(set(column)) > 1 else column[0])
     return call.emit("expand", x, tuple(sizes))
 
 
