@@ -76,7 +76,8 @@ def refuse_unsupported(model: onnx.ModelProto, path: Path) -> None:
 
     Raises UnsupportedOp or CannotCapture when the model uses what is not translated.
     """
-    opset, newest = opset_version(model), onnx.defs.onnx_opset_version()
+    opset = opset_version(model)
+    newest = onnx.defs.onnx_opset_version()
     if not MIN_OPSET <= opset <= newest:
         raise UnsupportedOp(
             f"unsupported opset {opset}, {path}, this version reads {MIN_OPSET} to {newest}"

@@ -125,28 +125,17 @@ class NodeContext:
         refuses.
         """
         function = aten_operator(op)
-        batch = self.builder.input.shape[0] if i == 0 and self.builder.input else None
-
-        def at(value: Any, real: bool) -> Any:
-            if isinstance(value, OnnxValue):
-                return value.probes[i] if real else value.probes[i].to("meta")
-            if isinstance(value, BatchSize):
-                assert self.builder.input is not None
-                return batch if batch is not None else self.builder.input.probes[i].shape[0]
-            return [at(v, real) for v in value] if isinstance(value, (tuple, list)) else value
-
         try:
-            result = function(*(at(a, False) for a in args), **kwargs)
-            tensors = tuple(result) if isinstance(result, (tuple, list)) else (result,)
-            if not constant:
-                return tensors
+            tensors = self.call_operator(function, args, kwargs, i, real=False)
             elements = sum(tensor.numel() for tensor in tensors)
-            if elements > MAX_CONSTANT_ELEMENTS:
+            if constant and elements > MAX_CONSTANT_ELEMENTS:
                 raise self.unsupported_error(
                     f"a constant of {elements} elements, at most {MAX_CONSTANT_ELEMENTS} are"
                     " computed"
                 )
-            result = function(*(at(a, True) for a in args), **kwargs)
+            if not constant:
+                return tensors
+            return self.call_operator(function, args, kwargs, i, real=True)
         except NnstretchError:
             raise
         except Exception as error:
@@ -158,7 +147,24 @@ class NodeContext:
             raise BrokenFile(
                 f"broken ONNX file, {self.location}, PyTorch's {op} refuses: {reason}"
             ) from error
+
+    def call_operator(
+        self, function: Callable[..., Any], args: Any, kwargs: Any, i: int, real: bool
+    ) -> tuple[torch.Tensor, ...]:
+        """Call an operator on the numbers of probe `i`, or on their shapes only."""
+        result = function(*(self.probe_argument(arg, i, real) for arg in args), **kwargs)
         return tuple(result) if isinstance(result, (tuple, list)) else (result,)
+
+    def probe_argument(self, value: Any, i: int, real: bool) -> Any:
+        """Return an argument as probe `i` has it."""
+        if isinstance(value, OnnxValue):
+            return value.probes[i] if real else value.probes[i].to("meta")
+        if isinstance(value, BatchSize):
+            assert self.builder.input is not None
+            return self.builder.input.probes[i].shape[0]
+        if isinstance(value, (tuple, list)):
+            return [self.probe_argument(item, i, real) for item in value]
+        return value
 
     def add_node(
         self, op: str, args: Any, kwargs: Any, columns: tuple[tuple[torch.Tensor, ...], ...]

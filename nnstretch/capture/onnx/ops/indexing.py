@@ -20,8 +20,8 @@ def split(call: NodeContext) -> tuple[OnnxValue, ...]:
 
     Raises UnsupportedOp when the sizes do not add up.
     """
-    x, axis = call.input(0), call.get_attribute("axis", 0)
-    axis %= x.rank
+    x = call.input(0)
+    axis = call.get_attribute("axis", 0) % x.rank
     require_batch_independent(x, axis, call.location)
     sizes = call.int_values(1, "split")
     count = call.get_attribute("num_outputs", len(call.node.output))
@@ -72,7 +72,8 @@ def gather(call: NodeContext) -> OnnxValue:
 
     Raises UnsupportedOp when indices come from the input.
     """
-    x, index = call.input(0), call.input(1)
+    x = call.input(0)
+    index = call.input(1)
     axis = call.get_attribute("axis", 0) % x.rank
     if x.constant and not index.constant:
         if axis or x.rank != 2:
@@ -80,7 +81,8 @@ def gather(call: NodeContext) -> OnnxValue:
                 f"indices from the input along dimension {axis} of {list(x.shape)}"
             )
         return call.emit("embedding", x, index)
-    if (whole := gather_as_reshape(call, x, index)) is not None:
+    whole = gather_as_reshape(call, x, index)
+    if whole is not None:
         return whole
     require_batch_independent(x, axis, call.location)
     where = call.require_constant(index).constant_data
@@ -128,7 +130,8 @@ def pad(call: NodeContext) -> OnnxValue:
 
     Raises UnsupportedOp when the mode or its axes are not PyTorch's.
     """
-    x, mode = call.input(0), call.get_attribute("mode", "constant")
+    x = call.input(0)
+    mode = call.get_attribute("mode", "constant")
     pads = call.int_values(1, "pads") or call.get_attribute("paddings") or ()
     axes = call.int_values(3, "axes") or tuple(range(x.rank))
     pairs = {a % x.rank: (pads[i], pads[i + len(axes)]) for i, a in enumerate(axes)}
@@ -146,10 +149,9 @@ def pad(call: NodeContext) -> OnnxValue:
 
 def depth_to_space(call: NodeContext) -> OnnxValue:
     """Translate DepthToSpace in CRD order. Raises UnsupportedOp when the order is DCR."""
-    x, block = call.input(0), call.get_attribute("blocksize")
     if call.get_attribute("mode", "DCR") != "CRD":
         raise call.unsupported_error("mode DCR")
-    return call.emit("pixel_shuffle", x, block)
+    return call.emit("pixel_shuffle", call.input(0), call.get_attribute("blocksize"))
 
 
 INDEXING_RULES: dict[str, TranslationRule] = {

@@ -22,7 +22,8 @@ Sizes = tuple[int, ...]
 def shape(call: NodeContext) -> OnnxValue:
     """Translate Shape: a constant for every batch size."""
     x = call.input(0)
-    start, end = call.get_attribute("start", 0), call.get_attribute("end", None)
+    start = call.get_attribute("start", 0)
+    end = call.get_attribute("end", None)
     return OnnxValue(
         tuple(torch.tensor(p.shape[start:end], dtype=torch.int64) for p in x.probes), True
     )
