@@ -1,17 +1,19 @@
-"""A bundle's sub-graphs as callable numbers: what is computed, whoever decides when."""
+"""A bundle's sub-graphs as callable numbers: what is computed, whatever decides when."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from nnstretch.bundle.bundle import Bundle
-from nnstretch.bundle.manifest import Port
+from nnstretch.bundle.manifest import Port, Subgraph
 from nnstretch.errors import BadInput
+from nnstretch.protocols import Backend
 from nnstretch.run.backends.registry import Choice, choose_backends, load_backend
 from nnstretch.run.bound_memory import BoundNetwork
-from nnstretch.run.tensor_io import from_port, random_for_port, to_port
+from nnstretch.run.tensor_io import from_ports, random_for_port, single_or_named, to_ports
 
 Values = dict[str, np.ndarray]
 """Tensors of one request by their name in the whole network, as ports hold them.
@@ -22,8 +24,54 @@ Given = np.ndarray | Mapping[str, np.ndarray]
 """One array, or arrays by the names of the network's inputs."""
 
 
+class LoadedSubgraphs:
+    """Sub-graphs that were loaded once, called on tensors by name."""
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        subgraphs: Sequence[Subgraph],
+        backends: Mapping[str, str],
+        threads: int,
+    ) -> None:
+        """Load sub-graphs. `backends`: by sub-graph, the name of its backend."""
+        self.specs = {sub.name: sub for sub in subgraphs}
+        self._bundle, self._backend_names, self._threads = bundle.name, backends, threads
+        self._reads = {sub.name: tuple(port.name for port in sub.inputs) for sub in subgraphs}
+        self._writes = {sub.name: tuple(port.name for port in sub.outputs) for sub in subgraphs}
+        self.backends = {sub.name: self.load(sub.name, bundle.files[sub.file]) for sub in subgraphs}
+        """By sub-graph; another one may take the place of one."""
+
+    def load(self, subgraph: str, data: bytes) -> Backend:
+        """Load a file for a sub-graph."""
+        name, spec = self._backend_names[subgraph], self.specs[subgraph]
+        return load_backend(name, spec, data, self._bundle, self._threads)
+
+    def inputs(self, subgraph: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a sub-graph reads."""
+        return {name: values[name] for name in self._reads[subgraph]}
+
+    def results(self, subgraph: str, values: Mapping[str, Any]) -> Sequence[np.ndarray]:
+        """Compute one sub-graph on `values` and keep the result nowhere."""
+        return self.backends[subgraph].run(self.inputs(subgraph, values))
+
+    def store(self, subgraph: str, outputs: Sequence[Any], values: dict[str, Any]) -> None:
+        """Add the outputs of a sub-graph to `values`."""
+        for name, output in zip(self._writes[subgraph], outputs, strict=True):
+            values[name] = output
+
+    def compute(self, subgraph: str, values: dict[str, Any]) -> None:
+        """Compute one sub-graph on `values` and add its outputs to them."""
+        self.store(subgraph, self.results(subgraph, values), values)
+
+    def compute_all(self, values: dict[str, Any]) -> None:
+        """Compute the sub-graphs one after another on the calling thread."""
+        for name in self.specs:
+            self.compute(name, values)
+
+
 class LoadedNetwork:
-    """Every sub-graph loaded once, and the way in and out checked."""
+    """A network's sub-graphs, each loaded once, with its inputs and outputs checked."""
 
     def __init__(self, bundle: Bundle, backend: Choice = None, threads: int = 1) -> None:
         if threads < 1:
@@ -33,28 +81,10 @@ class LoadedNetwork:
         self.manifest, self.threads = bundle.manifest, threads
         self.backends = choose_backends(backend, bundle)
         """Name of the backend by sub-graph."""
-        self._subgraphs = {sub.name: sub for sub in bundle.manifest.subgraphs}
-        self._loaded = {
-            name: load_backend(
-                self.backends[name], sub, bundle.files[sub.file], bundle.name, threads
-            )
-            for name, sub in self._subgraphs.items()
-        }
-        self._steps = {
-            name: (
-                self._loaded[name].run,
-                tuple(port.name for port in sub.inputs),
-                tuple(port.name for port in sub.outputs),
-            )
-            for name, sub in self._subgraphs.items()
-        }
-        """What runs a sub-graph, and the names of what it reads and writes.
-
-        Between branches every look-up counts.
-        """
+        self.subgraphs = LoadedSubgraphs(bundle, self.manifest.subgraphs, self.backends, threads)
 
     def inputs(self, inputs: Given) -> Values:
-        """Return `given` under the network's names and as its ports hold it.
+        """Return inputs under the network's names and as its ports hold them.
 
         Each array has exactly the shape and type that was exported; where that is int8 or channels
         last, float32 in PyTorch's order is taken too. Raises BadInput.
@@ -72,64 +102,50 @@ class LoadedNetwork:
                 f"inputs {', '.join(map(str, inputs)) or 'none'}, {self.manifest.model} expects"
                 f" {_names(ports)}"
             )
-        return {port.name: to_port(port, inputs[port.name]) for port in ports}
+        return to_ports(ports, inputs)
 
     def bound_session(self) -> BoundNetwork:
-        """Return the sub-graphs on memory of their own, for a caller that runs the network again
-        and again.
-        """
-        return BoundNetwork(self.manifest, self._loaded)
+        """Return the sub-graphs bound to memory, for one that runs the network again and again."""
+        return BoundNetwork(self.manifest, self.subgraphs.backends)
 
     def bound_and_filled(self, inputs: Values) -> BoundNetwork:
-        """Return the bound network with every tensor computed from `inputs`, one sub-graph after
-        another.
-        """
+        """Return the bound network with every tensor computed from `inputs`."""
         bound_session = self.bound_session()
         bound_session.enter(inputs)
-        for name in self._subgraphs:
-            bound_session.calls[name]()
+        for call in bound_session.calls.values():
+            call()
         return bound_session
 
     def compute(self, subgraph: str, values: Values | BoundNetwork) -> None:
-        """Run one sub-graph on what others left in `values`, and leave its outputs there."""
+        """Compute one sub-graph on `values` and add its outputs to them."""
         if isinstance(values, BoundNetwork):
             values.calls[subgraph]()
-            return
-        run, reads, writes = self._steps[subgraph]
-        for name, output in zip(writes, run({name: values[name] for name in reads}), strict=True):
-            values[name] = output
+        else:
+            self.subgraphs.compute(subgraph, values)
 
     def results(self, subgraph: str, values: Values) -> Sequence[np.ndarray]:
         """Compute one sub-graph on `values` and keep the result nowhere."""
-        run, reads, _ = self._steps[subgraph]
-        return run({name: values[name] for name in reads})
+        return self.subgraphs.results(subgraph, values)
 
     def outputs(self, values: Values, raw: bool = False) -> np.ndarray | Values:
         """Return the array where there is one output, arrays by name where there are several.
 
         Real numbers in PyTorch's order; `raw` gives what the ports hold.
         """
-        outputs_ = {
-            port.name: values[port.name] if raw else from_port(port, values[port.name])
-            for port in self.manifest.outputs
-        }
-        return next(iter(outputs_.values())) if len(outputs_) == 1 else outputs_
+        ports = self.manifest.outputs
+        named = (
+            {port.name: values[port.name] for port in ports} if raw else from_ports(ports, values)
+        )
+        return single_or_named(named)
 
     def run_sequential(self, inputs: Given, raw: bool = False) -> np.ndarray | Values:
-        """Run the sub-graphs one after another on the calling thread.
-
-        What any schedule has to reproduce.
-        """
+        """Run the sub-graphs one after another: what any schedule has to reproduce."""
         return self.outputs(self.all_tensors(self.inputs(inputs)), raw)
 
     def all_tensors(self, inputs: Values) -> Values:
-        """Return every tensor between sub-graphs, from what `inputs` gave.
-
-        The calling thread computes them one after another.
-        """
+        """Return every tensor between sub-graphs, computed one after another from `inputs`."""
         values = dict(inputs)
-        for name in self._subgraphs:
-            self.compute(name, values)
+        self.subgraphs.compute_all(values)
         return values
 
     def random_inputs(self, seed: int) -> Values:

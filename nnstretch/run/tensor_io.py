@@ -1,16 +1,18 @@
-"""The way in and out of a network.
+"""Tensors at the edge of a network: PyTorch's form outside, what its ports say inside.
 
-Real numbers in PyTorch's order outside, what its ports say inside.
-
-Outside, a quantised port holds float32 and a channels-last map is NCHW, so one array fits every
+Outside, a quantized port has float32 and a channels-last map is NCHW, so one array fits every
 bundle of a network.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
 import numpy as np
 
 from nnstretch.bundle.manifest import Port
+from nnstretch.bundle.pipeline_view import torch_spec
 from nnstretch.bundle.quantization import from_codes, to_codes
 from nnstretch.errors import BadInput
 from nnstretch.graph import TensorSpec
@@ -18,35 +20,45 @@ from nnstretch.graph import TensorSpec
 TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
 
-def torch_form(port: Port) -> tuple[tuple[int, ...], str]:
-    """Return shape and element type of a port as PyTorch has it."""
-    shape = port.spec.shape
-    return tuple(shape[i] for i in TO_FIRST) if port.layout == "NHWC" else shape, (
-        "float32" if port.scale else port.spec.dtype
-    )
+Tensor = TypeVar("Tensor")
+
+
+def to_ports(ports: Sequence[Port], arrays: Mapping[str, object]) -> dict[str, np.ndarray]:
+    """Return an array for every port, by name, as the port holds it. Raises BadInput."""
+    return {port.name: to_port(port, arrays[port.name]) for port in ports}
+
+
+def from_ports(ports: Sequence[Port], values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Return an array for every port, by name, in PyTorch's form."""
+    return {port.name: from_port(port, values[port.name]) for port in ports}
+
+
+def single_or_named(tensors: dict[str, Tensor]) -> Tensor | dict[str, Tensor]:
+    """Return a single tensor as it is, several by name: what a caller gets."""
+    return next(iter(tensors.values())) if len(tensors) == 1 else tensors
 
 
 def to_port(port: Port, array: object, what: str = "") -> np.ndarray:
-    """Return `array` as the port holds it.
-
-    Turned and quantised where it comes in PyTorch's form, as it is where it has the port's.
+    """Return `array`, in PyTorch's form or the port's, as the port holds it.
 
     Where both forms are one (float32 with as many channels as rows and columns) it counts as
-    PyTorch's. `what` it is, for messages, is input NAME where nothing is said. Raises BadInput.
+    PyTorch's. `what`: its name in messages. Raises BadInput for another shape or type, a mask, and
+    for NaN or infinity.
     """
-    expected = _expected(port, what or f"input {port.name}")
-    if not isinstance(array, np.ndarray):
-        raise BadInput(f"{expected}, got {describe_value(array)}")
-    form = (array.shape, str(array.dtype))
-    if form not in (torch_form(port), (port.spec.shape, port.spec.dtype)) or is_masked_array(array):
-        raise BadInput(f"{expected}, got {describe_value(array)}")
-    array = np.asarray(array)  # a subclass may calculate otherwise
-    if array.dtype.kind == "f" and (wrong := count_non_finite(array)):
-        raise BadInput(f"{expected}, got {wrong} of {array.size} numbers that are NaN or infinite")
-    if form == torch_form(port):
-        array = quantize(array, port) if port.scale else array
-        array = array.transpose(TO_LAST) if port.layout == "NHWC" else array
-    return np.asarray(array, order="C")
+    outside = torch_spec(port)
+    is_outside = matches_spec(array, outside)
+    if not is_outside and not matches_spec(array, port.spec):
+        raise BadInput(f"{_expected(port, what)}, got {describe_value(array)}")
+    values = np.asarray(array)  # a subclass may calculate otherwise
+    if values.dtype.kind == "f" and (count := count_non_finite(values)):
+        raise BadInput(
+            f"{_expected(port, what)}, got {count} of {values.size} numbers that are NaN or"
+            " infinite"
+        )
+    if is_outside:
+        values = quantize(values, port) if port.scale else values
+        values = values.transpose(TO_LAST) if port.layout == "NHWC" else values
+    return np.asarray(values, order="C")
 
 
 def matches_spec(array: object, spec: TensorSpec) -> bool:
@@ -64,7 +76,7 @@ def is_masked_array(array: np.ndarray) -> bool:
 
 
 def describe_value(array: object) -> str:
-    """Return what was given, for messages."""
+    """Return a value's type and shape, for messages."""
     if not isinstance(array, np.ndarray):
         return f"{type(array).__name__}, not a numpy array"
     mask = (
@@ -76,10 +88,8 @@ def describe_value(array: object) -> str:
 
 
 def count_non_finite(array: np.ndarray) -> int:
-    """Return how many numbers are NaN or infinite.
-
-    Then the largest or the smallest is, too: to ask those first is far faster.
-    """
+    """Return how many numbers are NaN or infinite."""
+    # then the largest or the smallest is, too: to ask those first is far faster
     if not array.size or (np.isfinite(array.max()) and np.isfinite(array.min())):
         return 0
     return array.size - int(np.isfinite(array).sum())
@@ -102,18 +112,18 @@ def dequantize(values: np.ndarray, port: Port) -> np.ndarray:
 
 
 def random_for_port(port: Port, generator: np.random.Generator) -> np.ndarray:
-    """Draw values in PyTorch's form: standard normal numbers, or small counts for integers."""
-    shape, dtype = torch_form(port)
-    kind = np.dtype(dtype)
-    return (
-        generator.standard_normal(shape) if kind.kind == "f" else generator.integers(0, 2, shape)
-    ).astype(kind)
+    """Draw values in PyTorch's form: standard normal numbers, or 0 and 1 for integers."""
+    spec = torch_spec(port)
+    kind = np.dtype(spec.dtype)
+    if kind.kind == "f":
+        return generator.standard_normal(spec.shape).astype(kind)
+    return generator.integers(0, 2, spec.shape).astype(kind)
 
 
 def _expected(port: Port, what: str) -> str:
-    shape, dtype = torch_form(port)
-    inside = f"{port.spec} {port.spec.dtype}"
-    first = f"{'x'.join(map(str, shape)) or 'scalar'} {dtype}"
-    return f"{what}, expected {first}" + (
-        f" or {inside}{f' {port.layout}' if port.layout else ''}" if inside != first else ""
-    )
+    outside = torch_spec(port)
+    named, inside = f"{outside} {outside.dtype}", f"{port.spec} {port.spec.dtype}"
+    described = f"{what or f'input {port.name}'}, expected {named}"
+    if inside == named:
+        return described
+    return f"{described} or {inside}{f' {port.layout}' if port.layout else ''}"

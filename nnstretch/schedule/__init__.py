@@ -31,6 +31,7 @@ from nnstretch.schedule.request_scheduler import RequestScheduler
 from nnstretch.schedule.task_graph import (
     enqueue_times_us,
     serialize,
+    subgraph_tasks,
     task_durations_us,
     task_graph,
 )
@@ -52,6 +53,7 @@ __all__ = [
     "run_tasks",
     "serialize",
     "static_order",
+    "subgraph_tasks",
     "task_durations_us",
     "task_graph",
 ]

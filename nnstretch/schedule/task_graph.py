@@ -2,33 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from nnstretch.bundle.manifest import Manifest, segment_ends
+from nnstretch.bundle.manifest import Manifest, Subgraph, segment_ends
 from nnstretch.soc import Processor
 from nnstretch.task import Task, WorkKey, task_name, work_key
 from nnstretch.trial import Trial
 
 
 def task_graph(manifest: Manifest, request: int = 0, plan: str = "") -> tuple[Task, ...]:
-    """Return one task per sub-graph; it needs what writes its inputs."""
-    writers = {port.name: sub.name for sub in manifest.subgraphs for port in sub.outputs}
-    return tuple(
-        Task(
-            name=task_name(sub.name, request, plan),
-            subgraph=sub.name,
-            needs=frozenset(
-                task_name(writers[port.name], request, plan)
-                for port in sub.inputs
-                if port.name in writers
-            ),
-            processor=sub.processor,
-            request=request,
-            plan=plan,
-        )
-        for sub in manifest.subgraphs
-    )
+    """Return a task for each sub-graph, which needs the tasks that write its inputs."""
+    return subgraph_tasks(manifest.subgraphs, request, plan)
+
+
+def subgraph_tasks(
+    subgraphs: Sequence[Subgraph],
+    request: int = 0,
+    plan: str = "",
+    before: frozenset[str] = frozenset(),
+) -> tuple[Task, ...]:
+    """Return a task for each of some sub-graphs, which needs the tasks that write its inputs.
+
+    Where an input comes from outside these sub-graphs, it needs `before` too.
+    """
+    writers: dict[str, str] = {}
+    for sub in subgraphs:
+        name = task_name(sub.name, request, plan)
+        writers |= {port.name: name for port in sub.outputs}
+    tasks = []
+    for sub in subgraphs:
+        reads = [port.name for port in sub.inputs]
+        needs = frozenset(writers[name] for name in reads if name in writers)
+        if any(name not in writers for name in reads):
+            needs |= before
+        name = task_name(sub.name, request, plan)
+        tasks.append(Task(name, sub.name, needs, sub.processor, request, plan))
+    return tuple(tasks)
 
 
 def tasks_of_trial(trial: Trial, host: str, request: int = 0) -> tuple[Task, ...]:

@@ -28,8 +28,9 @@ from nnstretch.bench.markdown import markdown_table
 from nnstretch.cli.common import check_writable
 from nnstretch.errors import StageFailed
 from nnstretch.files.atomic import write_text
+from nnstretch.run.pipelines.item_trace import spans_by_step, start_delays_us
 from nnstretch.run.pipelines.pipeline import Pipeline
-from nnstretch.schedule.pipeline_graph import in_flight_limit, spans_by_step, start_delays_us
+from nnstretch.schedule.pipeline_graph import in_flight_limit
 
 STAGES = 4
 EVERY = 1000

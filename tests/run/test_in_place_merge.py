@@ -178,7 +178,7 @@ def test_onnx_runtime_writes_parts_of_a_channels_last_tensor() -> None:
     """Gaps between rows: it writes to memory of its own first."""
     bundle = branched_bundle(segments=1, predicted=False)
     subs = [sub for sub in bundle.manifest.subgraphs if sub.name == "s1_cpu"]
-    backend = LoadedNetwork(bundle)._loaded["s1_cpu"]
+    backend = LoadedNetwork(bundle).subgraphs.backends["s1_cpu"]
     reads = (
         np.random.default_rng(0).standard_normal(subs[0].inputs[0].spec.shape).astype(np.float32)
     )
@@ -193,7 +193,10 @@ def test_onnx_runtime_writes_parts_of_a_channels_last_tensor() -> None:
 def test_a_whole_bundle_has_nothing_left_to_merge() -> None:
     bundle = branched_bundle(segments=2, predicted=False)
     network = LoadedNetwork(bundle)
-    assert in_place_merges(bundle.manifest, network._loaded) == {"s1_merge": 1, "s2_merge": 1}
+    assert in_place_merges(bundle.manifest, network.subgraphs.backends) == {
+        "s1_merge": 1,
+        "s2_merge": 1,
+    }
     bound_session = network.bound_session()
     bound_session.enter(network.inputs(image(bundle)))
     for call in bound_session.calls.values():

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nnstretch.bundle.manifest import Port
+from nnstretch.bundle.pipeline_view import torch_spec
 from nnstretch.errors import BadInput
 from nnstretch.graph import TensorSpec
-from nnstretch.run.tensor_io import dequantize, from_port, quantize, to_port, torch_form
+from nnstretch.run.tensor_io import dequantize, from_port, quantize, to_port
 
 scales = st.floats(1e-6, 1e3).map(lambda scale: float(np.float32(scale)))
 int8s = st.builds(
@@ -54,7 +55,7 @@ def test_halves_go_to_the_even_step() -> None:
 
 @given(int8s, st.integers(0, 2**32 - 1))
 def test_both_forms_of_an_input_are_one(port: Port, seed: int) -> None:
-    real = np.random.default_rng(seed).standard_normal(torch_form(port)[0]).astype(np.float32)
+    real = np.random.default_rng(seed).standard_normal(torch_spec(port).shape).astype(np.float32)
     inside = to_port(port, real)
     assert (inside.shape, inside.dtype.name, inside.flags.c_contiguous) == (
         port.spec.shape,

@@ -27,13 +27,13 @@ from nnstretch.run.loaded_network import LoadedNetwork
 torch = pytest.importorskip("torch")
 
 from nnstretch.protocols import DeviceBackend  # noqa: E402
-from nnstretch.run.backends.torch_cuda import (  # noqa: E402
+from nnstretch.run.backends.cuda_recording import (  # noqa: E402
     START,
-    CudaGraphSession,
     RecordedStep,
-    TorchCuda,
+    order_on_streams,
     recorded_steps,
 )
+from nnstretch.run.backends.torch_cuda import CudaGraphSession, TorchCuda  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -191,7 +191,7 @@ def test_devices_of_torch_are_named(bundle: Bundle, device: str) -> None:
 
 def test_branches_wait_only_where_they_meet() -> None:
     subs = branched_bundle(segments=2).manifest.subgraphs
-    assert recorded_steps(subs) == (
+    assert recorded_steps(order_on_streams(subs)) == (
         RecordedStep("stem", "cpu"),
         RecordedStep("s1_cpu", "cpu"),
         RecordedStep("s1_dsp", "dsp", ("stem",)),
@@ -220,7 +220,10 @@ def test_nothing_starts_before_what_it_reads_is_written(data: st.DataObject) -> 
         )
     known: dict[str, set[str]] = {}
     events: dict[str, set[str]] = {START: set()}
-    for step, sub in zip(recorded_steps(subs), subs, strict=True):
+    steps, by_name = recorded_steps(order_on_streams(subs)), {sub.name: sub for sub in subs}
+    assert sorted(step.subgraph for step in steps) == sorted(by_name)
+    for step in steps:
+        sub = by_name[step.subgraph]
         assert step.waits or not known or step.stream in known, (
             "every other stream forks from the recording"
         )

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from support.pipeline_bundles import chain, framed, reference
 
 from nnstretch.bundle.manifest import Manifest
+from nnstretch.run.pipelines.item_trace import spans_by_step, start_delays_us
 from nnstretch.schedule import StaticPlacement, VirtualExecutor, run_tasks
 from nnstretch.schedule.executors.pipeline import pipeline_executor, queued_items
 from nnstretch.schedule.executors.static import StaticExecutor
@@ -24,9 +25,7 @@ from nnstretch.schedule.pipeline_graph import (
     StageNode,
     dependencies,
     in_flight_limit,
-    spans_by_step,
     stage_graph,
-    start_delays_us,
     stream_processors,
     stream_tasks,
 )

@@ -6,5 +6,6 @@ onnxruntime_cpu.py  ONNX Runtime backend
 litert.py           LiteRT backend
 openvino.py         OpenVINO backend
 torch_cpu.py        PyTorch CPU backend
-torch_cuda.py       CUDA graphs
+torch_cuda.py       PyTorch CUDA backend
+cuda_recording.py   sub-graphs recorded as one CUDA graph
 """

@@ -3,6 +3,7 @@
 pipeline.py         pipeline session: push/get/stream
 item_buffer.py      ring buffer of items, what a worker does with one
 stage_functions.py  what a stage computes
+item_tensors.py     tensors of an item: forms, readers, lifetimes
 workers.py          threads of a pipeline: cores, statistics
 sequential.py       the same stages one after another: reference and baseline
 prediction.py       a stream on the virtual clock, its bottleneck and pacing

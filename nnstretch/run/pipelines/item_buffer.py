@@ -9,7 +9,8 @@ from time import perf_counter
 from typing import Any
 
 from nnstretch.errors import Cancelled, StageFailed, one_line
-from nnstretch.run.pipelines.stage_functions import PythonStage, SubgraphStage, Values
+from nnstretch.run.pipelines.item_tensors import Values
+from nnstretch.run.pipelines.stage_functions import PythonStage, SubgraphStage
 from nnstretch.schedule.cpu_affinity import sleep_until
 from nnstretch.schedule.executors.pipeline import StageFunction
 from nnstretch.schedule.executors.timetable import MADE_UP_S, ChipClock, Timetable

@@ -1,7 +1,4 @@
-"""Items of a pipeline in a trace.
-
-At which stage a task is, on whose row it is drawn, and who handed the item to whom.
-"""
+"""Items of a pipeline in a trace: stages and rows of tasks, producers and consumers, delays."""
 
 from __future__ import annotations
 
@@ -11,8 +8,16 @@ from typing import Any
 
 from nnstretch.bundle.manifest import Manifest
 from nnstretch.bundle.pipeline_view import stage_inputs, stage_outputs
-from nnstretch.schedule.pipeline_graph import IN, OUT, stage_graph, step_name
-from nnstretch.task import Task
+from nnstretch.pipeline import PipelineSpec
+from nnstretch.schedule.pipeline_graph import (
+    IN,
+    OUT,
+    StageGraph,
+    dependencies,
+    stage_graph,
+    step_name,
+)
+from nnstretch.task import Task, task_name
 from nnstretch.trace import Span, Trace
 
 
@@ -120,3 +125,41 @@ def _ends(
             }
             ends |= dict.fromkeys((stage.name, *stage.subgraphs), ((into,), (out,)))
     return ends
+
+
+def spans_by_step(
+    trace: Trace, pipeline: PipelineSpec, stage_graph: StageGraph
+) -> dict[str, list[Span]]:
+    """Return the spans of each step, one for each item, in the order of items.
+
+    A span reaches from the first of its sub-graphs' starts to the last's end.
+    """
+    home: dict[str, str] = {}
+    for stage in pipeline.stages:
+        home |= dict.fromkeys(stage.subgraphs or (stage.name,), stage.name)
+    by_step: dict[str, dict[int, Span]] = {node.name: {} for node in stage_graph}
+    for span in trace.spans:
+        item, step = span.task.request, home.get(span.task.subgraph, span.task.subgraph)
+        known = by_step[step].get(item, span)
+        start_us, end_us = min(known.start_us, span.start_us), max(known.end_us, span.end_us)
+        task = Task(task_name(step, item), step, request=item)
+        by_step[step][item] = Span(start_us, end_us, task, span.processor)
+    return {name: [spans[item] for item in sorted(spans)] for name, spans in by_step.items()}
+
+
+def start_delays_us(stage_graph: StageGraph, spans: Mapping[str, list[Span]]) -> list[float]:
+    """Return how long after it could have begun each step began each item.
+
+    `spans`: by step in the order of items (`spans_by_step`), all on one clock. Where one of those
+    that it waited for is not known, the step is left out.
+    """
+    delays_us: list[float] = []
+    known = {name: {span.task.request: span for span in of_step} for name, of_step in spans.items()}
+    for number, node in enumerate(stage_graph):
+        for item, span in known[node.name].items():
+            before = [(n, i) for n, i in dependencies(stage_graph, number, item) if i >= 0]
+            ends = [known[stage_graph[n].name].get(i) for n, i in before]
+            ends_us = [end.end_us for end in ends if end is not None]
+            if ends and len(ends_us) == len(ends):
+                delays_us.append(span.start_us - max(ends_us))
+    return delays_us

@@ -11,16 +11,12 @@ from typing import Any
 
 from nnstretch.bundle.manifest import Manifest
 from nnstretch.run.pipelines.item_buffer import ItemResult, worker_name
+from nnstretch.run.pipelines.item_trace import spans_by_step, start_delays_us
 from nnstretch.run.pipelines.pipeline import Pipeline
 from nnstretch.run.pipelines.prediction import bottleneck_us, copy_steps, predict_stream
 from nnstretch.run.pipelines.sequential import SequentialPipeline
 from nnstretch.run.pipelines.workers import StageStatistics
-from nnstretch.schedule.pipeline_graph import (
-    StageGraph,
-    in_flight_limit,
-    spans_by_step,
-    start_delays_us,
-)
+from nnstretch.schedule.pipeline_graph import StageGraph, in_flight_limit
 from nnstretch.soc import Processor
 from nnstretch.task import Task
 from nnstretch.trace import Span, Trace

@@ -33,11 +33,10 @@ from nnstretch.run.pipelines.item_buffer import (
     ItemResult,
     StagePacing,
 )
+from nnstretch.run.pipelines.item_tensors import TensorForms, dead_tensors
 from nnstretch.run.pipelines.stage_functions import (
     Functions,
     SubgraphStage,
-    TensorForms,
-    dead_tensors,
     device_stages,
     stage_factory,
     tensors_on_device,

@@ -9,6 +9,7 @@ from nnstretch.bundle.manifest import Manifest
 from nnstretch.bundle.pipeline_view import subgraphs_of_stage
 from nnstretch.errors import BadInput
 from nnstretch.run.pipelines.item_buffer import StagePacing
+from nnstretch.run.pipelines.item_trace import spans_by_step
 from nnstretch.run.pipelines.sequential import SequentialPipeline
 from nnstretch.run.time_dilation import Rehearsal, required_dilation
 from nnstretch.schedule import StaticPlacement, VirtualExecutor, run_tasks
@@ -16,7 +17,6 @@ from nnstretch.schedule.executors.virtual import no_work
 from nnstretch.schedule.pipeline_graph import (
     StageGraph,
     copy_step_name,
-    spans_by_step,
     stage_graph,
     stages_with_copies,
     stream_durations_us,

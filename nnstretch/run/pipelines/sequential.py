@@ -12,12 +12,12 @@ from nnstretch.bundle.bundle import Bundle
 from nnstretch.bundle.pipeline_view import functions_of
 from nnstretch.errors import BadInput, StageFailed, one_line
 from nnstretch.run.backends.registry import Choice, choose_backends
+from nnstretch.run.pipelines.item_tensors import TensorForms, Values
 from nnstretch.run.pipelines.stage_functions import (
     Functions,
     PythonStage,
     SubgraphStage,
-    TensorForms,
-    Values,
+    required_pipeline,
     stage_factory,
 )
 from nnstretch.run.tensor_io import random_for_port
@@ -25,33 +25,21 @@ from nnstretch.run.time_dilation import REHEARSALS
 
 
 class SequentialPipeline:
-    """The stages of a pipeline one after another on the calling thread.
-
-    What any schedule has to reproduce, and its baseline.
-    """
+    """The stages of a pipeline in order: what any schedule has to reproduce, and its baseline."""
 
     def __init__(
         self, bundle: Bundle, functions: Functions | None = None, backend: Choice = None
     ) -> None:
-        """Load a pipeline. Raises BadInput for a bundle without a pipeline or a missing
-        function.
-        """
-        if bundle.manifest.pipeline is None:
-            raise BadInput(
-                f"no pipeline, bundle {bundle.name}, it has branches only; `nnstretch partition`"
-                " makes one"
-            )
-        self.manifest, self.pipeline = bundle.manifest, bundle.manifest.pipeline
+        """Load the stages. Raises BadInput for a bundle without pipeline or a missing function."""
+        self.manifest, self.pipeline = bundle.manifest, required_pipeline(bundle)
         self.backends = choose_backends(backend, bundle)
-        opened = stage_factory(
-            bundle, self.backends, functions_of(self.pipeline, functions or {}), at_once=False
-        )
-        self._stages: dict[str, SubgraphStage | PythonStage] = {
-            stage.name: opened(stage.name, 0) for stage in self.pipeline.stages
-        }
-        self._home = {
-            name: stage.name for stage in self.pipeline.stages for name in stage.subgraphs
-        }
+        by_stage = functions_of(self.pipeline, functions or {})
+        load = stage_factory(bundle, self.backends, by_stage, at_once=False)
+        self._stages: dict[str, SubgraphStage | PythonStage] = {}
+        self._home: dict[str, str] = {}
+        for stage in self.pipeline.stages:
+            self._stages[stage.name] = load(stage.name, 0)
+            self._home |= dict.fromkeys(stage.subgraphs, stage.name)
         self._forms = TensorForms(bundle.manifest)
 
     def run(self, inputs: Any) -> Any:
@@ -63,11 +51,9 @@ class SequentialPipeline:
             try:
                 work(values)
             except Exception as error:
-                raise StageFailed(
-                    f"an item alone failed, stage {name}, {type(error).__name__}:"
-                    f" {one_line(error)}",
-                    name,
-                ) from error
+                reason = f"{type(error).__name__}: {one_line(error)}"
+                message = f"an item alone failed, stage {name}, {reason}"
+                raise StageFailed(message, name) from error
         return self.to_caller(values)
 
     def from_caller(self, inputs: Any) -> Values:
@@ -87,7 +73,7 @@ class SequentialPipeline:
             work(values)
 
     def stage_s(self, inputs: Any) -> dict[str, float]:
-        """Measure what every stage takes here alone, the least of a few."""
+        """Measure the time of every stage on this host, the least of a few runs."""
         times_s: dict[str, list[float]] = {name: [] for name in self._stages}
         for _ in range(REHEARSALS):
             values = self.from_caller(inputs)
@@ -98,7 +84,7 @@ class SequentialPipeline:
         return {name: min(times) for name, times in times_s.items()}
 
     def latency_s(self, inputs: Any, times: int) -> float:
-        """Return the median latency of so many runs, s."""
+        """Return the median latency of so many runs."""
         times_s = []
         for _ in range(times):
             began_s = perf_counter()
@@ -107,19 +93,18 @@ class SequentialPipeline:
         return median(times_s)
 
     def random_inputs(self, seed: int) -> Values:
-        """Draw random inputs. Raises BadInput where an input has no shape that anybody said."""
+        """Draw random inputs. Raises BadInput for an input without a known shape."""
         ports = {port.name: port for sub in self.manifest.subgraphs for port in sub.inputs}
         generator, values = np.random.default_rng(seed), Values()
         for item in self.pipeline.inputs:
-            if item.name not in ports and item.spec is None:
-                raise BadInput(
-                    f"input {item.name} has no shape, pipeline of {self.manifest.model}, its Python"
-                    " stage takes anything: give --input"
-                )
             if item.name in ports:
                 values[item.name] = random_for_port(ports[item.name], generator)
             elif item.spec is not None:
-                values[item.name] = generator.standard_normal(item.spec.shape).astype(
-                    item.spec.dtype
+                numbers = generator.standard_normal(item.spec.shape)
+                values[item.name] = numbers.astype(item.spec.dtype)
+            else:
+                raise BadInput(
+                    f"input {item.name} has no shape, pipeline of {self.manifest.model}, its Python"
+                    " stage takes anything: give --input"
                 )
         return values

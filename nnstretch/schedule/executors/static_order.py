@@ -17,28 +17,37 @@ from nnstretch.task import Task
 from nnstretch.trace import Span, Trace
 
 AWAKE_S = 5e-3
-"""How long a thread on a core of its own spins before it sleeps: to wake it costs more than most
-merges.
+"""How long a thread that has a core to itself spins before it sleeps.
+
+To wake it costs more than most merges.
 """
 
 StaticOrder = dict[str, tuple[Task, ...]]
 """By processor, its tasks in the order in which it runs them."""
 
 
-def static_order(
+def start_order(
     tasks: Sequence[Task], processors: tuple[Processor, ...], policy: Policy | None = None
-) -> StaticOrder:
-    """Return the order in which the loop starts tasks that take equally long.
+) -> tuple[tuple[str, Task], ...]:
+    """Return (processor, task) in the order in which the loop starts tasks of equal length.
 
-    No processor can block another: a task comes behind all that start before it, and so do its
-    needs. `policy` places tasks as planned where absent. Raises what `run_tasks` does.
+    Every task comes after its needs. `policy` places tasks as planned where absent. Raises what
+    `run_tasks` does.
     """
     alike = {(task.work, task.processor or ""): 1.0 for task in tasks}
     placement = policy or StaticPlacement(tuple(processor.name for processor in processors))
     trace = run_tasks(tasks, placement, VirtualExecutor(processors, alike))
+    by_start = sorted(trace.spans, key=lambda span: span.start_us)
+    return tuple((span.processor, span.task) for span in by_start)
+
+
+def static_order(
+    tasks: Sequence[Task], processors: tuple[Processor, ...], policy: Policy | None = None
+) -> StaticOrder:
+    """Return the `start_order` of each processor: no processor can block another."""
     order: dict[str, list[Task]] = {processor.name: [] for processor in processors}
-    for span in sorted(trace.spans, key=lambda span: span.start_us):
-        order[span.processor].append(span.task)
+    for name, task in start_order(tasks, processors, policy):
+        order[name].append(task)
     return {name: tuple(of_processor) for name, of_processor in order.items()}
 
 

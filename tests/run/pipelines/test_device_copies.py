@@ -24,7 +24,7 @@ from nnstretch.bundle.manifest import Manifest
 from nnstretch.bundle.validate import check_manifest
 from nnstretch.errors import StageFailed
 from nnstretch.pipeline import PipelineStage
-from nnstretch.run.pipelines import stage_functions as crafts
+from nnstretch.run import loaded_network
 from nnstretch.run.pipelines.item_buffer import StagePacing
 from nnstretch.run.pipelines.metrics import simulate_pipeline
 from nnstretch.run.pipelines.pipeline import Pipeline
@@ -211,13 +211,13 @@ def on_a_device(monkeypatch: pytest.MonkeyPatch, meet: Callable[[str, int], None
     """Two stages, the second on a device."""
     Device.inside, Device.meet = [], staticmethod(meet)
     bundle = chain(2)
-    (first, second), plain = bundle.manifest.subgraphs, crafts.load_backend
+    (first, second), plain = bundle.manifest.subgraphs, loaded_network.load_backend
     moved = replace(
         bundle,
         manifest=replace(bundle.manifest, subgraphs=(first, replace(second, processor="gpu"))),
     )
     monkeypatch.setattr(
-        crafts,
+        loaded_network,
         "load_backend",
         lambda name, *rest: Device() if name == "torch:cuda" else plain(name, *rest),
     )

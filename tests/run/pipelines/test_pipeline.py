@@ -24,8 +24,8 @@ from support.pipeline_bundles import (
 from nnstretch.bundle.bundle import Bundle
 from nnstretch.errors import BadInput, Stuck
 from nnstretch.run.pipelines.item_buffer import ItemResult
+from nnstretch.run.pipelines.item_tensors import dead_tensors
 from nnstretch.run.pipelines.pipeline import Pipeline
-from nnstretch.run.pipelines.stage_functions import dead_tensors
 from nnstretch.schedule.pipeline_graph import in_flight_limit
 
 
