@@ -141,10 +141,10 @@ def undescribed_kind(name: str) -> str:
 
 def all_subgraphs(manifest: Manifest) -> tuple[Subgraph, ...]:
     """Return the sub-graphs of all plans."""
-    return (
-        *manifest.subgraphs,
-        *(sub for alternative in manifest.alternatives for sub in alternative.subgraphs),
-    )
+    subgraphs = list(manifest.subgraphs)
+    for alternative in manifest.alternatives:
+        subgraphs += alternative.subgraphs
+    return tuple(subgraphs)
 
 
 def segment_ends(manifest: Manifest) -> dict[int, str]:
@@ -161,5 +161,6 @@ def segment_ends(manifest: Manifest) -> dict[int, str]:
 
 def describe_port(port: Port) -> str:
     """Return shape, type, layout and scale, for messages."""
-    quantised = f", scale {port.scale:g}, zero point {port.zero_point}" if port.scale else ""
-    return f"{port.spec} {port.spec.dtype}{' ' + port.layout if port.layout else ''}{quantised}"
+    scale = f", scale {port.scale:g}, zero point {port.zero_point}" if port.scale else ""
+    layout = f" {port.layout}" if port.layout else ""
+    return f"{port.spec} {port.spec.dtype}{layout}{scale}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 from nnstretch.bundle.manifest import Manifest, Port, Subgraph
 from nnstretch.errors import BadInput
@@ -23,9 +24,10 @@ class PipelineEdge:
 def stage_inputs(stage: PipelineStage, manifest: Manifest) -> tuple[str, ...]:
     """Return the tensors that enter a stage, each once."""
     subs = subgraphs_of_stage(stage, manifest)
-    internal = {port.name for sub in subs for port in sub.outputs}
-    ports = (port.name for sub in subs for port in sub.inputs if port.name not in internal)
-    return tuple(dict.fromkeys([*ports, *(item.name for item in stage.inputs)]))
+    internal = {port.name for port in chain.from_iterable(sub.outputs for sub in subs)}
+    read = [port.name for port in chain.from_iterable(sub.inputs for sub in subs)]
+    names = [name for name in read if name not in internal]
+    return tuple(dict.fromkeys([*names, *(item.name for item in stage.inputs)]))
 
 
 def stage_outputs(stage: PipelineStage, manifest: Manifest) -> tuple[str, ...]:

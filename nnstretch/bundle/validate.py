@@ -65,12 +65,13 @@ def _describe_unscaled(ports: tuple[Port, ...]) -> str:
 
 def _check_plan(manifest: Manifest) -> None:
     _check_ports(f"member {MANIFEST}", manifest.inputs)
+    written = list(manifest.inputs)
     for sub in manifest.subgraphs:
         _check_subgraph(sub)
+        written += sub.outputs
     _check_unique("sub-graph", [sub.name for sub in manifest.subgraphs])
     if (processors := len({sub.processor for sub in manifest.subgraphs})) > MAX_PROCESSORS:
         raise ValueError(f"member {MANIFEST}, {processors} processors, limit {MAX_PROCESSORS}")
-    written = [*manifest.inputs, *(port for sub in manifest.subgraphs for port in sub.outputs)]
     _check_unique("tensor", [port.name for port in written])
     if not (manifest.inputs and manifest.outputs and manifest.subgraphs):
         raise ValueError(f"member {MANIFEST}, a network needs inputs, outputs and sub-graphs")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from itertools import chain
 
 from nnstretch.bundle.manifest import Manifest, Port
 from nnstretch.bundle.pipeline_view import (
@@ -18,7 +19,9 @@ from nnstretch.pipeline import MAX_REPLICAS, PipelineSpec, PipelineStage, Tensor
 def check_pipeline(pipeline: PipelineSpec, manifest: Manifest) -> None:
     """Check stages, tensors and parameter groups against the manifest. Raises ValueError."""
     _once("stage", [stage.name for stage in pipeline.stages])
-    ports = {port.name: port for sub in manifest.subgraphs for port in (*sub.inputs, *sub.outputs)}
+    ports: dict[str, Port] = {}
+    for sub in manifest.subgraphs:
+        ports |= {port.name: port for port in (*sub.inputs, *sub.outputs)}
     _check_members(pipeline, manifest)
     for stage in pipeline.stages:
         _check_stage(stage, manifest)
@@ -40,7 +43,7 @@ def _once(what: str, names: list[str]) -> None:
 
 
 def _check_members(pipeline: PipelineSpec, manifest: Manifest) -> None:
-    members = [name for stage in pipeline.stages for name in stage.subgraphs]
+    members = list(chain.from_iterable(stage.subgraphs for stage in pipeline.stages))
     known = {sub.name for sub in manifest.subgraphs}
     _once("sub-graph", members)
     if unknown := sorted(set(members) - known):
@@ -111,7 +114,9 @@ def _check_item(item: TensorDecl, ports: Mapping[str, Port]) -> None:
 def _check_flow(pipeline: PipelineSpec, manifest: Manifest) -> None:
     """Check that every tensor is written once, before it is read, and that something reads it."""
     outside = [item.name for item in pipeline.inputs]
-    outputs = [name for stage in pipeline.stages for name in stage_outputs(stage, manifest)]
+    outputs: list[str] = []
+    for stage in pipeline.stages:
+        outputs += stage_outputs(stage, manifest)
     _once("tensor", outside + outputs)
     known = set(outside)
     read = set(pipeline.outputs)

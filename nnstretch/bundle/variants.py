@@ -46,37 +46,27 @@ def select_plan(bundle: Bundle, name: str | None) -> Bundle:
 
 
 def merge_bundles(main: Bundle, others: Sequence[tuple[str, Bundle]]) -> Bundle:
-    """Return a bundle with more plans, each of `others` a bundle of one; equal files are kept once.
-
-    Raises BadInput where they do not fit.
-    """
+    """Return a bundle with the plans of others; equal files are kept once. Raises BadInput."""
     files = dict(main.files)
     paths = {sub.sha256: sub.file for sub in all_subgraphs(main.manifest)}
     added: list[Alternative] = []
     kinds = dict(main.manifest.processor_kinds)
     for name, another in others:
         check_fit(main, name, another)
-        theirs = another.manifest.subgraphs
-        subs = tuple(
-            replace(sub, file=paths.setdefault(sub.sha256, f"plans/{name}/{sub.file}"))
-            for sub in theirs
-        )
-        files |= {new.file: another.files[old.file] for new, old in zip(subs, theirs, strict=True)}
-        added.append(alternative(name, another, subs))
+        subs: list[Subgraph] = []
+        for sub in another.manifest.subgraphs:
+            file = paths.setdefault(sub.sha256, f"plans/{name}/{sub.file}")
+            subs.append(replace(sub, file=file))
+            files[file] = another.files[sub.file]
+        added.append(alternative(name, another, tuple(subs)))
         kinds |= another.manifest.processor_kinds
-    return Bundle(
-        replace(
-            main.manifest,
-            alternatives=(*main.manifest.alternatives, *added),
-            processor_kinds=kinds,
-        ),
-        files,
-        main.name,
-    )
+    alternatives = (*main.manifest.alternatives, *added)
+    manifest = replace(main.manifest, alternatives=alternatives, processor_kinds=kinds)
+    return Bundle(manifest, files, main.name)
 
 
 def check_fit(main: Bundle, name: str, addition: Bundle) -> None:
-    """Refuse a bundle whose chip or tensors differ from the main one's. Raises Mismatch."""
+    """Refuse a bundle whose chip or tensors differ from the main one's. Raises BadInput."""
     try:
         check_edges(addition.manifest, main.manifest)
     except ValueError as error:

@@ -1,11 +1,12 @@
 """Files read strictly and written atomically.
 
-limits.py        ranges, lengths and choices, as annotations of a field
-decode.py        JSON and YAML -> frozen dataclasses, strictly
-strict_yaml.py   YAML without duplicate keys or numbers to the base 60
-plan_yaml.py     plan <-> YAML
-trial_json.py    trial -> JSON of the contract
-journal.py       JSON lines, append-only, resumable
-atomic.py        atomic replace
-package_data.py  where shipped data lies
+limits.py           ranges, lengths and choices, as annotations of a field
+decode.py           JSON and YAML -> frozen dataclasses, strictly
+strict_yaml.py      YAML without duplicate keys or numbers to the base 60
+plan_yaml.py        plan <-> YAML
+plan_prediction.py  what a plan file holds of its predicted cost
+trial_json.py       trial -> JSON of the contract
+journal.py          JSON lines, append-only, resumable
+atomic.py           atomic replace
+package_data.py     where shipped data lies
 """

@@ -18,12 +18,7 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO})
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Yield a path beside `path` to write to.
-
-    It takes the place of `path` only if the block succeeds.
-
-    Raises BadInput when no file can be written there.
-    """
+    """Yield a path to write to, which replaces `path` if the block succeeds. Raises BadInput."""
     path = Path(path)
     if not path.parent.is_dir():
         raise BadInput(f"cannot write {path}, no folder {path.parent}, create it first")

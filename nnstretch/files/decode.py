@@ -34,7 +34,8 @@ class Fault(ValueError):
 
     def __init__(self, why: str, path: str = "") -> None:
         super().__init__(f"{path}, {why}")
-        self.path, self.why = path, why
+        self.path = path
+        self.why = why
 
     def below(self, step: str) -> Fault:
         """Return the same fault as seen from the container."""
@@ -58,10 +59,7 @@ def read_json(path: Path, most_bytes: int = 64 << 20) -> Any:
 
 
 def parse_json(text: bytes | str) -> Any:
-    """Parse JSON without duplicate keys, NaN or depth bombs.
-
-    Raises ValueError when the text is no such JSON.
-    """
+    """Parse JSON without duplicate keys, NaN or depth bombs. Raises ValueError for others."""
     try:
         return json.loads(
             text.decode("utf-8") if isinstance(text, bytes) else text,
@@ -105,7 +103,8 @@ def decode(kind: Any, value: Any, where: str) -> Any:
 @cache
 def _decoder(kind: Any, name: str) -> Decoder:
     """Return the function that decodes a kind; `name` is the field's, for messages."""
-    origin, arguments = get_origin(kind), get_args(kind)
+    origin = get_origin(kind)
+    arguments = get_args(kind)
     if origin is Annotated:
         return _limited(_decoder(arguments[0], name), arguments[1:], name)
     if is_dataclass(kind):

@@ -102,5 +102,7 @@ class ShortRepr(Repr):
 def shorten(value: Any) -> str:
     """Return enough of a value to find it in the file, on one line."""
     short = ShortRepr()
-    short.maxlevel, short.maxstring, short.maxother = 2, 60, 60
+    short.maxlevel = 2
+    short.maxstring = 60
+    short.maxother = 60
     return one_line(short.repr(value))[:200]

@@ -93,11 +93,7 @@ class PlanFile:
 
 
 def read_plan(path: str | Path) -> Plan:
-    """Read a plan file.
-
-    Raises UnknownName for a missing file, BrokenFile for one that is no plan, BadPlan for
-    impossible keys and numbers.
-    """
+    """Read a plan file. Raises UnknownName, BrokenFile for no plan, BadPlan for a wrong one."""
     return read_predicted_plan(path)[0]
 
 

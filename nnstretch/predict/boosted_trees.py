@@ -66,7 +66,7 @@ class Forest:
     @property
     def features(self) -> int:
         """Return how many columns its rows need at least."""
-        return 1 + max((test for tree in self.trees for test in tree.feature), default=-1)
+        return 1 + max((max(tree.feature) for tree in self.trees), default=-1)
 
     def predict(self, columns: Sequence[Numbers]) -> Numbers:
         """Predict one value a row; `columns` are the features, each an array over all rows."""
@@ -115,10 +115,7 @@ FIRST = np.array(
 
 
 def tree_defect(tree: Tree) -> str | None:
-    """Return why the lists are no tree, or None.
-
-    With children behind parents, each once, a walk can neither loop nor leave.
-    """
+    """Return why the lists are no tree, in which a walk can neither loop nor leave, or None."""
     size = len(tree.feature)
     lists = (tree.feature, tree.threshold, tree.left, tree.right, tree.value)
     sizes = [len(values) for values in lists]

@@ -13,8 +13,9 @@ from nnstretch.predict.boosted_trees import STEEPEST, Forest
 from nnstretch.predict.features import Column, ColumnOrFlag, FeatureBatch, FlagOrNothing, Numbers
 from nnstretch.predict.roofline import LARGEST, Amount
 
-FASTEST, SLOWEST = 1e-9, 1e12
-"""Microseconds that a latency or a rate may have."""
+FASTEST = 1e-9
+SLOWEST = 1e12
+"""Microseconds that a latency or a rate may have at least and at most."""
 FAR = 4.0
 """Factor outside of what was measured from which on an estimate is an extrapolation."""
 FAR_OFF = STEEPEST / 10

@@ -58,8 +58,8 @@ class Learned:
     def estimate(self, kernel: Kernel, /) -> Estimate:
         """Raise UnsupportedOp for a kind or an operator that was never measured."""
         estimates = self.estimate_many((kernel,))
-        low, high = float(estimates.low_us[0]), float(estimates.high_us[0])
-        return Estimate(float(estimates.latency_us[0]), float(estimates.error_us[0]), (low, high))
+        interval_us = (float(estimates.low_us[0]), float(estimates.high_us[0]))
+        return Estimate(float(estimates.latency_us[0]), float(estimates.error_us[0]), interval_us)
 
     def estimate_many(self, kernels: Sequence[Kernel], /) -> Estimates:
         """Estimate all kernels at once. Raises UnsupportedOp for a kernel never measured."""
@@ -99,7 +99,7 @@ class Learned:
             return f"kind {kind!r} ({layout})" if layout else f"kind {kind!r}"
         if op and op not in self.families[name].ops:
             return f"kind {kind!r} of operator {op!r}"
-        known = {follower for family in self.families.values() for follower in family.followers}
+        known = set[str]().union(*(family.followers for family in self.families.values()))
         unknown = [follower for follower in epilogue if follower not in known]
         return f"operator {unknown[0]!r} fused behind {kind!r}" if unknown else None
 
@@ -133,10 +133,7 @@ def estimate_rows(family: KernelFamily, kernels: FeatureBatch) -> Numbers:
 
 
 def estimate_many(predictor: Any, kernels: Sequence[Kernel]) -> Estimates:
-    """Estimate many kernels by any predictor, vectorized where it can be.
-
-    Raises UnsupportedOp as `estimate` does.
-    """
+    """Estimate many kernels, vectorized where the predictor can. Raises UnsupportedOp."""
     if isinstance(predictor, Learned):
         return predictor.estimate_many(kernels)
     if isinstance(predictor, Roofline):

@@ -139,13 +139,10 @@ def op_list_branch(ops: list[OpListRow], path: Path, soc: Soc) -> OpListBranch:
                 f"device {op.device} in a branch on {ops[0].device}, {path} line {op.line}, one"
                 " branch runs on one processor"
             )
-    first, last = ops[0], ops[-1]
-    return OpListBranch(
-        first.device,
-        tuple(fuse_rows(ops, soc.rules(first.device))),
-        first.cin * first.hw_in**2,
-        last.cout * last.hw_out**2,
-    )
+    kernels = tuple(fuse_rows(ops, soc.rules(ops[0].device)))
+    elements_in = ops[0].cin * ops[0].hw_in ** 2
+    elements_out = ops[-1].cout * ops[-1].hw_out ** 2
+    return OpListBranch(ops[0].device, kernels, elements_in, elements_out)
 
 
 def fuse_rows(ops: list[OpListRow], rules: FusionRules) -> Iterator[Kernel]:

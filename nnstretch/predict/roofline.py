@@ -86,13 +86,10 @@ class RooflineFeatures(NamedTuple):
 
 
 def roofline_features(kernel: Kernel, element_bytes: int) -> RooflineFeatures:
-    """Return a kernel as the deployed network runs it.
-
-    Its counts may be arrays, for many kernels of one form at once.
+    """Return a kernel as the deployed network runs it; its counts may be arrays.
 
     Raises UnsupportedOp when the kind was never measured.
     """
-    most = elementwise_max(kernel)
     moved = kernel.read_elements + kernel.write_elements
     kind = kernel.kind
     if kind == "add" or kind == "mul":
@@ -101,6 +98,7 @@ def roofline_features(kernel: Kernel, element_bytes: int) -> RooflineFeatures:
         return memory(moved, kernel.weight_elements, 0, element_bytes)
     residual = 0
     if kind != "matmul":
+        most = elementwise_max(kernel)
         residual = most(0, kernel.read_elements - kernel.cin * kernel.hw_in * kernel.batch)
     if kind == DEPTHWISE:
         return RooflineFeatures(
@@ -113,7 +111,14 @@ def roofline_features(kernel: Kernel, element_bytes: int) -> RooflineFeatures:
             f"kind {kind!r} was never measured, kernel {kernel.name}, known are"
             f" {', '.join(sorted(KINDS))}"
         )
-    groups = kernel.groups if kind == "gconv" else 1
+    return dense_features(kernel, residual, element_bytes)
+
+
+def dense_features(kernel: Kernel, residual: int, element_bytes: int) -> RooflineFeatures:
+    """Return a convolution or product of matrices; `residual` is elements of a fused sum."""
+    most = elementwise_max(kernel)
+    moved = kernel.read_elements + kernel.write_elements
+    groups = kernel.groups if kernel.kind == "gconv" else 1
     narrow_in = groups / most(1, kernel.cin)
     narrow_out = groups / most(1, kernel.cout)
     reduction = kernel.macs / most(1, kernel.cout * kernel.hw_out * kernel.batch)

@@ -1,7 +1,4 @@
-"""Soc -> `latency_predictors/NAME/`.
-
-The files that `load_soc` reads, each written aside and renamed.
-"""
+"""Soc -> `latency_predictors/NAME/`: the files that `load_soc` reads."""
 
 from __future__ import annotations
 
@@ -29,20 +26,16 @@ def save_soc(soc: Soc, folder: str | Path) -> None:
     Raises BadInput for a predictor that has no file form.
     """
     folder = Path(folder)
-    predictors = {
-        processor.name: predictor_document(soc, processor.name) for processor in soc.processors
-    }
+    names = [processor.name for processor in soc.processors]
+    documents = [predictor_document(soc, name) for name in names]
     folder.mkdir(parents=True, exist_ok=True)
-    for name, document in predictors.items():
+    for name, document in zip(names, documents, strict=True):
         write_text(folder / f"{name}.json", dump_json(document) + "\n")
     write_text(folder / "soc.json", json.dumps(soc_document(soc), indent=2) + "\n")
 
 
 def predictor_document(soc: Soc, processor: str) -> dict[str, Any]:
-    """Return the predictor of a processor as JSON data.
-
-    Raises BadInput when the processor has no predictor.
-    """
+    """Return the predictor of a processor as JSON data. Raises BadInput where there is none."""
     predictor = soc.predictors.get(processor)
     if predictor is None:
         raise BadInput(f"no predictor, processor {processor} of SoC {soc.name}, each needs one")
@@ -78,8 +71,7 @@ def dump_json(value: Any, levels: int = EXPANDED, pad: str = "") -> str:
     """Return JSON whose outer levels have a line for each field."""
     if not levels or not isinstance(value, dict) or not value:
         return json.dumps(value)
-    fields = [
-        f"{pad}  {json.dumps(key)}: {dump_json(item, levels - 1, pad + '  ')}"
-        for key, item in value.items()
-    ]
+    inner = pad + "  "
+    items = value.items()
+    fields = [f"{inner}{json.dumps(k)}: {dump_json(item, levels - 1, inner)}" for k, item in items]
     return "{\n" + ",\n".join(fields) + f"\n{pad}}}"

@@ -105,13 +105,11 @@ def soc_document(soc: Soc) -> dict[str, Any]:
 
 def processor_document(processor: Processor) -> dict[str, Any]:
     """Return a processor's fields under their names in the file, without those at their default."""
-    defaults = {field.name: field.default for field in fields(ProcessorRow)}
     values = {FILE_KEYS.get(name, name): value for name, value in asdict(processor).items()}
-    return {
-        name: value
-        for name, value in values.items()
-        if defaults[name] is MISSING or value != defaults[name]
-    }
+    for field in fields(ProcessorRow):
+        if field.default is not MISSING and values[field.name] == field.default:
+            del values[field.name]
+    return values
 
 
 def processor_of(row: ProcessorRow) -> Processor:

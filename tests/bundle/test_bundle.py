@@ -175,6 +175,18 @@ WRONG = {
     "subgraphs[1].outputs[0].spec.shape[1], 0 is out of range": lambda m: sub(m, 1)["outputs"][0][
         "spec"
     ].update(shape=[1, 0]),
+    "spec.dtype, unknown dtype 'complex64'": (
+        lambda m: sub(m, 1)["outputs"][0]["spec"].update(dtype="complex64")
+    ),
+    "of shape 8 in layout NCHW, needed are 4 axes": (
+        lambda m: sub(m, 0)["outputs"][0].update(layout="NCHW", spec={"shape": [8]})
+    ),
+    "of 4.4e+12 bytes, limit 17179869184": (
+        lambda m: sub(m, 0)["outputs"][0]["spec"].update(shape=[1 << 40])
+    ),
+    "processor_kinds.cpu, '', needed is a short word": (
+        lambda m: m.update(processor_kinds={"cpu": ""})
+    ),
     "unknown role 'chief'": lambda m: sub(m, 0).update(role="chief"),
     "predicted_us.cpu, -1.0 is out of range, needed is at least 0 and less than 1e+12": lambda m: (
         sub(m, 0)["predicted_us"].update(cpu=-1.0)

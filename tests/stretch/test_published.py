@@ -141,6 +141,15 @@ def test_other_spellings_of_the_same_network(
     assert lower(analysis(plan.model), plan).params == int(PUBLISHED[name][0]["cfg_params_train"])
 
 
+def test_a_blank_key_means_its_default_unless_it_must_be_there(tmp_path: Path) -> None:
+    data = document(PUBLISHED["R-34-C"])
+    data["ANYNET"] |= {"KERNELS": None, "HEAD_W": None, "ACTIVATION_FUN": None}
+    assert imported(tmp_path, data) == imported(tmp_path, document(PUBLISHED["R-34-C"]))
+    data["ANYNET"]["WIDTHS"] = None
+    with pytest.raises(BadPlan, match=r"ANYNET, key 'WIDTHS' is missing"):
+        imported(tmp_path, data)
+
+
 def test_a_number_where_other_keys_have_branches_stands_for_all_of_them(tmp_path: Path) -> None:
     spelt = changed("R-34-CD", DEPTHS=[[3, 3], [3, 3], [6, 6], [3, 3]])
     assert imported(tmp_path, changed("R-34-CD", DEPTHS=[3, 3, 6, 3])) == imported(tmp_path, spelt)
